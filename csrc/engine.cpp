@@ -120,10 +120,11 @@ uint32_t Engine::cells_used() const {
 // sessions
 //
 
-void Engine::reserve(uint32_t n_cells) {
+void Engine::reserve(uint32_t n_cells, uint32_t n_sessions) {
+    const uint64_t total = n_sessions == 1 ? n_cells : uint64_t(window_stride(n_cells)) * n_sessions;
     call([&] {
-        if (n_cells > n_ctx_ && params_.n_ctx == 0 && sessions_.empty()) {
-            grow(n_cells);
+        if (total > n_ctx_ && total <= UINT32_MAX && params_.n_ctx == 0 && sessions_.empty()) {
+            grow(uint32_t(total));
         }
     });
 }

@@ -186,8 +186,8 @@ public:
     std::vector<llama_token> tokenize(const std::string & text, bool add_special, bool parse_special) const;
     std::string              detokenize(const std::vector<llama_token> & tokens, bool special) const;
 
-    // Enlarges the cache to n_cells if it grows on demand and no session is open.
-    void reserve(uint32_t n_cells);
+    // Enlarges the cache, if it grows on demand and no session is open, so that so many sessions of n_cells fit.
+    void reserve(uint32_t n_cells, uint32_t n_sessions);
 
     // A crew of n members: none of its jobs is decoded while a member that has a session has nothing to do.
     std::shared_ptr<Crew> crew(uint32_t n);

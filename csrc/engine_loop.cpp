@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <numeric>
+#include <optional>
 
 namespace tgr {
 
@@ -111,7 +112,8 @@ void Engine::admit() {
     }
 }
 
-// Cells that no session holds: in one piece if there is such a piece, else the lowest ones.
+// Cells that no session holds: in one piece at a multiple of the stride if there is such a piece, so that the windows
+// of sessions of nearly the same size lie at equal distances; else in any piece; else the lowest ones.
 std::vector<uint32_t> Engine::find_room(uint32_t n_cells) const {
     std::vector<bool> taken(n_ctx_, false);
     for (const auto & [id, session] : sessions_) {
@@ -119,19 +121,31 @@ std::vector<uint32_t> Engine::find_room(uint32_t n_cells) const {
             taken[cell] = true;
         }
     }
-    std::vector<uint32_t> room(n_cells), scattered;
-    uint32_t              n_free = 0; // in one piece, up to here
+    const uint32_t          stride = window_stride(n_cells);
+    std::vector<uint32_t>   lowest;
+    std::optional<uint32_t> piece;
+    uint32_t                n_free = 0; // in one piece, up to here
     for (uint32_t cell = 0; cell < n_ctx_; ++cell) {
         n_free = taken[cell] ? 0 : n_free + 1;
-        if (n_free == n_cells) {
-            std::iota(room.begin(), room.end(), cell + 1 - n_cells);
-            return room;
+        if (!taken[cell] && lowest.size() < n_cells) {
+            lowest.push_back(cell);
         }
-        if (!taken[cell] && scattered.size() < n_cells) {
-            scattered.push_back(cell);
+        if (n_free < n_cells) {
+            continue;
         }
+        const uint32_t begin = cell + 1 - n_cells;
+        if (begin % stride == 0) {
+            piece = begin;
+            break;
+        }
+        piece = piece ? piece : begin;
     }
-    return scattered;
+    if (!piece) {
+        return lowest;
+    }
+    std::vector<uint32_t> room(n_cells);
+    std::iota(room.begin(), room.end(), *piece);
+    return room;
 }
 
 // Ends cancelled jobs; what they have generated so far stays in their outputs.

@@ -59,7 +59,10 @@ struct Engine::SessionState {
         }
     }
 
-    graph_group group() const { return { room.front(), room[refs.size() - 1] + 1, room.back() + 1 - room.front() }; }
+    graph_group group() const {
+        const uint32_t span = room.back() + 1 - room.front();
+        return { room.front(), room[refs.size() - 1] + 1, span == room.size() ? window_stride(span) : span };
+    }
 };
 
 struct Engine::Request {

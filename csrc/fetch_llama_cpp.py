@@ -20,9 +20,10 @@ from pathlib import Path
 
 PATCH = Path(__file__).parent / "patches" / "llama.cpp.patch"
 PARTS = ("LICENSE", "include/", "src/", "models/ggml-vocab-qwen2")
+GGML = ("ggml/",)
 
 
-def unpack(version: str, out: Path) -> None:
+def unpack(version: str, parts: tuple[str, ...], out: Path) -> None:
     """Downloads the source package by name and unpacks the parts of llama.cpp that we build."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
@@ -47,7 +48,7 @@ def unpack(version: str, out: Path) -> None:
                 name = member.name.removeprefix(root)
                 if (
                     name != member.name
-                    and name.startswith(PARTS)
+                    and name.startswith(parts)
                     and ".." not in name
                     and member.isfile()
                 ):
@@ -56,15 +57,17 @@ def unpack(version: str, out: Path) -> None:
                     target.write_bytes(tar.extractfile(member).read())
 
 
-def copy(source: Path, out: Path) -> None:
+def copy(source: Path, parts: tuple[str, ...], out: Path) -> None:
     """Copies the same parts from a source tree."""
     if not (source / "src" / "llama-graph.cpp").is_file():
         sys.exit(
             f"TGR_LLAMA_CPP_SOURCE is {source}, where no llama.cpp source is; correct or unset it"
         )
+    if GGML[0] in parts and not (source / "ggml" / "CMakeLists.txt").is_file():
+        sys.exit(f"{source} has no ggml/, which TGR_GGML=bundled builds; take a whole source tree")
     for file in source.rglob("*"):
         name = file.relative_to(source).as_posix()
-        if file.is_file() and name.startswith(PARTS):
+        if file.is_file() and name.startswith(parts):
             target = out / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, target)
@@ -98,19 +101,23 @@ def main() -> None:
     parser.add_argument(
         "--source", type=Path, help="a llama.cpp source tree instead of the package"
     )
+    parser.add_argument("--ggml", action="store_true", help="ggml too")
+    parser.add_argument("--plain", action="store_true", help="without our hooks")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
 
-    patch = PATCH.read_text(encoding="utf-8")
+    patch = "" if args.plain else PATCH.read_text(encoding="utf-8")
+    parts = PARTS + GGML * args.ggml
     stamp = args.out / ".tgr-hooks"
-    state = hashlib.sha256(f"{args.version}{args.source}{patch}".encode()).hexdigest()
+    what = f"{args.version}{args.source}{patch}{'ggml' * args.ggml}"
+    state = hashlib.sha256(what.encode()).hexdigest()
     if stamp.is_file() and stamp.read_text() == state:
         return
     shutil.rmtree(args.out, ignore_errors=True)
     if args.source:
-        copy(args.source, args.out)
+        copy(args.source, parts, args.out)
     else:
-        unpack(args.version, args.out)
+        unpack(args.version, parts, args.out)
     insert(patch, args.out, args.version)
     stamp.write_text(state)
 

@@ -8,6 +8,7 @@
 
 #include "llama.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -38,8 +39,18 @@ float graph_norm(llama_context * ctx, int32_t layer, int32_t batch_index);
 struct graph_group {
     uint32_t begin; // the first cell of the session
     uint32_t end;   // behind the last one that it uses, with this batch
-    uint32_t size;  // of the session's room: where another one of its kind may begin
+    uint32_t size;  // the distance at which another one of its kind begins
 };
+
+// The distance between sessions of n_cells: a quarter of a power of two as the step, so that sizes that differ a little
+// lie at one distance and their windows in one block.
+inline uint32_t window_stride(uint32_t n_cells) {
+    uint32_t step = 64;
+    while (step * 8 <= n_cells) {
+        step *= 2;
+    }
+    return std::max(step, (n_cells + step - 1) / step * step);
+}
 
 // Says of the tokens of the next decode which free cell each goes to and which group it belongs to. Attention then
 // looks at the cells of the group only. Where the kind of cache cannot be told, llama.cpp places the tokens itself.

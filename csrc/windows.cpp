@@ -10,6 +10,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <numeric>
+#include <tuple>
 
 namespace tgr {
 
@@ -25,6 +28,8 @@ struct block_t {
     uint32_t n_windows, n_rows;
 
     std::vector<int32_t> tokens; // [n_windows][n_rows] place in the micro-batch, -1 = filling
+
+    uint32_t end() const { return begin + (n_windows - 1) * stride + n_kv; }
 
     uint64_t cost() const { return uint64_t(n_windows) * n_rows * n_kv + BLOCK_COST; }
 
@@ -67,7 +72,8 @@ static std::vector<share_t> shares_of(const graph_state_t & state, const llama_u
     shares.erase(std::remove_if(shares.begin(), shares.end(), [](const share_t & s) { return s.tokens.empty(); }),
                  shares.end());
     std::sort(shares.begin(), shares.end(), [](const share_t & a, const share_t & b) {
-        return std::make_pair(a.kind(), a.group.begin) < std::make_pair(b.kind(), b.group.begin);
+        return std::make_tuple(a.kind(), a.group.size, a.group.begin) <
+               std::make_tuple(b.kind(), b.group.size, b.group.begin);
     });
     return shares;
 }
@@ -84,16 +90,18 @@ static block_t block_of(const graph_state_t & state, const share_t & share) {
 }
 
 // Adds a share to a block when its window is one of the block's kind and little filling is needed.
-static bool extend(block_t & block, const share_t & share) {
+static bool extend(const graph_state_t & state, block_t & block, const share_t & share) {
     const uint32_t distance = share.group.begin - block.begin;
-    if (share.group.size != block.stride || distance % block.stride != 0 || distance / block.stride < block.n_windows) {
+    if (share.group.size != block.stride || share.group.begin < block.begin || distance % block.stride != 0 ||
+        distance / block.stride < block.n_windows) {
         return false;
     }
     block_t larger   = block;
     larger.n_windows = distance / block.stride + 1;
     larger.n_rows    = std::max(block.n_rows, uint32_t(share.tokens.size()));
     larger.n_kv      = std::min(std::max(block.n_kv, padded(share.n_kv())), block.stride);
-    if (larger.cost() > 2 * (block.cost() + uint64_t(share.tokens.size()) * share.n_kv() + BLOCK_COST)) {
+    if (share.group.begin + larger.n_kv > state.kv->get_size() ||
+        larger.cost() > 2 * (block.cost() + uint64_t(share.tokens.size()) * share.n_kv() + BLOCK_COST)) {
         return false;
     }
     larger.tokens.assign(size_t(larger.n_windows) * larger.n_rows, -1);
@@ -105,16 +113,45 @@ static bool extend(block_t & block, const share_t & share) {
     return true;
 }
 
+using blocks_t = std::vector<block_t>;
+
 // One window over all of them.
-static block_t whole(const graph_state_t & state, const std::vector<share_t> & shares) {
-    share_t all{ shares.front().group, {} };
-    for (const share_t & share : shares) {
-        all.group.begin = std::min(all.group.begin, share.group.begin);
-        all.group.end   = std::max(all.group.end, share.group.end);
-        all.tokens.insert(all.tokens.end(), share.tokens.begin(), share.tokens.end());
+static block_t joined(const graph_state_t & state, blocks_t::const_iterator first, blocks_t::const_iterator last) {
+    block_t  all{ first->begin, 0, 0, 1, 0, {} };
+    uint32_t end = 0;
+    for (auto block = first; block != last; ++block) {
+        all.begin = std::min(all.begin, block->begin);
+        end       = std::max(end, block->end());
+        std::copy_if(block->tokens.begin(), block->tokens.end(), std::back_inserter(all.tokens),
+                     [](int32_t token) { return token >= 0; });
     }
     std::sort(all.tokens.begin(), all.tokens.end());
-    return block_of(state, all);
+    all.n_rows = uint32_t(all.tokens.size());
+    all.n_kv = all.stride = std::min(padded(end - all.begin), state.kv->get_size() - all.begin);
+    return all;
+}
+
+static uint64_t cost_of(const blocks_t & blocks) {
+    return std::accumulate(blocks.begin(), blocks.end(), uint64_t(0),
+                           [](uint64_t sum, const block_t & block) { return sum + block.cost(); });
+}
+
+// Joins neighbours until there are few enough, each time those who lie closest.
+static void join_most(const graph_state_t & state, blocks_t & blocks) {
+    std::sort(blocks.begin(), blocks.end(), [](const block_t & a, const block_t & b) { return a.begin < b.begin; });
+    while (blocks.size() > MAX_BLOCKS) {
+        const auto area = [&](size_t i) {
+            const block_t &a = blocks[i], &b = blocks[i + 1];
+            return uint64_t(a.tokens.size() + b.tokens.size()) * (std::max(a.end(), b.end()) - a.begin);
+        };
+        size_t best = 0;
+        for (size_t i = 1; i + 1 < blocks.size(); ++i) {
+            best = area(i) < area(best) ? i : best;
+        }
+        const auto at = blocks.begin() + best;
+        *at           = joined(state, at, at + 2);
+        blocks.erase(at + 1);
+    }
 }
 
 static plan_t plan_of(const graph_state_t * state, const llama_ubatch & ubatch) {
@@ -123,23 +160,21 @@ static plan_t plan_of(const graph_state_t * state, const llama_ubatch & ubatch) 
         state->group_of.empty()) {
         return plan;
     }
-    const auto shares = shares_of(*state, ubatch);
-    for (const share_t & share : shares) {
-        if (plan.blocks.empty() || !extend(plan.blocks.back(), share)) {
-            plan.blocks.push_back(block_of(*state, share));
+    auto & blocks = plan.blocks;
+    for (const share_t & share : shares_of(*state, ubatch)) {
+        const auto fits = [&](block_t & block) { return extend(*state, block, share); };
+        if (std::none_of(blocks.rbegin(), blocks.rend(), fits)) {
+            blocks.push_back(block_of(*state, share));
         }
     }
-    uint64_t cost = 0;
-    for (const block_t & block : plan.blocks) {
-        cost += block.cost();
-    }
-    block_t all = whole(*state, shares);
-    if (plan.blocks.size() > MAX_BLOCKS || all.cost() < cost) {
-        plan.blocks.assign(1, std::move(all));
+    join_most(*state, blocks);
+    block_t all = joined(*state, blocks.begin(), blocks.end());
+    if (all.cost() < cost_of(blocks)) {
+        blocks.assign(1, std::move(all));
     }
     plan.direct  = true;
     int32_t next = 0;
-    for (const block_t & block : plan.blocks) {
+    for (const block_t & block : blocks) {
         for (const int32_t token : block.tokens) {
             plan.direct &= token == next++;
         }

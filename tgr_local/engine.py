@@ -415,9 +415,10 @@ class Engine:
 
     # --- work ---
 
-    def reserve(self, n_cells: int) -> None:
-        """Enlarges the cache to `n_cells` if it may grow and no session is open."""
-        self._native.reserve(n_cells)
+    def reserve(self, n_cells: int, n_sessions: int = 1) -> None:
+        """Enlarges the cache, if it may grow and no session is open, so that so many sessions of
+        `n_cells` each fit."""
+        self._native.reserve(n_cells, n_sessions)
 
     def crew(self, n: int) -> Crew:
         """A crew of n members, for sessions that must always meet the same batches."""
