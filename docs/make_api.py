@@ -30,7 +30,8 @@ Arrays are numpy's; their shapes stand in brackets.
 SECTIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "Load, write, stream, search": {
         "tgr_local.generation": (
-            "load", "generate", "generate_many", "stream", "search", "Reply", "TextDelta",
+            "load", "generate", "generate_many", "generate_each", "stream", "search", "Reply",
+            "Run", "TextDelta",
         ),
         "tgr_local.trajectory": ("Step", "Candidates", "Progress", "Counts", "Seconds"),
         "tgr_local.scoring": ("Scores",),

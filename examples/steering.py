@@ -31,7 +31,7 @@ with load(*sys.argv[1:2]) as engine:
 
     # the push of an anchor that won a search, as a file for llama.cpp and repeng
     reply = generate(engine, QUESTION, config)
-    winner = winning_steer(engine, QUESTION, reply, config)
+    winner = winning_steer(engine, reply, config)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "winner.gguf"
         winner.save(path, engine.metadata["general.architecture"])

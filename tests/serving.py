@@ -22,7 +22,7 @@ pytest.importorskip("fastapi", reason="the server's packages are absent")
 httpx = pytest.importorskip("httpx")
 
 SMALL = {"chunk_len": 16, "max_chunks": 3, "n_candidates": 2, "rollout_len": 4}
-_START = "import sys; from tgr_local.cli import main; sys.exit(main(sys.argv[1:]))"
+START = "import sys; from tgr_local.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
 class Served:
@@ -33,7 +33,7 @@ class Served:
         for name, value in (EXACT | SMALL | {"port": 0} | options).items():
             flags += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _START, "serve", "--model", str(model), *flags],
+            [sys.executable, "-c", START, "serve", "--model", str(model), *flags],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "HOME": str(folder)},
             stderr=subprocess.PIPE,
@@ -42,7 +42,7 @@ class Served:
         self.lines: list[str] = []
         self._ready: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
-        self.url = self._ready.get(timeout=30)
+        self.url = self._ready.get(timeout=60)
         self.client = httpx.Client(base_url=self.url, timeout=60)
 
     def _listen(self) -> None:
@@ -54,7 +54,7 @@ class Served:
         self._ready.put("http://ended.invalid")
 
     def wait_until_ready(self) -> None:
-        self.until(lambda: any("is ready" in line for line in self.lines))
+        self.until(lambda: any("is ready" in line for line in self.lines), 60)
 
     def until(self, condition: Callable[[], object], seconds: float = 20) -> None:
         """Waits for a condition, and fails when it does not come."""

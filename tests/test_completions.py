@@ -20,11 +20,12 @@ from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from reference import Reference, log_softmax
 
-from tgr_local import SearchConfig, aio, generate
+from tgr_local import SearchConfig, aio, completions, generate
 from tgr_local.completions import chunks, respond
 from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.generation import generate_many
+from tgr_local.overlay import Overlay
 from tgr_local.requests import RequestError, chat_request, completion_request, json_grammar
 from tgr_local.text import is_loop
 from tgr_local.trajectory import Counts, Progress
@@ -139,6 +140,73 @@ def test_a_legacy_completion_is_one_of_openais(engine: Engine) -> None:
     for key, values in whole["logprobs"].items():
         told = [p["choices"][0]["logprobs"][key] for p in parts if p["choices"][0]["logprobs"]]
         assert [one for some in told for one in some] == values
+
+
+def test_an_end_is_told_when_it_comes(engine: Engine) -> None:
+    options: dict[str, Any] = {"n": 2, "max_tokens": 400, "tgr": {"chunk_len": 400}}
+    first, second = (c["message"]["content"] for c in chat(engine, **options)["choices"])
+    stop = next(letter for letter in first[1:] if letter.isascii() and letter not in second[:300])
+    parts = streamed(engine, stop=[stop], **options)
+    told = [choice for part in parts for choice in part["choices"]]
+    end = next(i for i, choice in enumerate(told) if choice["finish_reason"])
+    assert (told[end]["index"], told[end]["finish_reason"]) == (0, "stop")
+    later = told[end + 1 :]
+    assert len(later) > 50 and all(choice["index"] == 1 for choice in later)
+    assert "tgr" in parts[-1] and not any("tgr" in part for part in parts[:-1])
+
+
+# --- several prompts ---
+
+
+@every_method
+def test_prompts_are_answered_together_and_each_as_alone(engine: Engine, method: str) -> None:
+    prompts = ["hello", "he", [5, 6, 7], "the"]
+    options: dict[str, Any] = {"temperature": 0, "n": 2, "method": method, "max_tokens": 20}
+    most = 0
+
+    def hear(_: int, event: Any) -> None:
+        nonlocal most
+        most = max(most, engine.stats().n_sessions)
+
+    body = {"prompt": prompts, "seed": 5, "echo": True, "logprobs": 0} | options
+    before = engine.stats().n_positions
+    made = respond(engine, completion_request(engine, body, config=SMALL), listener=hear)
+    assert engine.stats().n_positions - before == made["tgr"]["forward_tokens"]["total"]
+    assert most == len(prompts) * 2
+    assert [reply["seed"] for reply in made["tgr"]["replies"]] == [5, 6] * len(prompts)
+    alone = [complete(engine, p, echo=True, logprobs=0, **options) for p in prompts]
+    expected = [choice for one in alone for choice in one["choices"]]
+    for i, (choice, wanted) in enumerate(zip(made["choices"], expected, strict=True)):
+        assert choice["index"] == i and choice["text"] == wanted["text"]
+    best = complete(engine, prompts, n=1, best_of=2, max_tokens=4, method=method)
+    assert [choice["index"] for choice in best["choices"]] == [0, 1, 2, 3]
+
+
+def test_more_prompts_than_are_written_at_a_time(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = ["hello", "he", "the", "a", "b"]
+    whole = complete(engine, prompts, temperature=0, max_tokens=3, echo=True, logprobs=1)
+    monkeypatch.setattr(completions, "CHOICES_MAX", 2)
+    parts = complete(engine, prompts, temperature=0, max_tokens=3, echo=True, logprobs=1)
+    texts = [[choice["text"] for choice in made["choices"]] for made in (whole, parts)]
+    assert texts[0] == texts[1] and [text[0] for text in texts[0]] == ["h", "h", "t", "a", "b"]
+    for a, b in zip(whole["choices"], parts["choices"], strict=True):
+        assert a["logprobs"]["tokens"] == b["logprobs"]["tokens"]
+
+
+def test_prompts_of_which_one_cannot_fit_or_is_cancelled_leave_nothing(engine: Engine) -> None:
+    with pytest.raises(CapacityError, match="the query has 5000 tokens"):
+        complete(engine, ["he", "a" * 5000])
+    with pytest.raises(CapacityError, match="the prompt has 5000 tokens"):
+        complete(engine, ["he", "a" * 5000], echo=True, logprobs=1)
+    assert is_free(engine)
+    cancel = Cancel()
+    body = {"prompt": ["he", "a"], "max_tokens": 3000, "method": "base", "temperature": 0}
+    request = completion_request(engine, body | {"tgr": {"chunk_len": 3000}})
+    with pytest.raises(CancelledError):
+        respond(engine, request, cancel=cancel, listener=lambda i, event: cancel.cancel())
+    assert is_free(engine)
 
 
 # --- log-probabilities ---
@@ -449,6 +517,26 @@ def test_a_grammar_lets_thinking_come_first(engine: Engine) -> None:
     assert reply.finish == "stop"
 
 
+@every_method
+def test_thinking_that_just_ends_is_closed_where_a_grammar_wants_an_answer(
+    engine: Engine, method: str
+) -> None:
+    (end,) = engine.tokenize("<|im_end|>")
+    grammar = SearchConfig(**vars(THINKING) | {"grammar": 'root ::= "yes" | "no"'})
+    ending = Overlay(engine, logit_bias=[(end, 100.0)])  # it ends as soon as it may
+    before = engine.stats().n_positions
+    reply = generate(ending, opened(engine), grammar, method=method)
+    assert reply.text in ("yes", "no") and reply.thinking == "" and reply.finish == "stop"
+    assert reply.closed == 1 and reply.tokens[0] == reply.tokens[-1] == end
+    assert engine.stats().n_positions - before == reply.counts.total
+    bridge = engine.tokenize("\n</think>\n\n")
+    assert [run.query for run in reply.runs] == [opened(engine), [*opened(engine), *bridge]]
+    short = dataclasses.replace(grammar, max_tokens=1)
+    assert generate(ending, opened(engine), short, method=method).finish == "stop"
+    free = dataclasses.replace(grammar, grammar="")
+    assert generate(ending, opened(engine), free, method=method).tokens == [end]
+
+
 # --- bad requests ---
 
 FORMAT = "response_format"
@@ -476,6 +564,7 @@ FORMAT = "response_format"
         ({"best_of": 2, "stream": True}, "best_of", "best_of cannot be streamed"),
         ({"max_tokens": -7}, "max_tokens", "max_tokens is -7, but must be at least 1, or -1"),
         ({"max_tokens": 0}, "max_tokens", "max_tokens is 0, but must be at least 1, or -1"),
+        ({"max_tokens": 10**12}, "max_tokens", "max_tokens is 1000000000000, but must be between"),
         ({"seed": 2**64}, "seed", "seed is 18446744073709551616, but must be between"),
         ({"stop": ["a", 1]}, "stop", "stop holds 1, but must hold texts"),
         ({"stop": [""]}, "stop", "stop holds an empty text"),

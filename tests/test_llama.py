@@ -153,7 +153,10 @@ def test_what_an_instance_says_holds_where_a_request_does_not(
         for unlimited in (None, 0, -1):
             made = llama("he", max_tokens=unlimited, temperature=0.0, method="base")
             assert made["usage"]["completion_tokens"] == 8
-        assert llama("he", temperature=0.0)["usage"]["completion_tokens"] == 16
+        made = llama("he", temperature=0.0)
+        assert made["usage"]["completion_tokens"] == 16
+        tokens = np.array(llama.tokenize(b"he"))
+        assert llama(tokens, temperature=0.0)["choices"][0]["text"] == made["choices"][0]["text"]
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,18 @@ def test_a_run_fits_into_the_room_that_it_asks_for(
     assert text_of(steps_of(tight, method)) == text_of(steps_of(engine, method))
 
 
+@pytest.mark.parametrize("method", ["best-of-n", "self-consistency"])
+@pytest.mark.parametrize("limit", [{"max_tokens": 4}, {"max_forward_tokens": 60}])
+def test_texts_that_are_limited_ask_for_no_more_room_than_they_can_fill(
+    engine: Engine, method: str, limit: dict[str, int]
+) -> None:
+    config = with_(n_samples=5, chunk_len=200, max_chunks=10, **limit)
+    room = methods.get(method).cells(engine, len(PROMPT), config)
+    assert room <= len(PROMPT) + max(5 * 4, 60) + 8
+    steps = steps_of(engine, method, config)
+    assert max(step.cells for step in steps) <= room and spent(steps) <= room * 5
+
+
 @pytest.mark.parametrize("method", OURS)
 def test_alternatives_are_told_for_every_token(engine: Engine, method: str) -> None:
     for step in steps_of(engine, method, with_(top_logprobs=3)):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +16,7 @@ import gguf_models
 import httpx
 import numpy as np
 import pytest
+import serving
 from conftest import EXACT
 from serving import Served, served
 from starlette.responses import Response
@@ -273,12 +276,14 @@ def test_a_client_that_leaves_in_prefill_frees_everything(
 ) -> None:
     big = model(n_embd=256, n_layer=6, n_ff=1024)
     with served(big, tmp_path, n_batch=64, n_ubatch=64, max_body=10**6) as server:
-        before = server.gauge("tgr_engine_n_positions_total")
-        body = {"prompt": [[5] * 3900], "max_tokens": 1, "tgr": {"method": "base"}}
-        with pytest.raises(httpx.ReadTimeout):
-            server.client.post("/v1/completions", json=body, timeout=0.15)
+        body = json.dumps({"prompt": [5] * 3900, "max_tokens": 1, "model": "any:base"}).encode()
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}"
+        port = int(server.url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(head.encode() + b"\r\n\r\n" + body)
+            server.until(lambda: server.gauge("tgr_engine_n_positions_total"))
         server.until(server.is_free, 5)
-        assert 0 < server.gauge("tgr_engine_n_positions_total") - before < 3900
+        assert 0 < server.gauge("tgr_engine_n_positions_total") < 3900
 
 
 # ---- keys, queue, end ----
@@ -333,6 +338,31 @@ def test_running_requests_may_finish(model: Callable[..., Path], tmp_path: Path)
         assert found[0].json()["usage"]["completion_tokens"] > 0
     log = (tmp_path / "log.jsonl").read_text()
     assert json.loads(log.splitlines()[-1])["status"] == 200 and "private" not in log
+
+
+def test_prompts_in_a_log_are_for_its_owner(model: Callable[..., Path], tmp_path: Path) -> None:
+    log, options = tmp_path / "log.jsonl", {"log_file": "log.jsonl", "log_prompts": True}
+    for mode in (0o600, 0o644):
+        with served(model(), tmp_path, **options) as server:
+            assert log.stat().st_mode & 0o777 == mode  # as it was made, or as it was found
+            warned = any("WARNING: PROMPTS GO TO log.jsonl" in line for line in server.lines)
+            assert warned is (mode == 0o644)
+        log.chmod(0o644)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_signal_ends_it_while_the_model_is_being_loaded(
+    model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int,
+    code: int,
+) -> None:  # fmt: skip
+    slow = "import time; from tgr_local.server import service; service.Engine = lambda *_: "
+    monkeypatch.setattr(serving, "START", f"{slow}time.sleep(60); {serving.START}")
+    server = Served(model(), tmp_path)
+    assert server.client.get("/health").status_code == 503
+    assert server.chat("too early").json()["error"]["message"] == "the model is still being loaded"
+    server.process.send_signal(number)
+    assert server.process.wait(timeout=10) == code
+    server.client.close()
 
 
 def test_a_request_ends_when_its_time_is_over(model: Callable[..., Path], tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from tgr_local.control import hidden_states, steered, winning_steer
 from tgr_local.engine import Engine, Session, Task
 from tgr_local.errors import ModelError
 from tgr_local.generation import prompt_tokens
+from tgr_local.overlay import Overlay
 
 TOKENS = [int(t) for t in np.random.default_rng(3).integers(0, N_PLAIN, 12)]
 SMALL = SearchConfig(chunk_len=8, max_chunks=2, n_candidates=3, rollout_len=4, temperature=0.0)
@@ -161,6 +162,18 @@ def test_a_request_may_be_steered_beside_others(engine: Engine) -> None:
     assert respond(engine, request)["choices"] == plain
 
 
+def test_one_steer_over_another_and_a_bias_over_both(engine: Engine) -> None:
+    a, b = Steer(vectors(engine, 1)), Steer(vectors(engine, 2))
+    both = steered(steered(engine, a), b)
+    expected = logprobs(steered(engine, a + b), TOKENS)
+    np.testing.assert_allclose(logprobs(both, TOKENS), expected, atol=2e-5)
+    np.testing.assert_allclose(
+        logprobs(Overlay(both, logit_bias=[(3, 1.0)]), TOKENS), expected, atol=2e-5
+    )
+    forced = Overlay(Overlay(engine, logit_bias=[(3, 60.0)]), logit_bias=[(3, 60.0)])
+    assert generate(steered(forced, a), "hello", SMALL, method="base", raw=True).tokens == [3] * 16
+
+
 # --- files ---
 
 
@@ -235,8 +248,9 @@ def test_the_winner_of_a_search_steers_as_it_did(
     reply = generate(engine, "hello", config, raw=True)
     assert len(reply.steps) == 2
     query = prompt_tokens(engine, "hello", config, raw=True)
+    assert [(run.first, run.query) for run in reply.runs] == [(0, query)]
     for index, step in enumerate(reply.steps):
-        steer = winning_steer(engine, "hello", reply, config, step=index, raw=True)
+        steer = winning_steer(engine, reply, config, step=index)
         steer.save(tmp_path / "winner.gguf", "qwen3")
         loaded = Steer.load(tmp_path / "winner.gguf", engine.n_layer)
         context = query + (reply.steps[0].tokens.tolist() if index else [])
@@ -252,11 +266,45 @@ def test_the_winner_of_a_search_steers_as_it_did(
         np.testing.assert_allclose(output.feed_logprobs, step.logprobs, atol=0.02)
 
 
+def test_the_winner_is_the_push_that_was_used_before_and_after_the_thinking(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pushed: list[NDArray[np.float32]] = []
+    plain = Session.direction
+
+    def direction(session: Session, pushes: NDArray[np.float32]) -> Any:
+        pushed.append(np.array(pushes))
+        return plain(session, pushes)
+
+    config = SearchConfig(**vars(SMALL) | {"max_chunks": 4, "thinking_budget": 11})
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "direction", direction)
+        reply = generate(engine, engine.tokenize("hello<think>\n"), config)
+    assert reply.closed == 11 and [run.first for run in reply.runs] == [0, 2]
+    assert len(reply.steps) > 3
+    for index, step in enumerate(reply.steps):
+        assert step.candidates is not None
+        used = pushed[index * config.n_candidates + step.candidates.scores.chosen]
+        found = winning_steer(engine, reply, config, step=index).pushes
+        # the last layer's norm is a mean over some of the tokens
+        np.testing.assert_allclose(found[:-1], used[:-1], rtol=1e-3, atol=1e-7)
+        np.testing.assert_allclose(found[-1], used[-1], rtol=0.1, atol=1e-4)
+
+
+@pytest.mark.parametrize("option", [{"max_cached_tokens": 200}, {"shift_cells": True}])
+def test_norms_that_are_known_no_more_are_said(engine: Engine, option: dict[str, Any]) -> None:
+    config = SearchConfig(**vars(SMALL) | option)
+    reply = generate(engine, "hello", config, raw=True)
+    winning_steer(engine, reply, config, step=0)
+    with pytest.raises(ValueError, match=f"before a reset that {next(iter(option))} put off"):
+        winning_steer(engine, reply, config)
+
+
 def test_a_step_without_an_anchor_has_no_winner(engine: Engine) -> None:
     reply = generate(engine, "hello", SMALL, method="markov", raw=True)
     with pytest.raises(ValueError, match="step 0 of method markov has no anchor"):
-        winning_steer(engine, "hello", reply, SMALL, step=0, raw=True)
+        winning_steer(engine, reply, SMALL, step=0)
     with pytest.raises(ValueError, match="step is 9, but the reply has steps 0 to 1"):
-        winning_steer(engine, "hello", reply, SMALL, step=9, raw=True)
+        winning_steer(engine, reply, SMALL, step=9)
     with pytest.raises(ValueError, match="the anchor has shape"):
         Steer.of_anchor(engine, np.ones(3), SMALL, [1])

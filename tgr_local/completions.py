@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from tgr_local import generation
 from tgr_local.engine import Cancel, Engine
-from tgr_local.generation import Event, Reply, told
+from tgr_local.generation import Event, Reply, generate_each, together, told
 from tgr_local.logprobs import Token, TokenText, chat_logprobs, legacy_logprobs, read_prompt
 from tgr_local.overlay import Overlay
 from tgr_local.records import plain
+from tgr_local.requests import CHOICES_MAX
 from tgr_local.requests import Request as Request
 from tgr_local.requests import RequestError as RequestError
 from tgr_local.requests import chat_request as chat_request
@@ -40,21 +40,19 @@ def respond(
     listener: Listener | None = None,
 ) -> Json:
     """The whole response. `listener` hears every event of reply i as ``listener(i, event)``, for
-    several replies from several threads.
+    several replies from several threads; they are counted on from prompt to prompt.
 
     Raises CapacityError for a prompt that cannot fit, CancelledError when `cancel` is set, and
     ValueError for options that do not go together.
     """
     answer = _Answer(engine, request)
-    for number in range(len(request.prompts)):
-        choices = answer.begin(number)
 
-        def hear(i: int, event: Event, choices: list[_Choice] = choices) -> None:
-            choices[i].hear(event)
-            if listener:
-                listener(i, event)
+    def hear(i: int, event: Event) -> None:
+        answer.choices[i].hear(event)
+        if listener:
+            listener(i, event)
 
-        answer.write(number, hear, cancel)
+    answer.write(hear, cancel)
     return answer.whole()
 
 
@@ -65,13 +63,11 @@ def chunks(engine: Engine, request: Request, *, cancel: Cancel | None = None) ->
     at the first `next` or later.
     """
     answer = _Answer(engine, request)
-    for number in range(len(request.prompts)):
-        choices = answer.begin(number)
-        for i, event in answer.events(number, cancel):
-            choices[i].hear(event)
-            yield from answer.told(choices[i], event)
-        for choice in choices if not request.writes else ():
-            yield from answer.closing(choice)
+    for i, event in answer.events(cancel):
+        answer.choices[i].hear(event)
+        yield from answer.told(answer.choices[i], event)
+    for choice in () if request.writes else answer.choices:
+        yield from answer.closing(choice)
     if request.include_usage:
         yield answer.chunk([], usage=answer.usage(), tgr=answer.about())
 
@@ -119,68 +115,68 @@ class _Answer:
             Overlay(engine, logit_bias=request.logit_bias) if request.logit_bias else engine
         )
         self.request = request
-        self.choices: list[_Choice] = []
-        self.replies: list[Reply] = []
-        self._prompts: dict[int, list[Token]] = {}
+        self.choices = [
+            _Choice(self.engine, request, number, number * request.n + i)
+            for number in range(len(request.prompts))
+            for i in range(request.best_of)
+        ]
+        """Of every prompt as many as its n are chosen from."""
+        self._prompts: list[list[Token]] = []
         self._counts = Counts()
         self._start = time.monotonic()
-        self._unfinished = request.n * len(request.prompts)
+        self._unfinished = len(self.choices)
         self._id = f"{'chatcmpl' if request.chat else 'cmpl'}-{uuid.uuid4().hex}"
         self._created = int(time.time())
 
     # --- work ---
 
-    def begin(self, number: int) -> list[_Choice]:
-        """The choices of a prompt, or as many as one is chosen from."""
-        request = self.request
-        first = number * request.n
-        made = [_Choice(self.engine, request, number, first + i) for i in range(request.best_of)]
-        self.choices += made
-        return made
+    def write(self, hear: Listener, cancel: Cancel | None) -> None:
+        """Reads the prompts, if they are to be scored, and writes the replies to them, all in the
+        same batches; `hear` gets the events of each and last the reply."""
+        prompts, k = self.request.prompts, self.request.best_of
+        at_once = max(1, CHOICES_MAX // k)  # each of their replies takes a thread
+        for first in range(0, len(prompts), at_once):
+            numbers = range(first, min(first + at_once, len(prompts)))
+            if self.request.echo and self.request.logprobs is not None:
+                self._read(numbers, cancel)
+            if self.request.writes:
+                self._reply(numbers, hear, cancel)
 
-    def write(self, number: int, hear: Listener, cancel: Cancel | None) -> None:
-        """Reads the prompt, if it is to be scored, and writes the replies to it; `hear` gets their
-        events and last each reply."""
-        request, prompt = self.request, self.request.prompts[number]
-        if request.echo and request.logprobs is not None:
-            text = request.texts[number]
-            read, decoded = read_prompt(self.engine, prompt, text, request.logprobs, cancel)
-            self._prompts[number] = read
+    def _read(self, numbers: range, cancel: Cancel | None) -> None:
+        request, n_top = self.request, self.request.logprobs or 0
+
+        def read(i: int, stop: Cancel) -> tuple[list[Token], int]:
+            prompt, text = request.prompts[numbers[i]], request.texts[numbers[i]]
+            return read_prompt(self.engine, prompt, text, n_top, stop)
+
+        for tokens, decoded in together(len(numbers), read, cancel):
+            self._prompts.append(tokens)
             self._counts += Counts(query=decoded)
-        if not request.writes:
-            return
-        if request.best_of == 1:
-            replies = [
-                generation.generate(
-                    self.engine,
-                    prompt,
-                    request.config,
-                    method=request.method,
-                    verbatim=not request.chat,
-                    listener=lambda event: hear(0, event),
-                    cancel=cancel,
-                )
-            ]
-        else:
-            replies = generation.generate_many(
-                self.engine,
-                prompt,
-                request.config,
-                request.best_of,
-                method=request.method,
-                verbatim=not request.chat,
-                listener=hear,
-                cancel=cancel,
-            )
-        self.replies += replies
-        for i, reply in enumerate(replies):
-            hear(i, reply)
 
-    def events(self, number: int, cancel: Cancel | None) -> Iterator[tuple[int, Event]]:
+    def _reply(self, numbers: range, hear: Listener, cancel: Cancel | None) -> None:
+        request, k = self.request, self.request.best_of
+        prompts = [request.prompts[number] for number in numbers]
+        first = numbers.start * k
+
+        def hear_one(i: int, event: Event) -> None:
+            hear(first + i, event)
+
+        generate_each(
+            self.engine,
+            prompts,
+            request.config,
+            k,
+            method=request.method,
+            verbatim=not request.chat,
+            listener=hear_one,
+            cancel=cancel,
+        )
+
+    def events(self, cancel: Cancel | None) -> Iterator[tuple[int, Event]]:
         """What `write` would tell, as it comes."""
 
         def work(listener: Callable[[tuple[int, Event]], None], stop: Cancel) -> None:
-            self.write(number, lambda i, event: listener((i, event)), stop)
+            self.write(lambda i, event: listener((i, event)), stop)
 
         return told(work, cancel)
 
@@ -265,7 +261,8 @@ class _Answer:
 
     def about(self) -> Json:
         """What it took: the method, positions decoded by kind, seconds, and the seed."""
-        counts = sum((reply.counts for reply in self.replies), self._counts)
+        replies = [choice.reply for choice in self.choices if choice.reply]
+        counts = sum((reply.counts for reply in replies), self._counts)
         return {
             "method": self.request.method,
             "seed": self.request.config.seed,
@@ -280,7 +277,7 @@ class _Answer:
                     "forward_tokens": reply.counts.total,
                     "cells": max(step.cells for step in reply.steps),
                 }
-                for reply in self.replies
+                for reply in replies
             ],
         }
 

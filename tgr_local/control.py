@@ -21,7 +21,7 @@ from tgr_local import geometry
 from tgr_local.config import SearchConfig
 from tgr_local.engine import Engine, Task
 from tgr_local.errors import InstallError, ModelError
-from tgr_local.generation import Prompt, Reply, advised, prompt_tokens
+from tgr_local.generation import Reply, advised
 from tgr_local.overlay import Overlay
 from tgr_local.trajectory import Step, kept_of
 
@@ -156,18 +156,13 @@ def steered(engine: Engine, steer: Steer) -> Overlay:
 
 
 def winning_steer(
-    engine: Engine,
-    prompt: Prompt,
-    reply: Reply,
-    config: SearchConfig | None = None,
-    *,
-    step: int = -1,
-    raw: bool = False,
+    engine: Engine, reply: Reply, config: SearchConfig | None = None, *, step: int = -1
 ) -> Steer:
     """The push of the anchor that won one of a reply's searches; `step` -1 = the last.
 
-    `prompt`, `config` and `raw` are those that the reply was generated with. Raises ValueError for
-    a step that has no anchor.
+    `engine` and `config` are those that the reply was generated with. Raises ValueError for a step
+    that has no anchor, and for one whose push was scaled by norms that are known no more: those
+    from before a lazy reset or a shift (`max_cached_tokens`, `shift_cells`).
     """
     config = advised(engine, config)
     try:
@@ -178,10 +173,16 @@ def winning_steer(
         ) from None
     if chosen.anchor is None:
         raise ValueError(f"step {step} of method {reply.method} has no anchor; use tgr-latent")
-    before = [int(token) for one in reply.steps[: chosen.index] for token in one.tokens]
-    query = prompt_tokens(engine, prompt, config, raw=raw)
-    head, tail = kept_of(before, config)
-    context = [*query, *head, *tail]
+    run = next(run for run in reversed(reply.runs) if run.first <= chosen.index)
+    steps = reply.steps[run.first : chosen.index]
+    moved = "max_cached_tokens" if config.max_cached_tokens else "shift_cells"
+    if steps and config.calibration == "residual" and getattr(config, moved):
+        raise ValueError(
+            f"step {step} was pushed by norms from before a reset that {moved} put off; take the "
+            "first step, or generate without it"
+        )
+    head, tail = kept_of([int(token) for one in steps for token in one.tokens], config)
+    context = [*run.query, *head, *tail]
     return Steer.of_anchor(engine, chosen.anchor, config, context[:-1] or context)
 
 

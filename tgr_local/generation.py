@@ -12,8 +12,11 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from numbers import Integral
 from typing import TypeGuard, TypeVar
+
+import numpy as np
 
 from tgr_local import methods
 from tgr_local.config import DEFAULT_METHOD, EngineConfig, SearchConfig, for_model
@@ -26,6 +29,16 @@ Prompt = str | Sequence[Mapping[str, str]] | Sequence[int]
 """A question; messages, each with "role" and "content"; or token ids."""
 
 _AFTER_THINK = "\n\n"  # what models write between the thinking and the answer
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run of the method."""
+
+    first: int
+    """Index of its first step in the reply."""
+    query: list[int]
+    """Q, the tokens that it began with."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +63,8 @@ class Reply:
     method: str
     closed: int | None = None
     """Number of tokens after which the thinking was closed from outside; None = never."""
+    runs: list[Run] = field(default_factory=list)
+    """One, or two where the thinking had to end before the answer began."""
 
     @property
     def n_tokens(self) -> int:
@@ -87,8 +102,6 @@ def prompt_tokens(
     Where the thinking must end before the answer begins (`thinking_budget`, `grammar`), it is
     opened here for models that open it themselves.
     """
-    if not isinstance(prompt, str) and not len(prompt):
-        raise ValueError("the prompt is an empty list; write something")
     if _is_tokens(prompt):
         return [int(token) for token in prompt]
     if raw:
@@ -104,7 +117,20 @@ def prompt_tokens(
 
 
 def _is_tokens(prompt: Prompt) -> TypeGuard[Sequence[int]]:
-    return not isinstance(prompt, str) and not isinstance(prompt[0], Mapping)
+    """Whether it is token ids. Raises ValueError for what is no prompt at all."""
+    if isinstance(prompt, str):
+        return False
+    if isinstance(prompt, Sequence | np.ndarray) and not isinstance(prompt, bytes):
+        if not len(prompt):
+            raise ValueError("the prompt is an empty list; write something")
+        if all(isinstance(one, Integral) for one in prompt):
+            return True
+        if all(isinstance(one, Mapping) and {"role", "content"} <= one.keys() for one in prompt):
+            return False
+    raise ValueError(
+        f"the prompt is {prompt!r:.80}, but must be a text, messages with role and content, or "
+        "token ids"
+    )
 
 
 def search(
@@ -143,8 +169,9 @@ def generate(
     `verbatim` takes all text as it is written, with tags and outer space. Where the thinking has
     to end before the answer begins (`thinking_budget`, `loop_guard`, `grammar`,
     ``cancel.answer_now()``), a second run of the method writes the answer: its query is Q, the
-    thinking, as much of it as a reset keeps, and the closing tag. `answer_member` is that run's
-    place in a crew.
+    thinking, as much of it as a reset keeps, and the closing tag. With a grammar, which only an
+    answer can keep to, so does a reply that ends inside its thinking. `answer_member` is that
+    run's place in a crew.
 
     Raises ValueError for bad arguments, CapacityError for a query that cannot fit, and
     CancelledError when `cancel` is set.
@@ -167,6 +194,7 @@ def generate(
         seed=config.seed,
         method=method,
         closed=writing.closed,
+        runs=writing.runs,
     )
 
 
@@ -220,6 +248,7 @@ class _Writing:
         self.steps: list[Step] = []
         self.tokens: list[int] = []
         self.closed: int | None = None
+        self.runs: list[Run] = []
         self._splitter, self._tell = splitter, listener or (lambda event: None)
         # where nobody follows the text, nobody is woken for every token
         self._follows = listener is not None
@@ -244,6 +273,7 @@ class _Writing:
 
     def _write(self, query: list[int], config: SearchConfig, member: Member | None) -> str:
         """One run of the method. Returns why the reply ended, or "" when the answer is due."""
+        self.runs.append(Run(self._first, query))
         run = methods.get(self.method).run
         hear = self._hear if self._follows else None
         steps = run(self.engine, query, config, member=member, listener=hear, cancel=self._cancel)
@@ -271,7 +301,8 @@ class _Writing:
             return "loop" if loops else finish
         thinking = self._splitter.kind == "thinking"
         spent = thinking and self._thinks_first and finish == "length"
-        ended = not thinking and self._thinks_first and finish == "stop"
+        ended = self._thinks_first and finish == "stop"
+        ended = ended and (not thinking or bool(self.config.grammar))  # which needs an answer
         hastened = finish == "budget" and self._cancel.heard
         hastened = hastened or (finish is None and not self._follows and self._cancel.is_due())
         if spent or ended or hastened or (loops and thinking):
@@ -292,6 +323,8 @@ class _Writing:
         self._first, self._n_before = len(self.steps), len(self.tokens)
         resets = methods.get(self.method).resets
         kept = self.tokens[-kept_tokens(self.config) :] if resets else self.tokens
+        if kept and kept[-1] in self.engine.end_tokens:
+            kept = kept[:-1]
         query = [*self.query, *kept, *after]
         config = self._what_is_left(len(query))
         try:
@@ -347,57 +380,59 @@ def generate_many(
     """Writes k replies together, in the same batches; reply i has the seed ``config.seed + i``.
 
     They advance in step, so the same call gives the same replies. `listener` hears the events of
-    reply i as ``listener(i, event)``, from several threads.
+    reply i as ``listener(i, event)``, from several threads, and last the reply itself.
     """
+    return generate_each(
+        engine, [prompt], config, k, method=method, raw=raw, verbatim=verbatim, listener=listener,
+        cancel=cancel,
+    )  # fmt: skip
+
+
+def generate_each(
+    engine: Engine,
+    prompts: Sequence[Prompt],
+    config: SearchConfig | None = None,
+    k: int = 1,
+    *,
+    method: str = DEFAULT_METHOD,
+    raw: bool = False,
+    verbatim: bool = False,
+    listener: Callable[[int, Event], None] | None = None,
+    cancel: Cancel | None = None,
+) -> list[Reply]:
+    """Writes k replies to each of several prompts, all as `generate_many` does: those to prompt j
+    are replies j·k to j·k + k - 1, with the seeds from ``config.seed`` on."""
     if k < 1:
         raise ValueError(f"k is {k}, but must be at least 1")
+    if not prompts:
+        raise ValueError("prompts is empty, but must hold at least one")
     config = advised(engine, config)
-    n_query = len(prompt_tokens(engine, prompt, config, raw=raw))
+    queries = [prompt_tokens(engine, prompt, config, raw=raw) for prompt in prompts]
     needs = methods.get(method)
-    at_once = min(k, max(1, engine.n_seq_max // needs.sequences(config)))
-    engine.reserve(at_once * needs.cells(engine, n_query, config))
-    crew, answer_crew = engine.crew(k), engine.crew(k)
-    stop = Cancel(cancel)
-    line = awaiting()
-    replies: list[Reply | BaseException] = [CancelledError("cancelled")] * k
+    n = len(queries) * k
+    at_once = min(n, max(1, engine.n_seq_max // needs.sequences(config)))
+    engine.reserve(max(needs.cells(engine, len(query), config) for query in queries), at_once)
+    crew, answer_crew = engine.crew(n), engine.crew(n)
 
-    def one(rank: int) -> None:
-        hear = (lambda event: listener(rank, event)) if listener else None
-        with (
-            awaited_by(line),
-            crew.member(rank) as member,
-            answer_crew.member(rank) as answer_member,
-        ):
-            try:
-                mine = dataclasses.replace(config, seed=config.seed + rank)
-                replies[rank] = generate(
-                    engine, prompt, mine, method=method, raw=raw, verbatim=verbatim,
-                    member=member, answer_member=answer_member, listener=hear, cancel=stop,
-                )  # fmt: skip
-            except BaseException as error:
-                replies[rank] = error
-                stop.cancel()
+    def one(number: int, stop: Cancel) -> Reply:
+        hear = (lambda event: listener(number, event)) if listener else None
+        with crew.member(number) as member, answer_crew.member(number) as answer_member:
+            reply = generate(
+                engine, queries[number // k],
+                dataclasses.replace(config, seed=config.seed + number % k), method=method,
+                verbatim=verbatim, member=member, answer_member=answer_member, listener=hear,
+                cancel=stop,
+            )  # fmt: skip
+        if hear:
+            hear(reply)
+        return reply
 
-    threads = [threading.Thread(target=one, args=(rank,), daemon=True) for rank in range(k)]
     try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(0.05)
+        return together(n, one, cancel)
     finally:
-        stop.cancel()
-        for rank, thread in enumerate(threads):
-            if thread.ident is None:  # never started: nobody waits for it
-                crew.member(rank).leave()
-                answer_crew.member(rank).leave()
-        for thread in threads:
-            if thread.ident is not None:
-                thread.join()
-    failures = [reply for reply in replies if isinstance(reply, BaseException)]
-    for failure in sorted(failures, key=lambda error: isinstance(error, CancelledError)):
-        raise failure
-    return [reply for reply in replies if isinstance(reply, Reply)]
+        for number in range(n):  # one whose thread never started is waited for
+            crew.member(number).leave()
+            answer_crew.member(number).leave()
 
 
 def stream(
@@ -426,6 +461,45 @@ def stream(
 
 
 _Told = TypeVar("_Told")
+_Made = TypeVar("_Made")
+
+
+def together(
+    n: int, work: Callable[[int, Cancel], _Made], cancel: Cancel | None = None
+) -> list[_Made]:
+    """What ``work(0, stop)`` to ``work(n - 1, stop)`` return, each called in a thread of its own.
+
+    They have to end when `stop` is set, which `cancel` and the failure of one of them do. That
+    failure is raised here.
+    """
+    stop, line = Cancel(cancel), awaiting()
+    made: dict[int, _Made] = {}
+    failures: list[BaseException] = []
+
+    def run(number: int) -> None:
+        with awaited_by(line):
+            try:
+                made[number] = work(number, stop)
+            except BaseException as error:
+                failures.append(error)
+                stop.cancel()
+
+    threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(n)]
+    started = []
+    try:
+        for thread in threads:
+            thread.start()
+            started.append(thread)
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(0.05)
+    finally:
+        stop.cancel()
+        for thread in started:
+            thread.join()
+    for failure in sorted(failures, key=lambda error: isinstance(error, CancelledError)):
+        raise failure
+    return [made[number] for number in range(n)]
 
 
 def told(

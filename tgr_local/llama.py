@@ -283,8 +283,8 @@ class TgrLlama:
         ours = ("self", "steer", "cancel")
         body = {k: v for k, v in parameters.items() if v is not None and k not in ours}
         for key in ("stop", "messages", "prompt"):
-            if isinstance(body.get(key), tuple | np.ndarray):
-                body[key] = list(body[key])
+            if isinstance(given := body.get(key), tuple | np.ndarray):
+                body[key] = given.tolist() if isinstance(given, np.ndarray) else list(given)
         limit = body.get("max_tokens")
         if isinstance(limit, int) and limit < 1:
             body["max_tokens"] = -1

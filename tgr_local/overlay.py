@@ -23,7 +23,8 @@ class Overlay(Engine):
     every position, prompt and delimiter included, and `logit_bias`, pairs of a token and what is
     added to its logit. Pushes of a search are added to these.
 
-    Raises ValueError for pushes of another shape or not finite, and tokens that do not exist.
+    What an overlay lies over already is added. Raises ValueError for pushes of another shape or
+    not finite, and tokens that do not exist.
     """
 
     def __init__(
@@ -33,22 +34,24 @@ class Overlay(Engine):
         logit_bias: Seq[tuple[int, float]] = (),
     ) -> None:
         self.__dict__.update(engine.__dict__)  # the same model, cache and worker
-        self._below = engine
-        self._pushes: Pushes | None = None
+        over = engine if isinstance(engine, Overlay) else None
+        self._below: Engine = over._below if over else engine
+        self._pushes: Pushes | None = over._pushes if over else None
         if pushes is not None:
             expected = (engine.n_layer, engine.n_embd)
             if np.shape(pushes) != expected:
                 raise ValueError(f"pushes have shape {np.shape(pushes)}, but must have {expected}")
-            self._pushes = np.array(pushes, np.float32)
-            if not np.isfinite(self._pushes).all():
+            own = np.array(pushes, np.float32)
+            if not np.isfinite(own).all():
                 raise ValueError("pushes hold a value that is not finite; check their source")
+            self._pushes = own if self._pushes is None else self._pushes + own
         for token, _ in logit_bias:
             if not 0 <= token < engine.n_vocab:
                 raise ValueError(
                     f"logit_bias names token {token}, but must name one between 0 and "
                     f"{engine.n_vocab - 1}"
                 )
-        self._bias = tuple(logit_bias)
+        self._bias: tuple[tuple[int, float], ...] = (*(over._bias if over else ()), *logit_bias)
 
     def session(
         self,

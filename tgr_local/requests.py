@@ -22,6 +22,7 @@ from tgr_local.engine import Engine
 from tgr_local.generation import advised, prompt_tokens
 
 CHOICES_MAX = 128
+_INT_MAX = 2**31 - 1
 
 # OpenAI's name, or llama-cpp-python's -> ours
 _SAMPLING = {
@@ -236,7 +237,8 @@ def _common(
         # asked for so many tokens, a method may write so many chunks
         chunk_len = changes.get("chunk_len", base.chunk_len)
         if isinstance(chunk_len, int) and chunk_len > 0:
-            changes.setdefault("max_chunks", max(base.max_chunks, -(-given // chunk_len)))
+            n_chunks = min(-(-given // chunk_len), _INT_MAX)  # the error names max_tokens
+            changes.setdefault("max_chunks", max(base.max_chunks, n_chunks))
     elif given is not None and given < -1:
         raise RequestError(f"max_tokens is {given}, but must be at least 1, or -1", "max_tokens")
 

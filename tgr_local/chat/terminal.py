@@ -93,6 +93,7 @@ class Terminal:
             complete_while_typing=False,
             enable_history_search=True,
             enable_open_in_editor=True,
+            enable_suspend=True,
             history=_history(self._pastes) if chat.options.save else InMemoryHistory(),
             input_processors=[self._pastes],
             key_bindings=bindings,

@@ -42,6 +42,8 @@ def best(samples: Sequence[Branch]) -> Branch:
 
 def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
     n_texts = config.n_samples * text_limit(engine, n_query, config)
+    if config.max_forward_tokens:  # which all texts share
+        n_texts = min(n_texts, config.max_forward_tokens)
     return cells_for(engine, n_query, n_texts, sequences(config), "n_samples")
 
 

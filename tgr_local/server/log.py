@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
+import os
 import sys
 import time
 import uuid
@@ -19,10 +20,18 @@ Facts = MutableMapping[str, Any]
 
 
 class Log:
-    """Where the lines go: the file of that name, appended to, or stderr. OSError if it cannot."""
+    """Where the lines go: the file of that name, appended to, or stderr. OSError if it cannot.
+
+    A new file can be read by its owner alone, since prompts may be in it.
+    """
 
     def __init__(self, path: str) -> None:
-        self._own = open(path, "a", encoding="utf-8") if path else None  # noqa: SIM115
+        self._own = open(path, "a", encoding="utf-8", opener=_private) if path else None  # noqa: SIM115
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether others than its owner can read the file."""
+        return self._own is not None and bool(os.fstat(self._own.fileno()).st_mode & 0o044)
 
     def write(self, facts: Facts) -> None:
         file: TextIO = self._own or sys.stderr
@@ -32,6 +41,10 @@ class Log:
     def close(self) -> None:
         if self._own:
             self._own.close()
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def facts_of(scope: Scope) -> Facts:

@@ -49,6 +49,9 @@ def run(
             "no API key is set; give one with --api-key-file, or stay with --host 127.0.0.1"
         )
 
+    if limits.log_prompts and service.log.is_shared:
+        _say(f"WARNING: PROMPTS GO TO {limits.log_file}, WHICH OTHERS CAN READ: chmod 600 it")
+
     def loaded() -> None:
         if service.failure:
             server.should_exit = True
@@ -71,9 +74,10 @@ def run(
     server.run(sockets=[listener])
     if service.failure:
         raise service.failure
+    code = 130 if server.interrupted else 0
     if any(thread.name == "load" for thread in threading.enumerate()):
-        os._exit(0)  # a load cannot be cancelled, and there is nothing to lose
-    return 130 if server.interrupted else 0
+        os._exit(code)  # a load cannot be cancelled, and there is nothing to lose
+    return code
 
 
 class _Server(uvicorn.Server):

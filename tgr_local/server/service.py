@@ -79,7 +79,7 @@ class Service:
         self.config = updated(for_model(SearchConfig(), engine.metadata), self._options)
         with contextlib.suppress(CapacityError):  # each request is told on its own
             cells = methods.get(self.method).cells(engine, _TYPICAL_QUERY, self.config)
-            engine.reserve(cells * self.limits.max_running)
+            engine.reserve(cells, self.limits.max_running)
         self._engine = engine
 
     @property
@@ -194,7 +194,8 @@ class Service:
         shape: Callable[[Mapping[str, Any]], Any],
     ) -> AsyncIterator[Any]:
         """The chunks that were asked for; the others as comments, which clients skip."""
-        ending: dict[str, Any] | None = None  # the newest end of a choice; the last bears the bill
+        unfinished = asked.n * len(asked.prompts)
+        ending: dict[str, Any] = {}  # the end of the last choice, which waits for the bill
         async for chunk in _after(first, job.items(self.limits.ping_seconds)):
             if chunk is None:
                 yield "ping"
@@ -209,18 +210,14 @@ class Service:
                 facts.setdefault("reply", []).append(chunk["choices"])
             if chunk.get("usage"):
                 self._note(facts, chunk)
+            unfinished -= sum(choice["finish_reason"] is not None for choice in chunk["choices"])
             if not asked.include_usage:
                 del chunk["usage"]
-                if not chunk["choices"] and ending:
-                    chunk = ending | {"tgr": chunk["tgr"]}
-                    ending = None
-            if ending:
-                yield shape(ending)
-                ending = None
-            if not asked.include_usage and _is_end(chunk) and "tgr" not in chunk:
-                ending = chunk
-            else:
-                yield shape(chunk)
+                if not unfinished and not ending:
+                    ending = chunk
+                    continue
+                chunk |= ending
+            yield shape(chunk)
 
     def _note(self, facts: Facts, response: Mapping[str, Any]) -> None:
         usage = response["usage"]
@@ -229,10 +226,6 @@ class Service:
         facts["forward_tokens"] = response["tgr"]["forward_tokens"]
         if self.limits.log_prompts and response["choices"]:
             facts["reply"] = response["choices"]
-
-
-def _is_end(chunk: Mapping[str, Any]) -> bool:
-    return all(choice["finish_reason"] for choice in chunk["choices"])
 
 
 def _comment(chunk: Mapping[str, Any]) -> str:
