@@ -33,7 +33,7 @@ sanitize:
 	tests/sanitize.sh thread
 
 bench: $(STAMP)
-	$(BIN)/python bench/bench.py
+	$(BIN)/tgr-local bench
 
 # trains, exports and measures the embedded model: some hours; stops and resumes at any time
 model:

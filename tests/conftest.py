@@ -53,8 +53,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the user's folders are: config, data and state, empty, and nothing set outside."""
-    for kind in ("config", "data", "state"):
+    """The user's folders, for config, data, state and cache: empty, and nothing is set outside."""
+    for kind in ("config", "data", "state", "cache"):
         monkeypatch.setenv(f"XDG_{kind.upper()}_HOME", str(tmp_path / kind))
     for name in os.environ:
         if name.startswith("TGR_") and name not in ("TGR_LLAMA_CPP_SOURCE", "TGR_LOG"):

@@ -161,6 +161,11 @@ def build_parser() -> Parser:
     evaluate.add_option("model", None, metavar="MODEL", help="a GGUF file, or a model's name")
     add_config_flags(evaluate, SearchConfig, "how a reply is written, by every method")
     add_config_flags(evaluate, EngineConfig, "how the model is loaded")
+    from tgr_local.bench import command as benchmark
+
+    bench = add("bench", benchmark.run, "measure speed, each figure beside that of a peer")
+    benchmark.add_flags(bench)
+    add_config_flags(bench, EngineConfig, "how the model is loaded, by us and by the peers")
     for sub in (run, chat, serve, doctor):
         text = "a GGUF file, or the name of a model that was pulled (default: the embedded one)"
         sub.add_option("model", None, metavar="MODEL", help=text)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import math
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -281,9 +282,12 @@ class ServerConfig:
         validate(self)
 
 
+_types: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)  # slow to make
+
+
 def validate(config: EngineConfig | SearchConfig | ChatConfig | ServerConfig) -> None:
     """Raises ValueError for the first field whose value is of the wrong type or out of bounds."""
-    types = typing.get_type_hints(type(config))
+    types = _types(type(config))
     for spec in dataclasses.fields(config):
         value = getattr(config, spec.name)
         _check_type(spec.name, value, types[spec.name])

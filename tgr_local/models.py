@@ -85,6 +85,8 @@ class Card:
     """Of this file: a part, if the model is split."""
     metadata: dict[str, str]
     """As llama.cpp writes them; of an array only its length: ``[512]``."""
+    tensors: dict[str, int]
+    """Where the data of each begins, bytes after the header; of this file."""
 
     @property
     def architecture(self) -> str:
@@ -142,14 +144,15 @@ class _Header:
 
     def __init__(self, data: mmap.mmap) -> None:
         self._data, self._at = data, 4
+        self._tensors: dict[str, int] = {}
 
-    def read(self) -> tuple[int, dict[str, str]]:
+    def read(self) -> tuple[int, dict[str, str], dict[str, int]]:
         version = self._number("I")
         if version not in (2, 3):
             raise ValueError(f"its version is {version}, but must be 2 or 3")
         n_tensors, n_values = self._number("Q"), self._number("Q")
         metadata = {self._text(): self._value(self._number("I")) for _ in range(n_values)}
-        return sum(self._tensor() for _ in range(n_tensors)), metadata
+        return sum(self._tensor() for _ in range(n_tensors)), metadata, self._tensors
 
     def _number(self, kind: str) -> Any:
         (value,) = struct.unpack_from("<" + kind, self._data, self._at)
@@ -182,12 +185,12 @@ class _Header:
 
     def _tensor(self) -> int:
         """Reads the description of a tensor and returns its number of elements."""
-        self._text()
-        n_dims = self._number("I")
+        name, n_dims = self._text(), self._number("I")
         if n_dims > 4:
             raise ValueError(f"a tensor has {n_dims} dimensions")
         shape = [self._number("Q") for _ in range(n_dims)]
-        self._skip(12)  # its type and where it lies
+        self._skip(4)  # its type
+        self._tensors[name] = self._number("Q")
         return math.prod(shape)
 
 

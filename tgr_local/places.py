@@ -6,12 +6,14 @@ import os
 from pathlib import Path
 from typing import Literal
 
-_DEFAULTS = {"config": ".config", "data": ".local/share", "state": ".local/state"}
+_DEFAULTS = {
+    "config": ".config", "data": ".local/share", "state": ".local/state", "cache": ".cache",
+}  # fmt: skip
 
 
-def folder(kind: Literal["config", "data", "state"]) -> Path:
-    """The folder of tgr-local for what the user wrote (config), fetched (data) or did (state). It
-    need not exist."""
+def folder(kind: Literal["config", "data", "state", "cache"]) -> Path:
+    """The folder of tgr-local for what the user wrote (config), fetched (data) or did (state), or
+    what can be made again (cache). It need not exist."""
     home = os.environ.get(f"XDG_{kind.upper()}_HOME")
     base = Path(home) if home else Path(os.path.expanduser("~")) / _DEFAULTS[kind]
     return base / "tgr-local"

@@ -1,0 +1,114 @@
+"""Kills an evaluation at random moments, resumes it, and compares it with one that was left alone.
+
+    python bench/kill_resume.py [--kills 10] [--seed 1]
+
+Every kill is a SIGKILL to the whole process group, from the first import to the last line. Samples
+must be equal in all but their seconds, and so must every table and case of the report. One sample
+is made at a time (`--parallel 1`), so that each is computed in the same batch both times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tgr_local.eval import report, samples, summary
+from tgr_local.eval.samples import Key, Sample
+from tgr_local.eval.tables import Table
+
+COMMAND = [
+    "eval", "arithmetic3", "equations", "--limit", "4", "--k", "1..4", "--seeds", "42,7",
+    "--methods", "base,markov,random-anchor,tgr-latent,tgr-token", "--max-chunks", "3",
+    "--parallel", "1", "--n-threads", "1",
+]  # fmt: skip
+OF_TIME = {"seconds", "tokens/s"}  # columns
+TIMED = "Overhead"  # a table, of seconds
+
+
+def start(folder: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tgr_local", *COMMAND, "--out", str(folder)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen[bytes]) -> None:
+    said = process.communicate()[1].decode()
+    if process.returncode:
+        sys.exit(f"the evaluation failed: {said}")
+
+
+def killed(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Kills the process after that time; False if it was done before."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return True
+    finish(process)
+    return False
+
+
+def known(folder: Path) -> dict[Key, Sample]:
+    """The samples without what a clock says."""
+    found = samples.read(folder / "samples.jsonl")
+    return {s.key: dataclasses.replace(s, seconds=0.0, parts={}) for s in found}
+
+
+def told(folder: Path) -> list[object]:
+    """What the report says, without what a clock says."""
+    page = report.build([summary.read(folder)])
+    return [
+        (section.task, section.notes, [timeless(t) for t in section.tables], section.cases)
+        for section in page.sections
+    ]
+
+
+def timeless(table: Table) -> Table:
+    keep = [i for i, column in enumerate(table.columns) if column not in OF_TIME]
+    rows = [[row[i] for i in keep] for row in table.rows if table.title != TIMED]
+    return dataclasses.replace(table, columns=[table.columns[i] for i in keep], rows=rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    draw = random.Random(options.seed)
+    with tempfile.TemporaryDirectory() as place:
+        whole, cut = Path(place) / "whole", Path(place) / "cut"
+        begun = time.monotonic()
+        finish(start(whole))
+        took = time.monotonic() - begun
+        samples_then, n_kills = [], 0
+        while n_kills < options.kills:
+            if not killed(start(cut), draw.uniform(0, 3 + took / options.kills)):
+                break
+            n_kills += 1
+            samples_then.append(len(samples.read(cut / "samples.jsonl")))
+        finish(start(cut))
+        expected, found = known(whole), known(cut)
+        differing = [key for key in expected.keys() | found if expected.get(key) != found.get(key)]
+        n_lines = (cut / "samples.jsonl").read_bytes().count(b"\n")
+        same = told(whole) == told(cut)
+    print(f"{len(expected)} samples in {took:.0f} s; killed {n_kills} times, with samples on disk:")
+    print(" ".join(map(str, samples_then)))
+    print(f"samples that differ: {len(differing)}; lines that are too many: {n_lines - len(found)}")
+    print(f"reports are {'equal' if same else 'NOT equal'}")
+    return int(bool(differing) or not same or n_lines != len(found) or n_kills < options.kills)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

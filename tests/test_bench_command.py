@@ -1,0 +1,125 @@
+"""``tgr-local bench`` from the outside, on the tiny shape, and every group of rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tgr_local import cli
+from tgr_local.bench import boundary, command, crowds, memory, shapes
+from tgr_local.bench.peers import Settings
+from tgr_local.bench.plan import Plan
+from tgr_local.engine import Engine
+
+FIGURES = {"tokens", "positions", "seconds", "resident", "cells"}
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bench") / "tiny.gguf"
+    shapes.write(path, shapes.SHAPES["tiny"], "q8_0")
+    return path
+
+
+@pytest.fixture(scope="module")
+def plan(tiny: Path) -> Iterator[Plan]:
+    with Engine(tiny) as engine:
+        yield Plan(engine, Settings.of(engine), repeats=1, quick=True)
+
+
+@pytest.mark.parametrize("name", command.GROUPS)
+def test_every_group_has_rows_with_sound_numbers(
+    name: str, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "SIZE", 1 << 20)
+    for size, value in {"N": 4, "PREFIX": 8, "TOKENS": 4}.items():
+        monkeypatch.setattr(crowds, size, value)
+    monkeypatch.setattr(crowds, "_fresh", lambda k, _: dict.fromkeys(FIGURES, 10.0 * k))
+    monkeypatch.setattr(boundary, "CHUNKS", (32,))
+    rows = list(command.measured(name, plan))
+    assert rows
+    for row in rows:
+        assert row.group == name
+        spreads = [*row.values.values(), row.result]
+        assert all(s.low <= s.median <= s.high and abs(s.median) < 1e9 for s in spreads), row
+        assert all(s.low >= 0 for s in row.values.values()), row
+
+
+def test_a_run_prints_a_table_and_writes_both_files(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures, page = tmp_path / "figures.json", tmp_path / "page.md"
+    arguments = ["bench", "--model", str(tiny), "--only", "plain,sampling", "--repeats", "2"]
+    assert cli.main([*arguments, "--json", str(figures), "--markdown", str(page)]) == 0
+    out = capsys.readouterr().out
+    found = json.loads(figures.read_text())
+    assert "flash_attn off" in out and found["machine"]["settings"]["flash_attn"] == "off"
+    assert len(found["machine"]["model sha256"]) == 64
+    assert [row["group"] for row in found["rows"]] == ["plain"] * 2 + ["sampling"] * 2
+    for row in found["rows"]:
+        verdict = f"{row['target']}: {'met' if row['met'] else 'MISSED'}"
+        assert row["what"] in out and row["what"] in page.read_text() and verdict in out
+
+
+def test_json_alone_stands_on_stdout(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["bench", "--model", str(tiny), "--only", "sampling", "--repeats", "1", "--json"]
+    assert cli.main([*arguments, "--type-k", "q8_0", "--flash-attn", "on"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["machine"]["settings"]["cache"] == "q8_0, f16"
+    assert len(found["rows"]) == 2
+
+
+def test_a_group_alone_finds_its_room(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "SIZE", 1 << 20)
+    with Engine(tiny) as engine:
+        alone = Plan(engine, Settings.of(engine), repeats=1, quick=True)
+        assert len(list(command.measured("bound", alone))) == 4
+
+
+def test_help_names_every_shape_type_and_group(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["bench", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for names in (shapes.SHAPES, shapes.TYPES, command.GROUPS):
+        assert ", ".join(names) in text
+
+
+def test_a_search_in_a_process_of_its_own_tells_what_it_took() -> None:
+    found = crowds._fresh(1, 0)
+    assert set(found) == FIGURES
+    assert 0 < found["tokens"] <= found["positions"] and 0 < found["cells"] < 2000
+    assert 10e6 < found["resident"] < 2e9
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--repeats", "0"], "repeats is '0', but must be a whole number from 1 to 1000"),
+        (["--repeats", "two"], "repeats is 'two', but must be a whole number"),
+        (["--only", "decode,nothing"], "only is 'nothing', but must be of decode, prefill,"),
+        (["--only", ""], "only is '', but must be of decode"),
+        (["--shape", "70b"], "shape is '70b', but must be one of tiny, 0.6b"),
+        (["--shape", "tiny", "--type", "q9"], "type is 'q9', but must be one of f16, q8_0"),
+        (["--model", "MODEL", "--shape", "tiny"], "shape is of random weights, but --model names"),
+        (["--model", "MODEL", "--type", "f16"], "type is of random weights, but --model names"),
+        (["--model", "absent-model"], "there is no model absent-model"),
+        (["--model", "NOTHING"], "is not a GGUF file"),
+        (["--model", "MODEL", "--json", "no/folder/x.json"], "no/folder/x.json: No such file"),
+        (["--model", "MODEL", "--n-ctx", "256", "--only", "capture"], "256"),
+        (["--n-threads", "-1"], "n_threads is -1"),
+        (["--quik"], "did you mean --quick?"),
+    ],
+)
+def test_bad_usage_is_one_line(
+    arguments: list[str], message: str, tiny: Path, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    nothing = tmp_path / "nothing.gguf"
+    nothing.write_bytes(b"not a model at all, but long enough to be read as one")
+    names = {"MODEL": str(tiny), "NOTHING": str(nothing)}
+    assert cli.main(["bench", *(names.get(a, a) for a in arguments)]) in (1, 2)
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1 and "bug" not in error

@@ -1,0 +1,62 @@
+"""Random-weight files: llama.cpp loads them, the quantizer takes them, and they are made once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tgr_local import models
+from tgr_local.bench import shapes
+from tgr_local.engine import Engine, Task
+from tgr_local.errors import TgrError
+
+
+@pytest.mark.parametrize("kind", ["f16", "q8_0", "Q4_K_M"])
+def test_a_shape_loads_and_generates(kind: str) -> None:
+    path = shapes.model_file("tiny", kind)
+    assert models.card(path).quantization == kind.upper()
+    with Engine(path) as engine, engine.session(64, 1) as session:
+        assert (engine.n_vocab, engine.n_embd, engine.n_layer) == (4096, 256, 2)
+        text = engine.tokenize("hello<|im_end|>")
+        assert engine.detokenize(text[:-1]) == b"hello" and text[-1] == engine.eos
+        (output,) = session.run([Task(session.sequence(), text[:-1], n_generate=8, states=True)])
+        assert len(output.tokens) == 8 and output.states.std() > 0.1
+
+
+def test_a_file_is_made_once_and_is_the_same_everywhere(tmp_path: Path) -> None:
+    path = shapes.model_file("tiny", "q8_0")
+    assert [path] == list(path.parent.iterdir())
+    first = path.stat().st_mtime_ns, path.read_bytes()
+    assert shapes.model_file("tiny", "q8_0") == path
+    assert first == (path.stat().st_mtime_ns, path.read_bytes())
+    shapes.write(tmp_path / "again.gguf", shapes.SHAPES["tiny"], "q8_0")
+    assert (tmp_path / "again.gguf").read_bytes() == first[1]
+
+
+def test_the_vocabulary_of_every_shape_has_a_text_for_each_id() -> None:
+    values = shapes._metadata(shapes.SHAPES["8b"], shapes._DIRECT["q8_0"])
+    tokens, merges = values["tokenizer.ggml.tokens"], values["tokenizer.ggml.merges"]
+    assert len(tokens) == len(set(tokens)) == 151_936 == len(values["tokenizer.ggml.token_type"])
+    known = set(tokens)
+    assert all(set(merge.split(" ")) <= known for merge in merges[:70_000:97])
+
+
+def test_what_is_half_made_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(path: Path, *_: object) -> None:
+        path.write_bytes(b"GG")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shapes, "write", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        shapes.model_file("tiny", "f16")
+    assert not list(shapes.cache_folder().iterdir())
+
+
+def test_a_file_without_room_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Usage:
+        free = 1000
+
+    monkeypatch.setattr(shapes.shutil, "disk_usage", lambda _: Usage)
+    with pytest.raises(TgrError, match=r"needs .* but .* has 0\.0 MB free; make room"):
+        shapes.model_file("0.6b", "q8_0")

@@ -1,0 +1,152 @@
+"""Steps, prefill and plain text against llama_cpp; what capture, injection and sampling cost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+
+from tgr_local.bench import ours
+from tgr_local.bench.apart import Apart
+from tgr_local.bench.measure import Row, Spread, Target, alternate
+from tgr_local.bench.peers import Library, Raw
+from tgr_local.bench.plan import Plan
+
+K = 8
+PREFIX = 256  # cached tokens that the sequences share
+PLAIN = 32  # tokens of one plain text
+
+
+def steps(plan: Plan) -> Iterator[Row]:
+    """One token of each of n sequences that share a prefix. The peer samples nothing."""
+    counts = (1, K) if plan.quick else (1, 2, 4, K, 16, 32)
+    n_steps = {n: plan.n_steps if n <= K else 8 for n in counts}
+    prefix, most = ours.prompt(plan.engine, PREFIX), counts[-1]
+    n_ctx = PREFIX + most * plan.n_steps + 8
+    with (
+        ours.Forks(plan.engine, prefix, most, plan.n_steps) as forks,
+        Apart(Raw, plan.engine.path, plan.settings, n_ctx, most) as raw,
+    ):
+        raw.feed(prefix)
+        contenders: list[Callable[[], object]] = []
+        for n in counts:
+            contenders.append(partial(forks.steps, n, n_steps[n]))
+            contenders.append(partial(raw.forked_steps, n, PREFIX, n_steps[n]))
+        seconds = alternate(plan.repeats, contenders)
+    mine = {n: seconds[2 * i] / n_steps[n] for i, n in enumerate(counts)}
+    theirs = {n: seconds[2 * i + 1] / n_steps[n] for i, n in enumerate(counts)}
+    for n in counts:
+        yield Row(
+            "decode",
+            f"decode step of {n} sequence{'s' * (n > 1)}: tgr-local / raw llama_decode",
+            Spread.of(mine[n] / theirs[n]),
+            "of its time",
+            {"ms tgr-local": Spread.of(1e3 * mine[n]), "ms raw": Spread.of(1e3 * theirs[n])},
+        )
+    yield Row(
+        "decode",
+        f"decode step of {K} sequences / of one",
+        Spread.of(mine[K] / mine[1]),
+        "times",
+        {"raw llama_decode": Spread.of(theirs[K] / theirs[1])},
+        Target(2.8),
+    )
+
+
+def prefill(plan: Plan) -> Iterator[Row]:
+    """A text up to its first new token; the peer samples none."""
+    for n in (128,) if plan.quick else (128, 512, 2048):
+        tokens = ours.prompt(plan.engine, n)
+        with Apart(Raw, plan.engine.path, plan.settings, n + 8, 1) as raw:
+            mine, peer = alternate(
+                plan.few if n > 128 else plan.repeats,
+                [partial(ours.prefill, plan.engine, tokens), partial(raw.read, tokens)],
+            )
+        yield Row(
+            "prefill",
+            f"prefill of {n} tokens: tgr-local / raw llama_decode",
+            Spread.of(peer / mine),
+            "of its speed",
+            {"tokens/s tgr-local": Spread.of(n / mine), "tokens/s raw": Spread.of(n / peer)},
+        )
+
+
+def plain(plan: Plan) -> Iterator[Row]:
+    """A plain text of one sequence; all three sample from the full vocabulary."""
+    engine, n_ctx = plan.engine, PLAIN + 8
+    with (
+        Apart(Library, engine.path, plan.settings, n_ctx) as library,
+        Apart(Raw, engine.path, plan.settings, n_ctx, 1) as raw,
+    ):
+        mine, generate, loop = PLAIN / alternate(
+            2 * plan.repeats,  # a short text, and three that are close
+            [
+                partial(ours.generate, engine, PLAIN),
+                partial(library.generate, PLAIN),
+                partial(raw.generate, PLAIN),
+            ],
+        )
+    for name, rate, bound in (("Llama.generate", generate, 1.0), ("raw loop", loop, 0.98)):
+        yield Row(
+            "plain",
+            f"plain text of {PLAIN} tokens: tgr-local / {name}",
+            Spread.of(mine / rate),
+            "of its speed",
+            {"tokens/s tgr-local": Spread.of(mine), f"tokens/s {name}": Spread.of(rate)},
+            Target(bound, at_least=True),
+        )
+
+
+def capture(plan: Plan) -> Iterator[Row]:
+    """What a push and the captured states add to a step. Log-probabilities cannot be switched off:
+    they come from the pass that samples."""
+    n = plan.n_steps
+    ways = ((False, False), (True, False), (False, True), (True, True))
+    with ours.Forks(plan.engine, ours.prompt(plan.engine, PREFIX), K, n) as forks:
+        seconds = alternate(
+            plan.repeats,
+            [partial(forks.steps, K, n, inject=inject, states=states) for inject, states in ways],
+        )
+    without = seconds[0]
+    names = ("injection", "states", "injection and states")
+    for name, with_ in zip(names, seconds[1:], strict=True):
+        yield Row(
+            "capture",
+            f"decode step of {K} sequences: with {name} / with neither",
+            Spread.of(100 * (with_ / without - 1)),
+            "% more",
+            {"ms with": Spread.of(1e3 * with_ / n), "ms neither": Spread.of(1e3 * without / n)},
+            Target(3) if name.endswith("and states") else None,
+        )
+
+
+def sampling(plan: Plan) -> Iterator[Row]:
+    """Where the time of a step goes, by the engine's own clocks."""
+    share, rest = np.zeros(plan.repeats), np.zeros(plan.repeats)
+    n = plan.n_steps
+    with ours.Forks(plan.engine, ours.prompt(plan.engine, PREFIX), K, n) as forks:
+        forks.steps(K, n, inject=True, states=True)
+        for i in range(plan.repeats):
+            before, start = plan.engine.stats(), time.perf_counter()
+            forks.steps(K, n, inject=True, states=True)
+            whole, after = time.perf_counter() - start, plan.engine.stats()
+            drawn = after.sample_seconds - before.sample_seconds
+            decoded = after.decode_seconds - before.decode_seconds
+            share[i] = 100 * drawn / whole
+            rest[i] = 1e6 * (whole - drawn - decoded) / n
+    yield Row(
+        "sampling",
+        f"sampling of {K} sequences, {plan.engine.n_vocab:,} tokens, log-probabilities included",
+        Spread.of(share),
+        "% of the step",
+        target=Target(3),
+    )
+    yield Row(
+        "sampling",
+        f"all else beside decoding and sampling, {K} sequences",
+        Spread.of(rest),
+        "µs a step",
+        target=Target(100),
+    )

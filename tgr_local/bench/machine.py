@@ -1,0 +1,37 @@
+"""On what was measured: processor, versions, settings, model."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+from tgr_local import doctor
+from tgr_local.bench.peers import Settings
+from tgr_local.engine import Engine, backend_devices, physical_cores
+
+
+def about(engine: Engine, settings: Settings) -> dict[str, Any]:
+    """What a reader needs to repeat or to doubt a figure."""
+    devices = [f"{d.name} ({d.description})" for d in backend_devices() if d.kind != "cpu"]
+    return {
+        "processor": _processor(),
+        "cores": {"physical": physical_cores(), "logical": os.cpu_count()},
+        "load average": [round(load, 2) for load in os.getloadavg()],
+        "other devices": devices or "none",
+        "model": f"{engine.path.name}, {engine.description}, {engine.n_params:,} parameters, "
+        f"{engine.size_bytes:,} bytes, layers on {'/'.join(dict.fromkeys(engine.devices()))}",
+        "model sha256": engine.model_hash,
+        "settings": settings.shown(),
+        "versions": doctor.versions(),
+    }
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

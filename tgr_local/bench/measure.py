@@ -1,0 +1,119 @@
+"""How things are timed and what comes of it: contenders that take turns, spreads, rows, targets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The middle and the ends of repeated measurements."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Floats | Sequence[float]) -> Spread:
+        array = np.asarray(values, np.float64)
+        return cls(float(np.median(array)), float(array.min()), float(array.max()))
+
+    def scaled(self, factor: float) -> Spread:
+        return Spread(factor * self.median, factor * self.low, factor * self.high)
+
+    def __str__(self) -> str:
+        if self.low == self.high:
+            return shown(self.median)
+        return f"{shown(self.median)} ({shown(self.low)} to {shown(self.high)})"
+
+
+def shown(value: float) -> str:
+    """Three digits that count, and all those of a whole number."""
+    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2 if abs(value) >= 1 else 3
+    text = f"{value:,.{digits}f}"
+    return text if float(text.replace(",", "")) else "0"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A bound on a row's median."""
+
+    bound: float
+    at_least: bool = False
+
+    def met(self, value: float) -> bool:
+        return value >= self.bound if self.at_least else value <= self.bound
+
+    def __str__(self) -> str:
+        return f"{'at least' if self.at_least else 'at most'} {self.bound:g}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison. The target speaks of `result`; `values` are what it was made of."""
+
+    group: str
+    what: str
+    result: Spread
+    unit: str
+    values: dict[str, Spread] = field(default_factory=dict)
+    target: Target | None = None
+    note: str = ""
+
+    @property
+    def met(self) -> bool | None:
+        return self.target.met(self.result.median) if self.target else None
+
+    def record(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {
+            "group": self.group,
+            "what": self.what,
+            "result": vars(self.result),
+            "unit": self.unit,
+            "values": {name: vars(spread) for name, spread in self.values.items()},
+            "target": str(self.target) if self.target else None,
+            "met": self.met,
+            "note": self.note,
+        }
+
+
+def alternate(
+    repeats: int, contenders: Sequence[Callable[[], object]], *, warm: bool = True
+) -> Floats:
+    """Seconds [contenders, repeats]. Contenders take turns, so that whatever else the machine does
+    meets all of them, and every other round goes backwards; `warm`: after an unmeasured round."""
+    return alternate_timed(
+        repeats, [partial(clock, contender) for contender in contenders], warm=warm
+    )
+
+
+def alternate_timed(
+    repeats: int, contenders: Sequence[Callable[[], float]], *, warm: bool = True
+) -> Floats:
+    """The same for contenders that return the seconds of the part of them that counts."""
+    seconds = np.zeros((len(contenders), repeats))
+    if warm:
+        for contender in contenders:
+            contender()
+    for i in range(repeats):
+        order = range(len(contenders))
+        for j in order if i % 2 == 0 else reversed(order):
+            seconds[j, i] = contenders[j]()
+    return seconds
+
+
+def clock(contender: Callable[[], object]) -> float:
+    """Seconds of one call."""
+    start = time.perf_counter()
+    contender()
+    return time.perf_counter() - start

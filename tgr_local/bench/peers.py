@@ -1,0 +1,228 @@
+"""What we are measured against: llama.cpp through llama_cpp, with the settings of our engine.
+
+`Raw` is a bare llama_decode loop, the least that any program on llama.cpp can do. `Library` is
+``Llama.generate``, what a user of llama-cpp-python writes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tgr_local.config import EngineConfig
+from tgr_local.engine import Engine
+from tgr_local.errors import TgrError
+
+TEMPERATURE = 0.6
+_TYPES = {
+    "f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "bf16": 30,
+}  # fmt: skip
+
+
+def library() -> Any:
+    """The module llama_cpp, which then reports errors only."""
+    import llama_cpp
+
+    logging.getLogger("llama-cpp-python").setLevel(logging.ERROR)
+    return llama_cpp
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the speed of a context: equal for us and the peers."""
+
+    n_threads: int
+    flash_attn: str
+    on_cpu: bool
+    """Whether all layers are."""
+    config: EngineConfig
+
+    @classmethod
+    def of(cls, engine: Engine) -> Settings:
+        config, flash_attn = engine.config, engine.config.flash_attn
+        on_cpu = all(name.upper().startswith("CPU") for name in engine.devices())
+        # what "auto" is for us; llama.cpp's own choice on a CPU is on, which is slower
+        if flash_attn == "auto" and on_cpu and not config.type_v.startswith("q"):
+            flash_attn = "off"
+        return cls(engine.n_threads, flash_attn, on_cpu, config)
+
+    def shown(self) -> dict[str, Any]:
+        config = self.config
+        return {
+            "threads": self.n_threads,
+            "flash_attn": self.flash_attn,
+            "cache": f"{config.type_k}, {config.type_v}",
+            "n_batch": config.n_batch,
+            "n_ubatch": config.n_ubatch,
+            "n_gpu_layers": config.n_gpu_layers,
+        }
+
+
+def _library_for(settings: Settings) -> Any:
+    """The same, where it can compute on what the engine computes on. TgrError if not."""
+    lib = library()
+    if not settings.on_cpu and not lib.llama_supports_gpu_offload():
+        raise TgrError(
+            "tgr-local computes on a GPU here, but llama-cpp-python is built without one and is no "
+            "peer; build it with one, or name a folder with such a libllama in LLAMA_CPP_LIB_PATH, "
+            "as bench/gpu.sh does"
+        )
+    return lib
+
+
+class Raw:
+    """llama_decode and nothing around it. With `unified` the sequences share one cache, and a
+    prefix in it; else each has a stream of its own. Use it in a ``with`` block."""
+
+    def __init__(
+        self, path: Path, settings: Settings, n_ctx: int, n_seqs: int, *, unified: bool = True
+    ) -> None:
+        self._lib = lib = _library_for(settings)
+        self._n_batch = settings.config.n_batch
+        model_params = lib.llama_model_default_params()
+        model_params.n_gpu_layers = settings.config.n_gpu_layers
+        model_params.use_mmap = settings.config.use_mmap
+        self._model = lib.llama_model_load_from_file(os.fsencode(path), model_params)
+        if not self._model:
+            raise TgrError(f"llama_cpp cannot load {path} as a peer to compare with")
+        params = lib.llama_context_default_params()
+        params.n_ctx, params.n_seq_max, params.kv_unified = n_ctx, n_seqs, unified
+        params.n_batch, params.n_ubatch = settings.config.n_batch, settings.config.n_ubatch
+        params.n_threads = params.n_threads_batch = settings.n_threads
+        params.flash_attn_type = {"auto": -1, "off": 0, "on": 1}[settings.flash_attn]
+        params.type_k, params.type_v = (
+            _TYPES[settings.config.type_k],
+            _TYPES[settings.config.type_v],
+        )
+        self._context = lib.llama_init_from_model(self._model, params)
+        if not self._context:
+            raise TgrError(f"llama_cpp cannot make a context of {n_ctx} cells to compare with")
+        self._memory = lib.llama_get_memory(self._context)
+        self._batch = batch = lib.llama_batch_init(n_seqs, 0, 1)
+        for i in range(n_seqs):
+            batch.seq_id[i][0], batch.n_seq_id[i], batch.logits[i] = i, 1, True
+        self._tokens = np.ctypeslib.as_array(batch.token, (n_seqs,))
+        self._positions = np.ctypeslib.as_array(batch.pos, (n_seqs,))
+        self._seqs = np.array([0], np.int32)
+
+    def clear(self) -> None:
+        self._lib.llama_memory_clear(self._memory, False)
+
+    def read(self, tokens: list[int]) -> None:
+        """A text from its beginning."""
+        self.clear()
+        self.feed(tokens)
+
+    def feed(self, tokens: list[int]) -> None:
+        """Appends tokens to sequence 0, with the logits of the last."""
+        array = (self._lib.llama_token * len(tokens))(*tokens)
+        for start in range(0, len(tokens), self._n_batch):
+            n = min(self._n_batch, len(tokens) - start)
+            part = (self._lib.llama_token * n)(*array[start : start + n])
+            self._decode(self._lib.llama_batch_get_one(part, n))
+        self._lib.llama_get_logits_ith(self._context, -1)
+
+    def copy(self, n_seqs: int) -> None:
+        """Gives sequence 0 to the others."""
+        for seq in range(1, n_seqs):
+            self._lib.llama_memory_seq_cp(self._memory, 0, seq, -1, -1)
+
+    def cut(self, n_seqs: int, length: int) -> None:
+        """Sequence 0 keeps its first tokens, the others nothing."""
+        self._lib.llama_memory_seq_rm(self._memory, 0, length, -1)
+        for seq in range(1, n_seqs):
+            self._lib.llama_memory_seq_rm(self._memory, seq, -1, -1)
+
+    def steps(self, n_seqs: int, start: int, n_steps: int) -> None:
+        """n_steps decodes of a token of each sequence; nothing is sampled."""
+        batch = self._batch
+        batch.n_tokens = n_seqs
+        for position in range(start, start + n_steps):
+            self._tokens[:n_seqs] = 100 + position % 1000
+            self._positions[:n_seqs] = position
+            self._decode(batch)
+            self._lib.llama_get_logits_ith(self._context, n_seqs - 1)
+
+    def forked_steps(self, n_seqs: int, length: int, n_steps: int) -> None:
+        """Steps of n_seqs sequences that share a prefix of `length` tokens, which stays."""
+        self.copy(n_seqs)
+        self.steps(n_seqs, length, n_steps)
+        self.cut(n_seqs, length)
+
+    def own_steps(self, prefix: list[int], n_seqs: int, n_steps: int) -> None:
+        """Every sequence reads the prefix itself, then all take steps together."""
+        self.clear()
+        batch = self._lib.llama_batch_init(len(prefix), 0, 1)
+        batch.n_tokens = len(prefix)
+        for seq in range(n_seqs):
+            for i, token in enumerate(prefix):
+                batch.token[i], batch.pos[i], batch.logits[i] = token, i, False
+                batch.n_seq_id[i], batch.seq_id[i][0] = 1, seq
+            self._decode(batch)
+        self._lib.llama_batch_free(batch)
+        self.steps(n_seqs, len(prefix), n_steps)
+
+    def generate(self, n_tokens: int) -> None:
+        """A plain text with llama.cpp's own sampler."""
+        lib = self._lib
+        chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
+        lib.llama_sampler_chain_add(chain, lib.llama_sampler_init_temp(TEMPERATURE))
+        lib.llama_sampler_chain_add(chain, lib.llama_sampler_init_dist(1))
+        self.clear()
+        token = (lib.llama_token * 1)(100)
+        for _ in range(n_tokens):
+            self._decode(lib.llama_batch_get_one(token, 1))
+            token[0] = lib.llama_sampler_sample(chain, self._context, -1)
+        lib.llama_sampler_free(chain)
+
+    def _decode(self, batch: Any) -> None:
+        if (code := self._lib.llama_decode(self._context, batch)) != 0:
+            raise TgrError(f"llama_decode failed with {code} in the peer to compare with")
+
+    def __enter__(self) -> Raw:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._lib.llama_batch_free(self._batch)
+        self._lib.llama_free(self._context)
+        self._lib.llama_model_free(self._model)
+
+
+class Library:
+    """The same model as `llama_cpp.Llama`. Use it in a ``with`` block."""
+
+    def __init__(self, path: Path, settings: Settings, n_ctx: int) -> None:
+        self._llama = _library_for(settings).Llama(
+            str(path),
+            n_ctx=n_ctx,
+            n_batch=settings.config.n_batch,
+            n_ubatch=settings.config.n_ubatch,
+            n_threads=settings.n_threads,
+            n_threads_batch=settings.n_threads,
+            n_gpu_layers=settings.config.n_gpu_layers,
+            flash_attn=settings.flash_attn != "off",
+            type_k=_TYPES[settings.config.type_k],
+            type_v=_TYPES[settings.config.type_v],
+            verbose=False,
+        )
+
+    def generate(self, n_tokens: int) -> None:
+        """A plain text from one token, with no filter."""
+        self._llama.reset()
+        tokens = self._llama.generate(
+            [100], top_k=0, top_p=1.0, min_p=0.0, temp=TEMPERATURE, repeat_penalty=1.0
+        )
+        for _ in itertools.islice(tokens, n_tokens):
+            pass
+
+    def __enter__(self) -> Library:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._llama.close()
