@@ -33,7 +33,7 @@ SECTIONS: dict[str, dict[str, tuple[str, ...]]] = {
             "load", "generate", "generate_many", "generate_each", "stream", "search", "Reply",
             "Run", "TextDelta",
         ),
-        "tgr_local.trajectory": ("Step", "Candidates", "Progress", "Counts", "Seconds"),
+        "tgr_local.steps": ("Step", "Candidates", "Progress", "Counts", "Seconds"),
         "tgr_local.scoring": ("Scores",),
     },
     "The engine": {"tgr_local.engine": ("Engine", "Cancel", "EngineStats")},

@@ -25,8 +25,8 @@ import tgr_local
 from tgr_local import trace, view
 from tgr_local.config import SearchConfig, for_model
 from tgr_local.generation import Reply
+from tgr_local.steps import Progress
 from tgr_local.text import TextDelta
-from tgr_local.trajectory import Progress
 
 TARGET = Path(__file__).parent / "run.svg"
 WIDTH, TEXT_WIDTH = 110, 54

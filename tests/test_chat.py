@@ -66,7 +66,7 @@ class FakeEngine:
 def fake_step(index: int, text: str, finish: str | None, search: bool = True) -> Any:
     """A step that wrote `text`; with search, two candidates of which the second won."""
     from tgr_local.scoring import Weights, combine
-    from tgr_local.trajectory import Candidates, Counts, Seconds, Step
+    from tgr_local.steps import Candidates, Counts, Seconds, Step
 
     tokens = np.frombuffer(text.encode(), np.uint8).astype(np.int32)
     anchors, origin = np.array([[1.0, 0, 0, 0], [0.6, 0.8, 0, 0]]), np.array([0.8, 0.6, 0, 0])
@@ -111,8 +111,8 @@ def fake_stream(
     "flood" never ends.
     """
     from tgr_local.generation import Reply
+    from tgr_local.steps import Progress
     from tgr_local.text import TextDelta
-    from tgr_local.trajectory import Progress
 
     question = prompt if isinstance(prompt, str) else prompt[-1]["content"]
     n_messages = 1 if isinstance(prompt, str) else len(prompt)

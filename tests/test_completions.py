@@ -27,8 +27,8 @@ from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.generation import generate_many
 from tgr_local.overlay import Overlay
 from tgr_local.requests import RequestError, chat_request, completion_request, json_grammar
+from tgr_local.steps import Counts, Progress
 from tgr_local.text import is_loop
-from tgr_local.trajectory import Counts, Progress
 
 gc.freeze()  # what openai brings need not be looked through after every test
 

@@ -13,7 +13,7 @@ from tgr_local import geometry, methods
 from tgr_local.config import SearchConfig
 from tgr_local.diagnostics import diagnostics, measure
 from tgr_local.engine import Engine
-from tgr_local.trajectory import Step
+from tgr_local.steps import Step
 
 X, Y, Z, _ = np.eye(4)
 

@@ -31,7 +31,7 @@ from tgr_local.generation import (
     stream,
 )
 from tgr_local.methods import METHODS
-from tgr_local.trajectory import Counts, Progress, Step
+from tgr_local.steps import Counts, Progress, Step
 
 SMALL = SearchConfig(chunk_len=8, max_chunks=3, n_candidates=3, rollout_len=4, temperature=0.8)
 GREEDY = SearchConfig(chunk_len=8, max_chunks=3, n_candidates=3, rollout_len=4, temperature=0.0)

@@ -25,7 +25,7 @@ from tgr_local import geometry, methods, scoring
 from tgr_local.config import SearchConfig
 from tgr_local.engine import Cancel, Engine, Sequence
 from tgr_local.errors import CancelledError, CapacityError
-from tgr_local.trajectory import Progress, Step
+from tgr_local.steps import Progress, Step
 
 PROMPT = TOKENS[:10]
 SMALL = SearchConfig(

@@ -28,7 +28,7 @@ from tgr_local.errors import CapacityError
 from tgr_local.generation import generate
 from tgr_local.methods import best_of_n, got, hard_geometry, power, prompts, self_consistency, tot
 from tgr_local.methods.branches import Branch, Branches, text_limit
-from tgr_local.trajectory import Progress, Step
+from tgr_local.steps import Progress, Step
 
 PROMPT = TOKENS[:10]
 END = token_id("<|im_end|>")

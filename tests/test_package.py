@@ -23,7 +23,7 @@ STOREYS = [
     {"errors", "geometry", "places", "answers"},
     {"config", "scoring", "models"},
     {"engine"},
-    {"text", "choices", "trajectory", "steering", "diagnostics"},
+    {"text", "choices", "cells", "steps", "trajectory", "steering", "diagnostics"},
     {"methods", "methods.base", "methods.markov", "methods.tgr_latent"},
     {"generation"},
 ]

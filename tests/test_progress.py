@@ -10,8 +10,8 @@ import pytest
 
 from tgr_local import progress
 from tgr_local.progress import ReplyStatus, Status
+from tgr_local.steps import Progress
 from tgr_local.text import TextDelta
-from tgr_local.trajectory import Progress
 
 
 class Stream(io.StringIO):

@@ -23,18 +23,12 @@ from reference import Reference, log_softmax
 from test_engine import ENDLESS, TOKENS
 
 from tgr_local import geometry, methods, scoring
+from tgr_local.cells import cells_needed
 from tgr_local.config import SearchConfig
 from tgr_local.engine import Cancel, Engine, Sampling, Task
 from tgr_local.errors import CancelledError, CapacityError
-from tgr_local.trajectory import (
-    Counts,
-    Progress,
-    Seconds,
-    Step,
-    Trajectory,
-    cells_needed,
-    derived_seed,
-)
+from tgr_local.steps import Counts, Progress, Seconds, Step
+from tgr_local.trajectory import Trajectory, derived_seed
 
 PROMPT = TOKENS[:10]
 SMALL = SearchConfig(chunk_len=8, max_chunks=4, n_candidates=3, rollout_len=5, temperature=0.8)

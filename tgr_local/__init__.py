@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tgr_local.generation import search as search
     from tgr_local.generation import stream as stream
     from tgr_local.llama import TgrLlama as TgrLlama
-    from tgr_local.trajectory import Step as Step
+    from tgr_local.steps import Step as Step
 
 __version__ = "0.1.0"
 

@@ -25,8 +25,8 @@ from tgr_local.requests import Request as Request
 from tgr_local.requests import RequestError as RequestError
 from tgr_local.requests import chat_request as chat_request
 from tgr_local.requests import completion_request as completion_request
+from tgr_local.steps import Counts, Progress, Step
 from tgr_local.text import TextDelta
-from tgr_local.trajectory import Counts, Progress, Step
 
 Json = dict[str, Any]
 Listener = Callable[[int, Event], None]

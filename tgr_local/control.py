@@ -18,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local import geometry
+from tgr_local.cells import kept_of
 from tgr_local.config import SearchConfig
 from tgr_local.engine import Engine, Task
 from tgr_local.errors import InstallError, ModelError
 from tgr_local.generation import Reply, advised
 from tgr_local.overlay import Overlay
-from tgr_local.trajectory import Step, kept_of
+from tgr_local.steps import Step
 
 _ARCHITECTURE = "controlvector"
 _LAYER_0 = "controlvector.tgr.layer_0"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tgr_local import geometry
-from tgr_local.trajectory import Step
+from tgr_local.steps import Step
 
 CYCLING = 0.99  # step similarity over which the chain stands still
 

@@ -19,11 +19,13 @@ from typing import TypeGuard, TypeVar
 import numpy as np
 
 from tgr_local import methods
+from tgr_local.cells import kept_tokens
 from tgr_local.config import DEFAULT_METHOD, EngineConfig, SearchConfig, for_model
 from tgr_local.engine import Cancel, Engine, Member, awaited_by, awaiting
 from tgr_local.errors import BudgetError, CancelledError, CapacityError
+from tgr_local.steps import Counts, Listener, Progress, Step
 from tgr_local.text import CLOSE_THINK, OPEN_THINK, TextDelta, TextSplitter, is_loop
-from tgr_local.trajectory import Counts, Listener, Progress, Step, derived_seed, kept_tokens
+from tgr_local.trajectory import derived_seed
 
 Prompt = str | Sequence[Mapping[str, str]] | Sequence[int]
 """A question; messages, each with "role" and "content"; or token ids."""

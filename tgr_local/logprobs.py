@@ -15,8 +15,8 @@ from typing import Any
 
 from tgr_local.engine import Cancel, Engine, Sampling, Task
 from tgr_local.errors import CapacityError
+from tgr_local.steps import Step
 from tgr_local.text import CLOSE_THINK, TextSplitter
-from tgr_local.trajectory import Step
 
 Top = Seq[tuple[int, float]]
 

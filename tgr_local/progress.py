@@ -65,8 +65,8 @@ class ReplyStatus(Status):
             yield event
 
     def note(self, event: Event) -> None:
+        from tgr_local.steps import Progress
         from tgr_local.text import TextDelta
-        from tgr_local.trajectory import Progress
 
         if isinstance(event, Progress):
             self._tokens += len(event.tokens)

@@ -26,7 +26,7 @@ from tgr_local.doctor import versions
 from tgr_local.errors import TgrError
 from tgr_local.records import parse, plain, typed
 from tgr_local.scoring import Scores
-from tgr_local.trajectory import Candidates, Counts, Seconds, Step
+from tgr_local.steps import Candidates, Counts, Seconds, Step
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine

@@ -1,23 +1,30 @@
-"""One trajectory: the records that flow along it, and the moves that methods are made of.
+"""One trajectory: the moves that methods are made of.
 
 `Trajectory` holds a session of the engine and knows how to bring its cache to a context, try
 candidates, write a chunk and read the state at its end; it counts every decoded position. Which
-moves follow each other is a method's business (`tgr_local.methods`). A method is a generator of
-`Step`, one for each chunk; everything else (text, traces, pictures, tables) reads that stream.
+moves follow each other is a method's business (`tgr_local.methods`), which yields a `steps.Step`
+for each chunk.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeVar
+from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local import geometry, scoring
+from tgr_local.cells import (
+    SPARE_CELLS,
+    cells_needed,
+    kept_of,
+    longest_rollout,
+    n_rollouts,
+    sequences_needed,
+)
 from tgr_local.choices import choices_of
 from tgr_local.config import SearchConfig
 from tgr_local.engine import (
@@ -30,11 +37,9 @@ from tgr_local.engine import (
     Sequence,
     Task,
 )
-from tgr_local.errors import BudgetError, CapacityError
+from tgr_local.errors import BudgetError
+from tgr_local.steps import Candidates, Counts, Listener, Progress, Seconds, Step
 
-_Sum = TypeVar("_Sum", "Counts", "Seconds")
-
-_SPARE_CELLS = 8  # the held-back token, the delimiter, and a little room
 _STATE_COST = 2  # positions that reading a state decodes: the chunk's last token and the delimiter
 
 # the fields of an Output that have a row for each generated token
@@ -45,196 +50,9 @@ _PER_TOKEN = [spec.name for spec in fields(Output) if spec.name not in _OF_THE_T
 PROPOSE, ROLLOUT, CHUNK = range(3)
 
 
-def _add(a: _Sum, b: _Sum) -> _Sum:
-    names = [spec.name for spec in fields(a)]
-    return type(a)(**{name: getattr(a, name) + getattr(b, name) for name in names})
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Positions that passed through the model, by what they were decoded for."""
-
-    query: int = 0
-    rebuild: int = 0
-    rollouts: int = 0
-    chunk: int = 0
-    delimiter: int = 0
-    discarded: int = 0
-    """Text that was written and not kept, and the prompts that judged or merged it."""
-
-    @property
-    def total(self) -> int:
-        return sum(getattr(self, spec.name) for spec in fields(self))
-
-    def __add__(self, other: Counts) -> Counts:
-        return _add(self, other)
-
-
-@dataclass(frozen=True)
-class Seconds:
-    """Wall time by part; the query counts as rebuild."""
-
-    rebuild: float = 0.0
-    rollouts: float = 0.0
-    scoring: float = 0.0
-    chunk: float = 0.0
-    delimiter: float = 0.0
-
-    @property
-    def total(self) -> float:
-        return float(sum(getattr(self, spec.name) for spec in fields(self)))
-
-    def __add__(self, other: Seconds) -> Seconds:
-        return _add(self, other)
-
-
-@dataclass(frozen=True, eq=False)
-class Candidates:
-    """The anchors tried at one boundary and what their n rollouts said."""
-
-    anchors: NDArray[np.float64]
-    """[K, d_z] unit vectors."""
-    tokens: list[NDArray[np.int32]]
-    """[n] the tokens of each rollout."""
-    logprobs: list[NDArray[np.float32]]
-    """[n] their log-probabilities, nats, at temperature 1."""
-    scores: scoring.Scores
-    owners: NDArray[np.int64]
-    """[n] the candidate of each rollout; those that were rolled out once more stand last."""
-
-
-@dataclass(frozen=True, eq=False)
-class Step:
-    """One boundary and the chunk that it led to."""
-
-    index: int
-    """Chunk number, from 0."""
-    tokens: NDArray[np.int32]
-    """[n] the chunk."""
-    logprobs: NDArray[np.float32]
-    """[n] nats, at temperature 1."""
-    entropies: NDArray[np.float32]
-    """[n] nats."""
-    finish: str | None
-    """None = goes on; "stop" (end token or stop text), "length" (chunks or new tokens), "budget"
-    (forward tokens or seconds)."""
-    counts: Counts
-    seconds: Seconds
-    cells: int
-    """Cached tokens of this trajectory at their highest in this step."""
-    origin: NDArray[np.float64] | None = None
-    """[d_z] z_{t-1}, which the candidates were drawn around; None for a method without anchors."""
-    candidates: Candidates | None = None
-    """None for a method that tries none."""
-    anchor: NDArray[np.float64] | None = None
-    """[d_z] the anchor that steered the chunk."""
-    state: NDArray[np.float64] | None = None
-    """[d_z] z_t, read after the chunk; None after the last chunk, which nothing follows."""
-    top_ids: list[NDArray[np.int32]] | None = None
-    """[n] the likeliest tokens in the place of each, likeliest first, ``top_logprobs`` of them;
-    None unless asked for."""
-    top_logprobs: list[NDArray[np.float32]] | None = None
-    """[n] their log-probabilities, nats, at temperature 1."""
-    figures: dict[str, float] = field(default_factory=dict)
-    """What the method reports of itself, by name, such as an acceptance rate."""
-
-
-@dataclass(frozen=True, eq=False)
-class Progress:
-    """What happens inside a step, for a live display."""
-
-    chunk: int
-    stage: str
-    """"rebuild", "rollouts", "scored", "tokens"; "answer due" where the thinking was ended."""
-    tokens: tuple[int, ...] = ()
-    """New tokens of the chunk, with "tokens"."""
-    candidates: Candidates | None = None
-    """With "scored"."""
-
-
-Listener = Callable[[Progress], None]
-
-
 def derived_seed(*parts: int) -> int:
     """A 64-bit seed that changes with every part, such as (seed, chunk, what for, which)."""
     return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0])
-
-
-def kept_tokens(config: SearchConfig) -> int:
-    """Generated tokens that a reset keeps at most: the newest and the head."""
-    return config.keep_head + _tail_tokens(config)
-
-
-def kept_of(generated: list[int], config: SearchConfig) -> tuple[list[int], list[int]]:
-    """What a reset keeps of the generated tokens: the head and the newest."""
-    if len(generated) <= kept_tokens(config):
-        return [], generated
-    return generated[: config.keep_head], generated[-_tail_tokens(config) :]
-
-
-def _tail_tokens(config: SearchConfig) -> int:
-    return config.suffix_tokens or config.chunk_len
-
-
-def _n_rollouts(config: SearchConfig) -> int:
-    """Rollouts at a boundary at most, each with a sequence of its own."""
-    return (config.n_candidates + min(config.reevaluate, config.n_candidates)) * config.n_mc
-
-
-def _longest_rollout(config: SearchConfig) -> int:
-    return config.max_rollout if config.min_gap else config.rollout_len
-
-
-def sequences_needed(config: SearchConfig, *, searches: bool) -> int:
-    """Sequences of one trajectory: its own and one for each rollout."""
-    return 1 + (_n_rollouts(config) if searches else 0)
-
-
-def cells_needed(
-    engine: Engine, n_query: int, config: SearchConfig, *, resets: bool, searches: bool
-) -> int:
-    """Cells of one trajectory: |Q| + what a reset keeps + the larger of a chunk and all rollouts;
-    without resets |Q| + all new tokens. A lazy reset may use up to ``max_cached_tokens``.
-
-    Raises ValueError for a query without tokens, and CapacityError, with the numbers, when it can
-    never fit.
-    """
-    if n_query < 1:
-        raise ValueError("the prompt has no tokens; write something")
-    trained, n_ctx = engine.n_ctx_train, engine.config.n_ctx
-    limit = config.token_limit
-    chunk = min(config.chunk_len, limit)
-    kept = limit - 1 if limit > chunk else 0  # by the last boundary
-    if resets:
-        kept = min(kept, kept_tokens(config))
-    written = min(limit, kept + chunk)
-    rollout = _longest_rollout(config) if searches else 0
-    rollouts = _n_rollouts(config) * rollout
-    n_cells = n_query + max(written, kept + rollouts) + _SPARE_CELLS
-    longest = n_query + max(written, kept + rollout)
-    if resets:
-        lazy = min(config.max_cached_tokens, n_query + limit + rollouts + _SPARE_CELLS)
-        n_cells = max(n_cells, lazy)
-        if (lazily := min(lazy - _SPARE_CELLS, n_query + limit + rollout)) > trained:
-            raise CapacityError(
-                f"a text may grow to {lazily} tokens before a reset, but the model was trained for "
-                f"{trained}; lower max_cached_tokens"
-            )
-    if longest > trained:
-        room = (trained - n_query - config.keep_head) // 2
-        lengths = f"chunk_len and {'max_rollout' if config.min_gap else 'rollout_len'}"
-        also = f", or set {lengths} to {room} or less" if room > 0 else ""
-        also += " and lower keep_head" if config.keep_head else ""
-        raise CapacityError(
-            f"the query has {n_query} tokens and grows to {longest} with its chunks and rollouts, "
-            f"but the model was trained for {trained}; shorten it (in a chat: /clear){also}"
-        )
-    if n_ctx and n_cells > n_ctx:
-        raise CapacityError(
-            f"the query has {n_query} tokens and needs {n_cells} cells with its chunks and "
-            f"rollouts, but n_ctx is {n_ctx}; raise n_ctx, or lower chunk_len or rollout_len"
-        )
-    return n_cells
 
 
 def _joined(first: Output, more: Output) -> Output:
@@ -295,7 +113,7 @@ class Trajectory:
         """Of each generated token's distribution, nats."""
         self.index = 0  # of the step under way
         self._resets = resets
-        self._rollout_cells = _n_rollouts(config) * _longest_rollout(config) if searches else 0
+        self._rollout_cells = n_rollouts(config) * longest_rollout(config) if searches else 0
         self._first_rollouts = (
             config.n_candidates * config.n_mc * config.rollout_len if searches else 0
         )
@@ -589,7 +407,7 @@ class Trajectory:
 
     def _fits_lazily(self) -> bool:
         limit = self.config.max_cached_tokens
-        next_step = max(self.config.chunk_len, self._rollout_cells) + _SPARE_CELLS
+        next_step = max(self.config.chunk_len, self._rollout_cells) + SPARE_CELLS
         return bool(limit) and len(self._main) + next_step <= limit
 
     def _continuation(

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from tgr_local import trace
 from tgr_local.generation import Event, Reply
+from tgr_local.steps import Progress
 from tgr_local.text import TextDelta
-from tgr_local.trajectory import Progress
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -15,7 +15,7 @@ from tgr_local import generation, methods, models, trace
 from tgr_local.chat import store
 from tgr_local.chat.session import BLOCK, Session, decoded
 from tgr_local.config import SearchConfig
-from tgr_local.trajectory import Counts
+from tgr_local.steps import Counts
 
 MAX_READ = 16 << 20  # bytes of a file that is put before a question
 RECENT = 10

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tgr_local import generation, methods
 from tgr_local.config import ChatConfig, EngineConfig, SearchConfig, for_model, parse, updated
 from tgr_local.generation import Event, Reply
+from tgr_local.steps import Step
 from tgr_local.text import TextDelta
-from tgr_local.trajectory import Step
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine

@@ -3,7 +3,6 @@ for every sample."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.diagnostics import Geometry, diagnostics
-from tgr_local.trajectory import Step
+from tgr_local.steps import Step
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine
@@ -23,6 +22,8 @@ def measured(steps: Sequence[Step], top: int) -> list[dict[str, Any]]:
     """One dict for each step that has anchors, candidates or figures of its method: ``chunk``,
     ``tokens``, the score terms ``V``, ``P_bum``, ``P_uni`` and ``S`` of all candidates with the
     ``chosen`` one, the measures of `diagnostics.Geometry` (the top M candidates), ``figures``."""
+    if not any(step.candidates or step.origin is not None or step.figures for step in steps):
+        return []
     pairs = zip(steps, diagnostics(steps, top).boundaries, strict=True)
     return [found for step, shape in pairs if (found := _of(step, shape))]
 
@@ -39,7 +40,7 @@ def _of(step: Step, shape: Geometry) -> dict[str, Any]:
         }
         found |= {name: _rounded(term) for name, term in terms.items()}
         found["chosen"] = scores.chosen
-    measures = dataclasses.asdict(shape).items()
+    measures = vars(shape).items()
     found |= {name: _rounded(value) for name, value in measures if value is not None}
     if step.figures:
         found["figures"] = {name: _rounded(value) for name, value in step.figures.items()}

@@ -26,7 +26,7 @@ from tgr_local.methods import (
     tgr_token,
     tot,
 )
-from tgr_local.trajectory import Listener, Step
+from tgr_local.steps import Listener, Step
 
 
 class Run(Protocol):

@@ -19,16 +19,8 @@ from numpy.typing import NDArray
 from tgr_local.config import SearchConfig
 from tgr_local.engine import Cancel, Engine, Member, Output, Sampling, Sequence, Task
 from tgr_local.errors import BudgetError, CancelledError, CapacityError
-from tgr_local.trajectory import (
-    CHUNK,
-    ROLLOUT,
-    Counts,
-    Listener,
-    Progress,
-    Seconds,
-    Step,
-    derived_seed,
-)
+from tgr_local.steps import Counts, Listener, Progress, Seconds, Step
+from tgr_local.trajectory import CHUNK, ROLLOUT, derived_seed
 
 _SPARE_CELLS = 8  # the held-back token and a little room
 

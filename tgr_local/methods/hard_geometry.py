@@ -19,7 +19,8 @@ from tgr_local.engine import Cancel, Engine, Member
 from tgr_local.errors import CancelledError
 from tgr_local.methods import random_anchor
 from tgr_local.steering import Steering
-from tgr_local.trajectory import PROPOSE, Listener, Step, Trajectory, derived_seed
+from tgr_local.steps import Listener, Step
+from tgr_local.trajectory import PROPOSE, Trajectory, derived_seed
 
 resets = True
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tgr_local.cells import cells_needed
 from tgr_local.config import SearchConfig
 from tgr_local.engine import Cancel, Engine, Member
-from tgr_local.trajectory import Listener, Step, Trajectory, cells_needed
+from tgr_local.steps import Listener, Step
+from tgr_local.trajectory import Trajectory
 
 resets = True
 

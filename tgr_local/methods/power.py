@@ -17,7 +17,8 @@ import numpy as np
 from tgr_local.config import SearchConfig
 from tgr_local.engine import Cancel, Engine, Member
 from tgr_local.methods.branches import Branch, Branches, cells_for, text_limit
-from tgr_local.trajectory import PROPOSE, Listener, Step, derived_seed
+from tgr_local.steps import Listener, Step
+from tgr_local.trajectory import PROPOSE, derived_seed
 
 resets = False
 

@@ -14,7 +14,7 @@ from tgr_local.config import SearchConfig
 from tgr_local.engine import Cancel, Engine, Member
 from tgr_local.methods import best_of_n
 from tgr_local.methods.branches import Branches, text_limit
-from tgr_local.trajectory import Listener, Step
+from tgr_local.steps import Listener, Step
 
 resets = False
 

@@ -11,17 +11,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tgr_local.cells import cells_needed, sequences_needed
 from tgr_local.config import SearchConfig
 from tgr_local.engine import Cancel, Direction, Engine, Member, Output
 from tgr_local.steering import Steering
-from tgr_local.trajectory import (
-    Candidates,
-    Listener,
-    Step,
-    Trajectory,
-    cells_needed,
-    sequences_needed,
-)
+from tgr_local.steps import Candidates, Listener, Step
+from tgr_local.trajectory import Trajectory
 
 resets = True
 

@@ -11,9 +11,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from tgr_local.cells import cells_needed, sequences_needed
 from tgr_local.config import SearchConfig
 from tgr_local.engine import Cancel, Engine, Member
-from tgr_local.trajectory import Listener, Step, Trajectory, cells_needed, sequences_needed
+from tgr_local.steps import Listener, Step
+from tgr_local.trajectory import Trajectory
 
 resets = True
 

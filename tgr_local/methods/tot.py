@@ -15,7 +15,7 @@ from tgr_local.config import SearchConfig
 from tgr_local.engine import Cancel, Engine, Member
 from tgr_local.methods import prompts
 from tgr_local.methods.branches import Branch, Branches, cells_for, text_limit
-from tgr_local.trajectory import Listener, Step
+from tgr_local.steps import Listener, Step
 
 resets = False
 
