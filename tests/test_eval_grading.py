@@ -17,7 +17,7 @@ from conftest import ROOT
 
 from tgr_local.eval import tasks
 from tgr_local.eval.grading import Grader
-from tgr_local.eval.task import Grade, Problem
+from tgr_local.eval.task import FAILED, Grade, Problem
 
 SEVEN = Problem(
     "humaneval",
@@ -51,6 +51,14 @@ def grade(grader: Grader, problem: Problem, text: str) -> Grade:
 def test_answers_come_back_as_the_task_grades_them(grader: Grader, puzzle: Problem) -> None:
     for text in (r"\boxed{2+3*4}", r"\boxed{2+3+4}", "nothing", "\ud800 \boxed{1}\n" * 1000):
         assert grade(grader, puzzle, text) == tasks.get("countdown").grade(puzzle, text)
+
+
+def test_a_judge_that_is_down_is_a_grader_that_failed() -> None:
+    reference = {"query": "Write.", "criteria": ["It rhymes."]}
+    problem = Problem("writingbench", "1", (), reference)
+    with Grader(1, judge_url="http://127.0.0.1:9") as open_grader:
+        found = grade(open_grader, problem, "Rain.")
+    assert found.correct is None and found.detail.startswith(f"{FAILED}failed: the judge at http")
 
 
 def test_many_answers_keep_their_futures(grader: Grader, puzzle: Problem) -> None:
@@ -145,9 +153,8 @@ def test_closing_ends_everything_at_once(trouble: Problem) -> None:
     with Grader(1, timeout=300) as grader:
         running = grader.submit(trouble, "while True: pass")
         waiting = grader.submit(trouble, FINE)
-        while not running.running():
+        while not running.running() or grader._workers[0]._process is None:
             time.sleep(0.01)
-        time.sleep(0.5)
         process = grader._workers[0]._process
         folder = Path(grader._workers[0]._folder)
         assert folder.is_dir()

@@ -190,6 +190,23 @@ def test_an_interval_of_nothing_is_not_a_number() -> None:
     assert math.isnan(metrics.interval([]).mean)
 
 
+def test_rank_correlation_by_hand() -> None:
+    assert metrics.rank_correlation([1, 2, 3, 9], [0, 1, 5, 7]).mean == pytest.approx(1)
+    assert metrics.rank_correlation([1, 2, 3], [3, 2, 1]).mean == pytest.approx(-1)
+    # ranks 0, 1.5, 1.5, 3 and 0, 1, 2, 3: cov 4.5/4, variances 4.5/4 and 5/4
+    found = metrics.rank_correlation([1, 2, 2, 7], [1, 2, 3, 4])
+    assert found.mean == pytest.approx(math.sqrt(4.5 / 5))
+    assert found.low <= found.mean <= found.high <= 1 + 1e-9
+    for x, y in (([1, 2], [1, 2]), ([1, 1, 1], [1, 2, 3])):
+        assert math.isnan(metrics.rank_correlation(x, y).mean)
+
+
+def test_rank_correlation_of_noise_covers_zero() -> None:
+    rng = np.random.default_rng(11)
+    found = [metrics.rank_correlation(*rng.normal(size=(2, 60))) for _ in range(200)]
+    assert 0.9 <= np.mean([one.low <= 0 <= one.high for one in found]) <= 0.99
+
+
 def test_self_bleu_of_equal_and_of_foreign_texts() -> None:
     pytest.importorskip("sacrebleu")
     same = ["the cat sat on the mat today", "the cat sat on the mat today"]

@@ -117,14 +117,16 @@ def test_budgets_are_filled_by_every_system(tmp_path: Path) -> None:
 
 def test_what_has_no_grade_is_left_out_and_said_to_be(tmp_path: Path) -> None:
     samples = both()
-    samples[2] = dataclasses.replace(samples[2], correct=None)
+    samples[2] = dataclasses.replace(samples[2], correct=None, detail="grader died")
     base, ours = outcomes(write(tmp_path / "run", samples[:-1]))
-    assert list(base.graded) == ["p"] and base.left_out == 1 and base.passed(2).tolist() == [1]
-    assert list(ours.graded) == ["p"]
-    (table, *_) = tables.of_task([base, ours], "")
-    assert "Problems left out, for want of graded samples: base 1 of 2, tgr-latent 1 of 2" in (
-        table.note
-    )
+    assert list(base.graded) == list(ours.graded) == ["p"] and base.passed(2).tolist() == [1]
+    (section,) = report.build([summary.read(tmp_path / "run")]).sections
+    assert section.notes == [
+        "Not finished. Samples made of tgr-latent: 3 of 4.",
+        "Samples without a grade: base: 1 (grader died).",
+        "Compared are 1 of 2 problems at k up to 2: those with so many graded samples in every "
+        "system shown.",
+    ]
 
 
 def test_all_numbers_of_a_table_are_about_the_same_problems(tmp_path: Path) -> None:
@@ -132,18 +134,20 @@ def test_all_numbers_of_a_table_are_about_the_same_problems(tmp_path: Path) -> N
     samples[2] = dataclasses.replace(samples[2], correct=None)
     base, ours = outcomes(write(tmp_path / "run", samples))
     assert list(base.graded) == list(ours.graded) == ["p"]
-    assert (base.left_out, ours.left_out) == (1, 0)
-    (table, *_) = tables.of_task([base, ours], "")
-    assert "about the 1 problems that every system shown has" in table.note
+    (table, *_) = tables.of_task([base, ours], [])
+    assert [row[-2:] for row in table.rows] == [["1", "2"], ["1", "2"]]
 
 
 def test_runs_with_other_k_are_compared_at_those_that_they_share(tmp_path: Path) -> None:
     four = [dataclasses.replace(one, index=one.index + 2) for one in both()] + both()
-    folders = [write(tmp_path / "two", both()), write(tmp_path / "four", four, k=[1, 2, 4])]
+    folders = [
+        write(tmp_path / "two", both()),
+        write(tmp_path / "four", four, k=[1, 2, 4], raw=True),  # other systems, then
+    ]
     for order in (folders, folders[::-1]):
         found = outcomes(*order)
         assert {outcome.ks for outcome in found} == {(1, 2)}
-        assert {len(table.rows) for table in tables.of_task(found, "")[:2]} == {4}
+        assert {len(table.rows) for table in tables.of_task(found, [])[:2]} == {4}
 
 
 def test_runs_of_other_data_are_not_compared(tmp_path: Path) -> None:
@@ -157,14 +161,14 @@ def test_runs_of_other_data_are_not_compared(tmp_path: Path) -> None:
 def test_the_tables_say_what_the_samples_say(tmp_path: Path) -> None:
     page = report.build([summary.read(write(tmp_path / "run", both()))])
     text = report.as_markdown(page)
-    assert "| base | 25.0 [0.0, 50.0] | 50.0 [0.0, 100.0] | 37.5 [0.0, 75.0] | - | 4 of 2 |" in text
+    assert "| base | 25.0 [0.0, 50.0] | 50.0 [0.0, 100.0] | 37.5 [0.0, 75.0] | - | 2 | 4 |" in text
     assert "| tgr-latent | 75.0 [50.0, 100.0] | 100.0 [100.0, 100.0] |" in text
     assert "+50.0 [+25.0, +75.0]" in text
-    assert "240 forward tokens counted, equal to the engine's own count" in text
+    assert "forward tokens: `360 counted; 240 of them in parts that were not interrupted" in text
     assert "| tgr-latent | 20 | 10 | 30 | 60 | 10 | 0.30 | 60 | stop 4 |" in text
     assert "| tgr-latent | 0.7 | 0.6 | 1.5 | 0.995 | 0.1 | 2 | 1 | 4 |" in text  # cycling: all
-    cut = text.index("### One answer")
-    assert report.as_markdown(page, brief=True).strip() == text[:cut].strip()
+    tasks = text[text.index("## toy") : text.index("### One answer")]
+    assert report.as_markdown(page, brief=True).strip() == f"# Evaluation\n\n{tasks}".strip()
 
 
 def test_a_case_shows_what_was_chosen_over_what(tmp_path: Path) -> None:
@@ -173,7 +177,7 @@ def test_a_case_shows_what_was_chosen_over_what(tmp_path: Path) -> None:
     assert case.title == "tgr-latent right, base wrong" and case.prompt == "<what is p?>"
     assert case.boundary == "problem p, chunk 1 of 1, won by 0.5000"
     assert case.candidates[0] == ["chosen", "-0.4000", "4.5000", "0.2000", "-2.0000", "ab<u>d"]
-    assert "after 'ab<' the chosen one goes on 'u>d', the best rejected one 'i>c'" in (
+    assert "after 'ab<' the chosen one goes on 'u>d', the best that reads otherwise 'i>c'" in (
         case.divergence
     )
     assert case.end.startswith("right with 7 after 60 forward tokens (stop); base: wrong with 6")
@@ -210,8 +214,99 @@ def test_several_runs_on_one_page_are_told_apart(tmp_path: Path) -> None:
     assert labels == [
         "base (toy-1B)", "tgr-latent (toy-1B)", "base (toy-8B)", "tgr-latent (toy-8B)"
     ]  # fmt: skip
-    three = write(tmp_path / "three", both())
+    three = write(tmp_path / "three", both(), raw=True)
     assert outcomes(one, three)[2].label == "base (three)"
+    (tmp_path / "deep").mkdir()
+    four = write(tmp_path / "deep" / "one", both(), raw=True)
+    assert outcomes(one, four)[2].label == f"base ({four})"
+
+
+def test_runs_of_one_system_are_one_outcome(tmp_path: Path) -> None:
+    alone = [sample("base", p, i, seed=7, correct=True) for p in "pq" for i in range(2)]
+    folders = [
+        write(tmp_path / "one", both()),
+        write(tmp_path / "two", [*both(), *alone], seeds=[42, 7], command="else", created="x"),
+    ]
+    base, ours = outcomes(*folders)
+    assert (base.label, ours.label) == ("base", "tgr-latent")
+    assert len(base.all_samples) == 8 and len(ours.all_samples) == 4  # none twice
+    assert (base.n_planned, ours.n_planned) == (8, 8)
+    assert base.passed(1).tolist() == [0.75, 0.5] and len(base.phases) == 2
+    text = report.as_markdown(report.build([summary.read(folder) for folder in folders]))
+    assert text.count("### At equal k") == 1
+    assert "- run: `one" in text and "- run: `two" in text and "- command: `else`" in text
+    assert "Not finished. Samples made of tgr-latent: 4 of 8." in text
+
+
+def test_a_table_is_made_of_what_an_interrupted_run_has(tmp_path: Path) -> None:
+    def drawn(system: str, problem: str, n: int) -> list[Sample]:
+        return [sample(system, problem, i, correct=i == 0) for i in range(n)]
+
+    samples = [*drawn("base", "p", 4), *drawn("base", "q", 2), *drawn("tgr-latent", "p", 3)]
+    base, ours = outcomes(write(tmp_path / "one", samples, k=[1, 2, 4]))
+    assert base.ks == ours.ks == (1, 2) and list(base.graded) == ["p"]
+    assert base.passed(2).tolist() == [0.5] and ours.passed(2).tolist() == [pytest.approx(2 / 3)]
+    (section,) = report.build([summary.read(tmp_path / "one")]).sections
+    assert section.notes[0] == "Not finished. Samples made of base: 6 of 8; tgr-latent: 3 of 8."
+    assert [table.title for table in section.tables][:2] == [
+        "At equal k",
+        "At equal forward tokens",
+    ]
+
+    two = write(tmp_path / "two", samples, k=[8], systems=[*read_systems(tmp_path / "one"), OTHER])
+    base, ours, other = outcomes(two)  # before the first problem is done
+    assert base.ks == (1, 2) and (other.n_planned, other.graded) == (16, {})
+    (section,) = report.build([summary.read(two)]).sections
+    assert section.notes[0].endswith("base: 6 of 16; tgr-latent: 3 of 16; other: 0 of 16.")
+    assert "1 of 2 problems at k up to 2" in section.notes[1]
+    assert section.notes[1].endswith("Left out, with less than half of them: other.")
+
+
+OTHER = {"name": "other", "method": "markov", "config": dataclasses.asdict(SearchConfig())}
+
+
+def read_systems(folder: Path) -> list[dict[str, Any]]:
+    return manifest.read(folder).systems
+
+
+def test_a_budget_that_is_not_filled_is_not_finished(tmp_path: Path) -> None:
+    base, ours = outcomes(write(tmp_path / "run", both(), budget=100))
+    assert (base.n_planned, ours.n_planned) == (8, 4)  # at 30 and at 60 tokens a sample
+    assert set(summary.common_budgets([base, ours])[-1].of.values()) == {60}
+
+
+def test_the_best_base_is_chosen_by_what_is_compared(tmp_path: Path) -> None:
+    systems = [
+        {"name": name, "method": "base", "config": dataclasses.asdict(SearchConfig())}
+        for name in ("dear", "cheap")
+    ]
+    right = {"dear": 6, "cheap": 4}
+    samples = [
+        sample(name, p, i, correct=i < right[name], counts={"chunk": 40 if name == "dear" else 10})
+        for name in right for p in "pq" for i in range(8)
+    ]  # fmt: skip
+    folder = write(tmp_path / "run", samples, systems=systems, k=[1, 2, 4, 8])
+    at_k, at_tokens, *_ = tables.of_task(outcomes(folder), [])
+    assert at_k.columns[-3] == "AUC, minus dear" and "dear is the best of 2 base" in at_k.note
+    assert at_tokens.columns[-2] == "80, minus cheap"
+    assert at_tokens.note.endswith("cheap is the best of 2 base systems by the share at 80 tokens.")
+
+
+def test_self_bleu_compares_equal_numbers_of_texts(tmp_path: Path) -> None:
+    pytest.importorskip("sacrebleu")
+    words = [
+        "the old lamp burns all night", "a river runs past the mill",
+        "nobody came home that day", "birds sang in the tall oak",
+    ]  # fmt: skip
+    few = [sample("base", p, i, text=words[i]) for p in "pq" for i in range(2)]
+    many = [sample("tgr-latent", p, i, text=words[i]) for p in "pq" for i in range(4)]
+    refused = sample("base", "p", 2, text="", finish="error", correct=None)
+    base, ours = found = outcomes(write(tmp_path / "run", [*few, *many, refused]))
+    n, problems = summary.equal_texts(found)
+    assert (n, problems) == (2, ["p", "q"])
+    assert base.self_bleu(n, problems).tolist() == ours.self_bleu(n, problems).tolist()
+    table = tables.open_ended(found)
+    assert table.columns[-1] == "Self-BLEU@2" and table.rows[0][1] == table.rows[1][1]
 
 
 def test_a_run_without_samples_is_reported_too(tmp_path: Path) -> None:
@@ -236,8 +331,12 @@ def test_a_report_is_written_where_it_is_asked_for(
     assert cli.main(["eval", "report", str(folder), "--out", str(page)]) == 0
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert (tmp_path / "page.md").is_file()
+    tables_alone = tmp_path / "alone.md"
+    assert cli.main(["eval", "report", str(folder), "--out", str(tables_alone)]) == 0
+    assert tables_alone.read_bytes() == (tmp_path / "page.md").read_bytes()
+    assert not tables_alone.with_suffix(".html").exists()
     assert cli.main(["eval", "report", str(folder), "--out", str(tmp_path / "page.pdf")]) == 2
-    assert "must end in .html" in capsys.readouterr().err
+    assert "must end in .html or .md" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "tgr-eval 9"}'])

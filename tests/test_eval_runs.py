@@ -23,8 +23,8 @@ from tgr_local.config import SearchConfig
 from tgr_local.engine import Engine
 from tgr_local.errors import TgrError
 from tgr_local.eval import recipe, runs, samples, systems, tasks
-from tgr_local.eval.runs import Draw, Phase
-from tgr_local.eval.samples import Sample, Store
+from tgr_local.eval.runs import Phase
+from tgr_local.eval.samples import Draw, Sample, Store
 from tgr_local.eval.systems import System
 from tgr_local.eval.task import Grade, Problem
 
@@ -73,7 +73,7 @@ def go(
     with Store(path) as store:
         watched = watcher or Watcher()
         took = runs.run_phase(engine, phase, draw, store, Letters(), watched, parallel)
-        return took, dict(store.known)
+    return took, {sample.key: sample for sample in samples.read(path)}
 
 
 def timeless(known: dict[samples.Key, Sample]) -> dict[samples.Key, Sample]:
@@ -207,6 +207,64 @@ def test_a_torn_last_line_is_cut_off_and_made_again(engine: Engine, tmp_path: Pa
         path.write_bytes(data[:-cut])
         assert len(list(samples.read(path))) == len(whole) - 1
         assert timeless(go(engine, path, toy(), Draw(2, (42,)))[1]) == timeless(whole)
+
+
+class Broken(Letters):
+    """Has no grade for texts of which `fails` says so, and counts what it is asked."""
+
+    def __init__(self, fails: Callable[[str], bool], why: str = "grader died (SIGSEGV)") -> None:
+        self._fails, self._why, self.asked = fails, why, 0
+
+    def submit(self, problem: Problem, text: str) -> Future[Grade]:
+        self.asked += 1
+        future = super().submit(problem, text)
+        if self._fails(text):
+            future = Future()
+            future.set_result(Grade(None, 0.0, None, self._why))
+        return future
+
+
+def test_a_grade_that_failed_is_made_again(engine: Engine, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+
+    def graded_by(grades: Broken) -> tuple[int, int]:
+        """How many grades were asked for, and how many lines there are then."""
+        with Store(path) as store:
+            runs.run_phase(engine, toy(), Draw(2, (42,)), store, grades, Watcher(), 4)
+        return grades.asked, path.read_bytes().count(b"\n")
+
+    before = engine.stats().n_positions
+    assert graded_by(Broken(lambda text: True)) == (6, 6)
+    made, first = engine.stats().n_positions, samples.read(path)
+    assert made > before and all(s.correct is None and s.boundaries for s in first)
+    asked, n_lines = graded_by(Broken(lambda text: text != first[0].text))
+    assert (asked, n_lines) == (6, 7)  # what fails again has no second line
+    assert graded_by(Broken(lambda text: False)) == (5, 12)
+    assert graded_by(Broken(lambda text: False)) == (0, 12)
+    assert engine.stats().n_positions == made
+    found = samples.read(path)  # the last line of each
+    assert [dataclasses.replace(s, correct=None) for s in first] == [
+        dataclasses.replace(s, correct=None, score=0.0, answer=None, detail=first[0].detail)
+        for s in found
+    ]
+    assert [s.correct for s in found] == [len(s.text) % 2 == 0 for s in first]
+
+
+def test_what_was_not_graded_for_a_reason_is_left_alone(engine: Engine, tmp_path: Path) -> None:
+    skips = Broken(lambda text: True, "skipped: no judge")
+    for _ in range(2):
+        with Store(tmp_path / "s") as store:
+            runs.run_phase(engine, toy("base"), Draw(2, (42,)), store, skips, Watcher(), 4)
+    assert skips.asked == 6
+
+
+def test_a_torn_line_gives_way_to_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "phases.jsonl"
+    for record in ({"a": 1}, {"b": 2}):
+        samples.append(path, record)
+    path.write_bytes(path.read_bytes()[:-3])
+    samples.append(path, {"c": 3})
+    assert path.read_text() == '{"a": 1}\n{"c": 3}\n'
 
 
 def test_one_process_writes_a_file_at_a_time(tmp_path: Path) -> None:
@@ -380,6 +438,44 @@ def test_another_config_does_not_resume(
         assert says in capsys.readouterr().err.replace("config.", "")
 
 
+def test_another_machine_resumes(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run" / "manifest.json"
+    assert run(*command, "--methods", "base", "--k", "1") == 0
+    about = json.loads(path.read_text(encoding="utf-8"))
+    assert "n_threads" not in about["engine"] and about["machines"][0]["threads"] == 1
+    about["engine"]["n_threads"] = 7  # as manifests once had it
+    about["versions"]["python"] = "3.99"
+    del about["machines"][0]["settings"], about["command"]
+    path.write_text(json.dumps(about), encoding="utf-8")
+    more = [*command, "--methods", "base", "--k", "1,2", "--n-threads", "2", "--n-ubatch", "64"]
+    assert run(*more, "--parallel", "3") == 0
+    about = json.loads(path.read_text(encoding="utf-8"))
+    assert [machine["threads"] for machine in about["machines"]] == [1, 2]
+    assert about["machines"][1]["settings"]["n_ubatch"] == 64
+    assert about["command"].startswith("tgr-local eval countdown --methods base --k 1,2 --data")
+    assert str(tmp_path) not in about["command"] and "--n-threads 2" in about["command"]
+    capsys.readouterr()
+    assert run(*more, "--type-k", "f16") == 1
+    assert "engine.type_k was 'f32' and is 'f16'" in capsys.readouterr().err
+
+
+def test_a_folder_under_work_is_not_touched(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    assert run(*command, "--methods", "base", "--k", "1") == 0
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with Store(folder / "samples.jsonl"):
+        assert run(*command, "--methods", "base", "--k", "1,2") == 1
+    assert "being written by another process" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    (folder / "manifest.json").unlink()
+    assert run(*command, "--methods", "base", "--k", "1") == 1
+    assert "holds samples but no manifest.json" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -392,6 +488,8 @@ def test_another_config_does_not_resume(
         (["eval", "countdown", "--seeds", "1,1"], "different"),
         (["eval", "countdown", "--seed", "3"], "--seeds"),
         (["eval", "countdown", "--limit", "-3"], "between 0"),
+        (["eval", "countdown", "--graders", "0"], "graders is 0, but must be between 1"),
+        (["eval", "countdown", "--grade-seconds", "0"], "grade_seconds is 0, but must be"),
         (["eval", "countdown", "--methods", "magic"], "unknown method"),
         (["eval", "countdown", "--variant", "base:temperature=hot"], "a number"),
         (["eval", "countdown", "--reference", "nobody"], "one of base, tgr-latent"),

@@ -674,8 +674,8 @@ def test_a_judge_that_fails_grades_nothing(
 ) -> None:
     (problem,) = load("writingbench", [WRITING])
     judge_says += says
-    found = grade(problem, "Rain.")
-    assert found.correct is None and detail in found.detail
+    with pytest.raises(TgrError, match=detail):
+        grade(problem, "Rain.")
 
 
 def test_without_a_judge_nothing_is_graded(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -686,7 +686,8 @@ def test_without_a_judge_nothing_is_graded(load: Load, monkeypatch: pytest.Monke
     found = grade(problem, "Rain.")
     assert found.correct is None and "no judge" in found.detail
     monkeypatch.setenv("TGR_JUDGE_URL", "http://127.0.0.1:9")
-    assert "cannot be asked" in grade(problem, "Rain.").detail
+    with pytest.raises(TgrError, match="cannot be asked"):
+        grade(problem, "Rain.")
     (problem,) = load("writingbench-diversity", rows)
     assert grade(problem, "Rain.").correct is True
 

@@ -1,8 +1,8 @@
 """Cases worth reading: one boundary of one reply, with what was tried and what became of it.
 
 Every case answers the same list: the prompt; the boundary; each candidate's rollout with its score;
-where the chosen rollout and the best rejected one part; what was written; how it ended, and how the
-reference ended on the same problem.
+where the chosen rollout and the best that reads otherwise part; what was written; how it ended, and
+how the reference ended on the same problem.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ def of_task(found: Sequence[Outcome], base: Outcome) -> list[Case]:
         for problem, drawn in outcome.by_problem.items()
         if _shown(ours := drawn[0]) and (theirs := _first(base, problem)) is not None
     ]
+    pairs.sort(key=lambda pair: not _differ(_clearest(pair[0])))  # those that show something first
     wanted = {
         f"{outcome.label} right, {base.label} wrong": [
             p for p in pairs if p[0].correct and p[1].correct is False
@@ -78,20 +79,23 @@ def _case(title: str, outcome: Outcome, ours: Sample, theirs: Sample) -> Case:
         f"problem {ours.problem}, chunk {found['chunk'] + 1} of {ours.boundaries[-1]['chunk'] + 1}"
         f", won by {_lead(found):.4f}",
         rows,
-        _divergence(*(found["rollouts"][k] for k in order[:2])) if len(order) > 1 else "",
+        _divergence([found["rollouts"][k] for k in order]),
         found["text"],
         f"{_ended(ours)}; {theirs.system}: {_ended(theirs)}",
     )
 
 
-def _divergence(chosen: str, rejected: str) -> str:
-    if chosen == rejected:
-        return "the chosen rollout and the best rejected one read the same"
+def _divergence(rollouts: Sequence[str]) -> str:
+    """Where the first one and the next that reads otherwise part."""
+    chosen, *others = rollouts
+    rejected = next((text for text in others if text != chosen), None)
+    if rejected is None:
+        return "all rollouts read the same"
     pairs = zip(chosen, rejected, strict=False)
     n = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(chosen), len(rejected)))
     return (
         f"after {chosen[max(0, n - 40) : n]!r} the chosen one goes on {chosen[n : n + 40]!r}, "
-        f"the best rejected one {rejected[n : n + 40]!r}"
+        f"the best that reads otherwise {rejected[n : n + 40]!r}"
     )
 
 
@@ -105,7 +109,13 @@ def _first(outcome: Outcome, problem: str) -> Sample | None:
 
 
 def _clearest(sample: Sample) -> dict[str, Any]:
-    return max((b for b in sample.boundaries if "rollouts" in b), key=_lead)
+    """The boundary with the largest lead, of those where the rollouts differ, if there is one."""
+    shown = [b for b in sample.boundaries if "rollouts" in b]
+    return max(shown, key=lambda b: (_differ(b), _lead(b)))
+
+
+def _differ(boundary: dict[str, Any]) -> bool:
+    return len(set(boundary["rollouts"])) > 1
 
 
 def _lead(boundary: dict[str, Any]) -> float:

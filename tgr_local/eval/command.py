@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +29,6 @@ METHODS = "base,tgr-latent"
 K = "1..8"
 SEEDS = "42"
 GRADE_SECONDS = 10.0
-BATCH_THREADS = 2  # CPU threads for a small model that decodes many sequences at a time
 
 
 def add_flags(parser: Parser) -> None:
@@ -87,11 +87,13 @@ def run(args: argparse.Namespace) -> int:
     if args.tasks[:1] == ["report"]:
         return _report(args.tasks[1:], args.out)
     from tgr_local import models
-    from tgr_local.eval import tasks
+    from tgr_local.eval import report, tasks  # noqa: F401  a long run ends as it began
     from tgr_local.eval.grading import Grader
 
     model = models.embedded_model() if args.model is None else models.find(args.model)
     request = _request(args)
+    grade_seconds = _number(args, "grade_seconds", GRADE_SECONDS, float, low=0.1)
+    n_graders = _number(args, "graders", max(1, (os.cpu_count() or 1) // 4), low=1)
     for name in request.tasks:
         if tasks.get(name).needs_exec and not args.allow_exec:
             raise ValueError(
@@ -99,11 +101,7 @@ def run(args: argparse.Namespace) -> int:
                 "sandbox"
             )
     problems = {name: _problems(args, name, request.limit) for name in request.tasks}
-    grade_seconds = _number(args, "grade_seconds", GRADE_SECONDS, float)
-    n_graders = _number(args, "graders", max(1, (os.cpu_count() or 1) // 4))
     config = configured(args, EngineConfig)
-    if "n_threads" not in given(args, EngineConfig):
-        config = updated(config, {"n_threads": _threads(model)})
     name = request.name or "+".join(request.tasks)
     folder = Path(args.out or f"runs/{name}-{model.stem}")
 
@@ -112,7 +110,12 @@ def run(args: argparse.Namespace) -> int:
     grader = Grader(n_graders, grade_seconds, args.allow_exec, judge)
     with grader, _loaded(model, config) as engine:
         raw = args.raw or not engine.chat_template
-        _run(engine, request, problems, folder, grader, grading, raw)
+        wanted = _manifest(engine, request, problems, grading, raw, _typed(args))
+        try:
+            _run(engine, request, problems, folder, grader, wanted)
+        except KeyboardInterrupt:
+            print(f"kept in {folder}; the same command goes on from there", file=sys.stderr)
+            raise
     return _report([str(folder)], None, shown=True)
 
 
@@ -175,7 +178,9 @@ def _seeds(text: str) -> tuple[int, ...]:
     return seeds
 
 
-def _number(args: argparse.Namespace, name: str, default: Any, kind: Any = int) -> Any:
+def _number(
+    args: argparse.Namespace, name: str, default: Any, kind: Any = int, low: float = 0
+) -> Any:
     text = getattr(args, name)
     if text is None:
         return default
@@ -184,8 +189,8 @@ def _number(args: argparse.Namespace, name: str, default: Any, kind: Any = int) 
     except ValueError:
         wanted = "a whole number" if kind is int else "a number"
         raise ValueError(f"{name} is {text!r}, but must be {wanted}") from None
-    if not 0 <= value < 2**31:
-        raise ValueError(f"{name} is {text}, but must be between 0 and {2**31 - 1}")
+    if not low <= value < 2**31:
+        raise ValueError(f"{name} is {text}, but must be between {low} and {2**31 - 1}")
     return value
 
 
@@ -194,12 +199,6 @@ def _problems(args: argparse.Namespace, name: str, limit: int) -> list[Problem]:
 
     path = Path(args.data).expanduser() if args.data is not None else None
     return tasks.get(name).load(path, limit=limit, fetch=args.fetch)
-
-
-def _threads(model: Path) -> int:
-    from tgr_local.engine import default_threads, physical_cores
-
-    return max(default_threads(model), min(BATCH_THREADS, physical_cores()))
 
 
 # ---- doing it ----
@@ -223,50 +222,54 @@ def _run(
     problems: dict[str, list[Problem]],
     folder: Path,
     grader: Any,
-    grading: dict[str, Any],
-    raw: bool,
+    wanted: Manifest,
 ) -> None:
-    from tgr_local.eval import manifest, runs
+    from tgr_local.eval import manifest, runs, samples
     from tgr_local.eval.live import Live
-    from tgr_local.eval.samples import Store
 
-    advised = updated(for_model(SearchConfig(), engine.metadata), request.options)
-    configs = {s.name: s.resolve(advised, engine.n_embd) for s in request.systems}
+    configs = _configs(engine, request)
     for system in request.systems:
         runs.check(engine, system, configs[system.name])
-    wanted = _manifest(engine, request, configs, problems, grading, raw)
-    manifest.settle(folder, wanted)
-    _keep_prompts(folder, problems)
-    draw = runs.Draw(max(request.ks), request.seeds, request.budget)
+    folder.mkdir(parents=True, exist_ok=True)
+    draw = samples.Draw(max(request.ks), request.seeds, request.budget)
     n_phases = len(request.tasks) * len(request.systems)
-    with Store(folder / "samples.jsonl") as store, Live(n_phases) as live:
+    with samples.Store(folder / "samples.jsonl") as store, Live(n_phases) as live:
+        manifest.settle(folder, wanted)
+        _keep_prompts(folder, problems)
         for task in request.tasks:
             for system in request.systems:
-                phase = runs.Phase(task, system, configs[system.name], problems[task], raw)
+                config = configs[system.name]
+                phase = runs.Phase(task, system, config, problems[task], wanted.raw)
                 took = runs.run_phase(engine, phase, draw, store, grader, live, request.parallel)
                 if took["samples"]:
-                    with (folder / "phases.jsonl").open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(took) + "\n")
+                    samples.append(folder / "phases.jsonl", took)
+
+
+def _configs(engine: Engine, request: Request) -> dict[str, SearchConfig]:
+    """What each system samples with."""
+    advised = updated(for_model(SearchConfig(), engine.metadata), request.options)
+    return {s.name: s.resolve(advised, engine.n_embd) for s in request.systems}
 
 
 def _manifest(
     engine: Engine,
     request: Request,
-    configs: dict[str, SearchConfig],
     problems: dict[str, list[Problem]],
     grading: dict[str, Any],
     raw: bool,
+    typed: str,
 ) -> Manifest:
     from tgr_local.doctor import versions
     from tgr_local.eval import manifest, systems, tasks
     from tgr_local.records import plain
 
+    configs = _configs(engine, request)
     return manifest.Manifest(
         format=manifest.FORMAT,
         created=manifest.now(),
         model=manifest.model_facts(engine),
-        versions=dict(versions()),
-        engine=plain(engine.config),
+        versions=manifest.anywhere(versions()),
+        engine=manifest.anywhere(plain(engine.config)),
         raw=raw,
         systems=[systems.plain(system, configs[system.name]) for system in request.systems],
         tasks=[
@@ -285,7 +288,27 @@ def _manifest(
         recipe=request.name,
         reference=request.reference,
         machines=[manifest.machine(engine)],
+        command=typed,
     )
+
+
+def _typed(args: argparse.Namespace) -> str:
+    """The command line that asks for this run, wherever its options came from, without the folders
+    of this machine."""
+    own = ("recipe", "methods", "variant", "k", "limit", "seeds", "budget", "reference", "data",
+           "fetch", "allow_exec", "judge_url", "grade_seconds", "raw")  # fmt: skip
+    words = ["tgr-local", "eval", *args.tasks]
+    for name in (*own, *args.sources):
+        value = getattr(args, name)
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            words += [flag] if value else [] if name in own else [f"--no-{flag[2:]}"]
+            continue
+        for one in value if isinstance(value, list) else [value]:
+            if one is not None:
+                is_place = name in ("data", "model", "recipe") and os.path.isabs(one)
+                words += [flag, Path(one).name if is_place else str(one)]
+    return shlex.join(words)
 
 
 def _keep_prompts(folder: Path, problems: dict[str, list[Problem]]) -> None:
@@ -311,25 +334,27 @@ def _list() -> int:
 
 
 def _report(folders: Sequence[str], out: str | None, *, shown: bool = False) -> int:
-    """Writes report.md and report.html beside the first run, or as `out` names it."""
+    """Writes report.md and report.html beside the first run, or as `out` names it; a name that
+    ends in .md has the tables alone."""
     from tgr_local.eval import report, summary
 
     if not folders:
         raise ValueError("there is no run to report on: tgr-local eval report RUN…")
+    path = Path(out) if out is not None else Path(folders[0]) / "report.html"
+    if path.suffix not in (".html", ".md"):
+        raise ValueError(f"out is {out!r}, but a report must end in .html or .md")
     read = [summary.read(Path(folder)) for folder in folders]
     page = report.build(read)
-    html = Path(out) if out is not None else Path(folders[0]) / "report.html"
-    if html.suffix != ".html":
-        raise ValueError(f"out is {out!r}, but a report must end in .html")
-    html.with_suffix(".md").write_text(report.as_markdown(page), encoding="utf-8")
+    path.with_suffix(".md").write_text(report.as_markdown(page), encoding="utf-8")
     if shown:
         print(report.as_markdown(page, brief=True))
     try:
-        html.write_text(report.as_html(page), encoding="utf-8")
+        if path.suffix == ".html":
+            path.write_text(report.as_html(page), encoding="utf-8")
     except TgrError as error:
         if not shown:
             raise
         print(f"tgr-local: warning: {error}", file=sys.stderr)
-        html = html.with_suffix(".md")
-    print(f"written: {html}", file=sys.stderr)
+        path = path.with_suffix(".md")
+    print(f"written: {path}", file=sys.stderr)
     return 0

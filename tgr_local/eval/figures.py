@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tgr_local.errors import InstallError
 from tgr_local.eval import metrics, summary
@@ -24,6 +23,7 @@ _TERMS = {
     "S": "score S",
 }
 _SIZE = (8.0, 3.6)  # inches
+_SHOWN = 99.5  # percent of values in a histogram; what is larger stands in its last bar
 
 
 @dataclass(frozen=True)
@@ -49,15 +49,19 @@ def of_task(found: Sequence[Outcome]) -> list[Figure]:
         "Forward tokens of a sample against AUC; bars are 95% intervals": _cost,
         "The terms of the score at every boundary: the chosen candidate and the rejected": _terms,
         "How alike the candidates of a boundary are: APCS and N_eff": _spread,
-        "How the chain of states moves: curvature κ and angle θ": _movement,
+        "How the chain of states moves: curvature κ and angle θ; the last bar holds what is larger":
+            _movement,
         "Curvature, and effective dimension, against AUC; a point is a problem, a cross a system":
             _against_auc,
         "Sensitivity of AUC to the length of a rollout s and the number of candidates K":
             _sensitivity,
     }  # fmt: skip
     figures = []
-    style = {"svg.hashsalt": "tgr-local", "svg.fonttype": "none", "font.size": 9,
-             "axes.titlesize": 9, "axes.spines.top": False, "axes.spines.right": False}  # fmt: skip
+    colors = matplotlib.colormaps["tab20"].colors
+    cycle = matplotlib.cycler(color=colors[::2] + colors[1::2])  # the strong ones first
+    style = {"svg.hashsalt": "tgr-local", "svg.fonttype": "none", "axes.prop_cycle": cycle,
+             "font.size": 9, "axes.titlesize": 9,
+             "axes.spines.top": False, "axes.spines.right": False}  # fmt: skip
     with matplotlib.rc_context(style):
         for caption, draw in drawings.items():
             canvas = new_canvas(figsize=_SIZE, layout="constrained")
@@ -97,6 +101,8 @@ def _curves(canvas: Any, found: Sequence[Outcome]) -> bool:
     left.set_xticks(graded[0].ks, [str(k) for k in graded[0].ks])
     left.minorticks_off()
     right.set(xscale="log", xlabel="forward tokens a problem", title="equal forward tokens")
+    right.set_xticks(means, [f"{mean:,.0f}" for mean in means])
+    right.minorticks_off()
     _legend(canvas)
     return True
 
@@ -163,10 +169,11 @@ def _histograms(canvas: Any, found: Sequence[Outcome], names: dict[str, str]) ->
         everything = np.concatenate([values for _, values in measured])
         for outcome, values in measured:
             if len(values):
-                bins = np.linspace(everything.min(), everything.max() + 1e-9, 31)
+                high = np.percentile(everything, _SHOWN)  # a few far values would squeeze the rest
+                bins = np.linspace(everything.min(), high + 1e-9, 31)
                 axes.hist(
-                    values, bins, weights=np.full(len(values), 1 / len(values)), histtype="step",
-                    color=_color(found, outcome), label=outcome.label,
+                    values.clip(max=high), bins, weights=np.full(len(values), 1 / len(values)),
+                    histtype="step", color=_color(found, outcome), label=outcome.label,
                 )  # fmt: skip
                 some = True
         axes.set(xlabel=label, ylabel="share of boundaries")
@@ -179,7 +186,7 @@ def _against_auc(canvas: Any, found: Sequence[Outcome]) -> bool:
     names = {"curvature": "mean curvature κ", "n_eff": "mean N_eff"}
     for axes, (name, label) in zip(canvas.subplots(1, 2, sharey=True), names.items(), strict=True):
         for outcome in found:
-            points = _by_problem(outcome, name)
+            points = outcome.against_auc(name)
             if len(points):
                 color = _color(found, outcome)
                 axes.plot(*points.T, ".", ms=4, alpha=0.4, color=color)
@@ -188,16 +195,6 @@ def _against_auc(canvas: Any, found: Sequence[Outcome]) -> bool:
         axes.set(xlabel=label, ylabel="AUC")
     _legend(canvas)
     return some
-
-
-def _by_problem(outcome: Outcome, name: str) -> NDArray[np.float64]:
-    """[n, 2] the mean of a measure and the AUC, of each problem that has both."""
-    points = []
-    for (_, drawn), auc in zip(outcome.graded.items(), outcome.aucs, strict=False):
-        values = [b[name] for sample in drawn for b in sample.boundaries if name in b]
-        if values:
-            points.append((np.mean(values), auc))
-    return np.array(points, float)
 
 
 def _sensitivity(canvas: Any, found: Sequence[Outcome]) -> bool:
@@ -234,7 +231,7 @@ def _differing_in(found: Sequence[Outcome], name: str) -> dict[str, list[Outcome
 
 def _color(found: Sequence[Outcome], outcome: Outcome) -> str:
     """The same for a system in every figure."""
-    return f"C{found.index(outcome) % 10}"
+    return f"C{found.index(outcome) % 20}"
 
 
 def _legend(canvas: Any) -> None:

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any
 
 from tgr_local.errors import TgrError, describe
-from tgr_local.eval.task import Grade, Problem
+from tgr_local.eval.task import FAILED, Grade, Problem
 from tgr_local.eval.tasks import get
 
 MEMORY = 8 << 30
@@ -134,7 +134,7 @@ class Grader:
                 # a program that takes its grader down is wrong; of other answers nothing is known
                 return Grade(False if task.needs_exec else None, 0.0, None, str(why))
         if "error" in answer:
-            return Grade(None, 0.0, None, f"grader failed: {answer['error']}")
+            return Grade(None, 0.0, None, f"{FAILED}failed: {answer['error']}")
         return Grade(**answer["grade"])
 
 
@@ -184,9 +184,9 @@ class _Worker:
         if self._is_over:
             raise RuntimeError(CLOSED)
         if late.is_set():
-            raise _Lost(f"grader timed out after {seconds:g} s")
+            raise _Lost(f"{FAILED}timed out after {seconds:g} s")
         code = process.wait()
-        raise _Lost(f"grader died ({signal.Signals(-code).name if code < 0 else code})")
+        raise _Lost(f"{FAILED}died ({signal.Signals(-code).name if code < 0 else code})")
 
     def kill(self) -> None:
         """End the process for good."""

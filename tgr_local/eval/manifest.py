@@ -26,7 +26,12 @@ if TYPE_CHECKING:
 
 FORMAT = "tgr-eval 1"
 NAME = "manifest.json"
-_MAY_CHANGE = ("k", "budget", "recipe", "machines", "reference", "created")
+_MAY_CHANGE = ("k", "budget", "recipe", "machines", "reference", "created", "command")
+_OF_THE_MACHINE = (
+    "n_threads", "n_batch", "n_ubatch", "n_seq_max", "n_gpu_layers", "main_gpu", "tensor_split",
+    "use_mmap", "use_mlock", "python",
+)  # fmt: skip
+"""Settings and versions that say how fast samples are made, not which."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,7 @@ class Manifest:
     """name, sha256, description, parameters."""
     versions: dict[str, Any]
     engine: dict[str, Any]
+    """How the model was loaded; what depends on the machine alone stands in `machines`."""
     raw: bool
     systems: list[dict[str, Any]]
     """name, method, config without its seed; in the order of the tables."""
@@ -56,6 +62,8 @@ class Manifest:
     """The system that the others are compared with; empty = the best `base`."""
     machines: list[dict[str, Any]]
     """Every machine that worked on it."""
+    command: str = ""
+    """What was typed last, without where things lie on that machine."""
 
 
 def model_facts(engine: Engine) -> dict[str, Any]:
@@ -69,13 +77,21 @@ def model_facts(engine: Engine) -> dict[str, Any]:
 
 def machine(engine: Engine) -> dict[str, Any]:
     """What the samples were made on, without a name of machine or user."""
+    settings = plain(engine.config)
     return {
         "system": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
         "cores": os.cpu_count() or 1,
         "devices": sorted(set(engine.devices())),
         "threads": engine.n_threads,
+        "python": platform.python_version(),
+        "settings": {name: settings[name] for name in _OF_THE_MACHINE if name in settings},
     }
+
+
+def anywhere(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The same without what depends on the machine alone."""
+    return {name: value for name, value in facts.items() if name not in _OF_THE_MACHINE}
 
 
 def digest(problems: Sequence[Problem]) -> str:
@@ -104,16 +120,19 @@ def read(folder: Path) -> Manifest:
 
 
 def settle(folder: Path, wanted: Manifest) -> Manifest:
-    """Writes the manifest of a new run, or merges it into that of the run that is resumed.
+    """Writes the manifest of a new run, or merges it into that of the run that is resumed. Who
+    calls it has the folder's `Store` open, so that no other run writes one.
 
     Raises TgrError, naming every difference, where that run was another one.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     if not (folder / NAME).exists():
-        if (folder / "samples.jsonl").exists():
+        if (folder / "samples.jsonl").stat().st_size:
             raise TgrError(f"{folder} holds samples but no {NAME}; name another folder with --out")
         return _write(folder, wanted)
     known = read(folder)
+    known = dataclasses.replace(
+        known, engine=anywhere(known.engine), versions=anywhere(known.versions)
+    )
     fixed = [f.name for f in dataclasses.fields(Manifest) if f.name not in _MAY_CHANGE]
     asked = json.loads(json.dumps(plain(wanted)))
     changes = [

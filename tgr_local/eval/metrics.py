@@ -178,6 +178,27 @@ def paired(a: Sequence[float] | Floats, b: Sequence[float] | Floats) -> Interval
     return interval(np.asarray(a, np.float64) - np.asarray(b, np.float64))
 
 
+def rank_correlation(x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> Interval:
+    """Spearman's correlation over problems, -1 … 1, with its bootstrap interval, for which the
+    ranks stay as they are. NaN for fewer than three problems or values that do not differ."""
+    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return Interval(math.nan, math.nan, math.nan)
+    a, b = _ranks(x), _ranks(y)
+    weights = np.vstack([np.full(len(a), 1 / len(a)), _resamples(len(a), 0)])
+    products = weights @ np.stack([a, b, a * a, b * b, a * b], axis=1)  # [1 + resamples, 5]
+    mean_a, mean_b, aa, bb, ab = products.T
+    spread = np.sqrt((aa - mean_a**2).clip(0) * (bb - mean_b**2).clip(0))
+    found = np.divide(ab - mean_a * mean_b, spread, where=spread > 1e-9, out=np.zeros_like(ab))
+    low, high = np.percentile(found[1:], (2.5, 97.5))
+    return Interval(float(found[0]), float(low), float(high))
+
+
+def _ranks(values: Sequence[float] | Floats) -> Floats:
+    """Ranks from 0; equal values share the mean of theirs."""
+    _, place, n = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
+    return (np.cumsum(n) - (n + 1) / 2)[place]
+
+
 # ---- texts ----
 
 

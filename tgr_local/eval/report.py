@@ -6,14 +6,17 @@ The HTML is one file that refers to nothing outside it.
 from __future__ import annotations
 
 import html
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tgr_local.eval import cases, recipe, summary, tables
+from tgr_local.config import SearchConfig
+from tgr_local.eval import cases, figures, recipe, summary, tables
 from tgr_local.eval.cases import Case
 from tgr_local.eval.summary import Outcome, Run
 from tgr_local.eval.tables import Table
+from tgr_local.records import plain
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,8 @@ class Section:
 
     task: str
     outcomes: list[Outcome]
+    notes: list[str]
+    """What is missing."""
     tables: list[Table]
     cases: list[Case]
 
@@ -31,47 +36,120 @@ class Page:
     """A report."""
 
     title: str
-    facts: list[str]
-    """What the runs were, a line each."""
+    facts: list[list[tuple[str, str]]]
+    """What each of the runs was, by name."""
     sections: list[Section]
 
 
 def build(runs: Sequence[Run]) -> Page:
     """The report on these runs."""
-    first = runs[0].manifest
-    title = recipe.load(first.recipe).title if first.recipe in recipe.names() else "Evaluation"
+    recipes = list(dict.fromkeys(run.manifest.recipe for run in runs))
+    known = [recipe.load(name).title for name in recipes if name in recipe.names()]
     sections = [
         Section(
             task,
             found,
-            tables.of_task(found, first.recipe),
+            _notes(found),
+            tables.of_task(found, recipes),
             cases.of_task(found, summary.reference(found)),
         )
         for task, found in summary.outcomes(runs).items()
     ]
-    return Page(title, [_facts(run) for run in runs], sections)
+    return Page("; ".join(known) or "Evaluation", [_facts(run) for run in runs], sections)
 
 
-def _facts(run: Run) -> str:
+def _facts(run: Run) -> list[tuple[str, str]]:
     about = run.manifest
-    machines = "; ".join(_machine(machine) for machine in about.machines)
-    used = ", ".join(f"{name} {version}" for name, version in about.versions.items())
-    seeds = ", ".join(map(str, about.seeds))
+    model = about.model
+    return [
+        ("run", f"{run.folder.resolve().name}, begun {about.created[:10]}"),
+        ("command", about.command or "not noted"),
+        ("model", f"{model['name']} ({model['description']}), sha256 {model['sha256']}"),
+        ("samples", f"{len(run.samples):,}, seeds {', '.join(map(str, about.seeds))}"),
+        ("forward tokens", _decoded(run)),
+        *_options(about.systems),
+        ("versions", ", ".join(f"{name} {version}" for name, version in about.versions.items())),
+        ("made on", "; ".join(dict.fromkeys(map(_machine, about.machines))) or "not noted"),
+    ]
+
+
+def _decoded(run: Run) -> str:
+    """What was counted, against what the engine says that it decoded."""
+    total = sum(sample.cost for sample in run.samples)
     positions = sum(phase["positions"] for phase in run.phases)
     counted = sum(phase["counted"] for phase in run.phases)
     law = "equal to" if positions == counted else f"but {positions:,} were decoded, not"
+    if counted == total:
+        return f"{total:,} counted, {law} the engine's own count"
     return (
-        f"{about.model['name']} ({about.model['description']}, sha256 "
-        f"{about.model['sha256'][:12]}), {len(run.samples):,} samples, seeds {seeds}; "
-        f"{counted:,} forward tokens counted, {law} the engine's own count; {used}; {machines}"
+        f"{total:,} counted; {counted:,} of them in parts that were not interrupted, {law} the "
+        "engine's own count"
+    )
+
+
+def _options(systems: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """What is not the default: in all systems, and in each."""
+    defaults = plain(SearchConfig())
+    changed = [
+        {name: value for name, value in system["config"].items() if value != defaults.get(name)}
+        for system in systems
+    ]
+    shared = {
+        name: value
+        for name, value in changed[0].items()
+        if all(options.get(name) == value for options in changed)
+    }
+    if shared:
+        yield "options of all systems", _listed(shared)
+    for system, options in zip(systems, changed, strict=True):
+        own = {name: value for name, value in options.items() if name not in shared}
+        if own or system["name"] != system["method"]:
+            yield system["name"], f"{system['method']} {_listed(own)}".strip()
+
+
+def _listed(options: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in options.items())
+
+
+def _notes(found: Sequence[Outcome]) -> list[str]:
+    """What is missing, and what that does to the comparison."""
+    late = [o for o in found if len(o.all_samples) < o.n_planned]
+    ungraded = [o for o in found if o.ungraded]
+    compared = [o for o in found if o.graded]
+    notes = []
+    if late:
+        made = (f"{o.label}: {len(o.all_samples):,} of {o.n_planned:,}" for o in late)
+        notes.append(f"Not finished. Samples made of {'; '.join(made)}.")
+    if ungraded:
+        notes.append(f"Samples without a grade: {'; '.join(map(_why_ungraded, ungraded))}.")
+    if compared and (late or ungraded):
+        notes.append(_compared(found, compared))
+    return notes
+
+
+def _why_ungraded(outcome: Outcome) -> str:
+    (why, _), *others = Counter(s.detail for s in outcome.ungraded).most_common()
+    more = f" and {len(others)} other reasons" if others else ""
+    return f"{outcome.label}: {len(outcome.ungraded):,} ({why:.120}{more})"
+
+
+def _compared(found: Sequence[Outcome], compared: Sequence[Outcome]) -> str:
+    first = compared[0]
+    n_all, most = max(o.n_expected for o in found), max(first.ks)
+    without = [o.label for o in found if o not in compared]
+    left_out = f" Left out, with less than half of them: {', '.join(without)}." if without else ""
+    return (
+        f"Compared are {len(first.graded):,} of {n_all:,} problems at k up to {most}: those with "
+        f"so many graded samples in every system shown.{left_out}"
     )
 
 
 def _machine(machine: dict[str, Any]) -> str:
     devices = ", ".join(map(str, machine.get("devices", [])))
+    python = f", Python {machine['python']}" if "python" in machine else ""
     return (
         f"{machine.get('processor') or machine.get('system')}, {machine.get('cores')} cores, "
-        f"{machine.get('threads')} threads, layers on {devices}"
+        f"{machine.get('threads')} threads, layers on {devices}{python}"
     )
 
 
@@ -85,10 +163,13 @@ def as_markdown(page: Page, *, brief: bool = False) -> str:
 
 def _markdown(page: Page, brief: bool) -> Iterator[str]:
     yield f"# {page.title}"
-    for line in page.facts:
-        yield f"\n{line}"
+    for facts in () if brief else page.facts:
+        yield ""
+        yield from (f"- {name}: `{_one_line(text)}`" for name, text in facts)
     for section in page.sections:
         yield f"\n## {section.task}"
+        for note in section.notes:
+            yield f"\n{note}"
         for table in section.tables[: 2 if brief else None]:
             yield f"\n### {table.title}\n"
             yield from _markdown_rows(table.columns, table.rows)
@@ -143,14 +224,14 @@ th { text-align: right; } th:first-child, td:first-child, .text { text-align: le
 .text { white-space: pre-wrap; font-family: ui-monospace, monospace; }
 .note, figcaption { color: #556; font-size: 13px; } figure { margin: 1rem 0; }
 svg { max-width: 100%; height: auto; } dt { font-weight: 600; } dd { margin: 0 0 .5rem 0; }
-.chosen { background: #eef6ea; }
+.chosen { background: #eef6ea; } .missing { background: #fbf1dd; padding: .25rem .6rem; }
+.facts { display: grid; grid-template-columns: max-content 1fr; gap: 0 1rem; font-size: 13px;
+  color: #556; } .facts dd { margin: 0; overflow-wrap: anywhere; }
 """
 
 
 def as_html(page: Page) -> str:
     """The whole page. Raises InstallError without matplotlib."""
-    from tgr_local.eval import figures
-
     return "\n".join(_html(page, [figures.of_task(s.outcomes) for s in page.sections])) + "\n"
 
 
@@ -159,10 +240,14 @@ def _html(page: Page, drawn: Sequence[Sequence[Any]]) -> Iterator[str]:
     yield '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width">'
     yield f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>"
-    for line in page.facts:
-        yield f'<p class="note">{html.escape(line)}</p>'
+    for facts in page.facts:
+        yield '<dl class="facts">'
+        yield from (f"<dt>{html.escape(n)}</dt><dd>{html.escape(text)}</dd>" for n, text in facts)
+        yield "</dl>"
     for section, pictures in zip(page.sections, drawn, strict=True):
         yield f"<h2>{html.escape(section.task)}</h2>"
+        for note in section.notes:
+            yield f'<p class="missing">{html.escape(note)}</p>'
         for table in section.tables:
             yield f"<h3>{html.escape(table.title)}</h3>"
             yield from _html_rows(table.columns, table.rows)

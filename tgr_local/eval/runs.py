@@ -12,10 +12,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -27,7 +26,7 @@ from tgr_local.config import SearchConfig
 from tgr_local.engine import Cancel, Engine, backend_devices
 from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.eval import boundaries
-from tgr_local.eval.samples import Sample, Store
+from tgr_local.eval.samples import Draw, Sample, Store
 from tgr_local.eval.systems import System
 from tgr_local.eval.task import Grade, Problem
 from tgr_local.generation import Reply, generate, prompt_tokens
@@ -44,16 +43,6 @@ class Grades(Protocol):
     """What grades replies while others are written: `grading.Grader`."""
 
     def submit(self, problem: Problem, text: str) -> Future[Grade]: ...
-
-
-@dataclass(frozen=True)
-class Draw:
-    """How many samples: `n` for each problem and seed, and more until they cost `budget` forward
-    tokens (0 = no more)."""
-
-    n: int
-    seeds: tuple[int, ...]
-    budget: int = 0
 
 
 @dataclass(frozen=True)
@@ -101,36 +90,38 @@ def run_phase(
     watcher: Watcher,
     parallel: int = 0,
 ) -> dict[str, Any]:
-    """Makes every sample of a phase that the store does not have, and returns what it took.
+    """Makes every sample of a phase that the store does not have, and returns what it took. Where
+    the grader of an earlier sample failed, that one is graded once more.
 
     `parallel` is how many are made at a time; 0 = as many as fit. KeyboardInterrupt and errors end
     the work; what was made and graded is kept.
     """
     start, begun = time.monotonic(), engine.stats().n_positions
     prompts = {problem.id: _query(engine, phase, problem) for problem in phase.problems}
-    made: list[Sample] = []
+    n_made = counted = at_once = 0
+    if failed := [sample for sample in _of(phase, store) if sample.lacks_grade]:
+        watcher.phase(phase, [], len(failed))
+        _Work(engine, phase, prompts, store, grades, watcher).grade_again(failed)
     while missing := _missing(phase, draw, store):
-        n_known = sum(_is_of(sample, phase) for sample in store.known.values())
-        watcher.phase(phase, _of(phase, store), n_known + len(missing))
+        known = _of(phase, store)
+        watcher.phase(phase, known, len(known) + len(missing))
         work = _Work(engine, phase, prompts, store, grades, watcher)
-        work.run(missing, parallel or _fitting(engine, phase, prompts))
-        made += work.made
+        at_once = max(at_once, work.run(missing, parallel or _fitting(engine, phase, prompts)))
+        n_made, counted = n_made + work.n_kept, counted + work.counted
     return {
         "task": phase.task,
         "system": phase.system.name,
-        "samples": len(made),
-        "counted": sum(sample.cost for sample in made),
+        "samples": n_made,
+        "parallel": at_once,
+        "counted": counted,
         "positions": engine.stats().n_positions - begun,
         "seconds": round(time.monotonic() - start, 3),
     }
 
 
-def _is_of(sample: Sample, phase: Phase) -> bool:
-    return sample.task == phase.task and sample.system == phase.system.name
-
-
 def _of(phase: Phase, store: Store) -> list[Sample]:
-    return [sample for sample in store.known.values() if _is_of(sample, phase)]
+    where = (phase.task, phase.system.name)
+    return [sample for key, sample in store.known.items() if key[:2] == where]
 
 
 def _query(engine: Engine, phase: Phase, problem: Problem) -> list[int]:
@@ -153,25 +144,9 @@ def _missing(phase: Phase, draw: Draw, store: Store) -> list[Job]:
             def at(i: int, seed: int = seed, problem: Problem = problem) -> Sample | None:
                 return known.get((phase.task, phase.system.name, problem.id, seed, i))
 
-            n = _target(draw, at)
+            n = draw.target(at)
             jobs += [(problem, seed, i) for i in range(n) if at(i) is None]
     return jobs
-
-
-def _target(draw: Draw, at: Callable[[int], Sample | None]) -> int:
-    """How many samples a problem must have, as far as is known by now.
-
-    A budget is filled in waves, each sized by the mean cost of all before it, so that the number
-    depends on the samples alone.
-    """
-    n = draw.n
-    while draw.budget:
-        found = [at(i) for i in range(n)]
-        costs = [s.cost for s in found if s is not None and s.finish != "error"]
-        if len(costs) < n or sum(costs) >= draw.budget:
-            return n
-        n += math.ceil((draw.budget - sum(costs)) * n / sum(costs))
-    return n
 
 
 def _fitting(engine: Engine, phase: Phase, prompts: Mapping[str, list[int]]) -> int:
@@ -237,7 +212,8 @@ class _Work:
     ) -> None:
         self.engine, self.phase, self.prompts = engine, phase, prompts
         self.store, self.grades, self.watcher = store, grades, watcher
-        self.made: list[Sample] = []
+        self.n_kept = self.counted = 0
+        """Samples that were put in line for the disk, and their forward tokens."""
         self._lock = threading.Lock()
         self._cancel = Cancel()
         self._failure: BaseException | None = None
@@ -245,10 +221,11 @@ class _Work:
         self._pending = 0
         self._graded = threading.Condition(self._lock)
 
-    def run(self, jobs: Sequence[Job], at_once: int) -> None:
-        """Returns when all are on the disk; raises the first error."""
+    def run(self, jobs: Sequence[Job], at_once: int) -> int:
+        """Returns, when all are on the disk, how many were made at a time; raises the first
+        error."""
         at_once = min(at_once, len(jobs))
-        self.engine.reserve(at_once * _cells(self.engine, self.phase, self.prompts))
+        self.engine.reserve(_cells(self.engine, self.phase, self.prompts), at_once)
         todo = iter(jobs)
         # some more than fit: they stand in line, so that room is taken the moment it is free
         n_threads = min(len(jobs), at_once + at_once // 8 + (at_once > 1))
@@ -261,9 +238,7 @@ class _Work:
             for thread in threads:
                 while thread.is_alive():
                     thread.join(0.1)
-            with self._graded:
-                while self._pending and not self._failure:
-                    self._graded.wait(0.1)
+            self._await_grades()
         except BaseException:
             self._cancel.cancel()
             for thread in threads:
@@ -274,6 +249,26 @@ class _Work:
             self.store.flush()
         if self._failure:
             raise self._failure
+        return at_once
+
+    def grade_again(self, samples: Sequence[Sample]) -> None:
+        """Grades samples whose grader failed. Returns when all are on the disk; raises the first
+        error."""
+        problems = {problem.id: problem for problem in self.phase.problems}
+        try:
+            for sample in samples:
+                if not self._failure:
+                    self._grade(problems[sample.problem], sample)
+            self._await_grades()
+        finally:
+            self.store.flush()
+        if self._failure:
+            raise self._failure
+
+    def _await_grades(self) -> None:
+        with self._graded:
+            while self._pending and not self._failure:
+                self._graded.wait(0.1)
 
     def _work(self, todo: Iterator[Job]) -> None:
         try:
@@ -302,11 +297,14 @@ class _Work:
         except CapacityError as error:
             self._keep(_refused(where, str(error)))
             return
-        sample = self._ungraded(where, reply)
+        self._grade(problem, self._ungraded(where, reply))
+
+    def _grade(self, problem: Problem, sample: Sample) -> None:
+        """Has a sample graded, and kept when that is done."""
         self._room.acquire()
         with self._lock:
             self._pending += 1
-        graded = self.grades.submit(problem, reply.text)
+        graded = self.grades.submit(problem, sample.text)
         graded.add_done_callback(lambda future: self._take(sample, future))
 
     def _take(self, sample: Sample, future: Future[Grade]) -> None:
@@ -319,7 +317,10 @@ class _Work:
                 answer=grade.answer,
                 detail=grade.detail,
             )
-            self._keep(graded)
+            if sample.lacks_grade and graded.lacks_grade:
+                self.watcher.sample(sample)  # nothing new to keep
+            else:
+                self._keep(graded)
         except BaseException as error:
             with self._lock:
                 self._failure = self._failure or error
@@ -333,7 +334,8 @@ class _Work:
     def _keep(self, sample: Sample) -> None:
         self.store.add(sample)
         with self._lock:
-            self.made.append(sample)
+            self.n_kept += 1
+            self.counted += sample.cost
         self.watcher.sample(sample)
 
     def _ungraded(self, where: tuple[str, str, str, int, int], reply: Reply) -> Sample:
@@ -344,7 +346,7 @@ class _Work:
             kept = boundaries.with_texts(self.engine, steps, kept)
         parts: dict[str, float] = {}
         for step in steps:
-            for part, seconds in dataclasses.asdict(step.seconds).items():
+            for part, seconds in vars(step.seconds).items():
                 parts[part] = round(parts.get(part, 0.0) + seconds, 5)
         return Sample(
             *where,
@@ -357,7 +359,7 @@ class _Work:
             answer=None,
             detail="",
             logprob=float(np.mean(np.concatenate(logprobs), dtype=float)) if logprobs else None,
-            counts=dataclasses.asdict(reply.counts),
+            counts=dict(vars(reply.counts)),
             parts=parts,
             seconds=round(reply.seconds, 5),
             boundaries=kept,

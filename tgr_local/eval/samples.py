@@ -1,23 +1,27 @@
 """Samples on disk: one JSON line for each, on the disk for good before it counts as done.
 
 A file may end in a torn line, where a run was killed in the middle of a write; it is cut off and
-its sample is made again. Anything else that is no sample is an error with its line number.
+its sample is made again. Anything else that is no sample is an error with its line number. A sample
+that was graded again has a second line: the last one holds.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import json
+import math
 import os
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from tgr_local.errors import TgrError
+from tgr_local.eval.task import FAILED
 from tgr_local.records import plain
 
 Key = tuple[str, str, str, int, int]
@@ -65,12 +69,50 @@ class Sample:
         """Forward tokens."""
         return sum(self.counts.values())
 
+    @property
+    def lacks_grade(self) -> bool:
+        """Whether its grader failed, so that it may be graded again."""
+        return self.correct is None and self.detail.startswith(FAILED)
 
-def read(path: Path) -> Iterator[Sample]:
+
+@dataclass(frozen=True)
+class Draw:
+    """How many samples: `n` for each problem and seed, and more until they cost `budget` forward
+    tokens (0 = no more)."""
+
+    n: int
+    seeds: tuple[int, ...]
+    budget: int = 0
+
+    def target(self, at: Callable[[int], Sample | None]) -> int:
+        """How many samples a problem must have for one seed, as far as those known by now tell;
+        ``at(i)`` is sample i.
+
+        A budget is filled in waves, each sized by the mean cost of all before it, so that the
+        number depends on the samples alone.
+        """
+        n = self.n
+        while self.budget:
+            found = [at(i) for i in range(n)]
+            costs = [s.cost for s in found if s is not None and s.finish != "error"]
+            if len(costs) < n or sum(costs) >= self.budget:
+                return n
+            n += math.ceil((self.budget - sum(costs)) * n / sum(costs))
+        return n
+
+
+def read(path: Path) -> list[Sample]:
     """The samples of a file, none if it does not exist. TgrError names a damaged line; a torn last
     one is left out."""
-    for _, sample in _lines(path):
-        yield sample
+    return list({sample.key: sample for _, sample in _lines(path)}.values())
+
+
+def append(path: Path, record: dict[str, Any]) -> None:
+    """Adds a JSON line to a file; a torn last one, of a run that was killed, gives way to it."""
+    with path.open("ab+") as file:
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)
+        file.write(json.dumps(record).encode() + b"\n")
 
 
 def _lines(path: Path) -> Iterator[tuple[int, Sample]]:
@@ -92,7 +134,8 @@ def _lines(path: Path) -> Iterator[tuple[int, Sample]]:
 class Store:
     """Appends samples to a file from any thread. Use it in a ``with`` block.
 
-    `known` are the samples that are on the disk. Lines that come together are synced together. One
+    `known` are the samples that are on the disk, without their boundaries, which take most of the
+    memory, unless they are to be graded again. Lines that come together are synced together. One
     process at a time may have a file open: TgrError for the second.
     """
 
@@ -106,7 +149,7 @@ class Store:
             raise TgrError(f"{path} is being written by another process; wait for it") from None
         whole = 0
         for end, sample in _lines(path):
-            self.known[sample.key] = sample
+            self._note(sample)
             whole = end
         self._file.truncate(whole)  # a torn last line
         self._queue: queue.Queue[Sample | threading.Event | None] = queue.Queue()
@@ -125,6 +168,10 @@ class Store:
         self._queue.put(done)
         done.wait()
         self._check()
+
+    def _note(self, sample: Sample) -> None:
+        light = sample if sample.lacks_grade else dataclasses.replace(sample, boundaries=[])
+        self.known[sample.key] = light
 
     def _check(self) -> None:
         error, self._error = self._error, None
@@ -159,7 +206,8 @@ class Store:
                     self._file.write(b"".join(map(_line, fresh)))
                     self._file.flush()
                     os.fsync(self._file.fileno())
-                    self.known.update((sample.key, sample) for sample in fresh)
+                    for sample in fresh:
+                        self._note(sample)
             except Exception as error:  # whoever waits has to hear of it
                 self._error = error
             for item in batch:

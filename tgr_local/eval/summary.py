@@ -2,14 +2,15 @@
 
 `outcomes` sorts the samples of one or more run folders; an `Outcome` answers every question that a
 table or a figure asks. Samples of all seeds are pooled. A sample without a grade is left out, and a
-problem with fewer graded samples than the largest k is left out of the whole table, so that every
-number of a table is about the same problems; `left_out` says how many that are.
+problem with fewer graded samples than the largest k in any system is left out of all tables, so
+that their numbers are about the same problems.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -24,7 +25,7 @@ from tgr_local.errors import TgrError
 from tgr_local.eval import manifest, metrics, samples
 from tgr_local.eval.manifest import Manifest
 from tgr_local.eval.metrics import Interval
-from tgr_local.eval.samples import Sample
+from tgr_local.eval.samples import Draw, Key, Sample
 
 Floats = NDArray[np.float64]
 
@@ -65,35 +66,38 @@ class Outcome:
     metric: str
     """Of the task: "pass", "score" or "diversity"."""
     ks: tuple[int, ...]
+    """That the tables are made for."""
     n_expected: int
     """Problems that the run has."""
+    n_planned: int
+    """Samples that the run was to make, as far as known by now."""
     by_problem: dict[str, list[Sample]]
     """Every sample, by problem, in the order of seed and index."""
     phases: list[dict[str, Any]]
     run: Run
-    shared: frozenset[str] | None = None
-    """The problems that all outcomes of the task have complete; None: it stands alone."""
+    """The first of the runs that it is of."""
+    shared: frozenset[str] = frozenset()
+    """The problems that are compared; empty where the outcome is not."""
 
     @functools.cached_property
     def graded(self) -> dict[str, list[Sample]]:
         """The problems that count, each with its graded samples."""
-        shared = self.shared
-        return {p: drawn for p, drawn in self.complete.items() if shared is None or p in shared}
+        return {p: some for p, some in self._graded.items() if p in self.shared}
 
     @functools.cached_property
-    def complete(self) -> dict[str, list[Sample]]:
-        """The problems with enough graded samples, each with those."""
-        most = max(self.ks)
-        found = {
+    def _graded(self) -> dict[str, list[Sample]]:
+        return {
             problem: [sample for sample in drawn if sample.correct is not None]
             for problem, drawn in self.by_problem.items()
         }
-        return {problem: drawn for problem, drawn in found.items() if len(drawn) >= most}
+
+    def with_graded(self, n: int) -> frozenset[str]:
+        """The problems with at least n graded samples."""
+        return frozenset(problem for problem, some in self._graded.items() if len(some) >= n)
 
     @property
-    def left_out(self) -> int:
-        """Problems without enough graded samples of its own."""
-        return self.n_expected - len(self.complete)
+    def ungraded(self) -> list[Sample]:
+        return [sample for sample in self.all_samples if sample.correct is None]
 
     @functools.cached_property
     def all_samples(self) -> list[Sample]:
@@ -158,10 +162,25 @@ class Outcome:
         shaped = table.reshape(len(found), len(budgets), 2)
         return shaped[:, :, 0].T, shaped[:, :, 1].T
 
-    def self_bleu(self, n: int = 32) -> Floats:
-        """Self-BLEU of the first n texts, of each problem that has two."""
-        texts = [[s.text for s in drawn][:n] for drawn in self.by_problem.values()]
-        return np.array([metrics.self_bleu(some) for some in texts if len(some) > 1])
+    @functools.cached_property
+    def texts(self) -> dict[str, list[str]]:
+        """What was written, by problem."""
+        made = {p: [s for s in d if s.finish != "error"] for p, d in self.by_problem.items()}
+        return {problem: [s.text for s in drawn] for problem, drawn in made.items()}
+
+    def self_bleu(self, n: int, problems: Sequence[str]) -> Floats:
+        """Self-BLEU of the first n texts of each of these problems."""
+        return np.array([metrics.self_bleu(self.texts[problem][:n]) for problem in problems])
+
+    def against_auc(self, name: str) -> Floats:
+        """[n, 2] the mean of a measure of the boundaries, and the AUC, of each problem that counts
+        and has both."""
+        points = []
+        for drawn, auc in zip(self.graded.values(), self.aucs, strict=False):
+            values = [b[name] for sample in drawn for b in sample.boundaries if name in b]
+            if values:
+                points.append((np.mean(values), auc))
+        return np.array(points, float).reshape(-1, 2)
 
     # --- cost ---
 
@@ -195,6 +214,11 @@ class Outcome:
         """Forward tokens per second of the whole batch; NaN if no phase came to its end."""
         seconds = sum(phase["seconds"] for phase in self.phases)
         return sum(phase["positions"] for phase in self.phases) / seconds if seconds else math.nan
+
+    @property
+    def was_alone(self) -> bool:
+        """Whether each sample had the engine for itself, so that its seconds are its own."""
+        return bool(self.phases) and all(phase.get("parallel") == 1 for phase in self.phases)
 
     # --- boundaries ---
 
@@ -245,9 +269,34 @@ def read(folder: Path) -> Run:
 
 
 def outcomes(runs: Sequence[Run]) -> dict[str, list[Outcome]]:
-    """The outcomes by task, in the order of the manifests. Where several runs have a system of the
-    same name, its label says the model, or else the folder. TgrError for runs in which one problem
-    has different prompts, which cannot be compared."""
+    """The outcomes by task, in the order of the manifests.
+
+    A system that several runs have with the same model and options is one outcome with the samples
+    of all. Where different ones share a name, the label says the model, or else the folder.
+    TgrError for runs in which one problem has different prompts, which cannot be compared.
+    """
+    _check_prompts(runs)
+    parts: dict[tuple[str, str, str], list[Run]] = {}
+    drawn: dict[tuple[str, str, str], dict[Key, Sample]] = defaultdict(dict)
+    for run in runs:
+        keys = {
+            (task["name"], system["name"]): (task["name"], system["name"], _identity(run, system))
+            for task in run.manifest.tasks
+            for system in run.manifest.systems
+        }
+        for key in keys.values():
+            parts.setdefault(key, []).append(run)
+        for sample in run.samples:
+            if place := keys.get((sample.task, sample.system)):
+                drawn[place].setdefault(sample.key, sample)
+    found: dict[str, list[Outcome]] = defaultdict(list)
+    for key, some in parts.items():
+        alike = [others[0] for other, others in parts.items() if other[:2] == key[:2]]
+        found[key[0]].append(_outcome(key[0], key[1], some, drawn[key], _tail(some[0], alike)))
+    return {task: _aligned(some) for task, some in found.items()}
+
+
+def _check_prompts(runs: Sequence[Run]) -> None:
     prompts: dict[tuple[str, str], str] = {}
     for run in runs:
         for place, text in run.problems.items():
@@ -256,54 +305,106 @@ def outcomes(runs: Sequence[Run]) -> dict[str, list[Outcome]]:
                     f"{run.folder} has another prompt for {' '.join(place)} than a run before it; "
                     "report on runs of the same data"
                 )
-    names = Counter(
-        (t["name"], s["name"]) for r in runs for t in r.manifest.tasks for s in r.manifest.systems
+
+
+def _identity(run: Run, system: dict[str, Any]) -> str:
+    """What two runs must share for their samples of a system to be samples of one thing."""
+    about = run.manifest
+    facts = [
+        about.model["sha256"], manifest.anywhere(about.engine), manifest.anywhere(about.versions),
+        about.raw, about.grading, system,
+    ]  # fmt: skip
+    return json.dumps(facts, sort_keys=True)
+
+
+def _tail(run: Run, alike: Sequence[Run]) -> str:
+    """What tells the systems of one name apart; empty where there is one such system."""
+    if len(alike) == 1:
+        return ""
+    tails: list[Callable[[Run], str]] = [
+        lambda run: str(run.manifest.model["name"]),
+        lambda run: run.folder.name,
+    ]
+    for tail in tails:
+        if len({tail(other) for other in alike}) == len(alike):
+            return f" ({tail(run)})"
+    return f" ({run.folder})"
+
+
+def _outcome(
+    task: str, name: str, runs: Sequence[Run], drawn: dict[Key, Sample], tail: str
+) -> Outcome:
+    about = runs[0].manifest
+    by_problem: dict[str, list[Sample]] = {}
+    for sample in sorted(drawn.values(), key=lambda s: (s.problem, s.seed, s.index)):
+        by_problem.setdefault(sample.problem, []).append(sample)
+    problems = {p for run in runs for of, p in run.problems if of == task}
+    return Outcome(
+        label=name + tail,
+        task=task,
+        system=next(system for system in about.systems if system["name"] == name),
+        metric=next(entry["metric"] for entry in about.tasks if entry["name"] == task),
+        ks=tuple(max((run.manifest.k for run in runs), key=max)),
+        n_expected=len(problems),
+        n_planned=_planned(task, runs, by_problem),
+        by_problem=by_problem,
+        phases=[p for r in runs for p in r.phases if (p["task"], p["system"]) == (task, name)],
+        run=runs[0],
     )
-    models = {run.manifest.model["name"] for run in runs}
-    found: dict[str, list[Outcome]] = defaultdict(list)
+
+
+def _planned(task: str, runs: Sequence[Run], by_problem: dict[str, list[Sample]]) -> int:
+    """How many samples the runs were to make, as far as known by now."""
+    targets: dict[tuple[str, int], int] = {}
     for run in runs:
-        tail = run.manifest.model["name"] if len(models) == len(runs) else run.folder.name
-        drawn: dict[tuple[str, str], dict[str, list[Sample]]] = defaultdict(dict)
-        for sample in sorted(run.samples, key=lambda s: (s.problem, s.seed, s.index)):
-            of = drawn[sample.task, sample.system]
-            of.setdefault(sample.problem, []).append(sample)
-        for task in run.manifest.tasks:
-            for system in run.manifest.systems:
-                name = system["name"]
-                phases = [p for p in run.phases if (p["task"], p["system"]) == (task["name"], name)]
-                found[task["name"]].append(
-                    Outcome(
-                        f"{name} ({tail})" if names[task["name"], name] > 1 else name,
-                        task["name"],
-                        system,
-                        task["metric"],
-                        tuple(run.manifest.k),
-                        task["problems"],
-                        drawn[task["name"], name],
-                        phases,
-                        run,
-                    )
-                )
-    return {task: _aligned(some) for task, some in found.items()}
+        draw = Draw(max(run.manifest.k), tuple(run.manifest.seeds), run.manifest.budget)
+        for problem in (p for of, p in run.problems if of == task):
+            for seed in draw.seeds:
+                known = {s.index: s for s in by_problem.get(problem, ()) if s.seed == seed}
+                n = max(draw.target(known.get), targets.get((problem, seed), 0))
+                targets[problem, seed] = n
+    return sum(targets.values())
 
 
 def _aligned(found: Sequence[Outcome]) -> list[Outcome]:
-    """The outcomes at the k that all of them have, over the problems that all have complete; one
-    that has none complete is in no table, and narrows none."""
+    """The outcomes at the k, and over the problems, where they can be compared.
+
+    The k are those that all were asked for, up to the largest that loses no more than half of the
+    problems that the smallest has; the problems are those that have so many graded samples in every
+    system. A system with less than half of the problems of the fullest is left out, as one that was
+    interrupted at its beginning.
+    """
     common = set(found[0].ks).intersection(*(outcome.ks for outcome in found))
-    ks = tuple(sorted(common)) or (1,)  # any run has Pass@1
-    found = [dataclasses.replace(outcome, ks=ks) for outcome in found]
-    complete = [frozenset(outcome.complete) for outcome in found if outcome.complete]
-    shared = frozenset[str]().union(*complete).intersection(*complete)
-    return [dataclasses.replace(outcome, shared=shared) for outcome in found]
+    ks = sorted(common) or [1]  # any run has Pass@1
+    if not any(outcome.with_graded(ks[0]) for outcome in found):
+        ks = metrics.doublings(1, ks[0])  # interrupted before the first problem was done
+    counts = [len(outcome.with_graded(ks[0])) for outcome in found]
+    compared = [o for o, n in zip(found, counts, strict=True) if 2 * n >= max(counts) > 0]
+    shared = {k: _in_all(compared, k) for k in ks}
+    most = max(k for k in ks if 2 * len(shared[k]) >= len(shared[ks[0]]))
+    return [
+        dataclasses.replace(
+            outcome,
+            ks=tuple(k for k in ks if k <= most),
+            shared=shared[most] if outcome in compared else frozenset(),
+        )
+        for outcome in found
+    ]
 
 
-def reference(found: Sequence[Outcome]) -> Outcome:
+def _in_all(found: Sequence[Outcome], n: int) -> frozenset[str]:
+    """The problems with n graded samples in every one of these outcomes."""
+    problems = [outcome.with_graded(n) for outcome in found]
+    return frozenset.intersection(*problems) if problems else frozenset()
+
+
+def reference(found: Sequence[Outcome], value: Callable[[Outcome], float] | None = None) -> Outcome:
     """The one that the others are compared with: that which the manifest names, else the best
-    `base`, by AUC or Pass@k of the largest k, else the first."""
+    `base` by `value`, by default its headline, else the first."""
+    value = value or headline
     wanted = [o for o in found if o.system["name"] == o.run.manifest.reference]
     plain = [o for o in found if o.system["method"] == "base" and o.graded]
-    return (wanted or sorted(plain, key=headline, reverse=True) or list(found))[0]
+    return (wanted or sorted(plain, key=value, reverse=True) or list(found))[0]
 
 
 def headline(outcome: Outcome) -> float:
@@ -318,9 +419,9 @@ def common_budgets(found: Sequence[Outcome], n: int = 5) -> list[Budget]:
     system took on each problem."""
     spent: dict[str, float] = {}
     for outcome in found:
+        fixed = outcome.run.manifest.budget or math.inf
         for problem, drawn in outcome.graded.items():
-            fixed = outcome.run.manifest.budget
-            all_of_it = fixed or sum(sample.cost for sample in drawn)
+            all_of_it = min(fixed, sum(sample.cost for sample in drawn))
             spent[problem] = min(spent.get(problem, math.inf), all_of_it)
     halves = [
         Budget({problem: all_of_it / 2**i for problem, all_of_it in spent.items()})
@@ -328,6 +429,18 @@ def common_budgets(found: Sequence[Outcome], n: int = 5) -> list[Budget]:
     ]
     least = min(outcome.cost for outcome in found)
     return [budget for budget in halves if budget.mean >= least] or halves[-1:]
+
+
+def equal_texts(found: Sequence[Outcome], most: int = 32) -> tuple[int, list[str]]:
+    """How many texts of a problem are compared with each other in every system, and the problems
+    that have so many: as many as half of the problems have, `most` at most; 0 for none."""
+    problems = found[0].texts
+    fewest = {p: min(len(outcome.texts.get(p, ())) for outcome in found) for p in problems}
+    several = sorted((n for n in fewest.values() if n > 1), reverse=True)
+    if not several:
+        return 0, []
+    n = min(most, several[(len(several) - 1) // 2])
+    return n, [problem for problem, count in fewest.items() if count >= n]
 
 
 def _correct(drawn: Sequence[Sample]) -> NDArray[np.bool_]:
@@ -357,8 +470,6 @@ def _mean_by_key(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     """The JSON lines of a file, none if it does not exist; a torn last one is left out."""
-    import json
-
     if not path.exists():
         return []
     text = path.read_text(encoding="utf-8")

@@ -30,18 +30,20 @@ class Table:
     note: str = ""
 
 
-def of_task(found: Sequence[Outcome], recipe: str) -> list[Table]:
-    """Every table that the outcomes of one task fill."""
+def of_task(found: Sequence[Outcome], recipes: Sequence[str]) -> list[Table]:
+    """Every table that the outcomes of one task fill, and the paper's for these recipes."""
     graded = [outcome for outcome in found if outcome.graded]
-    tables = [equal_k(graded, found), equal_tokens(graded), votes(graded)] if graded else []
-    if found[0].metric != "pass":
-        tables.append(open_ended(found))
-    tables += [cost(found), overhead(found), latent(found), own_figures(found)]
-    tables += reported(recipe, found[0].task, found[0].run.manifest.model["name"])
+    tables = [equal_k(graded), equal_tokens(graded), votes(graded)] if graded else []
+    if found[0].metric != "pass" or "open-ended" in recipes:
+        tables.append(open_ended(graded or found))
+    tables += [cost(found), overhead(found), latent(found), against_auc(graded)]
+    tables.append(own_figures(found))
+    for recipe in recipes:
+        tables += reported(recipe, found[0].task, found[0].run.manifest.model["name"])
     return [table for table in tables if table.rows]
 
 
-def equal_k(graded: Sequence[Outcome], found: Sequence[Outcome]) -> Table:
+def equal_k(graded: Sequence[Outcome]) -> Table:
     """Pass@k, AUC, and the difference to the reference."""
     ks, base = graded[0].ks, summary.reference(graded)
     measure, name = _headline(ks)
@@ -55,31 +57,33 @@ def equal_k(graded: Sequence[Outcome], found: Sequence[Outcome]) -> Table:
         against = "-" if outcome is base else _signed(
             summary.difference(outcome, base, measure), scale
         )  # fmt: skip
-        rows.append([outcome.label, *cells, against, _count(outcome)])
+        n_samples = sum(map(len, outcome.graded.values()))
+        rows.append([outcome.label, *cells, against, f"{len(outcome.graded):,}", f"{n_samples:,}"])
     return Table(
         "At equal k",
-        [*columns, f"{name}, minus {base.label}", "samples of problems"],
+        [*columns, f"{name}, minus {base.label}", "problems", "samples"],
         rows,
         "Percent; in brackets 95% bootstrap intervals over problems. Pass@k is unbiased, AUC is "
-        "the area under it over log2 k, differences are paired by problem." + _left_out(found),
+        "the area under it over log2 k, differences are paired by problem."
+        + _chosen_base(graded, base, name),
     )
 
 
 def equal_tokens(graded: Sequence[Outcome]) -> Table:
     """Pass@budget at budgets that every system's samples fill."""
-    fixed = graded[0].run.manifest.budget
     budgets = summary.common_budgets(graded)
-    base = summary.reference(graded)
     largest = budgets[-1]
+    bought = {outcome: outcome.at_budgets(budgets) for outcome in graded}
+    at_largest = {outcome: passed[-1] for outcome, (passed, _) in bought.items()}
+    base = summary.reference(graded, lambda outcome: float(at_largest[outcome].mean()))
     rows = []
-    for outcome in graded:
-        passed, fitting = outcome.at_budgets(budgets)
+    for outcome, (passed, fitting) in bought.items():
         cells = [
             _mean(row, with_interval=budget is largest)
             for budget, row in zip(budgets, passed, strict=True)
         ]
         against = "-" if outcome is base else _signed(
-            summary.difference(outcome, base, lambda o: o.at_budgets([largest])[0][0]), 100
+            summary.difference(outcome, base, at_largest.__getitem__), 100
         )  # fmt: skip
         rows.append([outcome.label, *cells, against, f"{fitting[-1].mean():.1f}"])
     columns = [f"{budget.mean:,.0f} tokens" for budget in budgets]
@@ -91,10 +95,11 @@ def equal_tokens(graded: Sequence[Outcome]) -> Table:
         "over random orders of the samples; how many fit is an outcome. "
         + (
             "Every problem has the same budget."
-            if fixed
+            if len(set(largest.of.values())) == 1
             else "A problem's budget is what all samples of the cheapest system took on it, or a "
             "half, a quarter and so on; means over problems head the columns."
-        ),
+        )
+        + _chosen_base(graded, base, f"the share at {largest.mean:,.0f} tokens"),
     )
 
 
@@ -119,16 +124,18 @@ def open_ended(found: Sequence[Outcome]) -> Table:
     """Scores from 0 to 1, and how alike the texts of a problem are."""
     ks = found[0].ks
     scored = found[0].metric == "score"
+    n, problems = summary.equal_texts(found)
     rows = []
     for outcome in found:
         cells = [_mean(outcome.top_score(k)) for k in ks] if scored else []
-        rows.append([outcome.label, *cells, _mean(outcome.self_bleu(), scale=1)])
+        rows.append([outcome.label, *cells, _mean(outcome.self_bleu(n, problems), scale=1)])
     columns = [f"best score of {k}" for k in ks] if scored else []
     return Table(
         "Open answers",
-        ["system", *columns, "Self-BLEU@32"],
-        rows,
-        "Scores in percent. Self-BLEU compares the first 32 texts of each problem; low is diverse.",
+        ["system", *columns, f"Self-BLEU@{n}"],
+        rows if scored or n else [],
+        f"{'Scores in percent. ' if scored else ''}Self-BLEU compares the first {n} texts of each "
+        f"of {len(problems)} problems, the same number in every system; low is diverse.",
     )
 
 
@@ -162,8 +169,9 @@ def cost(found: Sequence[Outcome]) -> Table:
 
 
 def overhead(found: Sequence[Outcome]) -> Table:
-    """Where the seconds go, relative to the writing of the text itself."""
-    made = [outcome for outcome in found if outcome.parts.get("chunk")]
+    """Where the seconds go, relative to the writing of the text itself. In a batch they say nothing
+    of one reply, so only what was made one at a time is shown."""
+    made = [o for o in found if o.parts.get("chunk") and o.was_alone]
     if not made:
         return Table("Overhead", [], [])
     base = summary.reference(made)
@@ -183,8 +191,8 @@ def overhead(found: Sequence[Outcome]) -> Table:
         "Overhead",
         ["system", "chunk", *parts, f"seconds a token / {base.label}", "forward tokens a token"],
         rows,
-        "Seconds by part, the writing of the chunks being 1. Only a run with one sample at a time "
-        "(--parallel 1) shows what a single reply takes.",
+        "Seconds by part, the writing of the chunks being 1, and all seconds for a token kept, "
+        "relative to the reference; one sample at a time.",
     )
 
 
@@ -211,6 +219,30 @@ def latent(found: Sequence[Outcome]) -> Table:
         rows,
         "Means over boundaries: how alike the candidates are, how far the chain moves, how it "
         f"turns; cycling is the share of steps with a cosine over {CYCLING}. Angles in radians.",
+    )
+
+
+def against_auc(graded: Sequence[Outcome]) -> Table:
+    """Whether problems on which the chain turns more, or candidates differ more, are solved more
+    often."""
+    names = {"curvature": "curvature", "n_eff": "N_eff", "apcs": "APCS"}
+    rows = []
+    for outcome in graded:
+        points = {name: outcome.against_auc(name) for name in names}
+        if any(len(some) for some in points.values()):
+            cells = [
+                cell
+                for some in points.values()
+                for cell in (_plain_mean(some[:, 0]), _correlation(some))
+            ]
+            rows.append([outcome.label, _mean(outcome.aucs, scale=1), *cells])
+    columns = [column for name in names.values() for column in (name, f"{name} ~ AUC")]
+    return Table(
+        "Geometry against AUC",
+        ["system", "AUC", *columns],
+        rows,
+        "Means over problems, and Spearman's rank correlation over problems of the measure's mean "
+        "with AUC; in brackets 95% bootstrap intervals.",
     )
 
 
@@ -289,17 +321,15 @@ def _number(value: float, shape: str) -> str:
     return "-" if math.isnan(value) else shape.format(value)
 
 
-def _count(outcome: Outcome) -> str:
-    n = sum(map(len, outcome.graded.values()))
-    return f"{n:,} of {len(outcome.graded):,}"
+def _correlation(points: Floats) -> str:
+    found = metrics.rank_correlation(*points.T)
+    if math.isnan(found.mean):
+        return "-"
+    return f"{found.mean:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
 
 
-def _left_out(found: Sequence[Outcome]) -> str:
-    missing = [f"{o.label} {o.left_out} of {o.n_expected}" for o in found if o.left_out]
-    shared = max(len(o.graded) for o in found)
-    note = ""
-    if any(len(o.complete) > shared for o in found):
-        note += f" All numbers are about the {shared} problems that every system shown has."
-    if missing:
-        note += f" Problems left out, for want of graded samples: {', '.join(missing)}."
-    return note
+def _chosen_base(graded: Sequence[Outcome], base: Outcome, measure: str) -> str:
+    """How the reference came to be, where it could have been another."""
+    n = sum(outcome.system["method"] == "base" for outcome in graded)
+    named = base.system["name"] == base.run.manifest.reference
+    return "" if named or n < 2 else f" {base.label} is the best of {n} base systems by {measure}."

@@ -45,6 +45,11 @@ class Grade:
     """Why, in one line."""
 
 
+FAILED = "grader "
+"""How `Grade.detail` begins where the grader failed: it crashed, took too long, or its judge was
+down. Such a grade is worth another try."""
+
+
 class Task(Protocol):
     """What every benchmark offers."""
 

@@ -71,13 +71,10 @@ class WritingBench(Benchmark):
         url = os.environ.get("TGR_JUDGE_URL", "")
         if not url:
             return Grade(None, 0.0, reply, "skipped: no judge (give the URL of one)")
-        try:
-            scores = [
-                asked(url, problem.reference["query"], criterion, reply)
-                for criterion in problem.reference["criteria"]
-            ]
-        except TgrError as error:
-            return Grade(None, 0.0, reply, str(error))
+        scores = [
+            asked(url, problem.reference["query"], criterion, reply)
+            for criterion in problem.reference["criteria"]
+        ]
         mean = sum(scores) / len(scores) / 10
         return Grade(mean >= PASS_MARK, mean, reply, f"scores {scores}")
 
