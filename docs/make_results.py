@@ -2,8 +2,8 @@
 
     python docs/make_results.py runs/countdown-main runs/game24-main
 
-Each folder's `report.md`, which every run of ``tgr-local eval`` ends with, gives its title, how it
-was made, and all tables but those in `LEFT_OUT`.
+Each folder's `report.md`, which every run of ``tgr-local eval`` ends with, says how it was made and
+gives all tables but those in `LEFT_OUT`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ MARK = "<!-- from here on written by docs/make_results.py -->\n"
 LEFT_OUT = ("One answer from k", "Overhead", "Case")
 
 
-def tables(report: str) -> str:
-    """A report's title, how it was made, and the tables that are kept, a level deeper."""
+def tables(name: str, report: str) -> str:
+    """How a run was made and the tables that are kept, a level deeper, under the run's name."""
+    report = re.sub(r"^# .*", f"# {name}", report)
     parts = re.split(r"^(?=#+ )", report, flags=re.MULTILINE)
     kept = [part for part in parts if not part.lstrip("# ").startswith(LEFT_OUT)]
     return "".join("#" + part if part.startswith("#") else part for part in kept)
@@ -30,7 +31,7 @@ def main() -> int:
         print("usage: python docs/make_results.py RUN...", file=sys.stderr)
         return 2
     try:
-        texts = [tables(report.read_text("utf-8")) for report in reports]
+        texts = [tables(report.parent.name, report.read_text("utf-8")) for report in reports]
     except OSError as error:
         print(f"{error}; run tgr-local eval first", file=sys.stderr)
         return 1

@@ -219,7 +219,7 @@ def test_a_trace_cut_anywhere_is_read_or_refused(tmp_path: Path) -> None:
 TABLE = """\
 tgr-latent, seed 7, fake.gguf
 sha256 abababababababababababababababababababababababababababababababab; python 3.11
-chunk_len 512, n_candidates 8, rollout_len 32, sigma 0.05, relative_strength 0.1, temperature 0.6
+chunk_len 512, n_candidates 8, rollout_len 32, sigma 0.05, relative_strength 0.05, temperature 0.6
 prompt: 10 tokens: <user>2+2?
 
 chunk 1

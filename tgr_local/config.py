@@ -146,7 +146,7 @@ class SearchConfig:
     injection_seed: int = option(
         42, "seed of the projection W and the maps A, B", low=0, high=2**63 - 1
     )
-    relative_strength: float = option(0.1, "ζ: push as a share of the mean residual norm", low=0)
+    relative_strength: float = option(0.05, "ζ: push as a share of the mean residual norm", low=0)
     eoc_token: str = option(
         "", "end-of-chunk delimiter, one token of the vocabulary; empty = chosen"
     )
