@@ -81,7 +81,9 @@ run -c 'import tgr_local._engine as e; print("\n".join(" ".join(map(str, d)) for
 
 # --- tests ---
 tests=("$root"/tests -m gpu)
-[ $cuda = ON ] || tests=("$root"/tests/test_engine*.py "$root/tests/test_trajectory.py" "$root/tests/test_llama.py")
+# without CUDA: the engine's tests, but for those that compare it with llama_cpp's ggml, another build, bit by bit
+[ $cuda = ON ] || tests=("$root"/tests/test_engine*.py "$root/tests/test_trajectory.py" "$root/tests/test_llama.py"
+    -k "not llama_cpp_itself")
 run -m pytest -q -p no:cacheprovider -c "$root/pyproject.toml" --rootdir "$root" "${tests[@]}" 2>&1 | tee "$out/tests.txt"
 
 # --- figures ---
