@@ -550,7 +550,7 @@ def killed(command: list[str], after: Iterator[float]) -> int:
 
 
 def test_kill_9_loses_nothing(command: list[str], tmp_path: Path) -> None:
-    options = [*command, "--methods", "tgr-latent", "--k", "40", "--parallel", "2"]
+    options = [*command, "--methods", "tgr-latent", "--k", "40", "--parallel", "1"]
     assert run(*options) == 0
     whole = {sample.key: sample for sample in samples.read(tmp_path / "run" / "samples.jsonl")}
     options[options.index("--out") + 1] = str(tmp_path / "killed")
