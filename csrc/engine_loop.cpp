@@ -68,6 +68,11 @@ bool Engine::held_back(const Job & job) const {
     return crew && crew->idle_member();
 }
 
+// Whether a session in these cells would look at far more than its own: such a room slows every token in it.
+static bool scattered(const std::vector<uint32_t> & room) {
+    return !room.empty() && room.back() - room.front() >= 2 * room.size();
+}
+
 // Grants waiting sessions in the order of asking; the first that does not fit stops the rest, so that none starves.
 // Members of a crew that is not complete have not asked yet.
 void Engine::admit() {
@@ -95,12 +100,16 @@ void Engine::admit() {
         if (cells + request.n_cells > n_ctx_ || seqs + request.n_seqs > params_.n_seq_max) {
             return;
         }
+        std::vector<uint32_t> room = find_room(request.n_cells);
+        if (scattered(room) && ready()) {
+            return; // what runs now may leave a better one
+        }
         auto state    = std::make_unique<SessionState>();
         state->id     = request.ticket;
         state->serial = request.serial;
         state->crew   = request.crew;
         state->rank   = request.rank;
-        state->room   = find_room(request.n_cells);
+        state->room   = std::move(room);
         state->n_seqs = request.n_seqs;
         if (state->crew) {
             state->crew->members[state->rank] = Crew::Member::open;

@@ -704,7 +704,7 @@ def test_the_judges_score_is_found(answer: str, score: int | None) -> None:
 # ---- generated
 
 
-@pytest.mark.parametrize("name", ["arithmetic3", "arithmetic6", "equations"])
+@pytest.mark.parametrize("name", ["arithmetic3", "arithmetic6", "arithmetic8", "equations"])
 def test_generated_problems_are_true(name: str) -> None:
     task = tasks.get(name)
     problems = task.load(limit=60, seed=3)

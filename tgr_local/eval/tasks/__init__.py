@@ -31,6 +31,8 @@ _PLACES = {
     "arithmetic4": "generated:ARITHMETIC4",
     "arithmetic5": "generated:ARITHMETIC5",
     "arithmetic6": "generated:ARITHMETIC6",
+    "arithmetic8": "generated:ARITHMETIC8",
+    "arithmetic10": "generated:ARITHMETIC10",
     "equations": "generated:EQUATIONS",
 }
 """Module and name of each task."""

@@ -131,4 +131,6 @@ def arithmetic(n_operands: int) -> Generated:
 
 
 ARITHMETIC3, ARITHMETIC4, ARITHMETIC5, ARITHMETIC6 = map(arithmetic, (3, 4, 5, 6))
+ARITHMETIC8, ARITHMETIC10 = map(arithmetic, (8, 10))
+"""Longer than anything the embedded model was trained on."""
 EQUATIONS = Generated("equations", "generated linear equations in x; whole roots")
