@@ -602,6 +602,7 @@ def test_a_closed_engine_says_so(model: Callable[..., Path]) -> None:
         lambda: engine.session(8, 1),
         lambda: engine.tokenize("hello"),
         lambda: engine.detokenize([1]),
+        lambda: engine.chat_prompt([{"role": "user", "content": "hello"}]),
         lambda: engine.crew(2),
         session.sequence,
         sequence.fork,

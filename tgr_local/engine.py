@@ -377,15 +377,18 @@ class Engine:
         environment.globals["strftime_now"] = time.strftime
 
         def text_of(token: int | None) -> str:
-            return self.detokenize([token], special=True).decode() if token is not None else ""
+            if token is None:
+                return ""
+            return self.detokenize([token], special=True).decode(errors="replace")
 
+        bos, eos = text_of(self.bos), text_of(self.eos)
         try:
             return environment.from_string(self.chat_template).render(
                 messages=[dict(message) for message in messages],
                 add_generation_prompt=True,
                 enable_thinking=thinking,
-                bos_token=text_of(self.bos),
-                eos_token=text_of(self.eos),
+                bos_token=bos,
+                eos_token=eos,
             )
         except Exception as error:  # a template is foreign code: whatever it raises is its fault
             raise ModelError(f"the chat template of {self.path} fails: {error}") from None
