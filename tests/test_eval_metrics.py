@@ -136,11 +136,32 @@ def test_majority_without_votes_is_wrong_and_with_one_answer_is_that() -> None:
 def test_a_budget_by_hand() -> None:
     rng = np.random.default_rng(0)
     correct, costs = np.array([True, False]), np.array([3.0, 2.0])
-    none, cheap, either, both = metrics.at_budgets(correct, costs, [1, 2, 3, 5], rng)
-    assert (none.passed, none.fitting) == (0, 0)
-    assert cheap.passed == 0 and cheap.fitting == pytest.approx(0.5, abs=0.1)
-    assert either.passed == pytest.approx(0.5, abs=0.1) and either.fitting == 1
+    part, cheap, either, both = metrics.at_budgets(correct, costs, [1, 2, 3, 5], rng)
+    # in half of the orders the right one comes first, else the wrong one, which costs less
+    assert part.passed == pytest.approx(1 / 6, abs=0.05)
+    assert part.fitting == pytest.approx((1 / 3 + 1 / 2) / 2, abs=0.05)
+    assert cheap.passed == pytest.approx(2 / 6, abs=0.05)
+    assert cheap.fitting == pytest.approx((2 / 3 + 1) / 2, abs=0.05)
+    assert either.passed == pytest.approx((1 + 1 / 3) / 2, abs=0.05)
+    assert either.fitting == pytest.approx((1 + 1 + 1 / 3) / 2, abs=0.05)
     assert (both.passed, both.fitting) == (1, 2)
+
+
+@pytest.mark.parametrize("ratio", [1.0, 2.5, 3.4])
+def test_a_dear_system_that_is_as_good_a_token_gets_as_much_of_a_budget(ratio: float) -> None:
+    """Samples at `ratio` times the cost, right so much more often that a token buys the same: the
+    budget of eight cheap ones finds no difference."""
+    rng = np.random.default_rng(3)
+    chance = 1 - 0.85**ratio
+    gaps = []
+    for _ in range(1500):
+        cheap, dear = rng.random(8) < 0.15, rng.random(8) < chance
+        passed = [
+            metrics.at_budgets(correct, np.full(8, cost), [8 * 100.0], rng)[0].passed
+            for correct, cost in ((cheap, 100.0), (dear, 100.0 * ratio))
+        ]
+        gaps.append(passed[0] - passed[1])
+    assert abs(np.mean(gaps)) < 0.02 + 2 * np.std(gaps) / np.sqrt(len(gaps))
 
 
 def test_a_budget_of_equal_costs_is_pass_at_k() -> None:
@@ -149,7 +170,7 @@ def test_a_budget_of_equal_costs_is_pass_at_k() -> None:
     found = [
         np.mean([s.passed for s in rows])
         for rows in zip(
-            *(metrics.at_budgets(correct, np.full(8, 10.0), [10, 40, 85], rng) for _ in range(20)),
+            *(metrics.at_budgets(correct, np.full(8, 10.0), [10, 40, 80], rng) for _ in range(20)),
             strict=True,
         )
     ]

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tgr_local import cli
@@ -102,6 +103,38 @@ def test_an_outcome_by_hand(tmp_path: Path) -> None:
     assert summary.reference([base, ours]) is base
 
 
+def test_what_came_out_is_taken_seed_by_seed(tmp_path: Path) -> None:
+    again = [
+        dataclasses.replace(one, seed=7, correct=one.system == "base" and one.index == 1)
+        for one in both()
+    ]
+    folder = write(tmp_path / "run", both() + again, seeds=[42, 7])
+    base, ours = outcomes(folder)
+    assert base.passed_first(1).tolist() == [0, 0] and base.passed_first(2).tolist() == [1, 0.5]
+    assert ours.passed_first(1).tolist() == [0.5, 0.5]
+    assert np.isnan(base.passed_first(3)).all()
+    table = tables.came_out([base, ours])
+    assert table.columns == ["system", "k=1", "k=2"]
+    assert table.rows[0] == ["base", "0.0", "75.0 [50.0, 100.0]"]
+
+
+def test_an_acceptance_rate_is_that_of_all_proposals(tmp_path: Path) -> None:
+    """Not the mean of the rates of samples, of which those with few proposals have high ones."""
+    steps = [
+        [{}, {"proposals": 1, "accepted": 1}],
+        [{}, {"proposals": 900, "accepted": 1}, {"proposals": 99, "accepted": 0}],
+    ]
+    made = [
+        sample("tgr-latent", p, 0, boundaries=[{"figures": figures} for figures in some])
+        for p, some in zip("pq", steps, strict=True)
+    ]
+    base, ours = outcomes(write(tmp_path / "run", [*both()[:4], *made]))
+    assert ours.figure("proposals").tolist() == [1, 999]
+    table = tables.own_figures([base, ours])
+    assert table.columns == ["system", "accepted", "proposals", "α", "1/α"]
+    assert table.rows == [["tgr-latent", "1", "500", "0.002", "500"]]
+
+
 def test_budgets_are_filled_by_every_system(tmp_path: Path) -> None:
     base, ours = outcomes(write(tmp_path / "run", both()))
     budgets = summary.common_budgets([base, ours])
@@ -109,7 +142,8 @@ def test_budgets_are_filled_by_every_system(tmp_path: Path) -> None:
     passed, fitting = base.at_budgets(budgets)
     assert passed[-1].tolist() == [1, 0] and fitting[-1].tolist() == [2, 2]
     passed, fitting = ours.at_budgets(budgets)
-    assert passed[-1][0] == 1 and fitting[-1].tolist() == [1, 1] and fitting[-2].tolist() == [0, 0]
+    assert passed[-1][0] == 1 and passed[-2][0] == 0.5
+    assert fitting[-1].tolist() == [1, 1] and fitting[-2].tolist() == [0.5, 0.5]
 
     fixed = outcomes(write(tmp_path / "fixed", both(), budget=40))
     assert summary.common_budgets(fixed)[-1].of == {"p": 40, "q": 40}
@@ -162,7 +196,8 @@ def test_the_tables_say_what_the_samples_say(tmp_path: Path) -> None:
     page = report.build([summary.read(write(tmp_path / "run", both()))])
     text = report.as_markdown(page)
     assert "| base | 25.0 [0.0, 50.0] | 50.0 [0.0, 100.0] | 37.5 [0.0, 75.0] | - | 2 | 4 |" in text
-    assert "| tgr-latent | 75.0 [50.0, 100.0] | 100.0 [100.0, 100.0] |" in text
+    # no interval where the problems do not differ
+    assert "| tgr-latent | 75.0 [50.0, 100.0] | 100.0 | 87.5 [75.0, 100.0] |" in text
     assert "+50.0 [+25.0, +75.0]" in text
     assert "forward tokens: `360 counted; 240 of them in parts that were not interrupted" in text
     assert "| tgr-latent | 20 | 10 | 30 | 60 | 10 | 0.30 | 60 | stop 4 |" in text
@@ -319,6 +354,8 @@ def test_the_papers_figures_are_marked_as_theirs() -> None:
     assert table.title == "As the paper reports it: Qwen3-8B"
     assert ["w/o P_uni", "31.0"] in table.rows and "not measured here" in table.note
     assert [t.title[-4:] for t in tables.reported("main", "aime25", "Qwen3-1.7B-Q8_0")] == ["1.7B"]
+    (table,) = tables.reported("ablation", "aime25", "DeepSeek-R1-0528-Qwen3-8B-Q4")
+    assert table.note.endswith("and DeepSeek-R1-0528-Qwen3-8B-Q4 is another model.")
     assert tables.reported("", "aime25", "Qwen3-8B") == []
     assert tables.reported("ablation", "gsm8k", "Qwen3-8B") == []
 

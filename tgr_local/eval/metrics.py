@@ -51,7 +51,7 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 
 def any_of_first(correct: Flags, k: int) -> float:
-    """1 if one of the first k samples is right: Pass@k as it happened."""
+    """1 if one of the first k samples is right: Pass@k as it came out."""
     _check_draw(len(correct), k)
     return float(np.any(correct[:k]))
 
@@ -130,24 +130,27 @@ class Spending:
     """What a budget buys on one problem."""
 
     passed: float
-    """Pass@budget: the chance that a right sample is among those that fit."""
+    """Pass@budget: the chance that a right sample is among those that are bought."""
     fitting: float
-    """How many samples fit, on average."""
+    """How many samples are bought, on average; the last one in part."""
 
 
 def at_budgets(
     correct: Flags, costs: Floats, budgets: Sequence[float], rng: np.random.Generator
 ) -> list[Spending]:
-    """What each budget buys: samples are taken in random orders, without replacement, as long as
-    all of them together fit. A budget that takes every sample says what those samples say."""
+    """What each budget buys: samples are taken in random orders, without replacement, until it is
+    spent. The last one counts with the share of its cost that was left: a whole number of samples
+    would waste more of a budget the dearer a sample is. A budget that takes every sample says what
+    those samples say."""
     n = len(correct)
     orders = rng.permuted(np.tile(np.arange(n), (_ORDERS, 1)), axis=1)  # [orders, n]
-    spent = np.cumsum(np.asarray(costs, np.float64)[orders], axis=1)
+    each = np.asarray(costs, np.float64)[orders]
+    before = np.cumsum(each, axis=1) - each
     right = np.asarray(correct, bool)[orders]
-    fits = [spent <= budget for budget in budgets]
+    bought = [((budget - before) / np.maximum(each, 1)).clip(0, 1) for budget in budgets]
     return [
-        Spending(float((fit & right).any(axis=1).mean()), float(fit.sum(axis=1).mean()))
-        for fit in fits
+        Spending(float((share * right).max(axis=1).mean()), float(share.sum(axis=1).mean()))
+        for share in bought
     ]
 
 

@@ -115,8 +115,17 @@ class Outcome:
         return np.array([metrics.pass_at_k(n, c, k) for n, c in pairs])
 
     def passed_first(self, k: int) -> Floats:
-        """Whether one of the first k is right."""
-        return self._each(lambda drawn: metrics.any_of_first(_correct(drawn), k))
+        """Whether one of the first k of a seed is right, averaged over the seeds that have k graded
+        samples; NaN where none has."""
+
+        def over_seeds(drawn: list[Sample]) -> float:
+            by_seed: dict[int, list[Sample]] = defaultdict(list)
+            for sample in drawn:
+                by_seed[sample.seed].append(sample)
+            some = [own for own in by_seed.values() if len(own) >= k]
+            return _mean([metrics.any_of_first(_correct(own), k) for own in some])
+
+        return self._each(over_seeds)
 
     @functools.cached_property
     def aucs(self) -> Floats:
@@ -150,7 +159,7 @@ class Outcome:
         return self._each(best)
 
     def at_budgets(self, budgets: Sequence[Budget]) -> tuple[Floats, Floats]:
-        """Pass@budget and how many samples fit: [budgets, problems] each."""
+        """Pass@budget and how many samples it buys: [budgets, problems] each."""
         rng = np.random.default_rng(0)
         found = [
             metrics.at_budgets(
@@ -231,12 +240,10 @@ class Outcome:
         return np.array([b[name] for b in self.boundaries if name in b], float)
 
     def figure(self, name: str) -> Floats:
-        """The last value of a method's own figure in each sample that has it."""
-        values = []
-        for sample in self.all_samples:
-            last = [b["figures"][name] for b in sample.boundaries if name in b.get("figures", {})]
-            values += last[-1:]
-        return np.array(values, float)
+        """A method's own count, summed over the steps of each sample that has it."""
+        steps = ([b.get("figures", {}) for b in s.boundaries] for s in self.all_samples)
+        found = ([figures[name] for figures in some if name in figures] for some in steps)
+        return np.array([sum(values) for values in found if values], float)
 
     @property
     def _made(self) -> list[Sample]:

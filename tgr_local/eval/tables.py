@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +33,8 @@ class Table:
 def of_task(found: Sequence[Outcome], recipes: Sequence[str]) -> list[Table]:
     """Every table that the outcomes of one task fill, and the paper's for these recipes."""
     graded = [outcome for outcome in found if outcome.graded]
-    tables = [equal_k(graded), equal_tokens(graded), votes(graded)] if graded else []
+    tables = [equal_k(graded), equal_tokens(graded)] if graded else []
+    tables += [votes(graded), came_out(graded)] if graded else []
     if found[0].metric != "pass" or "open-ended" in recipes:
         tables.append(open_ended(graded or found))
     tables += [cost(found), overhead(found), latent(found), against_auc(graded)]
@@ -70,7 +71,7 @@ def equal_k(graded: Sequence[Outcome]) -> Table:
 
 
 def equal_tokens(graded: Sequence[Outcome]) -> Table:
-    """Pass@budget at budgets that every system's samples fill."""
+    """Pass@budget at budgets that every system's samples fill; nothing where one does not fit."""
     budgets = summary.common_budgets(graded)
     largest = budgets[-1]
     bought = {outcome: outcome.at_budgets(budgets) for outcome in graded}
@@ -79,20 +80,21 @@ def equal_tokens(graded: Sequence[Outcome]) -> Table:
     rows = []
     for outcome, (passed, fitting) in bought.items():
         cells = [
-            _mean(row, with_interval=budget is largest)
-            for budget, row in zip(budgets, passed, strict=True)
+            _mean(row, with_interval=budget is largest) if n.mean() >= 1 else "-"
+            for budget, row, n in zip(budgets, passed, fitting, strict=True)
         ]
-        against = "-" if outcome is base else _signed(
+        against = "-" if outcome is base or fitting[-1].mean() < 1 else _signed(
             summary.difference(outcome, base, at_largest.__getitem__), 100
         )  # fmt: skip
         rows.append([outcome.label, *cells, against, f"{fitting[-1].mean():.1f}"])
     columns = [f"{budget.mean:,.0f} tokens" for budget in budgets]
     return Table(
         "At equal forward tokens",
-        ["system", *columns, f"{largest.mean:,.0f}, minus {base.label}", "samples that fit"],
+        ["system", *columns, f"{largest.mean:,.0f}, minus {base.label}", "samples bought"],
         rows,
-        "Percent of problems with a right sample among those that fit into so many forward tokens, "
-        "over random orders of the samples; how many fit is an outcome. "
+        "Percent of problems with a right sample among those that so many forward tokens buy, over "
+        "random orders of the samples; the last sample counts with the share of its cost that was "
+        "left, and - stands where less than one is bought. "
         + (
             "Every problem has the same budget."
             if len(set(largest.of.values())) == 1
@@ -117,6 +119,21 @@ def votes(graded: Sequence[Outcome]) -> Table:
         rows,
         "Percent right of the most frequent extracted answer, and of the text with the highest "
         "mean log-likelihood, taken from the same samples.",
+    )
+
+
+def came_out(graded: Sequence[Outcome]) -> Table:
+    """Pass@k without an estimator."""
+    rows = []
+    ks = [k for k in graded[0].ks if not any(np.isnan(o.passed_first(k)).any() for o in graded)]
+    for outcome in graded if ks else ():
+        rows.append([outcome.label, *(_mean(outcome.passed_first(k)) for k in ks)])
+    return Table(
+        "Any of the first k",
+        ["system", *(f"k={k}" for k in ks)],
+        rows,
+        "Percent of problems with a right sample among the first k of a seed, averaged over seeds: "
+        "Pass@k as it came out, with more noise than the estimate above.",
     )
 
 
@@ -250,17 +267,27 @@ def own_figures(found: Sequence[Outcome]) -> Table:
     """What methods report of themselves, such as an acceptance rate."""
     seen = (b.get("figures", {}) for outcome in found for b in outcome.boundaries)
     names = sorted({name for figures in seen for name in figures})
-    rows = [
-        [outcome.label, *(_plain_mean(outcome.figure(name)) for name in names)]
-        for outcome in found
-        if any(len(outcome.figure(name)) for name in names)
-    ]
+    with_rate = {"accepted", "proposals"} <= set(names)
+    rows = []
+    for outcome in found:
+        counts = {name: outcome.figure(name) for name in names}
+        if any(map(len, counts.values())):
+            cells = [_plain_mean(values) for values in counts.values()]
+            rows.append([outcome.label, *cells, *(_acceptance(counts) if with_rate else [])])
     return Table(
         "What the methods report",
-        ["system", *(name.replace("_", " ") for name in names)],
+        ["system", *names, *(["α", "1/α"] if with_rate else [])],
         rows,
-        "Means over samples of the last value in each.",
+        "Means over samples of what each counted."
+        + (" α is all that was accepted over all that was proposed." if with_rate else ""),
     )
+
+
+def _acceptance(counts: Mapping[str, Floats]) -> list[str]:
+    proposed, accepted = counts["proposals"].sum(), counts["accepted"].sum()
+    if not proposed:
+        return ["-", "-"]
+    return [f"{accepted / proposed:.3g}", f"{proposed / accepted:.3g}" if accepted else "-"]
 
 
 def reported(recipe: str, task: str, model: str) -> list[Table]:
@@ -272,7 +299,9 @@ def reported(recipe: str, task: str, model: str) -> list[Table]:
             if line["table"] == recipe and (task in line["task"] or line["task"] == "all")
         ]
     models = {line["model"] for line in lines}
-    own = [name for name in models if name.lower() in model.lower()] or models & {_PAPER_MODEL}
+    own = [name for name in models if model.lower().startswith(name.lower())]
+    other = "" if own else f", and {model} is another model"
+    own = own or sorted(models & {_PAPER_MODEL})
     if recipe == "hard-filter":
         own = sorted(models, key=lambda name: float(name.removeprefix("Qwen3-").rstrip("B")))
     tables = []
@@ -284,7 +313,7 @@ def reported(recipe: str, task: str, model: str) -> list[Table]:
             [system, *(cells.get((system, column), "-") for column in columns)]
             for system in dict.fromkeys(line["system"] for line in some)
         ]
-        note = "Reported by the paper for the full-precision model; not measured here."
+        note = f"Reported by the paper for the full-precision {name}; not measured here{other}."
         tables.append(Table(f"As the paper reports it: {name}", ["system", *columns], rows, note))
     return tables
 
@@ -305,12 +334,18 @@ def _mean(values: Floats, *, scale: float = 100, with_interval: bool = True) -> 
         return "-"
     if not with_interval:
         return f"{scale * values.mean():.1f}"
-    found = metrics.interval(values)
-    return f"{scale * found.mean:.1f} [{scale * found.low:.1f}, {scale * found.high:.1f}]"
+    return _with_interval(metrics.interval(values), scale, ".1f")
 
 
 def _signed(found: Interval, scale: float) -> str:
-    return f"{scale * found.mean:+.1f} [{scale * found.low:+.1f}, {scale * found.high:+.1f}]"
+    return _with_interval(found, scale, "+.1f")
+
+
+def _with_interval(found: Interval, scale: float, shape: str) -> str:
+    """Without one where the values do not differ: resamples of them say nothing."""
+    low, high = format(scale * found.low, shape), format(scale * found.high, shape)
+    mean = format(scale * found.mean, shape)
+    return f"{mean} [{low}, {high}]" if low != high else mean
 
 
 def _plain_mean(values: Floats) -> str:

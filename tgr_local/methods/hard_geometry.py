@@ -38,10 +38,9 @@ def run(
 ) -> Iterator[Step]:
     """Reset, propose until an anchor passes, write, extract; again until the text ends.
 
-    Each step tells its proposals, whether one was accepted, and the acceptance rate α of the run so
-    far with 1/α.
+    Each step tells its proposals and whether one was accepted; the first, where there is no turn
+    to judge, does not.
     """
-    proposed = accepted = 0
     with Trajectory(
         engine, prompt, config, steers=True, member=member, listener=listener, cancel=cancel
     ) as trajectory:
@@ -52,10 +51,7 @@ def run(
         while True:
             rng = np.random.default_rng(derived_seed(config.seed, trajectory.index, PROPOSE))
             anchor, n, passed = propose(before, z, config, rng, cancel)
-            proposed, accepted = proposed + n, accepted + passed
-            figures = {"proposals": n, "accepted": int(passed), "acceptance": accepted / proposed}
-            if accepted:
-                figures["inverse_acceptance"] = proposed / accepted
+            figures = {} if before is None else {"proposals": n, "accepted": int(passed)}
 
             (direction,) = steering.directions(anchor[None])
             chunk = trajectory.write(direction)

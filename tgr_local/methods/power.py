@@ -74,11 +74,7 @@ class Chain:
 
     @property
     def figures(self) -> dict[str, float]:
-        return {
-            "proposals": self.proposals,
-            "accepted": self.accepted,
-            "acceptance": self.accepted / max(1, self.proposals),
-        }
+        return {"proposals": self.proposals, "accepted": self.accepted}
 
     def extend(self, end: int) -> bool:
         """Grows the text to `end` tokens, or what the budget leaves. False if that was all."""
