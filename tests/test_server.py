@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -494,6 +496,9 @@ def test_jobs_run_and_wait_and_are_cancelled() -> None:
                 raise CancelledError("cancelled")
         yield "done"
 
+    def work_on(prompt: object, cancel: Cancel) -> Generator[Any, None, None]:
+        yield prompt
+
     async def scene() -> None:
         jobs = Jobs(1, 2, 0)
         first, second, third = (jobs.submit(work) for _ in range(3))  # type: ignore[arg-type]
@@ -505,6 +510,12 @@ def test_jobs_run_and_wait_and_are_cancelled() -> None:
         second.end(Problem(499, "gone"))
         with pytest.raises(Problem, match="gone"):
             await second.first(5)
+        prompt = np.zeros(1000)
+        last = jobs.submit(functools.partial(work_on, prompt))
+        held = weakref.ref(prompt)
+        del prompt
+        last.end(Problem(499, "gone"))
+        assert held() is None, "a cancelled job that waits in line keeps what it was to do"
         go.set()
         assert [item async for item in first.items(5)] == ["done"]
         assert [item async for item in third.items(5)] == ["begun", "done"]

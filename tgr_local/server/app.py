@@ -205,12 +205,12 @@ def _add_state(app: FastAPI, service: Service) -> None:
         )
 
     @app.get("/health", **schema.GIVES)
-    async def health() -> Response:
+    def health() -> Response:  # in a thread: the engine answers when the decode under way is over
         engine = service.engine
         return Json({"status": "ok", "model": service.name, "n_ctx": engine.stats().n_ctx})
 
     @app.get("/props", **schema.GIVES)
-    async def props() -> Response:
+    def props() -> Response:  # likewise
         engine, limits = service.engine, dataclasses.asdict(service.limits)
         for name in ("api_key", "api_key_file", "log_file"):
             limits.pop(name)

@@ -133,6 +133,7 @@ class Job:
         if self._timer:
             self._timer.cancel()
         if self._future and self._future.cancel():  # had not begun
+            self._work = _nothing  # the executor keeps its place in line, but not the prompt
             self._put(CancelledError("cancelled"))
 
     async def watch(self, receive: Callable[[], Any]) -> None:
@@ -182,6 +183,10 @@ class Job:
 
     def _put(self, item: Any) -> None:
         _soon(self._loop, self._items.put_nowait, item)
+
+
+def _nothing(_: Cancel) -> Generator[Any, None, None]:
+    yield from ()
 
 
 def _soon(loop: asyncio.AbstractEventLoop, call: Callable[..., Any], *args: Any) -> None:
