@@ -227,10 +227,10 @@ class _Work:
         at_once = min(at_once, len(jobs))
         self.engine.reserve(_cells(self.engine, self.phase, self.prompts), at_once)
         todo = iter(jobs)
-        # some more than fit: they stand in line, so that room is taken the moment it is free
-        n_threads = min(len(jobs), at_once + at_once // 8 + (at_once > 1))
+        # no more than fit: one more would get the cells that are free between the others, and each
+        # of its tokens would look at all that lies between them
         threads = [
-            threading.Thread(target=self._work, args=(todo,), daemon=True) for _ in range(n_threads)
+            threading.Thread(target=self._work, args=(todo,), daemon=True) for _ in range(at_once)
         ]
         try:
             for thread in threads:
