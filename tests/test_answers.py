@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tgr_local.answers import answer_key, boxed, normalised
+from tgr_local.answers import answer_key, boxed, cleaned, compact, normalised
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,10 @@ from tgr_local.answers import answer_key, boxed, normalised
         (r"\boxed{3} and \boxed{\frac{1}{2}", "3"),  # the last one never closes
         (r"\boxed{\boxed{5}}", "5"),
         (r"\boxed{}", ""),
+        (r"-\boxed{5}", "-5"),
+        (r"$x = −\boxed{5}$", "-5"),
+        (r"10-\boxed{5}", "5"),
+        (r"- \boxed{5}", "5"),  # a list
         ("no box, only {braces}", None),
         (r"\boxed{", None),
         ("", None),
@@ -46,6 +50,10 @@ def test_the_last_complete_box_is_found_with_its_braces(text: str, inside: str |
         ("it costs $1,250.50.", "1250.5"),
         ("a ratio of 3/4 in all", "3/4"),
         ("see room b12", None),
+        (r"\boxed{12 cm}", "12"),
+        ("The answer is 1,234 dollars.", "1234"),
+        (r"\boxed{x=5}", "5"),
+        (r"\boxed{5x}", "5x"),
         ("nothing here", None),
         ("", None),
         (r"\boxed{}", None),
@@ -82,6 +90,19 @@ def test_the_key_is_the_box_else_what_the_text_says_else_its_last_number(
         ("3*4", r"3 \times 4"),
         ("b", r"\textbf{B}."),
         (r"\sqrt{2}", r"\( \sqrt{2} \)"),
+        ("5", "x = 5"),
+        ("3*4", "3 ⋅ 4"),
+        ("3*4", r"3\,\times\,4 \\"),
+        ("(3)", r"\big(3\big)"),
+        ("48/2", r"\frac{48} 2"),
+        ("1+1/2", r"1\frac{1}{2}"),
+        ("8/(6/2)", r"8 \div \frac{6}{2}"),
+        ("1234", r"1\ 234"),
+        ("1234", r"1{,}234"),
+        ("1234", r"1,\!234"),
+        ("90", r"90^\circ"),
+        ("90", "90°"),
+        ("12", "**12**"),
     ],
 )
 def test_equal_answers_become_equal(one: str, same: str) -> None:
@@ -89,10 +110,18 @@ def test_equal_answers_become_equal(one: str, same: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [("1", "-1"), ("1/2", "2/1"), ("10", "1"), ("1.5", "15"), ("(1,2)", "(12)")]
-)
+    ("one", "other"),
+    [("1", "-1"), ("1/2", "2/1"), ("10", "1"), ("1.5", "15"), ("(1,2)", "(12)"),
+     ("(10,100)", "(10100)"), ("10, 100", "10100"), ("2**3", "23"), ("6!", "6"),
+     (r"1\frac{1}{2}", "11/2")],
+)  # fmt: skip
 def test_different_answers_stay_different(one: str, other: str) -> None:
     assert normalised(one) != normalised(other)
+
+
+def test_cleaning_leaves_words_and_capitals() -> None:
+    assert cleaned(r"$x \in \text{ the set } \mathbf{N}$.") == r"x \in the set N."
+    assert compact(r"x \in \text{ the set } N.") == r"x\intheset" + "N"
 
 
 @pytest.mark.parametrize("text", [r"\frac", r"\frac{1}", r"\text{", r"\text", "{", "}", "\\", "$"])

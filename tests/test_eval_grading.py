@@ -230,7 +230,7 @@ def test_a_killed_run_leaves_no_worker_that_hangs(trouble: Problem, tmp_path: Pa
     )  # fmt: skip
     pid = int(run.stdout)
     assert is_alive(pid)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120  # of a busy machine
     while is_alive(pid) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not is_alive(pid)

@@ -26,7 +26,7 @@ from tgr_local.eval.task import Grade, Problem
 from tgr_local.eval.tasks import generated, livecodebench, writingbench
 from tgr_local.eval.tasks.code import program
 from tgr_local.eval.tasks.data import Row, read_file, sample
-from tgr_local.eval.tasks.gsm8k import number
+from tgr_local.eval.tasks.gsm8k import answer, number
 from tgr_local.eval.tasks.ifeval import plain_punkt
 from tgr_local.eval.tasks.puzzles import evaluate, expression, judge
 
@@ -404,11 +404,44 @@ def test_the_prompts_are_the_benchmarks_own(load: Load) -> None:
         (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}1\\3\end{pmatrix}", False),
         (r"18^\circ", "18", True),
         (r"1,2,3", "3,2,1", True),
+        ("(10,100)", "(10100)", False),
+        ("10, 100", "10,100", True),
+        ("10, 100", "10100", False),
+        ("58,500", "58500", True),
+        ("58500", "58,500", True),
+        ("2516_8", "2516_{9}", False),
+        ("2516_8", "2516_{8}", True),
+        ("2516_8", "2516", True),
+        ("N", "n", False),
+        (r"\text{(C)}", "C", True),
+        ("90", "90°", True),
+        ("90°", r"90^\circ", True),
+        ("6", "6!", False),
+        ("720", "6!", True),
+        (r"1\frac{1}{2}", "11/2", False),
+        (r"1\frac{1}{2}", "1.5", True),
+        ("1", "(-1)^{10000000000}", True),
+        ("5", r"9^{9^{9^9}}", False),
+        ("5", r"10^{10^{10}}", False),
+        ("5", r"10^{-10^{10}}", False),
+        ("5", r"\sqrt{9^{9^9}} + 1", False),
+        ("5", "1000000!", False),
+        (r"9^{9^{9}}", r"$9^{9^{9}}$", True),
+        (r"9^{9^{9}}", "5", False),
+        (r"9^{9^{9}}", r"3^{2 \cdot 9^9}", None),
     ],
 )
-def test_answers_are_compared_by_value(load: Load, gold: str, said: str, is_right: bool) -> None:
+def test_answers_are_compared_by_value(
+    load: Load, gold: str, said: str, is_right: bool | None
+) -> None:
     (problem,) = load("math500", [{"problem": "?", "answer": gold}])
     assert grade(problem, f"So \\boxed{{{said}}}.").correct is is_right
+
+
+def test_a_minus_sign_before_the_box_counts(load: Load) -> None:
+    (problem,) = load("math500", [{"problem": "?", "answer": "-18"}])
+    assert grade(problem, r"$-\boxed{18}$").correct is True
+    assert grade(problem, r"$\boxed{18}$").correct is False
 
 
 def test_equal_answers_have_one_key(load: Load) -> None:
@@ -417,8 +450,25 @@ def test_equal_answers_have_one_key(load: Load) -> None:
         (r"\boxed{\frac{1}{4}}", r"\boxed{0.25}", r"\boxed{1/4}", "It is $0.250$."),
         (r"\boxed{x+1}", r"\boxed{1 + x}"),
         (r"\boxed{\text{Evelyn}}", r"\boxed{ \text{Evelyn} }"),
+        (r"\boxed{\sqrt{8}}", r"\boxed{2\sqrt{2}}"),
+        (r"\boxed{2^{10}}", r"\boxed{1024}", r"\boxed{x = 1024}"),
+        (r"\boxed{6!}", r"\boxed{720}"),
+        (r"\boxed{50\%}", r"\boxed{\frac12}"),
+        (r"\boxed{x(x+1)}", r"\boxed{x^2 + x}"),
     ):
         assert len({grade(problem, text).answer for text in same}) == 1, same
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["(a+b)" * 25, "(x+1)^{1000000}", "(a+b+c)^{12}(a+b)^{12}", r"\sum_{k=1}^{10^9} k", "2^{20000}",
+     r"\int_0^1 x^x dx", "9^{9^9}"],
+)  # fmt: skip
+def test_a_key_is_not_evaluated_for_ever(load: Load, said: str) -> None:
+    load("math500")
+    from tgr_local.eval.tasks import maths
+
+    assert maths.key(maths.parsed(rf"\boxed{{{said}}}"), said)
 
 
 def test_an_official_answer_that_cannot_be_read_whole_is_not_graded(load: Load) -> None:
@@ -452,11 +502,37 @@ def test_a_reply_that_lost_its_way_is_graded_all_the_same(load: Load, name: str,
     [
         ("$1,234.50", "1234.5"), ("-$5", "-5"), ("16-3=13", "13"), (r"\frac{1}{2}", "1/2"),
         (r"70{,}000", "70000"), ("3.", "3"), (".5", "1/2"), ("5/0", None), ("no", None), ("", None),
-        ("5 dollars", "5"), ("x = -7", "-7"),
+        ("5 dollars", "5"), ("x = -7", "-7"), ("−18", "-18"), (r"\frac{-36}{2}", "-18"),
     ],
 )  # fmt: skip
 def test_numbers_are_read(text: str, value: str | None) -> None:
     assert number(text) == (Fraction(value) if value else None)
+
+
+@pytest.mark.parametrize(
+    ("box", "value"),
+    [
+        ("18", "18"), ("−18", "-18"), ("- 18", "-18"), ("(18)", "18"), ("18.0", "18"),
+        (".5", "1/2"), ("007", "7"),
+        ("18 m^2", "18"), (r"18 \text{ cm}^2", "18"), (r"18\text{ m/s}^{2}", "18"),
+        (r"18 \text{ apples in 3 boxes}", "18"), (r"\text{18}", "18"), (r"\text{18 apples}", "18"),
+        (r"2\times 9", "18"), (r"\tfrac{72}{4}", "18"), (r"\frac{-36}{2}", "-18"),
+        (r"\frac12", "1/2"), (r"1\frac{1}{2}", "3/2"), (r"-1\frac12", "-3/2"), ("-1/2", "-1/2"),
+        (r"1\ 800", "1800"), ("1,800", "1800"), (r"\$1,800.00", "1800"), (r"1,\!800", "1800"),
+        ("x = 18", "18"), ("16 - 3 = 13", "13"), (r"18\%", "18"), (r"18^\circ", "18"),
+        (r"\$18/\text{day}", "18"), ("18 dollars per day.", "18"), ("about 18", "18"),
+        ("1,2,3", None), ("10-28", None), ("18 or 19", None), (r"3\text{ h }20\text{ min}", None),
+        (r"\sqrt{18}", None), ("2^{18}", None), ("18!", None), ("18 + x", None), ("3*4*5", None),
+        ("5/0", None), ("x", None), (r"\text{unknown}", None), ("", None), ("1" * 9000, None),
+    ],
+)  # fmt: skip
+def test_a_box_holds_one_number_or_none(box: str, value: str | None) -> None:
+    assert answer(rf"step 18. \boxed{{{box}}}") == (Fraction(value) if value else None)
+
+
+def test_the_sign_of_a_boxed_number_may_stand_before_it() -> None:
+    assert answer(r"so $-\boxed{18}$") == -18
+    assert answer(r"- \boxed{18}") == answer(r"28-\boxed{18}") == 18
 
 
 def test_an_early_box_counts_however_much_follows(load: Load) -> None:
@@ -473,7 +549,19 @@ def test_an_early_box_counts_however_much_follows(load: Load) -> None:
     [
         (r"\boxed{1+2} or <answer>3+4</answer>", "3+4"),
         (r"\boxed{3 \times (4 - 1) = 9}", "3 * (4 - 1)"),
-        (r"\boxed{\frac{6}{2} + 1}", "((6)/(2)) + 1"),
+        (r"\boxed{\frac{6}{2} + 1}", "6/2 + 1"),
+        (r"\boxed{8 \div \frac{6}2}", "8 / (6/2)"),
+        (r"\boxed{24 = 4*6}", "4*6"),
+        (r"<answer>\boxed{4*6}</answer>", "4*6"),
+        ("I will put it in <answer> tags. <answer>4*6</answer>", "4*6"),
+        ("<answer>`4*6`</answer>", "4*6"),
+        ("<answer>**4 ⋅ 6**</answer>", "4 * 6"),
+        (r"\boxed{4 ∗ 6}", "4 * 6"),
+        (r"\boxed{4 x 6}", "4 * 6"),
+        (r"\boxed{4\,\times\,6.}", "4 * 6"),
+        (r"\boxed{\text{4*6} \\}", "4*6"),
+        (r"\boxed{\big(4 + [1 + 1]\big)*4}", "(4 + (1 + 1) )*4"),
+        (r"\boxed{-3+5}", "-3+5"),
         ("<answer></answer>", None),
         ("1+2", None),
     ],
@@ -518,12 +606,47 @@ def test_countdown_reads_tinyzeros_format(load: Load) -> None:
         ("```json\n{}\n```", None),
         ("```python\nprint('''```''')\nx = 1", "print('''```''')\nx = 1"),
         ("def f(): pass", "def f(): pass"),
+        ("1. So:\n\n   ```python\n   def f():\n       1\n   ```\n2. …", "def f():\n    1\n"),
+        ("- ```py\n  def f():\n      1\n  ```", "def f():\n    1\n"),
+        ("> ```python\n> def f():\n>     1\n>\n> ```\n> So.", "def f():\n    1\n\n"),
+        ("```ipython\nx = 1\n```", "x = 1\n"),
+        ("```python\n  def f():\n    1\n```", "def f():\n  1\n"),
         ("Just words here.", None),
         ("", None),
     ],
 )
 def test_the_program_in_a_reply_is_found(text: str, code: str | None) -> None:
     assert program(text, "f") == code
+
+
+SEARCHES = {
+    "its source": "open(sys.argv[0]).read()",
+    "the command lines": "''.join(open(f'/proc/{i}/cmdline').read() for i in ('self', 1))",
+    "the environment": "str(os.environ)",
+    "its input": "sys.stdin.read()",
+    "its globals": "str(globals())",
+}
+
+
+@pytest.mark.parametrize("place", SEARCHES)
+@pytest.mark.parametrize("when", ["at once", "at its end"])
+def test_the_word_of_a_passed_test_is_not_lying_about(load: Load, place: str, when: str) -> None:
+    search = (
+        "import atexit, os, re, sys\n"
+        "def search():\n"
+        f"    for word in re.findall('[0-9a-f]{{32}}', {SEARCHES[place]}):\n"
+        "        os.write(1, f'\\n{word}\\n'.encode())\n"
+        "    os._exit(0)\n"
+    )
+    call = "search()" if when == "at once" else "atexit.register(search)"
+    reply = f"```python\n{search}{call}\ndef double(x): return 0\n```"
+    found = grade(load("mbpp")[0], reply)
+    assert (found.correct, found.detail) == (False, "ended before its tests did")
+
+
+def test_a_program_may_read_its_own_source(load: Load) -> None:
+    code = "import inspect\ndef double(x):\n    assert 'Odd' in inspect.getsource(double)  # Odd\n"
+    assert grade(load("mbpp")[0], f"```python\n{code}    return 2 * x\n```").correct is True
 
 
 def test_a_program_is_tested_as_a_module(load: Load) -> None:

@@ -13,17 +13,31 @@ _NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?(?:/\d+)?"
 _LAST_NUMBER = re.compile(rf"(?<![\w.]){_NUMBER}")
 _SAYS = re.compile(r"\banswer\s*(?:is\b|was\b|:|=)\s*:?", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.;!?](?=\s|$)|[\n]|,(?=\s)")
-_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_WRAPPER = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|boxed|fbox)\s*(?=\{)")
-_FRACTION = re.compile(r"\\[dt]?frac\s*")
-_LAYOUT = re.compile(r"\\[,;:!]|\\(?:left|right|displaystyle|quad|qquad)(?![A-Za-z])|~|\\ ")
-_MATHS = str.maketrans({"−": "-", "–": "-", "×": "*", "·": "*", "÷": "/"})
-_LATEX = {r"\(": "", r"\)": "", r"\[": "", r"\]": "", r"\$": "", r"\%": "%", r"\cdot": "*",
-          r"\times": "*", r"\div": "/", "$": "", "**": "", "`": ""}  # fmt: skip
+_THOUSANDS = re.compile(r"(?<![\w.,])(\d{1,3}(?:[, ]\d{3})+)(?!,?\d)")
+"""A number in groups of three. In brackets it may as well be a pair."""
+SIGNED = re.compile(r"(?<![\w)}\]-])[-−](\\(?:boxed|fbox)\s*\{)")
+"""A box behind a minus sign that belongs to its content."""
+_WORDS = r"\\(?:text(?:bf|it|rm|sf|tt)?|math(?:rm|bf|it|sf)|mbox|emph|underline|boldsymbol)\s*"
+WORDS = re.compile(rf"{_WORDS}\{{[^{{}}]*\}}")
+_WRAPPER = re.compile(rf"(?:{_WORDS}|\\(?:boxed|fbox)\s*)(?=\{{)")
+_FRACTION = re.compile(r"\\[dtc]?frac(?![A-Za-z])")
+_LAYOUT = re.compile(
+    r"(?<!\\)\\[,;: ]|\\(?:left|right|[bB]igg?[lrm]?|displaystyle|quad|qquad)(?![A-Za-z])|~"
+)
+_BOLD = re.compile(r"^\s*\*\*|(?<![\w)])\*\*(?=\S)|(?<=\S)\*\*(?![\w(])")
+_DEGREES = re.compile(r"°|\^\s*\\circ(?![A-Za-z])|\^\s*\{\s*\\circ\s*\}|\\degree(?![A-Za-z])")
+_SIGNS = {"*": r"[×·⋅∗∙]|\\(?:times|cdot|ast)(?![A-Za-z])", "/": r"[÷∕⁄]|\\div(?![A-Za-z])",
+          "-": r"[−–]"}  # fmt: skip
+_NOTHING = re.compile(r"\\[()\[\]$!]|[$`]")
+_MIXED = re.compile(r"(?<=\d) (?=\d+/\d)")
+_VARIABLE = re.compile(r"^[A-Za-z]=(?=.)")
+_UNIT = re.compile(r"(-?[\d.]+)[a-z]{2,}")
 
 
 def boxed(text: str) -> str | None:
-    r"""The content of the last complete ``\boxed{…}`` or ``\fbox{…}``; None where there is none."""
+    r"""The content of the last complete ``\boxed{…}`` or ``\fbox{…}``, with a minus sign right
+    before it; None where there is none."""
+    text = SIGNED.sub(r"\1-", text)
     for opening in reversed(list(re.finditer(r"\\(?:boxed|fbox)\s*\{", text))):
         end = _closing(text, opening.end() - 1)
         if end is not None:
@@ -33,32 +47,48 @@ def boxed(text: str) -> str | None:
 
 def answer_key(text: str) -> str | None:
     """The normalised final answer of a text: its last box, else what stands behind the last
-    "answer is" or "answer:", else its last number. None where there is none of them."""
+    "answer is" or "answer:", else its last number; a number without its unit. None where there is
+    none of them."""
     inside = boxed(text)
     if inside is not None:
-        return normalised(inside) or None
+        return _without_unit(normalised(inside)) or None
     for says in reversed(list(_SAYS.finditer(text))):
         found = _SENTENCE_END.split(text[says.end() :].lstrip(), maxsplit=1)[0]
         if key := normalised(found):
-            return key
-    numbers = _LAST_NUMBER.findall(text.translate(_MATHS))
+            return _without_unit(key)
+    numbers = _LAST_NUMBER.findall(re.sub(_SIGNS["-"], "-", text))
     return normalised(numbers[-1]) if numbers else None
 
 
+def cleaned(answer: str) -> str:
+    r"""An answer in plain text with single spaces: its words without their wrappers, no dollar
+    signs, layout, bold or degrees, the signs + - * /, and a/b for ``\frac{a}{b}``."""
+    answer = _NOTHING.sub("", answer.replace("{,}", ",").replace(r"\%", "%"))
+    for plain, written in _SIGNS.items():
+        answer = re.sub(written, plain, answer)
+    answer = _BOLD.sub("", _DEGREES.sub("", _LAYOUT.sub(" ", answer)))
+    return " ".join(_fractions(_unwrapped(answer)).rstrip("\\ \n").split())
+
+
+def compact(answer: str) -> str:
+    """A cleaned answer without its spaces, outer braces and punctuation."""
+    answer = "".join(_MIXED.sub("+", cleaned(answer)).split())
+    answer = answer.lstrip(",;:!").rstrip(".,;:")
+    braces = re.fullmatch(r"\{([^{}]*)\}", answer)
+    return braces[1] if braces else answer
+
+
+def ungrouped(text: str) -> str:
+    """A cleaned text with its numbers written without thousands commas and spaces."""
+    return _THOUSANDS.sub(lambda number: re.sub("[, ]", "", number[0]), text)
+
+
 def normalised(answer: str) -> str:
-    r"""An answer without its layout: spaces, $, LaTeX wrappers, thousands commas, a trailing dot;
-    ``\frac{a}{b}`` becomes ``a/b``, numbers lose a plus sign and zeros without value, and letters
-    become small."""
-    answer = answer.translate(_MATHS)
-    for mark, plain in _LATEX.items():
-        answer = answer.replace(mark, plain)
-    answer = _LAYOUT.sub("", answer)
-    answer = _fractions(_unwrapped(answer))
-    answer = _THOUSANDS.sub("", re.sub(r"\s+", "", answer))
-    answer = answer.lstrip(",;:!").rstrip(".,;:!")
-    if braces := re.fullmatch(r"\{([^{}]*)\}", answer):
-        answer = braces[1]
-    return _plain_number(answer).lower()
+    """An answer as votes compare it: compact, in small letters, without a variable that it is
+    said to equal; numbers lose thousands commas, a plus sign and zeros without value."""
+    answer = cleaned(answer)
+    answer = compact(answer if re.search(r"[(\[]", answer) else ungrouped(answer))
+    return _plain_number(_VARIABLE.sub("", answer)).lower()
 
 
 def _closing(text: str, opening: int) -> int | None:
@@ -73,6 +103,8 @@ def _closing(text: str, opening: int) -> int | None:
 
 def _group(text: str, at: int) -> tuple[str, int] | None:
     """The LaTeX argument at `at`, a ``{group}`` or one character, and where it ends."""
+    while text[at : at + 1].isspace():
+        at += 1
     if at >= len(text):
         return None
     if text[at] != "{":
@@ -98,12 +130,21 @@ def _fractions(text: str) -> str:
         if over is None or under is None:
             return text
         both = "/".join(_bracketed(part.strip()) for part in (over[0], under[0]))
-        text = text[: fraction.start()] + both + text[under[1] :]
+        before, after = text[: fraction.start()].rstrip(), text[under[1] :]
+        if before.endswith(("/", "^")) or after.lstrip().startswith("^"):
+            both = f"({both})"
+        text = f"{before} {both}{after}"
     return text
 
 
 def _bracketed(part: str) -> str:
     return part if re.fullmatch(r"-?[\w.]+", part) else f"({part})"
+
+
+def _without_unit(key: str) -> str:
+    """A key without the word behind its number; one letter may be a variable."""
+    unit = _UNIT.fullmatch(key)
+    return unit[1] if unit else key
 
 
 def _plain_number(answer: str) -> str:

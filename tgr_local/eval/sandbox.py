@@ -109,6 +109,7 @@ def _run(kind: Wall, code: str, stdin: str, limits: Limits) -> Outcome:
 def _wait(command: list[str], folder: Path, seconds: float) -> tuple[bool, int]:
     """Run a command to its end or for so many seconds; then nothing of it is left."""
     files = [(folder / name).open(mode) for name, mode in FILES]
+    (folder / "stdin").unlink()  # it may hold what a program that has read it hides
     try:
         stdin, stdout, stderr = files
         process = subprocess.Popen(

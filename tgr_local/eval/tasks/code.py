@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import secrets
+import textwrap
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -18,12 +19,27 @@ from tgr_local.eval.sandbox import Limits
 from tgr_local.eval.task import Grade, Problem
 from tgr_local.eval.tasks.benchmark import NO_ANSWER, Benchmark, exact
 
-BLOCK = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:^[ \t]*\1|\Z)", re.M | re.S)
+BLOCK = re.compile(
+    r"^((?:[ \t>]|(?:[-*+]|\d+[.)])[ \t])*)"  # indented, quoted, in a list
+    r"(`{3,}|~{3,})[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:^[ \t>]*\2|\Z)",
+    re.M | re.S,
+)
+PYTHON = ("python", "py", "python3", "ipython", "ipython3")
 FUTURE = re.compile(r"^from __future__ import .*$", re.MULTILINE)
 IMPORTED = """\
 import sys as __sys
 __name__ = '__test__'
 __sys.modules[__name__] = __sys.modules['__main__']
+"""
+START = """\
+def __run(code):
+    import linecache, os
+    word = os.read(0, 64)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    linecache.cache[__file__] = len(code), None, code.splitlines(True), __file__
+    exec(compile(code, __file__, 'exec'), globals())
+    os.write(1, b'\\n' + word + b'\\n')
+__run({code!r})
 """
 SLACK = 10.0
 """Seconds that a grader waits beyond the time that programs have."""
@@ -32,9 +48,19 @@ SLACK = 10.0
 def blocks(text: str) -> list[str]:
     """The Python code blocks of a reply, or those without a language where none says Python. The
     last may be unfinished."""
-    found = [(language.lower(), code) for _, language, code in BLOCK.findall(text)]
-    named = [code for language, code in found if language in ("python", "py", "python3")]
+    found = [
+        (language.lower(), moved(code, before)) for before, _, language, code in BLOCK.findall(text)
+    ]
+    named = [code for language, code in found if language in PYTHON]
     return named or [code for language, code in found if not language]
+
+
+def moved(code: str, before: str) -> str:
+    """The lines of a block without what stands before its fence: a quote's marks, an indent."""
+    if ">" in before:
+        code = re.sub(r"^[ \t]*> ?", "", code, flags=re.MULTILINE)
+        before = before.rpartition(">")[2][1:]
+    return re.sub(rf"^[ \t]{{1,{len(before)}}}", "", code, flags=re.MULTILINE) if before else code
 
 
 def defines(code: str, name: str) -> bool:
@@ -48,8 +74,9 @@ def program(text: str, name: str) -> str | None:
     reply where it is Python itself. None where there is no code."""
     found = blocks(text)
     if found:
-        fitting = [code for code in found if name and defines(code, name)]
-        return (fitting or found)[-1]
+        flush = [textwrap.dedent(code) for code in found]
+        fitting = [code for code in (*flush, *found) if name and defines(code, name)]
+        return (fitting or flush)[-1]
     try:
         ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -71,8 +98,8 @@ def as_module(code: str) -> str:
 def passes(code: str, tests: str, limits: Limits) -> Grade:
     """Whether `code` followed by `tests` runs to its end."""
     word = secrets.token_hex(16)
-    whole = f"{code}\n\n{tests}\n\n__import__('os').write(1, b'\\n{word}\\n')\n"
-    outcome = sandbox.run(as_module(whole), limits=limits)
+    whole = as_module(f"{code}\n\n{tests}\n").encode(errors="replace").decode()
+    outcome = sandbox.run(START.format(code=whole), stdin=word, limits=limits)
     ended_well = word in outcome.stdout.split("\n")
     why = outcome.why or "ended before its tests did"
     return exact(ended_well, code.strip(), "" if ended_well else why)

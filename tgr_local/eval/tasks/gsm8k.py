@@ -6,33 +6,61 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
+from tgr_local.answers import WORDS, cleaned, ungrouped
 from tgr_local.eval.task import Grade, Problem
-from tgr_local.eval.tasks.benchmark import NO_ANSWER, Benchmark, exact, last_box
+from tgr_local.eval.tasks.benchmark import END, NO_ANSWER, Benchmark, exact, last_box
 from tgr_local.eval.tasks.data import Row, Source
 from tgr_local.eval.tasks.maths import prompts
 
 NUMBER = re.compile(r"-?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?")
+BRACKETS = re.compile(r"(?<![\w)])\((-?[\d.]+)\)(?![\w(])")
+PLAIN = r"(?:\d+\.?\d*|\.\d+)"
+ONE = re.compile(
+    r"(?:[A-Za-z\s:]|(?<=[A-Za-z])\.\s)*[€£¥]?\s*"  # words
+    rf"([-+]?)\s*({PLAIN})(?:\s*([*/])\s*(-?{PLAIN})|\s+(\d+/\d+))?"  # 5, 2*3, 2/3 or 1 2/3
+    r"\s*[%€£¥¢]?\s*(?:/?\s*[A-Za-z](?:[A-Za-z\s./']|\^\{?-?\d\}?)*)?"  # a unit
+)
+LONGEST = 200
+"""Letters of a box at most that holds one number."""
 
 
 def number(text: str) -> Fraction | None:
-    """The last number in a text, thousands commas and LaTeX spacing left out."""
-    plain = re.sub(r"(?<=\d)(?:\{,\}|\\,|\\!)(?=\d)", "", text)
-    plain = re.sub(r"\\d?frac\{(\d+)\}\{(\d+)\}", r"\1/\2", plain)
-    plain = re.sub(r"(?<=-)\s*\\?\$", "", plain)
-    plain = re.sub(r"(?<=\d)-(?=\d)", " ", plain)
-    found = NUMBER.findall(plain)
+    """The last number in a text; of a long one, in its end."""
+    plain = ungrouped(cleaned(text[-END:]))
+    found = NUMBER.findall(re.sub(r"(?<=\d)-(?=\d)", " ", plain))
     try:
         return Fraction(found[-1].replace(",", "")) if found else None
     except (ValueError, ZeroDivisionError):
         return None
 
 
+def only_number(box: str) -> Fraction | None:
+    """The number that a box holds, be it written as a fraction or a product of two, beside words, a
+    unit and what it is said to equal; None where there is anything more."""
+    if len(box) > LONGEST:
+        return None
+    plain = cleaned(WORDS.sub(" u", box))
+    plain = plain if re.search(r"\d", plain) else cleaned(box)
+    plain = ungrouped(re.split(r"=|≈|\\approx", plain)[-1]).lstrip(" ,;:{").rstrip(" .,;:}\\")
+    found = ONE.fullmatch(BRACKETS.sub(r"\1", plain))
+    if found is None:
+        return None
+    sign, first, operator, second, rest = found.groups()
+    value = Fraction(first)
+    try:
+        if operator:
+            value = value * Fraction(second) if operator == "*" else value / Fraction(second)
+        elif rest:
+            value += Fraction(rest)
+    except ZeroDivisionError:
+        return None
+    return -value if sign == "-" else value
+
+
 def answer(text: str) -> Fraction | None:
     """The number in the last box, else behind the last ####, else the last in the text."""
-    inside = last_box(text)
-    if inside is not None and (found := number(inside)) is not None:
-        return found
-    return number(text.rsplit("####", maxsplit=1)[-1])
+    box = last_box(text)
+    return number(text.rsplit("####", maxsplit=1)[-1]) if box is None else only_number(box)
 
 
 @dataclass(frozen=True)

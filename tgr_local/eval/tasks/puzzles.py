@@ -12,15 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from tgr_local.answers import cleaned
 from tgr_local.eval.task import Grade, Problem
 from tgr_local.eval.tasks.benchmark import NO_ANSWER, Benchmark, exact, last_box, user
 from tgr_local.eval.tasks.data import Row, Source
 
-TAG = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
-SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-", "[": "(", "]": ")"})
-LATEX = {r"\times": "*", r"\cdot": "*", r"\div": "/", r"\left": "", r"\right": "", "$": "",
-         r"\(": "", r"\)": ""}  # fmt: skip
-FRACTION = re.compile(r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}")
+BRACKETS = str.maketrans("[]", "()")
+LETTER_X = re.compile(r"(?<=[\d)])(\s*)[xX](?=\s*[\d(])")
+OPERATOR = re.compile(r"[\d)]\s*[-+*/]")
 FOREIGN = "something other than + - * / and whole numbers"
 LONGEST = 300
 """Letters of an expression at most: no answer to these puzzles is longer."""
@@ -28,17 +27,14 @@ LONGEST = 300
 
 def expression(text: str) -> str | None:
     """The last expression offered, without its layout and whatever it is said to equal."""
-    tags = TAG.findall(text)
-    found = tags[-1] if tags else last_box(text)
+    _, is_tagged, inside = text.rpartition("</answer>")[0].rpartition("<answer>")
+    found = last_box(inside) or inside if is_tagged else last_box(text)
     if found is None:
         return None
-    found = found[: 4 * LONGEST]
-    for mark, plain in LATEX.items():
-        found = found.replace(mark, plain)
-    while FRACTION.search(found):
-        found = FRACTION.sub(r"((\1)/(\2))", found)
-    found = found.translate(SIGNS).partition("=")[0]
-    return " ".join(found.split()) or None
+    found = cleaned(found[: 4 * LONGEST]).translate(BRACKETS)
+    sides = LETTER_X.sub(r"\1*", found).split("=")
+    found = next((side for side in sides if OPERATOR.search(side)), sides[0])
+    return found.strip(" .") or None
 
 
 def evaluate(text: str) -> tuple[Fraction, Counter[int]]:
