@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import http.server
+import importlib.metadata
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -22,11 +25,12 @@ from tgr_local import cli, methods
 from tgr_local.config import SearchConfig
 from tgr_local.engine import Engine
 from tgr_local.errors import TgrError
-from tgr_local.eval import recipe, runs, samples, systems, tasks
+from tgr_local.eval import grading, recipe, runs, samples, systems, tasks
 from tgr_local.eval.runs import Phase
 from tgr_local.eval.samples import Draw, Sample, Store
 from tgr_local.eval.systems import System
 from tgr_local.eval.task import Grade, Problem
+from tgr_local.generation import generate
 
 SMALL = SearchConfig(chunk_len=6, max_chunks=2, n_candidates=2, rollout_len=3)
 PROBLEMS = [
@@ -156,6 +160,15 @@ def test_a_budget_is_filled_by_every_problem_and_by_no_more_than_it_takes(
     assert timeless(again) == timeless(known)
 
 
+def test_a_budget_is_that_of_a_problem_over_all_seeds(engine: Engine, tmp_path: Path) -> None:
+    budget = 900
+    _, known = go(engine, tmp_path / "s", toy("base"), Draw(1, (42, 7, 9), budget))
+    for problem in PROBLEMS:
+        costs = [s.cost for key, s in known.items() if key[2] == problem.id]
+        assert budget <= sum(costs) < budget + 3 * max(costs)
+        assert {key[3] for key in known if key[2] == problem.id} == {42, 7, 9}
+
+
 def test_a_method_that_searches_keeps_what_a_report_needs(engine: Engine, tmp_path: Path) -> None:
     _, known = go(engine, tmp_path / "s", toy("tgr-latent"), Draw(2, (42,)))
     for key, sample in known.items():
@@ -178,6 +191,59 @@ def test_a_prompt_that_cannot_fit_is_recorded_and_the_rest_goes_on(
     assert {sample.problem for sample in refused} == {"long"}
     assert all(s.correct is None and "trained for" in s.detail for s in refused)
     assert took["counted"] == took["positions"] > 0
+
+
+BAD = "a vector to normalise has norm 0, inf or nan"
+
+
+def test_a_sample_that_fails_is_recorded_and_the_rest_goes_on(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sometimes(engine: Engine, prompt: Any, config: SearchConfig, **how: Any) -> Any:
+        if config.seed % 2:
+            raise ValueError(BAD)
+        return generate(engine, prompt, config, **how)
+
+    monkeypatch.setattr(runs, "generate", sometimes)
+    path, draw = tmp_path / "s", Draw(4, (1,))
+    _, known = go(engine, path, toy(), draw)
+    assert len(known) == 12 and {s.finish == "error" for s in known.values()} == {True, False}
+    for sample in known.values():
+        odd = runs.seed_of(1, "toy", sample.problem, sample.index) % 2
+        assert (sample.finish == "error") == bool(odd)
+        assert (sample.correct is None) == bool(odd) == (sample.detail == BAD)
+    assert go(engine, path, toy(), draw)[0]["samples"] == 0  # fixed by its seed: not tried again
+    with Store(path) as store:
+        assert not runs.why_empty(toy(), store)
+
+
+def test_a_budget_below_the_first_step_refuses_every_sample(engine: Engine, tmp_path: Path) -> None:
+    for name in sorted(methods.METHODS):
+        phase = toy(f"{name}:max_forward_tokens=1")
+        took, known = go(engine, tmp_path / name, phase, Draw(2, (1,)))
+        assert took["counted"] == 0 and len(known) == 6
+        assert all("max_forward_tokens" in sample.detail for sample in known.values())
+        with Store(tmp_path / name) as store:
+            why = runs.why_empty(phase, store)
+        assert f"none of the 6 samples of {phase.system.name} on toy could be made: max_" in why
+
+
+def test_what_the_engine_failed_at_is_made_again(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise TgrError("llama_decode failed with status -3")
+
+    path, draw = tmp_path / "s", Draw(2, (1,))
+    monkeypatch.setattr(runs, "generate", fails)
+    _, known = go(engine, path, toy(), draw)
+    assert {sample.detail for sample in known.values()} == {
+        "the engine failed: llama_decode failed with status -3"
+    }
+    monkeypatch.undo()
+    took, known = go(engine, path, toy(), draw)
+    assert took["samples"] == 6 == len(known)
+    assert all(sample.finish != "error" for sample in known.values())
 
 
 # ---- what an interrupt loses ----
@@ -250,12 +316,19 @@ def test_a_grade_that_failed_is_made_again(engine: Engine, tmp_path: Path) -> No
     assert [s.correct for s in found] == [len(s.text) % 2 == 0 for s in first]
 
 
-def test_what_was_not_graded_for_a_reason_is_left_alone(engine: Engine, tmp_path: Path) -> None:
-    skips = Broken(lambda text: True, "skipped: no judge")
-    for _ in range(2):
-        with Store(tmp_path / "s") as store:
-            runs.run_phase(engine, toy("base"), Draw(2, (42,)), store, skips, Watcher(), 4)
-    assert skips.asked == 6
+@pytest.mark.parametrize("why", ["skipped: no judge", "cannot be graded here: no package x"])
+def test_a_grade_that_was_missing_is_made_once_it_can_be(
+    engine: Engine, tmp_path: Path, why: str
+) -> None:
+    path = tmp_path / "s"
+    for grades, n_missing in ((Broken(lambda _: True, why), 6), (Letters(), 0), (Letters(), 0)):
+        with Store(path) as store:
+            took = runs.run_phase(engine, toy(), Draw(2, (42,)), store, grades, Watcher(), 4)
+            assert all(not sample.boundaries for sample in store.known.values())
+        found = samples.read(path)
+        assert sum(sample.correct is None for sample in found) == n_missing
+        assert all(sample.boundaries for sample in found)
+    assert took["samples"] == 0 and path.read_bytes().count(b"\n") == 12
 
 
 def test_a_torn_line_gives_way_to_the_next(tmp_path: Path) -> None:
@@ -290,14 +363,37 @@ def test_a_full_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     sample = Sample("t", "p", "s", 1, 0, "", "", 0, "stop", True, 1.0, None, "", None, {}, {}, 0.0)
     monkeypatch.setattr(os, "fsync", fail)
-    with Store(tmp_path / "s") as store:
+    says = "cannot be written .*No space left on device.* make room"
+    with pytest.raises(TgrError, match=says), Store(tmp_path / "s") as store:
         store.add(sample)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(TgrError, match=says):
             store.flush()
         monkeypatch.undo()
-        store.add(sample)  # what comes after a gap is not written either
-        store.flush()
+        with pytest.raises(TgrError, match=says):
+            store.add(sample)  # what comes after a gap is not written either
         assert store.known == {}
+
+
+def test_a_full_disk_ends_a_phase_at_once_and_the_run_resumes(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, draw = tmp_path / "s", Draw(40, (42,))
+    written = 0
+
+    def full(_: int) -> None:
+        nonlocal written
+        written += 1
+        if written > 2:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    watcher = Watcher()
+    with pytest.raises(TgrError, match="cannot be written"):
+        go(engine, path, toy("base"), draw, watcher, parallel=1)
+    assert len(watcher.heard) < 60  # of 120
+    monkeypatch.undo()
+    took, known = go(engine, path, toy("base"), draw)
+    assert 0 < took["samples"] < 120 == len(known)
 
 
 # ---- systems and recipes ----
@@ -323,6 +419,9 @@ def test_a_factor_scales_what_the_run_has() -> None:
     [
         ("tgr-latnet", "did you mean tgr-latent"),
         ("tgr-latent:lambda", "must be as in"),
+        ("base:stop=a,b", "'b' has no =; a comma ends a value"),
+        ("base:temp=1", r"did you mean temperature\?$"),
+        ("base:zzzz=1", r"unknown option 'zzzz'; tgr-local run --help"),
         ("tgr-latent:lamda_b=0", "did you mean lambda_b"),
         ("tgr-latent:lambda_b=-1", "at least 0"),
         ("tgr-latent:rank=few", "whole number"),
@@ -438,6 +537,147 @@ def test_another_config_does_not_resume(
         assert says in capsys.readouterr().err.replace("config.", "")
 
 
+def test_a_system_that_can_make_nothing_is_said_at_the_end(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    some = ["--variant", "tgr-latent:max_forward_tokens=3", "--variant", "base:top_k=5"]
+    for _ in range(2):
+        assert run(*command, *some, "--k", "1,2") == 1
+        out, err = capsys.readouterr()
+        assert "| base:top_k=5 |" in out
+        last = err.splitlines()[-1]
+        assert "none of the 4 samples of tgr-latent:max_forward_tokens=3 on countdown" in last
+        assert "could be made: max_forward_tokens is 3" in last and "bug" not in last
+    assert run(*command, "--max-forward-tokens", "3", "--out", str(tmp_path / "all")) == 1
+    assert "samples of base on countdown" in capsys.readouterr().err
+    assert (tmp_path / "all" / "report.md").exists()
+
+
+def test_methods_stand_in_for_the_systems_of_a_recipe(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        "reference = 'hot'\n[[systems]]\nname = 'hot'\nmethod = 'base'\ntemperature = 2.0\n"
+    )
+    names = []
+    for flags in (["--variant", "markov"], ["--methods", "base", "--variant", "base:top_k=5"]):
+        out = tmp_path / f"run{len(names)}"
+        assert run(*command, "--recipe", str(path), *flags, "--k", "1", "--out", str(out)) == 0
+        about = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
+        names.append([about["reference"], *(system["name"] for system in about["systems"])])
+    assert names == [["hot", "hot", "markov"], ["", "base", "base:top_k=5"]]
+    assert run(*command, "--recipe", str(path), "--methods", "base", "--reference", "hot") == 2
+    assert "reference is 'hot', but must be one of base" in capsys.readouterr().err
+
+
+def test_a_report_takes_another_reference(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*command, "--methods", "base,markov", "--k", "1,2") == 0
+    capsys.readouterr()
+    report = ["eval", "report", str(tmp_path / "run"), "--out", str(tmp_path / "a.md")]
+    for name in ("base", "markov"):
+        assert run(*report, "--reference", name) == 0
+        assert f"minus {name} |" in (tmp_path / "a.md").read_text(encoding="utf-8")
+    assert run(*report, "--reference", "nobody") == 2
+    assert "must be one of base, markov" in capsys.readouterr().err
+
+
+def test_the_time_for_a_grade_may_change(command: list[str], tmp_path: Path) -> None:
+    assert run(*command, "--methods", "base", "--k", "1") == 0
+    assert run(*command, "--methods", "base", "--k", "1", "--grade-seconds", "20") == 0
+    about = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
+    assert about["grading"] == {"seconds": 20.0, "allow_exec": False, "judge": ""}
+
+
+@pytest.fixture
+def judge() -> Iterator[str]:
+    """The URL of a judge that gives 8 of 10."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def reply(self, body: Any) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(body).encode())
+
+        def do_GET(self) -> None:
+            self.reply({"data": [{"id": "first"}]})
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.reply({"choices": [{"message": {"content": '{"score": 8}'}}]})
+
+        def log_message(self, *_: Any) -> None: ...
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+        server.shutdown()
+
+
+def test_a_judge_may_come_later_and_then_stays(
+    command: list[str],
+    tmp_path: Path,
+    judge: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data = tmp_path / "writingbench.jsonl"
+    row = {"index": 1, "domain1": "Education", "query": "A poem.", "checklist": ["rhymes"]}
+    data.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    asked = [*command, "--data", str(data), "--methods", "base", "--k", "1,2"]
+    asked[asked.index("countdown")] = "writingbench"
+    folder = tmp_path / "run"
+
+    def state() -> tuple[dict[str, Any], set[bool | None]]:
+        about = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        return about["grading"], {s.correct for s in samples.read(folder / "samples.jsonl")}
+
+    assert run(*asked) == 0
+    grading, grades = state()
+    assert grading["judge"] == "" and "judge_model" not in grading and grades == {None}
+    monkeypatch.setenv("TGR_JUDGE_URL", judge)
+    assert run(*asked) == 0
+    grading, grades = state()
+    assert (grading["judge"], grading["judge_model"], grades) == (judge, "first", {True})
+    capsys.readouterr()
+    monkeypatch.setenv("TGR_JUDGE_MODEL", "another")
+    assert run(*asked) == 1
+    assert "grading.judge_model was 'first' and is 'another'" in capsys.readouterr().err
+    monkeypatch.delenv("TGR_JUDGE_MODEL")
+    monkeypatch.delenv("TGR_JUDGE_URL")
+    assert run(*asked, "--judge-url", judge) == 0
+    assert run(*asked) == 1
+    assert "grading.judge was 'http" in capsys.readouterr().err
+
+    path = folder / "manifest.json"  # as manifests once were
+    about = json.loads(path.read_text(encoding="utf-8"))
+    about["grading"] = {"seconds": 10.0, "allow_exec": False, "judge": judge}
+    path.write_text(json.dumps(about), encoding="utf-8")
+    assert run(*asked, "--judge-url", judge) == 0
+    assert state()[0]["judge_model"] == "first"
+
+
+def test_a_manifest_names_the_packages_that_grade() -> None:
+    found = grading.settings(["math500", "countdown"], 10.0, False, ("", ""))
+    assert found.pop("math-verify") == importlib.metadata.version("math-verify")
+    assert found == {"seconds": 10.0, "allow_exec": False, "judge": ""}
+    names = set(grading.settings(["ifeval", "writingbench"], 10.0, False, ("http://x", "m")))
+    assert {"lm-eval", "sacrebleu", "judge_model"} <= names
+
+    def graded(task: str, correct: bool | None, answer: str | None = "7") -> Sample:
+        return Sample(
+            task, "p", "s", 1, 0, "text", "", 1, "stop", correct, 0.0, answer, "", None, {}, {}, 0.0
+        )
+
+    assert grading.in_use([graded("math500", True)]) == {"math-verify"}
+    assert grading.in_use([graded("humaneval", False, None)]) == {"seconds", "allow_exec"}
+    assert grading.in_use([graded("writingbench", True)]) == {"judge", "judge_model"}
+    nothing = [graded("math500", None), graded("humaneval", None), graded("writingbench", None)]
+    assert grading.in_use([*nothing, graded("writingbench", False, None)]) == set()
+
+
 def test_another_machine_resumes(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -481,7 +721,12 @@ def test_a_folder_under_work_is_not_touched(
     [
         (["eval"], "name a task or a --recipe"),
         (["eval", "contdown"], "did you mean countdown"),
+        (["eval", "nosuch"], "unknown task 'nosuch'; tgr-local eval list shows all"),
+        (["eval", "Report", "x"], "did you mean tgr-local eval report RUN"),
+        (["eval", "arithmetic3", "list"], "did you mean tgr-local eval list"),
         (["eval", "--recipe", "abblation"], "did you mean ablation"),
+        (["eval", "--recipe", "README.md"], "recipe 'README.md'; tgr-local eval list shows all"),
+        (["eval", "--recipe", "README.md"], "must end in .toml"),
         (["eval", "countdown", "--k", "8..1"], "must increase"),
         (["eval", "countdown", "--k", "few"], "as in 1..128"),
         (["eval", "countdown", "--k", "0..8"], "at least 1"),
@@ -495,6 +740,11 @@ def test_a_folder_under_work_is_not_touched(
         (["eval", "countdown", "--reference", "nobody"], "one of base, tgr-latent"),
         (["eval", "humaneval"], "--allow-exec"),
         (["eval", "report"], "no run to report on"),
+        (["eval", "report", "x", "--k", "1..4", "--methods", "base"], "not use --methods, --k;"),
+        (["eval", "report", "x", "--sigma", "1", "--no-thinking"], "not use --sigma, --thinking;"),
+        (["eval", "list", "--k", "3"], "tgr-local eval list does not use --k"),
+        (["eval", "aime25", "math500", "--data", __file__], "have a file each; name the folder"),
+        (["eval", "countdown", "--judge-url", "localhost"], "must begin with http"),
     ],
 )
 def test_bad_usage_is_one_line(

@@ -6,6 +6,8 @@ tasks + systems -> runs (JSON lines) -> summary (numbers) -> tables, figures, ca
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import difflib
 import json
 import os
 import shlex
@@ -29,6 +31,10 @@ METHODS = "base,tgr-latent"
 K = "1..8"
 SEEDS = "42"
 GRADE_SECONDS = 10.0
+_OWN = ("recipe", "methods", "variant", "k", "limit", "seeds", "budget", "reference", "data",
+        "fetch", "allow_exec", "judge_url", "grade_seconds", "raw")  # fmt: skip
+_OF_THE_PLACE = ("out", "graders", "parallel")
+"""The flags beside those of the configs: what a run is, and where and how fast it is made."""
 
 
 def add_flags(parser: Parser) -> None:
@@ -36,14 +42,15 @@ def add_flags(parser: Parser) -> None:
     add = parser.add_argument
     add("tasks", nargs="*", metavar="TASK", help="tasks to run; or: list; or: report RUN…")
     add("--recipe", metavar="NAME", help="make a published table: a name of the list, or a file")
-    add("--methods", metavar="A,B", help=f"methods to compare (default: {METHODS})")
+    add("--methods", metavar="A,B",
+        help=f"methods to compare, instead of a recipe's systems (default: {METHODS})")  # fmt: skip
     add("--variant", action="append", default=[], metavar="METHOD:OPTION=VALUE,…",
         help="one more system; may be given several times")  # fmt: skip
     add("--k", metavar="K", help=f"samples: 1..128 (each doubling), or 1,32,128 (default: {K})")
     add("--limit", metavar="N", help="problems of each task, drawn at random (default: all)")
     add("--seeds", metavar="N,N", help=f"repeat with each of these seeds (default: {SEEDS})")
     add("--budget", metavar="TOKENS",
-        help="go on sampling until each problem took so many forward tokens")  # fmt: skip
+        help="go on until each problem took so many forward tokens over all seeds")  # fmt: skip
     add("--reference", metavar="NAME",
         help="the system that others are compared with (default: the best base)")  # fmt: skip
     add("--out", metavar="DIR",
@@ -55,7 +62,8 @@ def add_flags(parser: Parser) -> None:
         action="store_true",
         help="run the programs that a model writes, in a sandbox",
     )
-    add("--judge-url", metavar="URL", help="an OpenAI-compatible server that judges open answers")
+    add("--judge-url", metavar="URL",
+        help="an OpenAI-compatible judge of open answers (default: TGR_JUDGE_URL)")  # fmt: skip
     add("--grade-seconds", metavar="X", help=f"time for one grade (default: {GRADE_SECONDS:g})")
     add("--graders", metavar="N", help="processes that grade (default: a quarter of the cores)")
     add("--parallel", metavar="N", help="samples at a time (default: as many as fit)")
@@ -82,48 +90,55 @@ class Request:
 
 def run(args: argparse.Namespace) -> int:
     """Makes or goes on with a run and reports on it, reports on runs, or lists what there is."""
-    if args.tasks[:1] == ["list"]:
+    if args.tasks == ["list"]:
+        _refuse_unused(args, "tgr-local eval list", ())
         return _list()
     if args.tasks[:1] == ["report"]:
-        return _report(args.tasks[1:], args.out)
+        _refuse_unused(args, "a report", ("out", "reference"))
+        return _report(args.tasks[1:], args.out, args.reference)
     from tgr_local import models
-    from tgr_local.eval import report, tasks  # noqa: F401  a long run ends as it began
-    from tgr_local.eval.grading import Grader
+    from tgr_local.eval import grading, report, tasks  # noqa: F401  a long run ends as it began
+    from tgr_local.eval.tasks import writingbench
 
     model = models.embedded_model() if args.model is None else models.find(args.model)
     request = _request(args)
     grade_seconds = _number(args, "grade_seconds", GRADE_SECONDS, float, low=0.1)
     n_graders = _number(args, "graders", max(1, (os.cpu_count() or 1) // 4), low=1)
+    judge = writingbench.checked(args.judge_url or ""), ""
     for name in request.tasks:
         if tasks.get(name).needs_exec and not args.allow_exec:
             raise ValueError(
                 f"{name} runs programs that the model writes; add --allow-exec to run them in a "
                 "sandbox"
             )
-    problems = {name: _problems(args, name, request.limit) for name in request.tasks}
+    problems = _problems(args, request)
     config = configured(args, EngineConfig)
     name = request.name or "+".join(request.tasks)
     folder = Path(args.out or f"runs/{name}-{model.stem}")
 
-    judge = args.judge_url
-    grading = {"seconds": grade_seconds, "allow_exec": args.allow_exec, "judge": judge or ""}
-    grader = Grader(n_graders, grade_seconds, args.allow_exec, judge)
+    if any(grading.is_judged(tasks.get(name)) for name in request.tasks):
+        judge = writingbench.judge(args.judge_url)
+    grades = grading.settings(request.tasks, grade_seconds, args.allow_exec, judge)
+    grader = grading.Grader(n_graders, grade_seconds, args.allow_exec, *judge)
     with grader, _loaded(model, config) as engine:
         raw = args.raw or not engine.chat_template
-        wanted = _manifest(engine, request, problems, grading, raw, _typed(args))
+        wanted = _manifest(engine, request, problems, grades, raw, _typed(args))
         try:
-            _run(engine, request, problems, folder, grader, wanted)
+            empty = _run(engine, request, problems, folder, grader, wanted)
         except KeyboardInterrupt:
             print(f"kept in {folder}; the same command goes on from there", file=sys.stderr)
             raise
-    return _report([str(folder)], None, shown=True)
+    code = _report([str(folder)], None, shown=True)
+    if empty:
+        raise TgrError("; ".join(empty))
+    return code
 
 
 # ---- what is asked for ----
 
 
 def _request(args: argparse.Namespace) -> Request:
-    from tgr_local.eval import metrics, recipe, systems
+    from tgr_local.eval import metrics, recipe, systems, tasks
 
     base = recipe.load(args.recipe) if args.recipe is not None else recipe.Recipe("", "")
     names = tuple(dict.fromkeys(args.tasks or base.tasks))
@@ -131,16 +146,20 @@ def _request(args: argparse.Namespace) -> Request:
         raise ValueError(
             "there is nothing to run: name a task or a --recipe; see tgr-local eval list"
         )
+    for name in names:
+        word = difflib.get_close_matches(name.lower(), ("list", "report"), n=1, cutoff=0.8)
+        if word and name not in tasks.TASKS:
+            usage = {"list": "list, alone", "report": "report RUN…, the word first"}[word[0]]
+            raise ValueError(f"unknown task {name!r}; did you mean tgr-local eval {usage}?")
     flags = given(args, SearchConfig)
     if flags.pop("seed", None) is not None and args.sources["seed"] == "--seed":
         raise ValueError("an evaluation derives its seeds from --seeds; use that instead of --seed")
     methods = args.methods or ("" if base.systems or args.variant else METHODS)
     texts = [*filter(None, methods.split(",")), *args.variant]
-    found = systems.distinct([*base.systems, *map(systems.from_text, texts)])
-    reference = args.reference or base.reference
-    if reference and reference not in (system.name for system in found):
-        known = ", ".join(system.name for system in found)
-        raise ValueError(f"reference is {reference!r}, but must be one of {known}")
+    of_recipe = () if args.methods else base.systems
+    found = systems.distinct([*of_recipe, *map(systems.from_text, texts)])
+    reference = args.reference or (base.reference if of_recipe else "")
+    _check_reference(reference, [system.name for system in found])
     return Request(
         name=base.name,
         tasks=names,
@@ -153,6 +172,21 @@ def _request(args: argparse.Namespace) -> Request:
         reference=reference,
         options={**base.options, **flags},
     )
+
+
+def _refuse_unused(args: argparse.Namespace, what: str, used: Sequence[str]) -> None:
+    """ValueError for flags that were given and would do nothing."""
+    own = [name for name in (*_OWN, *_OF_THE_PLACE) if getattr(args, name)]
+    options = [name for name, source in args.sources.items() if source.startswith("--")]
+    unused = [f"--{name.replace('_', '-')}" for name in (*own, *options) if name not in used]
+    if unused:
+        flags = " and ".join(f"--{name}" for name in used) or "none"
+        raise ValueError(f"{what} does not use {', '.join(unused)}; of the flags it takes {flags}")
+
+
+def _check_reference(name: str | None, known: Sequence[str]) -> None:
+    if name and name not in known:
+        raise ValueError(f"reference is {name!r}, but must be one of {', '.join(known)}")
 
 
 def _ks(text: str, doublings: Any) -> tuple[int, ...]:
@@ -194,11 +228,21 @@ def _number(
     return value
 
 
-def _problems(args: argparse.Namespace, name: str, limit: int) -> list[Problem]:
+def _problems(args: argparse.Namespace, request: Request) -> dict[str, list[Problem]]:
+    """The problems of each task. ValueError where several tasks would read one file, unless it is
+    the official file of them all."""
     from tgr_local.eval import tasks
+    from tgr_local.eval.tasks.benchmark import Benchmark
 
     path = Path(args.data).expanduser() if args.data is not None else None
-    return tasks.get(name).load(path, limit=limit, fetch=args.fetch)
+    found = [tasks.get(name) for name in request.tasks]
+    sources = [task.source for task in found if isinstance(task, Benchmark)]
+    if path and path.is_file() and any(source != sources[0] for source in sources):
+        raise ValueError(
+            f"data is the file {path}, but {', '.join(request.tasks)} have a file each; name the "
+            "folder that holds them, or run one task at a time"
+        )
+    return {task.name: task.load(path, limit=request.limit, fetch=args.fetch) for task in found}
 
 
 # ---- doing it ----
@@ -223,8 +267,9 @@ def _run(
     folder: Path,
     grader: Any,
     wanted: Manifest,
-) -> None:
-    from tgr_local.eval import manifest, runs, samples
+) -> list[str]:
+    """Makes the samples. Returns what is to be said of systems that could make none."""
+    from tgr_local.eval import grading, manifest, runs, samples
     from tgr_local.eval.live import Live
 
     configs = _configs(engine, request)
@@ -232,17 +277,19 @@ def _run(
         runs.check(engine, system, configs[system.name])
     folder.mkdir(parents=True, exist_ok=True)
     draw = samples.Draw(max(request.ks), request.seeds, request.budget)
-    n_phases = len(request.tasks) * len(request.systems)
-    with samples.Store(folder / "samples.jsonl") as store, Live(n_phases) as live:
-        manifest.settle(folder, wanted)
+    phases = [
+        runs.Phase(task, system, configs[system.name], problems[task], wanted.raw)
+        for task in request.tasks
+        for system in request.systems
+    ]
+    with samples.Store(folder / "samples.jsonl") as store, Live(len(phases)) as live:
+        manifest.settle(folder, wanted, grading.in_use(store.known.values()))
         _keep_prompts(folder, problems)
-        for task in request.tasks:
-            for system in request.systems:
-                config = configs[system.name]
-                phase = runs.Phase(task, system, config, problems[task], wanted.raw)
-                took = runs.run_phase(engine, phase, draw, store, grader, live, request.parallel)
-                if took["samples"]:
-                    samples.append(folder / "phases.jsonl", took)
+        for phase in phases:
+            took = runs.run_phase(engine, phase, draw, store, grader, live, request.parallel)
+            if took["samples"]:
+                samples.append(folder / "phases.jsonl", took)
+        return [why for phase in phases if (why := runs.why_empty(phase, store))]
 
 
 def _configs(engine: Engine, request: Request) -> dict[str, SearchConfig]:
@@ -295,14 +342,12 @@ def _manifest(
 def _typed(args: argparse.Namespace) -> str:
     """The command line that asks for this run, wherever its options came from, without the folders
     of this machine."""
-    own = ("recipe", "methods", "variant", "k", "limit", "seeds", "budget", "reference", "data",
-           "fetch", "allow_exec", "judge_url", "grade_seconds", "raw")  # fmt: skip
     words = ["tgr-local", "eval", *args.tasks]
-    for name in (*own, *args.sources):
+    for name in (*_OWN, *args.sources):
         value = getattr(args, name)
         flag = f"--{name.replace('_', '-')}"
         if isinstance(value, bool):
-            words += [flag] if value else [] if name in own else [f"--no-{flag[2:]}"]
+            words += [flag] if value else [] if name in _OWN else [f"--no-{flag[2:]}"]
             continue
         for one in value if isinstance(value, list) else [value]:
             if one is not None:
@@ -333,9 +378,11 @@ def _list() -> int:
     return 0
 
 
-def _report(folders: Sequence[str], out: str | None, *, shown: bool = False) -> int:
+def _report(
+    folders: Sequence[str], out: str | None, reference: str | None = None, *, shown: bool = False
+) -> int:
     """Writes report.md and report.html beside the first run, or as `out` names it; a name that
-    ends in .md has the tables alone."""
+    ends in .md has the tables alone. `reference` stands for that of the runs."""
     from tgr_local.eval import report, summary
 
     if not folders:
@@ -344,6 +391,10 @@ def _report(folders: Sequence[str], out: str | None, *, shown: bool = False) -> 
     if path.suffix not in (".html", ".md"):
         raise ValueError(f"out is {out!r}, but a report must end in .html or .md")
     read = [summary.read(Path(folder)) for folder in folders]
+    if reference:
+        _check_reference(reference, [s["name"] for run in read for s in run.manifest.systems])
+        changed = [dataclasses.replace(run.manifest, reference=reference) for run in read]
+        read = [dataclasses.replace(r, manifest=m) for r, m in zip(read, changed, strict=True)]
     page = report.build(read)
     path.with_suffix(".md").write_text(report.as_markdown(page), encoding="utf-8")
     if shown:

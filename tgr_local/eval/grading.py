@@ -8,6 +8,7 @@ beside the engine's threads; they speak JSON lines over a pipe and form process 
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import json
 import os
 import queue
@@ -17,15 +18,18 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import asdict
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tgr_local.errors import TgrError, describe
-from tgr_local.eval.task import FAILED, Grade, Problem
-from tgr_local.eval.tasks import get
+from tgr_local.eval.task import FAILED, Grade, Problem, Task
+from tgr_local.eval.tasks import get, writingbench
+
+if TYPE_CHECKING:
+    from tgr_local.eval.samples import Sample
 
 MEMORY = 8 << 30
 """Address space of a worker, bytes."""
@@ -39,12 +43,57 @@ CLOSED = "this Grader is closed"
 Job = tuple[Problem, str, "Future[Grade]"]
 
 
+def settings(
+    tasks: Iterable[str], seconds: float, allow_exec: bool, judge: tuple[str, str]
+) -> dict[str, Any]:
+    """What the grades of these tasks may depend on, as a manifest has it; `judge` is a URL and a
+    model."""
+    url, model = judge
+    found = {"seconds": seconds, "allow_exec": allow_exec, "judge": url}
+    if model:
+        found["judge_model"] = model
+    return found | {name: _version(name) for task in tasks for name in _packages(get(task))}
+
+
+def is_judged(task: Task) -> bool:
+    return task.metric == "score"
+
+
+def in_use(samples: Iterable[Sample]) -> set[str]:
+    """The names of the settings that the grades of these samples depend on. Time that ran out is
+    no grade, but for programs, which are then wrong."""
+    found: set[str] = set()
+    for sample in samples:
+        if sample.correct is not None:
+            task = get(sample.task)
+            found.update(_packages(task))
+            if task.needs_exec:
+                found |= {"seconds", "allow_exec"}
+            if is_judged(task) and sample.answer is not None:
+                found |= {"judge", "judge_model"}
+    return found - {"sacrebleu"}  # which every report asks anew
+
+
+def _packages(task: Task) -> list[str]:
+    """The packages that its numbers come from."""
+    own = [name.replace("_", "-") for name in getattr(task, "packages", ())]
+    return own if task.metric == "pass" else [*own, "sacrebleu"]
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
 class Grader:
     """`with Grader(2, timeout=10) as grader: grader.submit(problem, text).result()`.
 
     `timeout` is in seconds for one answer; a task whose own rules allow more gets that. Programs
-    that a model wrote run only if `allow_exec`, in the sandbox of `sandbox.wall()`. Leaving the
-    block cancels what has not begun and kills the workers: wait for the futures first.
+    that a model wrote run only if `allow_exec`, in the sandbox of `sandbox.wall()`. Without a judge
+    nothing is judged, whatever the environment says. Leaving the block cancels what has not begun
+    and kills the workers: wait for the futures first.
     """
 
     def __init__(
@@ -52,19 +101,20 @@ class Grader:
         n_workers: int = 1,
         timeout: float = 10.0,
         allow_exec: bool = False,
-        judge_url: str | None = None,
+        judge_url: str = "",
+        judge_model: str = "",
     ) -> None:
         if n_workers < 1:
             raise ValueError(f"n_workers must be at least 1, got {n_workers}")
         if not timeout > 0:
             raise ValueError(f"timeout must be above 0 seconds, got {timeout}")
-        if judge_url and not judge_url.startswith(("http://", "https://")):
-            raise ValueError(f"the judge's URL must begin with http:// or https://: {judge_url!r}")
         self._timeout = timeout
         self._allow_exec = allow_exec
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._closing = threading.Event()
-        judge = {"TGR_JUDGE_URL": judge_url} if judge_url else {}
+        judge = {"TGR_JUDGE_URL": writingbench.checked(judge_url)}
+        if judge_model:
+            judge["TGR_JUDGE_MODEL"] = judge_model
         self._workers = [_Worker(judge) for _ in range(n_workers)]
         self._threads = [
             threading.Thread(target=self._serve, args=(worker,), name="tgr-grader", daemon=True)

@@ -1,7 +1,8 @@
 """What a run depends on, written down before its first sample and checked before every further one.
 
 A run folder holds the samples of one manifest. The same command resumes it; whatever would change
-a sample refuses to. More samples (`k`, `budget`) may be asked for at any time.
+a sample refuses to. More samples (`k`, `budget`) may be asked for at any time, and other grading
+as long as no grade on the disk depends on it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,8 +55,10 @@ class Manifest:
     k: list[int]
     """The numbers of samples that the tables are made for; the largest is drawn for each seed."""
     budget: int
-    """Forward tokens a problem that the samples of each system reach at least; 0 = as k says."""
+    """Forward tokens a problem that the samples of each system, of all seeds together, reach at
+    least; 0 = as k says."""
     grading: dict[str, Any]
+    """See `grading.settings`."""
     recipe: str
     """Name of the recipe, or empty."""
     reference: str
@@ -119,9 +122,11 @@ def read(folder: Path) -> Manifest:
     return found
 
 
-def settle(folder: Path, wanted: Manifest) -> Manifest:
+def settle(folder: Path, wanted: Manifest, in_use: Set[str]) -> Manifest:
     """Writes the manifest of a new run, or merges it into that of the run that is resumed. Who
-    calls it has the folder's `Store` open, so that no other run writes one.
+    calls it has the folder's `Store` open, so that no other run writes one. `in_use` are the
+    settings of `grading` that grades on the disk depend on; one of which an old manifest says
+    nothing is taken from the new one.
 
     Raises TgrError, naming every difference, where that run was another one.
     """
@@ -131,10 +136,14 @@ def settle(folder: Path, wanted: Manifest) -> Manifest:
         return _write(folder, wanted)
     known = read(folder)
     known = dataclasses.replace(
-        known, engine=anywhere(known.engine), versions=anywhere(known.versions)
+        known,
+        engine=anywhere(known.engine),
+        versions=anywhere(known.versions),
+        grading={k: v for k, v in known.grading.items() if k in in_use and v != ""},
     )
     fixed = [f.name for f in dataclasses.fields(Manifest) if f.name not in _MAY_CHANGE]
     asked = json.loads(json.dumps(plain(wanted)))
+    asked["grading"] = {name: asked["grading"].get(name, "absent") for name in known.grading}
     changes = [
         change for name in fixed for change in _differences(name, getattr(known, name), asked[name])
     ]

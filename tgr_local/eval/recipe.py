@@ -1,7 +1,7 @@
 """A published table as a TOML file: its tasks, its systems, how many samples.
 
-Whatever the command line says wins, except what sets a system apart. The files beside this package
-(`recipes/`) make the tables of the paper, for any model.
+Whatever the command line says wins, except over what sets a system apart. The files beside this
+package (`recipes/`) make the tables of the paper, for any model.
 """
 
 from __future__ import annotations
@@ -50,8 +50,12 @@ def load(name: str) -> Recipe:
     """The recipe of that name, or of that file. ValueError for an unknown or a bad one."""
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if not path.is_file():
-        near = difflib.get_close_matches(name, names(), n=3, cutoff=0.3) or names()
-        raise ValueError(f"there is no recipe {name!r}; did you mean {', '.join(near)}?")
+        near = difflib.get_close_matches(name, names(), n=3)
+        hint = f"did you mean {', '.join(near)}? " if near else ""
+        raise ValueError(
+            f"there is no recipe {name!r}; {hint}tgr-local eval list shows all, and a file of your "
+            "own must end in .toml"
+        )
     try:
         return _recipe(path.stem, _read(path))
     except ValueError as error:

@@ -9,12 +9,14 @@ number of threads matters. All systems share these seeds.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -24,15 +26,16 @@ import numpy as np
 from tgr_local import methods
 from tgr_local.config import SearchConfig
 from tgr_local.engine import Cancel, Engine, backend_devices
-from tgr_local.errors import CancelledError, CapacityError
+from tgr_local.errors import CancelledError, CapacityError, TgrError, describe
 from tgr_local.eval import boundaries
-from tgr_local.eval.samples import Draw, Sample, Store
+from tgr_local.eval.samples import ENGINE, Draw, Sample, Store
 from tgr_local.eval.systems import System
 from tgr_local.eval.task import Grade, Problem
 from tgr_local.generation import Reply, generate, prompt_tokens
 from tgr_local.trajectory import derived_seed
 
 _WAITING_GRADES = 512  # replies that may wait for their grade: what a kill can lose
+_OF_ONE_SAMPLE = (TgrError, ValueError)  # errors that end it and nothing else
 _BLOCK_BYTES = {
     "f32": 4, "f16": 2, "bf16": 2, "q8_0": 34 / 32, "q5_1": 24 / 32, "q5_0": 22 / 32,
     "q4_1": 20 / 32, "q4_0": 18 / 32,
@@ -90,18 +93,23 @@ def run_phase(
     watcher: Watcher,
     parallel: int = 0,
 ) -> dict[str, Any]:
-    """Makes every sample of a phase that the store does not have, and returns what it took. Where
-    the grader of an earlier sample failed, that one is graded once more.
+    """Makes every sample of a phase that the store does not have, and returns what it took. One
+    that cannot be made is kept with the reason. Earlier ones without a grade are graded once more;
+    those that the engine failed at are made once more.
 
     `parallel` is how many are made at a time; 0 = as many as fit. KeyboardInterrupt and errors end
     the work; what was made and graded is kept.
     """
     start, begun = time.monotonic(), engine.stats().n_positions
-    prompts = {problem.id: _query(engine, phase, problem) for problem in phase.problems}
+    prompts = _queries(engine, phase)
     n_made = counted = at_once = 0
-    if failed := [sample for sample in _of(phase, store) if sample.lacks_grade]:
-        watcher.phase(phase, [], len(failed))
-        _Work(engine, phase, prompts, store, grades, watcher).grade_again(failed)
+    for sample in _of(phase, store):
+        if sample.lacks_text:
+            del store.known[sample.key]
+    if ungraded := {sample.key for sample in _of(phase, store) if sample.lacks_grade}:
+        watcher.phase(phase, [], len(ungraded))
+        work = _Work(engine, phase, prompts, store, grades, watcher)
+        work.grade_again(store.whole(ungraded))
     while missing := _missing(phase, draw, store):
         known = _of(phase, store)
         watcher.phase(phase, known, len(known) + len(missing))
@@ -119,9 +127,28 @@ def run_phase(
     }
 
 
+def why_empty(phase: Phase, store: Store) -> str:
+    """Why a phase has no sample that could be made, in one line; empty where it has one."""
+    found = _of(phase, store)
+    if not found or any(sample.finish != "error" for sample in found):
+        return ""
+    ((why, _),) = Counter(sample.detail for sample in found).most_common(1)
+    of_it = f"{phase.system.name} on {phase.task}"
+    return f"none of the {len(found)} samples of {of_it} could be made: {why}"
+
+
 def _of(phase: Phase, store: Store) -> list[Sample]:
     where = (phase.task, phase.system.name)
     return [sample for key, sample in store.known.items() if key[:2] == where]
+
+
+def _queries(engine: Engine, phase: Phase) -> dict[str, list[int]]:
+    """The prompts that can be made, by problem; the samples of the others say why not."""
+    found = {}
+    for problem in phase.problems:
+        with contextlib.suppress(*_OF_ONE_SAMPLE):
+            found[problem.id] = _query(engine, phase, problem)
+    return found
 
 
 def _query(engine: Engine, phase: Phase, problem: Problem) -> list[int]:
@@ -162,11 +189,9 @@ def _cells(engine: Engine, phase: Phase, prompts: Mapping[str, list[int]]) -> in
     """Cells of the largest sample; 0 when none fits."""
     needed = [0]
     for tokens in prompts.values():
-        try:
+        with contextlib.suppress(*_OF_ONE_SAMPLE):  # its samples will say so
             method = methods.get(phase.system.method)
             needed.append(method.cells(engine, len(tokens), phase.config))
-        except CapacityError:
-            pass  # its samples will say so
     return max(needed)
 
 
@@ -251,8 +276,8 @@ class _Work:
             raise self._failure
         return at_once
 
-    def grade_again(self, samples: Sequence[Sample]) -> None:
-        """Grades samples whose grader failed. Returns when all are on the disk; raises the first
+    def grade_again(self, samples: Iterable[Sample]) -> None:
+        """Grades samples that have no grade. Returns when all are on the disk; raises the first
         error."""
         problems = {problem.id: problem for problem in self.phase.problems}
         try:
@@ -290,12 +315,17 @@ class _Work:
         )
         where = (self.phase.task, problem.id, self.phase.system.name, seed, index)
         try:
+            prompt = self.prompts.get(problem.id) or _query(self.engine, self.phase, problem)
             reply = generate(
-                self.engine, self.prompts[problem.id], config,
+                self.engine, prompt, config,
                 method=self.phase.system.method, cancel=self._cancel,
             )  # fmt: skip
-        except CapacityError as error:
-            self._keep(_refused(where, str(error)))
+        except CancelledError:
+            raise
+        except _OF_ONE_SAMPLE as error:
+            # the engine's own errors are of no narrower kind, and may not come again
+            kind = ENGINE if type(error) is TgrError else ""
+            self._keep(_refused(where, kind + describe(error)))
             return
         self._grade(problem, self._ungraded(where, reply))
 
@@ -317,7 +347,7 @@ class _Work:
                 answer=grade.answer,
                 detail=grade.detail,
             )
-            if sample.lacks_grade and graded.lacks_grade:
+            if sample.key in self.store.known and graded.lacks_grade:
                 self.watcher.sample(sample)  # nothing new to keep
             else:
                 self._keep(graded)

@@ -2,7 +2,7 @@
 
 A file may end in a torn line, where a run was killed in the middle of a write; it is cut off and
 its sample is made again. Anything else that is no sample is an error with its line number. A sample
-that was graded again has a second line: the last one holds.
+that was made or graded again has a second line: the last one holds.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ import math
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from tgr_local.errors import TgrError
-from tgr_local.eval.task import FAILED
 from tgr_local.records import plain
 
 Key = tuple[str, str, str, int, int]
+ENGINE = "the engine failed: "
+"""How `Sample.detail` begins where the engine made nothing, though it may another time."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Sample:
     tokens: int
     """Tokens kept."""
     finish: str
-    """As `Reply.finish`; "error" = the method refused, `detail` says why, and nothing was made."""
+    """As `Reply.finish`; "error" = nothing could be made, `detail` says why."""
     correct: bool | None
     """None: not graded; never counted as wrong."""
     score: float
@@ -71,14 +72,20 @@ class Sample:
 
     @property
     def lacks_grade(self) -> bool:
-        """Whether its grader failed, so that it may be graded again."""
-        return self.correct is None and self.detail.startswith(FAILED)
+        """Whether it has a text but no grade: no judge, no package, or the grader failed. It may be
+        graded again."""
+        return self.correct is None and self.finish != "error"
+
+    @property
+    def lacks_text(self) -> bool:
+        """Whether the engine failed at it, so that it may be made again."""
+        return self.finish == "error" and self.detail.startswith(ENGINE)
 
 
 @dataclass(frozen=True)
 class Draw:
-    """How many samples: `n` for each problem and seed, and more until they cost `budget` forward
-    tokens (0 = no more)."""
+    """How many samples: `n` for each problem and seed, and more until those of a problem cost
+    `budget` forward tokens (0 = no more), to which every seed gives the same share."""
 
     n: int
     seeds: tuple[int, ...]
@@ -91,13 +98,13 @@ class Draw:
         A budget is filled in waves, each sized by the mean cost of all before it, so that the
         number depends on the samples alone.
         """
-        n = self.n
-        while self.budget:
+        n, share = self.n, self.budget / len(self.seeds)
+        while share:
             found = [at(i) for i in range(n)]
             costs = [s.cost for s in found if s is not None and s.finish != "error"]
-            if len(costs) < n or sum(costs) >= self.budget:
+            if len(costs) < n or sum(costs) >= share:
                 return n
-            n += math.ceil((self.budget - sum(costs)) * n / sum(costs))
+            n += math.ceil((share - sum(costs)) * n / sum(costs))
         return n
 
 
@@ -135,12 +142,13 @@ class Store:
     """Appends samples to a file from any thread. Use it in a ``with`` block.
 
     `known` are the samples that are on the disk, without their boundaries, which take most of the
-    memory, unless they are to be graded again. Lines that come together are synced together. One
-    process at a time may have a file open: TgrError for the second.
+    memory. Lines that come together are synced together. One process at a time may have a file
+    open: TgrError for the second. After an error nothing more is written.
     """
 
     def __init__(self, path: Path) -> None:
         self.known: dict[Key, Sample] = {}
+        self._path = path
         self._file = path.open("ab")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # two would make all twice
@@ -149,17 +157,18 @@ class Store:
             raise TgrError(f"{path} is being written by another process; wait for it") from None
         whole = 0
         for end, sample in _lines(path):
-            self._note(sample)
+            self.known[sample.key] = _light(sample)
             whole = end
         self._file.truncate(whole)  # a torn last line
         self._queue: queue.Queue[Sample | threading.Event | None] = queue.Queue()
-        self._error: BaseException | None = None
-        self._broken = False  # nothing is written after an error
+        self._error: Exception | None = None
         self._thread = threading.Thread(target=self._write, daemon=True)
         self._thread.start()
 
     def add(self, sample: Sample) -> None:
-        """Puts a sample in line to be written; returns at once."""
+        """Puts a sample in line to be written; returns at once. Raises the error that kept an
+        earlier one off the disk."""
+        self._check()
         self._queue.put(sample)
 
     def flush(self) -> None:
@@ -169,15 +178,20 @@ class Store:
         done.wait()
         self._check()
 
-    def _note(self, sample: Sample) -> None:
-        light = sample if sample.lacks_grade else dataclasses.replace(sample, boundaries=[])
-        self.known[sample.key] = light
+    def whole(self, keys: Set[Key]) -> Iterator[Sample]:
+        """Those of the known samples as they stand on the disk, with their boundaries."""
+        for _, sample in _lines(self._path):
+            if sample.key in keys and self.known[sample.key] == _light(sample):
+                yield sample
 
     def _check(self) -> None:
-        error, self._error = self._error, None
-        if error:
-            self._broken = True
-            raise error
+        if isinstance(self._error, OSError):
+            raise TgrError(
+                f"{self._path} cannot be written ({self._error.strerror}); make room, then the "
+                "same command goes on from there"
+            ) from self._error
+        if self._error:
+            raise self._error
 
     def __enter__(self) -> Store:
         return self
@@ -190,7 +204,10 @@ class Store:
     ) -> None:
         self._queue.put(None)
         self._thread.join()
-        self._file.close()
+        try:
+            self._file.close()
+        except OSError as failure:
+            self._error = self._error or failure
         if error is None:
             self._check()
 
@@ -202,18 +219,21 @@ class Store:
                 batch.append(self._queue.get())
             fresh = [item for item in batch if isinstance(item, Sample)]
             try:
-                if fresh and not self._error and not self._broken:
+                if fresh and not self._error:
                     self._file.write(b"".join(map(_line, fresh)))
                     self._file.flush()
                     os.fsync(self._file.fileno())
-                    for sample in fresh:
-                        self._note(sample)
+                    self.known |= {sample.key: _light(sample) for sample in fresh}
             except Exception as error:  # whoever waits has to hear of it
                 self._error = error
             for item in batch:
                 if isinstance(item, threading.Event):
                     item.set()
             closing = None in batch
+
+
+def _light(sample: Sample) -> Sample:
+    return dataclasses.replace(sample, boundaries=[])
 
 
 def _line(sample: Sample) -> bytes:

@@ -62,7 +62,11 @@ def from_text(text: str) -> System:
     for part in filter(None, (part.strip() for part in rest.split(","))):
         name, sign, value = part.partition("=")
         if not sign:
-            raise ValueError(f"the variant {text!r} must be as in tgr-latent:lambda_b=0,rank=4")
+            cut = f" ({part!r} has no =; a comma ends a value, only a recipe's may hold one)"
+            raise ValueError(
+                f"the variant {text!r} must be as in tgr-latent:lambda_b=0,rank=4"
+                f"{cut if options else ''}"
+            )
         options[name.strip().replace("-", "_")] = value.strip()
     return System(text.strip(), method.strip(), options)
 

@@ -58,6 +58,7 @@ TASKS: Mapping[str, Task] = _Tasks()
 def get(name: str) -> Task:
     """The task of that name. Raises ValueError for another, with the nearest ones."""
     if name not in TASKS:
-        near = difflib.get_close_matches(name.lower(), TASKS, n=3, cutoff=0.3) or list(TASKS)
-        raise ValueError(f"unknown task {name!r}; did you mean {', '.join(near)}?")
+        near = difflib.get_close_matches(name.lower(), TASKS, n=3)
+        hint = f"did you mean {', '.join(near)}? " if near else ""
+        raise ValueError(f"unknown task {name!r}; {hint}tgr-local eval list shows all")
     return TASKS[name]

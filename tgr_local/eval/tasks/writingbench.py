@@ -1,9 +1,9 @@
 """WritingBench (Wu et al. 2025): long texts to write, each judged on five criteria of its own.
 
 The judge is a model behind an OpenAI-compatible URL in TGR_JUDGE_URL (its name in TGR_JUDGE_MODEL,
-else the first that the server lists; its key in TGR_JUDGE_KEY). Nothing is sent anywhere else, and
-without a URL nothing is graded. The wording of the question to the judge is ours, so compare scores
-only with scores of the same judge from here.
+else the first that the server lists; its key in TGR_JUDGE_KEY); a run settles which before its
+first sample. Nothing is sent anywhere else, and without a URL nothing is graded. The wording of the
+question to the judge is ours, so compare scores only with scores of the same judge from here.
 """
 
 from __future__ import annotations
@@ -112,6 +112,21 @@ def score(answer: str) -> int | None:
         if isinstance(said, int) and 1 <= said <= 10:
             found = said
     return found
+
+
+def judge(url: str | None = None) -> tuple[str, str]:
+    """The URL of the judge, this one or else that of the environment, and its model; both empty
+    where there is none. Raises ValueError for a bad URL, TgrError where the server names no model.
+    """
+    url = checked(url or os.environ.get("TGR_JUDGE_URL", ""))
+    return url, (os.environ.get("TGR_JUDGE_MODEL") or first_model(url)) if url else ""
+
+
+def checked(url: str) -> str:
+    """The URL of a judge, empty for none. Raises ValueError for one that cannot be."""
+    if url and not url.startswith(("http://", "https://")):
+        raise ValueError(f"the judge's URL must begin with http:// or https://: {url!r}")
+    return url
 
 
 def first_model(url: str) -> str:
