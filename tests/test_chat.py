@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import pty
@@ -108,7 +109,7 @@ def fake_stream(
 
     The answer tells how many messages came in and the last of them. "fail" raises before anything
     is written, "break" in the middle of the answer; there "wait" waits, "slow" takes its time, and
-    "flood" never ends.
+    "flood" never ends. "mute" waits before all.
     """
     from tgr_local.generation import Reply
     from tgr_local.steps import Progress
@@ -118,6 +119,8 @@ def fake_stream(
     n_messages = 1 if isinstance(prompt, str) else len(prompt)
     if question == "fail":
         raise TgrError("the prompt has 999 tokens,\nbut there is room for 64")
+    if question == "mute":
+        time.sleep(60)
     thinking, answer = f"hm, {question}", f"#{n_messages} {question}"
     steps = [fake_step(0, thinking, None, method != "base")]
     yield Progress(chunk=0, stage="rollouts")
@@ -287,6 +290,14 @@ def test_an_interrupted_turn_keeps_what_was_written(chat: Any) -> None:
     assert len(chat.steps) == 1 and chat.replies == []
 
 
+def test_a_question_that_was_stopped_at_once_can_be_asked_again(chat: Any) -> None:
+    list(chat.turn("first"))
+    chat.turn("second")  # stopped before its first event
+    assert chat.last.question == "second" and len(chat.turns) == 2
+    list(chat.again())
+    assert chat.messages[-1]["content"] == "#3 second" and len(chat.turns) == 2
+
+
 def test_a_turn_without_an_answer_leaves_no_mark(chat: Any) -> None:
     with pytest.raises(TgrError):
         list(chat.turn("fail"))
@@ -323,6 +334,7 @@ def test_a_turn_without_an_answer_leaves_no_mark(chat: Any) -> None:
         ("/budget much", "max_forward_tokens is 'much', but must be a whole number"),
         ("/budget thinking", "thinking_budget is '', but must be a whole number"),
         ("/budget xs", "max_seconds is 'x', but must be a number"),
+        ("/show prompt", "there is no prompt yet: ask something first"),
         ("/show all", "/show is 'all', but must be options, prompt or conversation"),
         ("/stats", "there is no finished reply yet: ask something first"),
     ],
@@ -343,11 +355,20 @@ def test_set_changes_one_option_and_lists_all(session: Any) -> None:
     chat = session.chat
     assert chat.config == SearchConfig(temperature=0.25, chunk_len=100)  # the model's advice
     assert told(session, "/set temperature 0.9")[0].split()[:2] == ["temperature", "0.9"]
-    assert told(session, "/set thinking=off")[0].split()[:2] == ["thinking", "False"]
+    assert told(session, "/set thinking=off")[0].split()[:2] == ["thinking", "off"]
     assert told(session, "/set keys vi")[0].split()[:2] == ["keys", "vi"]
     assert chat.config == SearchConfig(temperature=0.9, thinking=False, chunk_len=100)
     fields = SearchConfig.__dataclass_fields__ | ChatConfig.__dataclass_fields__
     assert [line.split()[0] for line in told(session, "/set")] == list(fields)
+
+
+@pytest.mark.parametrize(("name", "text", "empty"), [("stop", "x", ()), ("grammar", "root", "")])
+def test_none_empties_an_option_that_may_be_empty(
+    session: Any, name: str, text: str, empty: Any
+) -> None:
+    assert told(session, f"/set {name} {text}")[0].split()[1] == text
+    assert told(session, f"/set {name} none")[0].split()[1] == "none"
+    assert getattr(session.chat.config, name) == empty
 
 
 def test_words_for_options(session: Any) -> None:
@@ -494,7 +515,10 @@ def test_text_after_a_block_is_refused_and_not_dropped(session: Any) -> None:
 
 def test_show_tells_what_differs_from_the_defaults(session: Any) -> None:
     told(session, "/set sigma 0.3")
+    told(session, "/think off")
+    told(session, "/set stop END")
     lines = told(session, "/show")
+    assert "thinking off (set here)" in lines and "stop END (set here)" in lines
     assert "sigma 0.3 (set here)" in lines
     assert "chunk_len 100 (the model file's advice)" in lines
     session.ask("one")
@@ -502,12 +526,30 @@ def test_show_tells_what_differs_from_the_defaults(session: Any) -> None:
     assert told(session, "/show prompt") == ["<user>one|#1 one"]
 
 
+def card_of(metadata: dict[str, str]) -> Callable[[Path], Any]:
+    """A double of models.card for files that say this of themselves."""
+    from tgr_local.models import Card
+
+    return lambda path: Card(path, 0, 0, metadata, {})
+
+
+def test_a_model_without_a_chat_template_is_refused_at_once(
+    session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tgr_local import models
+
+    monkeypatch.setattr(models, "card", card_of({}))
+    with pytest.raises(TgrError, match=r"plain\.gguf has no chat template; name a"):
+        told(session, "/model plain.gguf")
+    assert session.chat.engine.path.name == "fake.gguf"
+
+
 def test_another_model_keeps_the_conversation_and_what_was_set(
     session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tgr_local import models
 
-    monkeypatch.setattr(models, "card", lambda path: None)
+    monkeypatch.setattr(models, "card", card_of({"tokenizer.chat_template": "x"}))
     told(session, "/set temperature 0.9")
     session.ask("one")
     assert told(session, "/model other.gguf") == ["fake 1B (other.gguf) on CPU"]
@@ -528,7 +570,7 @@ def test_a_model_that_cannot_be_loaded_leaves_the_old_one(
     monkeypatch.setattr(engine, "Engine", Picky)
     with pytest.raises(OSError, match="No such file"):
         told(session, "/model bad.gguf")  # its header is read first
-    monkeypatch.setattr(models, "card", lambda path: None)
+    monkeypatch.setattr(models, "card", card_of({"tokenizer.chat_template": "x"}))
     with pytest.raises(TgrError, match="damaged"):
         told(session, "/model bad.gguf")
     assert session.chat.engine.path.name == "fake.gguf"
@@ -603,6 +645,59 @@ def test_a_file_of_another_kind_is_not_written_over(session: Any, tmp_path: Path
     with pytest.raises(ValueError, match="is there and no conversation"):
         told(session, f"/save {path}")
     assert path.read_text() == "precious"
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="is there and no conversation"):
+        told(session, f"/save {tmp_path}/pipe")
+
+
+def test_another_conversation_is_not_written_over(session: Any, home: Path) -> None:
+    from tgr_local.chat import store
+
+    path = home / "state/tgr-local/chats/z.jsonl"
+    session.ask("one")
+    session.ask("two")
+    told(session, "/save z")
+    told(session, "/save z")  # its own
+    told(session, "/clear")
+    session.ask("five")
+    with pytest.raises(ValueError, match=r"z\.jsonl holds another conversation; name another"):
+        told(session, "/save z")
+    assert len(store.load(path).turns) == 2
+    told(session, "/load z")
+    session.ask("three")
+    told(session, "/save z")
+    assert len(store.load(path).turns) == 3
+
+
+def test_a_conversation_is_saved_at_the_path_that_was_typed(
+    session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    session.ask("one")
+    assert told(session, "/save ./x.txt") == [f"saved as {tmp_path}/x.txt"]
+    assert told(session, "/save my/../y") == [f"saved as {tmp_path}/y"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.txt", "y"]
+    assert told(session, "/load ./x.txt")[0].startswith("x: 1 turn")
+
+
+def test_a_save_that_fails_names_the_file(
+    session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tgr_local.chat import store
+
+    session.ask("one")
+    with pytest.raises(OSError) as error:
+        told(session, "/save /proc/x")
+    assert error.value.filename == "/proc/x"
+
+    def full(chat: Any) -> Iterator[Any]:
+        raise OSError(errno.ENOSPC, "No space left on device")
+        yield
+
+    monkeypatch.setattr(store, "_lines", full)
+    with pytest.raises(OSError, match="No space left") as error:
+        told(session, f"/save {tmp_path}/x")
+    assert error.value.filename == f"{tmp_path}/x" and list(tmp_path.iterdir()) == []
 
 
 HEADER = '{"format": "tgr-chat 1", "model": "m", "method": "base", "system": "", "options": {}}'
@@ -712,9 +807,14 @@ def test_control_c_stops_the_reply_and_keeps_the_session() -> None:
         os.write(ours, b"wait\r")
         read_until(ours, "#1")
         process.send_signal(signal.SIGINT)
-        read_until(ours, "stopped")
+        read_until(ours, "stopped; what is written is kept")
         os.write(ours, b"again\r")
         read_until(ours, "#3 again")  # the half answer is in the history
+        read_until(ours, ">>>")
+        os.write(ours, b"mute\r")
+        read_until(ours, "starting")
+        process.send_signal(signal.SIGINT)
+        read_until(ours, "stopped before the answer")
         read_until(ours, ">>>")
         os.write(ours, b"\x04")
         assert process.wait(timeout=30) == 0

@@ -17,10 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tgr_local.errors import TgrError, describe
 from tgr_local.places import folder
 
 PREFIX = "TGR_"
 PROJECT_FILE = Path("tgr-local.toml")
+_ONE_LINE = "write one option to a line: sigma = 0.1"
+_ANSWERING = ("run", "chat", "serve")  # subcommands that need model and method whatever they do
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ def user_file() -> Path:
 
 def files() -> list[Path]:
     """The files that are read here, weakest first."""
-    return [path for path in (user_file(), PROJECT_FILE) if path.is_file()]
+    return [path for path in (user_file(), PROJECT_FILE) if os.path.lexists(path)]
 
 
 def fill(args: argparse.Namespace, options: Mapping[str, Any]) -> None:
@@ -59,6 +62,26 @@ def fill(args: argparse.Namespace, options: Mapping[str, Any]) -> None:
         if not hasattr(args, name):
             setattr(args, name, default)
     args.sources = sources
+    if args.name in _ANSWERING:
+        _check_names(args)
+
+
+def _check_names(args: argparse.Namespace) -> None:
+    """ValueError for a method or a model that is not there, unless a flag named it: that is refused
+    where it is used."""
+    for name in ("method", "model"):
+        source = args.sources.get(name, "--")
+        if source.startswith("--"):
+            continue
+        from tgr_local import methods, models
+
+        try:
+            if name == "method":
+                methods.get(args.method)
+            else:
+                models.find(args.model).stat()
+        except (ValueError, TgrError, OSError) as error:
+            raise ValueError(f"{describe(error)} (set in {source})") from None
 
 
 def misspelt(options: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Iterator[str]:
@@ -81,18 +104,25 @@ def _settings(options: Mapping[str, Any]) -> Iterator[Setting]:
 
 def _of_file(path: Path, options: Mapping[str, Any]) -> Iterator[Setting]:
     for name, value in _read(path).items():
+        if isinstance(value, dict) or (isinstance(value, list) and any(map(_is_table, value))):
+            raise ValueError(f"{path}: {name} is a table, but a file has none; {_ONE_LINE}")
         if name not in options:
             near = difflib.get_close_matches(name, options, n=3)
             hint = f"; did you mean {', '.join(near)}?" if near else ""
             raise ValueError(f"{path}: unknown option {name!r}{hint}")
-        if isinstance(value, dict) or not isinstance(value, str | bool | int | float | list):
+        if not isinstance(value, str | bool | int | float | list):
             raise ValueError(f"{path}: {name} must be one value, such as {name} = 1")
-        if name == "model" and (beside := path.parent / Path(str(value)).expanduser()).exists():
-            value = str(beside)
+        if name in ("model", "method"):
+            if not isinstance(value, str):
+                raise ValueError(f"{path}: {name} is {_as_flag(value)}, but must be a text")
+            if name == "model" and (beside := path.parent / Path(value).expanduser()).exists():
+                value = str(beside)
         yield Setting(name, _as_flag(value), str(path))
 
 
 def _read(path: Path) -> dict[str, Any]:
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is no file; put the options into a file, or remove it")
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -102,13 +132,17 @@ def _read(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text: byte {error.start}") from None
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path}: {error}; write one option to a line: sigma = 0.1") from None
+        raise ValueError(f"{path}: {error}; {_ONE_LINE}") from None
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, dict)
 
 
 def _as_flag(value: Any) -> Any:
     if isinstance(value, list):
         return [_as_flag(one) for one in value]
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 # ---- for people and programs ----
@@ -122,12 +156,15 @@ def shown(values: Mapping[str, Any], sources: Mapping[str, str], as_json: bool) 
             for name, value in values.items()
         }
         return json.dumps(table, ensure_ascii=False)
-    rows = [(name, _as_text(value), sources.get(name, "default")) for name, value in values.items()]
+    rows = [(name, as_text(value), sources.get(name, "default")) for name, value in values.items()]
     widths = [max(len(row[i]) for row in rows) for i in range(2)]
     return "\n".join(f"{name:{widths[0]}}  {value:{widths[1]}}  {at}" for name, value, at in rows)
 
 
-def _as_text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """A value as a person writes it; `none` for an empty one."""
     if isinstance(value, tuple | list):
         return ",".join(map(str, value)) or "none"
-    return _as_flag(value) if value not in ("", None) else "none"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value) if value not in ("", None) else "none"

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tgr_local import generation, methods, models, trace
+from tgr_local import generation, methods, models, settings, trace
 from tgr_local.chat import store
 from tgr_local.chat.session import BLOCK, Session, decoded
 from tgr_local.config import SearchConfig
+from tgr_local.errors import ModelError
 from tgr_local.steps import Counts
 
 MAX_READ = 16 << 20  # bytes of a file that is put before a question
@@ -128,13 +129,18 @@ def _save(session: Session, argument: str) -> Iterable[str]:
     if not session.chat.turns:
         raise ValueError("there is nothing to save yet: ask something first")
     path = store.place(argument) if argument else session.path or store.fresh_place()
-    if argument and path.exists() and not _is_chat(path):
+    if path != session.path and path not in session.copies and path.exists():
+        if _is_chat(path):
+            raise ValueError(f"{path} holds another conversation; name another file, or remove it")
         raise ValueError(f"{path} is there and no conversation; name another file")
     store.save(path, session.chat)
+    session.copies.add(path)
     return [f"saved as {path}"]
 
 
 def _is_chat(path: Path) -> bool:
+    if not path.is_file():  # a pipe would be waited for
+        return False
     with open(path, "rb") as file:
         return store.FORMAT.encode() in file.read(200)
 
@@ -149,6 +155,7 @@ def _restored(session: Session, path: Path) -> Iterator[str]:
     saved = store.load(path)
     saved.restore(session.chat)
     session.begin()
+    session.copies.add(path)
     yield f"{path.stem}: {_some(len(saved.turns), 'turn')}, method {saved.method}"
     if saved.model != str(session.chat.engine.path):
         yield f"it was written with {saved.model}; /model {saved.model} goes back to that"
@@ -187,7 +194,9 @@ def _model(session: Session, argument: str) -> Iterator[str]:
     chat = session.chat
     if argument:
         path = models.find(argument)
-        models.card(path)  # a file that is no model is refused while the old one is still there
+        # what cannot be talked with is refused while the old one is still there
+        if "tokenizer.chat_template" not in models.card(path).metadata:
+            raise ModelError(f"{path} has no chat template; name a chat model")
         chat.load(path)
     places = ", ".join(dict.fromkeys(chat.engine.devices()))
     yield f"{chat.engine.description} ({chat.engine.path}) on {places}"
@@ -220,7 +229,7 @@ def _values(session: Session) -> dict[str, tuple[Any, str]]:
 
 
 def _option(name: str, value: Any, doc: str) -> str:
-    return f"{name:18}  {value!s:10}  {doc}"
+    return f"{name:18}  {settings.as_text(value):10}  {doc}"
 
 
 def _think(session: Session, argument: str) -> Iterable[str]:
@@ -262,10 +271,12 @@ def _show(session: Session, argument: str) -> Iterator[str]:
         for name, value in dataclasses.asdict(chat.config).items():
             if value != getattr(SearchConfig(), name):
                 why = "set here" if name in chat.chosen else "the model file's advice"
-                yield f"{name} {value} ({why})"
+                yield f"{name} {settings.as_text(value)} ({why})"
         yield from _system(session, "")
         yield f"{_some(len(chat.turns), 'turn')}, kept in {session.path or 'no file'}"
     elif what == "prompt":
+        if not chat.messages:
+            raise ValueError("there is no prompt yet: ask something first")
         prompt = generation.prompt_tokens(chat.engine, chat.messages, chat.config)
         yield chat.engine.detokenize(prompt, special=True).decode("utf-8", "replace")
     elif what == "conversation":

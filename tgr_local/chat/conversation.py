@@ -77,10 +77,11 @@ class Chat:
 
     def turn(self, question: str) -> Events:
         """The events of the reply to a new question. What was written stays when it is
-        interrupted."""
-        self.turns = [turn for turn in self.turns if turn.answer]
+        interrupted; a question without an answer stays until the next one."""
+        before = [turn for turn in self.turns if turn.answer]
+        self.turns = [*before, Turn(question)]
         self._attempts = 0
-        return self._reply(self.turns, question)
+        return self._reply(before, question)
 
     def again(self) -> Events:
         """Another reply to the last question, in the place of the first as soon as it answers."""
@@ -105,7 +106,7 @@ class Chat:
                 yield event
         finally:
             answer, thinking = written["answer"].strip(), written["thinking"].strip()
-            if answer or len(self.turns) == len(before):
+            if answer or not self.last.answer:
                 self.turns = [*before, Turn(question, answer, thinking)]
 
     def several(self, k: int, listener: Callable[[int, Event], None]) -> list[Reply]:
@@ -157,14 +158,16 @@ class Chat:
         self.method = method
 
     def set(self, name: str, text: str) -> None:
-        """Sets an option to what a person wrote. ValueError for a bad one."""
+        """Sets an option to what a person wrote; `none` empties one that may be empty. ValueError
+        for a bad one."""
         if name in _names(EngineConfig):
             flag = f"--{name.replace('_', '-')}"
             raise ValueError(f"{name} is fixed when the model is loaded: start again with {flag}")
         if name in _names(ChatConfig):
             self.options = updated(self.options, {name: parse(ChatConfig, name, text)})
             return
-        value = parse(SearchConfig, name, text)
+        empty = getattr(SearchConfig(), name, None)
+        value = empty if text == "none" and empty in ("", ()) else parse(SearchConfig, name, text)
         updated(self.config, {name: value})
         self.chosen[name] = value
 

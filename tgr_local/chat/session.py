@@ -63,6 +63,8 @@ class Session:
         self.attached: list[str] = []
         self.path: Path | None = None
         """Where the conversation is kept; None = nowhere."""
+        self.copies: set[Path] = set()
+        """Where else it lies: what it was loaded from, and saved as."""
 
     def handle(self, line: str, more: Callable[[], str]) -> None:
         """One line of input; a question that opens a block gets its other lines from `more`.
@@ -102,6 +104,7 @@ class Session:
 
     def begin(self) -> None:
         """Keeps what follows in a place of its own."""
+        self.copies.clear()
         self.path = store.fresh_place() if self.path is not None else None
 
 

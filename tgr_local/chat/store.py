@@ -3,6 +3,7 @@ messages as chat APIs write them."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -42,9 +43,9 @@ class Saved:
 
 def place(name: str) -> Path:
     """The file that a person means by `name`: a path, or a name among the kept conversations."""
-    path = Path(name).expanduser()
-    if path.suffix == ENDING or len(path.parts) > 1:
-        return path
+    path = os.path.expanduser(name)
+    if path.endswith(ENDING) or os.sep in path:
+        return Path(os.path.realpath(path))
     return _folder() / (name + ENDING)
 
 
@@ -61,20 +62,24 @@ def kept() -> list[Path]:
 
 
 def _folder() -> Path:
-    return folder("state") / "chats"
+    return Path(os.path.realpath(folder("state") / "chats"))  # as `place` gives a path
 
 
 def save(path: Path, chat: Chat) -> None:
     """Writes the whole conversation; the file is never half of it. OSError if it cannot be."""
-    temporary = private(path).with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        private(path)
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             for line in _lines(chat):
                 # ASCII: whatever is in a text, the file can be written and read
                 file.write(json.dumps(line) + "\n")
         os.replace(temporary, path)
+    except OSError as error:  # of another file, or of none
+        raise OSError(error.errno, error.strerror, str(path)) from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
 
 
 def _lines(chat: Chat) -> Iterator[dict[str, Any]]:

@@ -62,9 +62,15 @@ def talk(chat: Chat) -> int:
         except EOFError:
             return 0
         except KeyboardInterrupt:
-            print("stopped; what is written is kept" if asked else "Ctrl-D or /exit leaves")
+            print(_stopped(chat) if asked else "Ctrl-D or /exit leaves")
         except Exception as error:
             report(error)
+
+
+def _stopped(chat: Chat) -> str:
+    if chat.turns and not chat.last.answer:
+        return "stopped before the answer; /regen asks again, or ask something else instead"
+    return "stopped; what is written is kept"
 
 
 def _banner(chat: Chat) -> list[str]:
