@@ -230,6 +230,7 @@ def test_a_run_obeys_the_settings(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     settings_from(home, monkeypatch, project='model = "f.gguf"\nsigma = 0.5\nmethod = "markov"')
+    (home / "f.gguf").touch()
     assert run("run", "q", "--json") == 0
     result = json.loads(capsys.readouterr().out)
     assert (result["method"], result["config"]["sigma"]) == ("markov", 0.5)
@@ -241,8 +242,12 @@ def test_a_run_obeys_the_settings(
     ("project", "variables", "message"),
     [
         ("sigm = 1", {}, "tgr-local.toml: unknown option 'sigm'; did you mean sigma"),
-        ("[search]\nsigma = 1", {}, "tgr-local.toml: unknown option 'search'"),
-        ("[sigma]\nx = 1", {}, "tgr-local.toml: sigma must be one value, such as sigma = 1"),
+        ("[search]\nsigma = 1", {}, "tgr-local.toml: search is a table, but a file has none"),
+        ("[sigma]\nx = 1", {}, "tgr-local.toml: sigma is a table, but a file has none; write one"),
+        ("[[stop]]\nx = 1", {}, "tgr-local.toml: stop is a table, but a file has none; write one"),
+        ("n_ctx = true", {}, "n_ctx is 'true', but must be a whole number (set in tgr-local.toml)"),
+        ('method = ["base"]', {}, "tgr-local.toml: method is ['base'], but must be a text"),
+        ("model = true", {}, "tgr-local.toml: model is true, but must be a text"),
         ("sigma = -1", {}, "sigma is -1.0, but must be at least 0 (set in tgr-local.toml)"),
         ("sigma = [1, 2]", {}, "sigma is a list, but must be one value (set in tgr-local.toml)"),
         ("n_ctx = 1.5", {}, "n_ctx is '1.5', but must be a whole number (set in tgr-local.toml)"),
@@ -264,6 +269,48 @@ def test_a_bad_setting_says_where_it_stands(
     assert run("run", "q", "--model", "f.gguf") == 2
     out, err = capsys.readouterr()
     assert out == "" and err.startswith(f"tgr-local: {message}") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("project", "variables", "place"),
+    [
+        ('method = "nope"', {}, "tgr-local.toml"),
+        ('model = "~/nope.gguf"', {}, "tgr-local.toml"),
+        ('model = "nope"', {}, "tgr-local.toml"),
+        ("", {"TGR_METHOD": "nope"}, "TGR_METHOD"),
+    ],
+)
+def test_a_name_that_means_nothing_says_where_it_stands(
+    small: Path,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    project: str,
+    variables: dict[str, str],
+    place: str,
+) -> None:
+    settings_from(home, monkeypatch, project=project, environment=variables)
+    assert run("chat") == 2
+    err = capsys.readouterr().err
+    assert "nope" in err and err.endswith(f" (set in {place})\n") and err.count("\n") == 1
+    assert run("run", "--show-config", "--method", "base", "--model", str(small)) == 0
+
+
+def test_a_settings_file_that_cannot_be_read_is_not_passed_over(
+    double: None,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(home)
+    path = Path("tgr-local.toml")
+    path.mkdir()
+    assert run("run", "q", "--model", "f.gguf") == 2
+    assert capsys.readouterr().err.startswith("tgr-local: tgr-local.toml is no file; ")
+    path.rmdir()
+    path.symlink_to(path)
+    assert run("run", "q", "--model", "f.gguf") == 1
+    assert capsys.readouterr().err.startswith("tgr-local: tgr-local.toml: Too many levels of sym")
 
 
 def test_a_variable_that_is_nearly_an_option_is_pointed_out(
@@ -398,7 +445,12 @@ def test_bytes_that_are_not_text_are_refused_with_their_offset() -> None:
         ("run x --flash-attn no", 2, "flash_attn is 'no', but must be one of auto, on, off"),
         ("run x --sigm 1", 2, "unknown argument '--sigm'; did you mean --sigma?"),
         ("run x --sigma", 2, "argument --sigma: expected one argument; see tgr-local run --help"),
-        ("run x --quantum", 2, "unknown argument '--quantum'"),
+        (
+            "run x --quantum",
+            2,
+            "unknown argument '--quantum'",
+        ),
+        ("run -3+4", 2, "unknown argument '-3+4'; a text that begins with - goes after --"),
         ("run x -k 0", 2, "trajectories is 0, but must be at least 1"),
         ("run x --trace /nowhere/t", 1, "/nowhere/t: No such file or directory"),
         (

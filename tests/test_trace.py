@@ -216,6 +216,42 @@ def test_a_trace_cut_anywhere_is_read_or_refused(tmp_path: Path) -> None:
             assert "is damaged: " in str(error)
 
 
+def test_what_is_whole_in_a_damaged_file_is_read(tmp_path: Path) -> None:
+    written(tmp_path / "t")
+    lines = (tmp_path / "t").read_text("utf-8").splitlines(keepends=True)
+    (tmp_path / "t").write_text("".join(lines[:-1]) + lines[-1][:9], encoding="utf-8")
+    (run,), damage = trace.read_whole(tmp_path / "t")
+    assert len(run.boundaries) == len(lines) - 2 and run.footer is None
+    assert f"line {len(lines)} is damaged" in str(damage)
+
+
+def test_what_is_no_trace_is_not_written_over(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"GGUF")
+    refused = pytest.raises(TgrError, match="is there and no trace; name another file")
+    with refused, trace.opened(str(path)):
+        pass
+    assert path.read_bytes() == b"GGUF"
+
+
+def test_a_run_that_is_refused_leaves_the_trace_before_it(tmp_path: Path) -> None:
+    written(tmp_path / "t")
+    before = (tmp_path / "t").read_bytes()
+
+    def refused() -> Any:
+        raise TgrError("no room")
+        yield
+
+    with pytest.raises(TgrError), trace.opened(str(tmp_path / "t")) as file:
+        list(trace.recorded(refused(), file, ENGINE, header()))
+    assert (tmp_path / "t").read_bytes() == before
+
+    events = fake_stream(ENGINE, "2+2?", CONFIG, method="tgr-latent")
+    with trace.opened(str(tmp_path / "t")) as file:
+        list(trace.recorded(events, file, ENGINE, header()))
+    assert len(trace.read(tmp_path / "t")) == 1
+
+
 TABLE = """\
 tgr-latent, seed 7, fake.gguf
 sha256 abababababababababababababababababababababababababababababababab; python 3.11

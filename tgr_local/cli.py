@@ -15,7 +15,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from tgr_local import __version__, flags
 from tgr_local.config import (
@@ -234,8 +234,12 @@ def _run(args: argparse.Namespace) -> int:
     if args.trace_vectors and args.trace is None:
         raise ValueError("trace_vectors needs a file to write to: name it with --trace FILE")
     question = _question(args.question, args.raw)
-    with _loaded(args) as (engine, config), _writable(args.trace) as file:
-        from tgr_local import generation, trace
+    from tgr_local import trace
+
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(trace.opened(args.trace)) if args.trace is not None else None
+        engine, config = stack.enter_context(_loaded(args))
+        from tgr_local import generation
         from tgr_local.progress import ReplyStatus
 
         k, how = args.trajectories, {"method": args.method, "raw": args.raw}
@@ -256,6 +260,7 @@ def _run(args: argparse.Namespace) -> int:
                     events = trace.recorded(events, file, engine, first, args.trace_vectors)
                 replies = [_show(args, status.watch(events))]
         if first and file and k > 1:
+            trace.clear(file)
             for reply in replies:
                 trace.write(file, trace.of_reply(engine, first, reply), args.trace_vectors)
         if first and args.json:
@@ -263,16 +268,12 @@ def _run(args: argparse.Namespace) -> int:
             print(json.dumps(results if k > 1 else results[0], ensure_ascii=False))
             return 0
         for number, reply in enumerate(replies if k > 1 else (), 1):
-            thinking = f"{reply.thinking}\n\n" if args.show_thinking and reply.thinking else ""
+            thinking = f"{reply.thinking}\n\n" if _thinking(args) and reply.thinking else ""
             text = f"[{number}] {thinking}{reply.text}"
             print(trace.visible(text) if sys.stdout.isatty() else text)
         sys.stdout.flush()
         print(trace.summary(replies), file=sys.stderr)
     return 0
-
-
-def _writable(path: str | None) -> contextlib.AbstractContextManager[TextIO | None]:
-    return open(path, "w", encoding="utf-8") if path is not None else contextlib.nullcontext()
 
 
 def _question(argument: str | None, raw: bool) -> str:
@@ -295,10 +296,11 @@ def _show(args: argparse.Namespace, events: Events) -> Reply:
     """Prints what the options ask for as it comes, and returns the reply."""
     from tgr_local import view
 
-    thinking = sys.stdout.isatty() if args.show_thinking is None else args.show_thinking
-    if args.json:
-        return view.last(events)
-    return view.show(events, thinking)
+    return view.last(events) if args.json else view.show(events, _thinking(args))
+
+
+def _thinking(args: argparse.Namespace) -> bool:
+    return bool(sys.stdout.isatty() if args.show_thinking is None else args.show_thinking)
 
 
 def _chat(args: argparse.Namespace) -> int:
@@ -336,9 +338,12 @@ def _trace(args: argparse.Namespace) -> int:
     from tgr_local import trace
 
     width = shutil.get_terminal_size((120, 24)).columns
-    for number, run in enumerate(trace.read(args.file)):
+    runs, damage = trace.read_whole(args.file)
+    for number, run in enumerate(runs):
         for line in ("", *trace.render(run, width)) if number else trace.render(run, width):
             print(line)
+    if damage:
+        raise damage
     return 0
 
 

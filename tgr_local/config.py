@@ -331,8 +331,10 @@ def updated(config: _Config, values: Mapping[str, Any]) -> _Config:
     known = [spec.name for spec in dataclasses.fields(config)]
     for key in values:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=3) or known
-            raise ValueError(f"unknown option {key!r}; did you mean {', '.join(near)}?")
+            near = [name for name in known if key and name.startswith(key)][:3]
+            near = near or difflib.get_close_matches(key, known, n=3)
+            hint = f"did you mean {', '.join(near)}?" if near else "tgr-local run --help has all"
+            raise ValueError(f"unknown option {key!r}; {hint}")
     return dataclasses.replace(config, **values)
 
 

@@ -59,7 +59,9 @@ def unknown_argument(parser: argparse.ArgumentParser, command: str, text: str) -
     if not text.startswith("-"):
         return ValueError(f"unknown argument {text!r}; put a text of several words in quotes")
     near = difflib.get_close_matches(text.partition("=")[0], known, n=3)
-    hint = f"; did you mean {', '.join(near)}?" if near else ""
+    if near:
+        return ValueError(f"unknown argument {text!r}; did you mean {', '.join(near)}?")
+    hint = "" if text.startswith("--") else "; a text that begins with - goes after --"
     return ValueError(f"unknown argument {text!r}{hint}")
 
 

@@ -9,6 +9,7 @@ of a line are those of its record. It knows nothing of terminals.
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import json
 import os
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from tgr_local.generation import Event, Reply
 
 FORMAT = "tgr-trace 1"
+_BEGIN = b'{"kind": "header"'
 
 _CONTROL = {c: "\ufffd" for c in (*range(32), *range(127, 160)) if chr(c) not in "\n\t"}
 
@@ -154,18 +156,45 @@ def result(first: Header, reply: Reply) -> dict[str, Any]:
 def recorded(
     events: Iterable[Event], file: TextIO, engine: Engine, first: Header, vectors: bool = False
 ) -> Iterator[Event]:
-    """The same events, each step written to `file` as it passes, so that an interrupt keeps it."""
+    """The same events, each step written to `file` as it passes, so that an interrupt keeps it.
+    What the file held goes with the first event: a run that is refused leaves it alone."""
     from tgr_local.generation import Reply
 
-    _put(file, first, vectors)
     before = None
-    for event in events:
+    for number, event in enumerate(events):
+        if number == 0:
+            clear(file)
+            _put(file, first, vectors)
         if isinstance(event, Step):
             _put(file, boundary(engine, event, before, first.config["geometry_top"]), vectors)
             before = event
         elif isinstance(event, Reply):
             _put(file, footer(event), vectors)
         yield event
+
+
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[TextIO]:
+    """A file for traces; what it holds stays there until `clear`. TgrError if that is something
+    else, OSError as `open` raises it."""
+    if os.path.isfile(path) and os.path.getsize(path):
+        with open(path, "rb") as old:
+            if old.read(len(_BEGIN)) != _BEGIN:
+                raise TgrError(f"{path} is there and no trace; name another file")
+    file = open(path, "a", encoding="utf-8")  # noqa: SIM115
+    try:
+        yield file
+    except BaseException:
+        with contextlib.suppress(OSError):  # what could not be written is told already
+            file.close()
+        raise
+    file.close()
+
+
+def clear(file: TextIO) -> None:
+    """Empties an open file before the first run is written."""
+    with contextlib.suppress(OSError):  # a pipe or a device, which holds nothing
+        file.truncate(0)
 
 
 def write(file: TextIO, trace: Trace, vectors: bool = False) -> None:
@@ -180,24 +209,37 @@ def read(path: str | os.PathLike[str]) -> list[Trace]:
 
     TgrError names the line that is not what a trace has there; OSError as `open` raises it.
     """
+    runs, damage = read_whole(path)
+    if damage:
+        raise damage
+    return runs
+
+
+def read_whole(path: str | os.PathLike[str]) -> tuple[list[Trace], TgrError | None]:
+    """The runs in a file up to the first line that is not what a trace has there, such as the last
+    one of a killed run, and what `read` says of it."""
     runs: list[Trace] = []
     with open(path, "rb") as file:
         if not file.peek(1).startswith(b"{"):
-            raise TgrError(f"{path} is not a trace: line 1 is not a JSON object")
+            return runs, TgrError(f"{path} is not a trace: line 1 is not a JSON object")
         for number, line in enumerate(file, 1):
             try:
                 _add(runs, json.loads(line))
             except KeyError as error:
-                raise TgrError(f"{path} line {number} is damaged: it has no {error}") from None
+                return runs, TgrError(f"{path} line {number} is damaged: it has no {error}")
             except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
-                raise TgrError(f"{path} line {number} is damaged: {error}") from None
-    return runs
+                return runs, TgrError(f"{path} line {number} is damaged: {error}")
+    return runs, None
 
 
 def _put(file: TextIO, record: Header | Boundary | Footer, vectors: bool) -> None:
     line = {"kind": type(record).__name__.lower(), **plain(record, vectors)}
-    file.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
-    file.flush()
+    try:
+        file.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
+        file.flush()
+    except OSError as error:
+        error.filename = file.name
+        raise
 
 
 def _add(runs: list[Trace], line: Any) -> None:

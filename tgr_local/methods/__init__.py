@@ -83,8 +83,9 @@ METHODS: Mapping[str, Method] = {
 
 
 def get(name: str) -> Method:
-    """The method of that name. Raises ValueError for another, with the nearest ones."""
+    """The method of that name. Raises ValueError for another, with the nearest one, or all."""
     if name not in METHODS:
-        near = difflib.get_close_matches(name, METHODS, n=3, cutoff=0.3) or list(METHODS)
-        raise ValueError(f"unknown method {name!r}; did you mean {', '.join(near)}?")
+        near = difflib.get_close_matches(name, METHODS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(METHODS)}"
+        raise ValueError(f"unknown method {name!r}; {hint}")
     return METHODS[name]
