@@ -182,12 +182,18 @@ def step_similarity(z: Floats, z_previous: Floats) -> float:
 
 
 def angle(x: Floats, y: Floats) -> float:
-    """The angle between two vectors [d] in radians, 0 to π: θ = arccos(xᵀy) for unit x, y.
+    """The angle between two vectors [d] in radians, 0 to π; see `angles`."""
+    return float(angles(x, y))
+
+
+def angles(x: Floats, y: Floats) -> NDArray[np.float64]:
+    """θ = arccos(xᵀy) of unit x and y along the last axis, [..., d] -> [...].
 
     Computed as 2 atan2(‖x − y‖, ‖x + y‖), which keeps its digits for small angles.
     """
     x, y = unit(x), unit(y)
-    return float(2 * np.arctan2(np.linalg.norm(x - y), np.linalg.norm(x + y)))
+    apart, together = np.linalg.norm(x - y, axis=-1), np.linalg.norm(x + y, axis=-1)
+    return np.asarray(2 * np.arctan2(apart, together), dtype=np.float64)
 
 
 def log_map(x: Floats, y: Floats) -> NDArray[np.float64]:
@@ -195,7 +201,7 @@ def log_map(x: Floats, y: Floats) -> NDArray[np.float64]:
 
     Equal points give 0. ValueError for antipodes: every direction leads there.
     """
-    theta = _arc(x, y)
+    theta = float(_arcs(x, y))
     if theta == 0.0:
         return np.zeros_like(x, dtype=np.float64)
     return theta * unit(y - (x @ y) * x)
@@ -212,31 +218,38 @@ def parallel_transport(x: Floats, y: Floats, v: Floats) -> NDArray[np.float64]:
 
     Keeps length and the angle to the geodesic. Equal points give v; ValueError for antipodes.
     """
-    _arc(x, y)
+    _arcs(x, y)
     return np.asarray(v - (y @ v) / (1 + x @ y) * (x + y), dtype=np.float64)
 
 
 def geodesic_curvature(z0: Floats, z1: Floats, z2: Floats) -> float:
-    """κ = the turn at z1 over the mean arc length, for three anchors [d]; no unit.
+    """κ for three anchors [d]; see `geodesic_curvatures`."""
+    return float(geodesic_curvatures(z0, z1, np.asarray(z2)[None])[0])
+
+
+def geodesic_curvatures(z0: Floats, z1: Floats, z2: Floats) -> NDArray[np.float64]:
+    """κ [n] = the turn at z1 over the mean arc length, for anchors z0 and z1 [d] and each row of z2
+    [n, d]; no unit.
 
     The turn is the angle between Log_{z0}(z1), parallel-transported to z1, and Log_{z1}(z2). A step
     of zero length has no direction and so no turn: 0. ValueError if two neighbours are antipodes.
     """
     z0, z1, z2 = unit(z0), unit(z1), unit(z2)
     arriving = parallel_transport(z0, z1, log_map(z0, z1))
-    leaving = log_map(z1, z2)
-    arcs = np.linalg.norm(arriving), np.linalg.norm(leaving)
-    if min(arcs) == 0:
-        return 0.0
-    return angle(arriving, leaving) / float(np.mean(arcs))
+    arrived, arcs = np.linalg.norm(arriving), _arcs(z1, z2)
+    leaving = z2 - (z2 @ z1)[:, None] * z1  # along Log_{z1}(z2)
+    found, moved = np.zeros(len(z2)), arcs > 0
+    if arrived > 0:
+        found[moved] = angles(arriving, leaving[moved]) / ((arrived + arcs[moved]) / 2)
+    return found
 
 
-def _arc(x: Floats, y: Floats) -> float:
-    """angle(x, y), exactly 0 for points that rounding alone keeps apart; refuses antipodes."""
-    theta = angle(x, y)
-    if np.pi - theta < _SAME:
+def _arcs(x: Floats, y: Floats) -> NDArray[np.float64]:
+    """angles(x, y), exactly 0 for points that rounding alone keeps apart; refuses antipodes."""
+    theta = angles(x, y)
+    if (np.pi - theta < _SAME).any():
         raise ValueError(
-            f"the points are {theta} radians apart, but antipodes have no single geodesic: "
+            f"the points are {theta.max()} radians apart, but antipodes have no single geodesic: "
             "they must be closer than π"
         )
-    return 0.0 if theta < _SAME else theta
+    return np.where(theta < _SAME, 0.0, theta)

@@ -24,6 +24,8 @@ from tgr_local.trajectory import PROPOSE, Trajectory, derived_seed
 
 resets = True
 
+_AT_ONCE = 64  # proposals drawn together; which one is taken does not depend on it
+
 Anchor = NDArray[np.float64]
 
 
@@ -78,26 +80,31 @@ def propose(
     state that led to z; without one, at the first boundary, only the length is asked for.
     """
     nearest, least = z, np.inf
-    for n in range(1, config.max_proposals + 1):
+    for first in range(0, config.max_proposals, _AT_ONCE):
         if cancel and cancel.is_set():
             raise CancelledError("cancelled")
-        (anchor,) = geometry.propose(z, 1, config.sigma, rng)
-        excess = breach(before, z, anchor, config)
-        if excess == 0:
-            return anchor, n, True
-        if excess < least:
-            nearest, least = anchor, excess
+        some = min(_AT_ONCE, config.max_proposals - first)
+        anchors = geometry.propose(z, some, config.sigma, rng)
+        excess = breaches(before, z, anchors, config)
+        if not excess.all():
+            n = int(np.argmin(excess))
+            return anchors[n], first + n + 1, True
+        if excess.min() < least:
+            nearest, least = anchors[np.argmin(excess)], excess.min()
     return nearest, config.max_proposals, False
 
 
-def breach(before: Anchor | None, z: Anchor, anchor: Anchor, config: SearchConfig) -> float:
-    """By how much the step from z to the anchor breaks the rule: the excess of its curvature over
-    κ_max plus the radians by which its length misses the band; 0 = it follows."""
-    length = geometry.angle(z, anchor)
-    missed = max(config.step_min - length, length - config.step_max, 0.0)
+def breaches(
+    before: Anchor | None, z: Anchor, anchors: Anchor, config: SearchConfig
+) -> NDArray[np.float64]:
+    """By how much the step from z to each anchor [n, d_z] breaks the rule [n]: the excess of its
+    curvature over κ_max plus the radians by which its length misses the band; 0 = it follows."""
+    lengths = geometry.angles(z, anchors)
+    missed = np.maximum(0, np.maximum(config.step_min - lengths, lengths - config.step_max))
     if before is None:
-        return missed
-    return missed + max(geometry.geodesic_curvature(before, z, anchor) - config.kappa_max, 0.0)
+        return np.asarray(missed)
+    excess = geometry.geodesic_curvatures(before, z, anchors) - config.kappa_max
+    return np.asarray(missed + np.maximum(excess, 0))
 
 
 cells = random_anchor.cells
