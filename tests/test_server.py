@@ -56,7 +56,11 @@ def never_ends(**more: Any) -> dict[str, Any]:
 
 def test_it_names_its_model_and_methods(server: Served) -> None:
     assert server.client.get("/health").json()["status"] == "ok"
-    names = [one["id"] for one in server.client.get("/v1/models").json()["data"]]
+    listed = server.client.get("/v1/models").json()["data"]
+    assert server.client.get(f"/v1/models/{listed[1]['id']}").json() == listed[1]
+    refused = server.client.get("/v1/models/gpt/5")
+    assert refused.status_code == 404 and refused.json()["error"]["param"] == "model"
+    names = [one["id"] for one in listed]
     assert names[0] == "qwen3" and "qwen3:base" in names and "qwen3:tgr-latent" in names
     props = server.client.get("/props").json()
     assert props["method"] == "tgr-latent" and props["options"]["chunk_len"] == 16

@@ -181,28 +181,28 @@ def _detokenized(engine: Engine, body: dict[str, Any]) -> dict[str, Any]:
 def _add_state(app: FastAPI, service: Service) -> None:
     @app.get("/v1/models", **schema.GIVES)
     async def models() -> Response:
+        return Json({"object": "list", "data": list(known().values())})
+
+    @app.get("/v1/models/{name:path}", **schema.GIVES)
+    async def model(name: str) -> Response:
+        if name not in (found := known()):
+            raise Problem(
+                404, f"there is no model {name!r:.80} here; GET /v1/models lists them",
+                param="model", code="model_not_found",
+            )  # fmt: skip
+        return Json(found[name])
+
+    def known() -> dict[str, Any]:
         engine = service.engine
+        meta = {
+            "n_params": engine.n_params,
+            "n_ctx_train": engine.n_ctx_train,
+            "n_vocab": engine.n_vocab,
+            "size": engine.size_bytes,
+        }
+        about = {"object": "model", "created": service.created, "owned_by": "tgr-local"}
         names = [service.name, *(f"{service.name}:{method}" for method in methods.METHODS)]
-        return Json(
-            {
-                "object": "list",
-                "data": [
-                    {
-                        "id": name,
-                        "object": "model",
-                        "created": service.created,
-                        "owned_by": "tgr-local",
-                        "meta": {
-                            "n_params": engine.n_params,
-                            "n_ctx_train": engine.n_ctx_train,
-                            "n_vocab": engine.n_vocab,
-                            "size": engine.size_bytes,
-                        },
-                    }
-                    for name in names
-                ],
-            }
-        )
+        return {name: {"id": name, **about, "meta": meta} for name in names}
 
     @app.get("/health", **schema.GIVES)
     def health() -> Response:  # in a thread: the engine answers when the decode under way is over
