@@ -118,6 +118,15 @@ def test_what_came_out_is_taken_seed_by_seed(tmp_path: Path) -> None:
     assert table.rows[0] == ["base", "0.0", "75.0 [50.0, 100.0]"]
 
 
+def test_a_report_may_ask_for_a_k_that_all_seeds_together_have(tmp_path: Path) -> None:
+    again = [dataclasses.replace(one, seed=7) for one in both()]
+    run = summary.read(write(tmp_path / "run", both() + again, seeds=[42, 7]))
+    base, ours = summary.outcomes([run], [1, 4])["toy"]
+    assert base.ks == (1, 4) and base.passed(4).tolist() == [1, 0]
+    base, _ = summary.outcomes([run], [1, 16])["toy"]
+    assert base.ks == (1,), "there are no 16 samples"
+
+
 def test_an_acceptance_rate_is_that_of_all_proposals(tmp_path: Path) -> None:
     """Not the mean of the rates of samples, of which those with few proposals have high ones."""
     steps = [

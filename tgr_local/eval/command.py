@@ -94,8 +94,8 @@ def run(args: argparse.Namespace) -> int:
         _refuse_unused(args, "tgr-local eval list", ())
         return _list()
     if args.tasks[:1] == ["report"]:
-        _refuse_unused(args, "a report", ("out", "reference"))
-        return _report(args.tasks[1:], args.out, args.reference)
+        _refuse_unused(args, "a report", ("out", "reference", "k"))
+        return _report(args.tasks[1:], args.out, args.reference, args.k)
     from tgr_local import models
     from tgr_local.eval import grading, report, tasks  # noqa: F401  a long run ends as it began
     from tgr_local.eval.tasks import writingbench
@@ -379,11 +379,16 @@ def _list() -> int:
 
 
 def _report(
-    folders: Sequence[str], out: str | None, reference: str | None = None, *, shown: bool = False
+    folders: Sequence[str],
+    out: str | None,
+    reference: str | None = None,
+    k: str | None = None,
+    *,
+    shown: bool = False,
 ) -> int:
     """Writes report.md and report.html beside the first run, or as `out` names it; a name that
-    ends in .md has the tables alone. `reference` stands for that of the runs."""
-    from tgr_local.eval import report, summary
+    ends in .md has the tables alone. `reference` and `k` stand for those of the runs."""
+    from tgr_local.eval import metrics, report, summary
 
     if not folders:
         raise ValueError("there is no run to report on: tgr-local eval report RUN…")
@@ -395,7 +400,7 @@ def _report(
         _check_reference(reference, [s["name"] for run in read for s in run.manifest.systems])
         changed = [dataclasses.replace(run.manifest, reference=reference) for run in read]
         read = [dataclasses.replace(r, manifest=m) for r, m in zip(read, changed, strict=True)]
-    page = report.build(read)
+    page = report.build(read, _ks(k, metrics.doublings) if k else ())
     path.with_suffix(".md").write_text(report.as_markdown(page), encoding="utf-8")
     if shown:
         print(report.as_markdown(page, brief=True))

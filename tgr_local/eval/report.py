@@ -41,8 +41,9 @@ class Page:
     sections: list[Section]
 
 
-def build(runs: Sequence[Run]) -> Page:
-    """The report on these runs."""
+def build(runs: Sequence[Run], ks: Sequence[int] = ()) -> Page:
+    """The report on these runs, with tables for these k in the place of those that were asked for:
+    the samples of several seeds together allow a larger one."""
     recipes = list(dict.fromkeys(run.manifest.recipe for run in runs))
     known = [recipe.load(name).title for name in recipes if name in recipe.names()]
     sections = [
@@ -53,7 +54,7 @@ def build(runs: Sequence[Run]) -> Page:
             tables.of_task(found, recipes),
             cases.of_task(found, summary.reference(found)),
         )
-        for task, found in summary.outcomes(runs).items()
+        for task, found in summary.outcomes(runs, ks).items()
     ]
     return Page("; ".join(known) or "Evaluation", [_facts(run) for run in runs], sections)
 

@@ -275,8 +275,8 @@ def read(folder: Path) -> Run:
     )
 
 
-def outcomes(runs: Sequence[Run]) -> dict[str, list[Outcome]]:
-    """The outcomes by task, in the order of the manifests.
+def outcomes(runs: Sequence[Run], ks: Sequence[int] = ()) -> dict[str, list[Outcome]]:
+    """The outcomes by task, in the order of the manifests, for these k or those of the runs.
 
     A system that several runs have with the same model and options is one outcome with the samples
     of all. Where different ones share a name, the label says the model, or else the folder.
@@ -299,7 +299,8 @@ def outcomes(runs: Sequence[Run]) -> dict[str, list[Outcome]]:
     found: dict[str, list[Outcome]] = defaultdict(list)
     for key, some in parts.items():
         alike = [others[0] for other, others in parts.items() if other[:2] == key[:2]]
-        found[key[0]].append(_outcome(key[0], key[1], some, drawn[key], _tail(some[0], alike)))
+        outcome = _outcome(key[0], key[1], some, drawn[key], _tail(some[0], alike))
+        found[key[0]].append(dataclasses.replace(outcome, ks=tuple(ks) or outcome.ks))
     return {task: _aligned(some) for task, some in found.items()}
 
 
