@@ -85,6 +85,7 @@ static JobHandle submit(const std::shared_ptr<Engine> & engine, uint64_t session
 }
 
 static py::list outputs(JobHandle & handle) {
+    handle.engine->check_here();
     std::vector<Output> & done = handle.job->outputs();
     py::list              list;
     for (size_t i = 0; i < done.size(); ++i) {
@@ -93,15 +94,27 @@ static py::list outputs(JobHandle & handle) {
     return list;
 }
 
-// A session that was asked for. wait() returns its id, or None when there was no room yet.
+// A session that was asked for. wait() returns its id, or None when there was no room yet. Given up when it is garbage
+// before that.
 struct SessionRequest {
     std::shared_ptr<Engine> engine;
     std::future<uint64_t>   granted;
     uint64_t                ticket = 0;
+    bool                    taken  = false;
+
+    ~SessionRequest() {
+        if (!taken && ticket != 0) {
+            engine->give_up(ticket);
+        }
+    }
 
     std::optional<uint64_t> wait(double seconds) {
         const auto status = without_gil([&] { return granted.wait_for(std::chrono::duration<double>(seconds)); });
-        return status == std::future_status::ready ? std::optional<uint64_t>(granted.get()) : std::nullopt;
+        if (status != std::future_status::ready) {
+            return std::nullopt;
+        }
+        taken = true;
+        return granted.get();
     }
 };
 
@@ -235,13 +248,23 @@ static void bind_results(py::module_ & m) {
         .def_readonly("n_jobs", &EngineStats::n_jobs);
 
     py::class_<JobHandle>(m, "Job")
-        .def("wait", [](JobHandle & h, double seconds) { return without_gil([&] { return h.job->wait(seconds); }); })
-        .def("take", [](JobHandle & h, double seconds) { return without_gil([&] { return h.job->take(seconds); }); })
+        .def("wait",
+             [](JobHandle & h, double seconds) {
+                 h.engine->check_here();
+                 return without_gil([&] { return h.job->wait(seconds); });
+             })
+        .def("take",
+             [](JobHandle & h, double seconds) {
+                 h.engine->check_here();
+                 return without_gil([&] { return h.job->take(seconds); });
+             })
         .def("cancel", [](JobHandle & h) { h.engine->cancel(h.job); })
         .def("outputs", &outputs);
 
     py::class_<SessionRequest>(m, "SessionRequest")
         .def("wait", &SessionRequest::wait)
+        .def("in_the_way",
+             [](SessionRequest & r) { return without_gil([&] { return r.engine->in_the_way(r.ticket); }); })
         .def("give_up", [](SessionRequest & r) { r.engine->give_up(r.ticket); });
 }
 
@@ -249,10 +272,14 @@ static std::vector<float> pushes_of(const py::array_t<float, py::array::c_style 
     return { pushes.data(), pushes.data() + pushes.size() };
 }
 
-// Freed without the GIL: the destructor waits for the worker, which may wait for a thread that needs the GIL.
+// Freed without the GIL: the destructor waits for the worker, which may wait for a thread that needs the GIL. In a
+// forked child it is not freed at all.
 static std::shared_ptr<Engine> make_engine(const EngineParams & params) {
     auto * engine = without_gil([&] { return new Engine(params); });
     return { engine, [](Engine * e) {
+                if (!e->here()) {
+                    return;
+                }
                 if (PyGILState_Check()) {
                     without_gil([&] {
                         delete e;
@@ -327,5 +354,6 @@ PYBIND11_MODULE(_engine, m) {
     bind_parameters(m);
     bind_results(m);
     bind_engine(m);
+    m.def("forked", &forked, "To be called in the child after a fork: engines made before are of no use there.");
     m.def("devices", &ggml_devices, "(name, description, kind, total bytes, free bytes) of every device of ggml.");
 }

@@ -21,7 +21,7 @@ static std::chrono::duration<double> span(double seconds) {
 
 bool Job::wait(double seconds) {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, span(seconds), [&] { return done_; });
+    return ended_.wait_for(lock, span(seconds), [&] { return done_; });
 }
 
 std::vector<std::vector<llama_token>> Job::take(double seconds) {
@@ -49,7 +49,23 @@ std::vector<Output> & Job::outputs() {
 // commands
 //
 
-Engine::Engine(const EngineParams & params) : params_(params) {
+static std::atomic<int> n_forks{ 0 }; // on the way from the first process to this one
+
+void forked() {
+    ++n_forks;
+}
+
+bool Engine::here() const {
+    return home_ == n_forks;
+}
+
+void Engine::check_here() const {
+    if (!here()) {
+        throw Error("the engine stayed in the process that this one was forked from; load it again here");
+    }
+}
+
+Engine::Engine(const EngineParams & params) : home_(n_forks), params_(params) {
     describe_model();
     if (params_.n_seq_max == 0) {
         params_.n_seq_max = info_.n_vocab <= 16384 ? 256 : 96; // output rows of a large vocabulary are large
@@ -64,6 +80,9 @@ Engine::~Engine() {
 }
 
 void Engine::close() {
+    if (!here()) {
+        return;
+    }
     std::call_once(close_once_, [this] {
         {
             std::lock_guard lock(mutex_);
@@ -79,6 +98,9 @@ void Engine::close() {
 }
 
 bool Engine::post(std::function<void()> command) {
+    if (!here()) { // whoever held the mutex is not here either
+        return false;
+    }
     {
         std::lock_guard lock(mutex_);
         if (closed_) {
@@ -121,9 +143,9 @@ uint32_t Engine::cells_used() const {
 //
 
 void Engine::reserve(uint32_t n_cells, uint32_t n_sessions) {
-    const uint64_t total = n_sessions == 1 ? n_cells : uint64_t(window_stride(n_cells)) * n_sessions;
+    const uint64_t total = n_sessions == 1 ? n_cells : window_stride(n_cells) * n_sessions;
     call([&] {
-        if (total > n_ctx_ && total <= UINT32_MAX && params_.n_ctx == 0 && sessions_.empty()) {
+        if (total > n_ctx_ && total <= INT32_MAX && params_.n_ctx == 0 && sessions_.empty()) {
             grow(uint32_t(total));
         }
     });
@@ -193,6 +215,21 @@ std::future<uint64_t> Engine::open(uint32_t n_cells, uint32_t n_seqs, std::share
             return std::make_pair(a->serial, a->rank) < std::make_pair(b->serial, b->rank);
         });
         return granted;
+    });
+}
+
+std::vector<uint64_t> Engine::in_the_way(uint64_t ticket) {
+    return call([&] {
+        admit(); // what is in no one's way is not waiting
+        std::vector<uint64_t> open;
+        const auto            it =
+            std::find_if(waiting_.begin(), waiting_.end(), [&](const auto & r) { return r->ticket == ticket; });
+        if (it != waiting_.end() && (!(*it)->crew || (*it)->crew->assembled())) {
+            for (const auto & [id, session] : sessions_) {
+                open.push_back(id);
+            }
+        }
+        return open;
     });
 }
 
@@ -458,6 +495,7 @@ std::shared_ptr<Job> Engine::submit(uint64_t session, std::vector<Task> tasks) {
         job->done_ = true;
         return job;
     }
+    check_here();
     std::shared_lock vocabulary(model_mutex_);
     if (!model_) {
         throw CancelledError("the engine is closed");
@@ -528,8 +566,16 @@ std::shared_ptr<Job> Engine::submit(uint64_t session, std::vector<Task> tasks) {
 }
 
 void Engine::cancel(const std::shared_ptr<Job> & job) {
-    job->cancelled_ = true;
-    interrupt_      = true;
+    if (!here()) {
+        return;
+    }
+    {
+        std::lock_guard lock(mutex_);
+        job->cancelled_ = true;
+        if (job->in_batch_ && interruptible_) {
+            interrupt_ = true;
+        }
+    }
     post([] {}); // wakes a worker that waits for a crew
 }
 

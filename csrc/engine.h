@@ -1,7 +1,7 @@
 // The engine: one model, one KV cache, and one worker thread that decodes all running work together (continuous
 // batching). It knows nothing of Python.
 //
-//   Session    room in the cache: cells and sequences, granted as a whole, in the order of asking
+//   Session    room in the cache: cells and sequences, granted as a whole, in the order of asking (crews: of making)
 //   sequence   tokens in the cache; a fork shares the cells of what it was forked from
 //   direction  a push for every layer, [n_layer][n_embd], that the tokens of a task get
 //   Job        tasks that were submitted together: feed tokens to a sequence, then generate
@@ -82,6 +82,9 @@ struct EngineStats {
     uint32_t n_sequences = 0, n_sessions = 0, n_waiting = 0, n_jobs = 0;
 };
 
+// To be called in the child after a fork.
+void forked();
+
 enum class Keep { none, last, all };
 
 // What one sequence does in a job.
@@ -156,6 +159,7 @@ private:
     const std::vector<Task> tasks_;
     std::vector<Output>     outputs_;
     std::atomic<bool>       cancelled_{ false };
+    bool                    in_batch_ = false; // written by the worker under the engine's mutex
 
     // worker only
     std::vector<std::unique_ptr<Running>> running_;
@@ -164,7 +168,8 @@ private:
     uint64_t                              serial_  = 0;
 
     std::mutex                            mutex_;
-    std::condition_variable               changed_;
+    std::condition_variable               changed_; // there are new tokens, once a step, or it is done
+    std::condition_variable               ended_;
     std::vector<std::vector<llama_token>> fresh_;
     bool                                  done_ = false;
     std::exception_ptr                    error_;
@@ -176,8 +181,13 @@ public:
     explicit Engine(const EngineParams & params);
     ~Engine();
 
-    // Ends all work with CancelledError and frees the model. May be called again.
+    // Ends all work with CancelledError and frees the model. May be called again. Nothing in a forked child.
     void close();
+
+    // Whether this is the process that made the engine: a forked child has no worker, and must not destroy what it has
+    // of it. check_here() throws there.
+    bool here() const;
+    void check_here() const;
 
     const ModelInfo & info() const { return info_; }
     EngineStats       stats();
@@ -196,6 +206,8 @@ public:
     // Asks for a session; the future holds its id once there is room. Throws CapacityError if there never will be.
     std::future<uint64_t> open(uint32_t n_cells, uint32_t n_seqs, std::shared_ptr<Crew> crew, uint32_t rank,
                                uint64_t & ticket);
+    // The sessions that must close before the request is granted; none where it waits for its crew only.
+    std::vector<uint64_t> in_the_way(uint64_t ticket);
     void                  give_up(uint64_t ticket); // withdraws a request, or closes what it was granted meanwhile
     void                  close_session(uint64_t session);
     uint32_t              session_peak(uint64_t session, bool reset); // cells used at most since the last reset
@@ -226,6 +238,7 @@ private:
     bool                  ready() const;
     bool                  held_back(const Job & job) const;
     void                  admit();
+    bool                  grant(Request & request);
     bool                  grow(uint32_t n_cells);
     std::vector<uint32_t> find_room(uint32_t n_cells) const;
     void                  make_context(uint32_t n_cells);
@@ -238,7 +251,8 @@ private:
     void place();
     void give_back_cells();
     bool decode();
-    void apply_shift();
+    bool apply_shift();
+    void arm();
     void process_rows();
     void finish(const std::shared_ptr<Job> & job, std::exception_ptr error);
     void push_token(Job & job, Job::Running & task, const Row & row);
@@ -253,6 +267,7 @@ private:
     void           release(SessionState & session, int32_t sequence);
     uint32_t       cells_used() const;
 
+    const int                 home_;
     EngineParams              params_;
     ModelInfo                 info_;
     mutable std::shared_mutex model_mutex_; // held by whoever reads the vocabulary outside the worker
@@ -260,10 +275,11 @@ private:
     llama_context_ptr         context_;
     const llama_vocab *       vocab_ = nullptr;
 
-    std::mutex                        mutex_; // guards commands_ and closed_
+    std::mutex                        mutex_; // guards commands_, closed_, interruptible_ and what sets interrupt_
     std::condition_variable           wake_;
     std::deque<std::function<void()>> commands_;
-    bool                              closed_ = false;
+    bool                              closed_        = false;
+    bool                              interruptible_ = true;
     std::atomic<bool>                 interrupt_{ false }; // ends the running decode early
     std::thread                       worker_;
     std::once_flag                    close_once_;
@@ -276,6 +292,7 @@ private:
     std::vector<std::shared_ptr<Job>>                 jobs_;
     std::vector<bool>                                 seq_taken_, row_taken_;
     bool                                              shift_pending_ = false;
+    bool                                              given_up_      = false; // the last decode
     EngineStats                                       stats_;
 
     // the batch of the current step

@@ -7,6 +7,8 @@
 
 #include "ggml-cpp.h"
 
+#include <pthread.h>
+
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -365,8 +367,9 @@ static llama_flash_attn_type flash_attention(const llama_model * model, const En
 }
 
 void Engine::make_context(uint32_t n_cells) {
-    auto make                = llama_context_default_params();
-    make.n_ctx               = (n_cells + 255) / 256 * 256;
+    const uint64_t n_ctx     = (std::max<uint64_t>(n_cells, 1) + 255) / 256 * 256;
+    auto           make      = llama_context_default_params();
+    make.n_ctx               = uint32_t(std::min<uint64_t>(n_ctx, UINT32_MAX - 255));
     make.n_batch             = params_.n_batch;
     make.n_ubatch            = params_.n_ubatch;
     make.n_seq_max           = params_.n_seq_max;
@@ -394,24 +397,29 @@ void Engine::make_context(uint32_t n_cells) {
             "no context of " + std::to_string(n_cells) + " cells could be made: " +
             (reason.empty() ? "lower n_ctx or n_batch, or use a smaller cache type such as type_k=q8_0" : reason));
     }
-    context_       = std::move(fresh); // the old one is gone only now, so that a failure leaves it
+    context_       = std::move(fresh);
     n_ctx_         = llama_n_ctx(context_.get());
     shift_pending_ = false;
     seq_taken_.assign(params_.n_seq_max, false);
     row_taken_.assign(params_.n_seq_max + 1, false);
 }
 
-// Replaces the context by a larger one. False, and the old one stays, when there is no memory for it.
+// Replaces the context, in which nothing is, by a larger one. False, with one of the old size again, when there is no
+// memory for it.
 bool Engine::grow(uint32_t n_cells) {
     if (params_.n_ctx != 0) {
         return false;
     }
-    try {
-        make_context(n_cells);
-        return true;
-    } catch (const ModelError &) {
-        return false;
+    const uint32_t before = std::exchange(n_ctx_, 0);
+    context_.reset(); // first: there need not be memory for both
+    for (const uint32_t size : { n_cells, before }) {
+        try {
+            make_context(size);
+            return size == n_cells;
+        } catch (const std::exception &) {
+        }
     }
+    return false;
 }
 
 // Decodes one token with a push on every layer. An architecture that llama.cpp builds without its control-vector hook
@@ -461,23 +469,81 @@ void Engine::check_injection() {
 // vocabulary
 //
 
+// Calls f in a thread with a stack of so many bytes, of which the system gives what is used.
+template <class F> static void with_stack(size_t bytes, const F & f) {
+    struct Call {
+        const F &          f;
+        std::exception_ptr error;
+    } call{ f, {} };
+    const auto run = [](void * p) -> void * {
+        auto & call = *static_cast<Call *>(p);
+        try {
+            call.f();
+        } catch (...) {
+            call.error = std::current_exception();
+        }
+        return nullptr;
+    };
+    pthread_attr_t attributes;
+    pthread_t      thread;
+    pthread_attr_init(&attributes);
+    const bool started =
+        pthread_attr_setstacksize(&attributes, bytes) == 0 && pthread_create(&thread, &attributes, run, &call) == 0;
+    pthread_attr_destroy(&attributes);
+    if (!started) {
+        throw Error("the text has a word that is too long for the memory here; divide it");
+    }
+    pthread_join(thread, nullptr);
+    if (call.error) {
+        std::rethrow_exception(call.error);
+    }
+}
+
+// The length of the longest line and of the longest white space.
+static size_t longest_run(const std::string & text) {
+    size_t longest = 0, line = 0, space = 0;
+    for (const char c : text) {
+        line    = c == '\n' ? 0 : line + 1;
+        space   = c == ' ' || (c >= '\t' && c <= '\r') ? space + 1 : 0;
+        longest = std::max({ longest, line, space });
+    }
+    return longest;
+}
+
+static constexpr size_t TEXT_MOST = 1 << 29; // bytes: llama.cpp counts in 32 bits
+
 std::vector<llama_token> Engine::tokenize(const std::string & text, bool add_special, bool parse_special) const {
+    check_here();
+    if (text.size() > TEXT_MOST) {
+        throw std::invalid_argument("the text has " + std::to_string(text.size()) + " bytes, but may have " +
+                                    std::to_string(TEXT_MOST) + "; divide it");
+    }
     std::shared_lock lock(model_mutex_);
     if (!model_) {
         throw CancelledError("the engine is closed");
     }
-    std::vector<llama_token> tokens(text.size() / 2 + 8);
-    const auto               fill = [&] {
+    std::vector<llama_token> tokens(text.size() + 8); // more only where a byte that was added has no token
+    const auto               read = [&] {
         return llama_tokenize(vocab_, text.data(), int32_t(text.size()), tokens.data(), int32_t(tokens.size()),
                               add_special, parse_special);
     };
-    try {
-        int32_t n = fill();
+    const auto fill = [&] {
+        int32_t n = read();
         if (n < 0) {
             tokens.resize(size_t(-n));
-            n = fill();
+            n = read();
         }
         tokens.resize(size_t(std::max(0, n)));
+    };
+    try {
+        // Many vocabularies divide a text by std::regex, which takes some hundred bytes of stack for every character of
+        // a match; and no match is longer than a line with the white space after it.
+        const size_t run = longest_run(text);
+        if (run <= 2048) {
+            fill();
+        } else {
+            with_stack((run / 32 + 32) << 16, fill);
+        }
     } catch (const std::out_of_range &) {
         tokens.assign(1, LLAMA_TOKEN_NULL);
     }
@@ -489,6 +555,7 @@ std::vector<llama_token> Engine::tokenize(const std::string & text, bool add_spe
 }
 
 std::string Engine::detokenize(const std::vector<llama_token> & tokens, bool special) const {
+    check_here();
     std::shared_lock lock(model_mutex_);
     if (!model_) {
         throw CancelledError("the engine is closed");

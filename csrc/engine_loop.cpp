@@ -14,6 +14,15 @@ static double seconds_now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// What somebody waits for answers him, with an error too. What nobody waits for frees something; if that fails for lack
+// of memory, the end of its session frees it.
+static void obey(const std::function<void()> & command) {
+    try {
+        command();
+    } catch (...) {
+    }
+}
+
 void Engine::work() {
     std::unique_lock lock(mutex_);
     while (!closed_) {
@@ -21,7 +30,7 @@ void Engine::work() {
         commands.swap(commands_);
         lock.unlock();
         for (auto & command : commands) {
-            command();
+            obey(command);
         }
         bool run = false;
         try {
@@ -46,7 +55,7 @@ void Engine::work() {
     lock.unlock();
     // those who wait for a command get its answer; jobs and requests end
     for (auto & command : commands) {
-        command();
+        obey(command);
     }
     const auto closed = std::make_exception_ptr(CancelledError("the engine was closed"));
     while (!jobs_.empty()) {
@@ -68,13 +77,8 @@ bool Engine::held_back(const Job & job) const {
     return crew && crew->idle_member();
 }
 
-// Whether a session in these cells would look at far more than its own: such a room slows every token in it.
-static bool scattered(const std::vector<uint32_t> & room) {
-    return !room.empty() && room.back() - room.front() >= 2 * room.size();
-}
-
-// Grants waiting sessions in the order of asking; the first that does not fit stops the rest, so that none starves.
-// Members of a crew that is not complete have not asked yet.
+// Grants waiting sessions in the order of asking, where those of a crew stand at the crew's making; the first that does
+// not fit stops the rest, so that none starves. Members of a crew that is not complete have not asked yet.
 void Engine::admit() {
     for (size_t i = 0; i < waiting_.size();) {
         Request & request = *waiting_[i];
@@ -82,43 +86,48 @@ void Engine::admit() {
             ++i;
             continue;
         }
-        uint32_t cells = 0, seqs = 0;
-        for (const auto & [id, session] : sessions_) {
-            cells += uint32_t(session->room.size());
-            seqs += session->n_seqs;
-        }
-        if (cells + request.n_cells > n_ctx_ && sessions_.empty() && !grow(request.n_cells)) {
-            request.granted.set_exception(std::make_exception_ptr(CapacityError(
-                "needs a cache of " + std::to_string(request.n_cells) +
-                " cells, but there is not enough memory for it; shorten the query, chunk_len or rollout_len")));
+        try {
+            if (!grant(request)) {
+                return;
+            }
+        } catch (...) { // no memory, now or ever
+            request.granted.set_exception(std::current_exception());
             if (request.crew) {
                 request.crew->members[request.rank] = Crew::Member::gone;
             }
-            waiting_.erase(waiting_.begin() + i);
-            continue;
         }
-        if (cells + request.n_cells > n_ctx_ || seqs + request.n_seqs > params_.n_seq_max) {
-            return;
-        }
-        std::vector<uint32_t> room = find_room(request.n_cells);
-        if (scattered(room) && ready()) {
-            return; // what runs now may leave a better one
-        }
-        auto state    = std::make_unique<SessionState>();
-        state->id     = request.ticket;
-        state->serial = request.serial;
-        state->crew   = request.crew;
-        state->rank   = request.rank;
-        state->room   = std::move(room);
-        state->n_seqs = request.n_seqs;
-        if (state->crew) {
-            state->crew->members[state->rank] = Crew::Member::open;
-        }
-        const uint64_t id = state->id;
-        sessions_[id]     = std::move(state);
-        request.granted.set_value(id);
         waiting_.erase(waiting_.begin() + i);
     }
+}
+
+// False when there is no room now.
+bool Engine::grant(Request & request) {
+    if (sessions_.empty() && (request.n_cells > n_ctx_ || !context_) && !grow(request.n_cells)) {
+        throw CapacityError("needs a cache of " + std::to_string(request.n_cells) +
+                            " cells, but there is not enough memory for it; shorten the query, chunk_len or "
+                            "rollout_len");
+    }
+    uint64_t cells = request.n_cells, seqs = request.n_seqs;
+    for (const auto & [id, session] : sessions_) {
+        cells += session->room.size();
+        seqs += session->n_seqs;
+    }
+    if (cells > n_ctx_ || seqs > params_.n_seq_max) {
+        return false;
+    }
+    auto state    = std::make_unique<SessionState>();
+    state->id     = request.ticket;
+    state->serial = request.serial;
+    state->crew   = request.crew;
+    state->rank   = request.rank;
+    state->room   = find_room(request.n_cells);
+    state->n_seqs = request.n_seqs;
+    sessions_.emplace(request.ticket, std::move(state));
+    if (request.crew) {
+        request.crew->members[request.rank] = Crew::Member::open;
+    }
+    request.granted.set_value(request.ticket);
+    return true;
 }
 
 // Cells that no session holds: in one piece at a multiple of the stride if there is such a piece, so that the windows
@@ -130,7 +139,7 @@ std::vector<uint32_t> Engine::find_room(uint32_t n_cells) const {
             taken[cell] = true;
         }
     }
-    const uint32_t          stride = window_stride(n_cells);
+    const uint64_t          stride = window_stride(n_cells);
     std::vector<uint32_t>   lowest;
     std::optional<uint32_t> piece;
     uint32_t                n_free = 0; // in one piece, up to here
@@ -159,7 +168,6 @@ std::vector<uint32_t> Engine::find_room(uint32_t n_cells) const {
 
 // Ends cancelled jobs; what they have generated so far stays in their outputs.
 void Engine::settle_cancelled() {
-    interrupt_ = false;
     for (size_t i = 0; i < jobs_.size();) {
         if (!jobs_[i]->cancelled_) {
             ++i;
@@ -192,10 +200,15 @@ void Engine::finish(const std::shared_ptr<Job> & finished, std::exception_ptr er
         }
     }
     jobs_.erase(std::find(jobs_.begin(), jobs_.end(), job));
+    {
+        std::lock_guard lock(mutex_);
+        job->in_batch_ = false;
+    }
     std::lock_guard lock(job->mutex_);
     job->error_ = std::move(error);
     job->done_  = true;
     job->changed_.notify_all();
+    job->ended_.notify_all();
 }
 
 void Engine::step() {
@@ -209,6 +222,8 @@ void Engine::step() {
         const auto & tasks = job->running_;
         if (std::all_of(tasks.begin(), tasks.end(), [](const auto & task) { return task->done; })) {
             finish(job, nullptr);
+        } else if (job->in_batch_) {
+            job->changed_.notify_all();
         }
     }
 }
@@ -292,6 +307,7 @@ void Engine::place() {
         SessionState & session = *sessions_.at(job->session_);
         for (const auto & task : job->running_) {
             task->new_cells.clear();
+            task->new_cells.reserve(task->n_in_batch);
             for (size_t i = task->first_in_batch; i < task->first_in_batch + task->n_in_batch; ++i) {
                 task->new_cells.push_back(session.take_cell());
                 batch_cells_[i] = session.room[task->new_cells.back()];
@@ -326,16 +342,38 @@ void Engine::give_back_cells() {
 }
 
 // Moves the cells of shifted sequences. llama.cpp would do so in its next decode, where a cancelled job could end it
-// halfway.
-void Engine::apply_shift() {
+// halfway. False when it failed: what the cache holds is worth nothing then.
+bool Engine::apply_shift() {
     take_log_error();
     llama_set_abort_callback(context_.get(), nullptr, nullptr);
     const bool done = graph_apply_shift(context_.get());
     llama_set_abort_callback(context_.get(), interrupt_requested, &interrupt_);
     shift_pending_ = false;
     if (!done) {
-        throw Error("the cache could not be shifted (" + take_log_error() + ")");
+        const auto error = std::make_exception_ptr(
+            Error("the cache could not be shifted (" + take_log_error() + "); all sessions are closed, open new ones"));
+        while (!jobs_.empty()) {
+            finish(jobs_.front(), error);
+        }
+        while (!sessions_.empty()) {
+            end_session(sessions_.begin()->first);
+        }
     }
+    return done;
+}
+
+// Says which jobs a cancel interrupts from now on: those in the batch, unless the last decode was given up. This one
+// gets through then, so that clients who come and go stop nobody.
+void Engine::arm() {
+    std::lock_guard lock(mutex_);
+    bool            cancelled = false;
+    for (const auto & job : jobs_) {
+        const auto & tasks = job->running_;
+        job->in_batch_     = std::any_of(tasks.begin(), tasks.end(), [](const auto & t) { return t->n_in_batch > 0; });
+        cancelled |= job->in_batch_ && job->cancelled_;
+    }
+    interruptible_ = !given_up_;
+    interrupt_     = closed_ || (cancelled && interruptible_);
 }
 
 // Decodes the batch and books its cells. False when nothing came of it: the batch was given up for a cancelled job, or
@@ -367,12 +405,13 @@ bool Engine::decode() {
     batch.logits      = batch_output_.data();
 
     const double start = seconds_now();
-    if (shift_pending_) {
-        apply_shift();
+    if (shift_pending_ && !apply_shift()) {
+        return false;
     }
-    place();
+    arm();
     int32_t status = 0;
     try {
+        place();
         status = llama_decode(context_.get(), batch);
         llama_synchronize(context_.get());
     } catch (...) {
@@ -382,13 +421,11 @@ bool Engine::decode() {
     stats_.decode_seconds += seconds_now() - start;
 
     const auto jobs = jobs_;
+    given_up_       = status == 2;
     if (status != 0) {
         give_back_cells();
         for (const auto & job : jobs) {
-            const auto & tasks = job->running_;
-            const bool   in_batch =
-                std::any_of(tasks.begin(), tasks.end(), [](const auto & t) { return t->n_in_batch > 0; });
-            if (in_batch && status != 2) { // 2: interrupted; what was not cancelled is simply decoded again
+            if (job->in_batch_ && !given_up_) { // what was given up and not cancelled is simply decoded again
                 finish(job,
                        std::make_exception_ptr(Error("llama_decode failed with status " + std::to_string(status))));
             }
@@ -532,7 +569,6 @@ void Engine::push_token(Job & job, Job::Running & task, const Row & row) {
     }
     std::lock_guard lock(job.mutex_);
     job.fresh_[task.index].push_back(token);
-    job.changed_.notify_all();
 }
 
 } // namespace tgr

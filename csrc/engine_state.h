@@ -61,7 +61,7 @@ struct Engine::SessionState {
 
     graph_group group() const {
         const uint32_t span = room.back() + 1 - room.front();
-        return { room.front(), room[refs.size() - 1] + 1, span == room.size() ? window_stride(span) : span };
+        return { room.front(), room[refs.size() - 1] + 1, span == room.size() ? uint32_t(window_stride(span)) : span };
     }
 };
 
@@ -111,6 +111,7 @@ inline bool interrupt_requested(void * flag) {
 }
 
 template <class F> auto Engine::call(F && f) -> decltype(f()) {
+    check_here();
     std::packaged_task<decltype(f())()> task(std::forward<F>(f));
     auto                                result = task.get_future();
     if (!post([&task] { task(); })) {

@@ -44,8 +44,8 @@ struct graph_group {
 
 // The distance between sessions of n_cells: a quarter of a power of two as the step, so that sizes that differ a little
 // lie at one distance and their windows in one block.
-inline uint32_t window_stride(uint32_t n_cells) {
-    uint32_t step = 64;
+inline uint64_t window_stride(uint64_t n_cells) {
+    uint64_t step = 64;
     while (step * 8 <= n_cells) {
         step *= 2;
     }

@@ -1,5 +1,6 @@
 #include "sampling.h"
 
+#include "grammar_hooks.h"
 #include "log.h"
 
 #include <algorithm>
@@ -20,7 +21,8 @@
 
 namespace tgr {
 
-// exp(x) for x <= 0 to 2e-7, relative; written so that the loops around it become vector code.
+// exp(x) for x <= 0, relative error 2e-6 down to -30 and 5e-6 below; written so that the loops around it become vector
+// code, for which the compiler may join the two parts of ln 2.
 static inline float exp_negative(float x) {
     x                  = x < -87.0f ? -87.0f : x;
     const float n      = std::floor(x * 1.44269504f + 0.5f);
@@ -307,17 +309,9 @@ static void check(const SamplingParams & params, int32_t n_vocab) {
     }
 }
 
-// llama.cpp follows the nesting of a grammar on the stack, and reads up to a NUL.
 static void check_grammar(const std::string & grammar) {
-    if (grammar.find('\0') != std::string::npos) {
+    if (grammar.find('\0') != std::string::npos) { // where llama.cpp would end
         throw std::invalid_argument("the grammar holds a NUL character; remove it");
-    }
-    int depth = 0;
-    for (const char c : grammar) {
-        depth += c == '(' ? 1 : c == ')' ? -1 : 0;
-        if (depth > 500) {
-            throw std::invalid_argument("the grammar nests more than 500 parentheses; name parts of it as rules");
-        }
     }
     if (grammar.size() > (1 << 20)) {
         throw std::invalid_argument("the grammar has " + std::to_string(grammar.size()) +
@@ -335,7 +329,12 @@ Sampler::Sampler(const llama_vocab * vocab, const SamplingParams & params, uint6
     if (!params.grammar.empty()) {
         check_grammar(params.grammar);
         take_log_error();
-        grammar_.reset(llama_sampler_init_grammar(vocab, params.grammar.c_str(), "root"));
+        grammar_work_left = GRAMMAR_WORK;
+        try {
+            grammar_.reset(llama_sampler_init_grammar(vocab, params.grammar.c_str(), "root"));
+        } catch (const std::runtime_error & error) {
+            throw std::invalid_argument(error.what());
+        }
         if (!grammar_) {
             throw std::invalid_argument("the grammar does not parse (" + take_log_error() +
                                         "); check it against GBNF and give it a rule 'root'");
@@ -357,6 +356,7 @@ void Sampler::accept_grammar(llama_token token) {
         return;
     }
     const AssertGuard guard; // an end token where the grammar does not end
+    grammar_work_left = GRAMMAR_WORK;
     try {
         llama_sampler_accept(grammar_.get(), token);
     } catch (const std::exception &) {
@@ -388,6 +388,7 @@ const float * Sampler::edited(const float * logits) {
             candidates[id] = { id, values[id], 0.0f };
         }
         llama_token_data_array all = { candidates.data(), candidates.size(), -1, false };
+        grammar_work_left          = GRAMMAR_WORK;
         llama_sampler_apply(grammar_.get(), &all);
         for (const llama_token_data & candidate : candidates) {
             values[candidate.id] = candidate.logit;
@@ -414,6 +415,7 @@ Draw Sampler::sample(const float * logits, const Distribution & model) {
     }
     accept_prompt(draw.token);
     if (grammar_) {
+        grammar_work_left = GRAMMAR_WORK;
         llama_sampler_accept(grammar_.get(), draw.token);
     }
     return draw;

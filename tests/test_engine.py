@@ -7,10 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 from conftest import EXACT, held, is_free
-from gguf_models import N_PLAIN, N_VOCAB, token_id, write_bert, write_hybrid, write_mamba
+from gguf_models import (
+    N_PLAIN,
+    N_VOCAB,
+    token_id,
+    write_bert,
+    write_hybrid,
+    write_mamba,
+    write_model,
+)
 from numpy.typing import NDArray
 from reference import Outputs, Reference, log_softmax
 
@@ -417,6 +426,15 @@ def test_the_cache_grows_on_demand_only(
     assert is_free(grows)
 
 
+def test_a_cache_that_cannot_be_reserved_is_not(engine: Engine) -> None:
+    n_ctx = engine.n_ctx
+    for room in ((2**31, 2), (-1, 1), (8, 2**31)):
+        with pytest.raises(ValueError, match=r"n_(cells|sessions) is"):
+            engine.reserve(*room)
+    engine.reserve(2**31 - 1, 2)
+    assert engine.n_ctx == n_ctx
+
+
 # --- what is refused ---
 
 
@@ -615,6 +633,20 @@ def test_a_closed_engine_says_so(model: Callable[..., Path]) -> None:
     for free in (sequence.drop, direction.drop, session.close):
         free()
     assert engine.n_vocab == N_VOCAB  # what was read from the file stays known
+
+
+def test_a_word_of_any_length_is_read(
+    tmp_path: Path, load: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where llama.cpp divides words by std::regex, each character takes some of the stack."""
+    name = gguf.GGUFWriter.add_tokenizer_pre
+    monkeypatch.setattr(gguf.GGUFWriter, "add_tokenizer_pre", lambda self, _: name(self, "tekken"))
+    engine = load(write_model(tmp_path / "m.gguf"))
+    short = "he said\n" + "the thing " * 100
+    for long in ("a" * 200_000, " " * 200_000, "\n" * 200_000, "é" * 100_000):
+        tokens = engine.tokenize(short + "\n\nx" + long)
+        assert engine.detokenize(tokens).decode() == short + "\n\nx" + long
+        assert tokens[: len(engine.tokenize(short))] == engine.tokenize(short)
 
 
 # --- the model ---

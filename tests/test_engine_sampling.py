@@ -199,6 +199,12 @@ def test_seeds_repeat_and_differ(engine: Engine) -> None:
 DIGITS = 'root ::= "a" [0-9] [0-9] "b" [0-9] [0-9] "c"'
 
 
+def rules(rule: str, n: int) -> str:
+    """A chain of n rules, each of which names the next."""
+    chain = "\n".join(rule.format(i, i + 1) for i in range(n))
+    return f'root ::= a0\n{chain}\na{n} ::= "x"'
+
+
 def text_of(engine: Engine, tokens: Any) -> str:
     return engine.detokenize(tokens).decode()
 
@@ -264,6 +270,13 @@ def test_a_history_that_no_grammar_allows_is_refused(
         ('root ::= "a"{9999999}', "repetitions"),
         ('root ::= "a"{99999999999999999999999}', "does not parse"),
         ("root ::= " + "(" * 100_000, "nests more than 500"),
+        ("#" + ")" * 100_000 + "\nroot ::= " + "(" * 100_000, "nests more than 500"),
+        ('root ::= "' + ")" * 1000 + '" ' + "(" * 1000, "nests more than 500"),
+        (rules("a{} ::= a{}", 20_000), "chain of more than 2500 rules"),
+        (rules("a{0} ::= a{1} | a{1}", 60), "too much work"),
+        ('root ::= empty root "a"\nempty ::= none\nnone ::= ""', "too much work"),
+        ("root ::= " + '"a"{0,2000} ' * 500, "too much work"),
+        ('root ::= "a"{5,2}', "too much work"),
         (" ", "does not parse"),
         ('root ::= "a"\0', "NUL"),
         ("root ::= " + '"a" ' * 300_000, "bytes"),
@@ -278,6 +291,25 @@ def test_a_bad_grammar_is_a_value_error_and_nothing_is_printed(
         draws(engine, 1, Sampling(grammar=grammar))
     assert len(str(error.value)) < 400 and "\n" not in str(error.value)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("text", ["[a-z0-9 ]* " * 300, '(("a"?){40}){40}'], ids=["many", "deep"])
+def test_a_grammar_that_can_be_read_in_countless_ways_is_an_error_of_its_job(
+    engine: Engine, text: str
+) -> None:
+    with pytest.raises(TgrError, match="too much work"):
+        draws(engine, 1, Sampling(grammar=f"root ::= {text}"), n_generate=8)
+    assert len(draws(engine, 1, Sampling(grammar=DIGITS))) == 1
+
+
+def test_a_grammar_may_be_large(engine: Engine) -> None:
+    words = [f"word{i}" for i in range(2000)]
+    grammar = "root ::= " + " | ".join(f'"{word}"' for word in words)
+    output = draws(engine, 1, Sampling(grammar=grammar), n_generate=8)[0]
+    tokens = [token for token in output.tokens.tolist() if token not in engine.end_tokens]
+    assert text_of(engine, tokens) in words
+    for grammar in ('root ::= "#)" ' + "(" * 400 + '"x"' + ")" * 400, rules("a{} ::= a{}", 2000)):
+        assert text_of(engine, draws(engine, 1, Sampling(grammar=grammar))[0].tokens)
 
 
 def test_a_grammar_without_a_token_is_an_error_of_its_job(engine: Engine) -> None:

@@ -19,7 +19,7 @@ from conftest import EXACT, PACKAGE, held, is_free
 from test_engine import GREEDY, TOKENS, pushes
 
 from tgr_local.config import EngineConfig, SearchConfig
-from tgr_local.engine import Cancel, Direction, Engine, Sequence, Task
+from tgr_local.engine import Cancel, Direction, Engine, Sequence, Session, Task, _native_task
 from tgr_local.errors import CancelledError, CapacityError, TgrError
 from tgr_local.generation import generate, generate_many, search, stream
 
@@ -169,6 +169,44 @@ def test_a_grant_that_comes_after_the_cancel_is_given_back(
     assert is_free(engine)
 
 
+def test_a_request_that_is_garbage_is_given_up(engine: Engine) -> None:
+    """As when Ctrl-C comes while the engine is being asked."""
+    engine._native.open(64, 1, None, 0)
+    assert is_free(engine)
+
+
+def test_who_comes_and_goes_stops_nobody(engine: Engine) -> None:
+    """A cancel gives up the decode of its job, but never that of others twice, nor for a job that
+    is over."""
+    stop = threading.Event()
+
+    def read(session: Session) -> None:
+        session.run([Task(session.sequence(), [1] * 1500)])
+
+    def come_and_go(session: Session, n_generate: int) -> None:
+        sequence = session.sequence()
+        task = Task(sequence, [1] * 60, n_generate=n_generate, ignore_eog=True)
+        job = engine._native.submit(session._id, [_native_task(session, task)])
+        while not stop.is_set():
+            job.cancel()
+            if n_generate and job.wait(1.0):
+                sequence.truncate(0)
+                job = engine._native.submit(session._id, [_native_task(session, task)])
+        job.cancel()
+
+    for n_generate in (0, 100):
+        engine.reserve(2000)
+        stop.clear()
+        with engine.session(1500, 1) as reader, engine.session(200, 1) as other:
+            thread = threading.Thread(target=come_and_go, args=(other, n_generate))
+            thread.start()
+            try:
+                in_threads(lambda session=reader: read(session), seconds=20)
+            finally:
+                stop.set()
+                thread.join()
+
+
 # --- crews ---
 
 
@@ -196,6 +234,23 @@ def test_a_crew_waits_for_its_members_and_for_nobody_else(engine: Engine) -> Non
             two.close()
             thread.join(10)
             assert done.is_set()
+
+
+def test_a_member_waits_for_its_crew_whatever_its_thread_holds(engine: Engine) -> None:
+    """There is room: nothing that this thread holds is in the way."""
+    crew = engine.crew(2)
+
+    def come_late() -> None:
+        with crew.member(1) as member:
+            time.sleep(0.2)
+            engine.session(8, 1, member=member).close()
+
+    engine.reserve(512)
+    with engine.session(8, 1), crew.member(0) as member:
+        thread = threading.Thread(target=come_late)
+        thread.start()
+        engine.session(8, 1, member=member).close()
+        thread.join()
 
 
 def test_an_abandoned_crew_holds_up_nobody(engine: Engine) -> None:
@@ -305,6 +360,39 @@ time.sleep(0.1)
             [sys.executable, "-c", program], cwd=PACKAGE.parent, capture_output=True, timeout=60
         )
         assert (run.returncode, run.stdout, run.stderr) == (0, b"", b"")
+
+
+def test_a_forked_child_is_told_to_load_again_and_ends(model: Callable[..., Path]) -> None:
+    program = f"""
+import os, sys
+from tgr_local import Engine, SearchConfig, generate
+from tgr_local.errors import TgrError
+def load(): return Engine({str(model())!r})
+def reply(engine): return generate(engine, "hi", SearchConfig(max_tokens=8), raw=True).tokens
+engine = load()
+session = engine.session(64, 1)
+sequence = session.sequence()
+if child := os.fork():
+    _, status = os.waitpid(child, 0)
+    session.close()
+    print(os.waitstatus_to_exitcode(status), len(reply(engine)))
+else:
+    for use in (engine.stats, sequence.fork, lambda: engine.tokenize("hi"), lambda: reply(engine)):
+        try:
+            use()
+        except TgrError as error:
+            assert "load it again" in str(error), error
+        else:
+            sys.exit(2)
+    with load() as own:
+        assert len(reply(own)) > 0
+    del session, sequence
+    engine.close()
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program], cwd=PACKAGE.parent, capture_output=True, timeout=60
+    )
+    assert (run.returncode, run.stdout, run.stderr) == (0, b"0 8\n", b"")
 
 
 # --- anything at any time ---
@@ -418,6 +506,20 @@ def test_a_thread_never_waits_for_itself(
     first.close()
     with engine.session(10_000, 1):
         assert engine.n_ctx >= 10_000
+
+
+def test_a_thread_never_waits_behind_one_that_waits_for_it(
+    model: Callable[..., Path], load: Callable[..., Engine]
+) -> None:
+    engine = load(model(), n_ctx=256)
+    with engine.session(100, 1):
+        other = threading.Thread(target=lambda: engine.session(250, 1).close())
+        other.start()
+        wait_until(lambda: engine.stats().n_waiting == 1)
+        with pytest.raises(CapacityError, match="this thread itself"):
+            engine.session(8, 1)
+    other.join(10)
+    assert is_free(engine)
 
 
 def test_a_stream_beside_an_open_search_of_the_same_thread_is_refused(

@@ -134,39 +134,6 @@ def test_a_session_in_scattered_cells_reads_the_same(
         assert_same(one, other, BOUNDS[mode["type_k"]])
 
 
-def test_a_session_waits_for_a_whole_room_while_others_run(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
-    """What is free between rooms adds up to one, but each of its tokens would look at all that lies
-    between. So it waits for what runs, and for nothing else."""
-    before = ENDLESS + 10 + 86  # a multiple of 128, where rooms of 100 begin
-    engine = load(model(), n_ctx=before + 5 * 128)
-    cancel = Cancel()
-    running = engine.session(ENDLESS + 10, 1)
-    rooms = [engine.session(100, 1) for _ in range(5)]
-    engine.session(95, 1).close()  # nothing runs yet
-
-    def run() -> None:
-        task = Task(running.sequence(), [1], n_generate=ENDLESS, ignore_eog=True)
-        with pytest.raises(CancelledError):
-            running.run([task], cancel=cancel)
-
-    runner = threading.Thread(target=run)
-    opener = threading.Thread(target=lambda: engine.session(95, 1).close())
-    runner.start()
-    wait_until(lambda: engine.stats().n_jobs == 1)
-    opener.start()
-    wait_until(lambda: engine.stats().n_waiting == 1)
-    opener.join(0.1)
-    assert opener.is_alive()
-    rooms[2].close()
-    opener.join(10)
-    assert not opener.is_alive()
-    assert engine.stats().n_jobs == 1
-    cancel.cancel()
-    runner.join()
-
-
 def test_jobs_of_one_session_cannot_take_more_than_its_room(engine: Engine) -> None:
     """Each alone would fit; what runs has a claim on the cells that it has yet to take."""
     cancel = Cancel()

@@ -421,6 +421,8 @@ class Engine:
     def reserve(self, n_cells: int, n_sessions: int = 1) -> None:
         """Enlarges the cache, if it may grow and no session is open, so that so many sessions of
         `n_cells` each fit."""
+        _check_whole("n_cells", n_cells, 0, _INT_MAX)
+        _check_whole("n_sessions", n_sessions, 0, _INT_MAX)
         self._native.reserve(n_cells, n_sessions)
 
     def crew(self, n: int) -> Crew:
@@ -450,8 +452,7 @@ class Engine:
                 while (granted := request.wait(_POLL_SECONDS)) is None:
                     if cancel and cancel.is_set():
                         raise CancelledError("cancelled while waiting for cache room")
-                    owners = set(self._owners.values())
-                    if owners and owners <= awaiting():
+                    if self._waits_for_itself(request):
                         raise CapacityError(
                             f"needs {n_cells} cells and {n_seqs} sequences, but this thread itself "
                             f"holds what is in the way; close its {len(self._owners)} open "
@@ -462,6 +463,15 @@ class Engine:
         except BaseException:
             request.give_up()
             raise
+
+    def _waits_for_itself(self, request: Any) -> bool:
+        """Whether only this thread, and those that wait for it, could make room for the request."""
+        line = awaiting()
+        if not line.issuperset(self._owners.values()):
+            return False
+        # a grant that its thread has yet to note has no owner here
+        in_the_way = request.in_the_way()
+        return bool(in_the_way) and all(self._owners.get(session) in line for session in in_the_way)
 
 
 _awaited = threading.local()
@@ -490,11 +500,14 @@ _inside: set[int] = set()  # threads that wait for an engine
 
 @contextlib.contextmanager
 def _waiting() -> Iterator[None]:
-    _inside.add(threading.get_ident())
+    thread = threading.get_ident()
+    nested = thread in _inside
+    _inside.add(thread)
     try:
         yield
     finally:
-        _inside.discard(threading.get_ident())
+        if not nested:
+            _inside.discard(thread)
 
 
 @atexit.register
@@ -505,6 +518,15 @@ def _close_all() -> None:
     deadline = time.monotonic() + 2.0
     while _inside and time.monotonic() < deadline:
         time.sleep(0.005)
+
+
+def _after_fork() -> None:
+    # the child has none of the threads, and engines without their worker
+    _inside.clear()
+    _engine.forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,39 @@
+// What a grammar may cost. llama.cpp follows one by recursion and keeps every way in which it can be read: a few bytes
+// of an ambiguous grammar are work without end. The lines that csrc/patches places in llama-grammar.cpp count it here,
+// and throw where llama.cpp would overflow the stack or never come back.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+
+namespace tgr {
+
+// In units of some 50 ns: a second or two.
+inline constexpr uint64_t GRAMMAR_WORK = 1 << 24;
+
+// What is left of it for the call under way.
+inline thread_local uint64_t grammar_work_left = GRAMMAR_WORK;
+
+inline void grammar_spend(uint64_t work) {
+    if (work > grammar_work_left) {
+        throw std::runtime_error("the grammar takes too much work; make it shorter, or less ambiguous");
+    }
+    grammar_work_left -= work;
+}
+
+// One level of a recursion.
+struct grammar_level {
+    static inline thread_local int depth = 0;
+
+    grammar_level(int most, const char * error) {
+        if (depth >= most) {
+            throw std::runtime_error(error);
+        }
+        ++depth;
+    }
+    ~grammar_level() { --depth; }
+    grammar_level(const grammar_level &) = delete;
+};
+
+} // namespace tgr
