@@ -740,7 +740,7 @@ def test_a_folder_under_work_is_not_touched(
         (["eval", "countdown", "--reference", "nobody"], "one of base, tgr-latent"),
         (["eval", "humaneval"], "--allow-exec"),
         (["eval", "report"], "no run to report on"),
-        (["eval", "report", "x", "--k", "1..4", "--methods", "base"], "not use --methods, --k;"),
+        (["eval", "report", "x", "--k", "1..4", "--methods", "base"], "not use --methods;"),
         (["eval", "report", "x", "--sigma", "1", "--no-thinking"], "not use --sigma, --thinking;"),
         (["eval", "list", "--k", "3"], "tgr-local eval list does not use --k"),
         (["eval", "aime25", "math500", "--data", __file__], "have a file each; name the folder"),
