@@ -121,7 +121,7 @@ def test_what_came_out_is_taken_seed_by_seed(tmp_path: Path) -> None:
 def test_a_report_may_ask_for_a_k_that_all_seeds_together_have(tmp_path: Path) -> None:
     again = [dataclasses.replace(one, seed=7) for one in both()]
     run = summary.read(write(tmp_path / "run", both() + again, seeds=[42, 7]))
-    base, ours = summary.outcomes([run], [1, 4])["toy"]
+    base, _ = summary.outcomes([run], [1, 4])["toy"]
     assert base.ks == (1, 4) and base.passed(4).tolist() == [1, 0]
     base, _ = summary.outcomes([run], [1, 16])["toy"]
     assert base.ks == (1,), "there are no 16 samples"
