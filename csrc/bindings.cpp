@@ -302,6 +302,7 @@ static void bind_engine(py::module_ & m) {
         .def_property_readonly("info", &Engine::info, py::return_value_policy::reference_internal)
         .def("stats", &Engine::stats, release())
         .def("tokenize", &Engine::tokenize, release())
+        .def("check_grammar", &Engine::check_grammar, release())
         .def("detokenize", [](const Engine & e, const py::object & tokens,
                               bool special) { return py::bytes(e.detokenize(tokens_of(tokens), special)); })
         .def("reserve", &Engine::reserve, release())

@@ -196,6 +196,9 @@ public:
     std::vector<llama_token> tokenize(const std::string & text, bool add_special, bool parse_special) const;
     std::string              detokenize(const std::vector<llama_token> & tokens, bool special) const;
 
+    // Throws std::invalid_argument for a grammar that does not parse.
+    void check_grammar(const std::string & grammar) const;
+
     // Enlarges the cache, if it grows on demand and no session is open, so that so many sessions of n_cells fit.
     void reserve(uint32_t n_cells, uint32_t n_sessions);
 

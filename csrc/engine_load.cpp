@@ -499,6 +499,20 @@ template <class F> static void with_stack(size_t bytes, const F & f) {
     }
 }
 
+// The length of the longest word: bytes of one kind, which are letters, digits, white space or marks. What lies beyond
+// ASCII counts as letters.
+static size_t longest_word(const std::string & text) {
+    const auto kind = [](unsigned char c) {
+        return c >= 0x80 || (c | 0x20) - 'a' < 26u ? 0 : c - '0' < 10u ? 1 : c == ' ' || c - '\t' < 5u ? 2 : 3;
+    };
+    size_t longest = 0, word = 0;
+    for (size_t i = 0; i < text.size(); ++i) {
+        word    = i > 0 && kind(text[i]) == kind(text[i - 1]) ? word + 1 : 1;
+        longest = std::max(longest, word);
+    }
+    return longest;
+}
+
 // The length of the longest line and of the longest white space.
 static size_t longest_run(const std::string & text) {
     size_t longest = 0, line = 0, space = 0;
@@ -511,12 +525,17 @@ static size_t longest_run(const std::string & text) {
 }
 
 static constexpr size_t TEXT_MOST = 1 << 29; // bytes: llama.cpp counts in 32 bits
+static constexpr size_t WORD_MOST = 1 << 18; // bytes: a match of std::regex takes some hundred times its length
 
 std::vector<llama_token> Engine::tokenize(const std::string & text, bool add_special, bool parse_special) const {
     check_here();
     if (text.size() > TEXT_MOST) {
         throw std::invalid_argument("the text has " + std::to_string(text.size()) + " bytes, but may have " +
                                     std::to_string(TEXT_MOST) + "; divide it");
+    }
+    if (const size_t length = longest_word(text); length > WORD_MOST) {
+        throw std::invalid_argument("the text has a word of " + std::to_string(length) + " bytes, but a word may have " +
+                                    std::to_string(WORD_MOST) + "; divide it");
     }
     std::shared_lock lock(model_mutex_);
     if (!model_) {
@@ -552,6 +571,17 @@ std::vector<llama_token> Engine::tokenize(const std::string & text, bool add_spe
                          " has no token for a part of this text; use plain letters, or another model");
     }
     return tokens;
+}
+
+void Engine::check_grammar(const std::string & grammar) const {
+    check_here();
+    std::shared_lock lock(model_mutex_);
+    if (!model_) {
+        throw CancelledError("the engine is closed");
+    }
+    SamplingParams params;
+    params.grammar = grammar;
+    Sampler(vocab_, params, 0);
 }
 
 std::string Engine::detokenize(const std::vector<llama_token> & tokens, bool special) const {

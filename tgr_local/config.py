@@ -28,15 +28,18 @@ def option(
     low: float | None = None,
     high: float | None = None,
     choices: tuple[str, ...] | None = None,
+    longest: int | None = None,
+    most: int | None = None,
 ) -> Any:
-    """A dataclass field with its documentation and its bounds, both inclusive."""
-    return field(
-        default=default, metadata={"doc": doc, "low": low, "high": high, "choices": choices}
-    )
+    """A dataclass field with its documentation and its bounds, all inclusive: of a number, the
+    characters of a text, and the number of items."""
+    bounds = {"low": low, "high": high, "choices": choices, "longest": longest, "most": most}
+    return field(default=default, metadata={"doc": doc, **bounds})
 
 
 DEFAULT_METHOD = "tgr-latent"
 _INT_MAX = 2**31 - 1  # what the native engine counts with
+_NAME_MOST = 64  # characters of a name that is compared with known ones
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 
 
@@ -148,7 +151,7 @@ class SearchConfig:
     )
     relative_strength: float = option(0.05, "ζ: push as a share of the mean residual norm", low=0)
     eoc_token: str = option(
-        "", "end-of-chunk delimiter, one token of the vocabulary; empty = chosen"
+        "", "end-of-chunk delimiter, one token of the vocabulary; empty = chosen", longest=256
     )
 
     # sampling
@@ -209,7 +212,7 @@ class SearchConfig:
         0, "positions decoded at most, all kinds together; 0 = no limit", low=0
     )
     max_seconds: float = option(0.0, "seconds at most; 0 = no limit", low=0)
-    stop: tuple[str, ...] = option((), "text that ends the reply")
+    stop: tuple[str, ...] = option((), "text that ends the reply", longest=1024, most=64)
     thinking: bool = option(True, "let the chat template open a thinking block")
 
     # what the reply must keep to
@@ -219,7 +222,7 @@ class SearchConfig:
     loop_guard: int = option(
         0, "end thinking, or the reply, once it ends in so many equal parts; 0 = off", low=0
     )
-    grammar: str = option("", "GBNF that the answer must follow; empty = none")
+    grammar: str = option("", "GBNF that the answer must follow; empty = none", longest=1 << 20)
     top_logprobs: int = option(0, "likeliest alternatives reported for each token", low=0, high=128)
 
     def __post_init__(self) -> None:
@@ -295,7 +298,10 @@ def validate(config: EngineConfig | SearchConfig | ChatConfig | ServerConfig) ->
         if types[spec.name] is int and high is None:
             high = _INT_MAX
         if choices and value not in choices:
-            raise ValueError(f"{spec.name} is {value!r}, but must be one of {', '.join(choices)}")
+            raise ValueError(
+                f"{spec.name} is {value!r:.80}, but must be one of {', '.join(choices)}"
+            )
+        _check_size(spec.name, value, spec.metadata["longest"], spec.metadata["most"])
         for number in value if isinstance(value, tuple) else (value,):
             if isinstance(number, float) and not math.isfinite(number):
                 raise ValueError(f"{spec.name} is {number}, but must be a finite number")
@@ -316,8 +322,17 @@ def _check_type(name: str, value: object, expected: Any) -> None:
     ]
     if not all(right) or (many and not isinstance(value, tuple)):
         raise ValueError(
-            f"{name} is {value!r}, but must be of type {getattr(expected, '__name__', expected)}"
+            f"{name} is {value!r:.80}, but must be of type "
+            f"{getattr(expected, '__name__', expected)}"
         )
+
+
+def _check_size(name: str, value: Any, longest: int | None, most: int | None) -> None:
+    texts = value if isinstance(value, tuple) else (value,)
+    if most is not None and len(texts) > most:
+        raise ValueError(f"{name} holds {len(texts)} texts, but may hold {most}; leave some out")
+    if longest is not None and (length := max(map(len, texts), default=0)) > longest:
+        raise ValueError(f"{name} has {length} characters, but may have {longest}; shorten it")
 
 
 def _interval(low: float | None, high: float | None) -> str:
@@ -332,9 +347,9 @@ def updated(config: _Config, values: Mapping[str, Any]) -> _Config:
     for key in values:
         if key not in known:
             near = [name for name in known if key and name.startswith(key)][:3]
-            near = near or difflib.get_close_matches(key, known, n=3)
+            near = near or difflib.get_close_matches(key[:_NAME_MOST], known, n=3)
             hint = f"did you mean {', '.join(near)}?" if near else "tgr-local run --help has all"
-            raise ValueError(f"unknown option {key!r}; {hint}")
+            raise ValueError(f"unknown option {key!r:.80}; {hint}")
     return dataclasses.replace(config, **values)
 
 

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tgr_local import confined, memory
 from tgr_local.config import EngineConfig, SearchConfig
 from tgr_local.errors import CancelledError, CapacityError, InstallError, ModelError
 
@@ -38,9 +39,15 @@ LLAMA_CPP_PYTHON = "0.3.36"
 _INT_MAX = 2**31 - 1
 _POLL_SECONDS = 0.05  # how often a wait looks for Ctrl-C, a cancel or a deadline
 _SMALL_MODEL = 64 << 20  # bytes
+_TEMPLATE_MOST = 1 << 20  # characters of a chat template
 _CACHE_TYPE_IDS = {
     "f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "bf16": 30,
 }  # fmt: skip
+_CACHE_BYTES = {  # of a number
+    "f32": 4, "f16": 2, "bf16": 2, "q8_0": 34 / 32, "q5_1": 24 / 32, "q5_0": 22 / 32,
+    "q4_1": 20 / 32, "q4_0": 18 / 32,
+}  # fmt: skip
+_MEMORY_SHARE = 0.9  # of the available memory that the cache may take
 
 
 def _load_native() -> Any:
@@ -278,6 +285,9 @@ class Engine:
         params.type_v = _CACHE_TYPE_IDS[config.type_v]
         params.n_seq_max = config.n_seq_max
         self._native = _engine.Engine(params)
+        self.max_cells: int | None = None
+        """Cells that the cache may grow to; None = as many as fit into memory."""
+        self._known_to_fit = 0  # cells
         self._owners: dict[int, int] = {}  # session -> the thread that opened it
         _engines.add(self)
 
@@ -357,40 +367,45 @@ class Engine:
         """Bytes of the tokens; `special` also prints control tokens. May end inside a character."""
         return bytes(self._native.detokenize(tokens, special))
 
-    def chat_prompt(self, messages: Seq[Mapping[str, str]], *, thinking: bool = True) -> str:
+    def check_grammar(self, grammar: str) -> None:
+        """Raises ValueError for GBNF that does not parse."""
+        self._native.check_grammar(grammar)
+
+    def chat_prompt(
+        self,
+        messages: Seq[Mapping[str, str]],
+        *,
+        thinking: bool = True,
+        cancel: Cancel | None = None,
+    ) -> str:
         """The messages in the model's own chat template, open for the assistant's reply.
 
-        Raises ModelError for a file without a template, or one whose template fails.
+        The template runs in a process of its own, with limits of time and memory. Raises ModelError
+        for a file without a template, or one whose template fails; CancelledError by `cancel`.
         """
         if not self.chat_template:
             raise ModelError(f"{self.path} has no chat template; use --raw, or a chat model")
-        import jinja2
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-        def raise_exception(message: str) -> None:
-            raise jinja2.TemplateError(message)
-
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-        )
-        environment.globals["raise_exception"] = raise_exception
-        environment.globals["strftime_now"] = time.strftime
+        if len(self.chat_template) > _TEMPLATE_MOST:
+            raise ModelError(
+                f"the chat template of {self.path} has {len(self.chat_template)} characters, but "
+                f"may have {_TEMPLATE_MOST}; use --raw, or another file of the model"
+            )
 
         def text_of(token: int | None) -> str:
             if token is None:
                 return ""
             return self.detokenize([token], special=True).decode(errors="replace")
 
-        bos, eos = text_of(self.bos), text_of(self.eos)
+        variables = {
+            "messages": [dict(message) for message in messages],
+            "add_generation_prompt": True,
+            "enable_thinking": thinking,
+            "bos_token": text_of(self.bos),
+            "eos_token": text_of(self.eos),
+        }
         try:
-            return environment.from_string(self.chat_template).render(
-                messages=[dict(message) for message in messages],
-                add_generation_prompt=True,
-                enable_thinking=thinking,
-                bos_token=bos,
-                eos_token=eos,
-            )
-        except Exception as error:  # a template is foreign code: whatever it raises is its fault
+            return confined.render(self.chat_template, variables, cancel)
+        except confined.ConfinedError as error:
             raise ModelError(f"the chat template of {self.path} fails: {error}") from None
 
     def eoc_token(self, text: str = "") -> int:
@@ -420,9 +435,12 @@ class Engine:
 
     def reserve(self, n_cells: int, n_sessions: int = 1) -> None:
         """Enlarges the cache, if it may grow and no session is open, so that so many sessions of
-        `n_cells` each fit."""
+        `n_cells` each fit, or as many as there is memory for."""
         _check_whole("n_cells", n_cells, 0, _INT_MAX)
         _check_whole("n_sessions", n_sessions, 0, _INT_MAX)
+        self._check_growth(n_cells)
+        if n_cells and n_sessions > 1:
+            n_sessions = max(1, min(n_sessions, self.most_cells() // n_cells))
         self._native.reserve(n_cells, n_sessions)
 
     def crew(self, n: int) -> Crew:
@@ -445,6 +463,7 @@ class Engine:
         """
         _check_whole("n_cells", n_cells, 0, _INT_MAX)
         _check_whole("n_seqs", n_seqs, 0, _INT_MAX)
+        self._check_growth(n_cells)
         crew, rank = (member.crew._native, member.rank) if member else (None, 0)
         request = self._native.open(n_cells, n_seqs, crew, rank)
         try:
@@ -463,6 +482,49 @@ class Engine:
         except BaseException:
             request.give_up()
             raise
+
+    @functools.cached_property
+    def cell_bytes(self) -> int:
+        """What one cell of the KV cache takes, all layers together."""
+        name = self.metadata.get("general.architecture", "")
+
+        def number(key: str, default: int) -> int:
+            text = self.metadata.get(f"{name}.attention.{key}", "")
+            return int(text) if text.isdecimal() else default
+
+        n_heads = max(1, number("head_count", 1))
+        n_kv = number("head_count_kv", n_heads)
+        width = self.n_embd // n_heads
+        keys, values = number("key_length", width), number("value_length", width)
+        types = _CACHE_BYTES[self.config.type_k], _CACHE_BYTES[self.config.type_v]
+        return max(1, int(self.n_layer * n_kv * (keys * types[0] + values * types[1])))
+
+    def most_cells(self) -> int:
+        """Cells that the KV cache can have: `n_ctx`, or what `max_cells` and the memory that is
+        available now allow. A GPU says itself when it has no more."""
+        if self.config.n_ctx:
+            return self.config.n_ctx
+        most = _INT_MAX if self.max_cells is None else self.max_cells
+        left = memory.available() if set(self.devices()) == {"CPU"} else None
+        if left is not None:
+            left += self.n_ctx * self.cell_bytes  # which the larger cache replaces
+            most = min(most, int(_MEMORY_SHARE * left) // self.cell_bytes)
+        return most
+
+    def _check_growth(self, n_cells: int) -> None:
+        """CapacityError for a cache that may not become so large: the system would end a process
+        that takes more memory than there is."""
+        if self.config.n_ctx or n_cells <= self._known_to_fit:
+            return
+        most = self.most_cells()
+        if n_cells > most:
+            needed, granted = (round(n * self.cell_bytes / 2**20) for n in (n_cells, most))
+            raise CapacityError(
+                f"needs {n_cells} cells of the KV cache ({needed} MiB), but it can have {most} "
+                f"({granted} MiB); shorten the query, lower chunk_len, rollout_len or "
+                "n_candidates, or set a smaller type_k and type_v"
+            )
+        self._known_to_fit = n_cells
 
     def _waits_for_itself(self, request: Any) -> bool:
         """Whether only this thread, and those that wait for it, could make room for the request."""

@@ -24,7 +24,7 @@ class CancelledError(TgrError):
 
 
 class BudgetError(ValueError):
-    """A ``max_forward_tokens`` below what the first step takes."""
+    """A ``max_forward_tokens`` or ``max_seconds`` that does not pay for the next step."""
 
 
 class InstallError(TgrError):

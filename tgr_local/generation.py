@@ -31,6 +31,7 @@ Prompt = str | Sequence[Mapping[str, str]] | Sequence[int]
 """A question; messages, each with "role" and "content"; or token ids."""
 
 _AFTER_THINK = "\n\n"  # what models write between the thinking and the answer
+_CHARS_OF_A_TOKEN = 8  # more than most texts have
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,10 +97,16 @@ def advised(engine: Engine, config: SearchConfig | None = None) -> SearchConfig:
 
 
 def prompt_tokens(
-    engine: Engine, prompt: Prompt, config: SearchConfig, *, raw: bool = False
+    engine: Engine,
+    prompt: Prompt,
+    config: SearchConfig,
+    *,
+    raw: bool = False,
+    cancel: Cancel | None = None,
 ) -> list[int]:
     """The query Q: a question or messages in the model's chat template, or with `raw` a text as it
-    stands; token ids are Q already. Raises ModelError for a model without a template.
+    stands; token ids are Q already. Raises ModelError for a model without a template, CapacityError
+    for a text that is far too long for the model, and CancelledError by `cancel`.
 
     Where the thinking must end before the answer begins (`thinking_budget`, `grammar`), it is
     opened here for models that open it themselves.
@@ -109,13 +116,32 @@ def prompt_tokens(
     if raw:
         if not isinstance(prompt, str):
             raise ValueError("a raw prompt must be a text, but is a list of messages; drop raw")
-        return engine.tokenize(prompt, add_special=True)
+        return tokens_within(engine, prompt, add_special=True)
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    text = engine.chat_prompt(messages, thinking=config.thinking)  # type: ignore[arg-type]
+    text = engine.chat_prompt(messages, thinking=config.thinking, cancel=cancel)  # type: ignore[arg-type]
     if config.thinking and (config.thinking_budget or config.grammar):
         ends = text.rstrip().endswith((OPEN_THINK, CLOSE_THINK))
         text += "" if ends or OPEN_THINK not in engine.chat_template else f"{OPEN_THINK}\n"
-    return engine.tokenize(text)
+    return tokens_within(engine, text)
+
+
+def tokens_within(
+    engine: Engine, text: str, *, add_special: bool = False, parse_special: bool = True
+) -> list[int]:
+    """Tokens of a text that has to fit into the length that the model was trained for.
+
+    CapacityError, after a look at its beginning, for one that is far too long.
+    """
+    most = engine.n_ctx_train
+    some = text[: _CHARS_OF_A_TOKEN * most]
+    if len(some) < len(text):
+        tokens = engine.tokenize(some, add_special=add_special, parse_special=parse_special)
+        if len(tokens) > most:
+            raise CapacityError(
+                f"the prompt has {len(text)} characters and more than {most} tokens, but the model "
+                f"was trained for {most}; shorten it"
+            )
+    return engine.tokenize(text, add_special=add_special, parse_special=parse_special)
 
 
 def _is_tokens(prompt: Prompt) -> TypeGuard[Sequence[int]]:
@@ -148,7 +174,7 @@ def search(
 ) -> Iterator[Step]:
     """The steps of one reply, each as its chunk is done. Closing the iterator frees the cache."""
     config = advised(engine, config)
-    tokens = prompt_tokens(engine, prompt, config, raw=raw)
+    tokens = prompt_tokens(engine, prompt, config, raw=raw, cancel=cancel)
     run = methods.get(method).run
     return run(engine, tokens, config, member=member, listener=listener, cancel=cancel)
 
@@ -181,7 +207,9 @@ def generate(
     start = time.monotonic()
     methods.get(method)
     config = advised(engine, config)
-    query = prompt_tokens(engine, prompt, config, raw=raw)
+    query = prompt_tokens(engine, prompt, config, raw=raw, cancel=cancel)
+    if config.grammar:  # which a reply may never come to
+        engine.check_grammar(config.grammar)
     splitter = TextSplitter(engine, query, config.stop, verbatim=verbatim)
     writing = _Writing(engine, query, config, method, splitter, listener, cancel)
     finish = writing.run(member, answer_member)
@@ -280,19 +308,27 @@ class _Writing:
         hear = self._hear if self._follows else None
         steps = run(self.engine, query, config, member=member, listener=hear, cancel=self._cancel)
         with contextlib.closing(steps):  # type: ignore[type-var]
-            for step in steps:
-                if not self._follows:
-                    self._splitter.feed(step.tokens.tolist())
-                finish = self._verdict(step)
-                self.tokens += step.tokens.tolist()
-                step = dataclasses.replace(
-                    step, index=step.index + self._first, finish=finish or None
-                )
-                self.steps.append(step)
-                self._tell(step)
-                if finish is not None:
-                    return finish
+            try:
+                for step in steps:
+                    if (finish := self._added(step)) is not None:
+                        return finish
+            except BudgetError:  # what is left pays for no step, or time is up between two
+                if not self.steps:
+                    raise
+                self.steps[-1] = dataclasses.replace(self.steps[-1], finish="budget")
+                return "budget"
         raise AssertionError(f"{self.method} ended without saying why")
+
+    def _added(self, step: Step) -> str | None:
+        """Takes a step; what `_verdict` says of it."""
+        if not self._follows:
+            self._splitter.feed(step.tokens.tolist())
+        finish = self._verdict(step)
+        self.tokens += step.tokens.tolist()
+        step = dataclasses.replace(step, index=step.index + self._first, finish=finish or None)
+        self.steps.append(step)
+        self._tell(step)
+        return finish
 
     def _verdict(self, step: Step) -> str | None:
         """Why the reply ends after this step; "" = the answer is due, None = the run goes on."""
@@ -329,10 +365,7 @@ class _Writing:
             kept = kept[:-1]
         query = [*self.query, *kept, *after]
         config = self._what_is_left(len(query))
-        try:
-            finish = self._write(query, config, member) if config else "budget"
-        except BudgetError:  # what is left pays for no step
-            finish = "budget"
+        finish = self._write(query, config, member) if config else "budget"
         self.steps[-1] = dataclasses.replace(self.steps[-1], finish=finish)
         return finish
 
@@ -409,11 +442,18 @@ def generate_each(
     if not prompts:
         raise ValueError("prompts is empty, but must hold at least one")
     config = advised(engine, config)
-    queries = [prompt_tokens(engine, prompt, config, raw=raw) for prompt in prompts]
+    queries = [prompt_tokens(engine, prompt, config, raw=raw, cancel=cancel) for prompt in prompts]
     needs = methods.get(method)
-    n = len(queries) * k
-    at_once = min(n, max(1, engine.n_seq_max // needs.sequences(config)))
-    engine.reserve(max(needs.cells(engine, len(query), config) for query in queries), at_once)
+    n, n_seqs = len(queries) * k, needs.sequences(config)
+    if n_seqs > engine.n_seq_max:
+        raise CapacityError(
+            f"{method} needs {n_seqs} sequences at a time, but the engine holds "
+            f"{engine.n_seq_max}; raise n_seq_max, or try fewer candidates or texts"
+        )
+    engine.reserve(
+        max(needs.cells(engine, len(query), config) for query in queries),
+        min(n, engine.n_seq_max // n_seqs),
+    )
     crew, answer_crew = engine.crew(n), engine.crew(n)
 
     def one(number: int, stop: Cancel) -> Reply:

@@ -16,12 +16,16 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from typing import Any
 
-from tgr_local import methods
+from tgr_local import confined, methods
 from tgr_local.config import DEFAULT_METHOD, SearchConfig, updated
-from tgr_local.engine import Engine
+from tgr_local.engine import Cancel, Engine
 from tgr_local.generation import advised, prompt_tokens
 
 CHOICES_MAX = 128
+PROMPTS_MAX = 128
+_NAME_MOST = 256  # characters of a model's or a parameter's name
+_SCHEMA_MOST = 1 << 18  # characters of a JSON schema
+_REPEATS_MOST = 2000  # of a part of a grammar, in llama.cpp
 _INT_MAX = 2**31 - 1
 
 # OpenAI's name, or llama-cpp-python's -> ours
@@ -103,13 +107,15 @@ def chat_request(
     config: SearchConfig | None = None,
     method: str = DEFAULT_METHOD,
     model: str | None = None,
+    cancel: Cancel | None = None,
 ) -> Request:
     """The body of a chat completion request, checked.
 
     `config` (None = the defaults with what the model file advises), `method` and `model` are what
     holds where the body says nothing; without a seed it gets a random one. Beside OpenAI's and
     llama-cpp-python's parameters the body may hold ``tgr``, a dict of `SearchConfig` fields,
-    "method" and "progress". Raises RequestError, and ModelError for a model without a template.
+    "method" and "progress". Raises RequestError, ModelError for a model without a template,
+    CapacityError for a prompt longer than the model can take, and CancelledError by `cancel`.
     """
     reader = _Reader(body)
     messages = _messages(reader.take("messages", list, None))
@@ -119,10 +125,10 @@ def chat_request(
     if n_top is not None and not wants_logprobs:
         raise RequestError("top_logprobs needs logprobs=true", "top_logprobs")
     alternative = reader.whole("max_completion_tokens", None, 1)
-    request = _common(engine, reader, config, method, model, thinking, alternative)
+    request = _common(engine, reader, config, method, model, thinking, alternative, cancel)
     if not request.writes:
         raise RequestError("max_tokens is 0, but must be at least 1, or -1", "max_tokens")
-    tokens = prompt_tokens(engine, messages, request.config)
+    tokens = prompt_tokens(engine, messages, request.config, cancel=cancel)
     logprobs = (n_top or 0) if wants_logprobs else None
     return _with_logprobs(request, logprobs, chat=True, prompts=(tuple(tokens),), texts=("",))
 
@@ -134,6 +140,7 @@ def completion_request(
     config: SearchConfig | None = None,
     method: str = DEFAULT_METHOD,
     model: str | None = None,
+    cancel: Cancel | None = None,
 ) -> Request:
     """The body of a legacy completion request, checked, as `chat_request` does.
 
@@ -146,12 +153,13 @@ def completion_request(
     logprobs = reader.whole("logprobs", None, 0, 128)
     echo = reader.take("echo", bool, False)
     reader.left.setdefault("max_tokens", 16)
-    request = _common(engine, reader, config, method, model, None, None)
+    request = _common(engine, reader, config, method, model, None, None, cancel)
     texts = tuple(
         prompt if isinstance(prompt, str) else _shown(engine, prompt) for prompt in prompts
     )
     tokens = tuple(
-        tuple(prompt_tokens(engine, prompt, request.config, raw=True)) for prompt in prompts
+        tuple(prompt_tokens(engine, prompt, request.config, raw=True, cancel=cancel))
+        for prompt in prompts
     )
     for prompt in tokens:
         if not prompt:
@@ -191,7 +199,7 @@ class _Reader:
     def finish(self, also: set[str]) -> None:
         """Refuses what was not understood."""
         for name in self.left:
-            near = difflib.get_close_matches(str(name), self.taken | also, n=3)
+            near = difflib.get_close_matches(str(name)[:_NAME_MOST], self.taken | also, n=3)
             hint = f"; did you mean {', '.join(near)}?" if near else ""
             raise RequestError(f"unknown parameter {str(name)!r:.80}{hint}", str(name))
 
@@ -210,6 +218,7 @@ def _common(
     model: str | None,
     thinking: bool | None,
     max_tokens: int | None,
+    cancel: Cancel | None,
 ) -> Request:
     """What chats and completions share. Prompts are still to come."""
     changes, method, progress = _tgr(reader, method)
@@ -225,7 +234,7 @@ def _common(
     if seed is not None and seed != -1:
         changes["seed"] = seed
     changes.setdefault("seed", secrets.randbelow(2**53))  # any JSON reader can hold it
-    if grammar := _grammar(reader):
+    if grammar := _grammar(reader, cancel):
         changes["grammar"] = grammar
 
     given = reader.take("max_tokens", int, None)
@@ -254,6 +263,8 @@ def _common(
         raise RequestError("best_of cannot be streamed; leave out stream, or best_of", "best_of")
     bias = _logit_bias(engine, reader.take("logit_bias", dict, {}))
     name = reader.take("model", str, None)
+    if len(name or "") > _NAME_MOST:
+        raise RequestError(f"model has {len(name)} characters, but may have {_NAME_MOST}", "model")
 
     for key, neutral in _UNSUPPORTED.items():
         if reader.left.pop(key, None) not in neutral:
@@ -368,7 +379,7 @@ def _logit_bias(engine: Engine, bias: dict[Any, Any]) -> tuple[tuple[int, float]
     return tuple(pairs)
 
 
-def _grammar(reader: _Reader) -> str:
+def _grammar(reader: _Reader, cancel: Cancel | None) -> str:
     """GBNF of ``grammar`` or ``response_format``; empty = none."""
     grammar = reader.left.pop("grammar", None)
     grammar = getattr(grammar, "_grammar", grammar)  # a llama_cpp.LlamaGrammar
@@ -392,25 +403,45 @@ def _grammar(reader: _Reader) -> str:
         )
     if kind != "text" and grammar:
         raise RequestError("grammar and response_format exclude each other", "grammar")
-    return grammar or ("" if kind == "text" else json_grammar(schema))
+    return grammar or ("" if kind == "text" else json_grammar(schema, cancel))
 
 
-def json_grammar(schema: Any = None) -> str:
+def json_grammar(schema: Any = None, cancel: Cancel | None = None) -> str:
     """GBNF for JSON, or for JSON of a schema: a dict or true, as the standard has it.
 
-    Made by llama-cpp-python. Raises RequestError for a schema that it cannot follow.
+    Made by llama-cpp-python, in a process of its own with limits of time and memory. Raises
+    RequestError for a schema that it cannot follow, and CancelledError by `cancel`.
     """
-    from llama_cpp import llama_grammar
-
-    if schema is None:
-        return str(llama_grammar.JSON_GBNF)
+    _check_schema(schema)
     try:
-        return str(llama_grammar.json_schema_to_gbnf(json.dumps(schema)))
-    except Exception as error:  # the converter raises whatever it stumbles over
+        return confined.schema_grammar(schema, cancel)
+    except confined.ConfinedError as error:
         raise RequestError(
-            f"the JSON schema cannot be followed: {str(error) or type(error).__name__}",
-            "response_format",
+            f"the JSON schema cannot be followed: {error}", "response_format"
         ) from None
+
+
+def _check_schema(schema: Any) -> None:
+    """Refuses a schema that is too long, or asks for more repetitions than a grammar can have."""
+    length = len(json.dumps(schema))
+    if length > _SCHEMA_MOST:
+        raise RequestError(
+            f"the JSON schema has {length} characters, but may have {_SCHEMA_MOST}; shorten it",
+            "response_format",
+        )
+    parts = [schema]
+    while parts:
+        part = parts.pop()
+        for key in ("minLength", "maxLength", "minItems", "maxItems"):
+            value = part.get(key) if isinstance(part, dict) else None
+            if isinstance(value, int | float) and value > _REPEATS_MOST:
+                raise RequestError(
+                    f"the JSON schema has {key} {value}, but a grammar can count to "
+                    f"{_REPEATS_MOST}; lower it or leave it out",
+                    "response_format",
+                )
+        inner = part.values() if isinstance(part, dict) else part
+        parts += [one for one in inner if isinstance(one, dict | list)] if inner else []
 
 
 def _messages(messages: list[Any] | None) -> list[dict[str, Any]]:
@@ -447,6 +478,10 @@ def _prompts(engine: Engine, prompt: Any) -> list[str | list[int]]:
     if isinstance(prompt, str):
         return [prompt]
     if isinstance(prompt, list) and prompt:
+        if isinstance(prompt[0], str | list) and len(prompt) > PROMPTS_MAX:
+            raise RequestError(
+                f"prompt holds {len(prompt)} prompts, but may hold {PROMPTS_MAX}", "prompt"
+            )
         if all(isinstance(one, int) for one in prompt):
             return [_checked_tokens(engine, prompt)]
         if all(isinstance(one, str) or (isinstance(one, list) and one) for one in prompt):

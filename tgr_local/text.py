@@ -13,6 +13,7 @@ from tgr_local.engine import Engine
 
 OPEN_THINK, CLOSE_THINK = "<think>", "</think>"
 _LOOP_TOKENS = 64  # fewer are no loop: rules of dashes and rows of zeros are text
+_LOOP_NEWEST = 8192  # tokens that are looked at: a longer loop is found when it has no end
 
 
 @dataclass(frozen=True)
@@ -110,13 +111,22 @@ def _first(text: str, tags: Sequence[str]) -> str | None:
 
 def _pending(text: str, tags: Sequence[str]) -> int:
     """Length of the longest end of `text` that is the beginning of a tag."""
-    return max((n for tag in tags for n in range(1, len(tag)) if text.endswith(tag[:n])), default=0)
+    longest = 0
+    for tag in tags:
+        start = max(0, len(text) - len(tag) + 1)
+        while (start := text.find(tag[0], start)) >= 0 and len(text) - start > longest:
+            if tag.startswith(text[start:]):
+                longest = len(text) - start
+            start += 1
+    return longest
 
 
 def is_loop(tokens: Sequence[int], parts: int) -> bool:
-    """Whether a text ends in so many equal parts, of 64 tokens together at least."""
-    text = np.asarray(tokens)
-    for period in range(1, len(text) // parts + 1):
+    """Whether a text ends in so many equal parts, of 64 tokens together at least. Its newest 8,192
+    tokens are looked at."""
+    text = np.asarray(tokens[-_LOOP_NEWEST:])
+    periods = np.flatnonzero(text[-2::-1] == text[-1:]) + 1  # after which the last token repeats
+    for period in periods.tolist():
         span = max(parts * period, _LOOP_TOKENS)
         if span > len(text):
             return False

@@ -37,7 +37,7 @@ from tgr_local.engine import (
     Sequence,
     Task,
 )
-from tgr_local.errors import BudgetError
+from tgr_local.errors import BudgetError, CancelledError
 from tgr_local.steps import Candidates, Counts, Listener, Progress, Seconds, Step
 
 _STATE_COST = 2  # positions that reading a state decodes: the chunk's last token and the delimiter
@@ -155,7 +155,7 @@ class Trajectory:
         self._tell("rebuild")
         start = time.monotonic()
         prefix = self.prompt[:-1] or self.prompt  # a lone token stands in for its empty prefix
-        output = self._feed(prefix, norms=norms)
+        output = self._read(prefix, norms=norms)
         self._main.truncate(len(self.prompt) - 1)
         if norms:
             self._norms = self._query_norms = _norm_totals(output)
@@ -179,7 +179,7 @@ class Trajectory:
             self._main.shift(begin, end)
         else:
             self._main.truncate(len(self.prompt) - 1)
-            output = self._feed([self.prompt[-1], *head, *tail[:-1]], norms=norms)
+            output = self._read([self.prompt[-1], *head, *tail[:-1]], norms=norms)
             if norms:
                 self._norms = self._query_norms + _norm_totals(output)
             self._count(rebuild=len(head) + len(tail))
@@ -224,12 +224,18 @@ class Trajectory:
             _joined(output, more[i]) if i in more else output for i, output in enumerate(outputs)
         ]
 
+    @property
+    def late(self) -> bool:
+        """Whether time is up. Raises CancelledError for a run that was cancelled."""
+        if self._cancel and self._cancel.is_set():
+            raise CancelledError("cancelled")
+        return self._deadline is not None and time.monotonic() >= self._deadline
+
     def affords(self, n_positions: int) -> bool:
         """Whether the limits leave so many positions, and time, to try more before the chunk, which
         takes at least one."""
         left = self._positions_left()
-        late = self._deadline is not None and time.monotonic() >= self._deadline
-        return not late and (left is None or left >= n_positions + 1 + self._state_cost)
+        return not self.late and (left is None or left >= n_positions + 1 + self._state_cost)
 
     def choose(
         self,
@@ -344,7 +350,7 @@ class Trajectory:
             return "budget"
         if len(self.generated) >= config.token_limit or self.index + 1 >= config.max_chunks:
             return "length"
-        if self._deadline and time.monotonic() >= self._deadline:
+        if self.late:
             return "budget"
         left = self._positions_left()
         if left is not None and left < self._state_cost + self._least_cost():
@@ -383,16 +389,26 @@ class Trajectory:
     # --- parts ---
 
     def _feed(
-        self, tokens: Seq[int], direction: Direction | None = None, *, keep: str = "none",
-        norms: bool = False,
-    ) -> Output:  # fmt: skip
-        task = Task(self._main, tokens, direction=direction, feed_states=keep, norms=norms)
+        self, tokens: Seq[int], direction: Direction | None = None, *, keep: str = "none"
+    ) -> Output:
+        task = Task(self._main, tokens, direction=direction, feed_states=keep)
         return self._session.run([task], cancel=self._cancel)[0]
+
+    def _read(self, tokens: Seq[int], *, norms: bool) -> Output:
+        """Decodes a part of the context. Raises BudgetError when time is up before its end."""
+        task = Task(self._main, tokens, norms=norms)
+        (output,) = self._session.run([task], cancel=self._cancel, deadline=self._deadline)
+        if output.n_decoded < len(tokens):
+            raise BudgetError(
+                f"max_seconds is {self.config.max_seconds:g}, which was over before the context "
+                "was read; raise it or shorten the query"
+            )
+        return output
 
     def _run_rollouts(self, tasks: Seq[Task]) -> list[Output]:
         self._tell("rollouts")
         start = time.monotonic()
-        outputs = self._session.run(tasks, cancel=self._cancel)
+        outputs = self._session.run(tasks, cancel=self._cancel, deadline=self._deadline)
         self._count(rollouts=sum(output.n_decoded for output in outputs))
         self._time("rollouts", start)
         return outputs

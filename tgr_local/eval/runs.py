@@ -36,10 +36,6 @@ from tgr_local.trajectory import derived_seed
 
 _WAITING_GRADES = 512  # replies that may wait for their grade: what a kill can lose
 _OF_ONE_SAMPLE = (TgrError, ValueError)  # errors that end it and nothing else
-_BLOCK_BYTES = {
-    "f32": 4, "f16": 2, "bf16": 2, "q8_0": 34 / 32, "q5_1": 24 / 32, "q5_0": 22 / 32,
-    "q4_1": 20 / 32, "q4_0": 18 / 32,
-}  # fmt: skip
 
 
 class Grades(Protocol):
@@ -181,7 +177,7 @@ def _fitting(engine: Engine, phase: Phase, prompts: Mapping[str, list[int]]) -> 
     method = methods.get(phase.system.method)
     most = engine.n_seq_max // method.sequences(phase.config)
     cells = _cells(engine, phase, prompts)
-    room = engine.config.n_ctx or _free_bytes(engine) // _cell_bytes(engine)
+    room = engine.config.n_ctx or _free_bytes(engine) // engine.cell_bytes
     return max(1, min(most, room // max(cells, 1)))
 
 
@@ -193,22 +189,6 @@ def _cells(engine: Engine, phase: Phase, prompts: Mapping[str, list[int]]) -> in
             method = methods.get(phase.system.method)
             needed.append(method.cells(engine, len(tokens), phase.config))
     return max(needed)
-
-
-def _cell_bytes(engine: Engine) -> int:
-    """What one cell of the KV cache takes, all layers together."""
-    name = engine.metadata.get("general.architecture", "")
-
-    def number(key: str, default: int) -> int:
-        text = engine.metadata.get(f"{name}.attention.{key}", "")
-        return int(text) if text.isdecimal() else default
-
-    n_heads = number("head_count", 1)
-    n_kv = number("head_count_kv", n_heads)
-    width = engine.n_embd // n_heads
-    keys, values = number("key_length", width), number("value_length", width)
-    types = _BLOCK_BYTES[engine.config.type_k], _BLOCK_BYTES[engine.config.type_v]
-    return max(1, int(engine.n_layer * n_kv * (keys * types[0] + values * types[1])))
 
 
 def _free_bytes(engine: Engine) -> int:

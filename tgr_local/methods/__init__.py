@@ -67,6 +67,8 @@ class Method(Protocol):
     """Whether the context is cut back to the query and the newest text; else all of it stays."""
 
 
+_NAME_MOST = 64  # characters of a name that is compared with known ones
+
 METHODS: Mapping[str, Method] = {
     "base": base,
     "markov": markov,
@@ -85,7 +87,7 @@ METHODS: Mapping[str, Method] = {
 def get(name: str) -> Method:
     """The method of that name. Raises ValueError for another, with the nearest one, or all."""
     if name not in METHODS:
-        near = difflib.get_close_matches(name, METHODS, n=1)
+        near = difflib.get_close_matches(name[:_NAME_MOST], METHODS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(METHODS)}"
-        raise ValueError(f"unknown method {name!r}; {hint}")
+        raise ValueError(f"unknown method {name!r:.80}; {hint}")
     return METHODS[name]

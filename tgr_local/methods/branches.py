@@ -141,7 +141,13 @@ class Branches:
         start = time.monotonic()
         sequence = self._session.sequence()
         prefix = self.prompt[:-1] or self.prompt  # a lone token stands in for its empty prefix
-        self._session.run([Task(sequence, prefix)], cancel=self._cancel)
+        task = Task(sequence, prefix)
+        (read,) = self._session.run([task], cancel=self._cancel, deadline=self._deadline)
+        if read.n_decoded < len(prefix):
+            raise BudgetError(
+                f"max_seconds is {self.config.max_seconds:g}, which was over before the query was "
+                "read; raise it or shorten the query"
+            )
         sequence.truncate(len(self.prompt) - 1)
         self._counts += Counts(query=len(prefix))
         self._seconds += Seconds(rebuild=time.monotonic() - start)

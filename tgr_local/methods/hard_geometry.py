@@ -8,7 +8,7 @@ nearly every proposal turns by a right angle, so a hard rule has to propose a gr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from tgr_local import geometry
 from tgr_local.config import SearchConfig
 from tgr_local.engine import Cancel, Engine, Member
-from tgr_local.errors import CancelledError
 from tgr_local.methods import random_anchor
 from tgr_local.steering import Steering
 from tgr_local.steps import Listener, Step
@@ -52,7 +51,7 @@ def run(
         z = steering.anchor(trajectory.read_state())
         while True:
             rng = np.random.default_rng(derived_seed(config.seed, trajectory.index, PROPOSE))
-            anchor, n, passed = propose(before, z, config, rng, cancel)
+            anchor, n, passed = propose(before, z, config, rng, lambda: trajectory.late)
             figures = {} if before is None else {"proposals": n, "accepted": int(passed)}
 
             (direction,) = steering.directions(anchor[None])
@@ -72,17 +71,18 @@ def propose(
     z: Anchor,
     config: SearchConfig,
     rng: np.random.Generator,
-    cancel: Cancel | None = None,
+    is_late: Callable[[], bool] = lambda: False,
 ) -> tuple[Anchor, int, bool]:
     """The first proposal around z [d_z] that follows the rule, the number of proposals, True.
 
-    After `max_proposals` the one that breaks the rule least, their number, False. `before` is the
-    state that led to z; without one, at the first boundary, only the length is asked for.
+    After `max_proposals`, or when `is_late` says that time is up, the one that breaks the rule
+    least, their number, False. `before` is the state that led to z; without one, at the first
+    boundary, only the length is asked for.
     """
     nearest, least = z, np.inf
     for first in range(0, config.max_proposals, _AT_ONCE):
-        if cancel and cancel.is_set():
-            raise CancelledError("cancelled")
+        if is_late():
+            return nearest, first, False
         some = min(_AT_ONCE, config.max_proposals - first)
         anchors = geometry.propose(z, some, config.sigma, rng)
         excess = breaches(before, z, anchors, config)

@@ -42,8 +42,10 @@ def run(
         block = math.ceil(limit / config.power_blocks)
         for end in (*range(block, limit, block), limit):
             paid = chain.extend(end)
-            for _ in range(config.power_steps):
-                paid = paid and chain.improve()
+            for _ in range(config.power_steps if paid else 0):
+                paid = chain.improve()
+                if not paid:
+                    break
             if not paid or chain.text.ended:
                 break
         yield from branches.steps(chain.text, chain.figures)

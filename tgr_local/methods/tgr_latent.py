@@ -62,6 +62,8 @@ def _decide(
     anchors = steering.propose(z, trajectory.config.n_candidates)
     directions = steering.directions(anchors)
     outputs = trajectory.roll_out(directions)
+    if trajectory.late:  # they may have been cut short
+        return anchors[0], directions[0], None
     candidates = trajectory.choose(anchors, z, outputs)
     candidates, outputs = _reevaluated(trajectory, z, directions, candidates, outputs)
     candidates, outputs = _deepened(trajectory, z, candidates, outputs)
@@ -91,7 +93,10 @@ def _reevaluated(
     best = candidates.scores.best(config.reevaluate)
     if not len(best) or not trajectory.affords(len(best) * config.n_mc * config.rollout_len):
         return candidates, outputs
-    outputs = outputs + trajectory.roll_out([directions[k] for k in best])
+    more = trajectory.roll_out([directions[k] for k in best])
+    if trajectory.late:
+        return candidates, outputs
+    outputs = outputs + more
     owners = [*candidates.owners, *np.repeat(best, config.n_mc)]
     return trajectory.choose(candidates.anchors, z, outputs, owners), outputs
 

@@ -38,9 +38,11 @@ def run(
         no_anchors = np.zeros((config.n_candidates, 0))
         while True:
             outputs = trajectory.roll_out([None] * config.n_candidates)
-            candidates = trajectory.choose(no_anchors, no_anchors[0], outputs)
-            chosen = candidates.scores.chosen
-            trajectory.adopt(chosen, outputs[chosen])
+            candidates = None
+            if not trajectory.late:  # else they may have been cut short
+                candidates = trajectory.choose(no_anchors, no_anchors[0], outputs)
+                chosen = candidates.scores.chosen
+                trajectory.adopt(chosen, outputs[chosen])
             chunk = trajectory.write()
             finish = trajectory.finish(chunk)
             yield trajectory.step(chunk, finish, candidates=candidates)

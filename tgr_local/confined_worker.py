@@ -1,0 +1,115 @@
+"""The process that `confined.py` starts: reads requests from stdin, writes answers to stdout.
+
+Started as a file of its own, without the package: ``python confined_worker.py PATH...``, where PATH
+is what sys.path shall be. A message is its length, 4 bytes, and JSON. It ends with its parent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import math
+import os
+import signal
+import struct
+import sys
+import time
+from typing import Any
+
+HEADER = struct.Struct("<I")
+CPU_SECONDS = 2
+"""For one request."""
+MEMORY = 384 << 20
+"""Address space of the process, bytes."""
+RESULT_BYTES = 16 << 20
+"""Of the text that a request makes, at most."""
+
+_templates: dict[str, Any] = {}
+
+
+def answer(request: dict[str, Any]) -> dict[str, str]:
+    """The text that a request asks for, or what went wrong; it raises nothing."""
+    try:
+        text = _render(request) if request["do"] == "render" else _schema_grammar(request)
+        if len(text) > RESULT_BYTES:
+            return {"error": f"makes a text of more than {RESULT_BYTES >> 20} MiB"}
+        return {"text": text}
+    except MemoryError:
+        return {"error": f"takes more than {MEMORY >> 20} MiB of memory"}
+    except RecursionError:
+        return {"error": "is nested too deeply"}
+    except BaseException as error:  # foreign code: whatever it raises is its fault
+        return {"error": f"{str(error) or type(error).__name__:.500}"}
+
+
+def _render(request: dict[str, Any]) -> str:
+    text = request["template"]
+    if text not in _templates:
+        compiled = _environment().from_string(text)
+        _templates.clear()
+        _templates[text] = compiled
+    rendered: str = _templates[text].render(**request["variables"])
+    return rendered
+
+
+def _environment() -> Any:
+    import jinja2
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    def raise_exception(message: str) -> None:
+        raise jinja2.TemplateError(message)
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.globals["raise_exception"] = raise_exception
+    environment.globals["strftime_now"] = time.strftime
+    return environment
+
+
+def _schema_grammar(request: dict[str, Any]) -> str:
+    # the converter is a module of its own; its package would load llama.cpp
+    package = importlib.util.find_spec("llama_cpp")
+    assert package is not None and package.submodule_search_locations
+    path = os.path.join(package.submodule_search_locations[0], "llama_grammar.py")
+    spec = importlib.util.spec_from_file_location("llama_grammar", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if request["schema"] is None:
+        return str(module.JSON_GBNF)
+    return str(module.json_schema_to_gbnf(json.dumps(request["schema"])))
+
+
+def _limit_memory() -> None:
+    import resource
+
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _limit_seconds() -> None:
+    """CPU_SECONDS from now, to the next full second; then the system ends this process."""
+    import resource
+
+    used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
+    most = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(used) + CPU_SECONDS, most))
+
+
+def main() -> None:
+    sys.path[:] = sys.argv[1:]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _limit_memory()
+    while header := sys.stdin.buffer.read(HEADER.size):
+        request = json.loads(sys.stdin.buffer.read(HEADER.unpack(header)[0]))
+        _limit_seconds()
+        data = json.dumps(answer(request)).encode()
+        sys.stdout.buffer.write(HEADER.pack(len(data)) + data)
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()
