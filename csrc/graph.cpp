@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <map>
 
 namespace tgr {
@@ -88,6 +89,10 @@ ggml_tensor * inject(const llm_graph_context & graph, ggml_tensor * cur, int il)
         input->norm_of_layer[il] = norm;
     }
     return cur;
+}
+
+bool is_unsafe(ggml_backend_buffer_type_t type) {
+    return std::strcmp(ggml_backend_buft_name(type), "AMX") == 0;
 }
 
 std::vector<uint32_t> cells_of(const std::vector<uint32_t> & cells, const llama_ubatch & ubatch) {

@@ -30,6 +30,10 @@ std::vector<uint32_t> cells_of(const std::vector<uint32_t> & cells, const llama_
 // llama_context::graph_max_nodes: nodes that windows add to a graph at most.
 uint32_t window_nodes(uint32_t n_layer);
 
+// make_cpu_buft_list: whether weights must not lie in a buffer of this type. gcc before 14 drops most of the tile
+// configuration of ggml's AMX kernels as dead stores, and their first product then ends the process.
+bool is_unsafe(ggml_backend_buffer_type_t type);
+
 // llama_context::decode: before the first micro-batch, after each, and after the last.
 void before_decode(llama_adapter_cvec & cvec, uint32_t n_tokens, uint32_t n_outputs);
 void after_ubatch(llama_adapter_cvec & cvec, const llm_graph_result & res, ggml_backend_sched_t sched,

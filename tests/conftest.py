@@ -18,8 +18,13 @@ import pytest
 from gguf_models import write_model
 
 import tgr_local
+from tgr_local.bench.peers import library
 from tgr_local.config import EngineConfig
 from tgr_local.engine import Engine, EngineStats, backend_devices
+
+cpu = Path("/proc/cpuinfo")
+if cpu.is_file() and "amx_tile" in cpu.read_text(encoding="utf-8"):
+    library()  # so that the llama_cpp that tests compare with does not end the process
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = Path(tgr_local.__file__).parent

@@ -271,7 +271,13 @@ class ServerConfig:
     max_running: int = option(8, "requests that are worked on at a time", low=1, high=256)
     max_queue: int = option(64, "requests that wait for their turn; more are refused", low=0)
     max_choices: int = option(32, "replies that one request may ask for", low=1, high=256)
-    max_reply_tokens: int = option(0, "new tokens of one reply at most; 0 = no limit", low=0)
+    max_reply_tokens: int = option(65536, "new tokens of one reply at most; 0 = no limit", low=0)
+    request_memory: int = option(
+        0,
+        "MiB that running requests may take together beside the model and its cache; 0 = half of "
+        "the model's size, or 256",
+        low=0,
+    )
     max_body: int = option(4 << 20, "bytes of a request at most", low=1024)
     request_seconds: float = option(600.0, "seconds that one request may run; 0 = no limit", low=0)
     shutdown_seconds: float = option(

@@ -41,7 +41,8 @@ class Flag(Protocol):
 
 
 def render(template: str, variables: dict[str, Any], cancel: Flag | None = None) -> str:
-    """The text of a Jinja chat template. Raises ConfinedError, and CancelledError by `cancel`."""
+    """The text of a Jinja chat template. Raises ConfinedError, ValueError for variables that JSON
+    does not have, and CancelledError by `cancel`."""
     return _call({"do": "render", "template": template, "variables": variables}, cancel)
 
 
@@ -52,7 +53,10 @@ def schema_grammar(schema: Any, cancel: Flag | None = None) -> str:
 
 
 def _call(request: dict[str, Any], cancel: Flag | None) -> str:
-    data = json.dumps(request).encode()
+    try:
+        data = json.dumps(request).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"what is handed over must be JSON: {error}") from None
     if getattr(sys, "frozen", False) or not sys.executable:
         # a frozen program has no interpreter to start: what runs is what its maker chose
         return _text(confined_worker.answer(json.loads(data)))

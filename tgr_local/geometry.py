@@ -114,6 +114,12 @@ class InjectionMaps:
         return np.ascontiguousarray(high.swapaxes(0, 1))
 
 
+def map_bytes(n_layer: int, d_h: int, d_z: int, rank: int) -> int:
+    """Bytes of the injection maps and of the projection of anchors, if there is one."""
+    W = 0 if d_z == d_h else d_z * d_h
+    return 4 * (n_layer * rank * (d_z + d_h) + W)
+
+
 def residual_scale(
     residual_norms: Floats, strength: float, calibration: str
 ) -> NDArray[np.float64]:

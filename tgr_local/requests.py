@@ -19,6 +19,7 @@ from typing import Any
 from tgr_local import confined, methods
 from tgr_local.config import DEFAULT_METHOD, SearchConfig, updated
 from tgr_local.engine import Cancel, Engine
+from tgr_local.errors import CapacityError
 from tgr_local.generation import advised, prompt_tokens
 
 CHOICES_MAX = 128
@@ -234,13 +235,18 @@ def _common(
     if seed is not None and seed != -1:
         changes["seed"] = seed
     changes.setdefault("seed", secrets.randbelow(2**53))  # any JSON reader can hold it
-    if grammar := _grammar(reader, cancel):
+    if grammar := _grammar(reader, cancel) or changes.get("grammar"):
         changes["grammar"] = grammar
 
     given = reader.take("max_tokens", int, None)
     given = max_tokens if max_tokens is not None else given
     writes = given != 0
     base = advised(engine, config)
+    if isinstance(grammar, str):
+        try:
+            engine.check_grammar(grammar)
+        except ValueError as error:
+            raise RequestError(str(error), "grammar") from None
     if given is not None and given > 0:
         changes["max_tokens"] = given
         # asked for so many tokens, a method may write so many chunks
@@ -492,6 +498,11 @@ def _prompts(engine: Engine, prompt: Any) -> list[str | list[int]]:
 
 
 def _checked_tokens(engine: Engine, tokens: Seq[Any]) -> list[int]:
+    if len(tokens) > engine.n_ctx_train:
+        raise CapacityError(
+            f"the prompt has {len(tokens)} tokens, but the model was trained for "
+            f"{engine.n_ctx_train}; shorten it"
+        )
     for token in tokens:
         if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < engine.n_vocab:
             raise RequestError(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import functools
+import threading
+import weakref
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +21,7 @@ class Steering:
         engine, config = trajectory.engine, trajectory.config
         d_z = config.d_z or engine.n_embd
         self._trajectory, self._config = trajectory, config
-        self._W = geometry.projection(d_z, engine.n_embd, config.injection_seed)
-        self._maps = _maps(engine.n_layer, engine.n_embd, d_z, config.rank, config.injection_seed)
+        self._fixed = _fixed(engine.n_layer, engine.n_embd, d_z, config.rank, config.injection_seed)
 
     @property
     def measures(self) -> bool:
@@ -29,7 +30,7 @@ class Steering:
 
     def anchor(self, h: NDArray[np.float32]) -> NDArray[np.float64]:
         """z = unit(W h) [d_z] of a state h [d_h]."""
-        return geometry.state_anchor(h, self._W)
+        return geometry.state_anchor(h, self._fixed.W)
 
     def propose(self, z: NDArray[np.float64], n: int) -> NDArray[np.float64]:
         """n anchors [n, d_z] around z [d_z]; the same ones when asked again at a boundary."""
@@ -42,11 +43,35 @@ class Steering:
         rho = geometry.residual_scale(
             self._trajectory.residual_norms, config.relative_strength, config.calibration
         )
-        pushes = config.eta * rho[:, None] * self._maps.pushes(anchors)  # [n, n_layer, d_h]
+        pushes = config.eta * rho[:, None] * self._fixed.maps.pushes(anchors)  # [n, n_layer, d_h]
         return self._trajectory.directions(pushes)
 
 
-@functools.lru_cache(maxsize=4)
-def _maps(n_layer: int, d_h: int, d_z: int, rank: int, seed: int) -> geometry.InjectionMaps:
-    # trajectories share them: at 8B size they are 10 MB and take 50 ms to draw
-    return geometry.InjectionMaps.draw(n_layer, d_h, d_z, rank, seed)
+@dataclass(frozen=True, eq=False)
+class _Fixed:
+    """What a seed fixes for all trajectories."""
+
+    W: NDArray[np.float32] | None
+    maps: geometry.InjectionMaps
+
+
+# trajectories share them: at 8B size they are 10 MB and take 50 ms to draw. They stay while one
+# uses them, and the newest also after that.
+_in_use: weakref.WeakValueDictionary[tuple[int, ...], _Fixed] = weakref.WeakValueDictionary()
+_newest: list[_Fixed] = []
+_lock = threading.Lock()
+
+
+def _fixed(n_layer: int, d_h: int, d_z: int, rank: int, seed: int) -> _Fixed:
+    key = (n_layer, d_h, d_z, rank, seed)
+    with _lock:
+        fixed = _in_use.get(key)
+        if fixed is None:
+            _newest.clear()
+            fixed = _Fixed(
+                geometry.projection(d_z, d_h, seed),
+                geometry.InjectionMaps.draw(n_layer, d_h, d_z, rank, seed),
+            )
+            _in_use[key] = fixed
+        _newest[:] = [fixed]
+        return fixed

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import os
@@ -25,12 +26,30 @@ _TYPES = {
 }  # fmt: skip
 
 
+@functools.cache
 def library() -> Any:
-    """The module llama_cpp, which then reports errors only."""
+    """The module llama_cpp, which then reports errors only, and computes without AMX."""
     import llama_cpp
 
     logging.getLogger("llama-cpp-python").setLevel(logging.ERROR)
+    _drop_amx(llama_cpp)
     return llama_cpp
+
+
+def _drop_amx(llama_cpp: Any) -> None:
+    """Has llama_cpp load every model as it does where there is no AMX, whose kernels end the
+    process when gcc before 14 has built them; see csrc/graph_hooks.h."""
+    if b"AMX_INT8 = 1" not in llama_cpp.llama_print_system_info():
+        return
+    plain = llama_cpp.llama_cpp.llama_model_default_params
+
+    def defaults() -> Any:
+        params = plain()
+        params.use_extra_bufts = False
+        return params
+
+    llama_cpp.llama_model_default_params = defaults
+    llama_cpp.llama_cpp.llama_model_default_params = defaults
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,14 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import HTMLResponse, Response
 
 from tgr_local import __version__, methods, requests
-from tgr_local.engine import Engine
-from tgr_local.server import embeddings, schema
+from tgr_local.engine import Cancel
+from tgr_local.server import embeddings, infill, schema
 from tgr_local.server.guard import LOCAL_ORIGIN, Guard
 from tgr_local.server.log import Observe
 from tgr_local.server.problems import Problem, problem_of
-from tgr_local.server.service import Service
-from tgr_local.server.wire import Json, failure
+from tgr_local.server.service import Items, Service
+from tgr_local.server.tokens import detokenized, tokenized
+from tgr_local.server.wire import Encoded, Json, failure, parsed
 
 _PAGE = Path(__file__).with_name("index.html")
 # the page is one file: nothing is fetched but from this server
@@ -87,32 +88,30 @@ def _add_completions(app: FastAPI, service: Service) -> None:
         return await service.complete(request, requests.completion_request)
 
     @app.post("/infill", **schema.takes(schema.INFILL))
-    async def infill(request: Request) -> Response:
-        return await service.infill(request)
+    async def fill_in(request: Request) -> Response:
+        return await service.complete(request, infill.completion_request, infill.part)
 
     @app.post("/v1/embeddings", **schema.takes(schema.EMBEDDINGS))
     async def embed(request: Request) -> Response:
-        body, engine = await service.body(request), service.engine
+        data, engine = await service.body(request), service.engine
         most = service.limits.max_choices
-        texts = await service.in_thread(embeddings.inputs, engine, body, most)
-        return Json(
-            await service.alone(
-                request,
-                lambda cancel: embeddings.respond(engine, body, texts, service.name, cancel),
-            )
-        )
+
+        def work(cancel: Cancel) -> Items:
+            yield embeddings.respond(engine, parsed(data), most, service.name, cancel)
+
+        return Json(await service.alone(request, work))
 
 
 def _add_tokens(app: FastAPI, service: Service) -> None:
     @app.post("/tokenize", **schema.takes(schema.TOKENIZE))
     async def tokenize(request: Request) -> Response:
-        body, engine = await service.body(request), service.engine
-        return Json(await service.in_thread(_tokenized, engine, body))
+        data, engine = await service.body(request), service.engine
+        return Encoded(await service.alone(request, lambda _: tokenized(engine, parsed(data))))
 
     @app.post("/detokenize", **schema.takes(schema.DETOKENIZE))
     async def detokenize(request: Request) -> Response:
-        body, engine = await service.body(request), service.engine
-        return Json(await service.in_thread(_detokenized, engine, body))
+        data, engine = await service.body(request), service.engine
+        return Encoded(await service.alone(request, lambda _: detokenized(engine, parsed(data))))
 
     @app.get("/tokenizer_info", **schema.GIVES)
     async def tokenizer_info() -> Response:
@@ -131,51 +130,6 @@ def _add_tokens(app: FastAPI, service: Service) -> None:
                 "chat_template": engine.chat_template,
             }
         )
-
-
-def _tokenized(engine: Engine, body: dict[str, Any]) -> dict[str, Any]:
-    text = body.get("content", body.get("prompt"))
-    if not isinstance(text, str):
-        raise Problem(400, "content must be a text", param="content")
-    flags = {name: body.get(name, False) for name in ("add_special", "with_pieces")}
-    flags["add_special"] = body.get("add_special_tokens", flags["add_special"])
-    flags["parse_special"] = body.get("parse_special", True)
-    for name, value in flags.items():
-        if not isinstance(value, bool):
-            raise Problem(400, f"{name} must be true or false", param=name)
-    pieces = flags.pop("with_pieces")
-    tokens = engine.tokenize(text, **flags)
-    if not pieces:
-        return {"tokens": tokens, "count": len(tokens), "max_model_len": engine.n_ctx_train}
-    return {
-        "tokens": [
-            {"id": token, "piece": _piece(engine.detokenize([token], special=True))}
-            for token in tokens
-        ]
-    }
-
-
-def _piece(data: bytes) -> str | list[int]:
-    """A token's text, or its bytes where these are no text by themselves."""
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        return list(data)
-
-
-def _detokenized(engine: Engine, body: dict[str, Any]) -> dict[str, Any]:
-    tokens = body.get("tokens")
-    if not isinstance(tokens, list):
-        raise Problem(400, "tokens must be a list of token ids", param="tokens")
-    for token in tokens:
-        if type(token) is not int or not 0 <= token < engine.n_vocab:
-            raise Problem(
-                400,
-                f"tokens holds {token!r:.40}, but must hold ids from 0 to {engine.n_vocab - 1}",
-                param="tokens",
-            )
-    text = engine.detokenize(tokens, special=True).decode("utf-8", "replace")
-    return {"content": text, "prompt": text}  # llama.cpp's name for it, and vLLM's
 
 
 def _add_state(app: FastAPI, service: Service) -> None:
@@ -205,12 +159,12 @@ def _add_state(app: FastAPI, service: Service) -> None:
         return {name: {"id": name, **about, "meta": meta} for name in names}
 
     @app.get("/health", **schema.GIVES)
-    def health() -> Response:  # in a thread: the engine answers when the decode under way is over
-        engine = service.engine
-        return Json({"status": "ok", "model": service.name, "n_ctx": engine.stats().n_ctx})
+    async def health() -> Response:
+        stats = await service.stats()
+        return Json({"status": "ok", "model": service.name, "n_ctx": stats.n_ctx})
 
     @app.get("/props", **schema.GIVES)
-    def props() -> Response:  # likewise
+    async def props() -> Response:
         engine, limits = service.engine, dataclasses.asdict(service.limits)
         for name in ("api_key", "api_key_file", "log_file"):
             limits.pop(name)
@@ -225,7 +179,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
                 "options": dataclasses.asdict(service.config),
                 "limits": limits,
                 "total_slots": limits["max_running"],
-                "n_ctx": engine.n_ctx,
+                "n_ctx": (await service.stats()).n_ctx,
                 "n_ctx_train": engine.n_ctx_train,
                 "chat_template": engine.chat_template,
                 "devices": sorted(set(engine.devices())),
@@ -234,6 +188,8 @@ def _add_state(app: FastAPI, service: Service) -> None:
 
     @app.get("/metrics", **schema.GIVES)
     async def metrics() -> Response:
+        if service.ready:
+            await service.stats()
         content = await run_in_threadpool(service.metrics.text)
         return Response(content, media_type=service.metrics.content_type)
 

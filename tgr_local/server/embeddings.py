@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,34 @@ from numpy.typing import NDArray
 
 from tgr_local.engine import Cancel, Engine, Task
 from tgr_local.errors import CapacityError
+from tgr_local.generation import tokens_within
 from tgr_local.server.problems import Problem
 
+_AT_ONCE = 512  # tokens that are read together
 
-def inputs(engine: Engine, body: Mapping[str, Any], most: int) -> list[list[int]]:
-    """The tokens of each input. Raises Problem."""
+
+def respond(
+    engine: Engine, body: Mapping[str, Any], most: int, model: str, cancel: Cancel
+) -> dict[str, Any]:
+    """The response, as OpenAI has it, to a body with up to `most` texts. Raises Problem."""
+    texts = _inputs(engine, body, most)
+    packed = body.get("encoding_format") == "base64"
+    data = [
+        {"object": "embedding", "index": i, "embedding": _shown(vector, packed)}
+        for i, vector in enumerate(_vector(engine, tokens, cancel) for tokens in texts)
+    ]
+    total = sum(map(len, texts))
+    return {
+        "object": "list",
+        "created": int(time.time()),
+        "model": model,
+        "data": data,
+        "usage": {"prompt_tokens": total, "total_tokens": total},
+    }
+
+
+def _inputs(engine: Engine, body: Mapping[str, Any], most: int) -> list[list[int]]:
+    """The tokens of each input."""
     given = body.get("input")
     if body.get("encoding_format", "float") not in ("float", "base64"):
         raise Problem(400, "encoding_format must be float or base64", param="encoding_format")
@@ -38,7 +61,7 @@ def inputs(engine: Engine, body: Mapping[str, Any], most: int) -> list[list[int]
             raise Problem(
                 400, "input must hold texts, or token ids of the vocabulary", param="input"
             )
-        tokens = engine.tokenize(one, add_special=True) if isinstance(one, str) else one
+        tokens = tokens_within(engine, one, add_special=True) if isinstance(one, str) else one
         if not tokens:
             raise Problem(400, "input holds a text without tokens", param="input")
         if len(tokens) > engine.n_ctx_train:
@@ -50,32 +73,17 @@ def inputs(engine: Engine, body: Mapping[str, Any], most: int) -> list[list[int]
     return found
 
 
-def respond(
-    engine: Engine, body: Mapping[str, Any], texts: list[list[int]], model: str, cancel: Cancel
-) -> Generator[dict[str, Any], None, None]:
-    """The one response, as OpenAI has it."""
-    packed = body.get("encoding_format") == "base64"
-    data = [
-        {"object": "embedding", "index": i, "embedding": _shown(vector, packed)}
-        for i, vector in enumerate(_vector(engine, tokens, cancel) for tokens in texts)
-    ]
-    total = sum(map(len, texts))
-    yield {
-        "object": "list",
-        "created": int(time.time()),
-        "model": model,
-        "data": data,
-        "usage": {"prompt_tokens": total, "total_tokens": total},
-    }
-
-
 def _vector(engine: Engine, tokens: list[int], cancel: Cancel) -> NDArray[np.float32]:
     """[n_embd]"""
+    total = np.zeros(engine.n_embd)
     with engine.session(len(tokens) + 1, 1, cancel=cancel) as session:
-        task = Task(session.sequence(), tokens, feed_states="all")
-        (output,) = session.run([task], cancel=cancel)
-    mean = output.feed_states.mean(axis=0)
-    return mean / max(float(np.linalg.norm(mean)), 1e-12)  # type: ignore[no-any-return]
+        sequence = session.sequence()
+        for first in range(0, len(tokens), _AT_ONCE):  # the states of all would take much memory
+            task = Task(sequence, tokens[first : first + _AT_ONCE], feed_states="all")
+            (output,) = session.run([task], cancel=cancel)
+            total += output.feed_states.sum(axis=0, dtype=np.float64)
+    mean = (total / len(tokens)).astype(np.float32)
+    return mean / max(float(np.linalg.norm(mean)), 1e-12)
 
 
 def _shown(vector: NDArray[np.float32], packed: bool) -> Any:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tgr_local import requests
 from tgr_local.engine import Engine
+from tgr_local.generation import tokens_within
 from tgr_local.server.problems import Problem
 
 # the texts of the prefix, suffix and middle tokens, family by family
@@ -42,6 +44,11 @@ def marks(engine: Engine) -> tuple[int, int, int]:
     )
 
 
+def completion_request(engine: Engine, body: Mapping[str, Any], **options: Any) -> requests.Request:
+    """What `requests.completion_request` makes of a body in llama.cpp's words. Raises Problem."""
+    return requests.completion_request(engine, completion_body(engine, body), **options)
+
+
 def completion_body(engine: Engine, body: Mapping[str, Any]) -> dict[str, Any]:
     """The body of a completion request that fills the gap. Raises Problem."""
     pre, suf, mid = marks(engine)
@@ -49,7 +56,7 @@ def completion_body(engine: Engine, body: Mapping[str, Any]) -> dict[str, Any]:
     after, begun = _text(body, "input_suffix"), _text(body, "prompt")
 
     def plain(text: str) -> list[int]:
-        return engine.tokenize(text, parse_special=False)
+        return tokens_within(engine, text, parse_special=False)
 
     rest = {name: value for name, value in body.items() if name not in _OWN}
     prompt = [pre, *plain(before), suf, *plain(after), mid, *plain(begun)]

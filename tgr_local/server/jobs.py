@@ -20,7 +20,7 @@ from tgr_local.server.problems import Problem, problem_of
 
 Work = Callable[[Cancel], Generator[Any, None, None]]
 
-_GRACE = 10.0  # seconds for what a reply's own time limit does not cut short
+_GRACE = 4.0  # seconds for what a reply's own time limit does not cut short
 _END = object()
 
 
@@ -95,6 +95,8 @@ class Job:
         self._timer: asyncio.TimerHandle | None = None
         self._future: Future[None] | None = None
         self._why: Problem | None = None
+        self.is_taken_over = False
+        """Whether somebody else than who submitted it reads it and ends it."""
         self._created = time.monotonic()
         self.started: float | None = None
         """When its thread began, by time.monotonic; None while it waits for its turn."""
@@ -110,6 +112,11 @@ class Job:
 
     def queued_as(self, future: Future[None]) -> None:
         self._future = future
+
+    def taken_over(self) -> Job:
+        """This job, for somebody else to read and to end."""
+        self.is_taken_over = True
+        return self
 
     def run(self) -> None:
         """The work itself, in its thread."""

@@ -79,7 +79,7 @@ class _Now:
         yield GaugeMetricFamily("tgr_ready", "1 = the model is loaded", int(self._service.ready))
         if not self._service.ready:
             return
-        stats = dataclasses.asdict(self._service.engine.stats())
+        stats = dataclasses.asdict(self._service.last_stats)
         for name in ("n_positions", "n_decodes", "decode_seconds", "sample_seconds"):
             about = f"Engine: {name.replace('_', ' ')}"
             yield CounterMetricFamily(f"tgr_engine_{name}", about, stats.pop(name))

@@ -16,22 +16,23 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tgr_local import completions, doctor, methods, requests
+from tgr_local import completions, doctor, requests
 from tgr_local.config import EngineConfig, SearchConfig, ServerConfig, for_model, updated
-from tgr_local.engine import Cancel, Engine
-from tgr_local.errors import CapacityError
-from tgr_local.server import infill
-from tgr_local.server.grants import granted, method_of
+from tgr_local.engine import Cancel, Engine, EngineStats
+from tgr_local.server.grants import Memory, granted, limit_cache, memory_needed, method_of
 from tgr_local.server.jobs import Job, Jobs
 from tgr_local.server.log import Facts, Log, facts_of
 from tgr_local.server.metrics import Metrics
-from tgr_local.server.problems import Problem, problem_of
-from tgr_local.server.wire import EventStream, Json, body_of
+from tgr_local.server.problems import Problem
+from tgr_local.server.wire import EventStream, Json, body_of, parsed
 
 Check = Callable[..., requests.Request]
+Shape = Callable[[Mapping[str, Any]], Any]
+Items = Generator[Any, None, None]
 
 _FIRST_SECONDS = 1.0  # in which an early failure still becomes a status
-_TYPICAL_QUERY = 512  # tokens; what the cache is sized for at the start
+_STATS_SECONDS = 0.25  # for the engine to say how it is
+_SHORT_BODY = 1 << 16  # bytes
 
 
 class Service:
@@ -54,6 +55,7 @@ class Service:
         self.failure: Exception | None = None
         self._path, self._engine_config, self._options = path, engine_config, dict(options)
         self._engine: Engine | None = None
+        self._asked_stats: asyncio.Future[EngineStats] | None = None
         self.log = Log(limits.log_file)
         self.jobs = Jobs(limits.max_running, limits.max_queue, limits.request_seconds)
         self.metrics = Metrics(self)
@@ -77,9 +79,9 @@ class Service:
     def _load(self) -> None:
         engine = Engine(self._path, self._engine_config)
         self.config = updated(for_model(SearchConfig(), engine.metadata), self._options)
-        with contextlib.suppress(CapacityError):  # each request is told on its own
-            cells = methods.get(self.method).cells(engine, _TYPICAL_QUERY, self.config)
-            engine.reserve(cells, self.limits.max_running)
+        limit_cache(engine, self.config, self.method, self.limits)
+        self._memory = Memory(engine, self.limits)
+        self.last_stats = engine.stats()
         self._engine = engine
 
     @property
@@ -105,100 +107,108 @@ class Service:
             self._engine.close()
         self.log.close()
 
+    async def stats(self) -> EngineStats:
+        """The engine's counts: of now, or the last ones while a long decode runs."""
+        engine = self.engine
+        if self._asked_stats is None or self._asked_stats.done():
+            self._asked_stats = asyncio.ensure_future(run_in_threadpool(engine.stats))
+        done, _ = await asyncio.wait({self._asked_stats}, timeout=_STATS_SECONDS)
+        if done:
+            self.last_stats = self._asked_stats.result()
+        return self.last_stats
+
     # ---- requests ----
 
-    async def body(self, request: Request) -> dict[str, Any]:
+    async def body(self, request: Request) -> bytes:
         """The body of a request to the model. Raises Problem."""
-        body = await body_of(request, self.limits.max_body)
-        if self.limits.log_prompts:
-            facts_of(request.scope)["request"] = body
-        return body
+        _ = self.engine  # while there is none, nothing is read
+        return await body_of(request, self.limits.max_body)
 
-    async def in_thread(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """The result of something short, such as tokenizing. Raises Problem."""
-        try:
-            return await run_in_threadpool(call, *args, **kwargs)
-        except Exception as error:
-            raise problem_of(error) from error
-
-    async def alone(
-        self, request: Request, work: Callable[[Cancel], Generator[Any, None, None]]
-    ) -> Any:
+    async def alone(self, request: Request, work: Callable[[Cancel], Items]) -> Any:
         """The one item that a job comes to. Raises Problem."""
+        async with self._job(request, work) as job:
+            return await job.first(None)
+
+    async def complete(
+        self, request: Request, check: Check, shape: Shape = lambda part: part
+    ) -> Response:
+        """The response to a completion request: `check` makes a request of the body, `shape` makes
+        of a part of the response what its clients read."""
+        data = await self.body(request)
         facts = facts_of(request.scope)
+        # a short body says at once whether it asks for a stream, which must not wait in silence
+        body = parsed(data) if len(data) <= _SHORT_BODY else None
+
+        def work(cancel: Cancel) -> Items:
+            asked = self._checked(check, body or parsed(data), facts, cancel)
+            yield asked
+            with self._memory.held(memory_needed(self.engine, asked), cancel):
+                if asked.stream:
+                    all_parts = dataclasses.replace(asked, include_usage=True, progress=True)
+                    yield from completions.chunks(self.engine, all_parts, cancel=cancel)
+                else:
+                    yield completions.respond(self.engine, asked, cancel=cancel)
+
+        async with self._job(request, work) as job:
+            streams = body is not None and body.get("stream") is True
+            asked = await job.first(_FIRST_SECONDS if streams else None)
+            if asked is None or asked.stream:
+                first = await job.first(_FIRST_SECONDS) if asked else None
+                return EventStream(job.taken_over(), self._events(job, asked, first, facts, shape))
+            response = await job.first(None)
+            self._note(facts, response)
+            return Json(shape(response))
+
+    @contextlib.asynccontextmanager
+    async def _job(self, request: Request, work: Callable[[Cancel], Items]) -> AsyncIterator[Job]:
+        """A job that ends with the block or when the client goes away, unless it is taken over."""
         job = self.jobs.submit(work)
         watcher = asyncio.create_task(job.watch(request.receive))
         try:
-            return await job.first(None)
+            yield job
         finally:
-            facts["queued"] = round(job.seconds_queued, 4)
             watcher.cancel()
-            job.end(Problem(499, "nobody waits for the reply"))
+            if not job.is_taken_over:
+                facts_of(request.scope)["queued"] = round(job.seconds_queued, 4)
+                job.end(Problem(499, "nobody waits for the reply"))
 
-    async def complete(self, request: Request, check: Check) -> Response:
-        """A chat or legacy completion."""
-        body = await self.body(request)
-        asked = await self.in_thread(self._checked, check, body)
-        return await self._answer(request, asked, lambda part: part)
-
-    async def infill(self, request: Request) -> Response:
-        """What fills a gap, in llama.cpp's words."""
-        body = await self.body(request)
-        body = await self.in_thread(infill.completion_body, self.engine, body)
-        asked = await self.in_thread(self._checked, requests.completion_request, body)
-        return await self._answer(request, asked, infill.part)
-
-    def _checked(self, check: Check, body: Mapping[str, Any]) -> requests.Request:
+    def _checked(
+        self, check: Check, body: Mapping[str, Any], facts: Facts, cancel: Cancel
+    ) -> requests.Request:
         engine = self.engine
+        if self.limits.log_prompts:
+            facts["request"] = body
         body, method = method_of(body, self.name)
         asked = check(
-            engine, body, config=self.config, method=method or self.method, model=self.name
+            engine,
+            body,
+            config=self.config,
+            method=method or self.method,
+            model=self.name,
+            cancel=cancel,
         )
-        return granted(engine, asked, self.limits)
-
-    async def _answer(
-        self,
-        request: Request,
-        asked: requests.Request,
-        shape: Callable[[Mapping[str, Any]], Any],
-    ) -> Response:
-        facts, engine = facts_of(request.scope), self.engine
         facts.update(model=asked.model, how=asked.method, stream=asked.stream)
-        if not asked.stream:
-
-            def whole(cancel: Cancel) -> Generator[Any, None, None]:
-                yield completions.respond(engine, asked, cancel=cancel)
-
-            response = await self.alone(request, whole)
-            self._note(facts, response)
-            return Json(shape(response))
-        everything = dataclasses.replace(asked, include_usage=True, progress=True)
-
-        def parts(cancel: Cancel) -> Generator[Any, None, None]:
-            yield from completions.chunks(engine, everything, cancel=cancel)
-
-        job = self.jobs.submit(parts)
-        try:
-            first = await job.first(_FIRST_SECONDS)
-        except BaseException:
-            job.end(Problem(499, "nobody reads the reply"))
-            raise
-        return EventStream(job, self._events(job, first, asked, facts, shape))
+        return granted(engine, asked, self.limits)
 
     async def _events(
         self,
         job: Job,
+        asked: requests.Request | None,
         first: Any,
-        asked: requests.Request,
         facts: Facts,
-        shape: Callable[[Mapping[str, Any]], Any],
+        shape: Shape,
     ) -> AsyncIterator[Any]:
-        """The chunks that were asked for; the others as comments, which clients skip."""
-        unfinished = asked.n * len(asked.prompts)
+        """The chunks that were asked for; the others as comments, which clients skip. What is
+        asked, if that is not known yet, is the first item."""
+        unfinished = asked.n * len(asked.prompts) if asked else 0
         ending: dict[str, Any] = {}  # the end of the last choice, which waits for the bill
         async for chunk in _after(first, job.items(self.limits.ping_seconds)):
             if chunk is None:
                 yield "ping"
+                continue
+            if asked is None:
+                asked = chunk
+                unfinished = asked.n * len(asked.prompts)
                 continue
             if "first_part" not in facts:
                 facts["first_part"] = round(job.age, 4)

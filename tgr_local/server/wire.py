@@ -16,6 +16,7 @@ from tgr_local.server.log import facts_of
 from tgr_local.server.problems import Problem
 
 _BODY_SECONDS = 60.0  # in which a body must have come
+_PARTS_MOST = 400_000  # lists and objects in a body: each takes 50 times its length
 
 
 def encoded(value: Any) -> bytes:
@@ -32,17 +33,31 @@ class Json(Response):
         return encoded(content)
 
 
+class Encoded(Response):
+    """A response that is JSON already."""
+
+    media_type = "application/json"
+
+
 def failure(problem: Problem) -> Response:
     """A problem as a response."""
     return Json(problem.body, problem.status, headers=problem.headers)
 
 
-async def body_of(request: Request, max_bytes: int) -> dict[str, Any]:
-    """The JSON object that a request carries. Raises Problem."""
+async def body_of(request: Request, max_bytes: int) -> bytes:
+    """What a request carries. Raises Problem."""
     try:
-        data = await asyncio.wait_for(_read(request, max_bytes), _BODY_SECONDS)
+        return await asyncio.wait_for(_read(request, max_bytes), _BODY_SECONDS)
     except asyncio.TimeoutError:
         raise Problem(408, f"the body did not come within {_BODY_SECONDS:g} s") from None
+
+
+def parsed(data: bytes) -> dict[str, Any]:
+    """The JSON object that a body is. Raises Problem."""
+    if (n := data.count(b"[") + data.count(b"{")) > _PARTS_MOST:
+        raise Problem(
+            400, f"the body has {n} brackets that open, but may have {_PARTS_MOST}; shorten it"
+        )
     try:
         body = json.loads(data, parse_constant=_refuse)
     except RecursionError:

@@ -1,0 +1,159 @@
+"""Foreign code in a process of its own: what it makes, and that it can neither hang nor eat up."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gguf_edit import STRING, Gguf
+
+from tgr_local import confined, load
+from tgr_local.confined import ConfinedError, render, schema_grammar
+from tgr_local.engine import Cancel, Engine
+from tgr_local.errors import CancelledError, ModelError
+from tgr_local.models import embedded_model
+from tgr_local.requests import RequestError, json_grammar
+
+FOREVER = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+DOUBLING = (
+    "{% set ns = namespace(x='x') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}"
+    "{% endfor %}{{ ns.x }}"
+)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The embedded model with another chat template."""
+    folder = tmp_path_factory.mktemp("hostile")
+
+    def make(template: str) -> Path:
+        path = folder / f"{abs(hash(template))}.gguf"
+        file = Gguf.parse(embedded_model().read_bytes())
+        file.set("tokenizer.chat_template", template.encode(), STRING)
+        path.write_bytes(file.to_bytes())
+        return path
+
+    return make
+
+
+def test_a_template_makes_its_text() -> None:
+    template = "{% for m in messages %}[{{ m.role }}] {{ m.content | trim }}{% endfor %}{{ end }}"
+    messages = [{"role": "user", "content": " ½ \ud800\n"}, {"role": "assistant", "content": ""}]
+    made = render(template, {"messages": messages, "end": "."})
+    assert made == "[user] ½ \ud800[assistant] ."
+    assert render("{{ strftime_now('%Y') | length }}", {}) == "4"
+
+
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [
+        (FOREVER, "CPU time"),
+        ("{{ lipsum(n=10000000) }}", "CPU time"),
+        ("{{ 'x' * 10 ** 10 }}", "memory"),
+        ("{{ 'x' * 3 * 10 ** 7 }}", "text of more than"),
+        ("{{ ('x\n' * 1000) | indent(10 ** 8) }}", "memory"),
+        (DOUBLING, "memory"),
+        ("{{ ('%' ~ '9' * 9 ~ 'd') | format(1) }}", "memory"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "nested too deeply"),
+        ("{{ raise_exception('system messages are not supported') }}", "are not supported"),
+        ("{{ messages[0]", "unexpected"),
+        ("{{ ''.__class__.__mro__ }}", "unsafe"),
+    ],
+)
+def test_a_bad_template_is_an_error_and_the_next_one_works(template: str, why: str) -> None:
+    with pytest.raises(ConfinedError, match=why):
+        render(template, {"messages": []})
+    assert render("fine", {}) == "fine"
+
+
+def test_a_template_of_a_model_is_confined(hostile: Callable[[str], Path]) -> None:
+    with load(hostile(FOREVER)) as engine, pytest.raises(ModelError, match=r"fails: .*CPU time"):
+        engine.chat_prompt([{"role": "user", "content": "hi"}])
+    with load(hostile("x" * (1 << 20) + "x")) as engine, pytest.raises(ModelError, match="1048577"):
+        engine.chat_prompt([{"role": "user", "content": "hi"}])
+
+
+def test_a_cancel_ends_a_template_and_those_that_wait() -> None:
+    cancel = Cancel()
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            render(FOREVER, {}, cancel)
+        except (CancelledError, ConfinedError) as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    cancel.cancel()
+    for thread in threads:
+        thread.join()
+    assert {type(failure) for failure in failures} == {CancelledError} and len(failures) == 6
+    assert render("fine", {}) == "fine"
+
+
+def test_a_worker_that_died_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert render("one", {}) == "one"
+    for worker in confined._idle:
+        worker._process.kill()
+        worker._process.wait()
+    assert render("two", {}) == "two"
+
+
+def test_a_forked_child_has_workers_of_its_own() -> None:
+    assert render("parent", {}) == "parent"
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            code = 0 if not confined._idle and render("child", {}) == "child" else 2
+        finally:
+            os._exit(code)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert render("parent", {}) == "parent"
+
+
+def test_variables_must_be_json() -> None:
+    with pytest.raises(ValueError, match="must be JSON"):
+        render("", {"x": object()})
+
+
+def test_a_frozen_program_answers_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.frozen", True, raising=False)
+    assert render("{{ x }}", {"x": 1}) == "1"
+
+
+# --- schemas ---
+
+
+def test_a_schema_becomes_a_grammar(tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    assert '"\\"a\\""' in schema_grammar(schema)
+    assert "root" in json_grammar() and "root" in json_grammar(True)
+
+
+HUGE: list[tuple[Any, str]] = [
+    ({"type": "string", "minLength": 2_000_000_000}, "minLength 2000000000"),
+    ({"type": "string", "maxLength": 1e300}, "maxLength"),
+    ({"anyOf": [{"type": "array", "items": {}, "minItems": 2001}]}, "minItems 2001"),
+    ({"type": "object", "properties": {"x" * 100 + str(i): {} for i in range(3000)}}, "characters"),
+    ({"properties": {chr(0x4E00 + i): {"type": "string"} for i in range(700)}}, "CPU time"),
+    ({"type": "string", "pattern": "^" + "(" * 900 + "a" + "){2000}" * 900 + "$"}, "followed"),
+]
+
+
+@pytest.mark.parametrize(("schema", "why"), HUGE)
+def test_a_schema_that_takes_too_much_is_refused(schema: Any, why: str) -> None:
+    with pytest.raises(RequestError, match=why):
+        json_grammar(schema)
+
+
+def test_a_grammar_is_checked_before_anything_is_written(engine: Engine) -> None:
+    engine.check_grammar('root ::= "a"')
+    with pytest.raises(ValueError, match="does not parse"):
+        engine.check_grammar("nonsense")

@@ -1,0 +1,255 @@
+"""What one request may take: memory, processor time and the cache, whatever it asks for."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving import Served, served
+
+from tgr_local import load
+from tgr_local.completions import completion_request, respond
+from tgr_local.config import SearchConfig, ServerConfig
+from tgr_local.engine import Cancel, Engine
+from tgr_local.errors import CancelledError, CapacityError
+from tgr_local.server.grants import Memory, granted, memory_needed
+from tgr_local.server.problems import Problem
+
+X = "x" * 1_000_000
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    from tgr_local.models import embedded_model
+
+    folder = tmp_path_factory.mktemp("limits")
+    with served(embedded_model(), folder, request_seconds=20) as running:
+        yield running
+        running.until(running.is_free)
+        assert not any("Traceback" in line for line in running.lines)
+        peak = re.search(
+            r"VmHWM:\s+(\d+) kB", Path(f"/proc/{running.process.pid}/status").read_text()
+        )
+        assert peak and int(peak[1]) < 1 << 20, "more than 1 GB was taken"
+
+
+def schema(value: Any) -> dict[str, Any]:
+    return {"response_format": {"type": "json_schema", "json_schema": {"schema": value}}}
+
+
+def tgr(**options: Any) -> dict[str, Any]:
+    return {"tgr": options}
+
+
+GREEDY: list[tuple[dict[str, Any], str]] = [
+    (schema({"type": "string", "minLength": 2_000_000_000}), "minLength 2000000000"),
+    (schema({"type": "array", "items": {}, "minItems": 2_000_000_000}), "minItems"),
+    (schema({"properties": {chr(0x4E00 + i): {"type": "string"} for i in range(700)}}), "CPU time"),
+    (schema({"properties": {"x" * 3000 + str(i): {} for i in range(1000)}}), "characters"),
+    ({"grammar": 'root ::= "a"{1,2000000000}'}, "does not parse"),
+    ({"grammar": "root ::= " + "(" * 600 + '"a"' + ")" * 600}, "parse"),
+    (tgr(method="tgr-latent", rank=4096, d_z=65536), "MiB of memory"),
+    (tgr(method="hard-geometry", d_z=65536, rank=64), "MiB of memory"),
+    (tgr(method="tgr-latent", n_candidates=255, n_mc=64), "sequences"),
+    (tgr(method="best-of-n", n_samples=255), "cells"),
+    (tgr(method="tgr-latent", n_candidates=255, rollout_len=1900), "cells"),
+    ({"n": 32, "logprobs": True, "top_logprobs": 20, "max_tokens": 60_000}, "MiB of memory"),
+    ({"stop": X}, "stop has 1000000 characters"),
+    ({"stop": ["a"] * 65}, "stop holds 65 texts"),
+    ({"model": X}, "model has 1000000 characters"),
+    ({X: 1}, "unknown parameter"),
+    (tgr(**{X: 1}), "unknown option"),
+    (tgr(method=X), "unknown method"),
+    (tgr(eoc_token=X), "eoc_token has 1000000 characters"),
+    ({"messages": [{"role": "user", "content": X}]}, "word of 1000000 bytes"),
+    ({"messages": [{"role": "user", "content": "a b " * 250_000}]}, "more than 2048 tokens"),
+]
+
+
+@pytest.mark.parametrize(("body", "why"), GREEDY, ids=lambda value: repr(value)[:40])
+def test_a_greedy_request_is_refused(server: Served, body: dict[str, Any], why: str) -> None:
+    answer = server.chat("hi", **({"max_tokens": 4} | body))
+    assert answer.status_code == 400 and why in answer.json()["error"]["message"], answer.text[:500]
+    assert len(answer.text) < 1000
+    assert server.chat("1+1=", max_tokens=4).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "power", "power_steps": 2**31 - 1, "power_blocks": 2**31 - 1},
+        {"method": "power", "power_steps": 2**31 - 1, "max_forward_tokens": 60},
+        {"method": "tgr-latent", "rollout_len": 200, "n_candidates": 64},
+        {"method": "tgr-token", "rollout_len": 200, "n_candidates": 64},
+        {"method": "hard-geometry", "max_proposals": 100_000, "kappa_max": 0.0, "d_z": 8192},
+        {"method": "base", "chunk_len": 1, "max_chunks": 2**31 - 1, "loop_guard": 2},
+        {"method": "tot", "tree_proposals": 8, "tree_value": "prompt"},
+        {"method": "got", "graph_merges": 8, "graph_refines": 8},
+    ],
+    ids=lambda options: f"{options['method']}-{len(options)}",
+)
+def test_a_request_that_could_go_on_for_ever_ends_with_its_time(
+    server: Served, options: dict[str, Any]
+) -> None:
+    bias = {"logit_bias": {str(token): -100 for token in ends(server)}}
+    answer = server.chat("go on", tgr={"max_seconds": 1, **options}, **bias)
+    assert answer.status_code == 200, answer.text[:500]
+    assert answer.json()["tgr"]["seconds"] < 60
+
+
+def ends(server: Served) -> list[int]:
+    text = server.client.get("/tokenizer_info").json()["eos_token"]
+    tokens: list[int] = server.client.post("/tokenize", json={"content": text}).json()["tokens"]
+    return tokens
+
+
+def test_an_invalid_grammar_is_refused_however_short_the_reply(server: Served) -> None:
+    for stream in (False, True):
+        answer = server.chat("hi", grammar="nonsense", max_tokens=1, stream=stream)
+        assert answer.status_code == 400 and answer.json()["error"]["param"] == "grammar"
+
+
+def test_a_long_text_is_tokenized_outside_the_event_loop(server: Served) -> None:
+    post = server.client.post
+    text = "word and word, " * 60_000
+    plain = post("/tokenize", json={"content": text}).json()["tokens"]
+    pieces = post("/tokenize", json={"content": text, "with_pieces": True}).json()["tokens"]
+    assert [one["id"] for one in pieces] == plain
+    assert "".join(one["piece"] for one in pieces) == text
+    refused = post("/tokenize", json={"content": X + " a"})
+    assert refused.status_code == 400 and "word of 1000000 bytes" in refused.text
+    refused = post("/tokenize", json={"content": text * 2})
+    assert refused.status_code == 400 and "divide it" in refused.text
+    refused = post("/detokenize", json={"tokens": [1] * 300_000})
+    assert refused.status_code == 400 and "262144" in refused.text
+
+
+def test_a_body_of_a_million_lists_is_refused(server: Served) -> None:
+    body = b'{"messages":[' + b"[]," * 1_000_000 + b"[]]}"
+    answer = server.client.post("/v1/chat/completions", content=body)
+    assert answer.status_code == 400 and "brackets" in answer.json()["error"]["message"]
+
+
+def test_a_long_body_may_ask_for_a_stream(server: Served) -> None:
+    metadata = {"note": "y " * 50_000}
+    answer = server.chat("1+1=", stream=True, metadata=metadata, max_tokens=8)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert answer.text.rstrip().endswith("data: [DONE]")
+
+
+def test_many_clients_that_leave_hold_up_nobody(server: Served) -> None:
+    import httpx
+
+    huge = schema({"properties": {chr(0x4E00 + i): {"type": "string"} for i in range(700)}})
+    body = {"messages": [{"role": "user", "content": "hi"}]} | huge
+
+    def ask() -> None:
+        with pytest.raises(httpx.TimeoutException):
+            httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=0.2)
+
+    threads = [threading.Thread(target=ask) for _ in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert server.client.get("/health", timeout=30).status_code == 200
+    server.until(server.is_free, 60)
+
+
+# --- the parts ---
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[Engine]:
+    with load() as engine:
+        yield engine
+
+
+def asked(engine: Engine, **body: Any) -> Any:
+    config = SearchConfig(chunk_len=32, max_chunks=4)
+    return completion_request(engine, {"prompt": "1+1="} | body, config=config)
+
+
+def test_memory_grows_with_all_that_takes_it(small: Engine) -> None:
+    least = memory_needed(small, asked(small))
+    for more in (
+        {"n": 4},
+        {"logprobs": 20},
+        {"max_tokens": 4000},
+        {"tgr": {"rank": 64}},
+        {"tgr": {"d_z": 4096}},
+        {"tgr": {"n_candidates": 32}},
+        {"tgr": {"rollout_len": 300}},
+        {"tgr": {"max_chunks": 1000, "max_tokens": 32000}},
+    ):
+        assert memory_needed(small, asked(small, **more)) > least, more
+    assert memory_needed(small, asked(small, tgr={"method": "base", "rank": 4096})) < least
+
+
+def test_memory_is_shared_and_waited_for(small: Engine) -> None:
+    memory = Memory(small, ServerConfig(request_memory=8))
+    with pytest.raises(Problem, match="up to 9 MiB"), memory.held(9 << 20, Cancel()):
+        pass
+    cancel, order = Cancel(), []
+
+    def second() -> None:
+        with memory.held(5 << 20, Cancel()):
+            order.append("second")
+
+    thread = threading.Thread(target=second)
+    with memory.held(5 << 20, Cancel()):
+        thread.start()
+        cancel.cancel()
+        with pytest.raises(CancelledError), memory.held(5 << 20, cancel):
+            pass
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"]
+
+
+def test_what_is_reported_takes_no_more_than_is_reckoned(small: Engine) -> None:
+    import tracemalloc
+
+    request = asked(
+        small,
+        logprobs=20,
+        max_tokens=400,
+        logit_bias={str(small.eos): -100},
+        tgr={"method": "base"},
+    )
+    needed = memory_needed(small, request)
+    tracemalloc.start()
+    respond(small, request)
+    taken = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert taken < needed
+
+
+def test_the_cache_grows_no_further_than_it_may(
+    model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with load(model()) as engine:
+        engine.max_cells = 3000
+        with pytest.raises(CapacityError, match=r"needs 3001 cells .* can have 3000"):
+            engine.session(3001, 1)
+        engine.reserve(1000, 8)
+        assert engine.n_ctx <= 3072
+        with engine.session(2500, 1):
+            pass
+        engine.max_cells = None
+        monkeypatch.setattr("tgr_local.memory.available", lambda: 4000 * engine.cell_bytes)
+        with pytest.raises(CapacityError, match="cells of the KV cache"):
+            engine.session(engine.n_ctx + 4001, 1)
+
+
+def test_a_request_beyond_the_cache_is_told_before_it_is_tried(small: Engine) -> None:
+    small.max_cells = 500
+    try:
+        with pytest.raises(CapacityError, match="grants 500"):
+            granted(small, asked(small, max_tokens=1900, tgr={"method": "base"}), ServerConfig())
+    finally:
+        small.max_cells = None
