@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import io
 import os
@@ -442,6 +443,20 @@ def test_a_question_that_failed_can_be_asked_again(session: Any) -> None:
         told(session, "/regen")
     assert session.chat.messages == []
     assert told(session, "/undo") == ["took back: fail"]
+
+
+def test_replies_to_choose_from_do_not_rule_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tgr_local.chat.piped import Pipe
+
+    reply = list(fake_stream(FakeEngine("f"), "2+2?", SearchConfig(), method="base"))[-1]
+    replies = [dataclasses.replace(reply, text="\x1b[2J4")]
+    Pipe().choose(replies)
+    assert capsys.readouterr().out == "[1] \x1b[2J4\n"  # a program gets it as it is
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    Pipe().choose(replies)
+    assert capsys.readouterr().out == "[1] \ufffd[2J4\n"
 
 
 def test_retry_keeps_the_chosen_reply_or_none(session: Any) -> None:

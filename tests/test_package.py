@@ -20,14 +20,14 @@ MODULES = {
 }
 # Each row may import the rows above it, and its own; every other module is a front end.
 STOREYS = [
-    {"errors", "geometry", "places", "answers"},
+    {"errors", "geometry", "places", "answers", "printable"},
     {"config", "scoring", "models"},
     {"engine"},
     {"text", "choices", "cells", "steps", "trajectory", "steering", "diagnostics"},
     {"methods", "methods.base", "methods.markov", "methods.tgr_latent"},
     {"generation"},
 ]
-PURE = {"answers", "geometry", "scoring", "errors", "config"}
+PURE = {"answers", "geometry", "scoring", "errors", "config", "printable"}
 
 
 def imports(name: str) -> set[str]:

@@ -282,3 +282,23 @@ def test_the_table_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     run = trace.of_reply(ENGINE, header(), reply())
     del run.boundaries[1:]
     assert "\n".join(trace.render(run, width=90)) == TABLE
+
+
+def test_no_text_of_a_trace_file_rules_the_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    written(path)
+
+    def spoilt(value: Any) -> Any:
+        if isinstance(value, dict):
+            kept = {"kind": value.get("kind"), "format": value.get("format")}
+            changed = {name: spoilt(one) for name, one in value.items()}
+            return changed | {name: old for name, old in kept.items() if old}
+        if isinstance(value, list):
+            return [spoilt(one) for one in value]
+        return f"\x1b]0;owned\x07\x9b\n\r{value}" if isinstance(value, str) else value
+
+    lines = [json.dumps(spoilt(json.loads(line))) for line in path.read_text().splitlines()]
+    path.write_text("\n".join(lines))
+    (run,) = trace.read(path)
+    table = "\n".join(trace.render(run))
+    assert table.count("owned") > 10 and not set("\x1b\x07\x9b\r") & set(table)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import importlib.metadata
-import json
 import os
 import platform
 import shutil
@@ -17,9 +16,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from tgr_local import __version__, models, settings
+from tgr_local import __version__, models, printable, settings
 from tgr_local.config import EngineConfig, SearchConfig
 from tgr_local.errors import TgrError, describe
+from tgr_local.printable import one_line
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine
@@ -54,12 +54,12 @@ def as_text(finding: Finding) -> str:
     """A finding as a line for people; what needs attention stands out."""
     mark = {"ok": "  ", "warning": "! ", "broken": "X "}[finding.status]
     loud = "" if finding.status == "ok" else f"{finding.status.upper()}: "
-    return f"{mark}{finding.name:16}  {loud}{finding.detail}"
+    return f"{mark}{one_line(finding.name):16}  {loud}{one_line(finding.detail)}"
 
 
 def as_json(findings: Iterable[Finding]) -> str:
     """All findings as one JSON list."""
-    return json.dumps([dataclasses.asdict(finding) for finding in findings], ensure_ascii=False)
+    return printable.as_json([dataclasses.asdict(finding) for finding in findings])
 
 
 def versions() -> dict[str, str]:

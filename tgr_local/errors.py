@@ -6,6 +6,10 @@ one sentence that says what went wrong, the value met, the bound, and the way ou
 
 from __future__ import annotations
 
+from tgr_local.printable import one_line
+
+_LONGEST = 2000  # characters of a message
+
 
 class TgrError(Exception):
     """Base class: catch this to catch everything that is not a bad argument."""
@@ -34,9 +38,8 @@ class InstallError(TgrError):
 def describe(error: Exception) -> str:
     """An error as one printable line, for a person."""
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    words = " ".join(str(error).split())
-    text = "".join(letter if letter.isprintable() else "\ufffd" for letter in words)
-    if isinstance(error, TgrError | ValueError | OSError):
-        return text
-    return f"{type(error).__name__}: {text} (this is a bug; TGR_DEBUG=1 shows where)"
+        return one_line(f"{error.filename}: {error.strerror}", _LONGEST)
+    text = " ".join(str(error).split())
+    if not isinstance(error, TgrError | ValueError | OSError):
+        text = f"{type(error).__name__}: {text} (this is a bug; TGR_DEBUG=1 shows where)"
+    return one_line(text, _LONGEST)

@@ -16,6 +16,7 @@ from tgr_local.config import (
     parse,
     updated,
 )
+from tgr_local.printable import one_line
 
 AnyConfig = EngineConfig | SearchConfig | ChatConfig | ServerConfig
 _Config = TypeVar("_Config", EngineConfig, SearchConfig, ChatConfig, ServerConfig)
@@ -31,7 +32,7 @@ class Parser(argparse.ArgumentParser):
         """The default of each, as `settings.fill` takes them; None where a config has it."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"tgr-local: {message}; see {self.prog} --help\n")
+        self.exit(2, f"tgr-local: {one_line(message, 2000)}; see {self.prog} --help\n")
 
     def add_option(self, name: str, default: Any, **about: Any) -> None:
         """A flag that is absent from the parsed arguments when it is not given."""

@@ -9,6 +9,8 @@ import time
 from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING
 
+from tgr_local.printable import one_line
+
 if TYPE_CHECKING:
     from tgr_local.generation import Event
 
@@ -44,7 +46,7 @@ class Status:
         wait = AFTER
         while not self._done.wait(wait):
             wait = 0.2 if terminal else PLAIN_EVERY
-            line = f"{self.line}, {time.monotonic() - self._start:.0f} s"
+            line = f"{one_line(self.line)}, {time.monotonic() - self._start:.0f} s"
             start, end = ("\r\x1b[K", "") if terminal else ("", "\n")
             print(start + line, end=end, file=sys.stderr, flush=True)
         if terminal and wait != AFTER:

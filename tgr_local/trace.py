@@ -25,6 +25,7 @@ from tgr_local.diagnostics import CYCLING, Geometry, measure
 from tgr_local.diagnostics import summary as geometry_summary
 from tgr_local.doctor import versions
 from tgr_local.errors import TgrError
+from tgr_local.printable import one_line, visible
 from tgr_local.records import parse, plain, typed
 from tgr_local.scoring import Scores
 from tgr_local.steps import Candidates, Counts, Seconds, Step
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 
 FORMAT = "tgr-trace 1"
 _BEGIN = b'{"kind": "header"'
-
-_CONTROL = {c: "\ufffd" for c in (*range(32), *range(127, 160)) if chr(c) not in "\n\t"}
 
 
 @dataclass(frozen=True)
@@ -281,11 +280,6 @@ def _check(boundary: Boundary) -> None:
 # ---- for people ----
 
 
-def visible(text: str) -> str:
-    """`text` without control characters, which could otherwise rule the reader's terminal."""
-    return text.translate(_CONTROL)
-
-
 def forward_tokens(counts: Counts) -> str:
     """``131 forward tokens (query 20, chunk 111)``."""
     kinds = dataclasses.asdict(counts).items()
@@ -312,6 +306,10 @@ def summary(replies: Sequence[Reply]) -> str:
 
 def render(trace: Trace, width: int = 100) -> Iterator[str]:
     """Lines of text: every boundary, then the totals. Rollouts are cut to fit `width`."""
+    return map(visible, _rendered(trace, width))
+
+
+def _rendered(trace: Trace, width: int) -> Iterator[str]:
     about = trace.header
     used = ", ".join(f"{name} {version}" for name, version in about.versions.items())
     yield f"{about.method}, seed {about.seed}, {about.model.get('path')}"
@@ -409,7 +407,7 @@ def _margin(scores: Scores, second: int) -> str:
 
 
 def _snippet(text: str, width: int) -> str:
-    text = visible(text).replace("\n", "⏎").replace("\t", " ")
+    text = one_line(text)
     return text if len(text) <= max(width, 10) else text[: max(width, 10) - 1] + "…"
 
 

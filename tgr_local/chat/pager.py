@@ -11,7 +11,7 @@ from prompt_toolkit.layout.controls import FormattedTextControl
 from prompt_toolkit.widgets import TextArea
 
 from tgr_local.generation import Reply
-from tgr_local.trace import visible
+from tgr_local.printable import visible
 
 
 def choose(replies: Sequence[Reply]) -> int | None:

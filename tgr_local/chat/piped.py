@@ -14,6 +14,7 @@ from tgr_local.chat.conversation import Chat
 from tgr_local.chat.session import Listener, Session, decoded
 from tgr_local.errors import describe
 from tgr_local.generation import Reply
+from tgr_local.printable import visible
 from tgr_local.progress import ReplyStatus
 from tgr_local.view import Events, show_plain
 
@@ -31,7 +32,8 @@ class Pipe:
 
     def choose(self, replies: Sequence[Reply]) -> int | None:
         for number, reply in enumerate(replies, 1):
-            print(f"[{number}] {reply.text}")
+            text = f"[{number}] {reply.text}"
+            print(visible(text) if sys.stdout.isatty() else text)
         return 0
 
     def edit(self, text: str) -> str:

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from tgr_local import trace
 from tgr_local.chat import store
 from tgr_local.chat.conversation import Chat
 from tgr_local.errors import TgrError
 from tgr_local.generation import Event, Reply
+from tgr_local.printable import visible
 from tgr_local.view import Events
 
 BLOCK = '"""'
@@ -75,7 +75,7 @@ class Session:
             from tgr_local.chat.commands import run
 
             for text in run(self, line):
-                print(trace.visible(text) if sys.stdout.isatty() else text)
+                print(visible(text) if sys.stdout.isatty() else text)
         elif line.strip():
             self.ask(_block(line, more))
 

@@ -40,6 +40,7 @@ from tgr_local.chat.session import Listener, Session
 from tgr_local.config import ChatConfig, SearchConfig
 from tgr_local.generation import Reply
 from tgr_local.places import folder, private
+from tgr_local.printable import visible
 
 _LONGEST_REMEMBERED = 1 << 16  # characters of a line in the history file
 _CLIPBOARDS = ("pbcopy", "wl-copy", "xclip -selection clipboard", "xsel --clipboard --input")
@@ -52,7 +53,7 @@ def talk(chat: Chat) -> int:
     if chat.options.save:
         session.path = store.fresh_place()
     for line in _banner(chat):
-        print(trace.visible(line))
+        print(visible(line))
     while True:
         asked = False
         try:

@@ -1,0 +1,45 @@
+"""What others wrote cannot rule the terminal that it is shown on."""
+
+from __future__ import annotations
+
+import json
+
+from tgr_local.errors import ModelError, describe
+from tgr_local.printable import as_json, one_line, visible
+
+EVERY = "".join(map(chr, range(0x180))) + "\u200b\u2028\u202e\U000e0041"
+
+
+def test_text_keeps_its_lines_and_letters() -> None:
+    assert visible("a\tb\nü 漢 👩‍🚀") == "a\tb\nü 漢 👩‍🚀"
+    assert visible("\x1b[2J\x9b2J\r\x00\x7f") == "\ufffd[2J\ufffd2J\ufffd\ufffd\ufffd"
+
+
+def test_a_line_is_one_line_of_printable_characters() -> None:
+    assert one_line("a\nb\tc  d") == "a⏎b c  d"
+    assert one_line(EVERY).isprintable() and len(one_line(EVERY)) == len(EVERY)
+
+
+def test_of_a_long_line_the_middle_is_left_out() -> None:
+    assert one_line("0123456789", 4) == "01…89" and one_line("0123456789", 5) == "01…89"
+    assert one_line("0123456789", 10) == one_line("0123456789") == "0123456789"
+
+
+def test_json_says_the_same_without_control_characters() -> None:
+    text = as_json({EVERY: [EVERY]})
+    assert json.loads(text) == {EVERY: [EVERY]} and "Ā" in text
+    assert visible(text) == text and "\n" not in text
+
+
+def test_an_error_is_printable_whatever_it_quotes() -> None:
+    name = f"/tmp/{EVERY}"
+    for error in (
+        FileNotFoundError(2, "no", name),
+        ModelError(name),
+        ValueError(name),
+        KeyError(name),
+    ):
+        assert describe(error).isprintable()
+    assert describe(OSError(2, "no", "a  b")) == "a  b: no"
+    long = describe(ValueError("begin " + "x" * 10**6 + " end"))
+    assert len(long) < 2100 and long.startswith("begin ") and long.endswith(" end")
