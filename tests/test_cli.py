@@ -204,8 +204,9 @@ def test_the_later_place_wins_and_each_is_named(
     settings_from(
         home,
         monkeypatch,
-        user='sigma = 0.1\ndelta = 0.1\nseed = 1\nthinking = false\nstop = ["a", "b"]\nkeys = "vi"',
-        project='delta = 0.2\nseed = 2\nn_ctx = 64\nmethod = "base"\ntensor_split = [3, 1]',
+        user='sigma = 0.1\ndelta = 0.1\nseed = 1\nthinking = false\nstop = ["a", "b"]\n'
+        'keys = "vi"\nn_ctx = 64\ntensor_split = [3, 1]',
+        project='delta = 0.2\nseed = 2\nmethod = "base"',
         environment={"TGR_SEED": "3", "TGR_N_CTX": "128", "TGR_RANK": ""},
     )
     config = shown_config(capsys, "--n-ctx", "256")
@@ -215,7 +216,7 @@ def test_the_later_place_wins_and_each_is_named(
     assert config["stop"] == (["a", "b"], user)
     assert config["delta"] == (0.2, "tgr-local.toml")
     assert config["method"] == ("base", "tgr-local.toml")
-    assert config["tensor_split"] == ([3.0, 1.0], "tgr-local.toml")
+    assert config["tensor_split"] == ([3.0, 1.0], user)
     assert config["seed"] == (3, "TGR_SEED")
     assert config["n_ctx"] == (256, "--n-ctx")
     assert config["rank"] == (SearchConfig().rank, "default")
@@ -229,13 +230,16 @@ def test_a_run_obeys_the_settings(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    settings_from(home, monkeypatch, project='model = "f.gguf"\nsigma = 0.5\nmethod = "markov"')
-    (home / "f.gguf").touch()
+    settings_from(
+        home, monkeypatch, user='model = "f.gguf"', project='sigma = 0.5\nmethod = "markov"'
+    )
+    model = home / "config" / "tgr-local" / "f.gguf"
+    model.touch()
     assert run("run", "q", "--json") == 0
     result = json.loads(capsys.readouterr().out)
     assert (result["method"], result["config"]["sigma"]) == ("markov", 0.5)
     assert result["config"]["temperature"] == 0.25  # what nobody set, the model advises
-    assert result["model"]["path"] == "f.gguf"
+    assert result["model"]["path"] == str(model)
 
 
 @pytest.mark.parametrize(
@@ -245,12 +249,12 @@ def test_a_run_obeys_the_settings(
         ("[search]\nsigma = 1", {}, "tgr-local.toml: search is a table, but a file has none"),
         ("[sigma]\nx = 1", {}, "tgr-local.toml: sigma is a table, but a file has none; write one"),
         ("[[stop]]\nx = 1", {}, "tgr-local.toml: stop is a table, but a file has none; write one"),
-        ("n_ctx = true", {}, "n_ctx is 'true', but must be a whole number (set in tgr-local.toml)"),
+        ("top_k = true", {}, "top_k is 'true', but must be a whole number (set in tgr-local.toml)"),
         ('method = ["base"]', {}, "tgr-local.toml: method is ['base'], but must be a text"),
-        ("model = true", {}, "tgr-local.toml: model is true, but must be a text"),
+        ("method = true", {}, "tgr-local.toml: method is true, but must be a text"),
         ("sigma = -1", {}, "sigma is -1.0, but must be at least 0 (set in tgr-local.toml)"),
         ("sigma = [1, 2]", {}, "sigma is a list, but must be one value (set in tgr-local.toml)"),
-        ("n_ctx = 1.5", {}, "n_ctx is '1.5', but must be a whole number (set in tgr-local.toml)"),
+        ("top_k = 1.5", {}, "top_k is '1.5', but must be a whole number (set in tgr-local.toml)"),
         ("sigma = 1979-05-27", {}, "tgr-local.toml: sigma must be one value"),
         ("sigma", {}, "tgr-local.toml: "),
         ("", {"TGR_SEED": "x"}, "seed is 'x', but must be a whole number (set in TGR_SEED)"),
@@ -268,15 +272,15 @@ def test_a_bad_setting_says_where_it_stands(
     settings_from(home, monkeypatch, project=project, environment=variables)
     assert run("run", "q", "--model", "f.gguf") == 2
     out, err = capsys.readouterr()
-    assert out == "" and err.startswith(f"tgr-local: {message}") and err.count("\n") == 1
+    assert out == "" and err.splitlines()[-1].startswith(f"tgr-local: {message}")
 
 
 @pytest.mark.parametrize(
-    ("project", "variables", "place"),
+    ("user", "variables", "place"),
     [
-        ('method = "nope"', {}, "tgr-local.toml"),
-        ('model = "~/nope.gguf"', {}, "tgr-local.toml"),
-        ('model = "nope"', {}, "tgr-local.toml"),
+        ('method = "nope"', {}, "config.toml"),
+        ('model = "~/nope.gguf"', {}, "config.toml"),
+        ('model = "nope"', {}, "config.toml"),
         ("", {"TGR_METHOD": "nope"}, "TGR_METHOD"),
     ],
 )
@@ -285,14 +289,14 @@ def test_a_name_that_means_nothing_says_where_it_stands(
     home: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    project: str,
+    user: str,
     variables: dict[str, str],
     place: str,
 ) -> None:
-    settings_from(home, monkeypatch, project=project, environment=variables)
+    settings_from(home, monkeypatch, user=user, environment=variables)
     assert run("chat") == 2
     err = capsys.readouterr().err
-    assert "nope" in err and err.endswith(f" (set in {place})\n") and err.count("\n") == 1
+    assert "nope" in err and err.endswith(f"{place})\n") and err.count("\n") == 1
     assert run("run", "--show-config", "--method", "base", "--model", str(small)) == 0
 
 

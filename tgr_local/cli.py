@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import dataclasses
 import io
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -29,6 +28,7 @@ from tgr_local.config import (
 )
 from tgr_local.errors import InstallError, describe
 from tgr_local.flags import Parser, add_config_flags, configured, given
+from tgr_local.printable import as_json, one_line, visible
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,14 +82,16 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         from tgr_local import settings
 
         options = flags.options(parser)
-        settings.fill(args, options)
+        if read := settings.fill(args, options):
+            names = " and ".join(one_line(str(path)) for path in read)
+            print(f"tgr-local: options from {names}", file=sys.stderr)
         for line in settings.misspelt(options):
             _warn(line)
     return args
 
 
 def _warn(text: str) -> None:
-    print(f"tgr-local: warning: {text}", file=sys.stderr)
+    print(f"tgr-local: warning: {one_line(text)}", file=sys.stderr)
 
 
 def build_parser() -> Parser:
@@ -265,12 +267,12 @@ def _run(args: argparse.Namespace) -> int:
                 trace.write(file, trace.of_reply(engine, first, reply), args.trace_vectors)
         if first and args.json:
             results = [trace.result(first, reply) for reply in replies]
-            print(json.dumps(results if k > 1 else results[0], ensure_ascii=False))
+            print(as_json(results if k > 1 else results[0]))
             return 0
         for number, reply in enumerate(replies if k > 1 else (), 1):
             thinking = f"{reply.thinking}\n\n" if _thinking(args) and reply.thinking else ""
             text = f"[{number}] {thinking}{reply.text}"
-            print(trace.visible(text) if sys.stdout.isatty() else text)
+            print(visible(text) if sys.stdout.isatty() else text)
         sys.stdout.flush()
         print(trace.summary(replies), file=sys.stderr)
     return 0
@@ -379,6 +381,6 @@ def _models(args: argparse.Namespace) -> int:
         from tgr_local import hub
 
         found = hub.pull(args.which, args.to)
-        lines = [one["path"] for one in found]
-    print(json.dumps(found, ensure_ascii=False) if args.json else "\n".join(lines))
+        lines = [one_line(one["path"]) for one in found]
+    print(as_json(found) if args.json else "\n".join(lines))
     return 0

@@ -13,9 +13,10 @@ _DEFAULTS = {
 
 def folder(kind: Literal["config", "data", "state", "cache"]) -> Path:
     """The folder of tgr-local for what the user wrote (config), fetched (data) or did (state), or
-    what can be made again (cache). It need not exist."""
-    home = os.environ.get(f"XDG_{kind.upper()}_HOME")
-    base = Path(home) if home else Path(os.path.expanduser("~")) / _DEFAULTS[kind]
+    what can be made again (cache). It need not exist. As the XDG rules say, a variable whose folder
+    would depend on the current one is ignored."""
+    home = os.environ.get(f"XDG_{kind.upper()}_HOME", "")
+    base = Path(home) if os.path.isabs(home) else Path(os.path.expanduser("~")) / _DEFAULTS[kind]
     return base / "tgr-local"
 
 

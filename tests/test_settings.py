@@ -1,0 +1,195 @@
+"""What a settings file may do; the one in the current folder may be a stranger's."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_cli import finished, run
+
+from tgr_local import settings
+from tgr_local.cli import build_parser
+from tgr_local.config import ChatConfig, EngineConfig, SearchConfig, ServerConfig
+from tgr_local.flags import options
+
+FILE = Path("tgr-local.toml")
+ALLOWED = {"method", *(spec.name for spec in dataclasses.fields(SearchConfig))}
+REFUSED = sorted(options(build_parser()).keys() - ALLOWED)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, somebody else's."""
+    place = tmp_path / "foreign"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    return place
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The only line of a command that is refused as bad usage."""
+    assert run(*(arguments or ("run", "--show-config"))) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and len(err) < 3000
+    return err
+
+
+# ---- what a project's file may set ----
+
+
+def test_the_options_that_are_refused_are_all_that_is_not_about_a_reply() -> None:
+    others = (EngineConfig, ChatConfig, ServerConfig)
+    names = {spec.name for config in others for spec in dataclasses.fields(config)}
+    assert set(REFUSED) == names | {"model"}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("command", ["run", "serve"])
+def test_a_projects_file_sets_nothing_else(
+    home: Path, capsys: pytest.CaptureFixture[str], name: str, command: str
+) -> None:
+    FILE.write_text(f"{name} = 1")
+    flag = f"--{name.replace('_', '-')}"
+    own = home / "config" / "tgr-local" / "config.toml"
+    assert refusal(capsys, command) == (
+        f"tgr-local: tgr-local.toml sets {name}, but a project's file may set the method and how a "
+        f"reply is written, no more; remove it there, and set it in {own}, with "
+        f"TGR_{name.upper()} or with {flag}\n"
+    )
+
+
+def test_a_log_that_a_foreign_folder_names_is_never_opened(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shell = folder.parent / "bashrc"
+    shell.write_text("# start\n")
+    FILE.write_text('log_prompts = true\nlog_file = "../bashrc"\nport = 0\n')
+    assert "tgr-local.toml sets log_prompts" in refusal(capsys, "serve")
+    assert shell.read_text() == "# start\n"
+
+
+def test_the_users_own_file_may_set_all(
+    home: Path, capsys: pytest.CaptureFixture[str], small: Path
+) -> None:
+    own = settings.user_file()
+    own.parent.mkdir(parents=True)
+    own.write_text(f'port = 1\nn_ctx = 64\nmodel = "{small}"\nsave = false')
+    assert run("serve", "--show-config") == 0
+    rows = {row.split()[0]: row.split()[1:] for row in capsys.readouterr().out.splitlines()}
+    assert rows["port"] == ["1", str(own)] and rows["n_ctx"] == ["64", str(own)]
+    assert rows["model"] == [str(small), str(own)]
+
+
+@pytest.fixture
+def small(model: Callable[..., Path]) -> Path:
+    return model()
+
+
+def test_a_model_path_in_the_users_file_means_the_same_in_every_folder(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = settings.user_file()
+    own.parent.mkdir(parents=True)
+    own.write_text('model = "models/m.gguf"')
+    (folder / "models").mkdir()
+    (folder / "models" / "m.gguf").write_bytes(b"GGUF")
+    err = refusal(capsys)
+    assert str(own.parent / "models" / "m.gguf") in err and "No such file" in err
+
+
+# ---- what is read is named ----
+
+
+def test_every_file_that_is_read_is_named_once_on_stderr(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    FILE.write_text("sigma = 0.5")
+    assert run("run", "--show-config", "--json") == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["sigma"] == {"value": 0.5, "source": "tgr-local.toml"}
+    assert err == "tgr-local: options from tgr-local.toml\n"
+    own = settings.user_file()
+    own.parent.mkdir(parents=True)
+    own.write_text("")
+    assert run("doctor", "--show-config") == 0
+    assert capsys.readouterr().err == f"tgr-local: options from {own} and tgr-local.toml\n"
+    FILE.unlink()
+    own.unlink()
+    assert run("doctor", "--show-config") == 0
+    assert capsys.readouterr().err == ""
+
+
+# ---- files that are none ----
+
+
+@pytest.mark.parametrize("arguments", [("run", "q"), ("chat",), ("eval", "list")])
+def test_a_pipe_is_not_waited_for(arguments: tuple[str, ...]) -> None:
+    os.mkfifo(FILE)
+    code, out, err = finished(*arguments, data=b"")
+    assert (code, out) == (2, "")
+    assert err.startswith("tgr-local: tgr-local.toml is no file; ") and err.count("\n") == 1
+
+
+def test_a_device_behind_a_link_is_not_read(capsys: pytest.CaptureFixture[str]) -> None:
+    FILE.symlink_to("/dev/zero")
+    assert "tgr-local.toml is no file" in refusal(capsys)
+
+
+def test_a_huge_file_is_refused_without_being_read(capsys: pytest.CaptureFixture[str]) -> None:
+    FILE.touch()
+    os.truncate(FILE, 1 << 40)
+    assert "tgr-local.toml has more than 16384 bytes; keep" in refusal(capsys)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sigma = " + "[" * 15_000,
+        "a." * 2_000 + "a = 1",
+        "sigma = " + "1" * 5_000,
+        "seed = 0x" + "f" * 15_000,
+        "seed = " + "9" * 30,
+        "sigma = [[1], [2]]",
+        "stop = [1979-05-27]",
+        "k" * 15_000 + " = 1",
+        "sigma = \x1b[2J",
+        '"\\u001b[2J" = 1',
+        'method = "\\u001b[2J"',
+    ],
+    ids=range(11),
+)
+def test_what_no_option_is_written_like_is_one_printable_line(
+    capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    FILE.write_text(text)
+    assert run("chat", "--show-config") == 2
+    out, err = capsys.readouterr()
+    *_, last = err.splitlines()
+    assert out == "" and "tgr-local.toml" in last and len(last) < 2500 and "\x1b" not in err
+
+
+def test_escapes_in_values_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    FILE.write_text(
+        'stop = ["\\u001b]0;owned\\u0007", "\\u009b2J"]\ngrammar = "a\\nb' + "x" * 9000 + '"'
+    )
+    assert run("run", "--show-config") == 0
+    out = capsys.readouterr().out
+    assert not {"\x1b", "\x07", "\x9b"} & set(out) and max(map(len, out.splitlines())) < 400
+    assert run("run", "--show-config", "--json") == 0
+    out = capsys.readouterr().out
+    assert not {"\x1b", "\x07", "\x9b"} & set(out)
+    assert json.loads(out)["stop"]["value"] == ["\x1b]0;owned\x07", "\x9b2J"]
+
+
+@pytest.mark.parametrize("place", [".", "config", ""])
+def test_a_users_folder_that_depends_on_the_current_one_is_ignored(
+    folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch, place: Any
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", place)
+    monkeypatch.setenv("HOME", str(home))
+    assert settings.user_file() == home / ".config" / "tgr-local" / "config.toml"
