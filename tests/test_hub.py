@@ -1,0 +1,527 @@
+"""Fetching models from the hub, which a server right here plays, well and badly."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.server
+import json
+import os
+import re
+import resource
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_cli import run
+
+from tgr_local import models
+from tgr_local.errors import TgrError
+
+
+class Hub:
+    """A repository with GGUF files, served as Hugging Face does: the listing, then each file by
+    way of another host. `breaks` says after how many bytes each connection breaks; `answers`, one
+    taken by each request for a file, do what they will in place of that."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.breaks: list[int] = []
+        self.answers: list[Callable[[Any, bytes], None]] = []
+        self.changes: dict[str, Any] = {}
+        self.ranges: list[str | None] = []
+        self.pauses: list[float] = []
+        self.leaked = self.authorized = False
+        self.honours_ranges = True
+        self.wrong = b""
+        self.over = threading.Event()
+        hub = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.0"
+
+            def do_GET(self) -> None:
+                self.hub = hub
+                hub.answer(self)
+
+            do_HEAD = do_GET
+
+            def log_message(self, *_: object) -> None: ...
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.port = self.server.server_address[1]
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True)
+        self.thread.start()
+
+    def answer(self, request: Any) -> None:
+        path = request.path.partition("?")[0]
+        if path == "/api/models/someone/some-GGUF":
+            self.authorized = request.headers.get("Authorization") == "Bearer secret"
+            self.send(request, 200, json.dumps(self.listing()).encode())
+        elif path.startswith("/someone/some-GGUF/resolve/abc123/"):
+            name = path.rsplit("/", 1)[1]
+            request.send_response(302)
+            request.send_header("Location", f"http://localhost:{self.port}/cdn/{name}")
+            request.end_headers()
+        elif path.startswith("/cdn/"):
+            self.leaked |= "Authorization" in request.headers
+            self.send_file(request, self.files[path.rsplit("/", 1)[1]])
+        else:
+            self.send(
+                request, 404, b'{"error": "Repository not found"}', {"X-Error-Code": "RepoNotFound"}
+            )
+
+    def listing(self) -> dict[str, Any]:
+        def sibling(name: str, data: bytes) -> dict[str, Any]:
+            sha = hashlib.sha256(self.wrong or data).hexdigest()
+            lfs = {"sha256": sha, "size": len(data), "pointerSize": 1}
+            return {"rfilename": name, "size": len(data), "lfs": lfs, **self.changes}
+
+        siblings = [sibling(name, data) for name, data in self.files.items()]
+        return {"id": "someone/some-GGUF", "sha": "abc123", "siblings": siblings}
+
+    def send_file(self, request: Any, data: bytes) -> None:
+        wanted = request.headers.get("Range")
+        self.ranges.append(wanted)
+        if self.answers:
+            (self.answers.pop(0) if len(self.answers) > 1 else self.answers[0])(request, data)
+            return
+        begin = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0
+        if wanted and self.honours_ranges:
+            extra = {"Content-Range": f"bytes {begin}-{len(data) - 1}/{len(data)}"}
+            code, body = 206, data[begin:]
+        else:
+            extra, code, body = {}, 200, data
+        self.send(request, code, body, extra, self.breaks.pop(0) if self.breaks else None)
+
+    @staticmethod
+    def send(
+        request: Any, code: int, body: bytes, extra: dict[str, str] | None = None,
+        only: int | None = None,
+    ) -> None:  # fmt: skip
+        request.send_response(code)
+        for name, value in {"Content-Length": str(len(body)), **(extra or {})}.items():
+            request.send_header(name, value)
+        request.end_headers()
+        request.wfile.write(body[:only])
+
+    def close(self) -> None:
+        self.over.set()
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+DATA = np.random.default_rng(1).bytes(3_000_000)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    pytest.importorskip("huggingface_hub")
+    from huggingface_hub import constants
+
+    played = Hub()
+    played.files = {"some-Q4_K_M.gguf": b"GGUF four", "some-Q8_0.gguf": DATA, "README.md": b"x"}
+    endpoint = f"http://127.0.0.1:{played.port}"
+    monkeypatch.setattr(constants, "ENDPOINT", endpoint)
+    template = endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr("time.sleep", lambda seconds: played.pauses.append(seconds))
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    yield played
+    played.close()
+
+
+def pulled(home: Path) -> Path:
+    return home / "data" / "tgr-local" / "models" / "someone" / "some-GGUF" / "some-Q8_0.gguf"
+
+
+PULL = ("models", "pull", "someone/some-GGUF:q8_0")
+
+
+def test_a_model_is_fetched_checked_and_found(
+    hub: Hub,
+    home: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(*PULL) == 0
+    assert capsys.readouterr().out == f"{pulled(home)}\n"
+    assert pulled(home).read_bytes() == DATA
+    assert os.listdir(pulled(home).parent) == ["some-Q8_0.gguf"]
+    assert models.find("some-Q8_0") == pulled(home)
+    assert hub.authorized and not hub.leaked  # the token is for the hub alone
+    assert run(*PULL, "--json") == 0  # it is there: nothing is fetched again
+    (one,) = json.loads(capsys.readouterr().out)
+    assert one["sha256"] == hashlib.sha256(DATA).hexdigest() and hub.ranges == [None]
+
+
+def test_a_broken_connection_goes_on_where_it_stopped(hub: Hub, home: Path) -> None:
+    hub.breaks = [1_500_000, 900_000]
+    assert run(*PULL) == 0
+    assert pulled(home).read_bytes() == DATA
+    assert hub.ranges == [None, "bytes=1500000-", "bytes=2400000-"]
+
+
+def test_a_server_without_ranges_begins_anew(hub: Hub, home: Path) -> None:
+    hub.breaks, hub.honours_ranges = [1_500_000], False
+    assert run(*PULL) == 0
+    assert pulled(home).read_bytes() == DATA
+
+
+def test_what_never_comes_is_given_up_and_resumed_by_the_same_command(
+    hub: Hub,
+    home: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hub.breaks = [1_000_000, 0, 0, 0, 0, 0]
+    assert run(*PULL) == 1
+    err = capsys.readouterr().err
+    assert "broke at 1000000 of 3000000 bytes" in err and "goes on from there" in err
+    assert not pulled(home).exists() and not any(".part" in p.name for p in models.local())
+    assert run(*PULL) == 0
+    assert pulled(home).read_bytes() == DATA and hub.ranges[-1] == "bytes=1000000-"
+
+
+def test_a_wrong_sha256_is_no_model(
+    hub: Hub,
+    home: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hub.wrong = b"something else"
+    assert run(*PULL) == 1
+    assert "came with a wrong sha256 and was deleted; try again" in capsys.readouterr().err
+    assert os.listdir(pulled(home).parent) == []
+
+
+def test_two_at_once_do_not_mix(hub: Hub, home: Path) -> None:
+    from tgr_local import hub as module
+
+    (remote,) = module.files("someone/some-GGUF:Q8_0")
+
+    def also(have: int, fresh: int) -> None:
+        with pytest.raises(TgrError, match="is being fetched by another process"):
+            module.fetch(remote, pulled(home))
+
+    assert module.fetch(remote, pulled(home), also)
+
+
+def test_a_split_model_comes_with_all_its_parts(hub: Hub, tmp_path: Path) -> None:
+    names = [f"big-Q8_0-0000{i}-of-00002.gguf" for i in (1, 2)]
+    hub.files = {name: name.encode() for name in names} | {"mmproj-Q8_0.gguf": b"x"}
+    assert run(*PULL, "--to", str(tmp_path)) == 0
+    assert sorted(path.name for path in tmp_path.glob("*.gguf")) == names
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "message"),
+    [
+        (
+            "someone/some-GGUF",
+            2,
+            "has several models; name one of its files as someone/some-GGUF/F",
+        ),
+        ("someone/some-GGUF:Q5_0", 2, "has no Q5_0; name one of its files .*some-Q4_K_M.gguf"),
+        ("someone/nothing", 1, "does not exist, or is private: then set HF_TOKEN"),
+    ],
+)
+def test_a_name_that_leaves_a_choice_or_is_nothing_says_so(
+    hub: Hub, capsys: pytest.CaptureFixture[str], name: str, code: int, message: str
+) -> None:
+    assert run("models", "pull", name) == code
+    err = capsys.readouterr().err
+    assert re.search(message, err) and err.count("\n") == 1
+
+
+def test_a_full_disk_is_said_before_anything_is_fetched(
+    hub: Hub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import collections
+    import shutil
+
+    usage = collections.namedtuple("usage", "total used free")(1, 1, 1_000_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    assert run(*PULL) == 1
+    assert "needs 3.0 MB more, but" in capsys.readouterr().err and hub.ranges == []
+
+
+# ---- what is there already is the user's ----
+
+
+@pytest.mark.parametrize(
+    ("there", "message"),
+    [
+        (b"mine", "it has 4 bytes, not 3000000 as someone/some-GGUF says; move it away, or name"),
+        (bytes(len(DATA)), f"its sha256 is {hashlib.sha256(bytes(len(DATA))).hexdigest()}, not "),
+    ],
+)
+def test_another_file_in_its_place_is_neither_taken_for_it_nor_written_over(
+    hub: Hub, home: Path, capsys: pytest.CaptureFixture[str], there: bytes, message: str
+) -> None:
+    pulled(home).parent.mkdir(parents=True)
+    pulled(home).write_bytes(there)
+    err = failure(capsys, f"{pulled(home)} is there, but ")
+    assert message in err and pulled(home).read_bytes() == there and hub.ranges == []
+
+
+def test_a_folder_or_a_link_to_nothing_in_its_place_stays(
+    hub: Hub, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pulled(home).mkdir(parents=True)
+    failure(capsys, "is there, but it is no file")
+    pulled(home).rmdir()
+    pulled(home).symlink_to("nowhere")
+    failure(capsys, "is there, but it is no file")
+    assert pulled(home).is_symlink() and hub.ranges == []
+
+
+def make_link(part: Path, victim: Path) -> None:
+    part.symlink_to(victim)
+
+
+def make_hard_link(part: Path, victim: Path) -> None:
+    part.hardlink_to(victim)
+
+
+def make_pipe(part: Path, victim: Path) -> None:
+    os.mkfifo(part)
+
+
+def make_folder(part: Path, victim: Path) -> None:
+    part.mkdir()
+
+
+@pytest.mark.parametrize("make", [make_link, make_hard_link, make_pipe, make_folder])
+def test_a_part_that_leads_elsewhere_is_not_written_to(
+    hub: Hub,
+    home: Path,
+    capsys: pytest.CaptureFixture[str],
+    make: Callable[[Path, Path], None],
+) -> None:
+    victim = home / "victim"
+    victim.write_bytes(b"precious")
+    pulled(home).parent.mkdir(parents=True)
+    name = f"some-Q8_0.gguf.{hashlib.sha256(DATA).hexdigest()[:12]}.part"
+    make(pulled(home).with_name(name), victim)
+    assert f"{name} is no file of its own; remove it" in failure(capsys)
+    assert victim.read_bytes() == b"precious" and hub.ranges == []
+
+
+# ---- a connection or a server that is no good ----
+
+
+def failure(capsys: pytest.CaptureFixture[str], message: str = "") -> str:
+    """The only line that a pull which fails says."""
+    assert run(*PULL) == 1
+    out, err = capsys.readouterr()
+    lines = [line for line in err.splitlines() if line.startswith("tgr-local: ")]
+    assert out == "" and len(lines) == 1 and "bug" not in err and message in err
+    return err
+
+
+def empty(request: Any, data: bytes) -> None:
+    Hub.send(request, 200, b"")
+
+
+def nothing_more(request: Any, data: bytes) -> None:
+    Hub.send(request, 206, b"", {"Content-Range": f"bytes 0-{len(data) - 1}/{len(data)}"})
+
+
+def one_byte(request: Any, data: bytes) -> None:
+    begin = int((request.headers.get("Range") or "bytes=0-")[6:-1])
+    Hub.send(request, 206, data[begin : begin + 1], {"Content-Range": f"bytes {begin}-/*"})
+
+
+def overloaded(request: Any, data: bytes) -> None:
+    Hub.send(request, 503, b"")
+
+
+@pytest.mark.parametrize("answer", [empty, nothing_more, one_byte, overloaded])
+def test_answers_that_bring_nothing_are_few_and_have_pauses(
+    hub: Hub,
+    capsys: pytest.CaptureFixture[str],
+    answer: Callable[[Any, bytes], None],
+) -> None:
+    from tgr_local import hub as module
+
+    hub.answers = [answer]
+    err = failure(capsys, "the same command goes on from there")
+    assert f"of {len(DATA)} bytes" in err and len(hub.ranges) == module.TRIES
+    assert hub.pauses == sorted(set(hub.pauses)) and len(hub.pauses) == module.TRIES - 1
+
+
+def silent(request: Any, data: bytes) -> None:
+    request.send_response(200)
+    request.end_headers()
+    request.hub.over.wait()
+
+
+def dripping(request: Any, data: bytes) -> None:
+    request.send_response(200)
+    request.end_headers()
+    with contextlib.suppress(OSError):
+        while not request.hub.over.wait(0.01):
+            request.wfile.write(b"G")
+
+
+@pytest.mark.parametrize("answer", [silent, dripping])
+def test_a_connection_that_stalls_or_drips_is_given_up(
+    hub: Hub,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    answer: Callable[[Any, bytes], None],
+) -> None:
+    from tgr_local import hub as module
+
+    monkeypatch.setattr(module, "TIMEOUT", 0.2 if answer is silent else 60)
+    monkeypatch.setattr(module, "WINDOW", 0.2)
+    hub.answers = [answer]
+    failure(capsys, "the connection to ")
+    assert len(hub.ranges) == module.TRIES
+
+
+def test_a_hub_that_does_not_answer_is_not_waited_for(
+    hub: Hub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tgr_local import hub as module
+
+    monkeypatch.setattr(module, "TIMEOUT", 0.2)
+    monkeypatch.setattr(hub, "listing", lambda: hub.over.wait() and {})
+    failure(capsys, "someone/some-GGUF cannot be read: ")
+
+
+def circling(request: Any, data: bytes) -> None:
+    request.send_response(302)
+    request.send_header("Location", request.path)
+    request.end_headers()
+
+
+def astray(request: Any, data: bytes) -> None:
+    request.send_response(302)
+    request.send_header("Location", "file:///etc/passwd")
+    request.end_headers()
+
+
+@pytest.mark.parametrize("answer", [circling, astray])
+def test_redirections_that_lead_nowhere_are_one_line(
+    hub: Hub, capsys: pytest.CaptureFixture[str], answer: Callable[[Any, bytes], None]
+) -> None:
+    hub.answers = [answer]
+    failure(capsys, "/some-Q8_0.gguf ")
+
+
+def too_much(request: Any, data: bytes) -> None:
+    request.send_response(200)
+    request.end_headers()
+    with contextlib.suppress(OSError):
+        while not request.hub.over.is_set():
+            request.wfile.write(bytes(1 << 20))
+
+
+def test_a_server_that_sends_without_end_does_not_fill_the_disk(
+    hub: Hub, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hub.answers = [too_much]
+    failure(capsys, "sent more than its 3000000 bytes; try again")
+    (part,) = pulled(home).parent.iterdir()
+    assert part.stat().st_size == 0
+
+
+def test_other_bytes_than_were_asked_for_are_refused(
+    hub: Hub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hub.answers = [lambda r, d: Hub.send(r, 206, d[9:], {"Content-Range": "bytes 9-/*"})]
+    failure(capsys, "answers for other bytes than were asked for")
+
+
+def test_a_part_that_the_server_has_no_rest_of_begins_anew(hub: Hub, home: Path) -> None:
+    pulled(home).parent.mkdir(parents=True)
+    name = f"some-Q8_0.gguf.{hashlib.sha256(DATA).hexdigest()[:12]}.part"
+    pulled(home).with_name(name).write_bytes(b"junk")
+    hub.answers = [
+        lambda r, d: Hub.send(r, 416, b"", {"Content-Range": "bytes */3000000"}),
+        lambda r, d: Hub.send(r, 200, d),
+    ]
+    assert run(*PULL) == 0 and pulled(home).read_bytes() == DATA
+    assert hub.ranges == ["bytes=4-", None]
+
+
+def test_a_part_that_is_too_long_begins_anew(hub: Hub, home: Path) -> None:
+    pulled(home).parent.mkdir(parents=True)
+    name = f"some-Q8_0.gguf.{hashlib.sha256(DATA).hexdigest()[:12]}.part"
+    pulled(home).with_name(name).write_bytes(bytes(len(DATA) + 1))
+    assert run(*PULL) == 0 and pulled(home).read_bytes() == DATA
+
+
+def test_a_disk_that_fills_up_meanwhile_names_the_file(
+    hub: Hub, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, old[1]))
+    try:
+        err = failure(capsys, ".part cannot be written at 1000000 bytes: ")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+    assert str(pulled(home)) in err
+    assert run(*PULL) == 0 and hub.ranges == [None, "bytes=1000000-"]
+
+
+# ---- a listing that is no good ----
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"size": None},
+        {"size": "3"},
+        {"size": 0},
+        {"size": -1},
+        {"lfs": None},
+        {"lfs": {"sha256": None, "size": 1, "pointerSize": 1}},
+        {"lfs": {"sha256": "../../x", "size": 1, "pointerSize": 1}},
+        {"lfs": {"size": 1, "pointerSize": 1}},
+        {"rfilename": 7},
+    ],
+)
+def test_a_listing_that_lacks_what_must_be_known_is_one_line(
+    hub: Hub, capsys: pytest.CaptureFixture[str], changes: dict[str, Any]
+) -> None:
+    hub.changes = changes
+    err = failure(capsys, "someone/some-GGUF ")
+    assert "does not give size and sha256" in err or " cannot be read: " in err
+    assert hub.ranges == []
+
+
+@pytest.mark.parametrize(
+    "name", ["../x-Q8_0.gguf", "a/../Q8_0.gguf", "\x1b[2J-Q8_0.gguf", ".Q8_0.gguf"]
+)
+def test_names_that_would_leave_the_folder_or_rule_the_terminal_are_passed_over(
+    hub: Hub, home: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    hub.files = {name: DATA}
+    failure(capsys, "holds no GGUF file")
+    assert not (home / "data").exists()
+
+
+def test_a_thousand_files_are_not_all_named(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
+    hub.files = {f"{number}.gguf": b"x" for number in range(1000)}
+    assert run("models", "pull", "someone/some-GGUF") == 2
+    err = capsys.readouterr().err
+    assert err.endswith(" and 980 more\n") and len(err) < 500
+
+
+def test_a_split_model_without_all_its_parts_is_refused(
+    hub: Hub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hub.files = {f"big-Q8_0-0000{number}-of-00003.gguf": b"x" for number in (1, 3)}
+    failure(capsys, "has 2 parts of big-Q8_0.gguf, which are not all of it")
+
+
+def test_without_huggingface_hub_the_way_out_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)
+    assert run(*PULL) == 1
+    assert "run: pip install 'tgr-local[hub]'" in capsys.readouterr().err
