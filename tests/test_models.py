@@ -1,23 +1,21 @@
-"""Models on this machine, what their headers say, and the hub, played by a server right here."""
+"""Models on this machine, and what their headers say."""
 
 from __future__ import annotations
 
-import hashlib
-import http.server
 import json
 import os
 import re
 import struct
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from gguf_edit import ARRAY, BOOL, F32, STRING, U32, U64, Array, Gguf
 
 from tgr_local import cli, models
-from tgr_local.errors import ModelError, TgrError
+from tgr_local.errors import ModelError
 
 
 def run(*arguments: str) -> int:
@@ -74,6 +72,147 @@ def test_nested_arrays_without_end_are_refused(tmp_path: Path) -> None:
         models.card(path)
 
 
+def changed(path: Path, source: Path, values: dict[str, tuple[int, Any]]) -> Path:
+    """`source` at `path` with other metadata, as (type, value) by key."""
+    file = Gguf.parse(source.read_bytes())
+    for key, (kind, value) in values.items():
+        file.set(key, value, kind)
+    path.write_bytes(file.to_bytes())
+    return path
+
+
+def test_known_keys_of_other_types_are_unknown(
+    model: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = {
+        "qwen3.block_count": (STRING, b"1" * 5_000),
+        "qwen3.embedding_length": (STRING, "\u0664\u0662".encode()),
+        "qwen3.context_length": (F32, 8.5),
+        "tokenizer.ggml.tokens": (STRING, b"many"),
+        "general.file_type": (ARRAY, Array(U32, [1, 2])),
+        "tgr.n_mc": (STRING, b"1" * 5_000),
+    }
+    path = changed(tmp_path / "odd.gguf", model(), values)
+    facts = models.card(path).facts()
+    names = ("layers", "width", "trained context", "vocabulary")
+    assert [facts[name] for name in names] == [None] * 4 and facts["quantization"] == "unknown"
+    assert run("models", "show", str(path)) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) < 1100
+    assert run("run", "--show-config", "--model", str(path)) == 1
+    err = capsys.readouterr().err
+    assert "bad advice in its tgr.* metadata: n_mc is '111" in err and len(err) < 2100
+
+
+TEXT = struct.pack("<Q", 1 << 20) + bytes(1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (struct.pack("<QQ", 0, 1 << 23), r"it has 8388608 entries, but at most 4194304 are read"),
+        (struct.pack("<QQ", 1 << 63, 0), "it has .* entries, but at most"),
+        (
+            struct.pack("<QQQ", 0, 1, 1) + b"k" + struct.pack("<IIQ", 9, 8, 1 << 23),
+            "it has .* entries, but at most",
+        ),
+        (struct.pack("<QQQ", 0, 1, 1) + b"k" + struct.pack("<I", 13), "a value is of type 13, but"),
+        (
+            struct.pack("<QQQ", 0, 1, 1) + b"k" + struct.pack("<IIQ", 9, 77, 1),
+            "a value is of type 77, but must be of 0 to 12",
+        ),
+        (
+            struct.pack("<QQQ", 1, 0, 1) + b"t" + struct.pack("<I4QIQ", 4, *[1 << 63] * 4, 0, 0),
+            "a tensor has .* elements",
+        ),
+        (
+            struct.pack("<QQ", 0, 20) + 20 * (TEXT + struct.pack("<I", 8) + TEXT),
+            "its texts have more than 16777216 characters together",
+        ),
+    ],
+    ids=["keys", "tensors", "texts", "type", "items", "elements", "characters"],
+)  # fmt: skip
+def test_a_header_that_claims_too_much_is_refused(
+    tmp_path: Path, header: bytes, message: str
+) -> None:
+    path = tmp_path / "large.gguf"
+    path.write_bytes(b"GGUF" + struct.pack("<I", 3) + header + bytes(1 << 20))
+    with pytest.raises(ModelError, match=f"damaged header: {message}"):
+        models.card(path)
+
+
+def test_a_long_text_is_read_in_part(model: Callable[..., Path], tmp_path: Path) -> None:
+    text = b"x" * ((1 << 20) + 9)
+    path = changed(tmp_path / "long.gguf", model(), {"general.name": (STRING, text)})
+    facts = models.card(path).facts()
+    assert len(facts["name"]) == 1 << 20 and facts["vocabulary"] and facts["parameters"]
+    assert max(map(len, models.as_table(facts))) < 1100
+
+
+ESCAPES = "\x1b]0;owned\x07\x9b2J\x7f\r"
+
+
+def test_no_text_of_a_model_file_rules_the_terminal(
+    home: Path, model: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (STRING, f"{ESCAPES}\nfake line".encode())
+    keys = ("general.name", "general.architecture", "tgr.eoc_token", "tgr.\x1b")
+    folder = home / "data" / "tgr-local" / "models"
+    folder.mkdir(parents=True)
+    name = f"{ESCAPES}.gguf".replace("/", "")
+    path = changed(folder / name, model(), dict.fromkeys(keys, text))
+    (folder / f"{ESCAPES}broken.gguf").write_bytes(b"GGUF")
+    commands = [
+        ("models",),
+        ("models", "show", str(path)),
+        ("run", "--show-config", "--model", str(path)),
+        ("run", "q", "--model", str(path)),
+        ("doctor", "--model", str(path)),
+        ("models", "show", f"/nowhere/{name}"),
+        ("models", "show", f"no{ESCAPES}"),
+        ("models", ESCAPES),
+    ]
+    for command in commands:
+        for more in ((), ("--json",)) if command[0] != "run" else ((),):
+            run(*command, *more)
+            out, err = capsys.readouterr()
+            assert (out or err) and not set("\x1b\x07\x9b\x7f\r") & {*out, *err}, command
+            assert "\nfake line" not in out
+
+
+def test_a_file_that_is_none_is_not_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "pipe.gguf")
+    for name in ("pipe.gguf", "."):
+        assert run("models", "show", str(tmp_path / name)) == 1
+        assert "is no file; name a GGUF file" in capsys.readouterr().err
+
+
+def test_every_key_may_have_every_type(model: Callable[..., Path], tmp_path: Path) -> None:
+    source = model().read_bytes()
+    values: list[tuple[int, Any]] = [
+        (U32, 2**32 - 1), (F32, float("nan")), (BOOL, 2), (U64, 2**64 - 1), (STRING, b""),
+        (STRING, b"\xff\x1b" * 99), (STRING, b"9" * 5_000), (ARRAY, Array(STRING, [b"\x9b"])),
+        (ARRAY, Array(U32, [], 2**63)), (ARRAY, Array(ARRAY, [])), (99, b"xxxx"),
+    ]  # fmt: skip
+    path = tmp_path / "odd.gguf"
+    refused = 0
+    for key in Gguf.parse(source).metadata:
+        for kind, value in values:
+            file = Gguf.parse(source)
+            file.metadata[key] = (kind, value)
+            path.write_bytes(file.to_bytes())
+            try:
+                facts = models.card(path).facts()
+            except ModelError as error:
+                assert str(error).startswith(f"{path} has a damaged header: ")
+                refused += 1
+                continue
+            lines = [models.as_line(facts), *models.as_table(facts)]
+            assert all(line.isprintable() and len(line) < 2000 for line in lines)
+    assert refused == 2 * len(Gguf.parse(source).metadata)
+
+
 @pytest.fixture
 def shelf(home: Path, model: Callable[..., Path]) -> Path:
     """The user's folder of models with one model in it, and one file that is none."""
@@ -94,6 +233,21 @@ def test_a_local_model_is_found_by_name(shelf: Path) -> None:
     (shelf.parent / "small.gguf").write_bytes(b"GGUF")
     with pytest.raises(ModelError, match="names several models"):
         models.find("small")
+
+
+def test_a_file_in_the_current_folder_does_not_stand_for_a_model_of_its_name(
+    shelf: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(home)
+    Path("other").write_bytes(b"GGUF")
+    assert models.find("other") == Path("other")
+    Path("small").write_bytes(b"GGUF")
+    message = f"names several models: {home}/small, {shelf}/small.gguf; give the path of one"
+    with pytest.raises(ModelError, match=message):
+        models.find("small")
+    assert models.find("./small") == Path("small")
+    monkeypatch.chdir(shelf)
+    assert models.find("small.gguf") == shelf / "small.gguf"
 
 
 def test_the_list_has_every_model_once(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,229 +292,3 @@ def test_an_error_is_one_line(
     assert run(*arguments.split()) == code
     out, err = capsys.readouterr()
     assert out == "" and err.startswith(f"tgr-local: {message}") and err.count("\n") == 1
-
-
-# ---- the hub ----
-
-
-class Hub:
-    """A repository with GGUF files, served as Hugging Face does: the listing, then each file by
-    way of another host. `breaks` says after how many bytes each connection breaks."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
-        self.breaks: list[int] = []
-        self.ranges: list[str | None] = []
-        self.leaked = self.authorized = False
-        self.honours_ranges = True
-        self.wrong = b""
-        hub = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.0"
-
-            def do_GET(self) -> None:
-                hub.answer(self)
-
-            do_HEAD = do_GET
-
-            def log_message(self, *_: object) -> None: ...
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.port = self.server.server_address[1]
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True)
-        self.thread.start()
-
-    def answer(self, request: Any) -> None:
-        path = request.path.partition("?")[0]
-        if path == "/api/models/someone/some-GGUF":
-            self.authorized = request.headers.get("Authorization") == "Bearer secret"
-            self.send(request, 200, json.dumps(self.listing()).encode())
-        elif path.startswith("/someone/some-GGUF/resolve/abc123/"):
-            name = path.rsplit("/", 1)[1]
-            request.send_response(302)
-            request.send_header("Location", f"http://localhost:{self.port}/cdn/{name}")
-            request.end_headers()
-        elif path.startswith("/cdn/"):
-            self.leaked |= "Authorization" in request.headers
-            self.send_file(request, self.files[path.rsplit("/", 1)[1]])
-        else:
-            self.send(
-                request, 404, b'{"error": "Repository not found"}', {"X-Error-Code": "RepoNotFound"}
-            )
-
-    def listing(self) -> dict[str, Any]:
-        def sibling(name: str, data: bytes) -> dict[str, Any]:
-            sha = hashlib.sha256(self.wrong or data).hexdigest()
-            lfs = {"sha256": sha, "size": len(data), "pointerSize": 1}
-            return {"rfilename": name, "size": len(data), "lfs": lfs}
-
-        siblings = [sibling(name, data) for name, data in self.files.items()]
-        return {"id": "someone/some-GGUF", "sha": "abc123", "siblings": siblings}
-
-    def send_file(self, request: Any, data: bytes) -> None:
-        wanted = request.headers.get("Range")
-        self.ranges.append(wanted)
-        begin = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0
-        if wanted and self.honours_ranges:
-            extra = {"Content-Range": f"bytes {begin}-{len(data) - 1}/{len(data)}"}
-            code, body = 206, data[begin:]
-        else:
-            extra, code, body = {}, 200, data
-        self.send(request, code, body, extra, self.breaks.pop(0) if self.breaks else None)
-
-    @staticmethod
-    def send(
-        request: Any, code: int, body: bytes, extra: dict[str, str] | None = None,
-        only: int | None = None,
-    ) -> None:  # fmt: skip
-        request.send_response(code)
-        for name, value in {"Content-Length": str(len(body)), **(extra or {})}.items():
-            request.send_header(name, value)
-        request.end_headers()
-        request.wfile.write(body[:only])
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
-
-
-DATA = np.random.default_rng(1).bytes(3_000_000)
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    pytest.importorskip("huggingface_hub")
-    from huggingface_hub import constants
-
-    played = Hub()
-    played.files = {"some-Q4_K_M.gguf": b"GGUF four", "some-Q8_0.gguf": DATA, "README.md": b"x"}
-    endpoint = f"http://127.0.0.1:{played.port}"
-    monkeypatch.setattr(constants, "ENDPOINT", endpoint)
-    template = endpoint + "/{repo_id}/resolve/{revision}/{filename}"
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
-    monkeypatch.setenv("HF_TOKEN", "secret")
-    yield played
-    played.close()
-
-
-def pulled(home: Path) -> Path:
-    return home / "data" / "tgr-local" / "models" / "someone" / "some-GGUF" / "some-Q8_0.gguf"
-
-
-PULL = ("models", "pull", "someone/some-GGUF:q8_0")
-
-
-def test_a_model_is_fetched_checked_and_found(
-    hub: Hub,
-    home: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert run(*PULL) == 0
-    assert capsys.readouterr().out == f"{pulled(home)}\n"
-    assert pulled(home).read_bytes() == DATA
-    assert os.listdir(pulled(home).parent) == ["some-Q8_0.gguf"]
-    assert models.find("some-Q8_0") == pulled(home)
-    assert hub.authorized and not hub.leaked  # the token is for the hub alone
-    assert run(*PULL, "--json") == 0  # it is there: nothing is fetched again
-    (one,) = json.loads(capsys.readouterr().out)
-    assert one["sha256"] == hashlib.sha256(DATA).hexdigest() and hub.ranges == [None]
-
-
-def test_a_broken_connection_goes_on_where_it_stopped(hub: Hub, home: Path) -> None:
-    hub.breaks = [1_500_000, 900_000]
-    assert run(*PULL) == 0
-    assert pulled(home).read_bytes() == DATA
-    assert hub.ranges == [None, "bytes=1500000-", "bytes=2400000-"]
-
-
-def test_a_server_without_ranges_begins_anew(hub: Hub, home: Path) -> None:
-    hub.breaks, hub.honours_ranges = [1_500_000], False
-    assert run(*PULL) == 0
-    assert pulled(home).read_bytes() == DATA
-
-
-def test_what_never_comes_is_given_up_and_resumed_by_the_same_command(
-    hub: Hub,
-    home: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    hub.breaks = [1_000_000, 0, 0, 0, 0, 0]
-    assert run(*PULL) == 1
-    err = capsys.readouterr().err
-    assert "broke at 1000000 of 3000000 bytes" in err and "goes on from there" in err
-    assert not pulled(home).exists() and not any(".part" in p.name for p in models.local())
-    assert run(*PULL) == 0
-    assert pulled(home).read_bytes() == DATA and hub.ranges[-1] == "bytes=1000000-"
-
-
-def test_a_wrong_sha256_is_no_model(
-    hub: Hub,
-    home: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    hub.wrong = b"something else"
-    assert run(*PULL) == 1
-    assert "came with a wrong sha256 and was deleted; try again" in capsys.readouterr().err
-    assert os.listdir(pulled(home).parent) == []
-
-
-def test_two_at_once_do_not_mix(hub: Hub, home: Path) -> None:
-    from tgr_local import hub as module
-
-    (remote,) = module.files("someone/some-GGUF:Q8_0")
-
-    def also(have: int, fresh: int) -> None:
-        with pytest.raises(TgrError, match="is being fetched by another process"):
-            module.fetch(remote, pulled(home))
-
-    assert module.fetch(remote, pulled(home), also)
-
-
-def test_a_split_model_comes_with_all_its_parts(hub: Hub, tmp_path: Path) -> None:
-    names = [f"big-Q8_0-0000{i}-of-00002.gguf" for i in (1, 2)]
-    hub.files = {name: name.encode() for name in names} | {"mmproj-Q8_0.gguf": b"x"}
-    assert run(*PULL, "--to", str(tmp_path)) == 0
-    assert sorted(path.name for path in tmp_path.glob("*.gguf")) == names
-
-
-@pytest.mark.parametrize(
-    ("name", "code", "message"),
-    [
-        (
-            "someone/some-GGUF",
-            2,
-            "has several models; name one of its files as someone/some-GGUF/F",
-        ),
-        ("someone/some-GGUF:Q5_0", 2, "has no Q5_0; name one of its files .*some-Q4_K_M.gguf"),
-        ("someone/nothing", 1, "does not exist, or is private: then set HF_TOKEN"),
-    ],
-)
-def test_a_name_that_leaves_a_choice_or_is_nothing_says_so(
-    hub: Hub, capsys: pytest.CaptureFixture[str], name: str, code: int, message: str
-) -> None:
-    assert run("models", "pull", name) == code
-    err = capsys.readouterr().err
-    assert re.search(message, err) and err.count("\n") == 1
-
-
-def test_a_full_disk_is_said_before_anything_is_fetched(
-    hub: Hub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import collections
-    import shutil
-
-    usage = collections.namedtuple("usage", "total used free")(1, 1, 1_000_000)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    assert run(*PULL) == 1
-    assert "needs 3.0 MB more, but" in capsys.readouterr().err and hub.ranges == []
-
-
-def test_without_huggingface_hub_the_way_out_is_named(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)
-    assert run(*PULL) == 1
-    assert "run: pip install 'tgr-local[hub]'" in capsys.readouterr().err

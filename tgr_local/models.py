@@ -18,10 +18,13 @@ from typing import Any
 
 from tgr_local import places
 from tgr_local.errors import ModelError, describe
+from tgr_local.printable import one_line
 
 # GGUF's value types by number: formats of struct, and two without a fixed size
 _SCALARS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
+_MAX_ENTRIES = 1 << 22  # keys, tensors and texts in lists; a large vocabulary has 2^19
+_MAX_TEXT, _MAX_TEXTS = 1 << 20, 1 << 24  # characters that are kept of one text, and of all
 _LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")  # llama.cpp finds it from the first
 
 
@@ -61,14 +64,18 @@ def find(name: str) -> Path:
     ModelError if there is none, with names that are near, or if there are several.
     """
     path = Path(name).expanduser()
-    if path.exists() or len(path.parts) > 1:
+    if path.is_absolute() or os.sep in name:
         return path  # what is wrong with it, the engine says
     known = local()
     found = [p for p in known if name in (p.name, p.stem) or p == folder() / name]
+    if path.exists() and not any(path.samefile(p) for p in found):
+        found.insert(0, Path.cwd() / path if found else path)
     if len(found) == 1:
         return found[0]
     if found:
-        raise ModelError(f"{name!r} names several models: {', '.join(map(str, found))}")
+        raise ModelError(
+            f"{name!r} names several models: {', '.join(map(str, found))}; give the path of one"
+        )
     near = difflib.get_close_matches(name, {p.stem for p in known}, n=3)
     hint = f"did you mean {', '.join(near)}?" if near else "tgr-local models lists what there is"
     raise ModelError(f"there is no model {name}; {hint}")
@@ -84,7 +91,8 @@ class Card:
     parameters: int
     """Of this file: a part, if the model is split."""
     metadata: dict[str, str]
-    """As llama.cpp writes them; of an array only its length: ``[512]``."""
+    """As llama.cpp writes them, at most 2^20 characters of each; of an array only its length:
+    ``[512]``."""
     tensors: dict[str, int]
     """Where the data of each begins, bytes after the header; of this file."""
 
@@ -128,6 +136,8 @@ class Card:
 
 def card(path: Path) -> Card:
     """Reads the header of a GGUF file. ModelError if it is none or damaged, OSError as `open`."""
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        raise ModelError(f"{path} is no file; name a GGUF file")
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if file.read(4) != b"GGUF":
@@ -135,8 +145,8 @@ def card(path: Path) -> Card:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             try:
                 return Card(path, size, *_Header(data).read())
-            except (struct.error, ValueError, KeyError, RecursionError) as error:
-                raise ModelError(f"{path} is damaged: its header ends or jumps: {error}") from None
+            except (struct.error, ValueError, RecursionError) as error:
+                raise ModelError(f"{path} has a damaged header: {error}") from None
 
 
 class _Header:
@@ -145,14 +155,21 @@ class _Header:
     def __init__(self, data: mmap.mmap) -> None:
         self._data, self._at = data, 4
         self._tensors: dict[str, int] = {}
+        self._entries, self._room = 0, _MAX_TEXTS
 
     def read(self) -> tuple[int, dict[str, str], dict[str, int]]:
         version = self._number("I")
         if version not in (2, 3):
             raise ValueError(f"its version is {version}, but must be 2 or 3")
         n_tensors, n_values = self._number("Q"), self._number("Q")
+        self._count(n_tensors + n_values)
         metadata = {self._text(): self._value(self._number("I")) for _ in range(n_values)}
         return sum(self._tensor() for _ in range(n_tensors)), metadata, self._tensors
+
+    def _count(self, n: int) -> None:
+        self._entries += n
+        if self._entries > _MAX_ENTRIES:
+            raise ValueError(f"it has {self._entries} entries, but at most {_MAX_ENTRIES} are read")
 
     def _number(self, kind: str) -> Any:
         (value,) = struct.unpack_from("<" + kind, self._data, self._at)
@@ -167,20 +184,29 @@ class _Header:
     def _text(self) -> str:
         n = self._number("Q")
         self._skip(n)
-        return self._data[self._at - n : self._at].decode("utf-8", "replace")
+        kept = min(n, _MAX_TEXT)
+        self._room -= kept
+        if self._room < 0:
+            raise ValueError(f"its texts have more than {_MAX_TEXTS} characters together")
+        begin = self._at - n
+        return self._data[begin : begin + kept].decode("utf-8", "replace")
 
     def _value(self, kind: int) -> str:
         if kind == _STRING:
             return self._text()
         if kind != _ARRAY:
-            value = self._number(_SCALARS[kind])
+            value = self._number(_scalar(kind))
             return str(value).lower() if isinstance(value, bool) else str(value)
         kind, n = self._number("I"), self._number("Q")
         if kind in (_STRING, _ARRAY):
+            self._count(n)
             for _ in range(n):
-                self._value(kind)
+                if kind == _STRING:
+                    self._skip(self._number("Q"))
+                else:
+                    self._value(kind)
         else:
-            self._skip(n * struct.calcsize(_SCALARS[kind]))
+            self._skip(n * struct.calcsize(_scalar(kind)))
         return f"[{n}]"
 
     def _tensor(self) -> int:
@@ -191,10 +217,21 @@ class _Header:
         shape = [self._number("Q") for _ in range(n_dims)]
         self._skip(4)  # its type
         self._tensors[name] = self._number("Q")
-        return math.prod(shape)
+        n_elements: int = math.prod(shape)
+        if n_elements >= 2**63:
+            raise ValueError(f"a tensor has {n_elements} elements")
+        return n_elements
+
+
+def _scalar(kind: int) -> str:
+    if kind not in _SCALARS:
+        raise ValueError(f"a value is of type {kind}, but must be of 0 to 12")
+    return _SCALARS[kind]
 
 
 # ---- for people and programs ----
+
+_LONGEST = 1000  # characters of a fact
 
 
 def listed() -> list[dict[str, Any]]:
@@ -214,13 +251,14 @@ def as_line(facts: dict[str, Any]) -> str:
     about = facts.get("error") or ", ".join(
         (size(facts["bytes"]), facts["architecture"], facts["quantization"])
     )
-    return f"{Path(facts['path']).stem}  {about}  {facts['path']}"
+    name, path = one_line(Path(facts["path"]).stem), one_line(facts["path"])
+    return f"{name}  {one_line(about, _LONGEST)}  {path}"
 
 
 def as_table(facts: dict[str, Any]) -> list[str]:
     """All that is known of a model, a fact to a line."""
     shown = facts | {"bytes": size(facts["bytes"])}
-    return [f"{name:16}  {_as_text(fact)}" for name, fact in shown.items()]
+    return [f"{name:16}  {one_line(_as_text(fact), _LONGEST)}" for name, fact in shown.items()]
 
 
 def _as_text(fact: Any) -> str:
@@ -238,4 +276,4 @@ def size(n_bytes: int) -> str:
 
 
 def _whole(text: str | None) -> int | None:
-    return int(text) if text and text.isdecimal() else None
+    return int(text) if text and re.fullmatch("[0-9]{1,20}", text) else None
