@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +12,8 @@ import pytest
 
 from tgr_local import cli
 from tgr_local.bench import boundary, command, crowds, memory, shapes
+from tgr_local.bench.apart import Apart
+from tgr_local.bench.measure import Row
 from tgr_local.bench.peers import Settings
 from tgr_local.bench.plan import Plan
 from tgr_local.engine import Engine
@@ -62,6 +66,24 @@ def test_a_run_prints_a_table_and_writes_both_files(
     for row in found["rows"]:
         verdict = f"{row['target']}: {'met' if row['met'] else 'MISSED'}"
         assert row["what"] in out and row["what"] in page.read_text() and verdict in out
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python itself cannot do it before 3.11")
+def test_nothing_is_imported_from_the_current_folder(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONSAFEPATH", "")  # put back after the test
+    for name in ("struct", "json"):
+        Path(f"{name}.py").write_text("open('imported', 'w').close()\nraise SystemExit(1)\n")
+
+    def measured(name: str, plan: Plan) -> Iterator[Row]:
+        with Apart(io.StringIO):
+            yield from ()
+
+    monkeypatch.setattr(command, "measured", measured)
+    assert cli.main(["bench", "--model", str(tiny), "--only", "plain"]) == 0
+    assert not Path("imported").exists()
 
 
 def test_json_alone_stands_on_stdout(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:

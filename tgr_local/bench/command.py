@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,6 +54,7 @@ def add_flags(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measures, and prints each group when it is done."""
+    os.environ["PYTHONSAFEPATH"] = "1"  # else the processes started here import what lies around
     names = _names(args.only, args.full)
     repeats = _repeats(args.repeats)
     config = configured(args, EngineConfig)
