@@ -25,6 +25,7 @@ import tgr_local
 from tgr_local import trace, view
 from tgr_local.config import SearchConfig, for_model
 from tgr_local.generation import Reply
+from tgr_local.printable import visible
 from tgr_local.steps import Progress
 from tgr_local.text import TextDelta
 
@@ -63,7 +64,7 @@ def recorded(
 
     def end_line() -> None:
         nonlocal line
-        pieces = textwrap.wrap(trace.visible(line), TEXT_WIDTH) or [""]
+        pieces = textwrap.wrap(visible(line), TEXT_WIDTH) or [""]
         for i in range(max(len(pieces), len(notes))):
             text = pieces[i] if i < len(pieces) else ""
             rows.append(Row(text, style, notes[i] if i < len(notes) else ""))
