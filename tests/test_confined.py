@@ -134,7 +134,7 @@ def test_a_frozen_program_answers_itself(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_schema_becomes_a_grammar(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     assert '"\\"a\\""' in schema_grammar(schema)
-    assert "root" in json_grammar() and "root" in json_grammar(True)
+    assert "root" in json_grammar()
 
 
 HUGE: list[tuple[Any, str]] = [
@@ -143,7 +143,7 @@ HUGE: list[tuple[Any, str]] = [
     ({"anyOf": [{"type": "array", "items": {}, "minItems": 2001}]}, "minItems 2001"),
     ({"type": "object", "properties": {"x" * 100 + str(i): {} for i in range(3000)}}, "characters"),
     ({"properties": {chr(0x4E00 + i): {"type": "string"} for i in range(700)}}, "CPU time"),
-    ({"type": "string", "pattern": "^" + "(" * 900 + "a" + "){2000}" * 900 + "$"}, "followed"),
+    ({"$ref": "#/nowhere"}, "followed"),
 ]
 
 

@@ -62,6 +62,9 @@ def _call(request: dict[str, Any], cancel: Flag | None) -> str:
         return _text(confined_worker.answer(json.loads(data)))
     with _place(cancel):
         worker = _idle.pop() if _idle else _Worker()
+        if not worker.is_alive:
+            worker.end()
+            worker = _Worker()
         try:
             answer = worker.ask(data, cancel)
         except BaseException:
@@ -105,6 +108,10 @@ class _Worker:
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is for this process alone
         )
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
 
     def ask(self, data: bytes, cancel: Flag | None) -> dict[str, str]:
         deadline = time.monotonic() + _WALL_SECONDS

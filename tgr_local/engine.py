@@ -438,10 +438,10 @@ class Engine:
         `n_cells` each fit, or as many as there is memory for."""
         _check_whole("n_cells", n_cells, 0, _INT_MAX)
         _check_whole("n_sessions", n_sessions, 0, _INT_MAX)
-        self._check_growth(n_cells)
-        if n_cells and n_sessions > 1:
-            n_sessions = max(1, min(n_sessions, self.most_cells() // n_cells))
-        self._native.reserve(n_cells, n_sessions)
+        if n_cells:
+            n_sessions = min(n_sessions, self.most_cells() // n_cells)
+        if n_sessions:
+            self._native.reserve(n_cells, n_sessions)
 
     def crew(self, n: int) -> Crew:
         """A crew of n members, for sessions that must always meet the same batches."""

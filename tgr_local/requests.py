@@ -202,7 +202,7 @@ class _Reader:
         for name in self.left:
             near = difflib.get_close_matches(str(name)[:_NAME_MOST], self.taken | also, n=3)
             hint = f"; did you mean {', '.join(near)}?" if near else ""
-            raise RequestError(f"unknown parameter {str(name)!r:.80}{hint}", str(name))
+            raise RequestError(f"unknown parameter {str(name)!r:.80}{hint}", str(name)[:80])
 
 
 _KIND_NAMES = {
@@ -413,7 +413,7 @@ def _grammar(reader: _Reader, cancel: Cancel | None) -> str:
 
 
 def json_grammar(schema: Any = None, cancel: Cancel | None = None) -> str:
-    """GBNF for JSON, or for JSON of a schema: a dict or true, as the standard has it.
+    """GBNF for JSON, or for JSON of a schema, which is a dict.
 
     Made by llama-cpp-python, in a process of its own with limits of time and memory. Raises
     RequestError for a schema that it cannot follow, and CancelledError by `cancel`.
@@ -446,8 +446,8 @@ def _check_schema(schema: Any) -> None:
                     f"{_REPEATS_MOST}; lower it or leave it out",
                     "response_format",
                 )
-        inner = part.values() if isinstance(part, dict) else part
-        parts += [one for one in inner if isinstance(one, dict | list)] if inner else []
+        if isinstance(part, dict | list):
+            parts += part.values() if isinstance(part, dict) else part
 
 
 def _messages(messages: list[Any] | None) -> list[dict[str, Any]]:

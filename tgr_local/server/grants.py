@@ -137,9 +137,7 @@ def limit_cache(engine: Engine, config: Any, method: str, limits: ServerConfig) 
         needed * limits.max_running,
         needed + engine.n_ctx_train,
     )
-    if needed:
-        with contextlib.suppress(CapacityError):
-            engine.reserve(needed, limits.max_running)
+    engine.reserve(needed, limits.max_running)
 
 
 def method_of(body: Mapping[str, Any], served: str) -> tuple[dict[str, Any], str | None]:
