@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from tgr_local.eval import sandbox
+from tgr_local.eval import sandbox, walls
 from tgr_local.eval.grading import Grader
 from tgr_local.eval.task import Grade, Problem
 from tgr_local.eval.tasks import get
@@ -95,7 +95,6 @@ def boxes(name: str, file: str) -> Callable[[Path, Grader], None]:
 def humaneval(data: Path, grader: Grader) -> None:
     problems = get("humaneval").load(data)
     bodies = solutions(data, "humaneval/HumanEval.jsonl.gz", "canonical_solution")
-    print(f"humaneval: the sandbox's wall is {sandbox.wall()}")
     report(
         "humaneval", "canonical bodies", grades(grader, zip(problems, bodies, strict=True)), True
     )
@@ -267,7 +266,6 @@ def hostile(data: Path, grader: Grader) -> None:
     reference = {"prompt": "def f():\n    ''' Seven. '''\n", "test": test, "entry_point": "f"}
     problem = Problem("humaneval", "hostile", (), reference)
     here = str(Path.cwd())
-    print(f"hostile: the sandbox's wall is {sandbox.wall()}")
     for name, code in HOSTILE.items():
         body = "\n".join("    " + line for line in code.format(here=here).split("\n"))
         started = time.monotonic()
@@ -301,11 +299,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("data", type=Path, help="the folder of public data")
     parser.add_argument("names", nargs="*", help=f"of {', '.join(CHECKS)}; all by default")
+    parser.add_argument("--wall", choices=walls.WALLS, default=walls.DEFAULT)
     options = parser.parse_args()
+    sandbox.check(options.wall)
+    print(f"programs run behind {options.wall}")
     for name in options.names or CHECKS:
         started = time.monotonic()
         try:
-            with Grader(1, timeout=20, allow_exec=True) as grader:
+            with Grader(1, timeout=20, allow_exec=True, wall=options.wall) as grader:
                 CHECKS[name](options.data, grader)
         except (OSError, ValueError) as error:
             print(f"{name}: skipped, {error}")

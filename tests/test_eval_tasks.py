@@ -21,7 +21,7 @@ import pytest
 from test_package import loaded
 
 from tgr_local.errors import InstallError, TgrError
-from tgr_local.eval import tasks
+from tgr_local.eval import sandbox, tasks, walls
 from tgr_local.eval.task import Grade, Problem
 from tgr_local.eval.tasks import generated, livecodebench, writingbench
 from tgr_local.eval.tasks.code import program
@@ -228,6 +228,14 @@ def load(tmp_path: Path) -> Load:
 
 def grade(problem: Problem, text: str) -> Grade:
     return tasks.get(problem.task).grade(problem, text)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def wall() -> Iterator[None]:
+    """The strongest sandbox of this machine."""
+    sandbox.choose(sandbox.usable()[0])
+    yield
+    sandbox.choose(walls.DEFAULT)
 
 
 # ---- the registry
@@ -683,6 +691,14 @@ def test_livecodebench_calls_methods(load: Load) -> None:
     assert grade(problem, f"{start}        return (a, *b)\n```").correct is True
     assert grade(problem, f"{start}        print(1)\n        return [a]\n```").correct is False
     assert grade(problem, f"{start}        return 1j\n```").correct is False
+
+
+def test_what_a_program_prints_takes_no_grader_down() -> None:
+    assert not livecodebench.same_value("[" * 1_000_000, "[]")
+    assert not livecodebench.same_value("9" * 10_000, "[]")
+    assert not livecodebench.same_text("sNaN", "1") and not livecodebench.same_text(
+        "1e9999999999999999999", "1"
+    )
 
 
 def test_livecodebench_compares_lines_and_decimals() -> None:

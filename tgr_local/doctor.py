@@ -41,6 +41,7 @@ def examine(model: str | None, config: EngineConfig) -> Iterator[Finding]:
     yield from _try("versions", _versions)
     yield from _try("settings", _settings)
     yield from _try("machine", _machine)
+    yield from _try("sandbox", _sandbox)
     yield from _try("devices", _devices)
     yield from _try("model", lambda: _model(model, config))
 
@@ -139,6 +140,18 @@ def _machine() -> Iterator[Finding]:
     yield Finding(
         "gpu support", "ok", f"llama-cpp-python is built with{'' if offload else 'out'} it"
     )
+
+
+def _sandbox() -> Iterator[Finding]:
+    from tgr_local.eval import sandbox, walls
+
+    best = walls.DEFAULT
+    if not (why := sandbox.obstacle(best)):
+        yield Finding("sandbox", "ok", f"eval --allow-exec uses {best}: {walls.GUARDS[best]}")
+        return
+    others = " or ".join(f"--wall {kind}: {walls.GUARDS[kind]}" for kind in sandbox.usable())
+    detail = f"eval --allow-exec needs {best}, which does not work here ({why}); else {others}"
+    yield Finding("sandbox", "warning", detail)
 
 
 def _devices() -> Iterator[Finding]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tgr_local.config import EngineConfig, SearchConfig, for_model, updated
 from tgr_local.errors import TgrError
+from tgr_local.eval import walls
 from tgr_local.flags import Parser, configured, given
 
 if TYPE_CHECKING:
@@ -26,13 +27,14 @@ if TYPE_CHECKING:
     from tgr_local.eval.manifest import Manifest
     from tgr_local.eval.systems import System
     from tgr_local.eval.task import Problem
+    from tgr_local.eval.walls import Wall
 
 METHODS = "base,tgr-latent"
 K = "1..8"
 SEEDS = "42"
 GRADE_SECONDS = 10.0
 _OWN = ("recipe", "methods", "variant", "k", "limit", "seeds", "budget", "reference", "data",
-        "fetch", "allow_exec", "judge_url", "grade_seconds", "raw")  # fmt: skip
+        "fetch", "allow_exec", "wall", "judge_url", "grade_seconds", "raw")  # fmt: skip
 _OF_THE_PLACE = ("out", "graders", "parallel")
 """The flags beside those of the configs: what a run is, and where and how fast it is made."""
 
@@ -57,11 +59,11 @@ def add_flags(parser: Parser) -> None:
         help="the run folder, resumed if it exists (default: runs/TASKS-MODEL)")  # fmt: skip
     add("--data", metavar="PATH", help="the folder with the tasks' files, or the file of one task")
     add("--fetch", action="store_true", help="fetch data that is missing from the Hugging Face hub")
-    add(
-        "--allow-exec",
-        action="store_true",
-        help="run the programs that a model writes, in a sandbox",
-    )
+    add("--allow-exec", action="store_true",
+        help="run the programs that a model writes, in a sandbox")  # fmt: skip
+    add("--wall", metavar="WALL",
+        help="the sandbox: bwrap, or, at your risk, unshare or limits, which let programs at your "
+             f"files (default: {walls.DEFAULT})")  # fmt: skip
     add("--judge-url", metavar="URL",
         help="an OpenAI-compatible judge of open answers (default: TGR_JUDGE_URL)")  # fmt: skip
     add("--grade-seconds", metavar="X", help=f"time for one grade (default: {GRADE_SECONDS:g})")
@@ -105,12 +107,7 @@ def run(args: argparse.Namespace) -> int:
     grade_seconds = _number(args, "grade_seconds", GRADE_SECONDS, float, low=0.1)
     n_graders = _number(args, "graders", max(1, (os.cpu_count() or 1) // 4), low=1)
     judge = writingbench.checked(args.judge_url or ""), ""
-    for name in request.tasks:
-        if tasks.get(name).needs_exec and not args.allow_exec:
-            raise ValueError(
-                f"{name} runs programs that the model writes; add --allow-exec to run them in a "
-                "sandbox"
-            )
+    wall = _wall(args, [name for name in request.tasks if tasks.get(name).needs_exec])
     problems = _problems(args, request)
     config = configured(args, EngineConfig)
     name = request.name or "+".join(request.tasks)
@@ -118,8 +115,8 @@ def run(args: argparse.Namespace) -> int:
 
     if any(grading.is_judged(tasks.get(name)) for name in request.tasks):
         judge = writingbench.judge(args.judge_url)
-    grades = grading.settings(request.tasks, grade_seconds, args.allow_exec, judge)
-    grader = grading.Grader(n_graders, grade_seconds, args.allow_exec, *judge)
+    grades = grading.settings(request.tasks, grade_seconds, args.allow_exec, judge, wall)
+    grader = grading.Grader(n_graders, grade_seconds, args.allow_exec, *judge, wall)
     with grader, _loaded(model, config) as engine:
         raw = args.raw or not engine.chat_template
         wanted = _manifest(engine, request, problems, grades, raw, _typed(args))
@@ -135,6 +132,25 @@ def run(args: argparse.Namespace) -> int:
 
 
 # ---- what is asked for ----
+
+
+def _wall(args: argparse.Namespace, names: Sequence[str]) -> Wall:
+    """What the programs of these tasks run behind; says so, and refuses what is not allowed or
+    does not work here."""
+    from tgr_local.eval import sandbox
+
+    wall: Wall = args.wall or walls.DEFAULT
+    if wall not in walls.WALLS:
+        raise ValueError(f"wall is {wall!r}, but must be one of {', '.join(walls.WALLS)}")
+    if names and not args.allow_exec:
+        raise ValueError(
+            f"{names[0]} runs programs that the model writes; add --allow-exec to run them in a "
+            "sandbox"
+        )
+    if names:
+        sandbox.check(wall)
+        print(f"programs run behind {wall}: {walls.GUARDS[wall]}", file=sys.stderr)
+    return wall
 
 
 def _request(args: argparse.Namespace) -> Request:

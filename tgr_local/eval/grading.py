@@ -12,7 +12,6 @@ import importlib.metadata
 import json
 import os
 import queue
-import shutil
 import signal
 import subprocess
 import sys
@@ -25,8 +24,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tgr_local.errors import TgrError, describe
+from tgr_local.eval import sandbox, walls
 from tgr_local.eval.task import FAILED, Grade, Problem, Task
 from tgr_local.eval.tasks import get, writingbench
+from tgr_local.eval.walls import Wall
 
 if TYPE_CHECKING:
     from tgr_local.eval.samples import Sample
@@ -36,7 +37,7 @@ MEMORY = 8 << 30
 START_SECONDS = 120.0
 """A worker's time to start and to import what its task needs."""
 START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from tgr_local.eval.grading \
-import work; work()"
+import work; work(sys.argv[2])"
 
 CLOSED = "this Grader is closed"
 
@@ -44,12 +45,19 @@ Job = tuple[Problem, str, "Future[Grade]"]
 
 
 def settings(
-    tasks: Iterable[str], seconds: float, allow_exec: bool, judge: tuple[str, str]
+    tasks: Iterable[str],
+    seconds: float,
+    allow_exec: bool,
+    judge: tuple[str, str],
+    wall: Wall = walls.DEFAULT,
 ) -> dict[str, Any]:
     """What the grades of these tasks may depend on, as a manifest has it; `judge` is a URL and a
     model."""
     url, model = judge
+    tasks = list(tasks)
     found = {"seconds": seconds, "allow_exec": allow_exec, "judge": url}
+    if allow_exec and any(get(task).needs_exec for task in tasks):
+        found["wall"] = wall
     if model:
         found["judge_model"] = model
     return found | {name: _version(name) for task in tasks for name in _packages(get(task))}
@@ -68,7 +76,7 @@ def in_use(samples: Iterable[Sample]) -> set[str]:
             task = get(sample.task)
             found.update(_packages(task))
             if task.needs_exec:
-                found |= {"seconds", "allow_exec"}
+                found |= {"seconds", "allow_exec", "wall"}
             if is_judged(task) and sample.answer is not None:
                 found |= {"judge", "judge_model"}
     return found - {"sacrebleu"}  # which every report asks anew
@@ -91,9 +99,9 @@ class Grader:
     """`with Grader(2, timeout=10) as grader: grader.submit(problem, text).result()`.
 
     `timeout` is in seconds for one answer; a task whose own rules allow more gets that. Programs
-    that a model wrote run only if `allow_exec`, in the sandbox of `sandbox.wall()`. Without a judge
-    nothing is judged, whatever the environment says. Leaving the block cancels what has not begun
-    and kills the workers: wait for the futures first.
+    that a model wrote run only if `allow_exec`, behind `wall`; where that does not work here they
+    get no grade. Without a judge nothing is judged, whatever the environment says. Leaving the
+    block cancels what has not begun and kills the workers: wait for the futures first.
     """
 
     def __init__(
@@ -103,6 +111,7 @@ class Grader:
         allow_exec: bool = False,
         judge_url: str = "",
         judge_model: str = "",
+        wall: Wall = walls.DEFAULT,
     ) -> None:
         if n_workers < 1:
             raise ValueError(f"n_workers must be at least 1, got {n_workers}")
@@ -115,7 +124,7 @@ class Grader:
         judge = {"TGR_JUDGE_URL": writingbench.checked(judge_url)}
         if judge_model:
             judge["TGR_JUDGE_MODEL"] = judge_model
-        self._workers = [_Worker(judge) for _ in range(n_workers)]
+        self._workers = [_Worker(judge, wall) for _ in range(n_workers)]
         self._threads = [
             threading.Thread(target=self._serve, args=(worker,), name="tgr-grader", daemon=True)
             for worker in self._workers
@@ -195,8 +204,8 @@ class _Lost(Exception):
 class _Worker:
     """One worker process, started when it is first asked, and again after it was lost."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = environment
+    def __init__(self, environment: Mapping[str, str], wall: Wall) -> None:
+        self._environment, self._wall = environment, wall
         self._process: subprocess.Popen[str] | None = None
         self._folder = ""
         """Its temporary files: a killed process cannot clear up behind itself."""
@@ -250,7 +259,7 @@ class _Worker:
             if self._process is None:
                 self._folder = tempfile.mkdtemp(prefix="tgr-grader-")
                 self._process = subprocess.Popen(
-                    [sys.executable, "-c", START, json.dumps(sys.path)],
+                    [sys.executable, "-c", START, json.dumps(sys.path), self._wall],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=None if os.environ.get("TGR_DEBUG") else subprocess.DEVNULL,
@@ -271,7 +280,7 @@ class _Worker:
                 with contextlib.suppress(OSError):
                     if pipe is not None:
                         pipe.close()
-            shutil.rmtree(self._folder, ignore_errors=True)
+            sandbox.remove(self._folder)
 
 
 def _exchange(process: subprocess.Popen[str], question: str) -> str:
@@ -291,8 +300,10 @@ def _kill(process: subprocess.Popen[str]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def work() -> None:
-    """The life of a worker: one JSON line in, one out, until the pipe closes."""
+def work(wall: Wall) -> None:
+    """The life of a worker: one JSON line in, one out, until the pipe closes. Programs run behind
+    `wall`."""
+    sandbox.choose(wall)
     _bound_memory()
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a library prints must not mix with the answers
@@ -302,7 +313,7 @@ def work() -> None:
         _bound_time(question["seconds"])
         out.write(json.dumps(_answer(question, ready)) + "\n")
         out.flush()
-    shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)  # nobody is left who would
+    sandbox.remove(os.environ["TMPDIR"])  # nobody is left who would
 
 
 def _answer(question: Mapping[str, Any], ready: set[str]) -> dict[str, Any]:

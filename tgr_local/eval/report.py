@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tgr_local.config import SearchConfig
-from tgr_local.eval import cases, figures, recipe, summary, tables
+from tgr_local.eval import cases, figures, recipe, summary, tables, walls
 from tgr_local.eval.cases import Case
 from tgr_local.eval.summary import Outcome, Run
 from tgr_local.eval.tables import Table
@@ -70,8 +70,16 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         ("forward tokens", _decoded(run)),
         *_options(about.systems),
         ("versions", ", ".join(f"{name} {version}" for name, version in about.versions.items())),
+        *_programs(about.grading),
         ("made on", "; ".join(dict.fromkeys(map(_machine, about.machines))) or "not noted"),
     ]
+
+
+def _programs(grading: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What the programs of the model ran behind, where any did."""
+    wall = grading.get("wall")
+    if wall:
+        yield "programs ran behind", f"{wall}: {walls.GUARDS.get(wall, 'not known')}"
 
 
 def _decoded(run: Run) -> str:

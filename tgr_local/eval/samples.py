@@ -179,9 +179,12 @@ class Store:
         self._check()
 
     def whole(self, keys: Set[Key]) -> Iterator[Sample]:
-        """Those of the known samples as they stand on the disk, with their boundaries."""
+        """Those of the known samples as they stand on the disk, with their boundaries; each once,
+        whatever is added while they are read."""
+        wanted = {key: self.known[key] for key in keys}
         for _, sample in _lines(self._path):
-            if sample.key in keys and self.known[sample.key] == _light(sample):
+            if wanted.get(sample.key) == _light(sample):
+                del wanted[sample.key]
                 yield sample
 
     def _check(self) -> None:

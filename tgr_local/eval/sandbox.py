@@ -1,38 +1,39 @@
 """Runs a Python program that nobody has read: one process, hard limits, no way out.
 
-In: source text and what it reads from stdin. Out: what it printed and how it ended. The walls are
-the best that the machine offers, tried once in this order:
+In: source text and what it reads from stdin. Out: what it printed and how it ended. It runs behind
+one of the walls of `walls.py`, by default bubblewrap; where that wall does not work nothing runs.
+Every wall bounds wall time, CPU time, sizes of files and the number of processes and open files,
+and on Linux the memory of all processes together, whose use is measured again and again.
 
-- ``bwrap``: bubblewrap; no network, no other processes, a read-only system without /home, /etc or
-  this project, an own /tmp of bounded size.
-- ``unshare``: no network, no other processes; files are guarded by their permissions alone.
-- ``limits``: resource limits in a process group of its own, nothing more.
-
-All of them bound wall time, CPU time, memory, file sizes and the number of processes. Started as
-root, the first wall takes root's powers from the program; the others do not, so do not run them
-as root.
+The caller reads and deletes nothing by a name that the program may put something else behind.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import json
 import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import IO
 
-Wall = Literal["bwrap", "unshare", "limits"]
-WALLS: tuple[Wall, ...] = ("bwrap", "unshare", "limits")
-SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin")
-SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/localtime", "/etc/passwd", "/etc/group")
+from tgr_local.errors import InstallError
+from tgr_local.eval import usage, walls
+from tgr_local.eval.walls import Wall
+
 LAUNCHER = Path(__file__).with_name("_launch.py")
+OUTPUT = 16 << 20
+"""Bytes that a program may write to stdout, and to stderr."""
+_LOOK = 0.02  # seconds between two looks at a program; more where a look takes long
+_chosen: Wall = walls.DEFAULT
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,10 @@ class Limits:
     seconds: float = 10.0
     """Wall time, and CPU time of each process."""
     memory: int = 2 << 30
-    """Address space of each process, bytes."""
+    """Address space of each process, and memory of all together with their /tmp and /dev/shm,
+    bytes."""
     disk: int = 64 << 20
-    """Size of each file, and of the whole of /tmp behind the first wall, bytes."""
+    """Size of each file, and of the whole of /tmp and of /dev/shm behind bubblewrap, bytes."""
     processes: int = 64
     """Processes and threads at a time."""
 
@@ -53,138 +55,158 @@ class Limits:
 class Outcome:
     """How a program ended."""
 
-    ended: bool
-    """False: stopped at the limit of wall time."""
+    stopped: str
+    """The limit that it was stopped at: of time, memory or output; empty where it ended itself."""
     code: int
     """Exit code; negative: the signal that ended it."""
     stdout: str
+    """At most `OUTPUT` bytes."""
     stderr: str
     """Its end, at most 2,000 characters."""
 
     @property
     def why(self) -> str:
         """One line for a person: empty where it ended well."""
-        if not self.ended:
-            return "time limit"
-        if self.code == 0:
-            return ""
+        if self.stopped or self.code == 0:
+            return self.stopped
         lines = self.stderr.strip().splitlines()
         return lines[-1][:200] if lines else f"exit code {self.code}"
 
 
-def run(code: str, stdin: str = "", limits: Limits | None = None) -> Outcome:
-    """Run `code` as a program of its own with this Python and its packages."""
-    return _run(wall(), code, stdin, limits or Limits())
+def choose(wall: Wall) -> None:
+    """The programs of this process run behind another wall from now on."""
+    global _chosen
+    _chosen = wall
+
+
+def run(
+    code: str, stdin: str = "", limits: Limits | None = None, wall: Wall | None = None
+) -> Outcome:
+    """Run `code` as a program of its own with this Python and its packages. Raises as `check`."""
+    wall = wall or _chosen
+    check(wall)
+    return _run(wall, code, stdin, limits or Limits())
+
+
+def check(wall: Wall | None = None) -> None:
+    """Raises ValueError for an unknown wall, InstallError for one that does not work here; None is
+    the one in use."""
+    wall = wall or _chosen
+    if wall not in walls.WALLS:
+        raise ValueError(f"wall is {wall!r}, but must be one of {', '.join(walls.WALLS)}")
+    if why := obstacle(wall):
+        others = [f"{kind} ({walls.GUARDS[kind]})" for kind in usable()]
+        raise InstallError(
+            f"the sandbox {wall} does not work here: {why}; install bubblewrap (apt install "
+            f"bubblewrap), or accept another wall with --wall: {', or '.join(others) or 'none'}"
+        )
+
+
+def usable() -> list[Wall]:
+    """The walls that work here, the strongest first."""
+    return [kind for kind in walls.WALLS if not obstacle(kind)]
 
 
 @functools.cache
-def wall() -> Wall:
-    """The strongest wall that works here."""
-    for kind in WALLS[:-1]:
-        if shutil.which(kind) and _works(kind):
-            return kind
-    return "limits"
-
-
-def _works(kind: Wall) -> bool:
+def obstacle(kind: Wall) -> str:
+    """Why a wall does not work here; empty where it does."""
+    if kind != "limits" and not shutil.which(kind):
+        return f"there is no program {kind}"
     code = "import threading\nt = threading.Thread(target=print, args=('hello',))\nt.start()"
-    outcome = _run(kind, code, "", Limits())
-    return outcome.code == 0 and outcome.stdout == "hello\n"
+    outcome = _run(kind, code, "", Limits(seconds=60))
+    return "" if outcome.stdout == "hello\n" and not outcome.why else outcome.why or "no output"
+
+
+def remove(folder: Path | str) -> None:
+    """Delete a folder whatever a program has left in it; what cannot be deleted stays. Python's own
+    way fails at deep trees."""
+    for tool in (["rm", "-rf"], ["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+        if os.path.lexists(folder):
+            with contextlib.suppress(OSError):
+                quiet = subprocess.DEVNULL
+                subprocess.run([*tool, "--", str(folder)], stderr=quiet, stdin=quiet, check=False)
 
 
 def _run(kind: Wall, code: str, stdin: str, limits: Limits) -> Outcome:
-    with tempfile.TemporaryDirectory(prefix="tgr-sandbox-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        folder.chmod(0o755)
+    with _folder() as folder, contextlib.ExitStack() as files:
         (folder / "program.py").write_text(code, encoding="utf-8", errors="replace")
         (folder / "launch.py").write_text(LAUNCHER.read_text(encoding="utf-8"), encoding="utf-8")
-        (folder / "stdin").write_text(stdin, encoding="utf-8", errors="replace")
         (folder / "work").mkdir()
+        # without names: nothing that a program does can lead the reading of them elsewhere
+        streams = [files.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
+        streams[0].write(stdin.encode(errors="replace"))
+        streams[0].seek(0)
         orders = asdict(limits) | {"as_stranger": kind == "bwrap" and os.getuid() == 0}
-        command = [*_entry(kind, folder, limits), json.dumps(orders)]
-        ended, status = _wait(command, folder, limits.seconds)
-        return Outcome(ended, status, _read(folder / "stdout"), _read(folder / "stderr")[-2000:])
+        command = [*walls.command(kind, folder, limits.disk), json.dumps(orders)]
+        stopped, status = _wait(command, folder, streams, limits)
+        return Outcome(stopped, status, _head(streams[1]), _tail(streams[2]))
 
 
-def _wait(command: list[str], folder: Path, seconds: float) -> tuple[bool, int]:
-    """Run a command to its end or for so many seconds; then nothing of it is left."""
-    files = [(folder / name).open(mode) for name, mode in FILES]
-    (folder / "stdin").unlink()  # it may hold what a program that has read it hides
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="tgr-sandbox-"))
     try:
-        stdin, stdout, stderr = files
-        process = subprocess.Popen(
-            command,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            cwd=folder / "work",
-            env=_environment(folder),
-            start_new_session=True,
-        )
+        folder.chmod(0o755)
+        yield folder
     finally:
-        for file in files:
-            file.close()
+        remove(folder)
+
+
+def _wait(
+    command: list[str], folder: Path, streams: Sequence[IO[bytes]], limits: Limits
+) -> tuple[str, int]:
+    """Run a command to its end or to a limit; then nothing of it is left."""
+    stdin, stdout, stderr = streams
+    process = subprocess.Popen(
+        command,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        cwd=folder / "work",
+        env=walls.environment(folder),
+        start_new_session=True,
+    )
     try:
-        return True, process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return False, -signal.SIGKILL
+        stopped = _watch(process, (stdout, stderr), limits)
+        return stopped, -signal.SIGKILL if stopped else process.returncode
     finally:
+        pids = usage.tree(process.pid) if process.poll() is None else []
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
         process.wait()
 
 
-FILES = (("stdin", "rb"), ("stdout", "wb"), ("stderr", "wb"))
+def _watch(process: subprocess.Popen[bytes], outputs: Sequence[IO[bytes]], limits: Limits) -> str:
+    """The limit that a process has met; empty where it came to its end."""
+    deadline, pause = time.monotonic() + limits.seconds, _LOOK
+    while True:
+        left = deadline - time.monotonic()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, min(pause, left)))
+        if any(os.fstat(file.fileno()).st_size > OUTPUT for file in outputs):
+            return f"output limit of {OUTPUT:,} bytes"
+        if process.returncode is not None:
+            return ""
+        if left <= 0:
+            return "time limit"
+        start = time.monotonic()
+        if usage.memory(usage.tree(process.pid), limits.memory) > limits.memory:
+            return f"memory limit of {limits.memory:,} bytes for all processes"
+        pause = max(_LOOK, 4 * (time.monotonic() - start))
 
 
-def _environment(folder: Path) -> dict[str, str]:
-    """No secrets of the caller, and one thread for each library: every thread is a process."""
-    one = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    home = str(folder / "work")
-    plain = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": home, "TMPDIR": home}
-    return plain | dict.fromkeys(one, "1") | {"MPLBACKEND": "Agg"}
+def _head(file: IO[bytes]) -> str:
+    return _text(os.pread(file.fileno(), OUTPUT, 0))
 
 
-def _entry(kind: Wall, folder: Path, limits: Limits) -> list[str]:
-    """The command that starts the launcher behind a wall."""
-    python = [sys.executable, "-I", "-B"]
-    if kind == "bwrap":
-        return [*_bubble(folder, limits), *python, "/sandbox/launch.py"]
-    # bwrap does this itself: nothing outlives a caller that was killed
-    guard = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
-    plain = [*python, str(folder / "launch.py")]
-    if kind == "unshare":
-        user = [] if os.getuid() == 0 else ["--user", "--map-current-user"]
-        spaces = ["--net", "--ipc", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        return [*guard, "unshare", *user, *spaces, *plain]
-    return [*guard, *plain]
+def _tail(file: IO[bytes]) -> str:
+    size = os.fstat(file.fileno()).st_size
+    return _text(os.pread(file.fileno(), 8000, max(0, size - 8000)))[-2000:]
 
 
-def _bubble(folder: Path, limits: Limits) -> list[str]:
-    """The bwrap command: a file system made of the system, Python and an empty /tmp."""
-    command = ["bwrap", "--die-with-parent", "--new-session"]
-    command += ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
-    if os.getuid() == 0:  # the launcher becomes a user without rights, for whom limits hold
-        command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-    else:
-        command += ["--unshare-user"]
-    for path in SYSTEM:
-        if Path(path).is_symlink():
-            command += ["--symlink", os.readlink(path), path]
-        else:
-            command += ["--ro-bind-try", path, path]
-    command += ["--perms", "0755", "--dir", "/etc"]
-    for path in SYSTEM_FILES:
-        command += ["--ro-bind-try", path, path]
-    for path in dict.fromkeys([sys.prefix, sys.base_prefix, str(Path(sys.executable).parent)]):
-        if not path.startswith("/usr/"):
-            for parent in reversed(Path(path).parents[:-1]):
-                command += ["--perms", "0755", "--dir", str(parent)]
-            command += ["--ro-bind", path, path]
-    command += ["--ro-bind", str(folder), "/sandbox", "--proc", "/proc", "--dev", "/dev"]
-    command += ["--perms", "1777", "--size", str(limits.disk), "--tmpfs", "/tmp"]
-    return [*command, "--setenv", "HOME", "/tmp", "--setenv", "TMPDIR", "/tmp", "--chdir", "/tmp"]
-
-
-def _read(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+def _text(data: bytes) -> str:
+    """As a text file is read: every end of a line is one character."""
+    return io.TextIOWrapper(io.BytesIO(data), "utf-8", "replace").read()

@@ -117,7 +117,7 @@ class Code(Benchmark):
 
     def prepare(self) -> None:
         super().prepare()
-        sandbox.wall()
+        sandbox.check()
 
     def grade(self, problem: Problem, text: str) -> Grade:
         code = self.code(problem, text)

@@ -149,7 +149,7 @@ def same_value(printed: str, wanted: str) -> bool:
     """Whether the last line printed is the wanted JSON value."""
     try:
         return bool(json.loads(printed.strip().split("\n")[-1]) == json.loads(wanted))
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 
