@@ -550,6 +550,22 @@ def test_doctor_on_the_double(double: None, capsys: pytest.CaptureFixture[str]) 
     assert {"name": "tokenizer", "status": "ok"}.items() <= findings[-2].items()
 
 
+@pytest.mark.parametrize("why", ["", "there is no program bwrap"])
+def test_doctor_names_the_sandbox(
+    double: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    from tgr_local.eval import sandbox
+
+    monkeypatch.setattr(sandbox, "obstacle", lambda kind: why if kind == "bwrap" else "")
+    assert run("doctor", "--model", "f.gguf") == 0
+    line = next(line for line in capsys.readouterr().out.split("\n") if "sandbox" in line)
+    if why:
+        assert line.startswith("! sandbox           WARNING: eval --allow-exec needs bwrap")
+        assert f"({why})" in line and "--wall limits: resources alone are limited" in line
+    else:
+        assert line.startswith("  sandbox           eval --allow-exec uses bwrap: no network")
+
+
 def test_doctor_says_what_is_broken(
     double: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

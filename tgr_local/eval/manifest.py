@@ -13,13 +13,17 @@ import hashlib
 import json
 import os
 import platform
+import typing
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from tgr_local.config import SearchConfig
 from tgr_local.errors import TgrError, describe
-from tgr_local.eval.task import Problem
+from tgr_local.eval import shapes
+from tgr_local.eval.shapes import Count
+from tgr_local.eval.task import Metric, Problem
 from tgr_local.records import parse, plain
 
 if TYPE_CHECKING:
@@ -69,6 +73,29 @@ class Manifest:
     """What was typed last, without where things lie on that machine."""
 
 
+_CONFIG = {f"{name}?": hint for name, hint in typing.get_type_hints(SearchConfig).items()}
+_CONFIG |= {"rollout_len": int, "n_candidates": int}  # which figures are drawn over
+_SHAPE: dict[str, Any] = {
+    **typing.get_type_hints(Manifest),
+    "model": {"name": str, "sha256": str, "description": str, "parameters": Count},
+    "versions": dict[str, str],
+    "systems": [{"name": str, "method": str, "config": _CONFIG}],
+    "tasks": [{"name": str, "metric": Metric, "problems": Count, "sha256": str}],
+    "seeds": list[Count],
+    "k": list[Annotated[int, 1]],
+    "budget": Count,
+    "grading": dict[str, str | int | float | bool | None],
+    "machines": [
+        {
+            "system?": str, "processor?": str, "cores?": Count, "devices?": list[str],
+            "threads?": Count, "python?": str, "settings?": dict,
+        }
+    ],
+    "command?": str,
+}  # fmt: skip
+del _SHAPE["command"]
+
+
 def model_facts(engine: Engine) -> dict[str, Any]:
     return {
         "name": engine.path.stem,
@@ -111,14 +138,21 @@ def read(folder: Path) -> Manifest:
     """The manifest of a run folder. TgrError where there is none, or a damaged one."""
     path = folder / NAME
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = shapes.loads(path.read_bytes())
         if isinstance(data, dict) and data.get("format") != FORMAT:
             raise ValueError(f"its format is {data.get('format')!r:.40}, but must be {FORMAT!r}")
+        shapes.check(_SHAPE, data)
+        for name in ("systems", "tasks", "seeds", "k"):
+            items = [item["name"] if isinstance(item, dict) else item for item in data[name]]
+            if not items or len(set(items)) < len(items):
+                raise ValueError(f"{name} is {items!r:.60}, but must be a list without repetition")
         found: Manifest = parse(Manifest, data)
     except OSError as error:
         raise TgrError(f"{folder} is no run of tgr-local eval ({describe(error)})") from None
-    except (ValueError, TypeError, KeyError) as error:
-        raise TgrError(f"{path} is damaged: {error}") from None
+    except ValueError as error:
+        raise TgrError(
+            f"{path} is damaged: {error}; restore it, or name another folder with --out"
+        ) from None
     return found
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import itertools
 import json
 import math
 import os
 import queue
 import threading
+import typing
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +23,8 @@ from types import TracebackType
 from typing import Any
 
 from tgr_local.errors import TgrError
+from tgr_local.eval import shapes
+from tgr_local.eval.shapes import Count
 from tgr_local.records import plain
 
 Key = tuple[str, str, str, int, int]
@@ -100,12 +104,57 @@ class Draw:
         """
         n, share = self.n, self.budget / len(self.seeds)
         while share:
-            found = [at(i) for i in range(n)]
+            found = itertools.takewhile(lambda s: s is not None, map(at, range(n)))
             costs = [s.cost for s in found if s is not None and s.finish != "error"]
-            if len(costs) < n or sum(costs) >= share:
+            if len(costs) < n or not sum(costs) or sum(costs) >= share:
                 return n
             n += math.ceil((share - sum(costs)) * n / sum(costs))
         return n
+
+
+_TERMS = ("V", "P_bum", "P_uni", "S")
+_BOUNDARY = {
+    "chunk?": Count, "tokens?": Count, "chosen?": Count, "figures?": dict[str, float], "text?": str,
+    "rollouts?": list[str], **{f"{name}?": list[float] for name in _TERMS},
+}  # fmt: skip
+_SAMPLE: dict[str, Any] = {
+    **typing.get_type_hints(Sample),
+    **dict.fromkeys(("seed", "index", "tokens"), Count),
+    "counts": dict[str, Count],
+    "boundaries?": [_BOUNDARY],
+}
+del _SAMPLE["boundaries"]
+
+
+def parse(line: bytes) -> Sample:
+    """The sample of a line. ValueError, naming the key and the value, for anything else."""
+    data = shapes.loads(line)
+    shapes.check(_SAMPLE, data)
+    if unknown := [key for key in data if key not in _FIELDS]:
+        raise ValueError(f"it has the unknown key {unknown[0]!r:.60}")
+    for i, boundary in enumerate(data.get("boundaries", ())):
+        _check_boundary(boundary, f"boundaries[{i}]")
+    return Sample(**data)
+
+
+_FIELDS = {spec.name for spec in dataclasses.fields(Sample)}
+
+
+def _check_boundary(boundary: dict[str, Any], key: str) -> None:
+    """ValueError where a boundary has no measures, or some but not all of its candidates."""
+    of_others = {name.removesuffix("?") for name in _BOUNDARY}
+    measures = {name: value for name, value in boundary.items() if name not in of_others}
+    shapes.check(dict[str, float], measures, key)
+    if not {*_TERMS, "chosen", "rollouts"} & boundary.keys():
+        return
+    needed = [*_TERMS, "chosen", *(["chunk", "text"] if "rollouts" in boundary else [])]
+    shapes.check(dict.fromkeys(needed, Any), boundary, key)
+    lists = [name for name in (*_TERMS, "rollouts") if name in boundary]
+    n = len(boundary["S"])
+    if any(len(boundary[name]) != n for name in lists):
+        raise ValueError(f"{key} has lists of different lengths in {', '.join(lists)}")
+    if boundary["chosen"] >= n:
+        raise ValueError(f"{key}.chosen is {boundary['chosen']}, but must be below {n}")
 
 
 def read(path: Path) -> list[Sample]:
@@ -133,9 +182,13 @@ def _lines(path: Path) -> Iterator[tuple[int, Sample]]:
                 return
             end += len(line)
             try:
-                yield end, Sample(**json.loads(line))
-            except (ValueError, TypeError, RecursionError) as error:
-                raise TgrError(f"{path} line {number} is damaged: {error}") from None
+                sample = parse(line)
+            except ValueError as error:
+                raise TgrError(
+                    f"{path} line {number} is damaged: {error}; delete the line, and the command "
+                    "of the run makes its sample again"
+                ) from None
+            yield end, sample
 
 
 class Store:

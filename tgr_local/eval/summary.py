@@ -16,16 +16,17 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.errors import TgrError
-from tgr_local.eval import manifest, metrics, samples
+from tgr_local.eval import manifest, metrics, samples, shapes
 from tgr_local.eval.manifest import Manifest
 from tgr_local.eval.metrics import Interval
 from tgr_local.eval.samples import Draw, Key, Sample
+from tgr_local.eval.shapes import Count
 
 Floats = NDArray[np.float64]
 
@@ -270,8 +271,11 @@ def read(folder: Path) -> Run:
         folder,
         found,
         list(samples.read(folder / "samples.jsonl")),
-        _lines(folder / "phases.jsonl"),
-        {(line["task"], line["id"]): line["prompt"] for line in _lines(folder / "problems.jsonl")},
+        _lines(folder / "phases.jsonl", _PHASE),
+        {
+            (line["task"], line["id"]): line["prompt"]
+            for line in _lines(folder / "problems.jsonl", _PROBLEM)
+        },
     )
 
 
@@ -476,12 +480,23 @@ def _mean_by_key(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     return {key: _mean([row.get(key, 0) for row in rows]) for key in keys}
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+_PHASE = {
+    "task": str, "system": str, "samples": Count, "counted": Count, "positions": Count,
+    "seconds": Annotated[float, 0], "parallel?": Count,
+}  # fmt: skip
+_PROBLEM = {"task": str, "id": str, "prompt": str}
+
+
+def _lines(path: Path, shape: dict[str, Any]) -> list[dict[str, Any]]:
     """The JSON lines of a file, none if it does not exist; a torn last one is left out."""
-    if not path.exists():
-        return []
-    text = path.read_text(encoding="utf-8")
-    try:
-        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-    except ValueError as error:
-        raise TgrError(f"{path} is damaged: {error}") from None
+    found: list[dict[str, Any]] = []
+    *lines, _ = path.read_bytes().split(b"\n") if path.exists() else [b""]
+    for number, line in enumerate(lines, 1):
+        try:
+            found.append(shapes.loads(line))
+            shapes.check(shape, found[-1])
+        except ValueError as error:
+            raise TgrError(
+                f"{path} line {number} is damaged: {error}; restore it, or delete the line"
+            ) from None
+    return found
