@@ -558,7 +558,9 @@ def test_doctor_names_the_sandbox(
 
     monkeypatch.setattr(sandbox, "obstacle", lambda kind: why if kind == "bwrap" else "")
     assert run("doctor", "--model", "f.gguf") == 0
-    line = next(line for line in capsys.readouterr().out.split("\n") if "sandbox" in line)
+    line = next(
+        line for line in capsys.readouterr().out.split("\n") if line[2:].startswith("sandbox ")
+    )
     if why:
         assert line.startswith("! sandbox           WARNING: eval --allow-exec needs bwrap")
         assert f"({why})" in line and "--wall limits: resources alone are limited" in line
