@@ -16,8 +16,10 @@ from typing import Any
 
 import pytest
 from gguf_models import write_model
+from surroundings import HANG
 
 import tgr_local
+from tgr_local import progress
 from tgr_local.bench.peers import library
 from tgr_local.config import EngineConfig
 from tgr_local.engine import Engine, EngineStats, backend_devices
@@ -58,13 +60,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's folders, for config, data, state and cache: empty, and nothing is set outside."""
+    """The user's folders, all below one that is empty."""
+    monkeypatch.setenv("HOME", str(tmp_path))
     for kind in ("config", "data", "state", "cache"):
         monkeypatch.setenv(f"XDG_{kind.upper()}_HOME", str(tmp_path / kind))
-    for name in os.environ:
-        if name.startswith("TGR_") and name not in ("TGR_LLAMA_CPP_SOURCE", "TGR_LOG"):
-            monkeypatch.delenv(name)
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No sign of life on stderr, which a busy machine would bring into a test that reads it."""
+    monkeypatch.setattr(progress, "AFTER", HANG)
 
 
 @pytest.fixture(scope="session")

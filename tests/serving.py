@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from conftest import EXACT
+from surroundings import HANG
 
 pytest.importorskip("fastapi", reason="the server's packages are absent")
 httpx = pytest.importorskip("httpx")
@@ -42,8 +43,8 @@ class Served:
         self.lines: list[str] = []
         self._ready: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
-        self.url = self._ready.get(timeout=60)
-        self.client = httpx.Client(base_url=self.url, timeout=60)
+        self.url = self._ready.get(timeout=HANG)
+        self.client = httpx.Client(base_url=self.url, timeout=HANG)
 
     def _listen(self) -> None:
         assert self.process.stderr is not None
@@ -54,9 +55,9 @@ class Served:
         self._ready.put("http://ended.invalid")
 
     def wait_until_ready(self) -> None:
-        self.until(lambda: any("is ready" in line for line in self.lines), 60)
+        self.until(lambda: any("is ready" in line for line in self.lines))
 
-    def until(self, condition: Callable[[], object], seconds: float = 20) -> None:
+    def until(self, condition: Callable[[], object], seconds: float = HANG) -> None:
         """Waits for a condition, and fails when it does not come."""
         deadline = time.monotonic() + seconds
         while not condition():
@@ -87,7 +88,7 @@ class Served:
     def stop(self) -> int:
         """Ends it as a service manager would; the exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=30)
+        return self.process.wait(timeout=HANG)
 
 
 @contextlib.contextmanager

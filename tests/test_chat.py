@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from surroundings import HANG
 
 from tgr_local.config import ChatConfig, EngineConfig, SearchConfig
 from tgr_local.errors import TgrError
@@ -121,7 +122,7 @@ def fake_stream(
     if question == "fail":
         raise TgrError("the prompt has 999 tokens,\nbut there is room for 64")
     if question == "mute":
-        time.sleep(60)
+        time.sleep(HANG)
     thinking, answer = f"hm, {question}", f"#{n_messages} {question}"
     steps = [fake_step(0, thinking, None, method != "base")]
     yield Progress(chunk=0, stage="rollouts")
@@ -132,7 +133,7 @@ def fake_stream(
     if question == "break":
         raise TgrError("it broke")
     if question == "wait":
-        time.sleep(60)
+        time.sleep(HANG)
     for word in range(60 if question == "slow" else 0):
         time.sleep(0.02)
         yield TextDelta(f" word{word}", "answer")
@@ -156,8 +157,9 @@ def fake_many(engine: Any, prompt: Any, config: SearchConfig, k: int, **how: Any
 
 def install(put: Callable[[Any, str, Any], None]) -> None:
     """Puts the double in place of the engine: `put` is setattr, or monkeypatch.setattr."""
-    from tgr_local import doctor, engine, generation, models
+    from tgr_local import doctor, engine, generation, models, progress
 
+    put(progress, "AFTER", HANG)
     put(models, "find", Path)
     put(engine, "Engine", FakeEngine)
     put(engine, "backend_devices", lambda: [])
@@ -222,7 +224,7 @@ def piped(text: str | bytes, *flags: str) -> subprocess.CompletedProcess[bytes]:
         input=data,
         capture_output=True,
         env=environment(),
-        timeout=60,
+        timeout=HANG,
     )
 
 
@@ -805,7 +807,7 @@ def terminal(*arguments: str) -> tuple[subprocess.Popen[bytes], int]:
     return process, ours
 
 
-def read_until(ours: int, text: str, seconds: float = 30.0) -> str:
+def read_until(ours: int, text: str, seconds: float = HANG) -> str:
     """What the terminal got up to `text`; fails when it does not come."""
     got, end = b"", time.monotonic() + seconds
     while text.encode() not in got:
@@ -832,7 +834,7 @@ def test_control_c_stops_the_reply_and_keeps_the_session() -> None:
         read_until(ours, "stopped before the answer")
         read_until(ours, ">>>")
         os.write(ours, b"\x04")
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=HANG) == 0
     finally:
         process.kill()
         os.close(ours)

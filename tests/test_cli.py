@@ -9,12 +9,12 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from surroundings import HANG
 from test_chat import DOUBLE, FakeEngine, environment, install
 
 from tgr_local import cli, flags
@@ -47,9 +47,12 @@ def run(*arguments: str) -> int:
         return int(exit.code or 0)
 
 
+QUIET = f"import sys; from tgr_local import progress; progress.AFTER = {HANG}; "
+
+
 def process(*arguments: str, double: bool = True, **options: Any) -> subprocess.Popen[bytes]:
     """tgr-local in a process of its own, on the double or on the real engine."""
-    start = DOUBLE if double else "import sys; from tgr_local.cli import main; "
+    start = DOUBLE if double else f"{QUIET} from tgr_local.cli import main; "
     return subprocess.Popen(
         [sys.executable, "-c", f"{start} sys.exit(main({list(arguments)!r}))"],
         env=environment(),
@@ -63,7 +66,7 @@ def process(*arguments: str, double: bool = True, **options: Any) -> subprocess.
 def finished(*arguments: str, data: bytes | None = None, **options: Any) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of such a process with `data` on stdin."""
     started = process(*arguments, stdin=subprocess.PIPE, **options)
-    out, err = started.communicate(data, timeout=60)
+    out, err = started.communicate(data, timeout=HANG)
     return started.returncode, out.decode(), err.decode()
 
 
@@ -130,7 +133,11 @@ def imported(statement: str, data: bytes = b"") -> set[str]:
     """The modules in memory after a statement, in a process of its own."""
     code = f"import sys\n{statement}\nprint(*sys.modules, file=sys.stderr)"
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(), input=data, capture_output=True, timeout=60
+        [sys.executable, "-c", code],
+        env=environment(),
+        input=data,
+        capture_output=True,
+        timeout=HANG,
     )
     assert done.returncode == 0, done.stderr.decode()
     return set(done.stderr.decode().split())
@@ -517,7 +524,7 @@ def test_a_reader_who_leaves_ends_the_run_quietly() -> None:
     assert started.stdout and started.stderr
     started.stdout.read(1)
     started.stdout.close()
-    assert (started.wait(timeout=60), started.stderr.read()) == (1, b"")
+    assert (started.wait(timeout=HANG), started.stderr.read()) == (1, b"")
     started.stderr.close()
 
 
@@ -525,9 +532,8 @@ def interrupted(started: subprocess.Popen[bytes]) -> tuple[int, bytes, bytes]:
     """Ctrl-C as soon as there is output."""
     assert started.stdout
     first = started.stdout.read(1)
-    time.sleep(0.1)
     started.send_signal(signal.SIGINT)
-    out, err = started.communicate(timeout=60)
+    out, err = started.communicate(timeout=HANG)
     return started.returncode, first + out, err
 
 
@@ -591,7 +597,7 @@ def test_parts_that_do_not_fit_are_one_line_and_doctor_still_tells_versions() ->
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", code, *arguments]
         return subprocess.run(
-            command, env=environment(), capture_output=True, text=True, timeout=60
+            command, env=environment(), capture_output=True, text=True, timeout=HANG
         )
 
     refused = run("run", "q", "--model", "f.gguf")
@@ -672,8 +678,9 @@ def test_a_conversation_with_a_model(small: Path) -> None:
 
 
 def test_control_c_ends_a_model_at_once(small: Path) -> None:
-    endless = ["--max-tokens", "2000", "--method", "base", "--temperature", "0", "--show-thinking"]
-    started = process("run", "hello", "--model", str(small), *endless, double=False)
+    endless = ["--method", "markov", "--chunk-len", "1000", "--max-chunks", "100000"]
+    flags = ["--model", str(small), *endless, "--temperature", "0", "--show-thinking"]
+    started = process("run", "hello", *flags, double=False)
     code, _, err = interrupted(started)
     assert (code, err) == (130, b"tgr-local: interrupted\n")
 

@@ -19,12 +19,13 @@ from conftest import is_free
 from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from reference import Reference, log_softmax
+from surroundings import HANG
 
 from tgr_local import SearchConfig, aio, completions, generate
 from tgr_local.completions import chunks, respond
 from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CancelledError, CapacityError
-from tgr_local.generation import generate_many
+from tgr_local.generation import Reply, generate_each, generate_many
 from tgr_local.overlay import Overlay
 from tgr_local.requests import RequestError, chat_request, completion_request, json_grammar
 from tgr_local.steps import Counts, Progress
@@ -142,16 +143,35 @@ def test_a_legacy_completion_is_one_of_openais(engine: Engine) -> None:
         assert [one for some in told for one in some] == values
 
 
-def test_an_end_is_told_when_it_comes(engine: Engine) -> None:
+def test_an_end_is_told_when_it_comes(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second reply ends only after the end of the first has been told."""
     options: dict[str, Any] = {"n": 2, "max_tokens": 400, "tgr": {"chunk_len": 400}}
     first, second = (c["message"]["content"] for c in chat(engine, **options)["choices"])
-    stop = next(letter for letter in first[1:] if letter.isascii() and letter not in second[:300])
-    parts = streamed(engine, stop=[stop], **options)
+    pairs = (first[i : i + 2] for i in range(1, len(first)))
+    stop = next(pair for pair in pairs if pair.isascii() and pair not in second)
+    is_told = threading.Event()
+
+    def write(*arguments: Any, listener: Callable[[int, Any], None], **more: Any) -> list[Reply]:
+        def hear(i: int, event: Any) -> None:
+            if i == 1 and isinstance(event, Reply):
+                assert is_told.wait(HANG), "the end of the first reply was held back"
+            listener(i, event)
+
+        return generate_each(*arguments, listener=hear, **more)
+
+    monkeypatch.setattr(completions, "generate_each", write)
+    body = {"messages": ASK, "seed": 5, "stream": True, "stop": [stop]} | options
+    parts = []
+    for part in chunks(engine, chat_request(engine, body, config=SMALL, method="base")):
+        parts.append(part)
+        if any(choice["finish_reason"] for choice in part["choices"]):
+            is_told.set()
     told = [choice for part in parts for choice in part["choices"]]
     end = next(i for i, choice in enumerate(told) if choice["finish_reason"])
     assert (told[end]["index"], told[end]["finish_reason"]) == (0, "stop")
     later = told[end + 1 :]
-    assert len(later) > 50 and all(choice["index"] == 1 for choice in later)
+    assert later and all(choice["index"] == 1 for choice in later)
+    assert joined(parts, 1)["content"] == second
     assert "tgr" in parts[-1] and not any("tgr" in part for part in parts[:-1])
 
 
@@ -202,8 +222,8 @@ def test_prompts_of_which_one_cannot_fit_or_is_cancelled_leave_nothing(engine: E
         complete(engine, ["he", "a" * 5000], echo=True, logprobs=1)
     assert is_free(engine)
     cancel = Cancel()
-    body = {"prompt": ["he", "a"], "max_tokens": 3000, "method": "base", "temperature": 0}
-    request = completion_request(engine, body | {"tgr": {"chunk_len": 3000}})
+    body = {"prompt": ["he", "a"], "method": "markov", "temperature": 0}
+    request = completion_request(engine, body | {"tgr": {"chunk_len": 100, "max_chunks": 100_000}})
     with pytest.raises(CancelledError):
         respond(engine, request, cancel=cancel, listener=lambda i, event: cancel.cancel())
     assert is_free(engine)
@@ -643,9 +663,8 @@ def test_what_cannot_run_is_said_before_the_first_chunk(engine: Engine) -> None:
 def endless(engine: Engine, **more: Any) -> Any:
     body = {
         "messages": ASK,
-        "max_tokens": 3000,
-        "tgr": {"chunk_len": 3000},
-        "method": "base",
+        "tgr": {"chunk_len": 100, "max_chunks": 100_000},
+        "method": "markov",
         "logit_bias": {str(token): -100 for token in engine.end_tokens},
     }
     return chat_request(engine, body | more)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from conftest import held, is_free
 from gguf_models import token_id
+from surroundings import HANG
 from test_engine_threads import in_threads
 
 import tgr_local
@@ -322,7 +323,7 @@ def test_one_that_fails_ends_the_others(engine: Engine) -> None:
 
 def test_cancel_ends_them_all(engine: Engine) -> None:
     cancel = Cancel()
-    endless = SearchConfig(chunk_len=100, max_chunks=100, n_candidates=2, rollout_len=4)
+    endless = SearchConfig(chunk_len=100, max_chunks=100_000, n_candidates=2, rollout_len=4)
 
     def hear(rank: int, event: Event) -> None:
         if rank == 2 and isinstance(event, Progress) and event.stage == "tokens":
@@ -337,11 +338,11 @@ def test_closing_the_engine_ends_them_all(
     model: Callable[..., Path], load: Callable[..., Engine]
 ) -> None:
     engine = load(model())
-    endless = SearchConfig(chunk_len=100, max_chunks=100, n_candidates=2, rollout_len=4)
+    endless = SearchConfig(chunk_len=100, max_chunks=100_000, n_candidates=2, rollout_len=4)
     started = threading.Event()
 
     def close() -> None:
-        started.wait(10)
+        started.wait(HANG)
         engine.close()
 
     result, _ = in_threads(
@@ -369,7 +370,7 @@ def test_a_stream_ends_with_the_reply(engine: Engine, method: str) -> None:
 
 
 def test_pieces_come_while_the_reply_is_written(engine: Engine) -> None:
-    endless = SearchConfig(chunk_len=4000, max_chunks=1)
+    endless = SearchConfig(chunk_len=100, max_chunks=100_000)
     events: Iterator[Event] = stream(engine, "hello", endless, method="markov", raw=True)
     for event in events:
         if isinstance(event, TextDelta):
@@ -380,7 +381,7 @@ def test_pieces_come_while_the_reply_is_written(engine: Engine) -> None:
 
 
 def test_a_stream_that_is_dropped_or_fails_frees_everything(engine: Engine) -> None:
-    endless = SearchConfig(chunk_len=1000, max_chunks=3)
+    endless = SearchConfig(chunk_len=100, max_chunks=100_000)
     events = stream(engine, "hello", endless, raw=True)
     assert is_free(engine)
     next(events)
@@ -394,7 +395,7 @@ def test_a_stream_that_is_dropped_or_fails_frees_everything(engine: Engine) -> N
 
 def test_a_stream_can_be_cancelled(engine: Engine) -> None:
     cancel = Cancel()
-    endless = SearchConfig(chunk_len=1000, max_chunks=3)
+    endless = SearchConfig(chunk_len=100, max_chunks=100_000)
     with pytest.raises(CancelledError):
         for _ in stream(engine, "hello", endless, raw=True, cancel=cancel):
             cancel.cancel()

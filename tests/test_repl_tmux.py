@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from surroundings import HANG
 from test_chat import DOUBLE, environment
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
@@ -29,7 +30,7 @@ class Screen:
         start = DOUBLE if double else "import sys; from tgr_local.cli import main; "
         script = folder / "chat.py"
         script.write_text(f"{start} sys.exit(main({['chat', *model]!r}))")
-        self._variables = {"LC_ALL": "C.UTF-8", **variables}
+        self._variables = variables
         inside = " ".join(
             f"{name}={shlex.quote(value)}"
             for name, value in environment(**self._variables).items()
@@ -42,7 +43,7 @@ class Screen:
 
     def _tmux(self, *arguments: str) -> str:
         command = ["tmux", "-S", f"{self._place}/socket", *arguments]
-        done = subprocess.run(command, capture_output=True, timeout=30)
+        done = subprocess.run(command, capture_output=True, timeout=HANG)
         return done.stdout.decode("utf-8", "replace")
 
     def press(self, *keys: str) -> None:
@@ -67,7 +68,7 @@ class Screen:
         shown = self._tmux("capture-pane", "-p", "-J", "-S", "-", *(["-e"] if styled else []))
         return "\n".join(line.rstrip() for line in shown.rstrip("\n").split("\n"))
 
-    def until(self, wanted: str | Callable[[str], bool], seconds: float = 30.0) -> str:
+    def until(self, wanted: str | Callable[[str], bool], seconds: float = HANG) -> str:
         """The text once it is as `wanted`; fails with the text if it never is."""
         met = (lambda text: wanted in text) if isinstance(wanted, str) else wanted
         end = time.monotonic() + seconds
