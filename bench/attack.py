@@ -61,7 +61,7 @@ class Attack:
     seconds: float = 0.0
     """Of each answer at most; 0 = the server's time for a request and SLACK."""
     template: str = ""
-    """The chat template of the model file; empty = the embedded model as it is."""
+    """The chat template of the model file; empty = the model as it is."""
     stop: bool = False
     """Whether it ends with SIGTERM while it runs."""
 
@@ -385,18 +385,20 @@ class Servers:
             return Target(self._arguments.url, self._arguments.pid)
         if self._target is None or not self._target.alive or template != self._template:
             self.drop()
-            model = [f"--model={self._model(template)}"] if template else []
             flags = [
+                f"--model={self._model(template)}",
                 f"--request-seconds={self._arguments.request_seconds}",
                 f"--shutdown-seconds={self._arguments.shutdown_seconds}",
             ]
-            self._target = start([*model, *flags], self._arguments.cap << 20)
+            self._target = start(flags, self._arguments.cap << 20)
             self._template = template
         return self._target
 
     def _model(self, template: str) -> Path:
-        """A copy of the embedded model with another chat template."""
-        file = Gguf.parse(embedded_model().read_bytes())
+        """The model file, or a copy of it with another chat template."""
+        if not template:
+            return Path(self._arguments.model)
+        file = Gguf.parse(Path(self._arguments.model).read_bytes())
         file.set("tokenizer.chat_template", template.encode(), STRING)
         path = self._folder / "template.gguf"
         path.write_bytes(file.to_bytes())
@@ -463,6 +465,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="regular expression of the names to run")
     parser.add_argument("--skip", default="^$", help="regular expression of the names to leave out")
     parser.add_argument("--list", action="store_true", help="print the names and end")
+    parser.add_argument("--model", default=embedded_model(), help="GGUF file that is served")
     parser.add_argument("--url", help="of a server that runs; needs --pid")
     parser.add_argument("--pid", type=int, help="its process")
     parser.add_argument("--request-seconds", type=float, default=3.0)

@@ -66,6 +66,7 @@ class Target:
             with contextlib.closing(
                 http.client.HTTPConnection(*self.address, timeout=seconds)
             ) as link:
+                link.connect()
                 with contextlib.suppress(ConnectionError):  # refused early: there is an answer
                     kind = {"Content-Type": "application/json"}
                     link.request("POST" if body else "GET", path, body or None, kind)

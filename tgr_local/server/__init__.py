@@ -1,6 +1,7 @@
 """The server: OpenAI's endpoints, and a few of llama.cpp's, over one loaded model.
 
     serve.py       the socket, the signals, the exit code
+    connection.py  a client's connection, and how long it may wait for its client
     app.py         which address does what
     service.py     the model, its state, and a request's way through it
     jobs.py        work in threads: how many run, how many wait, when they are cancelled

@@ -1,13 +1,16 @@
 """A server from its socket to its end.
 
 SIGTERM and SIGINT close the socket at once; what runs may finish within `shutdown_seconds` and is
-then cancelled. A second SIGINT does not wait.
+then cancelled. A second SIGINT does not wait. Work that goes on although it was cancelled dies with
+the process a few seconds later.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
+import resource
 import signal
 import socket
 import sys
@@ -21,11 +24,14 @@ import uvicorn
 
 from tgr_local.config import EngineConfig, ServerConfig
 from tgr_local.server.app import create_app
+from tgr_local.server.connection import Connection
 from tgr_local.server.guard import is_loopback
 from tgr_local.server.service import Service
 
-_MAX_CONNECTIONS = 1024
-_LAST_SECONDS = 5  # for cancelled work to end
+_MAX_CONNECTIONS, _FEWEST_CONNECTIONS = 1024, 64
+_OTHER_FILES = 128  # that the process may have open beside its connections
+_CANCEL_SECONDS = 3  # for cancelled work to end
+_CLOSE_SECONDS = 1  # then, for the model to be freed
 
 
 def run(
@@ -66,18 +72,19 @@ def run(
             log_level="error",
             access_log=False,
             server_header=False,
-            limit_concurrency=_MAX_CONNECTIONS,
-            timeout_graceful_shutdown=int(limits.shutdown_seconds) + _LAST_SECONDS,
+            http=Connection,
+            ws="none",
+            limit_concurrency=_places(),
+            timeout_graceful_shutdown=math.ceil(limits.shutdown_seconds) + _CANCEL_SECONDS,
         ),
         service,
     )
     server.run(sockets=[listener])
     if service.failure:
         raise service.failure
-    code = 130 if server.interrupted else 0
     if any(thread.name == "load" for thread in threading.enumerate()):
-        os._exit(code)  # a load cannot be cancelled, and there is nothing to lose
-    return code
+        server.leave()  # a load cannot be cancelled, and there is nothing to lose
+    return server.code
 
 
 class _Server(uvicorn.Server):
@@ -102,6 +109,25 @@ class _Server(uvicorn.Server):
         if self._loop:
             stop = self._service.jobs.stop
             self._loop.call_soon_threadsafe(self._loop.call_later, wait, stop)
+        last = math.ceil(wait) + _CANCEL_SECONDS + _CLOSE_SECONDS
+        timer = threading.Timer(last, self._give_up)
+        timer.daemon = True
+        timer.start()
+
+    @property
+    def code(self) -> int:
+        """The exit code of the process."""
+        return 130 if self.interrupted else 0
+
+    def leave(self) -> None:
+        """Ends the process without waiting for any thread."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(self.code)
+
+    def _give_up(self) -> None:
+        _say("requests that were cancelled still run; they end with the process")
+        self.leave()
 
 
 def _keys(limits: ServerConfig) -> tuple[str, ...]:
@@ -113,6 +139,17 @@ def _keys(limits: ServerConfig) -> tuple[str, ...]:
     if not keys:
         raise ValueError(f"api_key_file is {limits.api_key_file!r}, which holds no key")
     return (*limits.api_key, *keys)
+
+
+def _places() -> int:
+    """Connections at a time: as many as there are file descriptors for, up to a bound."""
+    wanted = _MAX_CONNECTIONS + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return _MAX_CONNECTIONS
+    soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(_FEWEST_CONNECTIONS, soft - _OTHER_FILES)
 
 
 def _listener(limits: ServerConfig) -> socket.socket:

@@ -1,0 +1,390 @@
+"""Connections that are silent, slow, cut off, half closed or too many; and the end of a server
+whose requests do not end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import serving
+from serving import Served, served
+
+uvicorn = pytest.importorskip("uvicorn", reason="the server's packages are absent")
+
+from tgr_local.server import connection, wire  # noqa: E402
+from tgr_local.server.connection import Connection  # noqa: E402
+
+PLACES = 6
+GUARD = 60.0  # seconds after which a test gives up
+HEAD = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
+
+
+class App:
+    """An application that replies once `gate` is open; `left` counts clients that went away."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.left = 0
+        self.begun = 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        self.begun += 1
+        watcher = asyncio.create_task(self._watch(receive))
+        while not self.gate.is_set() and not watcher.done():
+            await asyncio.sleep(0.01)
+        watcher.cancel()
+        start = {"type": "http.response.start", "status": 200}
+        await send(start | {"headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    async def _watch(self, receive: Any) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.left += 1
+
+
+class Front:
+    """A server of that application with connections of ours, in a thread."""
+
+    def __init__(self) -> None:
+        self.app = App()
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.address = listener.getsockname()
+        config = uvicorn.Config(
+            self.app, http=Connection, limit_concurrency=PLACES, log_level="error", lifespan="off"
+        )
+        self.server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self.server.run, args=([listener],), daemon=True)
+        self._thread.start()
+
+    def connect(self, first: bytes = b"") -> socket.socket:
+        link = socket.create_connection(self.address, timeout=GUARD)
+        link.sendall(first)
+        return link
+
+    def get(self) -> bytes:
+        """The reply to a client that waits for nothing."""
+        with self.connect(HEAD + b"Connection: close\r\n\r\n") as link:
+            return everything(link)
+
+    def until(self, condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + GUARD
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def end(self) -> None:
+        self.app.gate.set()
+        self.server.should_exit = True
+        self._thread.join(GUARD)
+        assert not self._thread.is_alive()
+
+
+def everything(link: socket.socket) -> bytes:
+    """What comes until the other side closes."""
+    received = b""
+    with contextlib.suppress(ConnectionError):
+        while part := link.recv(1 << 16):
+            received += part
+    return received
+
+
+def reply(link: socket.socket) -> bytes:
+    """One reply of the application on a connection that stays open."""
+    received = b""
+    while not received.endswith(b"ok"):
+        part = link.recv(1000)
+        assert part, received
+        received += part
+    return received
+
+
+@pytest.fixture
+def front() -> Iterator[Front]:
+    front = Front()
+    yield front
+    front.end()
+
+
+# ---- silent and slow clients ----
+
+
+@pytest.mark.parametrize("first", [b"", b"G", HEAD, HEAD + b"X-A: "])
+def test_a_head_that_does_not_come_ends_the_connection(
+    front: Front, monkeypatch: pytest.MonkeyPatch, first: bytes
+) -> None:
+    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.2)
+    with front.connect(first) as link:
+        assert everything(link) == b""
+
+
+def test_bytes_now_and_then_do_not_prolong_it(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.5)
+    with front.connect(HEAD + b"X-A: ") as link, contextlib.suppress(ConnectionError):
+        link.setblocking(False)
+        deadline = time.monotonic() + GUARD
+        while True:
+            assert time.monotonic() < deadline
+            link.send(b"x")
+            time.sleep(0.02)
+            with contextlib.suppress(BlockingIOError):
+                assert link.recv(100) == b""
+                break
+
+
+def test_a_body_that_nobody_reads_has_its_time_too(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "REST_SECONDS", 0.2)
+    front.app.gate.clear()
+    with front.connect(HEAD + b"Content-Length: 9\r\n\r\n1") as link:
+        assert everything(link) == b""
+    front.until(lambda: front.app.left == 1)
+
+
+def test_a_connection_is_kept_for_the_next_request(front: Front) -> None:
+    with front.connect() as link:
+        for _ in range(3):
+            link.sendall(HEAD + b"\r\n")
+            assert reply(link)
+
+
+def test_a_reply_that_is_not_read_ends_the_connection(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "READ_SECONDS", 0.2)
+    ended = threading.Event()
+
+    async def endless(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while (await asyncio.sleep(0)) is None:
+            part = {"type": "http.response.body", "body": b"x" * 65536, "more_body": True}
+            await send(part)
+            if not front.server.server_state.connections:
+                break
+        ended.set()
+
+    front.server.config.loaded_app = endless
+    with front.connect(HEAD + b"\r\n"):
+        assert ended.wait(GUARD)
+
+
+# ---- too many ----
+
+
+@pytest.mark.parametrize("first", [b"", HEAD, HEAD + b"Content-Length: 9\r\n\r\n1"])
+def test_many_that_wait_lock_nobody_out(front: Front, first: bytes) -> None:
+    front.app.gate.clear() if b"\r\n\r\n" in first else None
+    links = [front.connect(first) for _ in range(3 * PLACES)]
+    front.app.gate.set()
+    front.until(lambda: len(front.server.server_state.tasks) < PLACES)
+    assert front.get().endswith(b"ok")
+    assert everything(links[0]) == b""  # the one that has waited longest
+    for link in links:
+        link.close()
+
+
+def test_requests_that_are_worked_on_are_not_driven_out(front: Front) -> None:
+    front.app.gate.clear()
+    with front.connect(HEAD + b"\r\n") as working:
+        front.until(lambda: front.app.begun == 1)
+        links = [front.connect() for _ in range(3 * PLACES)]
+        front.until(lambda: len(front.server.server_state.connections) < PLACES)
+        front.app.gate.set()
+        assert reply(working)
+        for link in links:
+            link.close()
+
+
+def test_there_are_file_descriptors_for_all_places() -> None:
+    def places(soft: int, hard: int) -> str:
+        code = f"""if True:
+            import resource
+            resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
+            from tgr_local.server import serve
+            print(serve._places(), *resource.getrlimit(resource.RLIMIT_NOFILE))"""
+        return subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard != resource.RLIM_INFINITY and hard < 4096:
+        pytest.skip(f"no more than {hard} files may be open here")
+    assert places(256, 4096) == "1024 1152 4096"
+    assert places(2000, 4096) == "1024 2000 4096"
+    assert places(256, 512) == "384 512 512"
+
+
+# ---- half closed and cut off ----
+
+
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+def test_who_has_sent_all_may_close_that_side(front: Front, version: bytes) -> None:
+    with front.connect(HEAD.replace(b"1.1", version) + b"\r\n") as link:
+        link.shutdown(socket.SHUT_WR)
+        assert everything(link).endswith(b"ok")
+
+
+def test_a_long_wait_on_a_half_closed_connection(front: Front) -> None:
+    front.app.gate.clear()
+    with front.connect(HEAD + b"\r\n") as link:
+        link.shutdown(socket.SHUT_WR)
+        received = link.recv(25)
+        front.app.gate.set()
+        received += everything(link)
+        assert received.startswith(b"HTTP/1.1 100 Continue\r\n\r\n") and received.endswith(b"ok")
+    assert front.app.left == 0
+
+
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+def test_who_goes_away_is_noticed(front: Front, version: bytes) -> None:
+    front.app.gate.clear()
+    link = front.connect(HEAD.replace(b"1.1", version) + b"\r\n")
+    front.until(lambda: front.app.begun == 1)
+    link.close()
+    front.until(lambda: front.app.left == 1)
+
+
+@pytest.fixture(scope="module")
+def server(model: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    folder = tmp_path_factory.mktemp("connections")
+    with served(model(), folder, ping_seconds=100) as running:
+        yield running
+        running.until(running.is_free)
+
+
+def posted(server: Served, path: str, body: Any, length: int | None = None) -> socket.socket:
+    """A connection that has sent a request, its length true or another."""
+    data = json.dumps(body).encode()
+    url = server.client.base_url
+    link = socket.create_connection((url.host, url.port), timeout=GUARD)
+    n = len(data) if length is None else length
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {n}\r\n\r\n"
+    link.sendall(head.encode() + data)
+    return link
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_client_that_goes_within_a_body_is_no_bug(server: Served, reset: bool) -> None:
+    n_before = len(server.log())
+    with posted(server, "/tokenize", {"content": "a"}, length=1000) as link:
+        if reset:
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    server.until(lambda: len(server.log()) > n_before)
+    assert server.log()[-1]["status"] == 499
+    assert all(line.startswith(("{", "tgr-local: ")) for line in server.lines), server.lines
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_half_closed_client_gets_its_reply(server: Served, stream: bool) -> None:
+    body = {"prompt": "a", "max_tokens": 8, "stream": stream, "tgr": {"method": "base"}}
+    with posted(server, "/v1/completions", body) as link:
+        link.shutdown(socket.SHUT_WR)
+        received = everything(link)
+    assert b"HTTP/1.1 200" in received and (b"[DONE]" in received) == stream
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_goes_while_nothing_is_written_frees_its_place(
+    server: Served, stream: bool
+) -> None:
+    options = {"method": "tgr-latent", "n_candidates": 64, "rollout_len": 900, "chunk_len": 1000}
+    body = {"prompt": "a", "max_tokens": 1000, "stream": stream, "tgr": options}
+    link = posted(server, "/v1/completions", body)
+    server.until(lambda: server.gauge("tgr_running") == 1)
+    link.close()
+    server.until(server.is_free, GUARD)
+
+
+# ---- bodies ----
+
+
+def test_numbers_beyond_all_bounds_are_refused_everywhere(server: Served) -> None:
+    body = b'{"content": "a", "x": -1e999}'
+    response = server.client.post("/tokenize", content=body)
+    assert response.status_code == 400 and "-1e999 is too large" in response.text
+    assert server.client.post("/tokenize", content=body.replace(b"999", b"9")).status_code == 200
+
+
+def test_slow_bodies_share_a_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "_SMALL", 100)
+    monkeypatch.setattr(wire, "_BODIES", 2)
+
+    async def read(parts: list[bytes], held: asyncio.Event) -> bytes:
+        async def receive() -> Any:
+            if len(parts) == 1:
+                await held.wait()
+            body = parts.pop(0)
+            return {"type": "http.request", "body": body, "more_body": bool(parts)}
+
+        scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
+        return await wire._read(wire.Request(scope, receive), 1000)
+
+    async def several() -> None:
+        gate, now = asyncio.Event(), asyncio.Event()
+        now.set()
+        slow = [asyncio.create_task(read([b"x" * 900, b"y"], gate)) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        with pytest.raises(wire.Problem, match="are on their way") as refused:
+            await read([b"x" * 900, b""], now)
+        assert refused.value.status == 429
+        assert await read([b"x" * 100, b""], now) == b"x" * 100  # small ones always
+        gate.set()
+        assert [len(data) for data in await asyncio.gather(*slow)] == [901, 901]
+        assert await read([b"x" * 900, b""], now) == b"x" * 900
+        assert wire._Arriving.n_bytes == 0
+
+    asyncio.run(several())
+
+
+# ---- the end ----
+
+DEAF = """if True:
+    import sys, time
+    from tgr_local import completions
+    def respond(*args, **kwargs):
+        print("deaf", file=sys.stderr, flush=True)
+        time.sleep(3600)
+    completions.respond = respond
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_work_that_does_not_end_ends_with_the_process(
+    model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    number: int, code: int,
+) -> None:  # fmt: skip
+    start = DEAF + "    " + serving.START.replace("import sys; ", "")
+    monkeypatch.setattr(serving, "START", start)
+    with served(model(), tmp_path, shutdown_seconds=0.1) as running:
+        posted(running, "/v1/completions", {"prompt": "a"})
+        running.until(lambda: "deaf" in running.lines)
+        running.process.send_signal(number)
+        assert running.process.wait(GUARD) == code
+        assert any("still run; they end with the process" in line for line in running.lines)
+
+
+def test_half_a_request_does_not_delay_the_end(model: Callable[..., Path], tmp_path: Path) -> None:
+    with served(model(), tmp_path, shutdown_seconds=1) as running:
+        link = posted(running, "/tokenize", {"content": "a"}, length=1000)
+        with link, posted(running, "/health", {}, length=1000):
+            running.until(lambda: running.client.get("/health").status_code == 200)
+            assert running.stop() == 0
+    assert not any("Traceback" in line or "Cancel" in line for line in running.lines)
