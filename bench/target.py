@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import http.client
 import os
 import resource
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+_PDEATHSIG = 1
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -115,8 +117,11 @@ class Target:
 def start(flags: list[str], cap_bytes: int) -> Target:
     """A server on a free port with at most so much address space. RuntimeError if it fails."""
 
+    libc = ctypes.CDLL(None)
+
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (cap_bytes, cap_bytes))
+        libc.prctl(_PDEATHSIG, signal.SIGKILL)  # it does not outlive us
 
     process = subprocess.Popen(
         [sys.executable, "-m", "tgr_local", "serve", "--port", "0", *flags],

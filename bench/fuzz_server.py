@@ -1,0 +1,391 @@
+"""Sends thousands of made-up requests to a server, their numbers, lengths and nesting at the
+extremes, and counts what it makes of them; exit code 1 where a bound is broken.
+
+Each request goes to a random endpoint of /openapi.json: a good body in which some fields, of all
+that any endpoint knows, have other values. Several are on their way at a time. The server must
+answer each within its own time limit and `SLACK` seconds with a status below 500, or 503 when the
+time that a request may run is over; errors must have the shape of OpenAI's. It must stay below
+`--memory` MiB, live, write no traceback, be idle at the end and obey SIGTERM. Request number i of a
+seed is always the same: `--only` repeats some and prints them.
+
+    python bench/fuzz_server.py --n 10000 --seed 0
+    python bench/fuzz_server.py --only 17,4711
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import dataclasses
+import http.client
+import json
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from target import Target, family, resident, seconds_until_idle, start
+
+from tgr_local import requests
+from tgr_local.config import SearchConfig
+from tgr_local.methods import METHODS
+from tgr_local.models import embedded_model
+
+SLACK = 5.0
+ERROR = {"message", "type", "param", "code"}
+NUMBERS = [
+    0, 1, 2, 3, 16, 100, 127, 128, 255, 256, 1000, 4096, 65535, 65536, 10**6, 2**31 - 1, 2**31,
+    2**32, 2**53, 2**63 - 1, 2**63, 2**64, 10**40, 10**4000, 0.5, 0.999999, 1e-300, 1e-9, 1e9,
+    1e300, 0.1, 1.5,
+]  # fmt: skip
+WORDS = [
+    "", " ", "\n", "\0", "a", "hello", "1+2=", "<think>", "</think>", "<|im_end|>", "<|im_start|>",
+    "½", "日本", "👩‍👩‍👧", "\ud800", "\ufeff", "e\u0301\u0301\u0301", "{{7*7}}", "%s%n", "null",
+    "-1", "../../etc",
+    "text", "json_object", "json_schema", "float", "base64", "none", "auto", "user",
+    "system", "assistant", "tool", *METHODS,
+]  # fmt: skip
+SCHEMAS: list[Any] = [
+    {}, True, False, {"type": "string"}, {"type": "integer"}, {"type": "null"}, {"type": "object"},
+    {"type": ["string", "null"]}, {"type": "array", "items": {"type": "number"}}, {"enum": [1]},
+    {"const": None}, {"anyOf": [{"type": "string"}, {"type": "null"}]}, {"$ref": "#"},
+    {"$ref": "#/$defs/a", "$defs": {"a": {"type": "boolean"}}}, {"pattern": "^[a-z]+$"},
+    {"format": "date-time", "type": "string"}, {"not": {}}, {"type": "strnig"},
+]  # fmt: skip
+SCHEMA_KEYS = (
+    "minLength", "maxLength", "minItems", "maxItems", "minimum", "maximum", "pattern", "properties",
+    "required", "items", "prefixItems", "additionalProperties", "anyOf", "allOf", "oneOf", "enum",
+    "const", "$ref", "$defs", "type", "format", "not",
+)  # fmt: skip
+GRAMMARS = [
+    'root ::= "a"', "root ::= [a-z]+", "root ::= a", "root ::= (", "a ::= [b]", "", "root", "::=",
+    'root ::= "a"{3}', 'root ::= "a"{2,1}', 'root ::= "a"{,999999}', 'root ::= ("a"{90}){90}',
+    "root ::= root", 'root ::= "', "root ::= [^", "root ::= .*", 'root ::= "\\xZZ"', "root ::= ()*",
+    "root ::= a* \n a ::= b*\n b ::= [x]*", "root ::= [a-z]{2147483648}",
+]  # fmt: skip
+PARAMETERS = sorted(
+    {"response_format", "grammar", "logit_bias", "reasoning_effort", "chat_template_kwargs", "tgr",
+     "method", "stop", "seed", "n", "best_of", "logprobs", "top_logprobs", "echo", "max_tokens",
+     "max_completion_tokens", "stream", "stream_options", "model", "add_special", "parse_special",
+     "with_pieces", "n_predict", "input_extra", "encoding_format", "dimensions", "input",
+     "content", "tokens", "messages", "prompt", "add_special_tokens"}
+    | {*requests._SAMPLING, *requests._UNSUPPORTED, *requests._NOTES}
+)  # fmt: skip
+OPTIONS = [spec.name for spec in dataclasses.fields(SearchConfig)] + ["method", "progress"]
+
+
+@dataclass
+class Request:
+    """Request number `i`: method, path and body."""
+
+    i: int
+    verb: str
+    path: str
+    body: bytes
+
+    def __str__(self) -> str:
+        shown = self.body[:1500].decode("utf-8", "replace")
+        more = f" ... {len(self.body)} bytes" if len(self.body) > 1500 else ""
+        return f"{self.verb} {self.path} {shown}{more}"
+
+
+# ---- requests ----
+
+
+def number(rng: random.Random) -> int | float:
+    value = rng.choice(NUMBERS)
+    return -value if rng.random() < 0.3 else value
+
+
+def length(rng: random.Random) -> int:
+    """Mostly short, seldom very long."""
+    return rng.choice([0, 1, 2, 3, 5, 9] * 12 + [100, 1000] * 3 + [30_000, 300_000])
+
+
+def text(rng: random.Random) -> str:
+    n = length(rng)
+    word = rng.choice(WORDS)
+    return word if rng.random() < 0.5 else (word * n)[: max(n, 1) * 2]
+
+
+def value(rng: random.Random, depth: int = 0) -> Any:
+    """Anything that JSON has."""
+    kind = rng.choice(
+        ["number", "number", "text", "text", "flag", "null", "list", "object", "deep"]
+    )
+    if kind == "number":
+        return number(rng)
+    if kind == "text":
+        return text(rng)
+    if kind == "flag":
+        return rng.random() < 0.5
+    if kind == "null" or depth > 2:
+        return None
+    if kind == "list":
+        one = value(rng, depth + 1)
+        few = [value(rng, depth + 1) for _ in range(rng.randrange(4))]
+        return few if rng.random() < 0.6 else [one] * min(length(rng), 20_000)
+    if kind == "object":
+        return {text(rng)[:40]: value(rng, depth + 1) for _ in range(rng.randrange(4))}
+    inner: Any = number(rng)
+    for _ in range(rng.choice([3, 30, 300, 900])):
+        inner = [inner] if rng.random() < 0.5 else {"a": inner}
+    return inner
+
+
+def schema(rng: random.Random, depth: int = 0) -> Any:
+    """A JSON schema, or nearly one."""
+    found = rng.choice(SCHEMAS)
+    if not isinstance(found, dict) or depth > 3:
+        return found
+    found = dict(found)
+    for _ in range(rng.choice([0, 1, 1, 2, 3])):
+        key = rng.choice(SCHEMA_KEYS)
+        if key in ("properties", "$defs"):
+            found[key] = {text(rng)[:20]: schema(rng, depth + 1) for _ in range(rng.randrange(3))}
+        elif key in ("items", "not", "additionalProperties"):
+            found[key] = schema(rng, depth + 1)
+        elif key in ("anyOf", "allOf", "oneOf", "prefixItems"):
+            found[key] = [schema(rng, depth + 1) for _ in range(rng.randrange(3))]
+        elif key.startswith("m"):
+            found[key] = number(rng)
+        else:
+            found[key] = value(rng, 2)
+    return found
+
+
+def good(rng: random.Random, path: str) -> dict[str, Any]:
+    """A body that the endpoint takes, and that costs little."""
+    if path == "/tokenize":
+        return {"content": text(rng)}
+    if path == "/detokenize":
+        return {"tokens": [rng.randrange(200)] * min(length(rng), 1000)}
+    if path == "/v1/embeddings":
+        return {"input": rng.choice(["hello", ["a", "b"], [1, 2, 3]])}
+    body: dict[str, Any] = {"max_tokens": rng.choice([1, 4, 16]), "tgr": {"max_seconds": 0.3}}
+    if path == "/infill":
+        return body | {"input_prefix": "a = ", "input_suffix": "\n"}
+    if path == "/v1/completions":
+        return body | {"prompt": rng.choice(["1+2=", [1, 2, 3], ["a", "b"]])}
+    role = rng.choice(["user", "user", "system"])
+    return body | {"messages": [{"role": role, "content": rng.choice(["hi", "1+2=?"])}]}
+
+
+def changed(rng: random.Random, body: dict[str, Any], known: list[str]) -> None:
+    """One change of a body, in place."""
+    way = rng.choice(["option"] * 4 + ["field"] * 3 + ["schema", "grammar", "stop", "unknown",
+                     "inside", "method", "drop", "stream"])  # fmt: skip
+    options = body.get("tgr")
+    if way in ("option", "method") and isinstance(options, dict):
+        name = rng.choice(OPTIONS)
+        options[name] = number(rng) if rng.random() < 0.8 else value(rng)
+        if way == "method":
+            options["method"] = rng.choice(list(METHODS))
+            options["chunk_len"] = rng.choice([1, 4, 16])
+    elif way == "schema":
+        form = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema(rng)}}
+        body["response_format"] = form
+    elif way == "grammar":
+        body["grammar"] = rng.choice(GRAMMARS)
+    elif way == "stop":
+        body["stop"] = [text(rng) for _ in range(rng.choice([1, 2, 4, 5, 100]))]
+    elif way == "unknown":
+        body[text(rng)] = value(rng)
+    elif way == "inside":
+        nested = [one for one in body.values() if isinstance(one, list | dict) and one]
+        if nested and isinstance(one := rng.choice(nested), dict):
+            one[rng.choice(list(one))] = value(rng)
+        elif nested:
+            one[rng.randrange(len(one))] = value(rng)
+    elif way == "drop":
+        body.pop(rng.choice(list(body)), None) if body else None
+    elif way == "stream":
+        body["stream"] = True
+    else:
+        body[rng.choice(known)] = number(rng) if rng.random() < 0.4 else value(rng)
+
+
+def made_up(seed: int, i: int, paths: dict[str, str]) -> Request:
+    """Request number i of a seed; `paths` are the endpoints and their verbs."""
+    rng = random.Random(seed * 1_000_003 + i)
+    posts = [path for path, verb in paths.items() if verb == "POST"]
+    if rng.random() < 0.03:
+        path = rng.choice([path for path, verb in paths.items() if verb == "GET"])
+        return Request(i, "GET", path.replace("{name}", quote(_whole(text(rng)), safe="/")), b"")
+    path = rng.choice([*posts, "/v1/chat/completions", "/v1/completions"])
+    body: Any = good(rng, path)
+    for _ in range(rng.choice([0, 1, 1, 1, 2, 2, 3, 5])):
+        changed(rng, body, PARAMETERS)
+    if rng.random() < 0.02:
+        body = value(rng)
+    if i % 2:
+        data = json.dumps(body).encode()
+    else:
+        data = json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    if rng.random() < 0.03:
+        at = rng.randrange(len(data) + 1)
+        data = data[:at] + rng.randbytes(rng.choice([0, 1, 3])) + data[at + rng.choice([0, 1]) :]
+    return Request(i, "POST", path, data)
+
+
+def _whole(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()[:2000] or "a"
+
+
+# ---- answers ----
+
+
+@dataclass
+class Told:
+    """What came of a request; `failure` is empty where it is as it should be."""
+
+    request: Request
+    status: int
+    seconds: float
+    text: str
+    failure: str = ""
+
+
+def ask(target: Target, request: Request, bound: float) -> Told:
+    begun = time.monotonic()
+    link = http.client.HTTPConnection(*target.address, timeout=bound + 10)
+    status, text, failure = 0, "", ""
+    try:
+        link.request(request.verb, request.path, request.body or None)
+        response = link.getresponse()
+        status, text = response.status, response.read().decode("utf-8", "replace")
+    except (OSError, http.client.HTTPException) as error:
+        failure = f"no answer: {type(error).__name__} {error}"
+    finally:
+        link.close()
+    seconds = time.monotonic() - begun
+    if status >= 500 and not (status == 503 and '"timeout"' in text):
+        failure = f"status {status}: {text[:300]}"
+    elif status >= 400 and not _is_error(text):
+        failure = f"status {status} without an error in JSON: {text[:200]}"
+    elif seconds > bound:
+        failure = f"took {seconds:.1f} s of {bound:g}"
+    return Told(request, status, seconds, text, failure)
+
+
+def _is_error(text: str) -> bool:
+    try:
+        return set(json.loads(text)["error"]) == ERROR
+    except (ValueError, TypeError, KeyError):
+        return False
+
+
+class Memory:
+    """The most bytes that the server's processes had together, looked at several times a second."""
+
+    def __init__(self) -> None:
+        self.peak = 0
+        self.target: Target | None = None
+        threading.Thread(target=self._look, daemon=True).start()
+
+    def _look(self) -> None:
+        while True:
+            if self.target:
+                total = sum(resident(pid) for pid in family(self.target.pid))
+                self.peak = max(self.peak, total)
+            time.sleep(0.1)
+
+
+def paths_of(target: Target) -> dict[str, str]:
+    """Every endpoint of /openapi.json and its verb."""
+    link = http.client.HTTPConnection(*target.address, timeout=30)
+    link.request("GET", "/openapi.json")
+    found = json.loads(link.getresponse().read())["paths"]
+    link.close()
+    return {path: next(iter(verbs)).upper() for path, verbs in sorted(found.items())}
+
+
+def run(arguments: argparse.Namespace, numbers: list[int]) -> Iterator[Told | str]:
+    """What came of each request, as it comes; a text is a failure of the server as a whole."""
+    flags = [
+        f"--model={arguments.model}", f"--request-seconds={arguments.request_seconds}",
+        "--shutdown-seconds=1", f"--max-running={arguments.jobs}",
+    ]  # fmt: skip
+    memory, bound = Memory(), arguments.request_seconds + SLACK
+    waiting = collections.deque(numbers)
+    while waiting:
+        memory.target = target = start(flags, arguments.cap << 20)
+        paths = paths_of(target)
+
+        def one(i: int, target: Target = target, paths: dict[str, str] = paths) -> Told | None:
+            if not target.alive:
+                return None
+            return ask(target, made_up(arguments.seed, i, paths), bound)
+
+        with ThreadPoolExecutor(arguments.jobs) as pool:
+            while waiting and target.alive:
+                batch = [waiting.popleft() for _ in range(min(200, len(waiting)))]
+                for i, told in zip(batch, pool.map(one, batch), strict=True):
+                    if told:
+                        yield told
+                    else:
+                        waiting.append(i)
+        if not target.alive:
+            yield f"the process ended: {target.end}"
+            continue
+        if seconds_until_idle(target, bound) == float("inf"):
+            yield f"still busy {bound:g} s after the last reply"
+        took, how = target.stop(1 + SLACK)
+        if how != "exit code 0":
+            yield f"SIGTERM: {how}"
+        if any("Traceback" in line for line in target.lines):
+            yield "a traceback on stderr"
+        print(f"ended {took:.1f} s after SIGTERM with {how}")
+    print(f"most memory: {memory.peak >> 20} MiB")
+    if memory.peak > arguments.memory << 20:
+        yield f"used {memory.peak >> 20} MiB, but may use {arguments.memory}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--n", type=int, default=10_000, help="requests")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="numbers of requests to repeat and print")
+    parser.add_argument("--jobs", type=int, default=4, help="requests at a time")
+    parser.add_argument("--model", default=embedded_model(), help="GGUF file that is served")
+    parser.add_argument("--request-seconds", type=float, default=2.0)
+    parser.add_argument("--memory", type=int, default=1024, help="MiB that may be used at most")
+    parser.add_argument("--cap", type=int, default=8192, help="MiB of address space of the server")
+    arguments = parser.parse_args()
+    only = [int(part) for part in arguments.only.split(",") if part]
+    told_of: list[Told] = []
+    failures: list[str] = []
+    begun = time.monotonic()
+    for told in run(arguments, only or list(range(arguments.n))):
+        failure = told if isinstance(told, str) else told.failure
+        if isinstance(told, Told):
+            told_of.append(told)
+            if only:
+                print(f"{told.request}\n-> {told.status} {told.seconds:.2f} s {told.text[:500]}")
+            failure = failure and f"--seed {arguments.seed} --only {told.request.i}: {failure}"
+        if failure:
+            failures.append(failure)
+            print("FAIL", failure[:400], flush=True)
+    _sum_up(told_of, time.monotonic() - begun)
+    print(f"{len(failures)} failures" if failures else "passed")
+    return int(bool(failures))
+
+
+def _sum_up(told_of: list[Told], seconds: float) -> None:
+    print(f"{len(told_of)} requests in {seconds:.0f} s")
+    key: Callable[[Told], tuple[str, int]] = lambda told: (  # noqa: E731
+        told.request.path if told.request.verb == "POST" else "GET", told.status
+    )  # fmt: skip
+    for (path, status), n in sorted(collections.Counter(map(key, told_of)).items()):
+        print(f"  {path:24} {status or 'none':>4} {n:6}")
+    for told in sorted(told_of, key=lambda told: -told.seconds)[:5]:
+        print(f"  slowest: {told.seconds:.2f} s, {told.status}, --only {told.request.i}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
