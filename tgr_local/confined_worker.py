@@ -20,7 +20,7 @@ from typing import Any
 HEADER = struct.Struct("<I")
 CPU_SECONDS = 2
 """For one request."""
-MEMORY = 384 << 20
+MEMORY = 256 << 20
 """Address space of the process, bytes."""
 RESULT_BYTES = 16 << 20
 """Of the text that a request makes, at most."""
