@@ -181,6 +181,7 @@ def test_a_reply_that_is_not_read_ends_the_connection(
                 break
         ended.set()
 
+    front.until(lambda: front.server.started)
     front.server.config.loaded_app = endless
     with front.connect(HEAD + b"\r\n"):
         assert ended.wait(GUARD)
