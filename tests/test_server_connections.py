@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import resource
 import signal
@@ -23,8 +24,13 @@ from serving import Served, served
 
 uvicorn = pytest.importorskip("uvicorn", reason="the server's packages are absent")
 
-from tgr_local.server import connection, wire  # noqa: E402
+from starlette.requests import Request  # noqa: E402
+
+from tgr_local.engine import Cancel  # noqa: E402
+from tgr_local.errors import CancelledError  # noqa: E402
+from tgr_local.server import bodies, connection  # noqa: E402
 from tgr_local.server.connection import Connection  # noqa: E402
+from tgr_local.server.problems import Problem  # noqa: E402
 
 PLACES = 6
 GUARD = 60.0  # seconds after which a test gives up
@@ -324,35 +330,52 @@ def test_numbers_beyond_all_bounds_are_refused_everywhere(server: Served) -> Non
     assert server.client.post("/tokenize", content=body.replace(b"999", b"9")).status_code == 200
 
 
-def test_slow_bodies_share_a_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "_SMALL", 100)
-    monkeypatch.setattr(wire, "_BODIES", 2)
+def test_long_bodies_wait_while_others_take_all_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "_SHORT", 100)
+    monkeypatch.setattr(bodies, "_LARGEST", 2)
+    all_of_them = bodies.Bodies(1000)
 
-    async def read(parts: list[bytes], held: asyncio.Event) -> bytes:
+    async def read(parts: list[bytes], gate: asyncio.Event) -> bodies.Body:
         async def receive() -> Any:
             if len(parts) == 1:
-                await held.wait()
+                await gate.wait()
             body = parts.pop(0)
             return {"type": "http.request", "body": body, "more_body": bool(parts)}
 
         scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
-        return await wire._read(wire.Request(scope, receive), 1000)
+        return await all_of_them.read(Request(scope, receive))
 
     async def several() -> None:
-        gate, now = asyncio.Event(), asyncio.Event()
-        now.set()
-        slow = [asyncio.create_task(read([b"x" * 900, b"y"], gate)) for _ in range(2)]
-        await asyncio.sleep(0.05)
-        with pytest.raises(wire.Problem, match="are on their way") as refused:
-            await read([b"x" * 900, b""], now)
-        assert refused.value.status == 429
-        assert await read([b"x" * 100, b""], now) == b"x" * 100  # small ones always
-        gate.set()
-        assert [len(data) for data in await asyncio.gather(*slow)] == [901, 901]
-        assert await read([b"x" * 900, b""], now) == b"x" * 900
-        assert wire._Arriving.n_bytes == 0
+        closed, opened = asyncio.Event(), asyncio.Event()
+        opened.set()
+        long = b'{"x": "' + b"x" * 900
+        first = [await read([long, b'"}'], opened) for _ in range(2)]
+        waits = asyncio.create_task(read([long, b'"}'], opened))
+        assert (await read([b'{"x": 1}', b""], opened)).fields == {"x": 1}  # short ones always
+        slow = asyncio.create_task(read([b" " * 50, b""], closed))
+        while not slow.done() and not all_of_them._n_bytes >= 3 * len(long):
+            await asyncio.sleep(0)
+        assert not waits.done()
+        with first.pop().used(Cancel()) as fields:
+            assert fields == {"x": "x" * 900}
+        assert len((await waits).data) == len(long) + 2
+        slow.cancel()
+        first.clear()
 
     asyncio.run(several())
+    gc.collect()
+    assert all_of_them._n_bytes == 0
+
+
+def test_one_long_body_is_used_at_a_time() -> None:
+    all_of_them, cancel = bodies.Bodies(1000), Cancel()
+    one, other = bodies.Body(all_of_them), bodies.Body(all_of_them)
+    one.data, other.data = bytearray(b"{}"), bytearray(b"[]")
+    cancel.cancel()
+    with one.used(Cancel()), pytest.raises(CancelledError), other.used(cancel):
+        pass
+    with pytest.raises(Problem, match="must be an object"), other.used(Cancel()):
+        pass
 
 
 # ---- the end ----

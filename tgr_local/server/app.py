@@ -17,12 +17,13 @@ from starlette.responses import HTMLResponse, Response
 from tgr_local import __version__, methods, requests
 from tgr_local.engine import Cancel
 from tgr_local.server import embeddings, infill, schema
+from tgr_local.server.bodies import Fields
 from tgr_local.server.guard import LOCAL_ORIGIN, Guard
 from tgr_local.server.log import Observe
 from tgr_local.server.problems import Problem, problem_of
-from tgr_local.server.service import Items, Service
+from tgr_local.server.service import Service
 from tgr_local.server.tokens import detokenized, tokenized
-from tgr_local.server.wire import Encoded, Json, failure, parsed
+from tgr_local.server.wire import Encoded, Json, failure
 
 _PAGE = Path(__file__).with_name("index.html")
 # the page is one file: nothing is fetched but from this server
@@ -93,25 +94,28 @@ def _add_completions(app: FastAPI, service: Service) -> None:
 
     @app.post("/v1/embeddings", **schema.takes(schema.EMBEDDINGS))
     async def embed(request: Request) -> Response:
-        data, engine = await service.body(request), service.engine
-        most = service.limits.max_choices
+        most, name = service.limits.max_choices, service.name
 
-        def work(cancel: Cancel) -> Items:
-            yield embeddings.respond(engine, parsed(data), most, service.name, cancel)
+        def make(fields: Fields, cancel: Cancel) -> Any:
+            return embeddings.respond(service.engine, fields, most, name, cancel)
 
-        return Json(await service.alone(request, work))
+        return Json(await service.alone(request, make))
 
 
 def _add_tokens(app: FastAPI, service: Service) -> None:
     @app.post("/tokenize", **schema.takes(schema.TOKENIZE))
     async def tokenize(request: Request) -> Response:
-        data, engine = await service.body(request), service.engine
-        return Encoded(await service.alone(request, lambda _: tokenized(engine, parsed(data))))
+        def make(fields: Fields, _: Cancel) -> bytes:
+            return tokenized(service.engine, fields)
+
+        return Encoded(await service.alone(request, make))
 
     @app.post("/detokenize", **schema.takes(schema.DETOKENIZE))
     async def detokenize(request: Request) -> Response:
-        data, engine = await service.body(request), service.engine
-        return Encoded(await service.alone(request, lambda _: detokenized(engine, parsed(data))))
+        def make(fields: Fields, _: Cancel) -> bytes:
+            return detokenized(service.engine, fields)
+
+        return Encoded(await service.alone(request, make))
 
     @app.get("/tokenizer_info", **schema.GIVES)
     async def tokenizer_info() -> Response:

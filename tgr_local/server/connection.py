@@ -13,7 +13,8 @@ from typing import cast
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from tgr_local.server.wire import BODY_SECONDS, HALF_CLOSED
+from tgr_local.server.bodies import BODY_SECONDS
+from tgr_local.server.wire import HALF_CLOSED
 
 HEAD_SECONDS = 10.0  # for the head of a request, from the start or the last reply
 REST_SECONDS = BODY_SECONDS + 5.0  # for a body, whether or not somebody reads it

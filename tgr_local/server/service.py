@@ -19,12 +19,13 @@ from starlette.responses import Response
 from tgr_local import completions, doctor, requests
 from tgr_local.config import EngineConfig, SearchConfig, ServerConfig, for_model, updated
 from tgr_local.engine import Cancel, Engine, EngineStats
+from tgr_local.server.bodies import Bodies, Body, Fields
 from tgr_local.server.grants import Memory, granted, limit_cache, memory_needed, method_of
 from tgr_local.server.jobs import Job, Jobs
 from tgr_local.server.log import Facts, Log, facts_of
 from tgr_local.server.metrics import Metrics
 from tgr_local.server.problems import Problem
-from tgr_local.server.wire import EventStream, Json, body_of, parsed
+from tgr_local.server.wire import EventStream, Json
 
 Check = Callable[..., requests.Request]
 Shape = Callable[[Mapping[str, Any]], Any]
@@ -32,7 +33,6 @@ Items = Generator[Any, None, None]
 
 _FIRST_SECONDS = 1.0  # in which an early failure still becomes a status
 _STATS_SECONDS = 0.25  # for the engine to say how it is
-_SHORT_BODY = 1 << 16  # bytes
 
 
 class Service:
@@ -55,6 +55,7 @@ class Service:
         self.failure: Exception | None = None
         self._path, self._engine_config, self._options = path, engine_config, dict(options)
         self._engine: Engine | None = None
+        self._bodies = Bodies(limits.max_body)
         self._asked_stats: asyncio.Future[EngineStats] | None = None
         self.log = Log(limits.log_file)
         self.jobs = Jobs(limits.max_running, limits.max_queue, limits.request_seconds)
@@ -119,13 +120,20 @@ class Service:
 
     # ---- requests ----
 
-    async def body(self, request: Request) -> bytes:
+    async def body(self, request: Request) -> Body:
         """The body of a request to the model. Raises Problem."""
         _ = self.engine  # while there is none, nothing is read
-        return await body_of(request, self.limits.max_body)
+        return await self._bodies.read(request)
 
-    async def alone(self, request: Request, work: Callable[[Cancel], Items]) -> Any:
-        """The one item that a job comes to. Raises Problem."""
+    async def alone(self, request: Request, make: Callable[[Fields, Cancel], Any]) -> Any:
+        """What `make` makes of the body's fields, in a job. Raises Problem."""
+        body = await self.body(request)
+
+        def work(cancel: Cancel) -> Items:
+            with body.used(cancel) as fields:
+                made = make(fields, cancel)
+            yield made
+
         async with self._job(request, work) as job:
             return await job.first(None)
 
@@ -134,13 +142,13 @@ class Service:
     ) -> Response:
         """The response to a completion request: `check` makes a request of the body, `shape` makes
         of a part of the response what its clients read."""
-        data = await self.body(request)
+        body = await self.body(request)
         facts = facts_of(request.scope)
-        # a short body says at once whether it asks for a stream, which must not wait in silence
-        body = parsed(data) if len(data) <= _SHORT_BODY else None
 
         def work(cancel: Cancel) -> Items:
-            asked = self._checked(check, body or parsed(data), facts, cancel)
+            with body.used(cancel) as fields:
+                asked = self._checked(check, fields, facts, cancel)
+            del fields
             yield asked
             with self._memory.held(memory_needed(self.engine, asked), cancel):
                 if asked.stream:
@@ -150,7 +158,8 @@ class Service:
                     yield completions.respond(self.engine, asked, cancel=cancel)
 
         async with self._job(request, work) as job:
-            streams = body is not None and body.get("stream") is True
+            # what is known to be a stream must not wait in silence
+            streams = body.fields is not None and body.fields.get("stream") is True
             asked = await job.first(_FIRST_SECONDS if streams else None)
             if asked is None or asked.stream:
                 first = await job.first(_FIRST_SECONDS) if asked else None

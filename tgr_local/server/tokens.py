@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Any
 
 from tgr_local.engine import Engine
@@ -13,7 +12,7 @@ _TEXT_MOST = 1 << 20  # characters of a text to tokenize, which takes a second a
 _TOKENS_MOST = 1 << 18  # tokens to turn into text
 
 
-def tokenized(engine: Engine, body: dict[str, Any]) -> Generator[bytes, None, None]:
+def tokenized(engine: Engine, body: dict[str, Any]) -> bytes:
     """The one response to /tokenize, as JSON. Raises Problem."""
     text = body.get("content", body.get("prompt"))
     if not isinstance(text, str):
@@ -33,10 +32,9 @@ def tokenized(engine: Engine, body: dict[str, Any]) -> Generator[bytes, None, No
     pieces = flags.pop("with_pieces")
     tokens = engine.tokenize(text, **flags)
     if pieces:
-        yield _with_pieces(engine, tokens)
-    else:
-        length = engine.n_ctx_train
-        yield encoded({"tokens": tokens, "count": len(tokens), "max_model_len": length})
+        return _with_pieces(engine, tokens)
+    length = engine.n_ctx_train
+    return encoded({"tokens": tokens, "count": len(tokens), "max_model_len": length})
 
 
 def _with_pieces(engine: Engine, tokens: list[int]) -> bytes:
@@ -55,7 +53,7 @@ def _piece(data: bytes) -> str | list[int]:
         return list(data)
 
 
-def detokenized(engine: Engine, body: dict[str, Any]) -> Generator[bytes, None, None]:
+def detokenized(engine: Engine, body: dict[str, Any]) -> bytes:
     """The one response to /detokenize, as JSON. Raises Problem."""
     tokens = body.get("tokens")
     if not isinstance(tokens, list) or len(tokens) > _TOKENS_MOST:
@@ -68,4 +66,4 @@ def detokenized(engine: Engine, body: dict[str, Any]) -> Generator[bytes, None, 
                 param="tokens",
             )
     text = engine.detokenize(tokens, special=True).decode("utf-8", "replace")
-    yield encoded({"content": text, "prompt": text})  # llama.cpp's name for it, and vLLM's
+    return encoded({"content": text, "prompt": text})  # llama.cpp's name for it, and vLLM's

@@ -1,14 +1,12 @@
-"""JSON bodies in; JSON and server-sent events out."""
+"""Responses: JSON, and server-sent events."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import math
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, NoReturn
+from typing import Any
 
-from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -16,13 +14,8 @@ from tgr_local.server.jobs import Job
 from tgr_local.server.log import facts_of
 from tgr_local.server.problems import Problem
 
-BODY_SECONDS = 60.0  # in which a body must have come
-_BODIES = 64  # of the largest size, that may be on their way at a time
-_SMALL = 1 << 16  # bytes of a body that is always taken
-_PARTS_MOST = 400_000  # lists and objects in a body: each takes 50 times its length
 HALF_CLOSED = "half_closed"  # set in a scope's state once the client has ended its side
 _PROBE_SECONDS = 0.5
-_CLOSE = {"Connection": "close"}  # the rest of the body is not read
 
 
 def encoded(value: Any) -> bytes:
@@ -48,78 +41,6 @@ class Encoded(Response):
 def failure(problem: Problem) -> Response:
     """A problem as a response."""
     return Json(problem.body, problem.status, headers=problem.headers)
-
-
-async def body_of(request: Request, max_bytes: int) -> bytes:
-    """What a request carries. Raises Problem."""
-    try:
-        return await asyncio.wait_for(_read(request, max_bytes), BODY_SECONDS)
-    except asyncio.TimeoutError:
-        message = f"the body did not come within {BODY_SECONDS:g} s"
-        raise Problem(408, message, headers=_CLOSE) from None
-    except ClientDisconnect:
-        raise Problem(499, "the client went away") from None
-
-
-def parsed(data: bytes) -> dict[str, Any]:
-    """The JSON object that a body is. Raises Problem."""
-    if (n := data.count(b"[") + data.count(b"{")) > _PARTS_MOST:
-        raise Problem(
-            400, f"the body has {n} brackets that open, but may have {_PARTS_MOST}; shorten it"
-        )
-    try:
-        body = json.loads(data, parse_constant=_refuse, parse_float=_finite)
-    except RecursionError:
-        raise Problem(400, "the body is nested too deeply") from None
-    except ValueError as error:
-        raise Problem(400, f"the body is no valid JSON: {error}") from None
-    if not isinstance(body, dict):
-        raise Problem(400, f"the body is a JSON {_kind(body)}, but must be an object")
-    return body
-
-
-class _Arriving:
-    """Bytes of all bodies that are still on their way, which slow clients could make many."""
-
-    n_bytes = 0
-
-
-async def _read(request: Request, max_bytes: int) -> bytes:
-    message = f"the body has more than {max_bytes} bytes, which is all that the server takes"
-    too_large = Problem(413, message, headers=_CLOSE)
-    length = request.headers.get("content-length", "0")
-    if length.isdecimal() and int(length[:20]) > max_bytes:
-        raise too_large
-    data = bytearray()
-    try:
-        async for part in request.stream():
-            data += part
-            _Arriving.n_bytes += len(part)
-            if len(data) > max_bytes:
-                raise too_large
-            if len(data) > _SMALL and _Arriving.n_bytes > _BODIES * max_bytes:
-                message = f"bodies of {_Arriving.n_bytes} bytes are on their way; try again in 2 s"
-                raise Problem(429, message, headers={"Retry-After": "2", **_CLOSE})
-    finally:
-        _Arriving.n_bytes -= len(data)
-    return bytes(data)
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON number")
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if math.isinf(number):
-        raise ValueError(f"{text:.40} is too large a number")
-    return number
-
-
-def _kind(value: Any) -> str:
-    return {list: "list", str: "text", type(None): "null", bool: "boolean"}.get(
-        type(value), "number"
-    )
 
 
 class EventStream(Response):

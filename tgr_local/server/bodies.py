@@ -1,0 +1,145 @@
+"""The bodies of all requests, from the socket to their use: so many bytes, and one long one at a
+time, because JSON of a few bytes can take fifty times as many."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import math
+import threading
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from starlette.requests import ClientDisconnect, Request
+
+from tgr_local.engine import Cancel
+from tgr_local.errors import CancelledError
+from tgr_local.server.problems import Problem
+
+BODY_SECONDS = 60.0  # in which a body must have come
+_LARGEST = 8  # bodies of the largest size, which all that are there may take together
+_SHORT = 1 << 16  # bytes of a body that is always taken, and parsed at once
+_PARTS_MOST = 400_000  # lists and objects in a body
+_POLL_SECONDS = 0.02
+_CLOSE = {"Connection": "close"}  # the rest of the body is not read
+
+Fields = dict[str, Any]
+
+
+class Bodies:
+    """What is read, and what waits to be used. `max_bytes` is the largest size of one."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._n_bytes = 0
+        self._lock = threading.Lock()
+        self._turn = threading.Lock()  # to use a long one
+
+    async def read(self, request: Request) -> Body:
+        """What a request carries. A long body waits at the socket while others take all room.
+
+        Raises Problem for one that is too long, does not come in time, or is short and no JSON.
+        """
+        body = Body(self)
+        try:
+            await asyncio.wait_for(self._fill(body, request), BODY_SECONDS)
+        except asyncio.TimeoutError:
+            message = f"the body did not come within {BODY_SECONDS:g} s"
+            raise Problem(408, message, headers=_CLOSE) from None
+        except ClientDisconnect:
+            raise Problem(499, "the client went away") from None
+        if len(body.data) <= _SHORT:
+            body.fields = parsed(body.data)
+        return body
+
+    async def _fill(self, body: Body, request: Request) -> None:
+        message = f"the body has more than {self._max_bytes} bytes, which is all that is taken"
+        too_large = Problem(413, message, headers=_CLOSE)
+        length = request.headers.get("content-length", "0")
+        if length.isdecimal() and int(length[:20]) > self._max_bytes:
+            raise too_large
+        async for part in request.stream():
+            body.data += part
+            self.add(len(part))
+            if len(body.data) > self._max_bytes:
+                raise too_large
+            while len(body.data) > _SHORT and self._n_bytes > _LARGEST * self._max_bytes:
+                await asyncio.sleep(_POLL_SECONDS)
+
+    def add(self, n_bytes: int) -> None:
+        with self._lock:
+            self._n_bytes += n_bytes
+
+    @contextlib.contextmanager
+    def turn(self, cancel: Cancel) -> Iterator[None]:
+        while not self._turn.acquire(timeout=_POLL_SECONDS):
+            if cancel.is_set():
+                raise CancelledError("cancelled while waiting for its turn")
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+
+class Body:
+    """One body. Its bytes are given back when it is used, or garbage."""
+
+    def __init__(self, bodies: Bodies) -> None:
+        self.data = bytearray()
+        self.fields: Fields | None = None
+        """Those of a short body; the fields of a long one are known when it is used."""
+        self._bodies = bodies
+
+    @contextlib.contextmanager
+    def used(self, cancel: Cancel) -> Iterator[Fields]:
+        """The fields, for the ``with`` block; one long body at a time. Raises Problem for a body
+        that is no JSON object, and CancelledError by `cancel`."""
+        if self.fields is not None:
+            yield self.fields
+            return
+        with self._bodies.turn(cancel):
+            fields = parsed(self.data)
+            self._give_back()
+            yield fields
+
+    def _give_back(self) -> None:
+        data, self.data = self.data, bytearray()
+        self._bodies.add(-len(data))
+
+    def __del__(self) -> None:
+        self._give_back()
+
+
+def parsed(data: bytes | bytearray) -> Fields:
+    """The JSON object that a body is. Raises Problem."""
+    if (n := data.count(b"[") + data.count(b"{")) > _PARTS_MOST:
+        raise Problem(
+            400, f"the body has {n} brackets that open, but may have {_PARTS_MOST}; shorten it"
+        )
+    try:
+        body = json.loads(data, parse_constant=_refuse, parse_float=_finite)
+    except RecursionError:
+        raise Problem(400, "the body is nested too deeply") from None
+    except ValueError as error:
+        raise Problem(400, f"the body is no valid JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise Problem(400, f"the body is a JSON {_kind(body)}, but must be an object")
+    return body
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text:.40} is too large a number")
+    return number
+
+
+def _kind(value: Any) -> str:
+    return {list: "list", str: "text", type(None): "null", bool: "boolean"}.get(
+        type(value), "number"
+    )
