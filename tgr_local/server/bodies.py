@@ -8,7 +8,7 @@ import contextlib
 import json
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, NoReturn
 
 from starlette.requests import ClientDisconnect, Request
@@ -22,6 +22,7 @@ _LARGEST = 8  # bodies of the largest size, which all that are there may take to
 _SHORT = 1 << 16  # bytes of a body that is always taken, and parsed at once
 _PARTS_MOST = 400_000  # lists and objects in a body
 _POLL_SECONDS = 0.02
+_DROP_SECONDS, _DROP_MOST = 5.0, 8  # for a body that is too long; times the largest size
 _CLOSE = {"Connection": "close"}  # the rest of the body is not read
 
 Fields = dict[str, Any]
@@ -56,13 +57,17 @@ class Bodies:
     async def _fill(self, body: Body, request: Request) -> None:
         message = f"the body has more than {self._max_bytes} bytes, which is all that is taken"
         too_large = Problem(413, message, headers=_CLOSE)
+        parts = request.stream()
         length = request.headers.get("content-length", "0")
         if length.isdecimal() and int(length[:20]) > self._max_bytes:
+            await _drop(parts, _DROP_MOST * self._max_bytes)
             raise too_large
-        async for part in request.stream():
+        async for part in parts:
             body.data += part
             self.add(len(part))
             if len(body.data) > self._max_bytes:
+                body.give_back()
+                await _drop(parts, _DROP_MOST * self._max_bytes)
                 raise too_large
             while len(body.data) > _SHORT and self._n_bytes > _LARGEST * self._max_bytes:
                 await asyncio.sleep(_POLL_SECONDS)
@@ -100,15 +105,30 @@ class Body:
             return
         with self._bodies.turn(cancel):
             fields = parsed(self.data)
-            self._give_back()
+            self.give_back()
             yield fields
 
-    def _give_back(self) -> None:
+    def give_back(self) -> None:
         data, self.data = self.data, bytearray()
         self._bodies.add(-len(data))
 
     def __del__(self) -> None:
-        self._give_back()
+        self.give_back()
+
+
+async def _drop(parts: AsyncIterator[bytes], most: int) -> None:
+    """Reads what comes and keeps none of it, up to so many bytes: a client that is still sending
+    when its connection ends would not see why."""
+
+    async def read() -> None:
+        n_bytes = 0
+        async for part in parts:
+            n_bytes += len(part)
+            if n_bytes > most:
+                return
+
+    with contextlib.suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(read(), _DROP_SECONDS)
 
 
 def parsed(data: bytes | bytearray) -> Fields:
