@@ -21,6 +21,7 @@ from tgr_local.config import EngineConfig, SearchConfig, for_model, updated
 from tgr_local.errors import TgrError
 from tgr_local.eval import walls
 from tgr_local.flags import Parser, configured, given
+from tgr_local.printable import one_line, visible
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine
@@ -123,7 +124,10 @@ def run(args: argparse.Namespace) -> int:
         try:
             empty = _run(engine, request, problems, folder, grader, wanted)
         except KeyboardInterrupt:
-            print(f"kept in {folder}; the same command goes on from there", file=sys.stderr)
+            print(
+                f"kept in {one_line(str(folder))}; the same command goes on from there",
+                file=sys.stderr,
+            )
             raise
     code = _report([str(folder)], None, shown=True)
     if empty:
@@ -272,7 +276,7 @@ def _loaded(model: Path, config: EngineConfig) -> Engine:
     with Status(f"loading {model}"):
         engine = Engine(model, config)
     if warning := doctor.unused_gpu(engine):
-        print(f"tgr-local: warning: {warning}", file=sys.stderr)
+        print(f"tgr-local: warning: {one_line(str(warning))}", file=sys.stderr)
     return engine
 
 
@@ -390,7 +394,7 @@ def _list() -> int:
         print(f"  {name:22}  {task.doc}")
     print("recipes")
     for name in recipe.names():
-        print(f"  {name:22}  {recipe.load(name).title}")
+        print(f"  {name:22}  {one_line(recipe.load(name).title)}")
     return 0
 
 
@@ -419,14 +423,14 @@ def _report(
     page = report.build(read, _ks(k, metrics.doublings) if k else ())
     path.with_suffix(".md").write_text(report.as_markdown(page), encoding="utf-8")
     if shown:
-        print(report.as_markdown(page, brief=True))
+        print(visible(report.as_markdown(page, brief=True)))
     try:
         if path.suffix == ".html":
             path.write_text(report.as_html(page), encoding="utf-8")
     except TgrError as error:
         if not shown:
             raise
-        print(f"tgr-local: warning: {error}", file=sys.stderr)
+        print(f"tgr-local: warning: {one_line(str(error))}", file=sys.stderr)
         path = path.with_suffix(".md")
-    print(f"written: {path}", file=sys.stderr)
+    print(f"written: {one_line(str(path))}", file=sys.stderr)
     return 0

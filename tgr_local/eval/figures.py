@@ -62,7 +62,8 @@ def of_task(found: Sequence[Outcome]) -> list[Figure]:
     style = {"svg.hashsalt": "tgr-local", "svg.fonttype": "none", "axes.prop_cycle": cycle,
              "font.size": 9, "axes.titlesize": 9,
              "axes.spines.top": False, "axes.spines.right": False}  # fmt: skip
-    with matplotlib.rc_context(style):
+    defaults = {k: v for k, v in matplotlib.rcParamsDefault.items() if k != "backend"}
+    with matplotlib.rc_context(defaults | style):  # not those of a file in this folder
         for caption, draw in drawings.items():
             canvas = new_canvas(figsize=_SIZE, layout="constrained")
             if draw(canvas, found):

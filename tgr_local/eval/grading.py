@@ -259,7 +259,7 @@ class _Worker:
             if self._process is None:
                 self._folder = tempfile.mkdtemp(prefix="tgr-grader-")
                 self._process = subprocess.Popen(
-                    [sys.executable, "-c", START, json.dumps(sys.path), self._wall],
+                    [sys.executable, "-I", "-c", START, json.dumps(sys.path), self._wall],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=None if os.environ.get("TGR_DEBUG") else subprocess.DEVNULL,

@@ -23,6 +23,7 @@ from typing import Any
 import uvicorn
 
 from tgr_local.config import EngineConfig, ServerConfig
+from tgr_local.printable import one_line
 from tgr_local.server.app import create_app
 from tgr_local.server.connection import Connection
 from tgr_local.server.guard import is_loopback
@@ -174,4 +175,4 @@ def _listener(limits: ServerConfig) -> socket.socket:
 
 
 def _say(text: str) -> None:
-    print(f"tgr-local: {text}", file=sys.stderr, flush=True)
+    print(f"tgr-local: {one_line(text)}", file=sys.stderr, flush=True)
