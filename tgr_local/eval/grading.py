@@ -36,8 +36,14 @@ MEMORY = 8 << 30
 """Address space of a worker, bytes."""
 START_SECONDS = 120.0
 """A worker's time to start and to import what its task needs."""
-START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from tgr_local.eval.grading \
-import work; work(sys.argv[2])"
+START = """if True:
+    import sys
+    sys.path[:] = [place for place in sys.path if place]  # not the current folder
+    import json
+    sys.path[:] = json.loads(sys.argv[1])
+    from tgr_local.eval.grading import work
+    work(sys.argv[2])
+"""
 
 CLOSED = "this Grader is closed"
 
@@ -259,7 +265,7 @@ class _Worker:
             if self._process is None:
                 self._folder = tempfile.mkdtemp(prefix="tgr-grader-")
                 self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-c", START, json.dumps(sys.path), self._wall],
+                    [sys.executable, "-c", START, json.dumps(sys.path), self._wall],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=None if os.environ.get("TGR_DEBUG") else subprocess.DEVNULL,

@@ -12,6 +12,7 @@ from typing import Any
 
 from tgr_local.eval.runs import Phase
 from tgr_local.eval.samples import Sample
+from tgr_local.printable import one_line
 from tgr_local.progress import PLAIN_EVERY
 
 
@@ -48,7 +49,7 @@ class Live:
     def phase(self, phase: Phase, samples: Sequence[Sample], n_total: int) -> None:
         """A phase begins, or is found to need more samples."""
         with self._lock:
-            title = f"{phase.task} {phase.system.name}"
+            title = one_line(f"{phase.task} {phase.system.name}")
             if title != self._title:
                 if self._title and not self._bar:
                     self._print()
