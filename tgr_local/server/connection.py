@@ -8,6 +8,7 @@ first, when all places are taken. A client that has closed its sending half stil
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import cast
 
 import h11
@@ -20,7 +21,7 @@ HEAD_SECONDS = 10.0  # for the head of a request, from the start or the last rep
 REST_SECONDS = BODY_SECONDS + 5.0  # for a body, whether or not somebody reads it
 READ_SECONDS = 60.0  # for the client to read what was sent
 LEAVE_SECONDS = 1.0  # for a reply in HTTP/1.0 after the end of what the client sends
-_PROBE_SECONDS = 0.5
+_PROBE_SECONDS = 0.3
 
 
 class Connection(H11Protocol):
@@ -32,8 +33,7 @@ class Connection(H11Protocol):
         self._half_closed = False
         super().connection_made(cast(asyncio.Transport, transport))
         self._watch()
-        if self.limit_concurrency and len(self.connections) >= self.limit_concurrency:
-            self._make_room()
+        self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -50,7 +50,7 @@ class Connection(H11Protocol):
         if self._half_closed:
             self.cycle.keep_alive = False
             self.cycle.scope["state"][HALF_CLOSED] = True
-            self._probe()
+            self.loop.call_later(_PROBE_SECONDS, self._probe)
             self._watch()
         return self._half_closed
 
@@ -110,7 +110,13 @@ class Connection(H11Protocol):
         self.transport.abort()
 
     def _make_room(self) -> None:
-        """Ends the connection that has waited longest for its client, if one waits."""
+        """When hardly a place is free, ends the connection that has waited longest for its client.
+
+        Its work takes a moment to end, so some places are kept free.
+        """
+        most = self.limit_concurrency or math.inf
+        if len(self.connections) <= most - max(1, most // 16):
+            return
         waiting = [
             (one._timer.when() - one._awaited[1], one)
             for one in self.connections

@@ -110,8 +110,8 @@ class _Server(uvicorn.Server):
         if self._loop:
             stop = self._service.jobs.stop
             self._loop.call_soon_threadsafe(self._loop.call_later, wait, stop)
-        last = math.ceil(wait) + _CANCEL_SECONDS + _CLOSE_SECONDS
-        timer = threading.Timer(last, self._give_up)
+        last = _CLOSE_SECONDS if self.force_exit else wait + _CANCEL_SECONDS + 2 * _CLOSE_SECONDS
+        timer = threading.Timer(min(last, threading.TIMEOUT_MAX), self._give_up)
         timer.daemon = True
         timer.start()
 
