@@ -167,11 +167,11 @@ def is_closed(link: socket.socket) -> bool:
         return True
 
 
-def lock_out(first: bytes) -> Run:
+def lock_out(first: bytes, n: int = N_SOCKETS) -> Run:
     """More sockets than a server takes, which send `first` and nothing else for some seconds."""
 
     def run(target: Target, seconds: float) -> list[Answer]:
-        with sockets(target, N_SOCKETS, first):
+        with sockets(target, n, first):
             return [_after(target.health(seconds), 1.0) for _ in range(3)]
 
     return run
@@ -286,12 +286,14 @@ def deaf(target: Target, seconds: float) -> list[Answer]:
 HEAD = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 BODY = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"
 CHUNKED = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+BIG = BODY.replace(b"100000", b"4000000") + b" " * 3_900_000
 _GONE = frozenset({499})
 _BAD = frozenset(REFUSED)
 CONNECTIONS = [
     Attack(f"{N_SOCKETS} silent sockets", lock_out(b""), frozenset({200}), 2),
     Attack(f"{N_SOCKETS} sockets with half a head", lock_out(HEAD), frozenset({200}), 2),
     Attack(f"{N_SOCKETS} sockets with half a body", lock_out(BODY), frozenset({200}), 2),
+    Attack("300 bodies that stop at 3.9 MB", lock_out(BIG, 300), frozenset({200}), 2),
     Attack("silence is ended", trickle(b"", 1), frozenset({408}), HEAD_SECONDS),
     Attack("slow heads", trickle(HEAD + b"X-A: "), frozenset({408}), HEAD_SECONDS),
     Attack("slow bodies", trickle(BODY), frozenset({408}), 70),

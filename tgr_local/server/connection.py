@@ -2,7 +2,7 @@
 
 uvicorn ends a connection that stays silent after a reply. This one also ends when a request does
 not come whole in its time or a reply is not read, and gives way to a new one, the longest waiting
-first, when all places are taken. A client that has closed its sending half still gets its reply.
+first, when there are many. A client that has closed its sending half still gets its reply.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PROBE_SECONDS = 0.3
 
 
 class Connection(H11Protocol):
-    """A connection of at most `limit_concurrency`."""
+    """One of at most `limit_concurrency`, of which half may wait for their clients."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._timer: asyncio.TimerHandle | None = None
@@ -110,12 +110,9 @@ class Connection(H11Protocol):
         self.transport.abort()
 
     def _make_room(self) -> None:
-        """When hardly a place is free, ends the connection that has waited longest for its client.
-
-        Its work takes a moment to end, so some places are kept free.
-        """
-        most = self.limit_concurrency or math.inf
-        if len(self.connections) <= most - max(1, most // 16):
+        """When half of all places are taken, ends the connection that has waited longest for its
+        client. The work of those that have just been ended still takes places for a moment."""
+        if len(self.connections) <= (self.limit_concurrency or math.inf) // 2:
             return
         waiting = [
             (one._timer.when() - one._awaited[1], one)

@@ -8,7 +8,6 @@ the process a few seconds later.
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import resource
 import signal
@@ -29,10 +28,9 @@ from tgr_local.server.connection import Connection
 from tgr_local.server.guard import is_loopback
 from tgr_local.server.service import Service
 
-_MAX_CONNECTIONS, _FEWEST_CONNECTIONS = 1024, 64
+_MAX_CONNECTIONS, _FEWEST_CONNECTIONS = 2048, 64
 _OTHER_FILES = 128  # that the process may have open beside its connections
-_CANCEL_SECONDS = 3  # for cancelled work to end
-_CLOSE_SECONDS = 1  # then, for the model to be freed
+_LAST_SECONDS = 4.0  # for cancelled work to end, and the model to be freed
 
 
 def run(
@@ -76,7 +74,6 @@ def run(
             http=Connection,
             ws="none",
             limit_concurrency=_places(),
-            timeout_graceful_shutdown=math.ceil(limits.shutdown_seconds) + _CANCEL_SECONDS,
         ),
         service,
     )
@@ -110,8 +107,7 @@ class _Server(uvicorn.Server):
         if self._loop:
             stop = self._service.jobs.stop
             self._loop.call_soon_threadsafe(self._loop.call_later, wait, stop)
-        last = _CLOSE_SECONDS if self.force_exit else wait + _CANCEL_SECONDS + 2 * _CLOSE_SECONDS
-        timer = threading.Timer(min(last, threading.TIMEOUT_MAX), self._give_up)
+        timer = threading.Timer(min(wait + _LAST_SECONDS, threading.TIMEOUT_MAX), self._give_up)
         timer.daemon = True
         timer.start()
 
@@ -127,7 +123,7 @@ class _Server(uvicorn.Server):
         os._exit(self.code)
 
     def _give_up(self) -> None:
-        _say("requests that were cancelled still run; they end with the process")
+        _say("work that was cancelled still runs; it ends with the process")
         self.leave()
 
 
