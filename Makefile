@@ -1,5 +1,6 @@
 # Two commands: `make chat` opens the REPL on the embedded model, `make test` runs the tests. Each makes .venv first if it
-# is missing. The first build takes some minutes, most of it llama-cpp-python, which pip then keeps.
+# is missing. Most of the first build is llama-cpp-python, which pip then keeps; README.md
+# says how long it takes.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin

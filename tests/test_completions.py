@@ -428,7 +428,12 @@ def test_a_model_that_opens_its_thinking_itself_is_helped(engine: Engine) -> Non
 def test_answer_now_ends_the_thinking_and_not_the_answer(engine: Engine, method: str) -> None:
     cancel = Cancel()
     config = SearchConfig(
-        chunk_len=300, max_chunks=2, n_candidates=2, rollout_len=4, max_tokens=400, temperature=0.0
+        chunk_len=1500,  # more than is written before a late listener is heard
+        max_chunks=2,
+        n_candidates=2,
+        rollout_len=4,
+        max_tokens=1600,
+        temperature=0.0,
     )
 
     def hear(event: Any) -> None:
@@ -436,11 +441,11 @@ def test_answer_now_ends_the_thinking_and_not_the_answer(engine: Engine, method:
             cancel.answer_now()
 
     reply = generate(engine, opened(engine), config, method=method, listener=hear, cancel=cancel)
-    assert reply.closed is not None and 0 < reply.closed < 300
-    assert reply.n_tokens == 400 and reply.finish == "length"
+    assert reply.closed is not None and 0 < reply.closed < 1500
+    assert reply.n_tokens == 1600 and reply.finish == "length"
     before = engine.stats().n_positions
     reply = generate(engine, "hello", config, method=method, raw=True, cancel=cancel)
-    assert reply.closed is None and reply.n_tokens == 400
+    assert reply.closed is None and reply.n_tokens == 1600
     assert engine.stats().n_positions - before == reply.counts.total
 
 
