@@ -13,12 +13,40 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <thread>
 
 namespace py = pybind11;
 using namespace tgr;
 
+// Calls Python, which may want the GIL again. Where the interpreter ends, Python before 3.14 ends every other thread at
+// that point by unwinding its stack, and a destructor on the way would end the process: the thread sleeps instead.
+template <class F> static auto in_python(F && f) {
+    try {
+        return f();
+    } catch (const std::exception &) {
+        throw;
+    } catch (...) { // no C++ exception
+        while (true) {
+            std::this_thread::sleep_for(std::chrono::hours(1));
+        }
+    }
+}
+
+// The GIL is released while this lives.
+class Released {
+public:
+    Released() : state_(PyEval_SaveThread()) {}
+    ~Released() {
+        in_python([&] { PyEval_RestoreThread(state_); });
+    }
+    Released(const Released &) = delete;
+
+private:
+    PyThreadState * state_;
+};
+
 template <class F> static auto without_gil(F && f) {
-    py::gil_scoped_release release;
+    const Released released;
     return f();
 }
 
@@ -36,13 +64,13 @@ template <class T> static py::array_t<T> to_numpy(std::vector<T> && values, py::
 
 static std::vector<llama_token> tokens_of(const py::object & values) {
     using Wide        = py::array_t<int64_t, py::array::c_style | py::array::forcecast>;
-    const auto given  = py::array::ensure(values);
+    const auto given  = in_python([&] { return py::array::ensure(values); });
     const auto refuse = [] { throw py::value_error("tokens must be one sequence of whole numbers, each below 2^31"); };
     if (!given || given.ndim() != 1 ||
         (given.size() > 0 && given.dtype().kind() != 'i' && given.dtype().kind() != 'u')) {
         refuse();
     }
-    const Wide wide(given);
+    const auto wide = in_python([&] { return Wide(given); });
     const auto fits = [](int64_t token) { return token == int64_t(llama_token(token)); };
     if (!std::all_of(wide.data(), wide.data() + wide.size(), fits)) {
         refuse();
@@ -109,6 +137,7 @@ struct SessionRequest {
     }
 
     std::optional<uint64_t> wait(double seconds) {
+        engine->check_here();
         const auto status = without_gil([&] { return granted.wait_for(std::chrono::duration<double>(seconds)); });
         if (status != std::future_status::ready) {
             return std::nullopt;
@@ -292,7 +321,7 @@ static std::shared_ptr<Engine> make_engine(const EngineParams & params) {
 }
 
 static void bind_engine(py::module_ & m) {
-    using release = py::call_guard<py::gil_scoped_release>; // only where C++ values come back, which need no GIL
+    using release = py::call_guard<Released>; // only where C++ values come back, which need no GIL
 
     py::class_<Crew, std::shared_ptr<Crew>>(m, "Crew");
 

@@ -12,6 +12,8 @@ The names below are the public ones; each is imported when it is first used.
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -63,3 +65,15 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'tgr_local' has no attribute {name!r}")
     return getattr(importlib.import_module(f"tgr_local.{_HOME[name]}"), name)
+
+
+def _finish_imports() -> None:
+    # of another thread: a forked child does not have it, and would wait for ever to import the same
+    for name, module in list(sys.modules.items()):
+        spec = getattr(module, "__spec__", None) if name.startswith("tgr_local.") else None
+        if getattr(spec, "_initializing", False):
+            importlib.import_module(name)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_finish_imports)

@@ -1,0 +1,183 @@
+"""The end of a program, and forks of it, while threads are in the engine: no abort, no hang."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import PACKAGE
+
+ENDLESS = """
+import sys, threading, time
+import numpy as np
+from tgr_local import Engine, EngineConfig, SearchConfig, generate, generate_many, search, stream
+from tgr_local.engine import Task
+threading.excepthook = lambda args: None
+config = SearchConfig(max_chunks=9999, chunk_len=16, rollout_len=4, n_candidates=3)
+engine = Engine({path!r}, EngineConfig(n_ctx=4096))
+def feed():
+    with engine.session(900, 1) as session:
+        tokens = np.zeros(800, np.int32)
+        session.run([Task(session.sequence(), tokens, history=tokens)])
+def work():
+    while True:
+        try:
+            {call}
+        except Exception:
+            pass
+for _ in range(4):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(0.2)
+"""
+CALLS = {
+    "tot": "generate(engine, 'hi', config, method='tot', raw=True)",
+    "base": "generate(engine, 'hi', config, method='base', raw=True)",
+    "stream": "list(stream(engine, 'hi', config, raw=True))",
+    "search": "list(search(engine, 'hi', config, raw=True))",
+    "many": "generate_many(engine, 'hi', config, 2, raw=True)",
+    "text": "engine.detokenize(engine.tokenize('he said the thing ' * 50))",
+    "feed": "feed()",
+    "stats": "engine.stats()",
+    "load": "Engine({path!r}).stats()",
+}
+
+
+def start(program: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", program], cwd=PACKAGE.parent, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, env={**os.environ, "GGML_NO_BACKTRACE": "1"},
+    )  # fmt: skip
+
+
+def ended(run: subprocess.Popen[bytes]) -> tuple[int, bytes, bytes]:
+    try:
+        out, error = run.communicate(timeout=120)
+    finally:
+        run.kill()
+    return run.returncode, out, error
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_program_ends_while_daemon_threads_call_the_engine(
+    model: Callable[..., Path], call: str
+) -> None:
+    path = str(model())
+    program = ENDLESS.format(path=path, call=CALLS[call].format(path=path))
+    runs = [start(program) for _ in range(6)]  # they keep each other waiting for the GIL
+    assert [ended(run) for run in runs] == [(0, b"", b"")] * 6
+
+
+ENDS = {
+    "sys.exit in a signal handler": """
+import os, signal
+signal.signal(signal.SIGUSR1, lambda *_: sys.exit(3))
+threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+work()
+""",
+    "an engine in a cycle": """
+class Node: pass
+node = Node(); node.me = node; node.engine = engine; node.session = engine.session(64, 1)
+del node
+sys.exit(3)
+""",
+    "an engine made by a later atexit handler": """
+import atexit, tgr_local
+sys.modules["kept"] = kept = []
+def late():
+    kept.append(Engine({path!r}))
+    threading.Thread(target=lambda: [kept[0].stats() for _ in range(10**6)], daemon=True).start()
+atexit._run_exitfuncs()
+late()
+sys.exit(3)
+""",
+    "an exception in a thread that holds a session": """
+def fail():
+    session = engine.session(64, 1)
+    raise KeyError(session)
+threading.Thread(target=fail).start()
+sys.exit(3)
+""",
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_program_ends_in_other_ways(model: Callable[..., Path], end: str) -> None:
+    path = str(model())
+    program = ENDLESS.format(path=path, call=CALLS["base"]) + ENDS[end].replace(
+        "{path!r}", repr(path)
+    )
+    runs = [start(program) for _ in range(4)]
+    assert [ended(run) for run in runs] == [(3, b"", b"")] * 4
+
+
+SLOW_IMPORT = """
+import os, sys, threading, time
+import tgr_local
+begun = threading.Event()
+class Slow:
+    def find_spec(self, name, path, target=None):
+        if name == "tgr_local.cells" and threading.current_thread() is not threading.main_thread():
+            begun.set()
+            time.sleep(0.5)
+sys.meta_path.insert(0, Slow())
+threading.Thread(target=lambda: tgr_local.generate).start()
+begun.wait()
+child = os.fork()
+from tgr_local import Engine, SearchConfig, generate
+with Engine({path!r}) as engine:
+    print(len(generate(engine, "hi", SearchConfig(max_tokens=8), raw=True).tokens), flush=True)
+if child:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_fork_waits_for_an_import_of_another_thread(model: Callable[..., Path]) -> None:
+    run = start(SLOW_IMPORT.format(path=str(model())))
+    assert ended(run) == (0, b"8\n8\n", b"")
+
+
+WAITING_FORK = """
+import os, signal, sys, threading
+from tgr_local import Engine, EngineConfig
+from tgr_local.engine import Cancel, Task
+from tgr_local.errors import TgrError
+engine, cancel = Engine({path!r}, EngineConfig(n_ctx=256)), Cancel()
+session = engine.session(200, 1)
+sequence = session.sequence()
+children = []
+def fork(*_):
+    children.append(os.fork())
+    if children[0]:
+        cancel.cancel()
+signal.signal(signal.SIGUSR1, fork)
+threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+try:
+    {wait}
+except TgrError as error:
+    text = str(error)
+if children[0]:
+    assert "cancelled" in text, text
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]))
+assert "load it again" in text, text
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "session._room.user = None; engine.session(200, 1, cancel=cancel)",  # another thread's
+        "[session.run([Task(sequence, [1])], cancel=cancel) and sequence.truncate(0) "
+        "for _ in range(10**9)]",
+    ],
+)
+def test_a_handler_that_forks_while_its_thread_waits(model: Callable[..., Path], wait: str) -> None:
+    program = WAITING_FORK.format(path=str(model()), wait=wait)
+    assert ended(start(program)) == (0, b"", b"")
