@@ -3,6 +3,8 @@
 
 #include "engine_state.h"
 
+#include "grammar_hooks.h"
+
 #include <chrono>
 
 namespace tgr {
@@ -91,9 +93,10 @@ void Engine::close() {
         interrupt_ = true;
         wake_.notify_all();
         worker_.join();
-        std::unique_lock lock(model_mutex_);
         context_.reset();
-        model_.reset();
+        std::unique_lock lock(model_mutex_);
+        const auto       model = std::move(model_);
+        lock.unlock();
     });
 }
 
@@ -113,21 +116,42 @@ bool Engine::post(std::function<void()> command) {
 }
 
 EngineStats Engine::stats() {
-    return call([this] {
-        EngineStats stats    = stats_;
-        stats.n_ctx          = n_ctx_;
-        stats.n_seq_max      = params_.n_seq_max;
-        stats.cells_used     = cells_used();
-        stats.n_sessions     = uint32_t(sessions_.size());
-        stats.n_waiting      = uint32_t(waiting_.size());
-        stats.n_jobs         = uint32_t(jobs_.size());
-        stats.cells_reserved = 0;
-        for (const auto & [id, session] : sessions_) {
-            stats.cells_reserved += uint32_t(session->room.size());
-            stats.n_sequences += uint32_t(session->sequences.size());
+    check_here();
+    const auto answer = std::make_shared<std::promise<EngineStats>>();
+    auto       result = answer->get_future();
+    if (!post([this, answer] { answer->set_value(count()); })) {
+        throw CancelledError("the engine is closed");
+    }
+    while (result.wait_for(std::chrono::seconds(1)) != std::future_status::ready) {
+        std::lock_guard lock(mutex_);
+        if (stepping_) {
+            return shown_;
         }
-        return stats;
-    });
+    }
+    return result.get();
+}
+
+EngineStats Engine::count() const {
+    EngineStats stats = stats_;
+    stats.n_ctx       = n_ctx_;
+    stats.n_seq_max   = params_.n_seq_max;
+    stats.cells_used  = cells_used();
+    stats.n_sessions  = uint32_t(sessions_.size());
+    stats.n_waiting   = uint32_t(waiting_.size());
+    stats.n_jobs      = uint32_t(jobs_.size());
+    for (const auto & [id, session] : sessions_) {
+        stats.cells_reserved += uint32_t(session->room.size());
+        stats.n_sequences += uint32_t(session->sequences.size());
+    }
+    return stats;
+}
+
+std::shared_ptr<llama_model> Engine::model() const {
+    std::shared_lock lock(model_mutex_);
+    if (!model_) {
+        throw CancelledError("the engine is closed");
+    }
+    return model_;
 }
 
 uint32_t Engine::cells_used() const {
@@ -489,24 +513,20 @@ void Engine::check_task(SessionState & session, const Task & task) {
     }
 }
 
-std::shared_ptr<Job> Engine::submit(uint64_t session, std::vector<Task> tasks) {
-    auto job = std::make_shared<Job>(std::move(tasks));
-    if (job->tasks_.empty()) {
-        job->done_ = true;
-        return job;
-    }
-    check_here();
-    std::shared_lock vocabulary(model_mutex_);
-    if (!model_) {
-        throw CancelledError("the engine is closed");
-    }
-    for (size_t i = 0; i < job->tasks_.size(); ++i) {
-        const Task & task    = job->tasks_[i];
+// Makes what the tasks need to run: samplers above all, which takes its time where a grammar is long.
+void Engine::prepare(Job & job) const {
+    const auto         model = this->model();
+    const GrammarWatch watch{ &closed_, nullptr };
+    for (size_t i = 0; i < job.tasks_.size(); ++i) {
+        const Task & task    = job.tasks_[i];
         auto         running = std::make_unique<Job::Running>();
         running->task        = &task;
-        running->output      = &job->outputs_[i];
+        running->output      = &job.outputs_[i];
         running->index       = i;
         running->tail        = task.tail;
+        for (const auto & text : task.stop) {
+            running->tail_most = std::max(running->tail_most, text.size());
+        }
         if (task.n_generate > 0) {
             running->sampler = std::make_unique<Sampler>(vocab_, task.sampling, task.seed);
             for (const auto * tokens : { &task.history, &task.feed }) {
@@ -517,16 +537,29 @@ std::shared_ptr<Job> Engine::submit(uint64_t session, std::vector<Task> tasks) {
             }
             for (const llama_token token : task.grammar_history) {
                 check_token("grammar_history", token);
-                running->sampler->accept_grammar(token);
             }
+            running->sampler->accept_grammar(task.grammar_history);
         }
         if (task.norms) {
             running->output->norm_sums.assign(info_.n_layer, 0.0);
             running->output->norm_counts.assign(info_.n_layer, 0.0);
         }
-        job->running_.push_back(std::move(running));
+        job.running_.push_back(std::move(running));
     }
-    vocabulary.unlock();
+}
+
+std::shared_ptr<Job> Engine::submit(uint64_t session, std::vector<Task> tasks) {
+    auto job = std::make_shared<Job>(std::move(tasks));
+    if (job->tasks_.empty()) {
+        job->done_ = true;
+        return job;
+    }
+    check_here();
+    try {
+        prepare(*job);
+    } catch (const GrammarStopped &) {
+        throw CancelledError("the engine was closed");
+    }
     call([&] {
         SessionState &    state = session_of(session);
         std::set<int32_t> seen;

@@ -190,9 +190,12 @@ public:
     void check_here() const;
 
     const ModelInfo & info() const { return info_; }
-    EngineStats       stats();
 
-    // Text to tokens and back; they touch the vocabulary only and may run in any thread. CancelledError after close.
+    // Now; or before the step under way, if that takes longer than a second.
+    EngineStats stats();
+
+    // Text to tokens and back; they touch the vocabulary only and may run in any thread. CancelledError after close,
+    // which does not wait for them.
     std::vector<llama_token> tokenize(const std::string & text, bool add_special, bool parse_special) const;
     std::string              detokenize(const std::vector<llama_token> & tokens, bool special) const;
 
@@ -260,29 +263,35 @@ private:
     void finish(const std::shared_ptr<Job> & job, std::exception_ptr error);
     void push_token(Job & job, Job::Running & task, const Row & row);
 
+    std::shared_ptr<llama_model> model() const;
+    EngineStats                  count() const;
+
     SessionState & session_of(uint64_t session);
     Sequence &     sequence_of(SessionState & session, int32_t sequence);
     void           end_session(uint64_t session);
     void           cancel_jobs(uint64_t session, const std::function<bool(const Task &)> & which);
     void           check_token(const char * where, llama_token token) const;
     void           check_task(SessionState & session, const Task & task);
+    void           prepare(Job & job) const;
     int32_t        take_sequence(SessionState & session);
     void           release(SessionState & session, int32_t sequence);
     uint32_t       cells_used() const;
 
-    const int                 home_;
-    EngineParams              params_;
-    ModelInfo                 info_;
-    mutable std::shared_mutex model_mutex_; // held by whoever reads the vocabulary outside the worker
-    llama_model_ptr           model_;
-    llama_context_ptr         context_;
-    const llama_vocab *       vocab_ = nullptr;
+    const int                    home_;
+    EngineParams                 params_;
+    ModelInfo                    info_;
+    mutable std::shared_mutex    model_mutex_; // guards model_, not what it points to
+    std::shared_ptr<llama_model> model_;       // shared with whoever reads the vocabulary outside the worker
+    llama_context_ptr            context_;
+    const llama_vocab *          vocab_ = nullptr;
 
-    std::mutex                        mutex_; // guards commands_, closed_, interruptible_ and what sets interrupt_
+    std::mutex                        mutex_; // guards what stands here up to stepping_, and what sets interrupt_
     std::condition_variable           wake_;
     std::deque<std::function<void()>> commands_;
-    bool                              closed_        = false;
+    std::atomic<bool>                 closed_{ false };
     bool                              interruptible_ = true;
+    EngineStats                       shown_; // before the step under way
+    bool                              stepping_ = false;
     std::atomic<bool>                 interrupt_{ false }; // ends the running decode early
     std::thread                       worker_;
     std::once_flag                    close_once_;

@@ -309,7 +309,7 @@ void Engine::describe_model() {
     }
     take_log_error();
     const AssertGuard guard;
-    model_.reset(llama_model_load_from_file(params_.path.c_str(), load));
+    model_.reset(llama_model_load_from_file(params_.path.c_str(), load), llama_model_free);
     if (!model_) {
         refuse(params_.path, "cannot be loaded (" + take_log_error() + ")");
     }
@@ -537,10 +537,7 @@ std::vector<llama_token> Engine::tokenize(const std::string & text, bool add_spe
         throw std::invalid_argument("the text has a word of " + std::to_string(length) + " bytes, but a word may have " +
                                     std::to_string(WORD_MOST) + "; divide it");
     }
-    std::shared_lock lock(model_mutex_);
-    if (!model_) {
-        throw CancelledError("the engine is closed");
-    }
+    const auto               model = this->model();
     std::vector<llama_token> tokens(text.size() + 8); // more only where a byte that was added has no token
     const auto               read = [&] {
         return llama_tokenize(vocab_, text.data(), int32_t(text.size()), tokens.data(), int32_t(tokens.size()),
@@ -575,10 +572,7 @@ std::vector<llama_token> Engine::tokenize(const std::string & text, bool add_spe
 
 void Engine::check_grammar(const std::string & grammar) const {
     check_here();
-    std::shared_lock lock(model_mutex_);
-    if (!model_) {
-        throw CancelledError("the engine is closed");
-    }
+    const auto     model = this->model();
     SamplingParams params;
     params.grammar = grammar;
     Sampler(vocab_, params, 0);
@@ -586,10 +580,7 @@ void Engine::check_grammar(const std::string & grammar) const {
 
 std::string Engine::detokenize(const std::vector<llama_token> & tokens, bool special) const {
     check_here();
-    std::shared_lock lock(model_mutex_);
-    if (!model_) {
-        throw CancelledError("the engine is closed");
-    }
+    const auto  model = this->model();
     std::string text;
     for (const llama_token token : tokens) {
         if (token < 0 || token >= info_.n_vocab) {

@@ -2,6 +2,7 @@
 
 #include "engine_state.h"
 
+#include "grammar_hooks.h"
 #include "log.h"
 
 #include <chrono>
@@ -38,6 +39,11 @@ void Engine::work() {
             admit();
             run = ready();
             if (run) {
+                {
+                    std::lock_guard show(mutex_);
+                    shown_    = count();
+                    stepping_ = true;
+                }
                 step();
             }
         } catch (...) { // no memory, or a throw from llama.cpp: the running jobs end with it, the engine goes on
@@ -47,6 +53,7 @@ void Engine::work() {
             }
         }
         lock.lock();
+        stepping_ = false;
         if (!run) {
             wake_.wait(lock, [&] { return closed_ || !commands_.empty(); });
         }
@@ -479,6 +486,7 @@ void Engine::process_rows() {
         if (!row.sample && !task.feed_logprobs) {
             continue;
         }
+        const GrammarWatch watch{ &closed_, &row.job->cancelled_ };
         try {
             row.stats = distribution(logits[i], info_.n_vocab);
             if (row.sample) {
@@ -487,6 +495,8 @@ void Engine::process_rows() {
                     row.top = top_tokens(logits[i], info_.n_vocab, task.n_top, row.stats);
                 }
             }
+        } catch (const GrammarStopped &) { // its job ends before the next step
+            row.sample = false;
         } catch (const std::exception & error) {
             row.error = std::make_exception_ptr(Error(error.what()));
         }
@@ -535,6 +545,18 @@ void Engine::process_rows() {
     stats_.sample_seconds += seconds_now() - start;
 }
 
+// Whether one of the stop texts ends within the newest bytes of a text.
+static bool ends_within(const std::string & text, size_t n_newest, const std::vector<std::string> & stops) {
+    for (const auto & stop : stops) {
+        for (size_t end = std::max(text.size() - n_newest + 1, stop.size()); end <= text.size(); ++end) {
+            if (text.compare(end - stop.size(), stop.size(), stop) == 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 // Books a sampled token and decides whether the task goes on.
 void Engine::push_token(Job & job, Job::Running & task, const Row & row) {
     const Task &      spec   = *task.task;
@@ -550,17 +572,11 @@ void Engine::push_token(Job & job, Job::Running & task, const Row & row) {
     const bool ends = !spec.ignore_eog && llama_vocab_is_eog(vocab_, token);
     bool       stop = ends;
     if (!spec.stop.empty() && !ends) {
-        size_t longest = 0;
-        for (const auto & text : spec.stop) {
-            longest = std::max(longest, text.size());
-        }
         const std::string piece = detokenize({ token }, false);
         task.tail += piece;
-        for (const auto & text : spec.stop) {
-            stop |= task.tail.find(text) != std::string::npos;
-        }
-        if (task.tail.size() > longest) {
-            task.tail.erase(0, task.tail.size() - longest);
+        stop = ends_within(task.tail, piece.size(), spec.stop);
+        if (task.tail.size() > 2 * task.tail_most + 1024) { // seldom: it moves all that stays
+            task.tail.erase(0, task.tail.size() - task.tail_most);
         }
     }
     if (stop || output.tokens.size() >= size_t(spec.n_generate)) {

@@ -83,7 +83,8 @@ struct Job::Running {
     size_t                   n_fed = 0;
     llama_token              next  = LLAMA_TOKEN_NULL; // sampled, not decoded yet
     std::string              tail;                     // newest text, for stop strings
-    bool                     done = false;
+    size_t                   tail_most = 0;            // bytes of it that the longest one may need
+    bool                     done      = false;
 
     // this step
     size_t                first_in_batch = 0;

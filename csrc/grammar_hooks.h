@@ -3,6 +3,7 @@
 // and throw where llama.cpp would overflow the stack or never come back.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
@@ -15,7 +16,26 @@ inline constexpr uint64_t GRAMMAR_WORK = 1 << 24;
 // What is left of it for the call under way.
 inline thread_local uint64_t grammar_work_left = GRAMMAR_WORK;
 
+struct GrammarStopped {}; // no std::exception, which llama.cpp catches and prints
+
+// While it lives, either flag ends what a grammar does on this thread, with GrammarStopped.
+struct GrammarWatch {
+    static inline thread_local const std::atomic<bool> * flags[2] = {};
+
+    GrammarWatch(const std::atomic<bool> * one, const std::atomic<bool> * other) {
+        flags[0] = one;
+        flags[1] = other;
+    }
+    ~GrammarWatch() { flags[0] = flags[1] = nullptr; }
+    GrammarWatch(const GrammarWatch &) = delete;
+};
+
 inline void grammar_spend(uint64_t work) {
+    for (const auto * flag : GrammarWatch::flags) {
+        if (flag && flag->load(std::memory_order_relaxed)) {
+            throw GrammarStopped();
+        }
+    }
     if (work > grammar_work_left) {
         throw std::runtime_error("the grammar takes too much work; make it shorter, or less ambiguous");
     }

@@ -351,17 +351,19 @@ void Sampler::accept_prompt(llama_token token) {
     }
 }
 
-void Sampler::accept_grammar(llama_token token) {
+void Sampler::accept_grammar(const std::vector<llama_token> & tokens) {
     if (!grammar_) {
         return;
     }
     const AssertGuard guard; // an end token where the grammar does not end
-    grammar_work_left = GRAMMAR_WORK;
-    try {
-        llama_sampler_accept(grammar_.get(), token);
-    } catch (const std::exception &) {
-        throw std::invalid_argument("grammar_history holds token " + std::to_string(token) +
-                                    ", which the grammar does not allow there");
+    grammar_work_left = GRAMMAR_WORK + GRAMMAR_WORK / 4096 * tokens.size(); // for all of them
+    for (const llama_token token : tokens) {
+        try {
+            llama_sampler_accept(grammar_.get(), token);
+        } catch (const std::exception &) {
+            throw std::invalid_argument("grammar_history holds token " + std::to_string(token) +
+                                        ", which the grammar does not allow there");
+        }
     }
 }
 

@@ -59,8 +59,8 @@ public:
     // Tells penalties of a token that stands before the generated text.
     void accept_prompt(llama_token token);
 
-    // Tells the grammar of a token that it has read already. Throws std::invalid_argument when it would not have.
-    void accept_grammar(llama_token token);
+    // Tells the grammar of tokens that it has read already. Throws std::invalid_argument when it would not have.
+    void accept_grammar(const std::vector<llama_token> & tokens);
 
 private:
     struct Free {
