@@ -20,7 +20,7 @@ MODULES = {
 }
 # Each row may import the rows above it, and its own; every other module is a front end.
 STOREYS = [
-    {"errors", "geometry", "places", "answers", "printable"},
+    {"errors", "geometry", "places", "answers", "printable", "waits"},
     {"config", "scoring", "models"},
     {"engine"},
     {"text", "choices", "cells", "steps", "trajectory", "steering", "diagnostics"},

@@ -30,9 +30,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local import confined, memory
+from tgr_local import confined, memory, waits
 from tgr_local.config import EngineConfig, SearchConfig
-from tgr_local.errors import CancelledError, CapacityError, InstallError, ModelError
+from tgr_local.errors import CancelledError, CapacityError, InstallError, ModelError, TgrError
+from tgr_local.waits import awaited_by as awaited_by
+from tgr_local.waits import awaiting as awaiting
 
 LLAMA_CPP_PYTHON = "0.3.36"
 
@@ -200,7 +202,8 @@ class Output:
 
 @dataclass(frozen=True)
 class EngineStats:
-    """A moment's view of the engine; counts run from its start."""
+    """A moment's view of the engine; counts run from its start. While a decode takes longer than a
+    second, that of the moment before it."""
 
     n_positions: int
     """Token positions that passed through the model."""
@@ -288,7 +291,8 @@ class Engine:
         self.max_cells: int | None = None
         """Cells that the cache may grow to; None = as many as fit into memory."""
         self._known_to_fit = 0  # cells
-        self._owners: dict[int, int] = {}  # session -> the thread that opened it
+        # of every open session
+        self._rooms: weakref.WeakValueDictionary[int, waits.Room] = weakref.WeakValueDictionary()
         _engines.add(self)
 
         info = self._native.info
@@ -457,28 +461,34 @@ class Engine:
     ) -> Session:
         """Waits for room of `n_cells` cells and `n_seqs` sequences (and as many directions).
 
-        Raises CapacityError if there can never be, or if all that is in the way was opened by this
-        very thread, or by those that wait for it, which would wait for itself; CancelledError if
-        `cancel` came first.
+        Raises CapacityError if there can never be, or if all that is in the way is used by threads
+        that wait for room themselves, this one or those that wait for it among them: the latest
+        of them to ask gives up. Raises CancelledError if `cancel` came first.
         """
         _check_whole("n_cells", n_cells, 0, _INT_MAX)
         _check_whole("n_seqs", n_seqs, 0, _INT_MAX)
         self._check_growth(n_cells)
         crew, rank = (member.crew._native, member.rank) if member else (None, 0)
         request = self._native.open(n_cells, n_seqs, crew, rank)
+
+        def in_the_way() -> list[int]:
+            try:
+                return list(request.in_the_way())
+            except TgrError:  # the engine is closed: the wait is over
+                return []
+
+        wait = waits.Wait(self._rooms, in_the_way, lambda: cancel is not None and cancel.is_set())
         try:
-            with _waiting():
+            with _waiting(), waits.noted(wait):
                 while (granted := request.wait(_POLL_SECONDS)) is None:
                     if cancel and cancel.is_set():
                         raise CancelledError("cancelled while waiting for cache room")
-                    if self._waits_for_itself(request):
-                        raise CapacityError(
-                            f"needs {n_cells} cells and {n_seqs} sequences, but this thread itself "
-                            f"holds what is in the way; close its {len(self._owners)} open "
-                            "sessions first, or set a larger n_ctx"
-                        )
-            self._owners[granted] = threading.get_ident()
-            return Session(self, granted)
+                    if waits.must_give_up(wait):
+                        raise CapacityError(self._waits_in_vain(n_cells, n_seqs, wait))
+                room = waits.Room(n_cells, n_seqs, crew)
+                session = Session(self, granted, room)
+                self._rooms[granted] = room
+            return session
         except BaseException:
             request.give_up()
             raise
@@ -526,34 +536,29 @@ class Engine:
             )
         self._known_to_fit = n_cells
 
-    def _waits_for_itself(self, request: Any) -> bool:
-        """Whether only this thread, and those that wait for it, could make room for the request."""
-        line = awaiting()
-        if not line.issuperset(self._owners.values()):
-            return False
-        # a grant that its thread has yet to note has no owner here
-        in_the_way = request.in_the_way()
-        return bool(in_the_way) and all(self._owners.get(session) in line for session in in_the_way)
+    def _waits_in_vain(self, n_cells: int, n_seqs: int, wait: waits.Wait) -> str:
+        rooms = list(self._rooms.values())
+        own = [room for room in rooms if room.user in wait.line]
+        stats = self.stats()
 
+        def held(rooms: list[waits.Room], cells: str = "", seqs: str = "") -> str:
+            n = (sum(room.n_cells for room in rooms), sum(room.n_seqs for room in rooms))
+            return f"{n[0]}{cells} cells and {n[1]}{seqs} sequences"
 
-_awaited = threading.local()
-
-
-@contextlib.contextmanager
-def awaited_by(line: frozenset[int]) -> Iterator[None]:
-    """Work in this thread that the threads of a `line` wait for, which `awaiting` gave the one that
-    started it: this one must not wait for them."""
-    _awaited.line = line
-    try:
-        yield
-    finally:
-        del _awaited.line
-
-
-def awaiting() -> frozenset[int]:
-    """This thread and those that wait for it."""
-    others: frozenset[int] = getattr(_awaited, "line", frozenset())
-    return others | {threading.get_ident()}
+        whole = held(rooms, f" of {stats.n_ctx}", f" of {stats.n_seq_max}")
+        if len(own) == len(rooms):
+            where = f"this thread itself holds {whole}"
+        elif own:
+            where = (
+                f"{whole} are held by threads that all wait for room, {held(own)} of them by this "
+                "thread itself"
+            )
+        else:
+            where = f"{whole} are held by threads that wait for what this one holds elsewhere"
+        return (
+            f"needs {n_cells} cells and {n_seqs} sequences, but {where}; close its {len(own)} open "
+            "sessions first, or set a larger n_ctx"
+        )
 
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
@@ -585,6 +590,7 @@ def _close_all() -> None:
 def _after_fork() -> None:
     # the child has none of the threads, and engines without their worker
     _inside.clear()
+    waits.forget_all()
     _engine.forked()
 
 
@@ -625,16 +631,16 @@ class Member:
 class Session:
     """Room in the cache. Close it, or leave its ``with`` block, to give everything back."""
 
-    def __init__(self, engine: Engine, session: int) -> None:
+    def __init__(self, engine: Engine, session: int, room: waits.Room) -> None:
         self.engine = engine
         self._id = session
         self._native = engine._native
-        self._job: Any = None  # under way
+        self._room = room
 
     def close(self) -> None:
         """Cancels what runs and frees all sequences and directions. May be called again."""
         self._native.close_session(self._id)
-        self.engine._owners.pop(self._id, None)
+        self.engine._rooms.pop(self._id, None)
 
     def __enter__(self) -> Session:
         return self
@@ -687,8 +693,9 @@ class Session:
         if cancel and cancel.is_set():
             raise CancelledError("cancelled")
         with _waiting():
+            self._room.use()
             job = self._native.submit(self._id, [_native_task(self, task) for task in tasks])
-            self._job = job
+            self._room.job = job
             stopped = False
             try:
                 while not job.wait(0.0 if on_tokens else _POLL_SECONDS):
@@ -706,13 +713,13 @@ class Session:
                 raise
         if on_tokens and any(fresh := job.take(0.0)):
             on_tokens(fresh)
-        self._job = None
+        self._room.job = None
         return [Output(**output) for output in job.outputs()]
 
     @property
     def is_running(self) -> bool:
         """Whether a run is under way; asked from another thread, as of now, between two decodes."""
-        job = self._job
+        job = self._room.job
         self.peak_cells()  # answered when the decode under way, and all that it ends, is over
         return job is not None and not job.wait(0.0)
 

@@ -1,0 +1,241 @@
+"""Threads that hold room and wait for more: one gives up where otherwise all would wait for ever,
+and nobody does while anyone else may still make room."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import is_free
+from test_engine import TOKENS
+from test_engine_threads import in_threads, wait_until
+
+from tgr_local import methods, waits
+from tgr_local.config import SearchConfig
+from tgr_local.engine import Cancel, Engine, Task
+from tgr_local.errors import CancelledError, CapacityError
+from tgr_local.generation import generate, generate_many
+from tgr_local.waits import Room, Wait
+
+SMALL = SearchConfig(chunk_len=8, max_chunks=2, n_candidates=2, rollout_len=4)
+
+
+@pytest.fixture
+def engine_256(model: Callable[..., Path], load: Callable[..., Engine]) -> Engine:
+    return load(model(), n_ctx=256)
+
+
+# --- the rule, by hand ---
+
+
+def wait_of(rooms: dict[int, Room], line: frozenset[object], ended: bool = False) -> Wait:
+    return Wait(rooms, lambda: list(rooms), lambda: ended, line)
+
+
+def room_of(user: object, **fields: Any) -> Room:
+    return Room(1, 1, user=user, line=frozenset([user]), **fields)
+
+
+def in_vain(*asked: Wait) -> list[int]:
+    found = waits._in_vain(list(asked), lambda one: list(one.rooms.values()))
+    return [asked.index(one) for one in found]
+
+
+def test_only_a_closed_circle_waits_in_vain() -> None:
+    a, b, c = (frozenset([name]) for name in "abc")
+    rooms = {1: room_of("a"), 2: room_of("b")}
+    assert in_vain(wait_of(rooms, a)) == []  # b works
+    assert in_vain(wait_of(rooms, a), wait_of(rooms, b)) == [0, 1]
+    assert in_vain(wait_of(rooms, a), wait_of(rooms, c), wait_of(rooms, b)) == [0, 1, 2]
+    assert in_vain(wait_of(rooms, a), wait_of(rooms, b, ended=True)) == []
+    assert in_vain(wait_of(rooms, a | b)) == [0]  # b waits for a
+    assert in_vain(wait_of({}, a)) == []
+
+
+def test_a_circle_may_go_through_several_engines() -> None:
+    a, b = frozenset("a"), frozenset("b")
+    one, other = {1: room_of("a")}, {1: room_of("b")}
+    assert in_vain(wait_of(other, a), wait_of(one, b)) == [0, 1]
+    assert in_vain(wait_of(other, a), wait_of(other, b)) == [0, 1]
+    assert in_vain(wait_of(other, a), wait_of({1: room_of("c")}, b)) == []
+
+
+def test_work_of_a_crew_stands_still_while_a_member_waits_in_vain() -> None:
+    class Running:
+        def wait(self, seconds: float) -> bool:
+            return False
+
+    crew = object()
+    busy, idle = room_of("b", crew=crew, job=Running()), room_of("a", crew=crew)
+    alone = room_of("b", crew=object(), job=Running())
+    assert in_vain(wait_of({1: busy, 2: idle}, frozenset("a"))) == [0]
+    assert in_vain(wait_of({1: alone, 2: idle}, frozenset("a"))) == []
+
+
+# --- as threads meet it ---
+
+
+def ask_while_holding(engine: Engine, n: int, n_cells: int, n_seqs: int = 1) -> list[Any]:
+    """n threads that open a session each, and when all have one, another inside it."""
+    meet = threading.Barrier(n)
+    order = itertools.count()
+
+    def work() -> int:
+        with engine.session(n_cells, n_seqs):
+            meet.wait()
+            with engine.session(n_cells, n_seqs):
+                return next(order)
+
+    return in_threads(*[work] * n)
+
+
+def test_of_two_threads_that_wait_for_each_other_one_gives_up(engine_256: Engine) -> None:
+    for _ in range(5):
+        results = ask_while_holding(engine_256, 2, 120)
+        (error,) = [result for result in results if isinstance(result, CapacityError)]
+        assert "needs 120 cells and 1 sequences" in str(error)
+        assert "240 of 256 cells and 2 of 256 sequences are held" in str(error)
+        assert "120 cells and 1 sequences of them by this thread itself" in str(error)
+        assert "close its 1 open sessions first, or set a larger n_ctx" in str(error)
+        assert 0 in results
+        assert is_free(engine_256)
+
+
+def test_threads_wait_for_sequences_as_for_cells(
+    model: Callable[..., Path], load: Callable[..., Engine]
+) -> None:
+    engine = load(model(), n_seq_max=4)
+    results = ask_while_holding(engine, 2, 8, n_seqs=2)
+    assert sorted(type(result).__name__ for result in results) == ["CapacityError", "int"]
+    assert is_free(engine)
+
+
+def test_threads_that_wait_for_each_others_engines(
+    model: Callable[..., Path], load: Callable[..., Engine]
+) -> None:
+    first, second = load(model(), n_ctx=256), load(model(), n_ctx=256)
+    meet = threading.Barrier(2)
+
+    def work(one: Engine, other: Engine) -> str:
+        with one.session(200, 1):
+            meet.wait()
+            with other.session(200, 1):
+                return "had both"
+
+    results = in_threads(lambda: work(first, second), lambda: work(second, first))
+    (error,) = [result for result in results if isinstance(result, CapacityError)]
+    assert "what this one holds elsewhere" in str(error)
+    assert "had both" in results
+
+
+def test_replies_inside_listeners_of_three_threads(engine_256: Engine) -> None:
+    meet = threading.Barrier(3)
+    room = methods.get("tgr-latent").cells(engine_256, len(engine_256.tokenize("hi")) + 1, SMALL)
+
+    def work() -> str:
+        asked = []
+
+        def listen(event: object) -> None:
+            if not asked:
+                asked.append(event)
+                meet.wait()
+                generate(engine_256, "hi", SMALL, raw=True)
+
+        with engine_256.session(256 // 3 - room, 1):  # a third of the cache with what follows
+            generate(engine_256, "hi", SMALL, raw=True, listener=listen)
+        return "done"
+
+    results = in_threads(work, work, work)
+    assert {type(result) for result in results} == {str, CapacityError}, results
+    assert is_free(engine_256)
+
+
+def test_a_member_of_a_crew_that_asks_for_more_room(engine_256: Engine) -> None:
+    """The others of its crew stand still meanwhile, and so do not count as working."""
+
+    def listen(number: int, event: object) -> None:
+        if number == 0:
+            engine_256.session(256, 1).close()
+
+    with pytest.raises(CapacityError, match="by this thread itself"):
+        generate_many(engine_256, "hi", SMALL, 2, raw=True, listener=listen)
+    assert is_free(engine_256)
+
+
+def test_nobody_gives_up_while_someone_still_works(engine_256: Engine) -> None:
+    """Two wait for what they hold and a third one holds; when it is done, both can go on."""
+    work = engine_256.session(100, 1)
+    holding = threading.Barrier(3)
+
+    def ask() -> str:
+        with engine_256.session(50, 1):
+            holding.wait()
+            engine_256.session(70, 1).close()
+        return "got it"
+
+    def finish() -> None:
+        holding.wait()
+        wait_until(lambda: engine_256.stats().n_waiting == 2)
+        sequence = work.sequence()
+        for _ in range(40):  # long enough for every wait to look around
+            work.run([Task(sequence, TOKENS[:2])])
+            threading.Event().wait(0.01)
+        work.close()
+
+    assert in_threads(ask, ask, finish) == ["got it", "got it", None]
+
+
+def test_a_wait_without_room_of_its_own_goes_on(engine_256: Engine) -> None:
+    """The latest to ask holds nothing: it helps nobody that it gives up."""
+    meet = threading.Barrier(2)
+
+    def hold() -> str:
+        with engine_256.session(120, 1):
+            meet.wait()
+            with engine_256.session(120, 1):
+                wait_until(lambda: engine_256.stats().n_waiting > 0)
+                return "got it"
+
+    def come_late() -> str:
+        wait_until(lambda: engine_256.stats().n_sessions == 2)
+        engine_256.session(250, 1).close()
+        return "came in"
+
+    *held, late = in_threads(hold, hold, come_late)
+    assert sorted(type(one) for one in held if one != "got it") == [CapacityError]
+    assert late == "came in"
+
+
+def test_a_wait_that_is_cancelled_breaks_the_circle(engine_256: Engine) -> None:
+    cancel = Cancel()
+    with engine_256.session(120, 1), pytest.raises(CapacityError, match="this thread itself"):
+        engine_256.session(200, 1)
+    cancel.cancel()
+    with engine_256.session(120, 1), pytest.raises(CancelledError):
+        engine_256.session(200, 1, cancel=cancel)
+    assert is_free(engine_256)
+
+
+def test_room_belongs_to_the_thread_that_uses_it(engine_256: Engine) -> None:
+    """A thread of a pool opens it, another one works with it."""
+    session = engine_256.session(200, 1)
+    sequence = session.sequence()
+    started, stop = threading.Event(), threading.Event()
+
+    def use() -> None:
+        with session:
+            while not stop.is_set():
+                session.run([Task(sequence, TOKENS[:1])])
+                sequence.truncate(0)
+                started.set()
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    assert started.wait(60)
+    threading.Timer(0.3, stop.set).start()
+    engine_256.session(200, 1).close()
+    thread.join()
