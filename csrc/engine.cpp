@@ -528,7 +528,7 @@ void Engine::prepare(Job & job) const {
             running->tail_most = std::max(running->tail_most, text.size());
         }
         if (task.n_generate > 0) {
-            running->sampler = std::make_unique<Sampler>(vocab_, task.sampling, task.seed);
+            running->sampler = std::make_unique<Sampler>(vocab_, task.sampling, task.seed, job.tasks_.size());
             for (const auto * tokens : { &task.history, &task.feed }) {
                 for (const llama_token token : *tokens) {
                     check_token(tokens == &task.feed ? "feed" : "history", token);

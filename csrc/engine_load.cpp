@@ -534,8 +534,8 @@ std::vector<llama_token> Engine::tokenize(const std::string & text, bool add_spe
                                     std::to_string(TEXT_MOST) + "; divide it");
     }
     if (const size_t length = longest_word(text); length > WORD_MOST) {
-        throw std::invalid_argument("the text has a word of " + std::to_string(length) + " bytes, but a word may have " +
-                                    std::to_string(WORD_MOST) + "; divide it");
+        throw std::invalid_argument("the text has a word of " + std::to_string(length) +
+                                    " bytes, but a word may have " + std::to_string(WORD_MOST) + "; divide it");
     }
     const auto               model = this->model();
     std::vector<llama_token> tokens(text.size() + 8); // more only where a byte that was added has no token

@@ -13,6 +13,12 @@ namespace tgr {
 // In units of some 50 ns: a second or two.
 inline constexpr uint64_t GRAMMAR_WORK = 1 << 24;
 
+// The least that each of many texts has, which are written together and share it.
+inline constexpr uint64_t GRAMMAR_WORK_LEAST = 1 << 20;
+
+// Of GBNF.
+inline constexpr size_t GRAMMAR_BYTES = 1 << 18;
+
 // What is left of it for the call under way.
 inline thread_local uint64_t grammar_work_left = GRAMMAR_WORK;
 

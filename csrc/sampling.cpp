@@ -313,23 +313,24 @@ static void check_grammar(const std::string & grammar) {
     if (grammar.find('\0') != std::string::npos) { // where llama.cpp would end
         throw std::invalid_argument("the grammar holds a NUL character; remove it");
     }
-    if (grammar.size() > (1 << 20)) {
-        throw std::invalid_argument("the grammar has " + std::to_string(grammar.size()) +
-                                    " bytes, but may have 1048576; shorten it");
+    if (grammar.size() > GRAMMAR_BYTES) {
+        throw std::invalid_argument("the grammar has " + std::to_string(grammar.size()) + " bytes, but may have " +
+                                    std::to_string(GRAMMAR_BYTES) + "; shorten it");
     }
 }
 
-Sampler::Sampler(const llama_vocab * vocab, const SamplingParams & params, uint64_t seed) :
+Sampler::Sampler(const llama_vocab * vocab, const SamplingParams & params, uint64_t seed, size_t share) :
     params_(params),
     n_vocab_(llama_vocab_n_tokens(vocab)),
-    random_(fold(seed)) {
+    random_(fold(seed)),
+    grammar_work_(std::max(GRAMMAR_WORK / std::max<size_t>(share, 1), GRAMMAR_WORK_LEAST)) {
     check(params, n_vocab_);
     has_penalties_ =
         params.repeat_penalty != 1.0f || params.frequency_penalty != 0.0f || params.presence_penalty != 0.0f;
     if (!params.grammar.empty()) {
         check_grammar(params.grammar);
         take_log_error();
-        grammar_work_left = GRAMMAR_WORK;
+        grammar_work_left = grammar_work_;
         try {
             grammar_.reset(llama_sampler_init_grammar(vocab, params.grammar.c_str(), "root"));
         } catch (const std::runtime_error & error) {
@@ -356,7 +357,7 @@ void Sampler::accept_grammar(const std::vector<llama_token> & tokens) {
         return;
     }
     const AssertGuard guard; // an end token where the grammar does not end
-    grammar_work_left = GRAMMAR_WORK + GRAMMAR_WORK / 4096 * tokens.size(); // for all of them
+    grammar_work_left = grammar_work_ + grammar_work_ / 4096 * tokens.size(); // for all of them
     for (const llama_token token : tokens) {
         try {
             llama_sampler_accept(grammar_.get(), token);
@@ -390,7 +391,7 @@ const float * Sampler::edited(const float * logits) {
             candidates[id] = { id, values[id], 0.0f };
         }
         llama_token_data_array all = { candidates.data(), candidates.size(), -1, false };
-        grammar_work_left          = GRAMMAR_WORK;
+        grammar_work_left          = grammar_work_;
         llama_sampler_apply(grammar_.get(), &all);
         for (const llama_token_data & candidate : candidates) {
             values[candidate.id] = candidate.logit;
@@ -417,7 +418,7 @@ Draw Sampler::sample(const float * logits, const Distribution & model) {
     }
     accept_prompt(draw.token);
     if (grammar_) {
-        grammar_work_left = GRAMMAR_WORK;
+        grammar_work_left = grammar_work_;
         llama_sampler_accept(grammar_.get(), draw.token);
     }
     return draw;

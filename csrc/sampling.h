@@ -51,7 +51,8 @@ struct Draw {
 class Sampler {
 public:
     // Throws std::invalid_argument for parameters out of bounds and for a grammar that does not parse.
-    Sampler(const llama_vocab * vocab, const SamplingParams & params, uint64_t seed);
+    // `share` is how many samplers share the work that a grammar may cost in one call.
+    Sampler(const llama_vocab * vocab, const SamplingParams & params, uint64_t seed, size_t share = 1);
 
     // `model` is the distribution of these logits.
     Draw sample(const float * logits, const Distribution & model);
@@ -70,6 +71,7 @@ private:
     SamplingParams                       params_;
     int32_t                              n_vocab_;
     std::mt19937                         random_;
+    uint64_t                             grammar_work_; // for one call
     std::unique_ptr<llama_sampler, Free> grammar_;
     bool                                 has_penalties_ = false;
     std::deque<llama_token>              recent_; // what penalties count

@@ -222,7 +222,7 @@ class SearchConfig:
     loop_guard: int = option(
         0, "end thinking, or the reply, once it ends in so many equal parts; 0 = off", low=0
     )
-    grammar: str = option("", "GBNF that the answer must follow; empty = none", longest=1 << 20)
+    grammar: str = option("", "GBNF that the answer must follow; empty = none", longest=1 << 18)
     top_logprobs: int = option(0, "likeliest alternatives reported for each token", low=0, high=128)
 
     def __post_init__(self) -> None:
