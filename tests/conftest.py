@@ -16,13 +16,15 @@ from typing import Any
 
 import pytest
 from gguf_models import write_model
-from surroundings import HANG
+from surroundings import HANG, clear
 
 import tgr_local
 from tgr_local import progress
 from tgr_local.bench.peers import library
 from tgr_local.config import EngineConfig
 from tgr_local.engine import Engine, EngineStats, backend_devices
+
+clear()
 
 cpu = Path("/proc/cpuinfo")
 if cpu.is_file() and "amx_tile" in cpu.read_text(encoding="utf-8"):
@@ -61,6 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The user's folders, all below one that is empty."""
+    monkeypatch.delenv("TGR_DATA", raising=False)  # public data are for tests that name them
     monkeypatch.setenv("HOME", str(tmp_path))
     for kind in ("config", "data", "state", "cache"):
         monkeypatch.setenv(f"XDG_{kind.upper()}_HOME", str(tmp_path / kind))

@@ -1,8 +1,4 @@
-"""What must not decide a test: the environment of the shell that starts it, and a busy machine.
-
-Importing this takes out of the environment what a shell may have exported about terminal, language,
-network, services and our own options, for the tests and for every process that they start.
-"""
+"""What must not decide a test: the environment of the shell that starts it, and a busy machine."""
 
 from __future__ import annotations
 
@@ -10,11 +6,15 @@ import os
 
 HANG = 300.0  # seconds after which a test that waits gives up; nothing else depends on them
 
-KEPT = {"TGR_LLAMA_CPP_SOURCE"}
+KEPT = {"TGR_LLAMA_CPP_SOURCE", "TGR_DATA"}  # they name what a test needs, or is skipped without
 FAMILIES = ("TGR_", "XDG_", "LC_", "HF_", "OPENAI_", "MPL", "TTY_", "TMUX", "CLICOLOR")
 NAMES = {"NO_COLOR", "FORCE_COLOR", "COLORTERM", "COLUMNS", "LINES", "LANGUAGE", "XTERM_VERSION"}
 
-for _name in set(os.environ) - KEPT:
-    if _name.startswith(FAMILIES) or _name in NAMES or _name.lower().endswith("_proxy"):
-        del os.environ[_name]
-os.environ.update(TERM="xterm", LANG="C.UTF-8", LC_ALL="C.UTF-8")
+
+def clear() -> None:
+    """Takes out of the environment what a shell may have exported about terminal, language,
+    network, services and our own options: for the tests, and for every process they start."""
+    for name in set(os.environ) - KEPT:
+        if name.startswith(FAMILIES) or name in NAMES or name.lower().endswith("_proxy"):
+            del os.environ[name]
+    os.environ.update(TERM="xterm", LANG="C.UTF-8", LC_ALL="C.UTF-8")
