@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import dataclasses
 import http.client
 import json
@@ -129,7 +130,9 @@ def value(rng: random.Random, depth: int = 0) -> Any:
     if kind == "list":
         one = value(rng, depth + 1)
         few = [value(rng, depth + 1) for _ in range(rng.randrange(4))]
-        return few if rng.random() < 0.6 else [one] * min(length(rng), 20_000)
+        if rng.random() < 0.6 or isinstance(one, list | dict):  # copies of those get too large
+            return few
+        return [one] * min(length(rng), 2_000_000 // (len(str(one)) + 1))
     if kind == "object":
         return {text(rng)[:40]: value(rng, depth + 1) for _ in range(rng.randrange(4))}
     inner: Any = number(rng)
@@ -256,7 +259,9 @@ def ask(target: Target, request: Request, bound: float) -> Told:
     link = http.client.HTTPConnection(*target.address, timeout=bound + 10)
     status, text, failure = 0, "", ""
     try:
-        link.request(request.verb, request.path, request.body or None)
+        link.connect()
+        with contextlib.suppress(ConnectionError):  # refused early: there is an answer
+            link.request(request.verb, request.path, request.body or None)
         response = link.getresponse()
         status, text = response.status, response.read().decode("utf-8", "replace")
     except (OSError, http.client.HTTPException) as error:
