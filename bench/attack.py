@@ -423,7 +423,7 @@ def judged(attack: Attack, servers: Servers, arguments: argparse.Namespace) -> l
         target = servers.get(attack.template)
     except RuntimeError as error:
         return [attack.name, "", "", "", "", "", f"BROKEN: {error}"]
-    broken = []
+    broken, n_lines = [], len(target.lines)
     with contextlib.ExitStack() as stack:
         watch = Watch(target, arguments.memory << 20)
         if not attack.stop:
@@ -433,7 +433,7 @@ def judged(attack: Attack, servers: Servers, arguments: argparse.Namespace) -> l
         except OSError as error:
             answers = [Answer(0, 0.0, f"{type(error).__name__} {error}")]
     if attack.stop:
-        watch.tracebacks = sum("Traceback" in line for line in target.lines)
+        watch.tracebacks = sum("Traceback" in line for line in target.lines[n_lines:])
     slowest = max(answer.seconds for answer in answers)
     counts = collections.Counter(answer.status for answer in answers)
     if not counts.keys() <= attack.statuses:
