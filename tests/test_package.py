@@ -20,7 +20,8 @@ MODULES = {
 }
 # Each row may import the rows above it, and its own; every other module is a front end.
 STOREYS = [
-    {"errors", "geometry", "places", "answers", "printable", "waits"},
+    {"errors", "geometry", "places", "answers", "printable", "waits", "memory", "confined_worker"},
+    {"confined"},
     {"config", "scoring", "models"},
     {"engine"},
     {"text", "choices", "cells", "steps", "trajectory", "steering", "diagnostics"},

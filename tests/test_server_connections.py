@@ -371,6 +371,23 @@ def test_long_bodies_wait_while_others_take_all_room(monkeypatch: pytest.MonkeyP
     assert all_of_them._n_bytes == 0
 
 
+def test_a_body_that_stops_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "_PART_SECONDS", 0.01)
+    all_of_them, parts = bodies.Bodies(1000), [b'{"x":']
+
+    async def receive() -> Any:
+        while not parts:
+            await asyncio.sleep(GUARD)
+        return {"type": "http.request", "body": parts.pop(), "more_body": True}
+
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
+    with pytest.raises(Problem, match="did not come") as refused:
+        asyncio.run(all_of_them.read(Request(scope, receive)))
+    assert refused.value.status == 408
+    gc.collect()
+    assert all_of_them._n_bytes == 0
+
+
 def test_one_long_body_is_used_at_a_time() -> None:
     all_of_them, cancel = bodies.Bodies(1000), Cancel()
     one, other = bodies.Body(all_of_them), bodies.Body(all_of_them)

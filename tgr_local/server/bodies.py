@@ -21,6 +21,7 @@ BODY_SECONDS = 60.0  # in which a body must have come
 _LARGEST = 8  # bodies of the largest size, which all that are there may take together
 _SHORT = 1 << 16  # bytes of a body that is always taken, and parsed at once
 _PARTS_MOST = 400_000  # lists and objects in a body
+_PART_SECONDS = 10.0  # for the next part of one
 _POLL_SECONDS = 0.02
 _DROP_SECONDS, _DROP_MOST = 5.0, 8  # for a body that is too long; times the largest size
 _CLOSE = {"Connection": "close"}  # the rest of the body is not read
@@ -29,11 +30,14 @@ Fields = dict[str, Any]
 
 
 class Bodies:
-    """What is read, and what waits to be used. `max_bytes` is the largest size of one."""
+    """What is read, and what waits to be used. `max_bytes` is the largest size of one. One event
+    loop reads; any thread uses."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._n_bytes = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._freed = asyncio.Event()
         self._lock = threading.Lock()
         self._turn = threading.Lock()  # to use a long one
 
@@ -42,11 +46,15 @@ class Bodies:
 
         Raises Problem for one that is too long, does not come in time, or is short and no JSON.
         """
+        self._loop = asyncio.get_running_loop()
         body = Body(self)
         try:
             await asyncio.wait_for(self._fill(body, request), BODY_SECONDS)
         except asyncio.TimeoutError:
-            message = f"the body did not come within {BODY_SECONDS:g} s"
+            message = (
+                f"the body did not come within {BODY_SECONDS:g} s, or nothing of it for "
+                f"{_PART_SECONDS:g} s"
+            )
             raise Problem(408, message, headers=_CLOSE) from None
         except ClientDisconnect:
             raise Problem(499, "the client went away") from None
@@ -62,7 +70,7 @@ class Bodies:
         if length.isdecimal() and int(length[:20]) > self._max_bytes:
             await _drop(parts, _DROP_MOST * self._max_bytes)
             raise too_large
-        async for part in parts:
+        while part := await asyncio.wait_for(_next(parts), _PART_SECONDS):
             body.data += part
             self.add(len(part))
             if len(body.data) > self._max_bytes:
@@ -70,11 +78,15 @@ class Bodies:
                 await _drop(parts, _DROP_MOST * self._max_bytes)
                 raise too_large
             while len(body.data) > _SHORT and self._n_bytes > _LARGEST * self._max_bytes:
-                await asyncio.sleep(_POLL_SECONDS)
+                self._freed.clear()
+                await self._freed.wait()
 
     def add(self, n_bytes: int) -> None:
         with self._lock:
             self._n_bytes += n_bytes
+        if n_bytes < 0 and self._loop:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._freed.set)
 
     @contextlib.contextmanager
     def turn(self, cancel: Cancel) -> Iterator[None]:
@@ -114,6 +126,14 @@ class Body:
 
     def __del__(self) -> None:
         self.give_back()
+
+
+async def _next(parts: AsyncIterator[bytes]) -> bytes:
+    """The next part that is not empty; nothing at the end."""
+    async for part in parts:
+        if part:
+            return part
+    return b""
 
 
 async def _drop(parts: AsyncIterator[bytes], most: int) -> None:

@@ -111,11 +111,12 @@ class Service:
     async def stats(self) -> EngineStats:
         """The engine's counts: of now, or the last ones while a long decode runs."""
         engine = self.engine
-        if self._asked_stats is None or self._asked_stats.done():
-            self._asked_stats = asyncio.ensure_future(run_in_threadpool(engine.stats))
-        done, _ = await asyncio.wait({self._asked_stats}, timeout=_STATS_SECONDS)
+        asked = self._asked_stats
+        if asked is None or asked.done():
+            asked = self._asked_stats = asyncio.ensure_future(run_in_threadpool(engine.stats))
+        done, _ = await asyncio.wait({asked}, timeout=_STATS_SECONDS)
         if done:
-            self.last_stats = self._asked_stats.result()
+            self.last_stats = asked.result()
         return self.last_stats
 
     # ---- requests ----
