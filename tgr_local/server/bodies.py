@@ -50,14 +50,9 @@ class Bodies:
         body = Body(self)
         try:
             await asyncio.wait_for(self._fill(body, request), BODY_SECONDS)
-        except asyncio.TimeoutError:
-            message = (
-                f"the body did not come within {BODY_SECONDS:g} s, or nothing of it for "
-                f"{_PART_SECONDS:g} s"
-            )
-            raise Problem(408, message, headers=_CLOSE) from None
-        except ClientDisconnect:
-            raise Problem(499, "the client went away") from None
+        except BaseException as error:
+            body.give_back()
+            raise _problem(error) from None
         if len(body.data) <= _SHORT:
             body.fields = parsed(body.data)
         return body
@@ -126,6 +121,17 @@ class Body:
 
     def __del__(self) -> None:
         self.give_back()
+
+
+def _problem(error: BaseException) -> BaseException:
+    if isinstance(error, asyncio.TimeoutError):
+        return Problem(
+            408,
+            f"the body did not come within {BODY_SECONDS:g} s, or nothing of it for "
+            f"{_PART_SECONDS:g} s",
+            headers=_CLOSE,
+        )
+    return Problem(499, "the client went away") if isinstance(error, ClientDisconnect) else error
 
 
 async def _next(parts: AsyncIterator[bytes]) -> bytes:
