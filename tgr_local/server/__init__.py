@@ -5,12 +5,13 @@
     app.py         which address does what
     service.py     the model, its state, and a request's way through it
     jobs.py        work in threads: how many run, how many wait, when they are cancelled
-    wire.py        JSON bodies in; JSON and event streams out
+    bodies.py      JSON in: so many bytes at a time
+    wire.py        JSON and event streams out
     guard.py       who may ask: keys and origins
     problems.py    every error as a status and a body in OpenAI's shape
     grants.py      what one request may take
     log.py metrics.py    what happened
-    infill.py embeddings.py    two endpoints that completions do not cover
+    infill.py embeddings.py tokens.py    endpoints that completions do not cover
     schema.py      the bodies, for /openapi.json
     index.html     the page at /
 
