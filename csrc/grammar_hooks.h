@@ -22,6 +22,10 @@ inline constexpr size_t GRAMMAR_BYTES = 1 << 18;
 // What is left of it for the call under way.
 inline thread_local uint64_t grammar_work_left = GRAMMAR_WORK;
 
+struct GrammarTooCostly : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
 struct GrammarStopped {}; // no std::exception, which llama.cpp catches and prints
 
 // While it lives, either flag ends what a grammar does on this thread, with GrammarStopped.
@@ -43,7 +47,7 @@ inline void grammar_spend(uint64_t work) {
         }
     }
     if (work > grammar_work_left) {
-        throw std::runtime_error("the grammar takes too much work; make it shorter, or less ambiguous");
+        throw GrammarTooCostly("the grammar takes too much work; make it shorter, or less ambiguous");
     }
     grammar_work_left -= work;
 }

@@ -357,10 +357,12 @@ void Sampler::accept_grammar(const std::vector<llama_token> & tokens) {
         return;
     }
     const AssertGuard guard; // an end token where the grammar does not end
-    grammar_work_left = grammar_work_ + grammar_work_ / 4096 * tokens.size(); // for all of them
+    grammar_work_left = grammar_work_ + GRAMMAR_WORK / 4096 * tokens.size(); // for all of them
     for (const llama_token token : tokens) {
         try {
             llama_sampler_accept(grammar_.get(), token);
+        } catch (const GrammarTooCostly & error) {
+            throw std::invalid_argument(error.what());
         } catch (const std::exception &) {
             throw std::invalid_argument("grammar_history holds token " + std::to_string(token) +
                                         ", which the grammar does not allow there");

@@ -18,6 +18,7 @@ from tgr_local.errors import CancelledError, ModelError
 from tgr_local.models import embedded_model
 from tgr_local.requests import RequestError, json_grammar
 
+LIMITED = Path("/proc/self/status").exists()  # macOS bounds no memory
 FOREVER = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 DOUBLING = (
     "{% set ns = namespace(x='x') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}"
@@ -65,6 +66,8 @@ def test_a_template_makes_its_text() -> None:
     ],
 )
 def test_a_bad_template_is_an_error_and_the_next_one_works(template: str, why: str) -> None:
+    if why == "memory" and not LIMITED:
+        pytest.skip("this system bounds no memory")
     with pytest.raises(ConfinedError, match=why):
         render(template, {"messages": []})
     assert render("fine", {}) == "fine"

@@ -31,6 +31,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield running
         running.until(running.is_free)
         assert not any("Traceback" in line for line in running.lines)
+        if not Path("/proc/self/status").exists():
+            return  # nothing here tells the peak
         peak = re.search(
             r"VmHWM:\s+(\d+) kB", Path(f"/proc/{running.process.pid}/status").read_text()
         )
@@ -57,6 +59,7 @@ GREEDY: list[tuple[dict[str, Any], str]] = [
     (tgr(method="tgr-latent", n_candidates=255, n_mc=64), "sequences"),
     ({"max_tokens": 1500} | tgr(method="best-of-n", n_samples=255), "cells"),
     (tgr(method="tgr-latent", n_candidates=255, rollout_len=1900), "cells"),
+    ({"prompt": [100] * 1900, "n": 32, "echo": True, "logprobs": 128}, "MiB of memory"),
     ({"n": 32, "logprobs": True, "top_logprobs": 20, "max_tokens": 60_000}, "MiB of memory"),
     ({"stop": X}, "stop has 1000000 characters"),
     ({"stop": ["a"] * 65}, "stop holds 65 texts"),
@@ -72,7 +75,10 @@ GREEDY: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("body", "why"), GREEDY, ids=lambda value: repr(value)[:40])
 def test_a_greedy_request_is_refused(server: Served, body: dict[str, Any], why: str) -> None:
-    answer = server.chat("hi", **({"max_tokens": 4} | body))
+    if "prompt" in body:
+        answer = server.client.post("/v1/completions", json=body)
+    else:
+        answer = server.chat("hi", **({"max_tokens": 4} | body))
     assert answer.status_code == 400 and why in answer.json()["error"]["message"], answer.text[:500]
     assert len(answer.text) < 1000
     assert server.chat("1+1=", max_tokens=4).status_code == 200
@@ -96,7 +102,7 @@ def test_a_request_that_could_go_on_for_ever_ends_with_its_time(
     server: Served, options: dict[str, Any]
 ) -> None:
     bias = {"logit_bias": {str(token): -100 for token in ends(server)}}
-    answer = server.chat("go on", tgr={"max_seconds": 1, **options}, **bias)
+    answer = server.chat("go on", tgr={"max_seconds": 2, **options}, **bias)
     assert answer.status_code == 200, answer.text[:500]
     assert answer.json()["tgr"]["seconds"] < 60
 
@@ -147,16 +153,22 @@ def test_many_clients_that_leave_hold_up_nobody(server: Served) -> None:
     huge = schema({"properties": {chr(0x4E00 + i): {"type": "string"} for i in range(700)}})
     body = {"messages": [{"role": "user", "content": "hi"}]} | huge
 
+    left: list[bool] = []
+
     def ask() -> None:
-        with pytest.raises(httpx.TimeoutException):
+        try:
             httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=0.2)
+            left.append(False)
+        except httpx.TimeoutException:
+            left.append(True)
 
     threads = [threading.Thread(target=ask) for _ in range(40)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert server.client.get("/health", timeout=30).status_code == 200
+    assert len(left) == 40 and any(left)
+    assert server.client.get("/health", timeout=300).status_code == 200
     server.until(server.is_free, 60)
 
 

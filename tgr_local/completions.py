@@ -122,6 +122,7 @@ class _Answer:
         ]
         """Of every prompt as many as its n are chosen from."""
         self._prompts: list[list[Token]] = []
+        self._scored: dict[int, Json] = {}  # of each prompt, once for all its choices
         self._counts = Counts()
         self._start = time.monotonic()
         self._unfinished = len(self.choices)
@@ -244,8 +245,10 @@ class _Answer:
         n_top = self.request.logprobs
         if n_top is None:
             return None
-        tokens = self._prompts[choice.number]
-        return legacy_logprobs(self.engine, tokens, start=0, n_top=n_top)
+        if choice.number not in self._scored:
+            tokens = self._prompts[choice.number]
+            self._scored[choice.number] = legacy_logprobs(self.engine, tokens, start=0, n_top=n_top)
+        return self._scored[choice.number]
 
     def usage(self) -> Json:
         """Tokens of the prompts, each counted once, and of all replies."""

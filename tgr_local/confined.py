@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import json
 import os
 import selectors
@@ -57,14 +58,11 @@ def _call(request: dict[str, Any], cancel: Flag | None) -> str:
         data = json.dumps(request).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"what is handed over must be JSON: {error}") from None
-    if getattr(sys, "frozen", False) or not sys.executable:
-        # a frozen program has no interpreter to start: what runs is what its maker chose
+    python = _interpreter()
+    if not python:  # what runs is what the maker of this program chose
         return _text(confined_worker.answer(json.loads(data)))
     with _place(cancel):
-        worker = _idle.pop() if _idle else _Worker()
-        if not worker.is_alive:
-            worker.end()
-            worker = _Worker()
+        worker = _worker(python)
         try:
             answer = worker.ask(data, cancel)
         except BaseException:
@@ -72,6 +70,29 @@ def _call(request: dict[str, Any], cancel: Flag | None) -> str:
             raise
         _idle.append(worker)
     return _text(answer)
+
+
+@functools.cache
+def _interpreter() -> str:
+    """The Python to start; empty in a program that has none, such as a frozen one."""
+    if getattr(sys, "frozen", False):
+        return ""
+    name = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    for path in (sys.executable, os.path.join(sys.exec_prefix, "bin", name)):
+        if os.path.basename(path or "").startswith(("python", "pypy")) and os.path.exists(path):
+            return path
+    return ""
+
+
+def _worker(python: str) -> _Worker:
+    """A worker that is idle, or a new one."""
+    with contextlib.suppress(IndexError):
+        while True:
+            worker = _idle.pop()
+            if worker.is_alive:
+                return worker
+            worker.end()
+    return _Worker(python)
 
 
 def _text(answer: dict[str, str]) -> str:
@@ -98,11 +119,12 @@ def _check(cancel: Flag | None) -> None:
 class _Worker:
     """A running worker, which answers one request after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, python: str) -> None:
         path = [entry for entry in sys.path if os.path.isabs(entry)]
+        # without site: the packages are those of this process; a bundle needs its PYTHONHOME
+        flags = ["-s", "-S"] if "PYTHONHOME" in os.environ else ["-I", "-S"]
         self._process = subprocess.Popen(
-            # without site: the packages are those of this process
-            [sys.executable, "-I", "-S", "-B", str(Path(confined_worker.__file__)), *path],
+            [python, *flags, str(Path(confined_worker.__file__)), *path],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

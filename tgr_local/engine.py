@@ -288,11 +288,12 @@ class Engine:
         params.type_v = _CACHE_TYPE_IDS[config.type_v]
         params.n_seq_max = config.n_seq_max
         self._native = _engine.Engine(params)
+        self.n_seq_max: int = self._native.stats().n_seq_max
         self.max_cells: int | None = None
         """Cells that the cache may grow to; None = as many as fit into memory."""
         self._known_to_fit = 0  # cells
         # of every open session
-        self._rooms: weakref.WeakValueDictionary[int, waits.Room] = weakref.WeakValueDictionary()
+        self._rooms: dict[int, waits.Room] = {}
         _engines.add(self)
 
         info = self._native.info
@@ -338,10 +339,6 @@ class Engine:
     def n_ctx(self) -> int:
         """Cells of the KV cache now."""
         return self.stats().n_ctx
-
-    @property
-    def n_seq_max(self) -> int:
-        return self.stats().n_seq_max
 
     def stats(self) -> EngineStats:
         stats = self._native.stats()
@@ -517,8 +514,7 @@ class Engine:
         most = _INT_MAX if self.max_cells is None else self.max_cells
         left = memory.available() if set(self.devices()) == {"CPU"} else None
         if left is not None:
-            left += self.n_ctx * self.cell_bytes  # which the larger cache replaces
-            most = min(most, int(_MEMORY_SHARE * left) // self.cell_bytes)
+            most = min(most, self.n_ctx + int(_MEMORY_SHARE * left) // self.cell_bytes)
         return most
 
     def _check_growth(self, n_cells: int) -> None:

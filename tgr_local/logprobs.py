@@ -196,11 +196,13 @@ def legacy_logprobs(
     is always among its ``top_logprobs``.
     """
     tops: list[dict[str, float] | None] = []
+    ids = {one for token in tokens for one, _ in token.top}
+    names = {one: _text(_name(engine, one)) for one in ids}
     for token in tokens:
         if token.logprob is None:
             tops.append(None)
             continue
-        top = {_text(_name(engine, one)): _finite(logprob) for one, logprob in token.top}
+        top = {names[one]: _finite(logprob) for one, logprob in token.top}
         tops.append(top | {_text(token.data): _finite(token.logprob)} if n_top else {})
     return {
         "tokens": [_text(token.data) for token in tokens],

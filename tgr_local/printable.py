@@ -4,6 +4,7 @@ could otherwise rule."""
 from __future__ import annotations
 
 import json
+import unicodedata
 from typing import Any
 
 _CONTROL = {c: "\ufffd" for c in (*range(32), *range(127, 160)) if chr(c) not in "\n\t"}
@@ -21,7 +22,12 @@ def one_line(text: str, most: int = 0) -> str:
     if 0 < most < len(text):
         text = f"{text[: most // 2]}…{text[len(text) - most // 2 :]}"
     line = text.replace("\n", "⏎").replace("\t", " ")
-    return "".join(letter if letter.isprintable() else "\ufffd" for letter in line)
+    return "".join(letter if _is_shown(letter) else "\ufffd" for letter in line)
+
+
+def _is_shown(letter: str) -> bool:
+    # spaces of other scripts, and what joins letters or keeps them apart
+    return letter.isprintable() or unicodedata.category(letter) == "Zs" or letter in "\u200c\u200d"
 
 
 def as_json(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from dataclasses import dataclass
@@ -9,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local import geometry
+from tgr_local import geometry, memory
 from tgr_local.engine import Direction
+from tgr_local.errors import CapacityError
 from tgr_local.trajectory import PROPOSE, Trajectory, derived_seed
 
 
@@ -62,12 +64,26 @@ _newest: list[_Fixed] = []
 _lock = threading.Lock()
 
 
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def _fixed(n_layer: int, d_h: int, d_z: int, rank: int, seed: int) -> _Fixed:
     key = (n_layer, d_h, d_z, rank, seed)
     with _lock:
         fixed = _in_use.get(key)
         if fixed is None:
             _newest.clear()
+            needed, left = geometry.map_bytes(n_layer, d_h, d_z, rank), memory.available()
+            if left is not None and needed > left:
+                raise CapacityError(
+                    f"the injection maps take {needed >> 20} MiB, but {left >> 20} MiB of memory "
+                    f"are left; lower rank, which is {rank}, or d_z, which is {d_z}"
+                )
             fixed = _Fixed(
                 geometry.projection(d_z, d_h, seed),
                 geometry.InjectionMaps.draw(n_layer, d_h, d_z, rank, seed),

@@ -397,7 +397,9 @@ class Trajectory:
     def _read(self, tokens: Seq[int], *, norms: bool) -> Output:
         """Decodes a part of the context. Raises BudgetError when time is up before its end."""
         task = Task(self._main, tokens, norms=norms)
-        (output,) = self._session.run([task], cancel=self._cancel, deadline=self._deadline)
+        # where time was up before, a token is still written
+        deadline = None if self.late else self._deadline
+        (output,) = self._session.run([task], cancel=self._cancel, deadline=deadline)
         if output.n_decoded < len(tokens):
             raise BudgetError(
                 f"max_seconds is {self.config.max_seconds:g}, which was over before the context "

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,12 +79,16 @@ class Wait:
 
 _lock = threading.RLock()
 _waits: list[Wait] = []  # the latest last
+_LOOK_SECONDS = 0.05  # between two looks at all waits
+_next_look = 0.0
+_suspects: frozenset[Wait] = frozenset()
 
 
 def forget_all() -> None:
     """In a forked child, where none of the threads is that wait."""
-    global _lock
+    global _lock, _suspects
     _lock = threading.RLock()
+    _suspects = frozenset()
     _waits.clear()
 
 
@@ -100,7 +105,14 @@ def noted(wait: Wait) -> Iterator[None]:
 def must_give_up(wait: Wait) -> bool:
     """Whether nobody can make room but those who wait in vain, and this wait is the one to end. It
     counts as ended then."""
+    global _next_look, _suspects
     with _lock:
+        now = time.monotonic()
+        if now >= _next_look:  # one look for all who wait
+            _suspects = frozenset(_in_vain(list(_waits), lambda one: list(one.rooms.values())))
+            _next_look = now + _LOOK_SECONDS
+        if wait not in _suspects:
+            return False
         waits = _in_vain(list(_waits), lambda one: list(one.rooms.values()))
         if wait not in waits or not _holds(wait, waits):
             return False

@@ -142,7 +142,9 @@ class Branches:
         sequence = self._session.sequence()
         prefix = self.prompt[:-1] or self.prompt  # a lone token stands in for its empty prefix
         task = Task(sequence, prefix)
-        (read,) = self._session.run([task], cancel=self._cancel, deadline=self._deadline)
+        # where time was up before, a token is still written
+        deadline = None if self.late else self._deadline
+        (read,) = self._session.run([task], cancel=self._cancel, deadline=deadline)
         if read.n_decoded < len(prefix):
             raise BudgetError(
                 f"max_seconds is {self.config.max_seconds:g}, which was over before the query was "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -94,28 +95,27 @@ def _add_completions(app: FastAPI, service: Service) -> None:
 
     @app.post("/v1/embeddings", **schema.takes(schema.EMBEDDINGS))
     async def embed(request: Request) -> Response:
-        most, name = service.limits.max_choices, service.name
+        engine, most, name = service.engine, service.limits.max_choices, service.name
 
-        def make(fields: Fields, cancel: Cancel) -> Any:
-            return embeddings.respond(service.engine, fields, most, name, cancel)
+        def read(fields: Fields) -> embeddings.Asked:
+            return embeddings.asked(engine, fields, most)
 
-        return Json(await service.alone(request, make))
+        def make(asked: embeddings.Asked, cancel: Cancel) -> Any:
+            return embeddings.respond(engine, asked, name, cancel)
+
+        return Json(await service.alone(request, read, make))
 
 
 def _add_tokens(app: FastAPI, service: Service) -> None:
     @app.post("/tokenize", **schema.takes(schema.TOKENIZE))
     async def tokenize(request: Request) -> Response:
-        def make(fields: Fields, _: Cancel) -> bytes:
-            return tokenized(service.engine, fields)
-
-        return Encoded(await service.alone(request, make))
+        read = functools.partial(tokenized, service.engine)
+        return Encoded(await service.alone(request, read, quick=True))
 
     @app.post("/detokenize", **schema.takes(schema.DETOKENIZE))
     async def detokenize(request: Request) -> Response:
-        def make(fields: Fields, _: Cancel) -> bytes:
-            return detokenized(service.engine, fields)
-
-        return Encoded(await service.alone(request, make))
+        read = functools.partial(detokenized, service.engine)
+        return Encoded(await service.alone(request, read, quick=True))
 
     @app.get("/tokenizer_info", **schema.GIVES)
     async def tokenizer_info() -> Response:

@@ -8,6 +8,7 @@ import contextlib
 import json
 import math
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, NoReturn
 
@@ -22,6 +23,7 @@ _LARGEST = 8  # bodies of the largest size, which all that are there may take to
 _SHORT = 1 << 16  # bytes of a body that is always taken, and parsed at once
 _PARTS_MOST = 400_000  # lists and objects in a body
 _PART_SECONDS = 10.0  # for the next part of one
+_ROOM_SECONDS = 20.0  # for a long one to wait until there is room for it
 _POLL_SECONDS = 0.02
 _DROP_SECONDS, _DROP_MOST = 5.0, 8  # for a body that is too long; times the largest size
 _CLOSE = {"Connection": "close"}  # the rest of the body is not read
@@ -55,31 +57,55 @@ class Bodies:
             raise _problem(error) from None
         if len(body.data) <= _SHORT:
             body.fields = parsed(body.data)
+            body.give_back()
         return body
 
     async def _fill(self, body: Body, request: Request) -> None:
         message = f"the body has more than {self._max_bytes} bytes, which is all that is taken"
         too_large = Problem(413, message, headers=_CLOSE)
         parts = request.stream()
-        length = request.headers.get("content-length", "0")
-        if length.isdecimal() and int(length[:20]) > self._max_bytes:
+        header = request.headers.get("content-length", "0")
+        length = int(header[:20]) if header.isdecimal() else 0
+        if length > self._max_bytes:
             await _drop(parts, _DROP_MOST * self._max_bytes)
             raise too_large
+        if length > _SHORT:
+            await self._reserve(body, length)
         while part := await asyncio.wait_for(_next(parts), _PART_SECONDS):
             body.data += part
-            self.add(len(part))
             if len(body.data) > self._max_bytes:
                 body.give_back()
                 await _drop(parts, _DROP_MOST * self._max_bytes)
                 raise too_large
-            while len(body.data) > _SHORT and self._n_bytes > _LARGEST * self._max_bytes:
-                self._freed.clear()
-                await self._freed.wait()
+            if len(body.data) > max(_SHORT, body.n_reserved):  # it did not say how long it is
+                await self._reserve(body, self._max_bytes)
 
-    def add(self, n_bytes: int) -> None:
+    async def _reserve(self, body: Body, n_bytes: int) -> None:
+        """Waits for room for a body, which can then be read to its end. Raises Problem."""
+        deadline = time.monotonic() + _ROOM_SECONDS
+        while not self._take(n_bytes):
+            self._freed.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._freed.wait(), _PART_SECONDS)
+            if time.monotonic() > deadline:
+                raise Problem(
+                    429,
+                    f"{_LARGEST * self._max_bytes} bytes of long requests are here, which is all "
+                    f"that the server takes; try again in {_PART_SECONDS:g} s",
+                    headers={"Retry-After": f"{_PART_SECONDS:g}", **_CLOSE},
+                )
+        body.n_reserved = n_bytes
+
+    def _take(self, n_bytes: int) -> bool:
         with self._lock:
-            self._n_bytes += n_bytes
-        if n_bytes < 0 and self._loop:
+            fits = self._n_bytes + n_bytes <= _LARGEST * self._max_bytes
+            self._n_bytes += n_bytes if fits else 0
+        return fits
+
+    def give_back(self, n_bytes: int) -> None:
+        with self._lock:
+            self._n_bytes -= n_bytes
+        if n_bytes and self._loop:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 self._loop.call_soon_threadsafe(self._freed.set)
 
@@ -95,10 +121,11 @@ class Bodies:
 
 
 class Body:
-    """One body. Its bytes are given back when it is used, or garbage."""
+    """One body. Its room is given back when it is used, or garbage."""
 
     def __init__(self, bodies: Bodies) -> None:
         self.data = bytearray()
+        self.n_reserved = 0
         self.fields: Fields | None = None
         """Those of a short body; the fields of a long one are known when it is used."""
         self._bodies = bodies
@@ -116,8 +143,8 @@ class Body:
             yield fields
 
     def give_back(self) -> None:
-        data, self.data = self.data, bytearray()
-        self._bodies.add(-len(data))
+        n_reserved, self.n_reserved, self.data = self.n_reserved, 0, bytearray()
+        self._bodies.give_back(n_reserved)
 
     def __del__(self) -> None:
         self.give_back()

@@ -8,7 +8,6 @@ first, when there are many. A client that has closed its sending half still gets
 from __future__ import annotations
 
 import asyncio
-import math
 from typing import cast
 
 import h11
@@ -112,7 +111,7 @@ class Connection(H11Protocol):
     def _make_room(self) -> None:
         """When half of all places are taken, ends the connection that has waited longest for its
         client. The work of those that have just been ended still takes places for a moment."""
-        if len(self.connections) <= (self.limit_concurrency or math.inf) // 2:
+        if not self.limit_concurrency or len(self.connections) <= self.limit_concurrency // 2:
             return
         waiting = [
             (one._timer.when() - one._awaited[1], one)

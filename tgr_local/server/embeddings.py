@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,17 +19,28 @@ from tgr_local.server.problems import Problem
 _AT_ONCE = 512  # tokens that are read together
 
 
-def respond(
-    engine: Engine, body: Mapping[str, Any], most: int, model: str, cancel: Cancel
-) -> dict[str, Any]:
-    """The response, as OpenAI has it, to a body with up to `most` texts. Raises Problem."""
-    texts = _inputs(engine, body, most)
-    packed = body.get("encoding_format") == "base64"
+@dataclass(frozen=True)
+class Asked:
+    """What a request asks for."""
+
+    texts: list[list[int]]
+    """The tokens of each."""
+    packed: bool
+    """As base64 of little-endian float32, not as numbers."""
+
+
+def asked(engine: Engine, body: Mapping[str, Any], most: int) -> Asked:
+    """What a body with up to `most` texts asks for. Raises Problem."""
+    return Asked(_inputs(engine, body, most), body.get("encoding_format") == "base64")
+
+
+def respond(engine: Engine, asked: Asked, model: str, cancel: Cancel) -> dict[str, Any]:
+    """The response, as OpenAI has it."""
     data = [
-        {"object": "embedding", "index": i, "embedding": _shown(vector, packed)}
-        for i, vector in enumerate(_vector(engine, tokens, cancel) for tokens in texts)
+        {"object": "embedding", "index": i, "embedding": _shown(vector, asked.packed)}
+        for i, vector in enumerate(_vector(engine, tokens, cancel) for tokens in asked.texts)
     ]
-    total = sum(map(len, texts))
+    total = sum(map(len, asked.texts))
     return {
         "object": "list",
         "created": int(time.time()),

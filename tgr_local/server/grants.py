@@ -55,9 +55,10 @@ def granted(engine: Engine, request: Request, limits: ServerConfig) -> Request:
             f"{request.method} needs {n_seqs} sequences at a time, but the server holds "
             f"{n_seq_max}; ask for fewer candidates, rollouts or texts"
         )
+    most = engine.most_cells()
     for prompt in request.prompts:
         n_cells = needs.cells(engine, len(prompt), config)
-        if n_cells > (most := engine.most_cells()):
+        if n_cells > most:
             raise CapacityError(
                 f"the request needs {n_cells} cells of the KV cache, but the server grants {most}; "
                 "shorten the prompt, or lower max_tokens, chunk_len, rollout_len or n_candidates"
@@ -87,6 +88,9 @@ def memory_needed(engine: Engine, request: Request) -> int:
         moment += 8 * n_tokens * engine.n_embd
         record += _RECORDED * n_tokens
     moment += _GRAMMAR * len(config.grammar) * n_seqs
+    if request.echo and request.logprobs is not None:
+        n_prompt = sum(map(len, request.prompts)) * request.best_of
+        text += n_prompt * (_TOKEN + _ALTERNATIVE * request.logprobs) // n_replies
     return maps + at_once * moment + n_replies * (n_steps * record + text)
 
 

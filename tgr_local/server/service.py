@@ -25,13 +25,14 @@ from tgr_local.server.jobs import Job, Jobs
 from tgr_local.server.log import Facts, Log, facts_of
 from tgr_local.server.metrics import Metrics
 from tgr_local.server.problems import Problem
-from tgr_local.server.wire import EventStream, Json
+from tgr_local.server.wire import Encoded, EventStream, encoded
 
 Check = Callable[..., requests.Request]
 Shape = Callable[[Mapping[str, Any]], Any]
 Items = Generator[Any, None, None]
 
 _FIRST_SECONDS = 1.0  # in which an early failure still becomes a status
+_QUICK_AT_ONCE, _QUICK_SECONDS = 2, 30.0  # for what needs no reply of the model
 _STATS_SECONDS = 0.25  # for the engine to say how it is
 
 
@@ -59,6 +60,7 @@ class Service:
         self._asked_stats: asyncio.Future[EngineStats] | None = None
         self.log = Log(limits.log_file)
         self.jobs = Jobs(limits.max_running, limits.max_queue, limits.request_seconds)
+        self._quick_jobs = Jobs(_QUICK_AT_ONCE, limits.max_queue, _QUICK_SECONDS)
         self.metrics = Metrics(self)
 
     # ---- the model ----
@@ -103,6 +105,7 @@ class Service:
 
     def close(self) -> None:
         """Ends all work and frees the model."""
+        self._quick_jobs.close()
         self.jobs.close()
         if self._engine:
             self._engine.close()
@@ -126,16 +129,25 @@ class Service:
         _ = self.engine  # while there is none, nothing is read
         return await self._bodies.read(request)
 
-    async def alone(self, request: Request, make: Callable[[Fields, Cancel], Any]) -> Any:
-        """What `make` makes of the body's fields, in a job. Raises Problem."""
+    async def alone(
+        self,
+        request: Request,
+        read: Callable[[Fields], Any],
+        make: Callable[[Any, Cancel], Any] = lambda value, _: value,
+        *,
+        quick: bool = False,
+    ) -> Any:
+        """What `make` makes of what `read` takes out of the body, in a job; with `quick` in one of
+        those that do not wait for replies. Raises Problem."""
         body = await self.body(request)
 
         def work(cancel: Cancel) -> Items:
             with body.used(cancel) as fields:
-                made = make(fields, cancel)
-            yield made
+                value = read(fields)
+            del fields
+            yield make(value, cancel)
 
-        async with self._job(request, work) as job:
+        async with self._job(request, work, self._quick_jobs if quick else self.jobs) as job:
             return await job.first(None)
 
     async def complete(
@@ -156,23 +168,25 @@ class Service:
                     all_parts = dataclasses.replace(asked, include_usage=True, progress=True)
                     yield from completions.chunks(self.engine, all_parts, cancel=cancel)
                 else:
-                    yield completions.respond(self.engine, asked, cancel=cancel)
+                    response = completions.respond(self.engine, asked, cancel=cancel)
+                    self._note(facts, response)
+                    yield encoded(shape(response))
 
-        async with self._job(request, work) as job:
+        async with self._job(request, work, self.jobs) as job:
             # what is known to be a stream must not wait in silence
             streams = body.fields is not None and body.fields.get("stream") is True
             asked = await job.first(_FIRST_SECONDS if streams else None)
             if asked is None or asked.stream:
                 first = await job.first(_FIRST_SECONDS) if asked else None
                 return EventStream(job.taken_over(), self._events(job, asked, first, facts, shape))
-            response = await job.first(None)
-            self._note(facts, response)
-            return Json(shape(response))
+            return Encoded(await job.first(None))
 
     @contextlib.asynccontextmanager
-    async def _job(self, request: Request, work: Callable[[Cancel], Items]) -> AsyncIterator[Job]:
+    async def _job(
+        self, request: Request, work: Callable[[Cancel], Items], jobs: Jobs
+    ) -> AsyncIterator[Job]:
         """A job that ends with the block or when the client goes away, unless it is taken over."""
-        job = self.jobs.submit(work)
+        job = jobs.submit(work)
         watcher = asyncio.create_task(job.watch(request.receive))
         try:
             yield job
