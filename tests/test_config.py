@@ -247,6 +247,5 @@ def test_bad_advice_is_the_models_fault(value: str) -> None:
 def test_a_whole_number_becomes_the_number_it_stands_for() -> None:
     config = SearchConfig(temperature=1, relative_strength=2**64)
     assert isinstance(config.temperature, float) and config.relative_strength == 2.0**64
-    for huge in (10**31, 1e31, 10**400):
-        with pytest.raises(ValueError, match=r"lambda_u is 1.* within"):
-            SearchConfig(lambda_u=huge)
+    with pytest.raises(ValueError, match=r"lambda_u is 1000.*, but must be a finite number"):
+        SearchConfig(lambda_u=10**400)

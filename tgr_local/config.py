@@ -11,6 +11,7 @@ import dataclasses
 import difflib
 import functools
 import math
+import sys
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -39,7 +40,6 @@ def option(
 
 DEFAULT_METHOD = "tgr-latent"
 _INT_MAX = 2**31 - 1  # what the native engine counts with
-_FLOAT_MAX = 1e30  # what is computed with must not overflow
 _NAME_MOST = 64  # characters of a name that is compared with known ones
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 
@@ -316,8 +316,8 @@ def validate(config: EngineConfig | SearchConfig | ChatConfig | ServerConfig) ->
                 raise ValueError(f"{spec.name} holds an empty text; remove it")
             if (low is not None and number < low) or (high is not None and number > high):
                 raise ValueError(f"{spec.name} is {number}, but must be {_interval(low, high)}")
-            if types[spec.name] is float and not -_FLOAT_MAX <= number <= _FLOAT_MAX:
-                raise ValueError(f"{spec.name} is {number}, but must be within ±{_FLOAT_MAX:g}")
+            if types[spec.name] is float and abs(number) > sys.float_info.max:
+                raise ValueError(f"{spec.name} is {number!r:.20}…, but must be a finite number")
         if types[spec.name] is float:
             object.__setattr__(config, spec.name, float(value))  # a whole number is one too
 
