@@ -381,6 +381,7 @@ def _models(args: argparse.Namespace) -> int:
         from tgr_local import hub
 
         found = hub.pull(args.which, args.to)
-        lines = [one_line(one["path"]) for one in found]
+        shown = one_line if sys.stdout.isatty() else str  # a program needs the path as it is
+        lines = [shown(one["path"]) for one in found]
     print(as_json(found) if args.json else "\n".join(lines))
     return 0
