@@ -112,12 +112,17 @@ class Bodies:
     @contextlib.contextmanager
     def turn(self, cancel: Cancel) -> Iterator[None]:
         while not self._turn.acquire(timeout=_POLL_SECONDS):
-            if cancel.is_set():
-                raise CancelledError("cancelled while waiting for its turn")
+            _check(cancel)
         try:
+            _check(cancel)
             yield
         finally:
             self._turn.release()
+
+
+def _check(cancel: Cancel) -> None:
+    if cancel.is_set():
+        raise CancelledError("cancelled while waiting for its turn")
 
 
 class Body:

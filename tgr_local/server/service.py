@@ -127,7 +127,10 @@ class Service:
     async def body(self, request: Request) -> Body:
         """The body of a request to the model. Raises Problem."""
         _ = self.engine  # while there is none, nothing is read
-        return await self._bodies.read(request)
+        body = await self._bodies.read(request)
+        if body.fields is None and await request.is_disconnected():  # a long one costs a lot
+            raise Problem(499, "the client went away")
+        return body
 
     async def alone(
         self,
