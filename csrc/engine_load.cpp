@@ -503,15 +503,15 @@ template <class F> static void with_stack(size_t bytes, const F & f) {
 // ASCII counts as letters, but for the marks of Chinese and Japanese (U+3000 to U+303F, U+FF00 to U+FF7F).
 static size_t longest_word(const std::string & text) {
     const auto kind = [&](size_t i) {
-        const auto    c    = (unsigned char) text[i];
-        const auto    next = (unsigned char) (i + 1 < text.size() ? text[i + 1] : 0);
+        const auto c    = (unsigned char)text[i];
+        const auto next = (unsigned char)(i + 1 < text.size() ? text[i + 1] : 0);
         if (c >= 0x80) {
             return (c == 0xe3 && next == 0x80) || (c == 0xef && (next == 0xbc || next == 0xbd)) ? 3 : 0;
         }
         return (c | 0x20) - 'a' < 26u ? 0 : c - '0' < 10u ? 1 : c == ' ' || c - '\t' < 5u ? 2 : 3;
     };
     size_t longest = 0, word = 0;
-    int    before  = -1;
+    int    before = -1;
     for (size_t i = 0; i < text.size(); ++i) {
         const int now = (text[i] & 0xc0) == 0x80 ? before : kind(i); // what continues a character is of its kind
         word          = now == before ? word + 1 : 1;
