@@ -559,6 +559,19 @@ class Engine:
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 _inside: set[int] = set()  # threads that wait for an engine
+_started: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+_ending = False
+
+
+def start_thread(work: Callable[[], None]) -> threading.Thread:
+    """A daemon thread that does `work`. CancelledError when the program ends: some versions of
+    Python crash where threads begin and end while it does."""
+    if _ending:
+        raise CancelledError("the program ends")
+    thread = threading.Thread(target=work, daemon=True)
+    _started.add(thread)
+    thread.start()
+    return thread
 
 
 @contextlib.contextmanager
@@ -576,10 +589,14 @@ def _waiting() -> Iterator[None]:
 @atexit.register
 def _close_all() -> None:
     # a thread that still waits in native code when the interpreter goes would abort the process
+    global _ending
+    _ending = True
     for engine in list(_engines):
         engine.close()
     deadline = time.monotonic() + 2.0
-    while _inside and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
+        if not _inside and not any(thread.is_alive() for thread in list(_started)):
+            break
         time.sleep(0.005)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import queue
 import threading
@@ -21,7 +22,7 @@ import numpy as np
 from tgr_local import methods
 from tgr_local.cells import kept_tokens
 from tgr_local.config import DEFAULT_METHOD, EngineConfig, SearchConfig, for_model
-from tgr_local.engine import Cancel, Engine, Member, awaited_by, awaiting
+from tgr_local.engine import Cancel, Engine, Member, awaited_by, awaiting, start_thread
 from tgr_local.errors import BudgetError, CancelledError, CapacityError
 from tgr_local.steps import Counts, Listener, Progress, Step
 from tgr_local.text import CLOSE_THINK, OPEN_THINK, TextDelta, TextSplitter, is_loop
@@ -526,18 +527,16 @@ def together(
                 failures.append(error)
                 stop.cancel()
 
-    threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(n)]
-    started = []
+    threads: list[threading.Thread] = []
     try:
-        for thread in threads:
-            thread.start()
-            started.append(thread)
+        for number in range(n):
+            threads.append(start_thread(functools.partial(run, number)))
         for thread in threads:
             while thread.is_alive():
                 thread.join(0.05)
     finally:
         stop.cancel()
-        for thread in started:
+        for thread in threads:
             thread.join()
     for failure in sorted(failures, key=lambda error: isinstance(error, CancelledError)):
         raise failure
@@ -564,8 +563,7 @@ def told(
         except BaseException as error:
             events.put(_End(error))
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
+    thread = start_thread(run)
     try:
         while not isinstance(event := events.get(), _End):
             yield event
