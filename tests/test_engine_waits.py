@@ -206,7 +206,8 @@ def test_a_wait_without_room_of_its_own_goes_on(engine_256: Engine) -> None:
         return "came in"
 
     *held, late = in_threads(hold, hold, come_late)
-    assert sorted(type(one) for one in held if one != "got it") == [CapacityError]
+    # one gives up for the other, and where the late one asked before them, both for it
+    assert {type(one) for one in held if one != "got it"} == {CapacityError}
     assert late == "came in"
 
 
