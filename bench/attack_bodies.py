@@ -84,9 +84,10 @@ def _doubling(n: int) -> dict[str, Any]:
 def expensive() -> dict[str, Body]:
     """Those that are also sent by clients that leave, and before SIGTERM."""
     text, cjk = {"type": "string"}, range(0x4E00, 0x4E00 + 700)
-    long_names = lambda: _nested(  # noqa: E731
-        200, text, lambda inner, i: _object({"a" * 16_000 + str(i): inner})
-    )
+
+    def long_names() -> Any:
+        return _nested(200, text, lambda inner, i: _object({"a" * 16_000 + str(i): inner}))
+
     tgr_latent = {"rollout_len": 4000, "n_candidates": 255, "n_mc": 64, "reevaluate": 255}
     return {
         "schema: minLength": schema(lambda: text | {"minLength": HUGE}),

@@ -24,7 +24,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -383,9 +383,10 @@ def main() -> int:
 
 def _sum_up(told_of: list[Told], seconds: float) -> None:
     print(f"{len(told_of)} requests in {seconds:.0f} s")
-    key: Callable[[Told], tuple[str, int]] = lambda told: (  # noqa: E731
-        told.request.path if told.request.verb == "POST" else "GET", told.status
-    )  # fmt: skip
+
+    def key(told: Told) -> tuple[str, int]:
+        return told.request.path if told.request.verb == "POST" else "GET", told.status
+
     for (path, status), n in sorted(collections.Counter(map(key, told_of)).items()):
         print(f"  {path:24} {status or 'none':>4} {n:6}")
     for told in sorted(told_of, key=lambda told: -told.seconds)[:5]:

@@ -20,17 +20,15 @@ from typing import Any
 
 import pytest
 import serving
+import uvicorn
 from serving import Served, served
+from starlette.requests import Request
 
-uvicorn = pytest.importorskip("uvicorn", reason="the server's packages are absent")
-
-from starlette.requests import Request  # noqa: E402
-
-from tgr_local.engine import Cancel  # noqa: E402
-from tgr_local.errors import CancelledError  # noqa: E402
-from tgr_local.server import bodies, connection  # noqa: E402
-from tgr_local.server.connection import Connection  # noqa: E402
-from tgr_local.server.problems import Problem  # noqa: E402
+from tgr_local.engine import Cancel
+from tgr_local.errors import CancelledError
+from tgr_local.server import bodies, connection
+from tgr_local.server.connection import Connection
+from tgr_local.server.problems import Problem
 
 PLACES = 6
 GUARD = 60.0  # seconds after which a test gives up

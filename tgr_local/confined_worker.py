@@ -7,6 +7,7 @@ is what sys.path shall be. A message is its length, 4 bytes, and JSON. It ends w
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import json
 import math
@@ -106,7 +107,7 @@ def main() -> None:
     while header := sys.stdin.buffer.read(HEADER.size):
         request = json.loads(sys.stdin.buffer.read(HEADER.unpack(header)[0]))
         if request["do"] == "render":
-            import jinja2.sandbox  # noqa: F401  # on a slow machine it takes its time
+            importlib.import_module("jinja2.sandbox")  # on a slow machine it takes its time
         _limit_seconds()
         data = json.dumps(answer(request)).encode()
         sys.stdout.buffer.write(HEADER.pack(len(data)) + data)

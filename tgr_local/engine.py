@@ -595,8 +595,9 @@ def _close_all() -> None:
         engine.close()
     deadline = time.monotonic() + 2.0
     while time.monotonic() < deadline:
-        if not _inside and not any(thread.is_alive() for thread in list(_started)):
-            break
+        with contextlib.suppress(RuntimeError):  # one has just been added
+            if not _inside and not any(thread.is_alive() for thread in list(_started)):
+                break
         time.sleep(0.005)
 
 
