@@ -11,8 +11,8 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
-from tgr_local.config import SearchConfig
 from tgr_local.methods import METHODS
+from tgr_local.options.config import SearchConfig
 
 Body = tuple[str, Callable[[], bytes]]
 

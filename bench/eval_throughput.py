@@ -21,10 +21,10 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tgr_local.config import EngineConfig
 from tgr_local.engine import Engine, Sampling, Task
 from tgr_local.eval import samples, tasks
 from tgr_local.generation import advised, load, prompt_tokens
+from tgr_local.options.config import EngineConfig
 
 TASK = "countdown"
 TARGET = 0.85

@@ -302,12 +302,12 @@ def use(path: Path) -> str:
     try:
         with engine, engine.session(256, 2) as session:
             tokens = engine.tokenize("hello <think>\n ünï 12", add_special=True)[:64]
-            push = np.full((engine.n_layer, engine.n_embd), 0.01, np.float32)
+            injection = np.full((engine.n_layer, engine.n_embd), 0.01, np.float32)
             task = Task(
                 session.sequence(),
                 tokens or [0],
                 n_generate=3,
-                direction=session.direction(push),
+                injection=session.injection(injection),
                 states=True,
             )
             (output,) = session.run([task])

@@ -32,10 +32,10 @@ from urllib.parse import quote
 
 from target import Target, family, resident, seconds_until_idle, start
 
-from tgr_local import requests
-from tgr_local.config import SearchConfig
 from tgr_local.methods import METHODS
-from tgr_local.models import embedded_model
+from tgr_local.models.library import embedded_model
+from tgr_local.openai import requests
+from tgr_local.options.config import SearchConfig
 
 SLACK = 5.0
 ERROR = {"message", "type", "param", "code"}

@@ -42,11 +42,11 @@ import gguf
 import httpx
 import numpy as np
 
-from tgr_local.completions import respond
-from tgr_local.config import EngineConfig, SearchConfig, for_model, updated
 from tgr_local.engine import Engine, Task
-from tgr_local.models import embedded_model
-from tgr_local.requests import completion_request
+from tgr_local.models.library import embedded_model
+from tgr_local.openai.completions import respond
+from tgr_local.openai.requests import completion_request
+from tgr_local.options.config import EngineConfig, SearchConfig, for_model, updated
 
 TOLERANCE = 1e-2  # nats
 FLAT = 0.03  # of the memory

@@ -44,17 +44,17 @@ def unpack(version: str, parts: tuple[str, ...], out: Path) -> None:
         (archive,) = Path(folder).glob("*.tar.gz")
         root = archive.name.removesuffix(".tar.gz") + "/vendor/llama.cpp/"
         with tarfile.open(archive) as tar:
-            for member in tar:
-                name = member.name.removeprefix(root)
+            for participant in tar:
+                name = participant.name.removeprefix(root)
                 if (
-                    name != member.name
+                    name != participant.name
                     and name.startswith(parts)
                     and ".." not in name
-                    and member.isfile()
+                    and participant.isfile()
                 ):
                     target = out / name
                     target.parent.mkdir(parents=True, exist_ok=True)
-                    target.write_bytes(tar.extractfile(member).read())
+                    target.write_bytes(tar.extractfile(participant).read())
 
 
 def copy(source: Path, parts: tuple[str, ...], out: Path) -> None:

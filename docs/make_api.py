@@ -33,21 +33,21 @@ SECTIONS: dict[str, dict[str, tuple[str, ...]]] = {
             "load", "generate", "generate_many", "generate_each", "stream", "search", "Reply",
             "Run", "TextDelta",
         ),
-        "tgr_local.steps": ("Step", "Candidates", "Progress", "Counts", "Seconds"),
-        "tgr_local.scoring": ("Scores",),
+        "tgr_local.search.steps": ("Step", "Candidates", "Progress", "Counts", "Seconds"),
+        "tgr_local.search.scoring": ("Scores",),
     },
     "The engine": {"tgr_local.engine": ("Engine", "Cancel", "EngineStats")},
-    "In the place of llama_cpp.Llama": {"tgr_local.llama": ("TgrLlama",)},
+    "In the place of llama_cpp.Llama": {"tgr_local.openai.llama": ("TgrLlama",)},
     "Requests and responses in OpenAI's words": {
-        "tgr_local.requests": ("chat_request", "completion_request", "Request", "RequestError"),
-        "tgr_local.completions": ("respond", "chunks"),
+        "tgr_local.openai.requests": ("chat_request", "completion_request", "Request", "RequestError"),
+        "tgr_local.openai.completions": ("respond", "chunks"),
     },
-    "asyncio": {"tgr_local.aio": ("generate", "stream", "respond", "chunks")},
+    "asyncio": {"tgr_local.openai.aio": ("generate", "stream", "respond", "chunks")},
     "Steering": {
-        "tgr_local.control": ("Steer", "steered", "winning_steer", "hidden_states"),
-        "tgr_local.overlay": ("Overlay",),
+        "tgr_local.generation.control_vectors": ("ControlVector", "steered", "winning_control_vector", "hidden_states"),
+        "tgr_local.engine.steered": ("SteeredEngine",),
     },
-    "Options": {"tgr_local.config": ("EngineConfig", "SearchConfig")},
+    "Options": {"tgr_local.options.config": ("EngineConfig", "SearchConfig")},
     "Errors": {
         "tgr_local.errors": (
             "TgrError", "ModelError", "CapacityError", "CancelledError", "InstallError",
@@ -61,12 +61,12 @@ def page() -> str:
     parts = [INTRODUCTION]
     for title, modules in SECTIONS.items():
         parts.append(f"## {title}\n")
-        for name, members in modules.items():
+        for name, participants in modules.items():
             module = importlib.import_module(name)
             about = inspect.cleandoc(module.__doc__ or "").split("\n\n")
             parts.append(f"`{name}`: {about[0]}\n")
-            for member in members:
-                parts += entry(getattr(module, member), member)
+            for participant in participants:
+                parts += entry(getattr(module, participant), participant)
     return "\n".join(parts).rstrip() + "\n"
 
 

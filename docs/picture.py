@@ -22,12 +22,13 @@ from rich.console import Console
 from rich.text import Text
 
 import tgr_local
-from tgr_local import trace, view
-from tgr_local.config import SearchConfig, for_model
+from tgr_local.console.sanitize import visible
 from tgr_local.generation import Reply
-from tgr_local.printable import visible
-from tgr_local.steps import Progress
-from tgr_local.text import TextDelta
+from tgr_local.generation.text import TextDelta
+from tgr_local.options.config import SearchConfig, for_model
+from tgr_local.search.steps import Progress
+from tgr_local.trace import live
+from tgr_local.trace import record as trace
 
 TARGET = Path(__file__).parent / "run.svg"
 WIDTH, TEXT_WIDTH = 110, 54
@@ -84,8 +85,8 @@ def recorded(
                 line = text
         elif isinstance(event, Progress) and event.candidates is not None:
             scores = event.candidates.scores
-            verdict = view.verdict(scores.total, scores.chosen)
-            notes.append(f"chunk {event.chunk + 1:2}: {view.bars(scores.total)} {verdict}")
+            verdict = live.verdict(scores.total, scores.chosen)
+            notes.append(f"chunk {event.chunk + 1:2}: {live.bars(scores.total)} {verdict}")
         elif isinstance(event, Reply):
             end_line()
             return rows, event

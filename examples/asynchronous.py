@@ -6,8 +6,9 @@ python examples/asynchronous.py [model.gguf]
 import asyncio
 import sys
 
-from tgr_local import aio, load
-from tgr_local.requests import chat_request
+from tgr_local import load
+from tgr_local.openai import aio
+from tgr_local.openai.requests import chat_request
 
 QUESTIONS = [f"What is {i} + {i + 7}?" for i in range(4)]
 

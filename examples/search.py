@@ -5,13 +5,13 @@ python examples/search.py [model.gguf]
 
 import sys
 
-from tgr_local import generate, load, search
+from tgr_local import generate, generate_steps, load
 from tgr_local.generation import advised
 
 QUESTION = "What is 12 + 23 - 4 + 7?"
 
 with load(*sys.argv[1:2]) as engine:
-    for step in search(engine, QUESTION):
+    for step in generate_steps(engine, QUESTION):
         scores = step.candidates.scores
         text = engine.detokenize(step.tokens).decode("utf-8", "replace")
         print(f"{step.index}: winner {scores.chosen} of {len(scores.total)}, chunk {text!r}")

@@ -9,32 +9,32 @@ from pathlib import Path
 
 import numpy as np
 
-from tgr_local import Steer, generate, load
-from tgr_local.config import updated
-from tgr_local.control import hidden_states, steered, winning_steer
+from tgr_local import ControlVector, generate, load
 from tgr_local.generation import advised
+from tgr_local.generation.control_vectors import hidden_states, steered, winning_control_vector
+from tgr_local.options.config import updated
 
 QUESTION = "What is 12 + 23?"
 
 with load(*sys.argv[1:2]) as engine:
-    # a direction in the model's own space: from sums to products
+    # an injection in the model's own space: from sums to products
     sums, products = ["12+23", "4+5", "31+8"], ["12*23", "4*5", "31*8"]
     ends = [np.mean([hidden_states(engine, t)[-1] for t in texts], 0) for texts in (sums, products)]
-    direction = (ends[1] - ends[0]) / np.linalg.norm(ends[1] - ends[0])
-    steer = Steer(np.tile(direction, (engine.n_layer, 1)), layers=range(1, engine.n_layer))
+    injection = (ends[1] - ends[0]) / np.linalg.norm(ends[1] - ends[0])
+    steer = ControlVector(np.tile(injection, (engine.n_layer, 1)), layers=range(1, engine.n_layer))
 
     config = updated(advised(engine), {"max_tokens": 40})
     for scale in (0, 20, 40, 60):
-        pushed = steered(engine, scale * steer)
-        reply = generate(pushed, QUESTION, config, method="base")
+        injected = steered(engine, scale * steer)
+        reply = generate(injected, QUESTION, config, method="base")
         print(f"scale {scale}: {reply.thinking!r} -> {reply.text!r}")
 
-    # the push of an anchor that won a search, as a file for llama.cpp and repeng
+    # the injection of an anchor that won a search, as a file for llama.cpp and repeng
     reply = generate(engine, QUESTION, config)
-    winner = winning_steer(engine, reply, config)
+    winner = winning_control_vector(engine, reply, config)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "winner.gguf"
         winner.save(path, engine.metadata["general.architecture"])
         print(f"{path.name}: {path.stat().st_size} bytes")
-        again = Steer.load(path, engine.n_layer)
-    print("the same:", np.array_equal(again.pushes, winner.pushes))
+        again = ControlVector.load(path, engine.n_layer)
+    print("the same:", np.array_equal(again.vectors, winner.vectors))

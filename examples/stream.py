@@ -6,8 +6,8 @@ python examples/stream.py [model.gguf]
 import sys
 
 from tgr_local import load, stream
-from tgr_local.steps import Progress
-from tgr_local.text import TextDelta
+from tgr_local.generation.text import TextDelta
+from tgr_local.search.steps import Progress
 
 with load(*sys.argv[1:2]) as engine:
     for event in stream(engine, "What is 12 + 23 - 4 + 7?"):

@@ -27,8 +27,8 @@ from models.countdown import Numbers
 from models.data import problem
 from models.exclude import public_puzzles
 from tgr_local import EngineConfig, SearchConfig, generate, load
-from tgr_local.config import for_model
 from tgr_local.engine import Engine
+from tgr_local.options.config import for_model
 
 BOX = re.compile(r"\\boxed\{([^{}]*)\}")
 FRESH = ("arithmetic2", "arithmetic3", "arithmetic4", "arithmetic5", "arithmetic6", "equation")

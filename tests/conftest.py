@@ -19,10 +19,10 @@ from gguf_models import write_model
 from surroundings import HANG, clear
 
 import tgr_local
-from tgr_local import progress
 from tgr_local.bench.peers import library
-from tgr_local.config import EngineConfig
+from tgr_local.console import progress
 from tgr_local.engine import Engine, EngineStats, backend_devices
+from tgr_local.options.config import EngineConfig
 
 clear()
 

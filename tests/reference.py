@@ -32,7 +32,7 @@ class Outputs:
     states: Array
     """[n, n_embd], after the final norm."""
     residual_norms: Array
-    """[n_layer, n], ‖h_l‖₂ after layer l and after its push."""
+    """[n_layer, n], ‖h_l‖₂ after layer l and after its injection."""
 
 
 class Reference:
@@ -74,15 +74,15 @@ class Reference:
         if self._unread:
             raise ValueError(f"{path}: the reference knows no use for {sorted(self._unread)}")
 
-    def forward(self, tokens: list[int], pushes: Array | None = None) -> Outputs:
-        """Run tokens [n] from position 0; pushes [n, n_layer, n_embd] are added to h_l."""
+    def forward(self, tokens: list[int], vectors: Array | None = None) -> Outputs:
+        """Run tokens [n] from position 0; vectors [n, n_layer, n_embd] are added to h_l."""
         h = self._weight("token_embd")[tokens]
         norms = []
         for layer in range(self.n_layer):
             h = h + self._attention(layer, self._rms_norm(h, f"blk.{layer}.attn_norm"))
             h = h + self._feed_forward(layer, self._rms_norm(h, f"blk.{layer}.ffn_norm"))
-            if pushes is not None:
-                h = h + pushes[:, layer].astype(h.dtype)
+            if vectors is not None:
+                h = h + vectors[:, layer].astype(h.dtype)
             norms.append(np.linalg.norm(h, axis=-1))
         states = self._rms_norm(h, "output_norm")
         head = "output" if "output.weight" in self._weights else "token_embd"

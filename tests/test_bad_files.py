@@ -27,9 +27,9 @@ from gguf_models import (
     write_vocab_only,
 )
 
-from tgr_local.config import EngineConfig
 from tgr_local.engine import Engine, Task
 from tgr_local.errors import ModelError, TgrError
+from tgr_local.options.config import EngineConfig
 
 ROOT = Path(__file__).parents[1]
 SMALL = {"n_layer": 1, "n_embd": 32, "n_head": 2, "n_head_kv": 1, "n_ff": 64}

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from tgr_local import cli
-from tgr_local.bench import boundary, command, crowds, memory, shapes
-from tgr_local.bench.apart import Apart
+from tgr_local.bench import boundary, command, memory, shapes
+from tgr_local.bench import concurrency as crowds
 from tgr_local.bench.measure import Row
 from tgr_local.bench.peers import Settings
 from tgr_local.bench.plan import Plan
+from tgr_local.bench.subprocesses import Apart
 from tgr_local.engine import Engine
 
 FIGURES = {"tokens", "positions", "seconds", "resident", "cells"}

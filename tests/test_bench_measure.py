@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tgr_local.bench import bound, table
+from tgr_local.bench import roofline as bound
+from tgr_local.bench import table
 from tgr_local.bench.measure import Row, Spread, Target, alternate_timed, shown
 from tgr_local.bench.shapes import Shape, write
-from tgr_local.config import EngineConfig
 from tgr_local.engine import Engine
+from tgr_local.options.config import EngineConfig
 
 
 def test_a_spread_is_the_middle_and_the_ends() -> None:

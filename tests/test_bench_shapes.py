@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tgr_local import models
 from tgr_local.bench import shapes
 from tgr_local.engine import Engine, Task
 from tgr_local.errors import TgrError
+from tgr_local.models import library
 
 
 @pytest.mark.parametrize("kind", ["f16", "q8_0", "Q4_K_M"])
 def test_a_shape_loads_and_generates(kind: str) -> None:
     path = shapes.model_file("tiny", kind)
-    assert models.card(path).quantization == kind.upper()
+    assert library.card(path).quantization == kind.upper()
     with Engine(path) as engine, engine.session(64, 1) as session:
         assert (engine.n_vocab, engine.n_embd, engine.n_layer) == (4096, 256, 2)
         text = engine.tokenize("hello<|im_end|>")

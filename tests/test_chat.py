@@ -21,9 +21,9 @@ import numpy as np
 import pytest
 from surroundings import HANG
 
-from tgr_local.config import ChatConfig, EngineConfig, SearchConfig
 from tgr_local.errors import TgrError
 from tgr_local.methods import METHODS
+from tgr_local.options.config import ChatConfig, EngineConfig, SearchConfig
 
 DOUBLE = "import sys, test_chat; test_chat.install(setattr); from tgr_local.cli import main; "
 
@@ -68,8 +68,8 @@ class FakeEngine:
 
 def fake_step(index: int, text: str, finish: str | None, search: bool = True) -> Any:
     """A step that wrote `text`; with search, two candidates of which the second won."""
-    from tgr_local.scoring import Weights, combine
-    from tgr_local.steps import Candidates, Counts, Seconds, Step
+    from tgr_local.search.scoring import Weights, combine
+    from tgr_local.search.steps import Candidates, Counts, Seconds, Step
 
     tokens = np.frombuffer(text.encode(), np.uint8).astype(np.int32)
     anchors, origin = np.array([[1.0, 0, 0, 0], [0.6, 0.8, 0, 0]]), np.array([0.8, 0.6, 0, 0])
@@ -114,8 +114,8 @@ def fake_stream(
     "flood" never ends. "mute" waits before all.
     """
     from tgr_local.generation import Reply
-    from tgr_local.steps import Progress
-    from tgr_local.text import TextDelta
+    from tgr_local.generation.text import TextDelta
+    from tgr_local.search.steps import Progress
 
     question = prompt if isinstance(prompt, str) else prompt[-1]["content"]
     n_messages = 1 if isinstance(prompt, str) else len(prompt)
@@ -150,17 +150,19 @@ def fake_stream(
 def fake_many(engine: Any, prompt: Any, config: SearchConfig, k: int, **how: Any) -> list[Any]:
     import dataclasses
 
-    how.pop("listener", None)
+    how.pop("on_event", None)
     configs = [dataclasses.replace(config, seed=config.seed + i) for i in range(k)]
     return [list(fake_stream(engine, prompt, one, **how))[-1] for one in configs]
 
 
 def install(put: Callable[[Any, str, Any], None]) -> None:
     """Puts the double in place of the engine: `put` is setattr, or monkeypatch.setattr."""
-    from tgr_local import doctor, engine, generation, models, progress
+    from tgr_local import doctor, engine, generation
+    from tgr_local.console import progress
+    from tgr_local.models import library
 
     put(progress, "AFTER", HANG)
-    put(models, "find", Path)
+    put(library, "find", Path)
     put(engine, "Engine", FakeEngine)
     put(engine, "backend_devices", lambda: [])
     put(generation, "stream", fake_stream)
@@ -544,8 +546,8 @@ def test_show_tells_what_differs_from_the_defaults(session: Any) -> None:
 
 
 def card_of(metadata: dict[str, str]) -> Callable[[Path], Any]:
-    """A double of models.card for files that say this of themselves."""
-    from tgr_local.models import Card
+    """A double of library.card for files that say this of themselves."""
+    from tgr_local.models.library import Card
 
     return lambda path: Card(path, 0, 0, metadata, {})
 
@@ -553,9 +555,9 @@ def card_of(metadata: dict[str, str]) -> Callable[[Path], Any]:
 def test_a_model_without_a_chat_template_is_refused_at_once(
     session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tgr_local import models
+    from tgr_local.models import library
 
-    monkeypatch.setattr(models, "card", card_of({}))
+    monkeypatch.setattr(library, "card", card_of({}))
     with pytest.raises(TgrError, match=r"plain\.gguf has no chat template; name a"):
         told(session, "/model plain.gguf")
     assert session.chat.engine.path.name == "fake.gguf"
@@ -564,9 +566,9 @@ def test_a_model_without_a_chat_template_is_refused_at_once(
 def test_another_model_keeps_the_conversation_and_what_was_set(
     session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tgr_local import models
+    from tgr_local.models import library
 
-    monkeypatch.setattr(models, "card", card_of({"tokenizer.chat_template": "x"}))
+    monkeypatch.setattr(library, "card", card_of({"tokenizer.chat_template": "x"}))
     told(session, "/set temperature 0.9")
     session.ask("one")
     assert told(session, "/model other.gguf") == ["fake 1B (other.gguf) on CPU"]
@@ -576,7 +578,8 @@ def test_another_model_keeps_the_conversation_and_what_was_set(
 def test_a_model_that_cannot_be_loaded_leaves_the_old_one(
     session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tgr_local import engine, models
+    from tgr_local import engine
+    from tgr_local.models import library
 
     class Picky(FakeEngine):
         def __init__(self, path: Any, config: EngineConfig | None = None) -> None:
@@ -587,7 +590,7 @@ def test_a_model_that_cannot_be_loaded_leaves_the_old_one(
     monkeypatch.setattr(engine, "Engine", Picky)
     with pytest.raises(OSError, match="No such file"):
         told(session, "/model bad.gguf")  # its header is read first
-    monkeypatch.setattr(models, "card", card_of({"tokenizer.chat_template": "x"}))
+    monkeypatch.setattr(library, "card", card_of({"tokenizer.chat_template": "x"}))
     with pytest.raises(TgrError, match="damaged"):
         told(session, "/model bad.gguf")
     assert session.chat.engine.path.name == "fake.gguf"
@@ -751,7 +754,7 @@ def test_a_file_that_is_no_conversation_says_where(
 
 
 def test_bars_are_a_column_for_each_candidate() -> None:
-    from tgr_local.view import bars, verdict
+    from tgr_local.trace.live import bars, verdict
 
     assert bars([-2.0, -1.0, -1.5]) == "▁█▅"
     assert bars([0.5]) == "▁"
@@ -780,7 +783,7 @@ def obeyed(output: str) -> list[str]:
 def test_the_live_view_leaves_the_text_alone(chat: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from rich.console import Console
 
-    from tgr_local.view import show_live
+    from tgr_local.trace.live import show_live
 
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=60, height=20, highlight=False)

@@ -17,9 +17,10 @@ import pytest
 from surroundings import HANG
 from test_chat import DOUBLE, FakeEngine, environment, install
 
-from tgr_local import cli, flags
-from tgr_local.config import ChatConfig, EngineConfig, SearchConfig
+from tgr_local import cli
 from tgr_local.errors import TgrError
+from tgr_local.options import flags
+from tgr_local.options.config import ChatConfig, EngineConfig, SearchConfig
 
 SUMMARY = (
     "tgr-latent: 2 chunks, 15 tokens, 44 forward tokens (query 7, rebuild 10, rollouts 10, "
@@ -631,7 +632,7 @@ def test_an_idle_gpu_is_a_loud_line(
 def test_the_embedded_model_beside_the_extension_comes_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tgr_local.models import embedded_model
+    from tgr_local.models.library import embedded_model
 
     origin = str(tmp_path / "_engine.so")
     spec = importlib.machinery.ModuleSpec("tgr_local._engine", None, origin=origin)

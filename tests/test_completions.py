@@ -21,15 +21,16 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from reference import Reference, log_softmax
 from surroundings import HANG
 
-from tgr_local import SearchConfig, aio, completions, generate
-from tgr_local.completions import chunks, respond
+from tgr_local import SearchConfig, generate
 from tgr_local.engine import Cancel, Engine
+from tgr_local.engine.steered import SteeredEngine
 from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.generation import Reply, generate_each, generate_many
-from tgr_local.overlay import Overlay
-from tgr_local.requests import RequestError, chat_request, completion_request, json_grammar
-from tgr_local.steps import Counts, Progress
-from tgr_local.text import is_loop
+from tgr_local.generation.text import is_loop
+from tgr_local.openai import aio, completions
+from tgr_local.openai.completions import chunks, respond
+from tgr_local.openai.requests import RequestError, chat_request, completion_request, json_grammar
+from tgr_local.search.steps import Counts, Progress
 
 gc.freeze()  # what openai brings need not be looked through after every test
 
@@ -151,13 +152,13 @@ def test_an_end_is_told_when_it_comes(engine: Engine, monkeypatch: pytest.Monkey
     stop = next(pair for pair in pairs if pair.isascii() and pair not in second)
     is_told = threading.Event()
 
-    def write(*arguments: Any, listener: Callable[[int, Any], None], **more: Any) -> list[Reply]:
+    def write(*arguments: Any, on_event: Callable[[int, Any], None], **more: Any) -> list[Reply]:
         def hear(i: int, event: Any) -> None:
             if i == 1 and isinstance(event, Reply):
                 assert is_told.wait(HANG), "the end of the first reply was held back"
-            listener(i, event)
+            on_event(i, event)
 
-        return generate_each(*arguments, listener=hear, **more)
+        return generate_each(*arguments, on_event=hear, **more)
 
     monkeypatch.setattr(completions, "generate_each", write)
     body = {"messages": ASK, "seed": 5, "stream": True, "stop": [stop]} | options
@@ -190,7 +191,7 @@ def test_prompts_are_answered_together_and_each_as_alone(engine: Engine, method:
 
     body = {"prompt": prompts, "seed": 5, "echo": True, "logprobs": 0} | options
     before = engine.stats().n_positions
-    made = respond(engine, completion_request(engine, body, config=SMALL), listener=hear)
+    made = respond(engine, completion_request(engine, body, config=SMALL), on_event=hear)
     assert engine.stats().n_positions - before == made["tgr"]["forward_tokens"]["total"]
     assert most == len(prompts) * 2
     assert [reply["seed"] for reply in made["tgr"]["replies"]] == [5, 6] * len(prompts)
@@ -225,7 +226,7 @@ def test_prompts_of_which_one_cannot_fit_or_is_cancelled_leave_nothing(engine: E
     body = {"prompt": ["he", "a"], "method": "markov", "temperature": 0}
     request = completion_request(engine, body | {"tgr": {"chunk_len": 100, "max_chunks": 100_000}})
     with pytest.raises(CancelledError):
-        respond(engine, request, cancel=cancel, listener=lambda i, event: cancel.cancel())
+        respond(engine, request, cancel=cancel, on_event=lambda i, event: cancel.cancel())
     assert is_free(engine)
 
 
@@ -428,7 +429,7 @@ def test_a_model_that_opens_its_thinking_itself_is_helped(engine: Engine) -> Non
 def test_answer_now_ends_the_thinking_and_not_the_answer(engine: Engine, method: str) -> None:
     cancel = Cancel()
     config = SearchConfig(
-        chunk_len=1500,  # more than is written before a late listener is heard
+        chunk_len=1500,  # more than is written before a late on_event is heard
         max_chunks=2,
         n_candidates=2,
         rollout_len=4,
@@ -440,7 +441,7 @@ def test_answer_now_ends_the_thinking_and_not_the_answer(engine: Engine, method:
         if isinstance(event, Progress) and event.stage == "tokens":
             cancel.answer_now()
 
-    reply = generate(engine, opened(engine), config, method=method, listener=hear, cancel=cancel)
+    reply = generate(engine, opened(engine), config, method=method, on_event=hear, cancel=cancel)
     assert reply.closed is not None and 0 < reply.closed < 1500
     assert reply.n_tokens == 1600 and reply.finish == "length"
     before = engine.stats().n_positions
@@ -504,7 +505,7 @@ def test_a_grammar_holds_over_chunks_and_in_rollouts(engine: Engine) -> None:
     heard: list[Any] = []
     body = {"messages": ASK, "grammar": grammar, "max_tokens": 12, "tgr": {"chunk_len": 4}}
     request = chat_request(engine, body, config=SMALL, method="tgr-latent")
-    respond(engine, request, listener=lambda i, event: heard.append(event))
+    respond(engine, request, on_event=lambda i, event: heard.append(event))
     rollouts = [
         (event.chunk, engine.detokenize(tokens.tolist()).decode())
         for event in heard
@@ -548,7 +549,7 @@ def test_thinking_that_just_ends_is_closed_where_a_grammar_wants_an_answer(
 ) -> None:
     (end,) = engine.tokenize("<|im_end|>")
     grammar = SearchConfig(**vars(THINKING) | {"grammar": 'root ::= "yes" | "no"'})
-    ending = Overlay(engine, logit_bias=[(end, 100.0)])  # it ends as soon as it may
+    ending = SteeredEngine(engine, logit_bias=[(end, 100.0)])  # it ends as soon as it may
     before = engine.stats().n_positions
     reply = generate(ending, opened(engine), grammar, method=method)
     assert reply.text in ("yes", "no") and reply.thinking == "" and reply.finish == "stop"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tgr_local.config import EngineConfig, SearchConfig, for_model, parse, updated
 from tgr_local.errors import ModelError
+from tgr_local.options.config import EngineConfig, SearchConfig, for_model, parse, updated
 
 Config = type[EngineConfig] | type[SearchConfig]
 FIELDS: list[tuple[Config, dataclasses.Field[Any]]] = [

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from gguf_edit import STRING, Gguf
 
-from tgr_local import confined, load
-from tgr_local.confined import ConfinedError, render, schema_grammar
+from tgr_local import load
 from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CancelledError, ModelError
-from tgr_local.models import embedded_model
-from tgr_local.requests import RequestError, json_grammar
+from tgr_local.models.library import embedded_model
+from tgr_local.openai.requests import RequestError, json_grammar
+from tgr_local.system import confined
+from tgr_local.system.confined import ConfinedError, render, schema_grammar
 
 LIMITED = Path("/proc/self/status").exists()  # macOS bounds no memory
 FOREVER = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"

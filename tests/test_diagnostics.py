@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from test_chat import fake_step
 
-from tgr_local import geometry, methods
-from tgr_local.config import SearchConfig
-from tgr_local.diagnostics import diagnostics, measure
+from tgr_local import methods
 from tgr_local.engine import Engine
-from tgr_local.steps import Step
+from tgr_local.options.config import SearchConfig
+from tgr_local.search import geometry
+from tgr_local.search.diagnostics import diagnostics, measure
+from tgr_local.search.steps import Step
 
 X, Y, Z, _ = np.eye(4)
 

@@ -23,10 +23,10 @@ from gguf_models import (
 from numpy.typing import NDArray
 from reference import Outputs, Reference, log_softmax
 
-from tgr_local import geometry
-from tgr_local.config import EngineConfig
 from tgr_local.engine import Cancel, Engine, Output, Sampling, Task
 from tgr_local.errors import CancelledError, CapacityError, ModelError, TgrError
+from tgr_local.options.config import EngineConfig
+from tgr_local.search import geometry
 
 TOKENS = [int(t) for t in np.random.default_rng(0).integers(0, N_PLAIN, 24)]
 GREEDY = Sampling(temperature=0)
@@ -41,21 +41,21 @@ SHAPES = [
 ]
 
 
-def pushes(n: int = 1, *, n_layer: int = 2, d: int = 64, strength: float = 5.0) -> NDArray[Any]:
+def vectors(n: int = 1, *, n_layer: int = 2, d: int = 64, strength: float = 5.0) -> NDArray[Any]:
     """η B_l A_l a of n random anchors [n, n_layer, d], strong enough to be seen."""
     anchors = geometry.unit(np.random.default_rng(3).standard_normal((n, d)))
     maps = geometry.InjectionMaps.draw(n_layer, d, d, rank=8, seed=1)
-    return np.float32(strength) * maps.pushes(anchors)
+    return np.float32(strength) * maps.vectors(anchors)
 
 
 def observe(
-    engine: Engine, feed: list[int] = TOKENS, push: NDArray[Any] | None = None, n: int = 8
+    engine: Engine, feed: list[int] = TOKENS, injection: NDArray[Any] | None = None, n: int = 8
 ) -> Output:
     """Feeds and samples with everything kept that an output can hold."""
     with engine.session(len(feed) + n, 1) as session:
-        direction = None if push is None else session.direction(push)
+        injection = None if injection is None else session.injection(injection)
         task = Task(
-            session.sequence(), feed, n_generate=n, direction=direction, seed=1, ignore_eog=True,
+            session.sequence(), feed, n_generate=n, injection=injection, seed=1, ignore_eog=True,
             states=True, feed_states="all", feed_logprobs=True, norms=True, n_top=engine.n_vocab,
         )  # fmt: skip
         return session.run([task])[0]
@@ -90,11 +90,11 @@ def errors(output: Output, wanted: Outputs, feed: list[int] = TOKENS) -> dict[st
 
 
 def compare(
-    engine: Engine, reference: Reference, push: NDArray[Any] | None, feed: list[int] = TOKENS
+    engine: Engine, reference: Reference, injection: NDArray[Any] | None, feed: list[int] = TOKENS
 ) -> dict[str, float]:
-    output = observe(engine, feed, push)
+    output = observe(engine, feed, injection)
     text = whole_text(output, feed)
-    everywhere = None if push is None else np.tile(push, (len(text), 1, 1))
+    everywhere = None if injection is None else np.tile(injection, (len(text), 1, 1))
     return errors(output, reference.forward(text, everywhere), feed)
 
 
@@ -108,8 +108,8 @@ def test_f32_file_and_cache_agree_with_the_reference(
 ) -> None:
     """Measured: 4e-6 at most."""
     path = model(arch, n_layer=3, **shape)
-    push = pushes(n_layer=3)[0] if injected else None
-    worst = compare(load(path), Reference(path), push)
+    injection = vectors(n_layer=3)[0] if injected else None
+    worst = compare(load(path), Reference(path), injection)
     assert max(worst.values()) <= 1e-4, worst
 
 
@@ -122,13 +122,13 @@ def test_f16_cache_agrees_within_its_rounding(
     rounding boundary may fall on either side; 5e-3 from the exact one; 1.1e-2 with flash attention,
     which keeps its sums in F16 too."""
     path = model(arch, n_layer=3)
-    push = pushes(n_layer=3)[0] if injected else None
+    injection = vectors(n_layer=3)[0] if injected else None
     off = load(path, type_k="f16", type_v="f16")
     on = load(path, type_k="f16", type_v="f16", flash_attn="on")
-    rounded = compare(off, Reference(path, f16_cache=True), push)
+    rounded = compare(off, Reference(path, f16_cache=True), injection)
     assert np.median(list(rounded.values())) <= 1e-3 and max(rounded.values()) <= 5e-3, rounded
-    assert max(compare(off, Reference(path), push).values()) <= 1e-2
-    assert max(compare(on, Reference(path), push).values()) <= 3e-2
+    assert max(compare(off, Reference(path), injection).values()) <= 1e-2
+    assert max(compare(on, Reference(path), injection).values()) <= 3e-2
 
 
 @pytest.mark.parametrize("injected", [False, True], ids=["plain", "injected"])
@@ -140,21 +140,21 @@ def test_q8_file_agrees_with_a_reference_that_rounds_activations(
     boundary (0.1). Most short texts have none, which the median says."""
     path = model(arch, dtype="Q8_0")
     engine, reference = load(path), Reference(path, round_activations=True)
-    push = pushes()[0] if injected else None
+    injection = vectors()[0] if injected else None
     texts = [TOKENS[i : i + 4] for i in range(0, 20, 4)]
-    worst = [max(compare(engine, reference, push, text).values()) for text in texts]
+    worst = [max(compare(engine, reference, injection, text).values()) for text in texts]
     assert np.median(worst) <= 1e-4 and max(worst) <= 0.5, worst
 
 
-def test_a_push_reaches_every_layer_the_first_and_the_last_too(
+def test_an_injection_reaches_every_layer_the_first_and_the_last_too(
     model: Callable[..., Path], load: Callable[..., Engine]
 ) -> None:
     path = model(n_layer=3)
     engine, reference = load(path), Reference(path)
     for layer in range(3):
-        push = pushes(n_layer=3)[0]
-        push[np.arange(3) != layer] = 0
-        worst = compare(engine, reference, push)
+        injection = vectors(n_layer=3)[0]
+        injection[np.arange(3) != layer] = 0
+        worst = compare(engine, reference, injection)
         assert max(worst.values()) <= 1e-4, (layer, worst)
 
 
@@ -369,26 +369,26 @@ def test_a_cache_that_cannot_be_moved_says_why(
 
 def test_garbage_gives_its_cells_back(engine: Engine) -> None:
     session = engine.session(64, 3)
-    sequence, fork, direction = session.sequence(), None, session.direction(pushes()[0])
-    session.run([Task(sequence, [1, 2, 3], direction=direction)])
+    sequence, fork, injection = session.sequence(), None, session.injection(vectors()[0])
+    session.run([Task(sequence, [1, 2, 3], injection=injection)])
     fork = sequence.fork()
     session.run([Task(fork, [4])])
     assert held(engine.stats())["cells_used"] == 4
     del fork
     assert held(engine.stats())["cells_used"] == 3 and engine.stats().n_sequences == 1
-    del sequence, direction
+    del sequence, injection
     assert held(engine.stats())["cells_used"] == 0 and engine.stats().n_sessions == 1
     del session
     assert is_free(engine)
 
 
-def test_dropped_directions_make_room(engine: Engine) -> None:
+def test_dropped_injections_make_room(engine: Engine) -> None:
     with engine.session(8, 2) as session:
-        kept = [session.direction(push) for push in pushes(2)]
-        with pytest.raises(CapacityError, match="granted 2 directions"):
-            session.direction(pushes()[0])
+        kept = [session.injection(injection) for injection in vectors(2)]
+        with pytest.raises(CapacityError, match="granted 2 injections"):
+            session.injection(vectors()[0])
         kept.pop().drop()
-        session.direction(pushes()[0])
+        session.injection(vectors()[0])
 
 
 def test_a_session_gets_no_more_than_it_asked_for(engine: Engine) -> None:
@@ -525,18 +525,18 @@ def test_handles_of_others_are_refused(
             with pytest.raises((TgrError, ValueError), match="another session"):
                 mine.run([Task(stranger.sequence(), [1])])
             with pytest.raises((TgrError, ValueError), match="another session"):
-                direction = stranger.direction(pushes()[0])
-                mine.run([Task(sequence, [1], direction=direction)])
+                injection = stranger.injection(vectors()[0])
+                mine.run([Task(sequence, [1], injection=injection)])
         assert len(sequence) == 0
 
 
 def test_dropped_handles_are_refused_and_leave_nothing(engine: Engine) -> None:
     with engine.session(16, 2) as session:
-        sequence, direction = session.sequence(), session.direction(pushes()[0])
-        direction.drop()
-        direction.drop()
-        with pytest.raises(TgrError, match="direction was dropped"):
-            session.run([Task(sequence, [1], direction=direction)])
+        sequence, injection = session.sequence(), session.injection(vectors()[0])
+        injection.drop()
+        injection.drop()
+        with pytest.raises(TgrError, match="injection was dropped"):
+            session.run([Task(sequence, [1], injection=injection)])
         sequence.drop()
         sequence.drop()
         uses = (
@@ -559,7 +559,7 @@ def test_a_closed_session_is_refused(engine: Engine) -> None:
     session.close()
     uses = (
         session.sequence,
-        lambda: session.direction(pushes()[0]),
+        lambda: session.injection(vectors()[0]),
         session.peak_cells,
         sequence.fork,
         lambda: session.run([Task(sequence, [1])]),
@@ -570,28 +570,28 @@ def test_a_closed_session_is_refused(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("shape", [(64,), (1, 64), (2, 63), (2, 64, 1)])
-def test_pushes_of_another_shape_are_refused(engine: Engine, shape: tuple[int, ...]) -> None:
+def test_vectors_of_another_shape_are_refused(engine: Engine, shape: tuple[int, ...]) -> None:
     with (
         engine.session(8, 1) as session,
-        pytest.raises(ValueError, match=r"pushes have shape .* must have \(2, 64\)"),
+        pytest.raises(ValueError, match=r"vectors have shape .* must have \(2, 64\)"),
     ):
-        session.direction(np.zeros(shape))
+        session.injection(np.zeros(shape))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e300])
-def test_pushes_that_are_not_finite_are_refused(engine: Engine, bad: float) -> None:
-    push = np.zeros((2, 64))
-    push[1, 5] = bad
+def test_vectors_that_are_not_finite_are_refused(engine: Engine, bad: float) -> None:
+    injection = np.zeros((2, 64))
+    injection[1, 5] = bad
     with engine.session(8, 1) as session, pytest.raises(ValueError, match="not finite"):
-        session.direction(push)
+        session.injection(injection)
 
 
-def test_a_push_that_drowns_the_model_is_an_error_of_its_job_alone(engine: Engine) -> None:
+def test_an_injection_that_drowns_the_model_is_an_error_of_its_job_alone(engine: Engine) -> None:
     with engine.session(16, 2) as session:
         calm, drowned = session.sequence(), session.sequence()
-        direction = session.direction(np.full((2, 64), 3e38))
+        injection = session.injection(np.full((2, 64), 3e38))
         with pytest.raises(TgrError, match="not finite"):
-            session.run([Task(drowned, [1], n_generate=2, direction=direction)])
+            session.run([Task(drowned, [1], n_generate=2, injection=injection)])
         assert len(session.run([Task(calm, [1], n_generate=2, ignore_eog=True)])[0].tokens) == 2
 
 
@@ -612,7 +612,7 @@ def test_bad_text_is_refused(engine: Engine) -> None:
 def test_a_closed_engine_says_so(model: Callable[..., Path]) -> None:
     engine = Engine(model(), EngineConfig(**EXACT))
     session = engine.session(16, 1)
-    sequence, direction = session.sequence(), session.direction(pushes()[0])
+    sequence, injection = session.sequence(), session.injection(vectors()[0])
     engine.close()
     engine.close()
     uses = (
@@ -621,16 +621,16 @@ def test_a_closed_engine_says_so(model: Callable[..., Path]) -> None:
         lambda: engine.tokenize("hello"),
         lambda: engine.detokenize([1]),
         lambda: engine.chat_prompt([{"role": "user", "content": "hello"}]),
-        lambda: engine.crew(2),
+        lambda: engine.lockstep_group(2),
         session.sequence,
         sequence.fork,
-        lambda: session.direction(pushes()[0]),
+        lambda: session.injection(vectors()[0]),
         lambda: session.run([Task(sequence, [1], n_generate=1, sampling=Sampling(top_k=3))]),
     )
     for use in uses:
         with pytest.raises(TgrError, match="the engine is closed"):
             use()
-    for free in (sequence.drop, direction.drop, session.close):
+    for free in (sequence.drop, injection.drop, session.close):
         free()
     assert engine.n_vocab == N_VOCAB  # what was read from the file stays known
 

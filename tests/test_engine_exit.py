@@ -14,7 +14,7 @@ from conftest import PACKAGE
 ENDLESS = """
 import sys, threading, time
 import numpy as np
-from tgr_local import Engine, EngineConfig, SearchConfig, generate, generate_many, search, stream
+from tgr_local import Engine, EngineConfig, SearchConfig, generate, generate_many, generate_steps, stream
 from tgr_local.engine import Task
 threading.excepthook = lambda args: None
 config = SearchConfig(max_chunks=9999, chunk_len=16, rollout_len=4, n_candidates=3)
@@ -37,7 +37,7 @@ CALLS = {
     "tot": "generate(engine, 'hi', config, method='tot', raw=True)",
     "base": "generate(engine, 'hi', config, method='base', raw=True)",
     "stream": "list(stream(engine, 'hi', config, raw=True))",
-    "search": "list(search(engine, 'hi', config, raw=True))",
+    "search": "list(generate_steps(engine, 'hi', config, raw=True))",
     "many": "generate_many(engine, 'hi', config, 2, raw=True)",
     "text": "engine.detokenize(engine.tokenize('he said the thing ' * 50))",
     "feed": "feed()",
@@ -120,7 +120,7 @@ import tgr_local
 begun = threading.Event()
 class Slow:
     def find_spec(self, name, path, target=None):
-        if name == "tgr_local.cells" and threading.current_thread() is not threading.main_thread():
+        if name == "tgr_local.search.capacity" and threading.current_thread() is not threading.main_thread():
             begun.set()
             time.sleep(0.5)
 sys.meta_path.insert(0, Slow())

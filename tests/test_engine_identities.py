@@ -13,9 +13,9 @@ import pytest
 from gguf_models import N_PLAIN
 from numpy.typing import NDArray
 from reference import Reference, log_softmax
-from test_engine import GREEDY, TOKENS, pushes
+from test_engine import GREEDY, TOKENS, vectors
 
-from tgr_local.engine import Direction, Engine, Output, Sampling, Sequence, Session, Task
+from tgr_local.engine import Engine, Injection, Output, Sampling, Sequence, Session, Task
 
 LONG = [int(t) for t in np.random.default_rng(7).integers(0, N_PLAIN, 45)]
 
@@ -47,37 +47,37 @@ def assert_same(ours: Output, theirs: Output, bound: float = ROUNDING) -> None:
 
 
 @pytest.mark.parametrize("arch", ["qwen3", "llama", "phi3"])
-def test_k_directions_in_one_batch_equal_each_alone(
+def test_k_injections_in_one_batch_equal_each_alone(
     model: Callable[..., Path], load: Callable[..., Engine], arch: str
 ) -> None:
     engine, k = load(model(arch)), 6
     with engine.session(256, k + 1) as session:
         prefix = session.sequence()
         session.run([Task(prefix, TOKENS)])
-        directions = [session.direction(push) for push in pushes(k)]
+        injections = [session.injection(injection) for injection in vectors(k)]
 
         def tasks() -> list[Task]:
-            forks = [prefix.fork() for _ in directions]
-            pairs = zip(forks, directions, strict=True)
-            return [greedy_task(engine, fork, [5], direction=d) for fork, d in pairs]
+            forks = [prefix.fork() for _ in injections]
+            pairs = zip(forks, injections, strict=True)
+            return [greedy_task(engine, fork, [5], injection=d) for fork, d in pairs]
 
         together = session.run(tasks())
         alone = [session.run([task])[0] for task in tasks()]
     for ours, theirs in zip(together, alone, strict=True):
         assert_same(ours, theirs)
     texts = {tuple(output.tokens) for output in together}
-    assert len(texts) > 1  # the directions do something
+    assert len(texts) > 1  # the injections do something
 
 
 def test_an_injected_sequence_leaves_its_neighbours_alone(engine: Engine) -> None:
     with engine.session(256, 3) as session:
-        direction = session.direction(100 * pushes()[0])
+        injection = session.injection(100 * vectors()[0])
         first, second, third = (session.sequence() for _ in range(3))
         alone = session.run([greedy_task(engine, first, TOKENS)])[0]
         beside, _ = session.run(
             [
                 greedy_task(engine, second, TOKENS),
-                greedy_task(engine, third, TOKENS, direction=direction),
+                greedy_task(engine, third, TOKENS, injection=injection),
             ]
         )
     assert_same(beside, alone)
@@ -142,7 +142,7 @@ def llama_cpp_output(
 @pytest.mark.parametrize("n_batch", [512, 16])
 @pytest.mark.parametrize("dtype", ["F32", "F16", "Q8_0"])
 @pytest.mark.parametrize(("cache", "flash"), [("f32", "off"), ("f16", "off"), ("f16", "on")])
-def test_no_direction_and_a_zero_push_are_llama_cpp_itself(
+def test_no_injection_and_a_zero_injection_are_llama_cpp_itself(
     model: Callable[..., Path], load: Callable[..., Engine],
     cache: str, flash: str, dtype: str, n_batch: int,
 ) -> None:  # fmt: skip
@@ -156,13 +156,13 @@ def test_no_direction_and_a_zero_push_are_llama_cpp_itself(
         path, LONG, 8, cache={"f32": 0, "f16": 1}[cache], flash=flash == "on", n_batch=n_batch
     )
     with engine.session(256, 2) as session:
-        zero = session.direction(np.zeros((2, 64)))
+        zero = session.injection(np.zeros((2, 64)))
         plain = session.run([greedy_task(engine, session.sequence(), LONG)])[0]
-        pushed = session.run([greedy_task(engine, session.sequence(), LONG, direction=zero)])[0]
+        injected = session.run([greedy_task(engine, session.sequence(), LONG, injection=zero)])[0]
     assert plain.tokens.tolist() == text
     bound = 2e-6 if flash == "on" else ROUNDING
     np.testing.assert_allclose(distributions(plain), logprobs, atol=bound, rtol=0)
-    assert_same(pushed, plain, bound=0)
+    assert_same(injected, plain, bound=0)
 
 
 # --- pieces, forks, truncation ---
@@ -174,35 +174,35 @@ def test_a_long_prompt_equals_the_same_in_pieces(
 ) -> None:
     small = load(model(), n_batch=16, n_ubatch=16)
     large, reference = load(model()), Reference(model())
-    push = pushes()[0] if injected else None
+    injection = vectors()[0] if injected else None
     kept: dict[str, Any] = {"feed_states": "all", "feed_logprobs": True}
 
-    def with_direction(session: Session) -> Direction | None:
-        return None if push is None else session.direction(push)
+    def with_injection(session: Session) -> Injection | None:
+        return None if injection is None else session.injection(injection)
 
     with small.session(256, 2) as session:
-        direction = with_direction(session)
+        injection = with_injection(session)
         cut, bare = (
             session.run(
-                [greedy_task(small, session.sequence(), LONG, direction=direction, **options)]
+                [greedy_task(small, session.sequence(), LONG, injection=injection, **options)]
             )[0]
             for options in (kept, {})
         )
     assert_same(bare, cut)  # though most of its micro-batches have no output
     with large.session(256, 1) as session:
-        sequence, direction = session.sequence(), with_direction(session)
+        sequence, injection = session.sequence(), with_injection(session)
         pieces = []
         for at in range(0, 40, 5):
             pieces += session.run(
-                [Task(sequence, LONG[at : at + 5], direction=direction, feed_states="all")]
+                [Task(sequence, LONG[at : at + 5], injection=injection, feed_states="all")]
             )
         rest = session.run(
-            [greedy_task(large, sequence, LONG[40:], direction=direction, feed_states="all")]
+            [greedy_task(large, sequence, LONG[40:], injection=injection, feed_states="all")]
         )[0]
     assert_same(cut, rest)
     states = np.concatenate([piece.feed_states for piece in [*pieces, rest]])
     np.testing.assert_allclose(cut.feed_states, states, atol=ROUNDING, rtol=0)
-    everywhere = None if push is None else np.tile(push, (len(LONG), 1, 1))
+    everywhere = None if injection is None else np.tile(injection, (len(LONG), 1, 1))
     wanted = reference.forward(LONG, everywhere)
     np.testing.assert_allclose(cut.feed_states, wanted.states, atol=1e-4, rtol=0)
     logprobs = log_softmax(wanted.logits)[range(len(LONG) - 1), LONG[1:]]
@@ -230,13 +230,18 @@ def test_micro_batches_do_not_change_what_a_batch_says(
     for n_batch, n_ubatch in ((512, 512), (64, 16)):
         engine = load(model(), n_batch=n_batch, n_ubatch=n_ubatch)
         with engine.session(512, 5) as session:
-            directions = [None, *(session.direction(push) for push in pushes(2)), None, None]
+            injections = [
+                None,
+                *(session.injection(injection) for injection in vectors(2)),
+                None,
+                None,
+            ]
             tasks = [
                 greedy_task(
-                    engine, session.sequence(), LONG[i : i + 9 * (i + 1)], direction=direction,
+                    engine, session.sequence(), LONG[i : i + 9 * (i + 1)], injection=injection,
                     feed_states="all", norms=True,
                 )
-                for i, direction in enumerate(directions)
+                for i, injection in enumerate(injections)
             ]  # fmt: skip
             outputs.append(session.run(tasks))
     for ours, theirs in zip(*outputs, strict=True):
@@ -263,9 +268,9 @@ def test_a_fork_equals_prefill_again(engine: Engine) -> None:
 
 def test_a_fork_of_an_injected_sequence_keeps_what_it_was_forked_from(engine: Engine) -> None:
     with engine.session(256, 4) as session:
-        direction = session.direction(pushes()[0])
+        injection = session.injection(vectors()[0])
         first, second = session.sequence(), session.sequence()
-        session.run([Task(s, TOKENS, direction=direction) for s in (first, second)])
+        session.run([Task(s, TOKENS, injection=injection) for s in (first, second)])
         fork = first.fork()
         plain = session.run([greedy_task(engine, fork, [5])])[0]
         steered = session.run([greedy_task(engine, second, [5])])[0]
@@ -276,11 +281,11 @@ def test_a_fork_of_an_injected_sequence_keeps_what_it_was_forked_from(engine: En
 
 def test_truncate_and_feed_again_equals_fresh(engine: Engine) -> None:
     with engine.session(256, 2) as session:
-        direction = session.direction(pushes()[0])
+        injection = session.injection(vectors()[0])
         sequence, fork = session.sequence(), None
         session.run([Task(sequence, LONG[:20])])
         fork = sequence.fork()
-        session.run([Task(sequence, TOKENS, n_generate=9, direction=direction)])
+        session.run([Task(sequence, TOKENS, n_generate=9, injection=injection)])
         sequence.truncate(20)
         again = session.run([greedy_task(engine, sequence, LONG[20:])])[0]
         sequence.truncate(0)
@@ -293,7 +298,7 @@ def test_a_session_starts_from_nothing(engine: Engine) -> None:
     outputs = []
     for _ in range(2):
         with engine.session(64, 2) as session:
-            session.direction(1e3 * pushes()[0])
+            session.injection(1e3 * vectors()[0])
             sequence = session.sequence()
             outputs += session.run([greedy_task(engine, sequence, TOKENS)])
             session.run([Task(session.sequence(), LONG[:9])])

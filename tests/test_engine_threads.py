@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import EXACT, PACKAGE, held, is_free
-from test_engine import GREEDY, TOKENS, pushes
+from test_engine import GREEDY, TOKENS, vectors
 
-from tgr_local.config import EngineConfig, SearchConfig
-from tgr_local.engine import Cancel, Direction, Engine, Sequence, Session, Task, _native_task
+from tgr_local.engine import Cancel, Engine, Injection, Sequence, Session, Task, _native_task
 from tgr_local.errors import CancelledError, CapacityError, TgrError
-from tgr_local.generation import generate, generate_many, search, stream
+from tgr_local.generation import generate, generate_many, generate_steps, stream
+from tgr_local.options.config import EngineConfig, SearchConfig
 
 WORDS = SearchConfig(chunk_len=10, max_chunks=2, n_candidates=3, rollout_len=4, temperature=0.0)
 
@@ -207,15 +207,15 @@ def test_who_comes_and_goes_stops_nobody(engine: Engine) -> None:
                 thread.join()
 
 
-# --- crews ---
+# --- groups ---
 
 
-def test_a_crew_waits_for_its_members_and_for_nobody_else(engine: Engine) -> None:
-    crew = engine.crew(2)
-    with crew.member(0) as first, crew.member(1) as second:
+def test_a_group_waits_for_its_members_and_for_nobody_else(engine: Engine) -> None:
+    group = engine.lockstep_group(2)
+    with group.participant(0) as first, group.participant(1) as second:
         sessions = in_threads(
-            lambda: engine.session(64, 1, member=first),
-            lambda: engine.session(64, 1, member=second),
+            lambda: engine.session(64, 1, participant=first),
+            lambda: engine.session(64, 1, participant=second),
         )
         with sessions[0] as one, sessions[1] as two:
             done = threading.Event()
@@ -226,7 +226,7 @@ def test_a_crew_waits_for_its_members_and_for_nobody_else(engine: Engine) -> Non
 
             thread = threading.Thread(target=run)
             thread.start()
-            # the other member has nothing to do: the crew stands still, others do not
+            # the other participant has nothing to do: the group stands still, others do not
             with engine.session(64, 1) as session:
                 assert session.run([Task(session.sequence(), TOKENS)])[0].n_decoded == 24
             assert not done.wait(0.05)
@@ -236,32 +236,32 @@ def test_a_crew_waits_for_its_members_and_for_nobody_else(engine: Engine) -> Non
             assert done.is_set()
 
 
-def test_a_member_waits_for_its_crew_whatever_its_thread_holds(engine: Engine) -> None:
+def test_a_member_waits_for_its_group_whatever_its_thread_holds(engine: Engine) -> None:
     """There is room: nothing that this thread holds is in the way."""
-    crew = engine.crew(2)
+    group = engine.lockstep_group(2)
 
     def come_late() -> None:
-        with crew.member(1) as member:
+        with group.participant(1) as participant:
             time.sleep(0.2)
-            engine.session(8, 1, member=member).close()
+            engine.session(8, 1, participant=participant).close()
 
     engine.reserve(512)
-    with engine.session(8, 1), crew.member(0) as member:
+    with engine.session(8, 1), group.participant(0) as participant:
         thread = threading.Thread(target=come_late)
         thread.start()
-        engine.session(8, 1, member=member).close()
+        engine.session(8, 1, participant=participant).close()
         thread.join()
 
 
-def test_an_abandoned_crew_holds_up_nobody(engine: Engine) -> None:
-    crew = engine.crew(3)
+def test_an_abandoned_group_holds_up_nobody(engine: Engine) -> None:
+    group = engine.lockstep_group(3)
     cancel = Cancel()
 
-    def wait_in_crew() -> None:
-        with crew.member(0) as member, pytest.raises(CancelledError):
-            engine.session(64, 1, member=member, cancel=cancel)
+    def wait_in_group() -> None:
+        with group.participant(0) as participant, pytest.raises(CancelledError):
+            engine.session(64, 1, participant=participant, cancel=cancel)
 
-    thread = threading.Thread(target=wait_in_crew)
+    thread = threading.Thread(target=wait_in_group)
     thread.start()
     wait_until(lambda: engine.stats().n_waiting == 1)
     assert len(generate(engine, "hello", WORDS, raw=True).tokens) > 0
@@ -271,12 +271,12 @@ def test_an_abandoned_crew_holds_up_nobody(engine: Engine) -> None:
 
 
 def test_a_member_has_one_session_at_a_time(engine: Engine) -> None:
-    crew = engine.crew(1)
-    with crew.member(0) as member, engine.session(8, 1, member=member):
-        with pytest.raises(TgrError, match="member 0 is not awaited"):
-            engine.session(8, 1, member=member)
-        with pytest.raises(TgrError, match="member 1 is not awaited"):
-            engine.session(8, 1, member=crew.member(1))
+    group = engine.lockstep_group(1)
+    with group.participant(0) as participant, engine.session(8, 1, participant=participant):
+        with pytest.raises(TgrError, match="participant 0 is not awaited"):
+            engine.session(8, 1, participant=participant)
+        with pytest.raises(TgrError, match="participant 1 is not awaited"):
+            engine.session(8, 1, participant=group.participant(1))
 
 
 # --- the end ---
@@ -422,15 +422,15 @@ class Chaos:
         try:
             with self.engine.session(n_cells, rng.randint(1, 5), cancel=cancel) as session:
                 sequences: list[Sequence] = [session.sequence()]
-                directions: list[Direction | None] = [None, session.direction(pushes()[0])]
+                injections: list[Injection | None] = [None, session.injection(vectors()[0])]
                 for _ in range(rng.randint(1, 12)):
-                    self.move(rng, session, sequences, directions, cancel)
+                    self.move(rng, session, sequences, injections, cancel)
         finally:
             timer.cancel()
 
     def move(
         self, rng: random.Random, session: Any, sequences: list[Sequence],
-        directions: list[Direction | None], cancel: Cancel,
+        injections: list[Injection | None], cancel: Cancel,
     ) -> None:  # fmt: skip
         kind = rng.choice(
             ["run", "run", "run", "fork", "truncate", "shift", "drop", "direct", "answer"]
@@ -449,15 +449,15 @@ class Chaos:
             sequence = sequences.pop(rng.randrange(len(sequences)))
             if rng.random() < 0.5:
                 sequence.drop()
-        elif kind == "direct" and len(directions) > 1:
-            directions.pop()
+        elif kind == "direct" and len(injections) > 1:
+            injections.pop()
         elif kind == "answer":
             self.answer(rng, session)
         elif sequences:
             tasks = [
                 Task(
                     sequence, rng.choices(TOKENS, k=rng.randint(1, 20)),
-                    n_generate=rng.randint(0, 20), direction=rng.choice(directions),
+                    n_generate=rng.randint(0, 20), injection=rng.choice(injections),
                     seed=rng.randrange(2**63), states=rng.random() < 0.3,
                     norms=rng.random() < 0.3, feed_logprobs=rng.random() < 0.3,
                 )
@@ -526,26 +526,26 @@ def test_a_stream_beside_an_open_search_of_the_same_thread_is_refused(
     model: Callable[..., Path], load: Callable[..., Engine]
 ) -> None:
     engine = load(model())
-    steps = search(engine, "hello", SearchConfig(chunk_len=8, rollout_len=4), raw=True)
+    steps = generate_steps(engine, "hello", SearchConfig(chunk_len=8, rollout_len=4), raw=True)
     next(steps)
     with pytest.raises(CapacityError, match="this thread itself"):
         list(stream(engine, "x" * 1000, SearchConfig(chunk_len=8, rollout_len=4), raw=True))
     steps.close()
 
 
-def test_a_crew_beside_an_open_search_of_the_same_thread_is_refused(
+def test_a_group_beside_an_open_search_of_the_same_thread_is_refused(
     model: Callable[..., Path], load: Callable[..., Engine]
 ) -> None:
     engine = load(model())
     small = SearchConfig(chunk_len=8, rollout_len=4)
-    steps = search(engine, "hello", small, raw=True)
+    steps = generate_steps(engine, "hello", small, raw=True)
     next(steps)
     with pytest.raises(CapacityError, match="this thread itself"):
         generate_many(engine, "x" * 1000, small, 2, raw=True)
     steps.close()
 
 
-def test_a_crew_refuses_members_that_it_does_not_have(engine: Engine) -> None:
-    with pytest.raises(ValueError, match="no member 5"):
-        engine.crew(2).member(5).leave()
+def test_a_group_refuses_members_that_it_does_not_have(engine: Engine) -> None:
+    with pytest.raises(ValueError, match="no participant 5"):
+        engine.lockstep_group(2).participant(5).leave()
     assert engine.stats().n_jobs == 0

@@ -14,12 +14,12 @@ from conftest import is_free
 from test_engine import TOKENS
 from test_engine_threads import in_threads, wait_until
 
-from tgr_local import methods, waits
-from tgr_local.config import SearchConfig
-from tgr_local.engine import Cancel, Engine, Task
+from tgr_local import methods
+from tgr_local.engine import Cancel, Engine, Task, waits
+from tgr_local.engine.waits import Room, Wait
 from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.generation import generate, generate_many
-from tgr_local.waits import Room, Wait
+from tgr_local.options.config import SearchConfig
 
 SMALL = SearchConfig(chunk_len=8, max_chunks=2, n_candidates=2, rollout_len=4)
 
@@ -64,14 +64,14 @@ def test_a_circle_may_go_through_several_engines() -> None:
     assert in_vain(wait_of(other, a), wait_of({1: room_of("c")}, b)) == []
 
 
-def test_work_of_a_crew_stands_still_while_a_member_waits_in_vain() -> None:
+def test_work_of_a_group_stands_still_while_a_member_waits_in_vain() -> None:
     class Running:
         def wait(self, seconds: float) -> bool:
             return False
 
-    crew = object()
-    busy, idle = room_of("b", crew=crew, job=Running()), room_of("a", crew=crew)
-    alone = room_of("b", crew=object(), job=Running())
+    group = object()
+    busy, idle = room_of("b", group=group, job=Running()), room_of("a", group=group)
+    alone = room_of("b", group=object(), job=Running())
     assert in_vain(wait_of({1: busy, 2: idle}, frozenset("a"))) == [0]
     assert in_vain(wait_of({1: alone, 2: idle}, frozenset("a"))) == []
 
@@ -146,7 +146,7 @@ def test_replies_inside_listeners_of_three_threads(engine_256: Engine) -> None:
                 generate(engine_256, "hi", SMALL, raw=True)
 
         with engine_256.session(256 // 3 - room, 1):  # a third of the cache with what follows
-            generate(engine_256, "hi", SMALL, raw=True, listener=listen)
+            generate(engine_256, "hi", SMALL, raw=True, on_event=listen)
         return "done"
 
     results = in_threads(work, work, work)
@@ -154,15 +154,15 @@ def test_replies_inside_listeners_of_three_threads(engine_256: Engine) -> None:
     assert is_free(engine_256)
 
 
-def test_a_member_of_a_crew_that_asks_for_more_room(engine_256: Engine) -> None:
-    """The others of its crew stand still meanwhile, and so do not count as working."""
+def test_a_member_of_a_group_that_asks_for_more_room(engine_256: Engine) -> None:
+    """The others of its group stand still meanwhile, and so do not count as working."""
 
     def listen(number: int, event: object) -> None:
         if number == 0:
             engine_256.session(256, 1).close()
 
     with pytest.raises(CapacityError, match="by this thread itself"):
-        generate_many(engine_256, "hi", SMALL, 2, raw=True, listener=listen)
+        generate_many(engine_256, "hi", SMALL, 2, raw=True, on_event=listen)
     assert is_free(engine_256)
 
 

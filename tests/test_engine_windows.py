@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gguf_models import N_PLAIN
-from test_engine import ENDLESS, pushes
+from test_engine import ENDLESS, vectors
 from test_engine_identities import assert_same, greedy_task
 from test_engine_threads import in_threads, wait_until
 
@@ -46,10 +46,12 @@ class Reader:
             self.session.run([Task(self.prefix, self.prompt)])
             self.read = True
         forks = [self.prefix.fork() for _ in range(self.n_forks)]
-        push = self.session.direction(pushes(d=self.engine.n_embd)[0]) if self.i % 3 == 0 else None
+        injection = (
+            self.session.injection(vectors(d=self.engine.n_embd)[0]) if self.i % 3 == 0 else None
+        )
         outputs = self.session.run(
             [
-                greedy_task(self.engine, fork, text(j, 2), n_generate=self.n, direction=push)
+                greedy_task(self.engine, fork, text(j, 2), n_generate=self.n, injection=injection)
                 for j, fork in enumerate(forks)
             ]
         )
@@ -67,13 +69,13 @@ def alone_and_together(engine: Engine, readers: list[tuple[int, int, int]], boun
         reader = Reader(engine, i, *shape)
         alone.append(reader.work())
         reader.session.close()
-    crew = [Reader(engine, i, *shape) for i, shape in enumerate(readers)]
+    group = [Reader(engine, i, *shape) for i, shape in enumerate(readers)]
     for _ in range(2):
-        for ours, theirs in zip(in_threads(*[r.work for r in crew]), alone, strict=True):
+        for ours, theirs in zip(in_threads(*[r.work for r in group]), alone, strict=True):
             assert not isinstance(ours, BaseException), ours
             for one, other in zip(ours, theirs, strict=True):
                 assert_same(one, other, bound)
-    for reader in crew:
+    for reader in group:
         reader.session.close()
 
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from tgr_local import cli
-from tgr_local.config import SearchConfig
 from tgr_local.errors import TgrError
 from tgr_local.eval import manifest, report, summary, tables
 from tgr_local.eval.manifest import Manifest
 from tgr_local.eval.samples import Sample, Store
 from tgr_local.eval.summary import Outcome
-from tgr_local.records import plain
+from tgr_local.options.config import SearchConfig
+from tgr_local.trace.json_values import plain
 
 BOUNDARY = {
     "chunk": 0, "tokens": 4, "chosen": 1, "V": [-0.5, -0.4], "P_bum": [4.0, 4.5],

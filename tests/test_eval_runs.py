@@ -23,7 +23,6 @@ import pytest
 from conftest import ROOT
 
 from tgr_local import cli, methods
-from tgr_local.config import SearchConfig
 from tgr_local.engine import Engine
 from tgr_local.errors import TgrError
 from tgr_local.eval import grading, recipe, runs, samples, sandbox, systems, tasks
@@ -32,6 +31,7 @@ from tgr_local.eval.samples import Draw, Sample, Store
 from tgr_local.eval.systems import System
 from tgr_local.eval.task import Grade, Problem
 from tgr_local.generation import generate
+from tgr_local.options.config import SearchConfig
 
 SMALL = SearchConfig(chunk_len=6, max_chunks=2, n_candidates=2, rollout_len=3)
 PROBLEMS = [

@@ -16,7 +16,6 @@ from surroundings import HANG
 from test_engine_threads import in_threads
 
 import tgr_local
-from tgr_local.config import SearchConfig
 from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CancelledError, CapacityError, ModelError
 from tgr_local.generation import (
@@ -27,12 +26,13 @@ from tgr_local.generation import (
     advised,
     generate,
     generate_many,
+    generate_steps,
     prompt_tokens,
-    search,
     stream,
 )
 from tgr_local.methods import METHODS
-from tgr_local.steps import Counts, Progress, Step
+from tgr_local.options.config import SearchConfig
+from tgr_local.search.steps import Counts, Progress, Step
 
 SMALL = SearchConfig(chunk_len=8, max_chunks=3, n_candidates=3, rollout_len=4, temperature=0.8)
 GREEDY = SearchConfig(chunk_len=8, max_chunks=3, n_candidates=3, rollout_len=4, temperature=0.0)
@@ -156,7 +156,7 @@ def test_a_model_advises_only_who_says_nothing(engine: Engine) -> None:
 @every_method
 def test_a_reply_is_its_steps(engine: Engine, method: str) -> None:
     reply = generate(engine, "hello", SMALL, method=method, raw=True)
-    steps = list(search(engine, "hello", SMALL, method=method, raw=True))
+    steps = list(generate_steps(engine, "hello", SMALL, method=method, raw=True))
     assert reply.tokens == [int(token) for step in steps for token in step.tokens]
     assert reply.n_tokens == len(reply.tokens)
     assert reply.counts == sum((step.counts for step in steps), Counts())
@@ -179,13 +179,13 @@ def test_a_verbatim_reply_keeps_its_outer_space(
 
 def test_the_default_method_is_tgr_latent(engine: Engine) -> None:
     assert generate(engine, "hello", SMALL, raw=True).method == "tgr-latent"
-    assert next(search(engine, "hello", SMALL, raw=True)).candidates is not None
+    assert next(generate_steps(engine, "hello", SMALL, raw=True)).candidates is not None
 
 
 @every_method
 def test_the_listener_hears_everything_in_order(engine: Engine, method: str) -> None:
     heard: list[Event] = []
-    reply = generate(engine, "hello", SMALL, method=method, raw=True, listener=heard.append)
+    reply = generate(engine, "hello", SMALL, method=method, raw=True, on_event=heard.append)
     assert [event for event in heard if isinstance(event, Step)] == reply.steps
     tokens = [t for event in heard if isinstance(event, Progress) for t in event.tokens]
     assert tokens == reply.tokens
@@ -289,7 +289,7 @@ def test_more_than_fit_take_turns_and_still_repeat(
     assert engine.n_ctx == 256 and is_free(engine)
 
 
-def test_two_crews_share_an_engine(engine: Engine) -> None:
+def test_two_groups_share_an_engine(engine: Engine) -> None:
     def run() -> list[list[int]]:
         return [reply.tokens for reply in generate_many(engine, "hello", GREEDY, 3, raw=True)]
 
@@ -300,7 +300,7 @@ def test_two_crews_share_an_engine(engine: Engine) -> None:
 def test_the_listener_is_told_who_speaks(engine: Engine) -> None:
     heard: list[tuple[int, Event]] = []
     replies = generate_many(
-        engine, "hello", SMALL, 3, raw=True, listener=lambda i, event: heard.append((i, event))
+        engine, "hello", SMALL, 3, raw=True, on_event=lambda i, event: heard.append((i, event))
     )
     for i, reply in enumerate(replies):
         assert [e for j, e in heard if i == j and isinstance(e, Step)] == reply.steps
@@ -317,7 +317,7 @@ def test_one_that_fails_ends_the_others(engine: Engine) -> None:
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        generate_many(engine, "hello", SMALL, 3, raw=True, listener=fail)
+        generate_many(engine, "hello", SMALL, 3, raw=True, on_event=fail)
     assert is_free(engine)
 
 
@@ -330,7 +330,7 @@ def test_cancel_ends_them_all(engine: Engine) -> None:
             cancel.cancel()
 
     with pytest.raises(CancelledError):
-        generate_many(engine, "hello", endless, 4, raw=True, listener=hear, cancel=cancel)
+        generate_many(engine, "hello", endless, 4, raw=True, on_event=hear, cancel=cancel)
     assert is_free(engine)
 
 
@@ -347,7 +347,7 @@ def test_closing_the_engine_ends_them_all(
 
     result, _ = in_threads(
         lambda: generate_many(
-            engine, "hello", endless, 4, raw=True, listener=lambda i, event: started.set()
+            engine, "hello", endless, 4, raw=True, on_event=lambda i, event: started.set()
         ),
         close,
     )

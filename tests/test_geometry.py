@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tgr_local import geometry
-from tgr_local.geometry import InjectionMaps
+from tgr_local.search import geometry
+from tgr_local.search.geometry import InjectionMaps
 
 X, Y, Z = np.eye(3)
 
@@ -87,34 +87,34 @@ def test_propose_refuses_bad_arguments(n: int, sigma: float, message: str) -> No
         geometry.propose(X, n, sigma, rng())
 
 
-def test_pushes_are_b_times_a_times_the_anchor() -> None:
+def test_vectors_are_b_times_a_times_the_anchor() -> None:
     maps = InjectionMaps.draw(n_layer=3, d_h=20, d_z=12, rank=4, seed=5)
     anchors = random_units(2, 12)
-    pushes = maps.pushes(anchors)
-    assert pushes.shape == (2, 3, 20) and pushes.dtype == np.float32
-    assert pushes.flags["C_CONTIGUOUS"]
+    vectors = maps.vectors(anchors)
+    assert vectors.shape == (2, 3, 20) and vectors.dtype == np.float32
+    assert vectors.flags["C_CONTIGUOUS"]
     for n in range(2):
         for layer in range(3):
             expected = maps.B[layer] @ (maps.A[layer] @ anchors[n])
-            np.testing.assert_allclose(pushes[n, layer], expected, atol=1e-6)
+            np.testing.assert_allclose(vectors[n, layer], expected, atol=1e-6)
 
 
-def test_pushes_are_linear_in_the_anchor_and_of_the_rank_of_the_maps() -> None:
+def test_vectors_are_linear_in_the_anchor_and_of_the_rank_of_the_maps() -> None:
     maps = InjectionMaps.draw(n_layer=2, d_h=20, d_z=12, rank=3, seed=0)
     anchors = random_units(12, 12)
-    pushes = maps.pushes(anchors)
-    np.testing.assert_allclose(maps.pushes(2 * anchors), 2 * pushes, atol=1e-6)
+    vectors = maps.vectors(anchors)
+    np.testing.assert_allclose(maps.vectors(2 * anchors), 2 * vectors, atol=1e-6)
     np.testing.assert_allclose(
-        maps.pushes(anchors[:1] - anchors[1:2]), pushes[:1] - pushes[1:2], atol=1e-6
+        maps.vectors(anchors[:1] - anchors[1:2]), vectors[:1] - vectors[1:2], atol=1e-6
     )
-    assert [int(np.linalg.matrix_rank(pushes[:, layer])) for layer in range(2)] == [3, 3]
+    assert [int(np.linalg.matrix_rank(vectors[:, layer])) for layer in range(2)] == [3, 3]
 
 
 @pytest.mark.parametrize("rank", [1, 8])
 @pytest.mark.parametrize(("d_h", "d_z"), [(64, 64), (96, 24)])
-def test_mean_square_norm_of_a_push_is_one(d_h: int, d_z: int, rank: int) -> None:
+def test_mean_square_norm_of_an_injection_is_one(d_h: int, d_z: int, rank: int) -> None:
     maps = InjectionMaps.draw(n_layer=4000, d_h=d_h, d_z=d_z, rank=rank, seed=1)
-    squares = np.sum(maps.pushes(random_units(1, d_z))[0] ** 2, axis=1)
+    squares = np.sum(maps.vectors(random_units(1, d_z))[0] ** 2, axis=1)
     variance = 2 / rank + 2 / d_h + 4 / (rank * d_h)
     assert squares.mean() == pytest.approx(1, abs=4 * np.sqrt(variance / 4000))
     assert squares.var() == pytest.approx(variance, rel=0.25)
@@ -125,7 +125,7 @@ def test_maps_refuse_bad_sizes_and_foreign_anchors() -> None:
         InjectionMaps.draw(n_layer=2, d_h=8, d_z=8, rank=0, seed=0)
     maps = InjectionMaps.draw(n_layer=2, d_h=8, d_z=8, rank=2, seed=0)
     with pytest.raises(ValueError, match=r"shape \(3, 7\)"):
-        maps.pushes(np.zeros((3, 7)))
+        maps.vectors(np.zeros((3, 7)))
 
 
 def test_residual_scale() -> None:

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 from test_cli import run
 
-from tgr_local import models
 from tgr_local.errors import TgrError
+from tgr_local.models import library
 
 
 class Hub:
@@ -151,7 +151,7 @@ def test_a_model_is_fetched_checked_and_found(
     assert capsys.readouterr().out == f"{pulled(home)}\n"
     assert pulled(home).read_bytes() == DATA
     assert os.listdir(pulled(home).parent) == ["some-Q8_0.gguf"]
-    assert models.find("some-Q8_0") == pulled(home)
+    assert library.find("some-Q8_0") == pulled(home)
     assert hub.authorized and not hub.leaked  # the token is for the hub alone
     assert run(*PULL, "--json") == 0  # it is there: nothing is fetched again
     (one,) = json.loads(capsys.readouterr().out)
@@ -180,7 +180,7 @@ def test_what_never_comes_is_given_up_and_resumed_by_the_same_command(
     assert run(*PULL) == 1
     err = capsys.readouterr().err
     assert "broke at 1000000 of 3000000 bytes" in err and "goes on from there" in err
-    assert not pulled(home).exists() and not any(".part" in p.name for p in models.local())
+    assert not pulled(home).exists() and not any(".part" in p.name for p in library.local())
     assert run(*PULL) == 0
     assert pulled(home).read_bytes() == DATA and hub.ranges[-1] == "bytes=1000000-"
 
@@ -197,7 +197,7 @@ def test_a_wrong_sha256_is_no_model(
 
 
 def test_two_at_once_do_not_mix(hub: Hub, home: Path) -> None:
-    from tgr_local import hub as module
+    from tgr_local.models import hub as module
 
     (remote,) = module.files("someone/some-GGUF:Q8_0")
 
@@ -344,7 +344,7 @@ def test_answers_that_bring_nothing_are_few_and_have_pauses(
     capsys: pytest.CaptureFixture[str],
     answer: Callable[[Any, bytes], None],
 ) -> None:
-    from tgr_local import hub as module
+    from tgr_local.models import hub as module
 
     hub.answers = [answer]
     err = failure(capsys, "the same command goes on from there")
@@ -373,7 +373,7 @@ def test_a_connection_that_stalls_or_drips_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
     answer: Callable[[Any, bytes], None],
 ) -> None:
-    from tgr_local import hub as module
+    from tgr_local.models import hub as module
 
     monkeypatch.setattr(module, "TIMEOUT", 0.2 if answer is silent else 60)
     monkeypatch.setattr(module, "WINDOW", 0.2)
@@ -385,7 +385,7 @@ def test_a_connection_that_stalls_or_drips_is_given_up(
 def test_a_hub_that_does_not_answer_is_not_waited_for(
     hub: Hub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tgr_local import hub as module
+    from tgr_local.models import hub as module
 
     monkeypatch.setattr(module, "TIMEOUT", 0.2)
     monkeypatch.setattr(hub, "listing", lambda: hub.over.wait() and {})

@@ -21,11 +21,12 @@ from test_engine import TOKENS
 from test_engine_threads import in_threads
 from test_trajectory import assert_identical, decoded, spent, text_of
 
-from tgr_local import geometry, methods, scoring
-from tgr_local.config import SearchConfig
+from tgr_local import methods
 from tgr_local.engine import Cancel, Engine, Sequence
 from tgr_local.errors import CancelledError, CapacityError
-from tgr_local.steps import Progress, Step
+from tgr_local.options.config import SearchConfig
+from tgr_local.search import geometry, scoring
+from tgr_local.search.steps import Progress, Step
 
 PROMPT = TOKENS[:10]
 SMALL = SearchConfig(
@@ -69,26 +70,26 @@ def steps_of(
     return list(methods.get(method).run(engine, prompt, config, **more))
 
 
-def crew_of(
+def group_of(
     engine: Engine, method: str, config: SearchConfig, k: int, pause: float = 0.0
 ) -> list[list[Step]]:
     """k trajectories that advance in step, as `generate_many` runs them; with a pause of so many
     seconds at most, some of the threads are slow here and there."""
     engine.reserve(k * methods.get(method).cells(engine, len(PROMPT), config))
-    crew = engine.crew(k)
+    group = engine.lockstep_group(k)
 
-    def one(rank: int) -> list[Step]:
-        mine = dataclasses.replace(config, seed=config.seed + rank)
-        pauses = random.Random(rank)
+    def one(index: int) -> list[Step]:
+        mine = dataclasses.replace(config, seed=config.seed + index)
+        pauses = random.Random(index)
 
         def hear(progress: Progress) -> None:
             if pause and pauses.random() < 0.3:
                 time.sleep(pauses.random() * pause)
 
-        with crew.member(rank) as member:
-            return steps_of(engine, method, mine, member=member, listener=hear)
+        with group.participant(index) as participant:
+            return steps_of(engine, method, mine, participant=participant, on_event=hear)
 
-    runs = in_threads(*(lambda rank=rank: one(rank) for rank in range(k)))
+    runs = in_threads(*(lambda i=i: one(i) for i in range(k)))
     assert all(isinstance(run, list) for run in runs), runs
     return runs
 
@@ -175,7 +176,7 @@ def test_cancel_at_any_stage_leaves_nothing(
     engine: Engine, method: str, options: dict[str, Any]
 ) -> None:
     config, heard = with_(**options), []
-    steps_of(engine, method, config, listener=lambda progress: heard.append(progress.stage))
+    steps_of(engine, method, config, on_event=lambda progress: heard.append(progress.stage))
     assert set(heard) >= {"rebuild", "tokens"}
     for stage in sorted(set(heard)):
         cancel = Cancel()
@@ -189,7 +190,7 @@ def test_cancel_at_any_stage_leaves_nothing(
 
         long = dataclasses.replace(config, chunk_len=24, max_cached_tokens=0)
         try:
-            steps_of(engine, method, long, listener=hear, cancel=cancel)
+            steps_of(engine, method, long, on_event=hear, cancel=cancel)
         except CancelledError:
             pass
         else:  # it had nothing left to decode
@@ -210,16 +211,16 @@ def test_a_run_that_is_dropped_or_fails_leaves_nothing(engine: Engine, method: s
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        steps_of(engine, method, listener=fail)
+        steps_of(engine, method, on_event=fail)
     assert is_free(engine)
 
 
 @every_method
 def test_a_trajectory_does_not_depend_on_those_beside_it(engine: Engine, method: str) -> None:
-    """As a crew on an F32 file without flash attention, where a batch's size is no more than
+    """As a group on an F32 file without flash attention, where a batch's size is no more than
     rounding in the last digits."""
-    (alone,) = crew_of(engine, method, SMALL, 1)
-    together = crew_of(engine, method, SMALL, 4)
+    (alone,) = group_of(engine, method, SMALL, 1)
+    together = group_of(engine, method, SMALL, 4)
     assert text_of(together[0]) == text_of(alone)
     assert [step.counts for step in together[0]] == [step.counts for step in alone]
     other = dataclasses.replace(SMALL, seed=SMALL.seed + 3)
@@ -363,24 +364,24 @@ def found(step: Step) -> Any:
     return step.candidates
 
 
-def pushes_of(engine: Engine, config: SearchConfig, anchors: NDArray[Any]) -> NDArray[Any]:
+def vectors_of(engine: Engine, config: SearchConfig, anchors: NDArray[Any]) -> NDArray[Any]:
     """[n, n_layer, d_h] under calibration="absolute"."""
     d_h = engine.n_embd
     maps = geometry.InjectionMaps.draw(engine.n_layer, d_h, d_h, config.rank, config.injection_seed)
-    return config.eta * maps.pushes(anchors)
+    return config.eta * maps.vectors(anchors)
 
 
 def assert_rolled_out(engine: Engine, config: SearchConfig, steps: list[Step]) -> None:
     """Every rollout of a first step, and its chunk, from the reference."""
     reference, candidates = Reference(engine.path), found(steps[0])
-    pushes = pushes_of(engine, config, candidates.anchors)
+    vectors = vectors_of(engine, config, candidates.anchors)
     for tokens, logprobs, owner in zip(
         candidates.tokens, candidates.logprobs, candidates.owners, strict=True
     ):
-        wanted, _ = decoded(reference, PROMPT, tokens.tolist(), pushes[owner])
+        wanted, _ = decoded(reference, PROMPT, tokens.tolist(), vectors[owner])
         np.testing.assert_allclose(logprobs, wanted, atol=1e-4)
-    push = pushes[candidates.scores.chosen]
-    wanted, _ = decoded(reference, PROMPT, steps[0].tokens.tolist(), push)
+    injection = vectors[candidates.scores.chosen]
+    wanted, _ = decoded(reference, PROMPT, steps[0].tokens.tolist(), injection)
     np.testing.assert_allclose(steps[0].logprobs, wanted, atol=1e-4)
 
 
@@ -458,9 +459,9 @@ def test_without_a_search_the_chunk_is_steered_by_its_own_anchor(engine: Engine)
     first, second, *_ = steps_of(engine, "tgr-latent", config)
     assert first.candidates is not None and second.candidates is None
     assert second.origin is not None
-    (push,) = pushes_of(engine, config, second.origin[None])
+    (injection,) = vectors_of(engine, config, second.origin[None])
     context = PROMPT + first.tokens.tolist()
-    wanted, _ = decoded(Reference(engine.path), context, second.tokens.tolist(), push)
+    wanted, _ = decoded(Reference(engine.path), context, second.tokens.tolist(), injection)
     np.testing.assert_allclose(second.logprobs, wanted, atol=1e-4)
 
 
@@ -517,10 +518,10 @@ def test_a_rollout_longer_than_a_chunk_is_the_chunk(engine: Engine, rollout_len:
     assert_rolled_out(engine, config, steps)
     # the state that follows is read after the cut
     context, chunk = PROMPT, steps[0].tokens.tolist()
-    (push,) = pushes_of(engine, config, steps[0].anchor[None])  # type: ignore[index]
+    (injection,) = vectors_of(engine, config, steps[0].anchor[None])  # type: ignore[index]
     text = [*context, *chunk, engine.eoc_token()]
     everywhere = np.zeros((len(text), engine.n_layer, engine.n_embd))
-    everywhere[len(context) - 1 : -1] = push
+    everywhere[len(context) - 1 : -1] = injection
     h = Reference(engine.path).forward(text, everywhere).states[-1]
     np.testing.assert_allclose(steps[0].state, geometry.unit(h), atol=1e-4)  # type: ignore[arg-type]
 
@@ -535,15 +536,15 @@ def test_a_reused_rollout_is_told_like_any_text(engine: Engine) -> None:
     heard: list[int] = []
     config = with_(reuse_winner=True, top_logprobs=2)
     steps = steps_of(
-        engine, "tgr-latent", config, listener=lambda progress: heard.extend(progress.tokens)
+        engine, "tgr-latent", config, on_event=lambda progress: heard.extend(progress.tokens)
     )
     assert heard == text_of(steps)
     assert all(len(step.top_ids or ()) == len(step.tokens) for step in steps)
 
 
-def test_trajectories_of_a_crew_repel_each_other(engine: Engine) -> None:
+def test_trajectories_of_a_group_repel_each_other(engine: Engine) -> None:
     config = with_(share_repulsion=True, lambda_u=20.0, n_candidates=8)
-    runs, again = (crew_of(engine, "tgr-latent", config, 4) for _ in range(2))
+    runs, again = (group_of(engine, "tgr-latent", config, 4) for _ in range(2))
     for run, same in zip(runs, again, strict=True):
         assert_identical(run, same)
     for boundary in range(4):
@@ -554,7 +555,7 @@ def test_trajectories_of_a_crew_repel_each_other(engine: Engine) -> None:
             wanted = scoring.uniformity(found(step).anchors, step.origin, 0.2, chosen)
             np.testing.assert_allclose(found(step).scores.uniformity, wanted)
             chosen.append(step.anchor)
-    apart = crew_of(engine, "tgr-latent", dataclasses.replace(config, share_repulsion=False), 4)
+    apart = group_of(engine, "tgr-latent", dataclasses.replace(config, share_repulsion=False), 4)
     assert text_of(apart[0]) == text_of(runs[0])
     assert [text_of(run) for run in apart] != [text_of(run) for run in runs]
 
@@ -568,10 +569,10 @@ def test_trajectories_that_decide_at_different_times_still_repeat(
         share_repulsion=True, lambda_u=20.0, min_gap=0.3, max_rollout=9, max_chunks=5,
         search_entropy=4.0, entropy_window=3, reuse_winner=True,
     )  # fmt: skip
-    runs = crew_of(engine, "tgr-latent", config, 5)
+    runs = group_of(engine, "tgr-latent", config, 5)
     assert len({tuple(step.counts.rollouts for step in run) for run in runs}) > 1
     for pause in (0.0, 0.001, 0.003):
-        again = crew_of(engine, "tgr-latent", config, 5, pause)
+        again = group_of(engine, "tgr-latent", config, 5, pause)
         for run, same in zip(runs, again, strict=True):
             assert_identical(run, same)
 
@@ -581,21 +582,21 @@ def test_a_trajectory_alone_repels_nobody(engine: Engine) -> None:
     assert_identical(shared, steps_of(engine, "tgr-latent"))
 
 
-def test_a_crew_with_shared_repulsion_can_be_cancelled(engine: Engine) -> None:
-    crew, cancel = engine.crew(3), Cancel()
+def test_a_group_with_shared_repulsion_can_be_cancelled(engine: Engine) -> None:
+    group, cancel = engine.lockstep_group(3), Cancel()
     config = with_(share_repulsion=True, max_chunks=1000)
 
     def hear(progress: Progress) -> None:
         if progress.chunk == 3:
             cancel.cancel()
 
-    def one(rank: int) -> Any:
-        with crew.member(rank) as member:
+    def one(index: int) -> Any:
+        with group.participant(index) as participant:
             return steps_of(
-                engine, "tgr-latent", config, member=member, listener=hear, cancel=cancel
+                engine, "tgr-latent", config, participant=participant, on_event=hear, cancel=cancel
             )
 
-    results = in_threads(*(lambda rank=rank: one(rank) for rank in range(3)))
+    results = in_threads(*(lambda i=i: one(i) for i in range(3)))
     assert all(isinstance(result, CancelledError) for result in results)
     assert is_free(engine)
 

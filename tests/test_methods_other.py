@@ -20,15 +20,17 @@ from reference import Reference
 from test_engine import TOKENS
 from test_trajectory import assert_identical, decoded, spent, text_of
 
-from tgr_local import geometry, methods, scoring, trace
+from tgr_local import methods
 from tgr_local.answers import answer_key
-from tgr_local.config import SearchConfig
 from tgr_local.engine import Cancel, Engine, Sampling
 from tgr_local.errors import CapacityError
 from tgr_local.generation import generate
-from tgr_local.methods import best_of_n, got, hard_geometry, power, prompts, self_consistency, tot
-from tgr_local.methods.branches import Branch, Branches, text_limit
-from tgr_local.steps import Progress, Step
+from tgr_local.methods import best_of_n, got, hard_geometry, power, self_consistency, tot
+from tgr_local.options.config import SearchConfig
+from tgr_local.search import geometry, prompts, scoring
+from tgr_local.search.branches import Branch, Branches, text_limit
+from tgr_local.search.steps import Progress, Step
+from tgr_local.trace import record as trace
 
 PROMPT = TOKENS[:10]
 END = token_id("<|im_end|>")
@@ -140,7 +142,7 @@ def test_asked_to_answer_now_they_yield_what_they_have(
             cancel.answer_now()
 
     config = with_(chunk_len=900, power_blocks=1)
-    steps = steps_of(engine, method, config, listener=hear, cancel=cancel)
+    steps = steps_of(engine, method, config, on_event=hear, cancel=cancel)
     assert steps[-1].finish == "budget" and 1 <= len(text_of(steps)) < 900
 
 

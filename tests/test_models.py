@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from gguf_edit import ARRAY, BOOL, F32, STRING, U32, U64, Array, Gguf
 
-from tgr_local import cli, models
+from tgr_local import cli
 from tgr_local.errors import ModelError
+from tgr_local.models import library
 
 
 def run(*arguments: str) -> int:
@@ -30,7 +31,7 @@ def run(*arguments: str) -> int:
 
 def test_a_header_is_read_as_it_was_written(model: Callable[..., Path]) -> None:
     path = model()
-    facts = models.card(path).facts()
+    facts = library.card(path).facts()
     assert facts["architecture"] == "qwen3" and facts["bytes"] == path.stat().st_size
     from tgr_local.engine import Engine
 
@@ -39,7 +40,7 @@ def test_a_header_is_read_as_it_was_written(model: Callable[..., Path]) -> None:
         assert facts["layers"] == engine.n_layer and facts["width"] == engine.n_embd
         assert facts["vocabulary"] == engine.n_vocab
         assert facts["trained context"] == engine.n_ctx_train
-        card = models.card(path).metadata
+        card = library.card(path).metadata
         plain = {k: v for k, v in engine.metadata.items() if not v.startswith("[")}
         same = {k for k, v in plain.items() if card[k] == v}
         assert all(float(card[k]) == pytest.approx(float(plain[k])) for k in plain.keys() - same)
@@ -56,7 +57,7 @@ def test_a_damaged_header_is_one_sentence(model: Callable[..., Path], tmp_path: 
             broken[at : at + 1] = bytes([int(rng.integers(256))])
         path.write_bytes(broken)
         try:
-            models.card(path).facts()
+            library.card(path).facts()
         except ModelError as error:
             assert str(path) in str(error)
             refused += 1
@@ -69,7 +70,7 @@ def test_nested_arrays_without_end_are_refused(tmp_path: Path) -> None:
     start = b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1)
     path.write_bytes(start + b"k" + struct.pack("<I", 9) + nested)
     with pytest.raises(ModelError, match="damaged"):
-        models.card(path)
+        library.card(path)
 
 
 def changed(path: Path, source: Path, values: dict[str, tuple[int, Any]]) -> Path:
@@ -93,7 +94,7 @@ def test_known_keys_of_other_types_are_unknown(
         "tgr.n_mc": (STRING, b"1" * 5_000),
     }
     path = changed(tmp_path / "odd.gguf", model(), values)
-    facts = models.card(path).facts()
+    facts = library.card(path).facts()
     names = ("layers", "width", "trained context", "vocabulary")
     assert [facts[name] for name in names] == [None] * 4 and facts["quantization"] == "unknown"
     assert run("models", "show", str(path)) == 0
@@ -137,15 +138,15 @@ def test_a_header_that_claims_too_much_is_refused(
     path = tmp_path / "large.gguf"
     path.write_bytes(b"GGUF" + struct.pack("<I", 3) + header + bytes(1 << 20))
     with pytest.raises(ModelError, match=f"damaged header: {message}"):
-        models.card(path)
+        library.card(path)
 
 
 def test_a_long_text_is_read_in_part(model: Callable[..., Path], tmp_path: Path) -> None:
     text = b"x" * ((1 << 20) + 9)
     path = changed(tmp_path / "long.gguf", model(), {"general.name": (STRING, text)})
-    facts = models.card(path).facts()
+    facts = library.card(path).facts()
     assert len(facts["name"]) == 1 << 20 and facts["vocabulary"] and facts["parameters"]
-    assert max(map(len, models.as_table(facts))) < 1100
+    assert max(map(len, library.as_table(facts))) < 1100
 
 
 ESCAPES = "\x1b]0;owned\x07\x9b2J\x7f\r"
@@ -203,12 +204,12 @@ def test_every_key_may_have_every_type(model: Callable[..., Path], tmp_path: Pat
             file.metadata[key] = (kind, value)
             path.write_bytes(file.to_bytes())
             try:
-                facts = models.card(path).facts()
+                facts = library.card(path).facts()
             except ModelError as error:
                 assert str(error).startswith(f"{path} has a damaged header: ")
                 refused += 1
                 continue
-            lines = [models.as_line(facts), *models.as_table(facts)]
+            lines = [library.as_line(facts), *library.as_table(facts)]
             assert all(line.isprintable() and len(line) < 2000 for line in lines)
     assert refused == 2 * len(Gguf.parse(source).metadata)
 
@@ -226,13 +227,13 @@ def shelf(home: Path, model: Callable[..., Path]) -> Path:
 
 
 def test_a_local_model_is_found_by_name(shelf: Path) -> None:
-    assert models.find("small") == models.find("small.gguf") == shelf / "small.gguf"
-    assert models.find("someone/repo/small.gguf") == Path("someone/repo/small.gguf")
+    assert library.find("small") == library.find("small.gguf") == shelf / "small.gguf"
+    assert library.find("someone/repo/small.gguf") == Path("someone/repo/small.gguf")
     with pytest.raises(ModelError, match=r"no model smal; did you mean small"):
-        models.find("smal")
+        library.find("smal")
     (shelf.parent / "small.gguf").write_bytes(b"GGUF")
     with pytest.raises(ModelError, match="names several models"):
-        models.find("small")
+        library.find("small")
 
 
 def test_a_file_in_the_current_folder_does_not_stand_for_a_model_of_its_name(
@@ -240,20 +241,20 @@ def test_a_file_in_the_current_folder_does_not_stand_for_a_model_of_its_name(
 ) -> None:
     monkeypatch.chdir(home)
     Path("other").write_bytes(b"GGUF")
-    assert models.find("other") == Path("other")
+    assert library.find("other") == Path("other")
     Path("small").write_bytes(b"GGUF")
     message = f"names several models: {home}/small, {shelf}/small.gguf; give the path of one"
     with pytest.raises(ModelError, match=message):
-        models.find("small")
-    assert models.find("./small") == Path("small")
+        library.find("small")
+    assert library.find("./small") == Path("small")
     monkeypatch.chdir(shelf)
-    assert models.find("small.gguf") == shelf / "small.gguf"
+    assert library.find("small.gguf") == shelf / "small.gguf"
 
 
 def test_the_list_has_every_model_once(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("models", "--json") == 0
     found = {Path(one["path"]).stem: one for one in json.loads(capsys.readouterr().out)}
-    embedded = models.embedded_model().stem
+    embedded = library.embedded_model().stem
     assert found.keys() >= {embedded, "small", "broken", "big-00001-of-00002"}
     assert "big-00002-of-00002" not in found
     assert found["small"]["architecture"] == "qwen3" and "damaged" in found["broken"]["error"]

@@ -18,17 +18,32 @@ MODULES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
     for path in PACKAGE.rglob("*.py")
 }
-# Each row may import the rows above it, and its own; every other module is a front end.
-STOREYS = [
-    {"errors", "geometry", "places", "answers", "printable", "waits", "memory", "confined_worker"},
-    {"confined"},
-    {"config", "scoring", "models"},
+# Each row may import the rows above it; a folder or module may import nothing beside it in its row.
+LAYERS = [
+    {"console"},
+    {"errors", "answers"},
+    {"system"},
+    {"options"},
+    {"models"},
     {"engine"},
-    {"text", "choices", "cells", "steps", "trajectory", "steering", "diagnostics"},
-    {"methods", "methods.base", "methods.markov", "methods.tgr_latent"},
+    {"search"},
+    {"methods"},
     {"generation"},
+    {"trace"},
+    {"openai"},
+    {"chat", "server", "bench", "eval"},
+    {"doctor"},
+    {"cli"},
+    {"__main__"},
 ]
-PURE = {"answers", "geometry", "scoring", "errors", "config", "printable"}
+PURE = {
+    "answers",
+    "search.geometry",
+    "search.scoring",
+    "errors",
+    "options.config",
+    "console.sanitize",
+}
 
 
 def imports(name: str) -> set[str]:
@@ -47,27 +62,43 @@ def imports(name: str) -> set[str]:
     return {module.removeprefix("tgr_local.") for module in found}
 
 
-def storey(name: str) -> int:
-    for i, names in enumerate(STOREYS):
-        if name in names or (name.startswith("methods.") and "methods" in names):
-            return i
-    return len(STOREYS)
+def folder(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def layer(name: str) -> int:
+    return next(i for i, names in enumerate(LAYERS) if folder(name) in names)
+
+
+def within(name: str) -> set[str]:
+    """The modules of this package that a module imports; a name of a folder stands for its
+    ``__init__``."""
+    return imports(name) & set(MODULES) - {"__init__", "tgr_local"}
 
 
 @pytest.mark.parametrize("name", sorted(set(MODULES) - {"__init__", "tgr_local"}))
 def test_imports_point_downwards(name: str) -> None:
-    for other in imports(name) & set(MODULES) - {"__init__"}:
-        assert storey(other) <= storey(name), f"{name} imports {other}"
+    for other in within(name):
+        assert folder(other) == folder(name) or layer(other) < layer(name), f"{name} → {other}"
 
 
-def test_the_storeys_name_modules_that_exist() -> None:
-    assert set().union(*STOREYS) <= set(MODULES)
+def test_no_module_needs_itself() -> None:
+    """No circle of imports, those inside functions included."""
+    needs = {name: within(name) - {name} for name in MODULES}
+    while free := {name for name, others in needs.items() if not others & needs.keys()}:
+        needs = {name: others for name, others in needs.items() if name not in free}
+    assert not needs
 
 
-def test_the_native_engine_is_one_modules_secret() -> None:
-    assert {name for name in MODULES if "_engine" in imports(name)} == {"engine"}
+def test_every_folder_and_module_stands_in_one_layer() -> None:
+    known = [name for names in LAYERS for name in names]
+    assert sorted(known) == sorted({folder(name) for name in MODULES} - {"__init__", "tgr_local"})
+
+
+def test_the_native_engine_is_one_folders_secret() -> None:
+    assert {folder(name) for name in MODULES if "_engine" in imports(name)} == {"engine"}
     for name, path in MODULES.items():
-        if name != "engine":
+        if folder(name) != "engine":
             assert not re.search(r"\._native\b", path.read_text(encoding="utf-8")), name
 
 
@@ -110,7 +141,7 @@ def loaded(statement: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "statement",
-    ["import tgr_local", "import tgr_local.config", "from tgr_local import SearchConfig"],
+    ["import tgr_local", "import tgr_local.options.config", "from tgr_local import SearchConfig"],
 )
 def test_importing_loads_nothing_heavy(statement: str) -> None:
     heavy = {"numpy", "llama_cpp", "rich", "prompt_toolkit", "jinja2", "gguf", "matplotlib"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import unicodedata
 
+from tgr_local.console.sanitize import as_json, one_line, visible
 from tgr_local.errors import ModelError, describe
-from tgr_local.printable import as_json, one_line, visible
 
 EVERY = "".join(map(chr, range(0x180))) + "\u200b\u2028\u202e\U000e0041"
 

@@ -10,10 +10,10 @@ import threading
 import pytest
 from surroundings import HANG
 
-from tgr_local import progress
-from tgr_local.progress import ReplyStatus, Status
-from tgr_local.steps import Progress
-from tgr_local.text import TextDelta
+from tgr_local.console import progress
+from tgr_local.console.progress import ReplyStatus, Status
+from tgr_local.generation.text import TextDelta
+from tgr_local.search.steps import Progress
 
 
 class Stream(io.StringIO):

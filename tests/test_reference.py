@@ -95,14 +95,14 @@ def test_one_and_all_kv_heads_agree(tmp_path: Path, n_head_kv: int) -> None:
 
 
 @pytest.mark.parametrize("arch", ["qwen3", "llama", "phi3"])
-def test_pushes_equal_llama_cpps_control_vector(tmp_path: Path, arch: str) -> None:
+def test_vectors_equal_llama_cpps_control_vector(tmp_path: Path, arch: str) -> None:
     path = write_model(tmp_path / "m.gguf", arch, n_layer=3)
-    push = np.random.default_rng(1).standard_normal((3, 64)).astype(np.float32)
-    push[0] = 0  # a control vector cannot reach layer 0
-    ours = Reference(path).forward(TOKENS, np.tile(push, (len(TOKENS), 1, 1)))
+    injection = np.random.default_rng(1).standard_normal((3, 64)).astype(np.float32)
+    injection[0] = 0  # a control vector cannot reach layer 0
+    ours = Reference(path).forward(TOKENS, np.tile(injection, (len(TOKENS), 1, 1)))
     with native(path) as llm:
         plain, _ = run(llm, TOKENS)
-        data = np.ascontiguousarray(push[1:])
+        data = np.ascontiguousarray(injection[1:])
         pointer = data.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
         assert llama_cpp.llama_set_adapter_cvec(llm.ctx, pointer, data.size, 64, 1, 3) == 0
         logits, states = run(llm, TOKENS)
@@ -111,15 +111,15 @@ def test_pushes_equal_llama_cpps_control_vector(tmp_path: Path, arch: str) -> No
     assert worst(states, ours.states) <= 1e-4
 
 
-def test_a_push_acts_from_its_layer_and_token_on(tmp_path: Path) -> None:
+def test_an_injection_acts_from_its_layer_and_token_on(tmp_path: Path) -> None:
     reference = Reference(write_model(tmp_path / "m.gguf", n_layer=3))
     plain = reference.forward(TOKENS)
     nothing = np.zeros((len(TOKENS), 3, 64))
     np.testing.assert_array_equal(reference.forward(TOKENS, nothing).logits, plain.logits)
     for layer in range(3):
-        pushes = nothing.copy()
-        pushes[10, layer] = 1.0
-        changed = reference.forward(TOKENS, pushes).residual_norms != plain.residual_norms
+        vectors = nothing.copy()
+        vectors[10, layer] = 1.0
+        changed = reference.forward(TOKENS, vectors).residual_norms != plain.residual_norms
         assert not changed[:layer].any() and not changed[:, :10].any()
         assert changed[layer].tolist() == [token == 10 for token in range(len(TOKENS))]
         assert changed[layer + 1 :, 10:].all()

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tgr_local import scoring
-from tgr_local.scoring import Scores, Weights
+from tgr_local.search import scoring
+from tgr_local.search.scoring import Scores, Weights
 
 WEIGHTS = Weights(foresight_weight=1.0, lambda_b=0.5, lambda_u=0.25)
 EAST, NORTH = np.eye(2)

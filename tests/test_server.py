@@ -25,14 +25,14 @@ from starlette.responses import Response
 from starlette.testclient import TestClient
 
 from tgr_local import cli
-from tgr_local.config import EngineConfig, ServerConfig
 from tgr_local.engine import Cancel, Engine, Task
 from tgr_local.errors import CancelledError, CapacityError
+from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.server import infill
 from tgr_local.server.app import create_app
-from tgr_local.server.grants import method_of
-from tgr_local.server.guard import Guard, is_loopback
+from tgr_local.server.auth import Guard, is_loopback
 from tgr_local.server.jobs import Jobs
+from tgr_local.server.limits import method_of
 from tgr_local.server.problems import Problem, problem_of
 from tgr_local.server.service import Service
 

@@ -67,8 +67,8 @@ class Front:
 
     def __init__(self) -> None:
         self.app = App()
-        listener = socket.create_server(("127.0.0.1", 0))
-        self.address = listener.getsockname()
+        on_event = socket.create_server(("127.0.0.1", 0))
+        self.address = on_event.getsockname()
         config = uvicorn.Config(
             self.app,
             http=Connection,
@@ -77,7 +77,7 @@ class Front:
             lifespan="off",
         )
         self.server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self.server.run, args=([listener],), daemon=True)
+        self._thread = threading.Thread(target=self.server.run, args=([on_event],), daemon=True)
         self._thread.start()
 
     def connect(self, first: bytes = b"") -> socket.socket:
@@ -401,7 +401,7 @@ def test_one_long_body_is_used_at_a_time() -> None:
 
 DEAF = """if True:
     import sys, time
-    from tgr_local import completions
+    from tgr_local.openai import completions
     def respond(*args, **kwargs):
         print("deaf", file=sys.stderr, flush=True)
         time.sleep(3600)

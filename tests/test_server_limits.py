@@ -12,11 +12,11 @@ import pytest
 from serving import Served, served
 
 from tgr_local import load
-from tgr_local.completions import completion_request, respond
-from tgr_local.config import SearchConfig, ServerConfig
 from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CancelledError, CapacityError
-from tgr_local.server.grants import Memory, granted, memory_needed
+from tgr_local.openai.completions import completion_request, respond
+from tgr_local.options.config import SearchConfig, ServerConfig
+from tgr_local.server.limits import Memory, granted, memory_needed
 from tgr_local.server.problems import Problem
 
 X = "x" * 1_000_000
@@ -24,7 +24,7 @@ X = "x" * 1_000_000
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    from tgr_local.models import embedded_model
+    from tgr_local.models.library import embedded_model
 
     folder = tmp_path_factory.mktemp("limits")
     with served(embedded_model(), folder, request_seconds=20) as running:
@@ -253,7 +253,7 @@ def test_the_cache_grows_no_further_than_it_may(
         with engine.session(2500, 1):
             pass
         engine.max_cells = None
-        monkeypatch.setattr("tgr_local.memory.available", lambda: 4000 * engine.cell_bytes)
+        monkeypatch.setattr("tgr_local.system.memory.available", lambda: 4000 * engine.cell_bytes)
         with pytest.raises(CapacityError, match="cells of the KV cache"):
             engine.session(engine.n_ctx + 4001, 1)
 

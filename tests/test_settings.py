@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from test_cli import finished, run
 
-from tgr_local import settings
 from tgr_local.cli import build_parser
-from tgr_local.config import ChatConfig, EngineConfig, SearchConfig, ServerConfig
-from tgr_local.flags import options
+from tgr_local.options import settings
+from tgr_local.options.config import ChatConfig, EngineConfig, SearchConfig, ServerConfig
+from tgr_local.options.flags import options
 
 FILE = Path("tgr-local.toml")
 ALLOWED = {"method", *(spec.name for spec in dataclasses.fields(SearchConfig))}

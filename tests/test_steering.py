@@ -17,13 +17,13 @@ from gguf_models import N_PLAIN
 from numpy.typing import NDArray
 from reference import Reference, log_softmax
 
-from tgr_local import SearchConfig, Steer, generate
-from tgr_local.completions import completion_request, respond
-from tgr_local.control import hidden_states, steered, winning_steer
+from tgr_local import ControlVector, SearchConfig, generate
 from tgr_local.engine import Engine, Session, Task
+from tgr_local.engine.steered import SteeredEngine
 from tgr_local.errors import ModelError
 from tgr_local.generation import prompt_tokens
-from tgr_local.overlay import Overlay
+from tgr_local.generation.control_vectors import hidden_states, steered, winning_control_vector
+from tgr_local.openai.completions import completion_request, respond
 
 TOKENS = [int(t) for t in np.random.default_rng(3).integers(0, N_PLAIN, 12)]
 SMALL = SearchConfig(chunk_len=8, max_chunks=2, n_candidates=3, rollout_len=4, temperature=0.0)
@@ -63,21 +63,21 @@ def test_a_steer_is_llama_cpps_control_vector(
 ) -> None:
     path = model(arch, n_layer=3)
     engine = load(path)
-    steer = Steer(vectors(engine), layers=range(1, 3))
-    made = logprobs(steered(engine, steer), TOKENS)
-    expected = log_softmax(llama_cpp_logits(path, TOKENS, steer.pushes[1:]))
+    vector = ControlVector(vectors(engine), layers=range(1, 3))
+    made = logprobs(steered(engine, vector), TOKENS)
+    expected = log_softmax(llama_cpp_logits(path, TOKENS, vector.added[1:]))
     wanted = [expected[i, token] for i, token in enumerate(TOKENS[1:])]
     np.testing.assert_allclose(made, wanted, atol=2e-5)
     assert np.abs(made - logprobs(engine, TOKENS)).max() > 0.1
 
 
-def test_layer_0_is_pushed_too_as_the_reference_does(
+def test_layer_0_is_injected_too_as_the_reference_does(
     engine: Engine, model: Callable[..., Path]
 ) -> None:
-    steer = Steer(vectors(engine), scale=0.5)
-    everywhere = np.broadcast_to(steer.pushes, (len(TOKENS), *steer.pushes.shape))
+    vector = ControlVector(vectors(engine), scale=0.5)
+    everywhere = np.broadcast_to(vector.added, (len(TOKENS), *vector.added.shape))
     expected = Reference(model()).forward(TOKENS, everywhere)
-    made = hidden_states(steered(engine, steer), TOKENS)
+    made = hidden_states(steered(engine, vector), TOKENS)
     np.testing.assert_allclose(made, expected.states, atol=2e-5)
 
 
@@ -96,11 +96,14 @@ def test_hidden_states_are_those_of_the_reference(
 
 
 def test_steers_combine_as_numbers_do(engine: Engine) -> None:
-    a, b = Steer(vectors(engine, 1)), Steer(vectors(engine, 2), scale=2.0, layers=[1])
-    assert not b.pushes[0].any() and np.array_equal(b.pushes[1], 2 * b.vectors[1])
-    np.testing.assert_allclose((a + b - a).pushes, b.pushes, atol=1e-6)
-    assert np.array_equal((0.5 * a).pushes, (a * 0.5).pushes)
-    assert not (a - a).pushes.any() and np.array_equal((-a).pushes, -a.pushes)
+    a, b = (
+        ControlVector(vectors(engine, 1)),
+        ControlVector(vectors(engine, 2), scale=2.0, layers=[1]),
+    )
+    assert not b.added[0].any() and np.array_equal(b.added[1], 2 * b.vectors[1])
+    np.testing.assert_allclose((a + b - a).added, b.added, atol=1e-6)
+    assert np.array_equal((0.5 * a).added, (a * 0.5).added)
+    assert not (a - a).added.any() and np.array_equal((-a).added, -a.added)
     plain = logprobs(engine, TOKENS)
     np.testing.assert_allclose(logprobs(steered(engine, 0 * a), TOKENS), plain, atol=2e-5)
     np.testing.assert_allclose(logprobs(engine, TOKENS), plain, atol=0)
@@ -109,68 +112,76 @@ def test_steers_combine_as_numbers_do(engine: Engine) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Steer(np.zeros(3)), r"vectors have shape \(3,\), but must have"),
-        (lambda: Steer(np.full((2, 64), np.nan)), "vectors or scale are not finite"),
-        (lambda: Steer(np.zeros((2, 64)), scale=float("inf")), "scale are not finite"),
-        (lambda: Steer(np.zeros((2, 64)), layers=[2]), "layers holds 2, but the vectors are for"),
-        (lambda: Steer(np.zeros((2, 64))) + Steer(np.zeros((3, 64))), r"shapes \(2, 64\) and"),
+        (lambda: ControlVector(np.zeros(3)), r"vectors have shape \(3,\), but must have"),
+        (lambda: ControlVector(np.full((2, 64), np.nan)), "vectors or scale are not finite"),
+        (lambda: ControlVector(np.zeros((2, 64)), scale=float("inf")), "scale are not finite"),
+        (
+            lambda: ControlVector(np.zeros((2, 64)), layers=[2]),
+            "layers holds 2, but the vectors are for",
+        ),
+        (
+            lambda: ControlVector(np.zeros((2, 64))) + ControlVector(np.zeros((3, 64))),
+            r"shapes \(2, 64\) and",
+        ),
     ],
 )
-def test_a_bad_steer_is_refused(make: Callable[[], Steer], message: str) -> None:
+def test_a_bad_steer_is_refused(make: Callable[[], ControlVector], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
 
 
 def test_a_steer_of_another_model_is_refused(engine: Engine) -> None:
-    with pytest.raises(ValueError, match=r"pushes have shape \(2, 32\), but must have \(2, 64\)"):
-        steered(engine, Steer(np.ones((2, 32))))
+    with pytest.raises(ValueError, match=r"vectors have shape \(2, 32\), but must have \(2, 64\)"):
+        steered(engine, ControlVector(np.ones((2, 32))))
 
 
-def test_a_steered_search_adds_its_pushes(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    pushed: list[NDArray[np.float32]] = []
-    plain = Session.direction
+def test_a_steered_search_adds_its_injections(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    injected: list[NDArray[np.float32]] = []
+    plain = Session.injection
 
-    def direction(session: Session, pushes: NDArray[np.float32]) -> Any:
-        pushed.append(np.array(pushes))
-        return plain(session, pushes)
+    def injection(session: Session, vectors: NDArray[np.float32]) -> Any:
+        injected.append(np.array(vectors))
+        return plain(session, vectors)
 
-    monkeypatch.setattr(Session, "direction", direction)
+    monkeypatch.setattr(Session, "injection", injection)
     config = SearchConfig(
         chunk_len=8, max_chunks=1, n_candidates=3, rollout_len=4, calibration="absolute"
     )
-    steer = Steer(vectors(engine))
+    vector = ControlVector(vectors(engine))
     before = engine.stats().n_positions
-    reply = generate(steered(engine, steer), "hello", config, raw=True)
+    reply = generate(steered(engine, vector), "hello", config, raw=True)
     assert engine.stats().n_positions - before == reply.counts.total
-    alone, *candidates = pushed
-    assert np.array_equal(alone, steer.pushes)
+    alone, *candidates = injected
+    assert np.array_equal(alone, vector.added)
     tried = reply.steps[0].candidates
     assert tried is not None
     for made, anchor in zip(candidates, tried.anchors, strict=True):
-        own = Steer.of_anchor(engine, anchor, config, [])
-        np.testing.assert_allclose(made, (own + steer).pushes, atol=1e-6)
+        own = ControlVector.of_anchor(engine, anchor, config, [])
+        np.testing.assert_allclose(made, (own + vector).added, atol=1e-6)
     assert is_free(engine)
 
 
 def test_a_request_may_be_steered_beside_others(engine: Engine) -> None:
-    steer = Steer(vectors(engine))
+    vector = ControlVector(vectors(engine))
     body = {"prompt": "hello", "temperature": 0, "method": "tgr-latent", "max_tokens": 16}
     request = completion_request(engine, body | {"seed": 1}, config=SMALL)
     plain = respond(engine, request)["choices"]
-    made = respond(steered(engine, steer), request)["choices"]
-    assert made != plain and respond(steered(engine, steer), request)["choices"] == made
+    made = respond(steered(engine, vector), request)["choices"]
+    assert made != plain and respond(steered(engine, vector), request)["choices"] == made
     assert respond(engine, request)["choices"] == plain
 
 
 def test_one_steer_over_another_and_a_bias_over_both(engine: Engine) -> None:
-    a, b = Steer(vectors(engine, 1)), Steer(vectors(engine, 2))
+    a, b = ControlVector(vectors(engine, 1)), ControlVector(vectors(engine, 2))
     both = steered(steered(engine, a), b)
     expected = logprobs(steered(engine, a + b), TOKENS)
     np.testing.assert_allclose(logprobs(both, TOKENS), expected, atol=2e-5)
     np.testing.assert_allclose(
-        logprobs(Overlay(both, logit_bias=[(3, 1.0)]), TOKENS), expected, atol=2e-5
+        logprobs(SteeredEngine(both, logit_bias=[(3, 1.0)]), TOKENS), expected, atol=2e-5
     )
-    forced = Overlay(Overlay(engine, logit_bias=[(3, 60.0)]), logit_bias=[(3, 60.0)])
+    forced = SteeredEngine(SteeredEngine(engine, logit_bias=[(3, 60.0)]), logit_bias=[(3, 60.0)])
     assert generate(steered(forced, a), "hello", SMALL, method="base", raw=True).tokens == [3] * 16
 
 
@@ -178,10 +189,10 @@ def test_one_steer_over_another_and_a_bias_over_both(engine: Engine) -> None:
 
 
 def test_a_file_is_what_it_was_made_of(engine: Engine, tmp_path: Path) -> None:
-    steer, path = Steer(vectors(engine), scale=0.7), tmp_path / "v.gguf"
-    steer.save(path, "qwen3")
-    again = Steer.load(path, engine.n_layer)
-    assert np.array_equal(again.pushes, steer.pushes)
+    vector, path = ControlVector(vectors(engine), scale=0.7), tmp_path / "v.gguf"
+    vector.save(path, "qwen3")
+    again = ControlVector.load(path, engine.n_layer)
+    assert np.array_equal(again.added, vector.added)
     reader = gguf.GGUFReader(path)
     assert {tensor.name for tensor in reader.tensors} == {"direction.1"}
     fields = {name: field.contents() for name, field in reader.fields.items()}
@@ -194,8 +205,8 @@ def test_a_file_of_others_is_read(engine: Engine, tmp_path: Path) -> None:
     """As repeng writes it: some layers, from 1 on."""
     vector = np.arange(engine.n_embd, dtype=np.float32)
     path = write_vector(tmp_path, {"direction.1": vector})
-    loaded = Steer.load(path, engine.n_layer)
-    assert np.array_equal(loaded.pushes, [np.zeros_like(vector), vector])
+    loaded = ControlVector.load(path, engine.n_layer)
+    assert np.array_equal(loaded.added, [np.zeros_like(vector), vector])
 
 
 def write_vector(folder: Path, tensors: dict[str, NDArray[Any]]) -> Path:
@@ -226,17 +237,17 @@ def test_a_bad_file_is_refused(
     tmp_path: Path, tensors: dict[str, NDArray[Any]], message: str
 ) -> None:
     with pytest.raises(ModelError, match=message):
-        Steer.load(write_vector(tmp_path, tensors), 2)
+        ControlVector.load(write_vector(tmp_path, tensors), 2)
 
 
 def test_no_file_and_no_gguf_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="No such file"):
-        Steer.load(tmp_path / "none.gguf", 2)
+        ControlVector.load(tmp_path / "none.gguf", 2)
     (tmp_path / "x.gguf").write_bytes(b"GGUF no, this is not one at all")
     with pytest.raises(ModelError, match="is no readable GGUF file"):
-        Steer.load(tmp_path / "x.gguf", 2)
+        ControlVector.load(tmp_path / "x.gguf", 2)
     with pytest.raises(OSError, match="No such file"):
-        Steer(np.ones((2, 64))).save(tmp_path / "nowhere" / "x.gguf")
+        ControlVector(np.ones((2, 64))).save(tmp_path / "nowhere" / "x.gguf")
 
 
 @pytest.mark.parametrize("calibration", ["residual", "absolute"])
@@ -250,42 +261,42 @@ def test_the_winner_of_a_search_steers_as_it_did(
     query = prompt_tokens(engine, "hello", config, raw=True)
     assert [(run.first, run.query) for run in reply.runs] == [(0, query)]
     for index, step in enumerate(reply.steps):
-        steer = winning_steer(engine, reply, config, step=index)
-        steer.save(tmp_path / "winner.gguf", "qwen3")
-        loaded = Steer.load(tmp_path / "winner.gguf", engine.n_layer)
+        vector = winning_control_vector(engine, reply, config, step=index)
+        vector.save(tmp_path / "winner.gguf", "qwen3")
+        loaded = ControlVector.load(tmp_path / "winner.gguf", engine.n_layer)
         context = query + (reply.steps[0].tokens.tolist() if index else [])
         with engine.session(64, 2) as session:
             sequence = session.sequence()
             session.run([Task(sequence, context[:-1])])
-            direction = session.direction(loaded.pushes)
+            injection = session.injection(loaded.added)
             # the last layer's norm is a mean over some tokens: it may differ a little
             (output,) = session.run(
-                [Task(sequence, [context[-1], *step.tokens.tolist()], direction=direction,
+                [Task(sequence, [context[-1], *step.tokens.tolist()], injection=injection,
                       feed_logprobs=True)]
             )  # fmt: skip
         np.testing.assert_allclose(output.feed_logprobs, step.logprobs, atol=0.02)
 
 
-def test_the_winner_is_the_push_that_was_used_before_and_after_the_thinking(
+def test_the_winner_is_the_injection_that_was_used_before_and_after_the_thinking(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pushed: list[NDArray[np.float32]] = []
-    plain = Session.direction
+    injected: list[NDArray[np.float32]] = []
+    plain = Session.injection
 
-    def direction(session: Session, pushes: NDArray[np.float32]) -> Any:
-        pushed.append(np.array(pushes))
-        return plain(session, pushes)
+    def injection(session: Session, vectors: NDArray[np.float32]) -> Any:
+        injected.append(np.array(vectors))
+        return plain(session, vectors)
 
     config = SearchConfig(**vars(SMALL) | {"max_chunks": 4, "thinking_budget": 11})
     with monkeypatch.context() as patch:
-        patch.setattr(Session, "direction", direction)
+        patch.setattr(Session, "injection", injection)
         reply = generate(engine, engine.tokenize("hello<think>\n"), config)
     assert reply.closed == 11 and [run.first for run in reply.runs] == [0, 2]
     assert len(reply.steps) > 3
     for index, step in enumerate(reply.steps):
         assert step.candidates is not None
-        used = pushed[index * config.n_candidates + step.candidates.scores.chosen]
-        found = winning_steer(engine, reply, config, step=index).pushes
+        used = injected[index * config.n_candidates + step.candidates.scores.chosen]
+        found = winning_control_vector(engine, reply, config, step=index).added
         # the last layer's norm is a mean over some of the tokens
         np.testing.assert_allclose(found[:-1], used[:-1], rtol=1e-3, atol=1e-7)
         np.testing.assert_allclose(found[-1], used[-1], rtol=0.1, atol=1e-4)
@@ -295,16 +306,16 @@ def test_the_winner_is_the_push_that_was_used_before_and_after_the_thinking(
 def test_norms_that_are_known_no_more_are_said(engine: Engine, option: dict[str, Any]) -> None:
     config = SearchConfig(**vars(SMALL) | option)
     reply = generate(engine, "hello", config, raw=True)
-    winning_steer(engine, reply, config, step=0)
+    winning_control_vector(engine, reply, config, step=0)
     with pytest.raises(ValueError, match=f"before a reset that {next(iter(option))} put off"):
-        winning_steer(engine, reply, config)
+        winning_control_vector(engine, reply, config)
 
 
 def test_a_step_without_an_anchor_has_no_winner(engine: Engine) -> None:
     reply = generate(engine, "hello", SMALL, method="markov", raw=True)
     with pytest.raises(ValueError, match="step 0 of method markov has no anchor"):
-        winning_steer(engine, reply, SMALL, step=0)
+        winning_control_vector(engine, reply, SMALL, step=0)
     with pytest.raises(ValueError, match="step is 9, but the reply has steps 0 to 1"):
-        winning_steer(engine, reply, SMALL, step=9)
+        winning_control_vector(engine, reply, SMALL, step=9)
     with pytest.raises(ValueError, match="the anchor has shape"):
-        Steer.of_anchor(engine, np.ones(3), SMALL, [1])
+        ControlVector.of_anchor(engine, np.ones(3), SMALL, [1])

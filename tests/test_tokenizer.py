@@ -11,9 +11,9 @@ import llama_cpp
 import numpy as np
 import pytest
 
-from tgr_local.config import SearchConfig
 from tgr_local.engine import Engine
 from tgr_local.generation import generate
+from tgr_local.options.config import SearchConfig
 
 F32 = 0  # ggml type number
 STORY = ", there was a little girl named Lily. She loved to play outside"

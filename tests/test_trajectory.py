@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 from reference import Reference, log_softmax
 from test_engine import ENDLESS, TOKENS
 
-from tgr_local import geometry, methods, scoring
-from tgr_local.cells import cells_needed
-from tgr_local.config import SearchConfig
+from tgr_local import methods
 from tgr_local.engine import Cancel, Engine, Sampling, Task
 from tgr_local.errors import CancelledError, CapacityError
-from tgr_local.steps import Counts, Progress, Seconds, Step
-from tgr_local.trajectory import Trajectory, derived_seed
+from tgr_local.options.config import SearchConfig
+from tgr_local.search import geometry, scoring
+from tgr_local.search.capacity import cells_needed
+from tgr_local.search.steps import Counts, Progress, Seconds, Step
+from tgr_local.search.trajectory import Trajectory, derived_seed
 
 PROMPT = TOKENS[:10]
 SMALL = SearchConfig(chunk_len=8, max_chunks=4, n_candidates=3, rollout_len=5, temperature=0.8)
@@ -142,15 +143,15 @@ def test_room_is_the_query_what_a_reset_keeps_and_the_larger_of_a_chunk_and_all_
 
 
 def decoded(
-    reference: Reference, context: list[int], new: list[int], push: NDArray[Any] | None = None
+    reference: Reference, context: list[int], new: list[int], injection: NDArray[Any] | None = None
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Log-probabilities [n] and states [n, d] of `new` after `context`, whose last token, and all
-    of `new`, are decoded under the push: it is the held-back one."""
+    of `new`, are decoded under the injection: it is the held-back one."""
     text = context + new[:-1]
-    pushes = np.zeros((len(text), reference.n_layer, reference.n_embd))
-    if push is not None:
-        pushes[len(context) - 1 :] = push
-    out = reference.forward(text, pushes)
+    vectors = np.zeros((len(text), reference.n_layer, reference.n_embd))
+    if injection is not None:
+        vectors[len(context) - 1 :] = injection
+    out = reference.forward(text, vectors)
     at = slice(len(context) - 1, None)
     return log_softmax(out.logits[at])[range(len(new)), new], out.states[at]
 
@@ -197,13 +198,13 @@ def test_tgr_latent_follows_the_method_step_by_step(
 
         norms = reference.forward(context[:-1]).residual_norms.mean(axis=1)
         rho = geometry.residual_scale(norms, config.relative_strength, config.calibration)
-        pushes = config.eta * rho[:, None] * maps.pushes(found.anchors)
+        vectors = config.eta * rho[:, None] * maps.vectors(found.anchors)
 
         V, bumpy = [], []
         rollouts = zip(found.tokens, found.logprobs, found.owners, strict=True)
         for tokens, logprobs, owner in rollouts:
-            push = pushes[owner]
-            wanted, states = decoded(reference, context, tokens.tolist(), push)
+            injection = vectors[owner]
+            wanted, states = decoded(reference, context, tokens.tolist(), injection)
             np.testing.assert_allclose(logprobs, wanted, atol=1e-4)
             V.append(wanted.mean())
             g = geometry.unit(states)
@@ -224,14 +225,14 @@ def test_tgr_latent_follows_the_method_step_by_step(
         assert found.scores.chosen == np.argmax(found.scores.total)
         np.testing.assert_array_equal(step.anchor, found.anchors[found.scores.chosen])
 
-        chunk, push = step.tokens.tolist(), pushes[found.scores.chosen]
-        logprobs, _ = decoded(reference, context, chunk, push)
+        chunk, injection = step.tokens.tolist(), vectors[found.scores.chosen]
+        logprobs, _ = decoded(reference, context, chunk, injection)
         np.testing.assert_allclose(step.logprobs, logprobs, atol=1e-4)
         written += chunk
         if step.finish is None:
             text = [*context, *chunk, delimiter]
             everywhere = np.zeros((len(text), engine.n_layer, d_h))
-            everywhere[len(context) - 1 : -1] = push
+            everywhere[len(context) - 1 : -1] = injection
             h_eoc = reference.forward(text, everywhere).states[-1]
             np.testing.assert_allclose(step.state, geometry.state_anchor(h_eoc, W), atol=1e-4)
         else:
@@ -258,11 +259,11 @@ def test_reset_with_q_kept_equals_a_full_rebuild(engine: Engine, suffix_tokens: 
     config = with_(suffix_tokens=suffix_tokens)
     with Trajectory(engine, PROMPT, config, searches=True, steers=True) as trajectory:
         trajectory.read_query(norms=True)
-        direction = trajectory.directions(np.ones((3, 2, 64)))[0]
-        outputs = trajectory.roll_out([direction] * 3)
+        injection = trajectory.injections(np.ones((3, 2, 64)))[0]
+        outputs = trajectory.roll_out([injection] * 3)
         trajectory.choose(np.eye(3, 64), np.eye(64)[0], outputs)
-        trajectory.write(direction)
-        trajectory.read_state(direction)
+        trajectory.write(injection)
+        trajectory.read_state(injection)
         trajectory.reset(norms=True)
         h, norms = trajectory.read_state(), trajectory.residual_norms
         context = PROMPT + trajectory.generated[-trajectory.config.suffix_tokens :]
@@ -393,7 +394,7 @@ def test_every_chunk_and_every_rollout_draws_with_a_seed_of_its_own(engine: Engi
         with Trajectory(engine, PROMPT, SMALL, searches=True, steers=True) as trajectory:
             trajectory.read_query()
             trajectory.index = index
-            (zero, *_) = trajectory.directions(np.zeros((1, 2, 64)))
+            (zero, *_) = trajectory.injections(np.zeros((1, 2, 64)))
             rollouts = trajectory.roll_out([zero] * 3)
             texts += [tuple(output.tokens) for output in rollouts]
             texts.append(tuple(trajectory.write(zero).tokens[:5]))
@@ -403,7 +404,7 @@ def test_every_chunk_and_every_rollout_draws_with_a_seed_of_its_own(engine: Engi
 @every_method
 def test_progress_tells_every_stage_and_every_token(engine: Engine, method: str) -> None:
     heard: list[Progress] = []
-    steps = steps_of(engine, method, listener=heard.append)
+    steps = steps_of(engine, method, on_event=heard.append)
     for step in steps:
         mine = [progress for progress in heard if progress.chunk == step.index]
         stages = list(dict.fromkeys(progress.stage for progress in mine))
@@ -434,7 +435,7 @@ def test_cancel_while_the_engine_decodes(
 
     before = engine.stats().n_positions
     with pytest.raises(CancelledError):
-        steps_of(engine, "tgr-latent", prompt, config, listener=hear, cancel=cancel)
+        steps_of(engine, "tgr-latent", prompt, config, on_event=hear, cancel=cancel)
     assert is_free(engine)
     assert engine.stats().n_positions - before < ENDLESS
 
@@ -584,12 +585,12 @@ def test_resident_memory_does_not_grow_after_chunk_3(engine: Engine) -> None:
     assert abs(sizes[-1] - sizes[3]) <= max(0.02 * sizes[3], 4 << 20)
 
 
-def test_a_session_gives_back_the_room_of_a_thousand_directions(engine: Engine) -> None:
+def test_a_session_gives_back_the_room_of_a_thousand_injections(engine: Engine) -> None:
     with engine.session(64, 2) as session:
         sequence = session.sequence()
         for i in range(1000):
-            direction = session.direction(np.full((2, 64), i))
-            session.run([Task(sequence, [1], direction=direction)])
-            direction.drop()
+            injection = session.injection(np.full((2, 64), i))
+            session.run([Task(sequence, [1], injection=injection)])
+            injection.drop()
             sequence.truncate(0)
         assert session.peak_cells() == 1

@@ -17,9 +17,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tgr_local.config import EngineConfig as EngineConfig
-    from tgr_local.config import SearchConfig as SearchConfig
-    from tgr_local.control import Steer as Steer
     from tgr_local.engine import Cancel as Cancel
     from tgr_local.engine import Engine as Engine
     from tgr_local.errors import CancelledError as CancelledError
@@ -30,17 +27,20 @@ if TYPE_CHECKING:
     from tgr_local.generation import Reply as Reply
     from tgr_local.generation import generate as generate
     from tgr_local.generation import generate_many as generate_many
+    from tgr_local.generation import generate_steps as generate_steps
     from tgr_local.generation import load as load
-    from tgr_local.generation import search as search
     from tgr_local.generation import stream as stream
-    from tgr_local.llama import TgrLlama as TgrLlama
-    from tgr_local.steps import Step as Step
+    from tgr_local.generation.control_vectors import ControlVector as ControlVector
+    from tgr_local.openai.llama import TgrLlama as TgrLlama
+    from tgr_local.options.config import EngineConfig as EngineConfig
+    from tgr_local.options.config import SearchConfig as SearchConfig
+    from tgr_local.search.steps import Step as Step
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "EngineConfig": "config",
-    "SearchConfig": "config",
+    "EngineConfig": "options.config",
+    "SearchConfig": "options.config",
     "Cancel": "engine",
     "Engine": "engine",
     "CancelledError": "errors",
@@ -49,13 +49,13 @@ _HOME = {
     "ModelError": "errors",
     "TgrError": "errors",
     "Reply": "generation",
-    "Steer": "control",
-    "Step": "trajectory",
-    "TgrLlama": "llama",
+    "ControlVector": "generation.control_vectors",
+    "Step": "search.steps",
+    "TgrLlama": "openai.llama",
     "generate": "generation",
     "generate_many": "generation",
     "load": "generation",
-    "search": "generation",
+    "generate_steps": "generation",
     "stream": "generation",
 }
 __all__ = list(_HOME)

@@ -16,8 +16,11 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tgr_local import __version__, flags
-from tgr_local.config import (
+from tgr_local import __version__
+from tgr_local.console.sanitize import as_json, one_line, visible
+from tgr_local.errors import InstallError, describe
+from tgr_local.options import flags
+from tgr_local.options.config import (
     DEFAULT_METHOD,
     ChatConfig,
     EngineConfig,
@@ -26,16 +29,14 @@ from tgr_local.config import (
     for_model,
     updated,
 )
-from tgr_local.errors import InstallError, describe
-from tgr_local.flags import Parser, add_config_flags, configured, given
-from tgr_local.printable import as_json, one_line, visible
+from tgr_local.options.flags import Parser, add_config_flags, configured, given
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tgr_local.engine import Engine
     from tgr_local.generation import Reply
-    from tgr_local.view import Events
+    from tgr_local.trace.live import Events
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -79,7 +80,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     if unknown:
         raise flags.unknown_argument(parser, args.name, unknown[0])
     if flags.subparsers(parser)[args.name].options:
-        from tgr_local import settings
+        from tgr_local.options import settings
 
         options = flags.options(parser)
         if read := settings.fill(args, options):
@@ -187,8 +188,8 @@ def _loaded(args: argparse.Namespace) -> Iterator[tuple[Engine, SearchConfig]]:
     engine_config = configured(args, EngineConfig)
     configured(args, SearchConfig)  # a bad value is refused before a large model is loaded
     from tgr_local import doctor, methods
+    from tgr_local.console.progress import Status
     from tgr_local.engine import Engine
-    from tgr_local.progress import Status
 
     methods.get(args.method)
     path = _model_file(args)
@@ -202,20 +203,21 @@ def _loaded(args: argparse.Namespace) -> Iterator[tuple[Engine, SearchConfig]]:
 
 
 def _model_file(args: argparse.Namespace) -> Path:
-    from tgr_local import models
+    from tgr_local.models import library
 
-    return models.embedded_model() if args.model is None else models.find(args.model)
+    return library.embedded_model() if args.model is None else library.find(args.model)
 
 
 def _show_config(args: argparse.Namespace) -> int:
-    from tgr_local import models, settings
+    from tgr_local.models import library
+    from tgr_local.options import settings
 
     known = flags.subparsers(build_parser())[args.name].options
     path = _model_file(args)
     values: dict[str, Any] = {"model": str(path)}
     advised: dict[str, str] = {}
     if "method" in known:
-        card = models.card(path)
+        card = library.card(path)
         configured(args, SearchConfig)
         search = updated(for_model(SearchConfig(), card.metadata), given(args, SearchConfig))
         values |= {"method": args.method, **dataclasses.asdict(search)}
@@ -236,13 +238,13 @@ def _run(args: argparse.Namespace) -> int:
     if args.trace_vectors and args.trace is None:
         raise ValueError("trace_vectors needs a file to write to: name it with --trace FILE")
     question = _question(args.question, args.raw)
-    from tgr_local import trace
+    from tgr_local.trace import record as trace
 
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(trace.opened(args.trace)) if args.trace is not None else None
         engine, config = stack.enter_context(_loaded(args))
         from tgr_local import generation
-        from tgr_local.progress import ReplyStatus
+        from tgr_local.console.progress import ReplyStatus
 
         k, how = args.trajectories, {"method": args.method, "raw": args.raw}
         first = None
@@ -254,7 +256,7 @@ def _run(args: argparse.Namespace) -> int:
         with (status := ReplyStatus(shown=not live, until_answer=not unseen)):
             if k > 1:
                 replies = generation.generate_many(
-                    engine, question, config, k, listener=lambda _, event: status.note(event), **how
+                    engine, question, config, k, on_event=lambda _, event: status.note(event), **how
                 )
             else:
                 events = generation.stream(engine, question, config, **how)
@@ -296,9 +298,9 @@ def _question(argument: str | None, raw: bool) -> str:
 
 def _show(args: argparse.Namespace, events: Events) -> Reply:
     """Prints what the options ask for as it comes, and returns the reply."""
-    from tgr_local import view
+    from tgr_local.trace import live
 
-    return view.last(events) if args.json else view.show(events, _thinking(args))
+    return live.last(events) if args.json else live.show(events, _thinking(args))
 
 
 def _thinking(args: argparse.Namespace) -> bool:
@@ -337,7 +339,7 @@ def _serve(args: argparse.Namespace) -> int:
 def _trace(args: argparse.Namespace) -> int:
     import shutil
 
-    from tgr_local import trace
+    from tgr_local.trace import record as trace
 
     width = shutil.get_terminal_size((120, 24)).columns
     runs, damage = trace.read_whole(args.file)
@@ -364,21 +366,21 @@ def _doctor(args: argparse.Namespace) -> int:
 
 
 def _models(args: argparse.Namespace) -> int:
-    from tgr_local import models
+    from tgr_local.models import library
 
     found: Any
     if args.action == "list":
         if args.which is not None:
             raise ValueError(f"list takes no name, but got {args.which!r}; to see it, show it")
-        found = models.listed()
-        lines = [models.as_line(one) for one in found]
+        found = library.listed()
+        lines = [library.as_line(one) for one in found]
     elif args.which is None:
         raise ValueError(f"there is no model to {args.action}: name it after {args.action}")
     elif args.action == "show":
-        found = models.card(models.find(args.which)).facts()
-        lines = models.as_table(found)
+        found = library.card(library.find(args.which)).facts()
+        lines = library.as_table(found)
     else:
-        from tgr_local import hub
+        from tgr_local.models import hub
 
         found = hub.pull(args.which, args.to)
         shown = one_line if sys.stdout.isatty() else str  # a program needs the path as it is

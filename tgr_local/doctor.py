@@ -16,10 +16,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from tgr_local import __version__, models, printable, settings
-from tgr_local.config import EngineConfig, SearchConfig
+from tgr_local import __version__
+from tgr_local.console import sanitize as printable
+from tgr_local.console.sanitize import one_line
 from tgr_local.errors import TgrError, describe
-from tgr_local.printable import one_line
+from tgr_local.models import library
+from tgr_local.options import settings
+from tgr_local.options.config import EngineConfig, SearchConfig
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine
@@ -167,7 +170,7 @@ def _devices() -> Iterator[Finding]:
 def _model(model: str | None, config: EngineConfig) -> Iterator[Finding]:
     from tgr_local.engine import Engine
 
-    path = models.embedded_model() if model is None else models.find(model)
+    path = library.embedded_model() if model is None else library.find(model)
     with Engine(path, config) as engine:
         size = f"{engine.size_bytes / 2**20:.1f} MiB"
         yield Finding("model", "ok", f"{path}: {engine.description}, {size}")

@@ -6,7 +6,7 @@ one sentence that says what went wrong, the value met, the bound, and the way ou
 
 from __future__ import annotations
 
-from tgr_local.printable import one_line
+from tgr_local.console.sanitize import one_line
 
 _LONGEST = 2000  # characters of a message
 
@@ -20,7 +20,7 @@ class ModelError(TgrError):
 
 
 class CapacityError(TgrError):
-    """A request that can never fit: more cells, sequences or directions than the engine holds."""
+    """A request that can never fit: more cells, sequences or injections than the engine holds."""
 
 
 class CancelledError(TgrError):

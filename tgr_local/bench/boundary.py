@@ -15,10 +15,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from tgr_local import methods
-from tgr_local.bench import ours
+from tgr_local.bench import subject as ours
 from tgr_local.bench.measure import Floats, Row, Spread, clock
 from tgr_local.bench.plan import Plan
-from tgr_local.config import SearchConfig
+from tgr_local.options.config import SearchConfig
 
 Q = 64  # tokens of the query
 BURST = 16  # tokens that stand for a chunk
@@ -40,7 +40,7 @@ class Boundary:
         self._eoc = engine.eoc_token()
 
     def rebuild(self) -> float:
-        """Reads S tokens after Q, with the residual norms that calibrate the push."""
+        """Reads S tokens after Q, with the residual norms that calibrate the injection."""
         return clock(lambda: self._forks.feed(self._text[: self.chunk_len], norms=True))
 
     def rollouts(self, n: int, lengths: tuple[int, ...]) -> list[float]:
@@ -62,9 +62,9 @@ class Boundary:
         forks, half = self._forks, self.chunk_len // 2
         forks.feed(self._text[self.chunk_len : self.chunk_len + half])
         plain = clock(lambda: forks.steps(1, BURST)) / BURST * self.chunk_len
-        pushed = clock(lambda: forks.steps(1, BURST, inject=True)) / BURST * self.chunk_len
-        held = clock(lambda: forks.feed([100], direction=forks.direction(0)))
-        return plain, pushed, held + clock(lambda: forks.feed([self._eoc], feed_states="last"))
+        injected = clock(lambda: forks.steps(1, BURST, inject=True)) / BURST * self.chunk_len
+        held = clock(lambda: forks.feed([100], injection=forks.injection(0)))
+        return plain, injected, held + clock(lambda: forks.feed([self._eoc], feed_states="last"))
 
     def begin(self) -> None:
         """Back to the query."""
@@ -88,13 +88,13 @@ def decomposition(plan: Plan) -> Iterator[Row]:
             parts[0, i] = boundary.rebuild()
             (parts[1, i],) = boundary.rollouts(n, (s,))
             parts[2:, i] = boundary.chunk()
-    rebuild, rollouts, plain, pushed, delimiter = parts[:, 1:]
+    rebuild, rollouts, plain, injected, delimiter = parts[:, 1:]
     choice = _choice(plan, config)
     seconds = {
         "rebuild": rebuild,
         "rollouts": rollouts,
         "scoring": np.full_like(plain, choice),
-        "chunk": pushed,
+        "chunk": injected,
         "delimiter": delimiter,
     }
     what = f"one boundary, S={config.chunk_len} K={n} s={s}: "
@@ -105,13 +105,13 @@ def decomposition(plan: Plan) -> Iterator[Row]:
     total = sum(seconds.values())
     share = Spread.of(total / plain)
     yield Row("boundary", f"{what}all", share, "plain chunks", values, note=PAPER)
-    thrifty = Spread.of((total - rebuild - pushed * s / config.chunk_len) / plain)
+    thrifty = Spread.of((total - rebuild - injected * s / config.chunk_len) / plain)
     yield Row("boundary", f"{what}with reuse_winner and shift_cells", thrifty, "plain chunks")
 
 
 def _choice(plan: Plan, config: SearchConfig) -> float:
     """Seconds of all that is neither rebuild, rollouts, chunk nor delimiter: proposing, laying out
-    the pushes, scoring. Their cost does not depend on S: measured in a run with short chunks."""
+    the vectors, scoring. Their cost does not depend on S: measured in a run with short chunks."""
     short = SearchConfig(
         chunk_len=4, n_candidates=config.n_candidates, rollout_len=config.rollout_len, max_chunks=4
     )
@@ -143,9 +143,9 @@ def sweep(plan: Plan) -> Iterator[Row]:
 
 
 def _swept(chunk_len: int, n: int, fixed: Floats, rollouts: Floats) -> Row:
-    rebuild, plain, pushed, delimiter = fixed
+    rebuild, plain, injected, delimiter = fixed
     totals = {
-        s: Spread.of((rebuild + took + pushed + delimiter) / plain)
+        s: Spread.of((rebuild + took + injected + delimiter) / plain)
         for s, took in zip(LENGTHS, rollouts, strict=True)
     }
     total = totals.pop(32)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tgr_local.config import EngineConfig
-from tgr_local.flags import Parser, configured
+from tgr_local.options.config import EngineConfig
+from tgr_local.options.flags import Parser, configured
 
 if TYPE_CHECKING:
     from tgr_local.bench.measure import Row
@@ -67,8 +67,8 @@ def run(args: argparse.Namespace) -> int:
     from tgr_local.bench import machine, table
     from tgr_local.bench.peers import Settings
     from tgr_local.bench.plan import Plan
+    from tgr_local.console.progress import Status
     from tgr_local.engine import Engine
-    from tgr_local.progress import Status
 
     with Status(f"loading {path}"):
         engine = Engine(path, config)
@@ -98,8 +98,10 @@ def run(args: argparse.Namespace) -> int:
 
 def measured(name: str, plan: Plan) -> Iterator[Row]:
     """The rows of a group, with a sign of life while they come."""
-    from tgr_local.bench import bound, boundary, crowds, decode, runs
-    from tgr_local.progress import Status
+    from tgr_local.bench import boundary, decode, runs
+    from tgr_local.bench import concurrency as crowds
+    from tgr_local.bench import roofline as bound
+    from tgr_local.console.progress import Status
 
     groups: dict[str, Callable[[Plan], Iterator[Row]]] = {
         "decode": decode.steps,
@@ -146,9 +148,9 @@ def _model(args: argparse.Namespace) -> Path:
         for name in ("shape", "type"):
             if getattr(args, name) is not None:
                 raise ValueError(f"{name} is of random weights, but --model names a file; drop one")
-        from tgr_local import models
+        from tgr_local.models import library
 
-        return models.find(args.model)
+        return library.find(args.model)
     from tgr_local.bench import shapes
 
     return shapes.model_file(args.shape or SHAPE, args.type or TYPE)

@@ -8,11 +8,11 @@ from functools import partial
 
 import numpy as np
 
-from tgr_local.bench import ours
-from tgr_local.bench.apart import Apart
+from tgr_local.bench import subject as ours
 from tgr_local.bench.measure import Row, Spread, Target, alternate
 from tgr_local.bench.peers import Library, Raw
 from tgr_local.bench.plan import Plan
+from tgr_local.bench.subprocesses import Apart
 
 K = 8
 PREFIX = 256  # cached tokens that the sequences share
@@ -100,7 +100,7 @@ def plain(plan: Plan) -> Iterator[Row]:
 
 
 def capture(plan: Plan) -> Iterator[Row]:
-    """What a push and the captured states add to a step. Log-probabilities cannot be switched off:
+    """What an injection and the captured states add to a step. Log-probabilities cannot be switched off:
     they come from the pass that samples."""
     n = plan.n_steps
     ways = ((False, False), (True, False), (False, True), (True, True))

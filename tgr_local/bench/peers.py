@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from tgr_local.config import EngineConfig
 from tgr_local.engine import Engine
 from tgr_local.errors import TgrError
+from tgr_local.options.config import EngineConfig
 
 TEMPERATURE = 0.6
 _TYPES = {

@@ -11,12 +11,12 @@ from dataclasses import replace
 from functools import partial
 
 from tgr_local import methods
-from tgr_local.bench import ours
+from tgr_local.bench import subject as ours
 from tgr_local.bench.boundary import Q
 from tgr_local.bench.measure import Row, Spread, Target, alternate_timed
 from tgr_local.bench.plan import Plan
-from tgr_local.config import SearchConfig
 from tgr_local.errors import TgrError
+from tgr_local.options.config import SearchConfig
 
 
 def compared(plan: Plan) -> Iterator[Row]:

@@ -20,11 +20,11 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local import places
 from tgr_local.bench.peers import library
+from tgr_local.console.progress import Status
 from tgr_local.errors import ModelError, TgrError
-from tgr_local.models import size
-from tgr_local.progress import Status
+from tgr_local.models.library import size
+from tgr_local.system import paths as places
 
 VERSION = 2  # raise it when the content changes
 HEAD_DIM = 128

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tgr_local.chat.conversation import Chat as Chat
 from tgr_local.chat.session import decoded as decoded
-from tgr_local.config import ChatConfig
+from tgr_local.options.config import ChatConfig
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine

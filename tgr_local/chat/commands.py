@@ -11,12 +11,15 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tgr_local import generation, methods, models, settings, trace
+from tgr_local import generation, methods
 from tgr_local.chat import store
 from tgr_local.chat.session import BLOCK, Session, decoded
-from tgr_local.config import SearchConfig
 from tgr_local.errors import ModelError
-from tgr_local.steps import Counts
+from tgr_local.models import library
+from tgr_local.options import settings
+from tgr_local.options.config import SearchConfig
+from tgr_local.search.steps import Counts
+from tgr_local.trace import record as trace
 
 MAX_READ = 16 << 20  # bytes of a file that is put before a question
 RECENT = 10
@@ -68,7 +71,7 @@ def _regen(session: Session, _: str) -> Iterable[str]:
 def _retry(session: Session, argument: str) -> Iterator[str]:
     k = _whole(argument or "4", "how many replies", 2, 64)
     chat = session.chat
-    replies = session.front.gather(k, lambda listener: chat.several(k, listener))
+    replies = session.front.gather(k, lambda on_event: chat.several(k, on_event))
     chosen = session.front.choose(replies)
     if chosen is None:
         yield f"none of the {k} replies is kept: the earlier one stands"
@@ -193,15 +196,15 @@ def _first_question(path: Path) -> str:
 def _model(session: Session, argument: str) -> Iterator[str]:
     chat = session.chat
     if argument:
-        path = models.find(argument)
+        path = library.find(argument)
         # what cannot be talked with is refused while the old one is still there
-        if "tokenizer.chat_template" not in models.card(path).metadata:
+        if "tokenizer.chat_template" not in library.card(path).metadata:
             raise ModelError(f"{path} has no chat template; name a chat model")
         chat.load(path)
     places = ", ".join(dict.fromkeys(chat.engine.devices()))
     yield f"{chat.engine.description} ({chat.engine.path}) on {places}"
     if not argument:
-        yield f"there are {', '.join(path.stem for path in models.local())}"
+        yield f"there are {', '.join(path.stem for path in library.local())}"
 
 
 def _method(session: Session, name: str) -> Iterable[str]:

@@ -8,14 +8,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tgr_local import generation, methods
-from tgr_local.config import ChatConfig, EngineConfig, SearchConfig, for_model, parse, updated
 from tgr_local.generation import Event, Reply
-from tgr_local.steps import Step
-from tgr_local.text import TextDelta
+from tgr_local.generation.text import TextDelta
+from tgr_local.options.config import (
+    ChatConfig,
+    EngineConfig,
+    SearchConfig,
+    for_model,
+    parse,
+    updated,
+)
+from tgr_local.search.steps import Step
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine
-    from tgr_local.view import Events
+    from tgr_local.trace.live import Events
 
 _SEEDS = 2**63
 
@@ -109,12 +116,12 @@ class Chat:
             if answer or not self.last.answer:
                 self.turns = [*before, Turn(question, answer, thinking)]
 
-    def several(self, k: int, listener: Callable[[int, Event], None]) -> list[Reply]:
+    def several(self, k: int, on_event: Callable[[int, Event], None]) -> list[Reply]:
         """k other replies to the last question, written together; `keep` takes one of them."""
         prompt = self._prompt(self.turns[:-1], self.last.question)
         self._attempts += 1
         replies = generation.generate_many(
-            self.engine, prompt, self._seeded(), k, method=self.method, listener=listener
+            self.engine, prompt, self._seeded(), k, method=self.method, on_event=on_event
         )
         self._attempts += k - 1
         self.replies += replies

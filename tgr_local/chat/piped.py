@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 
 from tgr_local.chat.conversation import Chat
 from tgr_local.chat.session import Listener, Session, decoded
+from tgr_local.console.progress import ReplyStatus
+from tgr_local.console.sanitize import visible
 from tgr_local.errors import describe
 from tgr_local.generation import Reply
-from tgr_local.printable import visible
-from tgr_local.progress import ReplyStatus
-from tgr_local.view import Events, show_plain
+from tgr_local.trace.live import Events, show_plain
 
 
 class Pipe:

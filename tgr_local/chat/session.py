@@ -14,10 +14,10 @@ from typing import Protocol
 
 from tgr_local.chat import store
 from tgr_local.chat.conversation import Chat
+from tgr_local.console.sanitize import visible
 from tgr_local.errors import TgrError
 from tgr_local.generation import Event, Reply
-from tgr_local.printable import visible
-from tgr_local.view import Events
+from tgr_local.trace.live import Events
 
 BLOCK = '"""'
 _COMMAND = re.compile(r"/[a-z]*(?=\s|$)")

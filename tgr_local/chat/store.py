@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from tgr_local.chat.conversation import Chat, Turn
-from tgr_local.config import SearchConfig, updated
 from tgr_local.errors import TgrError
 from tgr_local.methods import METHODS
-from tgr_local.places import folder, private
-from tgr_local.records import typed
+from tgr_local.options.config import SearchConfig, updated
+from tgr_local.system.paths import folder, private
+from tgr_local.trace.json_values import typed
 
 FORMAT = "tgr-chat 1"
 ENDING = ".jsonl"

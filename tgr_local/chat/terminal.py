@@ -30,17 +30,20 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.validation import ValidationError, Validator
 
-from tgr_local import methods, models, trace, view
+from tgr_local import methods
 from tgr_local.chat import store
 from tgr_local.chat.commands import COMMANDS
 from tgr_local.chat.conversation import Chat
 from tgr_local.chat.pastes import Pastes
 from tgr_local.chat.piped import report
 from tgr_local.chat.session import Listener, Session
-from tgr_local.config import ChatConfig, SearchConfig
+from tgr_local.console.sanitize import visible
 from tgr_local.generation import Reply
-from tgr_local.places import folder, private
-from tgr_local.printable import visible
+from tgr_local.models import library
+from tgr_local.options.config import ChatConfig, SearchConfig
+from tgr_local.system.paths import folder, private
+from tgr_local.trace import live
+from tgr_local.trace import record as trace
 
 _LONGEST_REMEMBERED = 1 << 16  # characters of a line in the history file
 _CLIPBOARDS = ("pbcopy", "wl-copy", "xclip -selection clipboard", "xsel --clipboard --input")
@@ -121,15 +124,15 @@ class Terminal:
         except KeyboardInterrupt:
             raise ValueError("the block is dropped: nothing is asked") from None
 
-    def show(self, events: view.Events) -> None:
+    def show(self, events: live.Events) -> None:
         with _quiet():
-            reply = view.show(events, self._chat.options.show_thinking)
-            view.note(trace.summary([reply]))
+            reply = live.show(events, self._chat.options.show_thinking)
+            live.note(trace.summary([reply]))
 
     def gather(self, k: int, work: Callable[[Listener], list[Reply]]) -> list[Reply]:
         try:
             with _quiet():
-                return view.show_many(k, work)
+                return live.show_many(k, work)
         except KeyboardInterrupt:
             raise ValueError("stopped: the earlier reply stands") from None
 
@@ -178,7 +181,7 @@ def _quiet() -> Iterator[None]:
     quiet[3] &= ~(termios.ECHO | termios.ICANON)
     quiet[3] |= termios.NOFLSH  # else Ctrl-C drops what was typed
     termios.tcsetattr(descriptor, termios.TCSANOW, quiet)
-    if view.is_live():
+    if live.is_live():
         print("\x1b[?2004h", end="", flush=True)  # a paste arrives in one piece
     try:
         yield
@@ -220,7 +223,7 @@ def _arguments() -> dict[str, Completer]:
         "/budget": _words(("thinking", "off")),
         "/show": _words(("options", "prompt", "conversation")),
         "/read": PathCompleter(expanduser=True),
-        "/model": WordCompleter(lambda: [path.stem for path in models.local()], WORD=True),
+        "/model": WordCompleter(lambda: [path.stem for path in library.local()], WORD=True),
         "/load": WordCompleter(lambda: [path.stem for path in store.kept()], WORD=True),
     }
 

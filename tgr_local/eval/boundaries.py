@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.diagnostics import Geometry, diagnostics
-from tgr_local.steps import Step
+from tgr_local.search.diagnostics import Geometry, diagnostics
+from tgr_local.search.steps import Step
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tgr_local.config import EngineConfig, SearchConfig, for_model, updated
+from tgr_local.console.sanitize import one_line, visible
 from tgr_local.errors import TgrError
 from tgr_local.eval import walls
-from tgr_local.flags import Parser, configured, given
-from tgr_local.printable import one_line, visible
+from tgr_local.options.config import EngineConfig, SearchConfig, for_model, updated
+from tgr_local.options.flags import Parser, configured, given
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine
@@ -99,11 +99,11 @@ def run(args: argparse.Namespace) -> int:
     if args.tasks[:1] == ["report"]:
         _refuse_unused(args, "a report", ("out", "reference", "k"))
         return _report(args.tasks[1:], args.out, args.reference, args.k)
-    from tgr_local import models
     from tgr_local.eval import grading, report, tasks  # noqa: F401  a long run ends as it began
     from tgr_local.eval.tasks import writingbench
+    from tgr_local.models import library
 
-    model = models.embedded_model() if args.model is None else models.find(args.model)
+    model = library.embedded_model() if args.model is None else library.find(args.model)
     request = _request(args)
     grade_seconds = _number(args, "grade_seconds", GRADE_SECONDS, float, low=0.1)
     n_graders = _number(args, "graders", max(1, (os.cpu_count() or 1) // 4), low=1)
@@ -270,8 +270,8 @@ def _problems(args: argparse.Namespace, request: Request) -> dict[str, list[Prob
 
 def _loaded(model: Path, config: EngineConfig) -> Engine:
     from tgr_local import doctor
+    from tgr_local.console.progress import Status
     from tgr_local.engine import Engine
-    from tgr_local.progress import Status
 
     with Status(f"loading {model}"):
         engine = Engine(model, config)
@@ -328,7 +328,7 @@ def _manifest(
 ) -> Manifest:
     from tgr_local.doctor import versions
     from tgr_local.eval import manifest, systems, tasks
-    from tgr_local.records import plain
+    from tgr_local.trace.json_values import plain
 
     configs = _configs(engine, request)
     return manifest.Manifest(

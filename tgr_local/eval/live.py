@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
+from tgr_local.console.progress import PLAIN_EVERY
+from tgr_local.console.sanitize import one_line
 from tgr_local.eval.runs import Phase
 from tgr_local.eval.samples import Sample
-from tgr_local.printable import one_line
-from tgr_local.progress import PLAIN_EVERY
 
 
 class Live:

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tgr_local.config import SearchConfig
 from tgr_local.errors import TgrError, describe
 from tgr_local.eval import shapes
 from tgr_local.eval.shapes import Count
 from tgr_local.eval.task import Metric, Problem
-from tgr_local.records import parse, plain
+from tgr_local.options.config import SearchConfig
+from tgr_local.trace.json_values import parse, plain
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tgr_local.config import SearchConfig, parse, updated
 from tgr_local.eval import systems
 from tgr_local.eval.systems import System
+from tgr_local.options.config import SearchConfig, parse, updated
 
 FOLDER = Path(__file__).parent / "recipes"
 

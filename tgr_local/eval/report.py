@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tgr_local.config import SearchConfig
 from tgr_local.eval import cases, figures, recipe, summary, tables, walls
 from tgr_local.eval.cases import Case
 from tgr_local.eval.summary import Outcome, Run
 from tgr_local.eval.tables import Table
-from tgr_local.records import plain
+from tgr_local.options.config import SearchConfig
+from tgr_local.trace.json_values import plain
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from tgr_local import methods
-from tgr_local.config import SearchConfig
 from tgr_local.engine import Cancel, Engine, backend_devices
 from tgr_local.errors import CancelledError, CapacityError, TgrError, describe
 from tgr_local.eval import boundaries
@@ -32,7 +31,8 @@ from tgr_local.eval.samples import ENGINE, Draw, Sample, Store
 from tgr_local.eval.systems import System
 from tgr_local.eval.task import Grade, Problem
 from tgr_local.generation import Reply, generate, prompt_tokens
-from tgr_local.trajectory import derived_seed
+from tgr_local.options.config import SearchConfig
+from tgr_local.search.trajectory import derived_seed
 
 _WAITING_GRADES = 512  # replies that may wait for their grade: what a kill can lose
 _OF_ONE_SAMPLE = (TgrError, ValueError)  # errors that end it and nothing else

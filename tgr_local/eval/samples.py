@@ -25,7 +25,7 @@ from typing import Any
 from tgr_local.errors import TgrError
 from tgr_local.eval import shapes
 from tgr_local.eval.shapes import Count
-from tgr_local.records import plain
+from tgr_local.trace.json_values import plain
 
 Key = tuple[str, str, str, int, int]
 ENGINE = "the engine failed: "

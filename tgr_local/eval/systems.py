@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tgr_local import methods
-from tgr_local.config import SearchConfig, parse, updated
+from tgr_local.options.config import SearchConfig, parse, updated
 
 
 @dataclass(frozen=True)

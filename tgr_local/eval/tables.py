@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.diagnostics import CYCLING
 from tgr_local.eval import metrics, summary
 from tgr_local.eval.metrics import Interval
 from tgr_local.eval.summary import Outcome
+from tgr_local.search.diagnostics import CYCLING
 
 PAPER = Path(__file__).parent / "paper.csv"
 _PAPER_MODEL = "Qwen3-8B"  # shown where the run's own model is not one of the paper's

@@ -1,7 +1,7 @@
 """The methods, by name: each turns a prompt into a stream of steps, all with one signature.
 
 A method takes the engine, the prompt's tokens and a `SearchConfig`, and yields one `Step` for each
-chunk, the last of which says why it ended. `member` puts it into a crew, `listener` hears what
+chunk, the last of which says why it ended. `participant` puts it into a group, `on_event` hears what
 happens inside a step, `cancel` ends it with CancelledError. Closing the generator frees its cache.
 """
 
@@ -11,8 +11,7 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from tgr_local.config import SearchConfig
-from tgr_local.engine import Cancel, Engine, Member
+from tgr_local.engine import Cancel, Engine, Participant
 from tgr_local.methods import (
     base,
     best_of_n,
@@ -26,7 +25,8 @@ from tgr_local.methods import (
     tgr_token,
     tot,
 )
-from tgr_local.steps import Listener, Step
+from tgr_local.options.config import SearchConfig
+from tgr_local.search.steps import Listener, Step
 
 
 class Run(Protocol):
@@ -38,8 +38,8 @@ class Run(Protocol):
         prompt: Sequence[int],
         config: SearchConfig,
         *,
-        member: Member | None = None,
-        listener: Listener | None = None,
+        participant: Participant | None = None,
+        on_event: Listener | None = None,
         cancel: Cancel | None = None,
     ) -> Iterator[Step]: ...
 

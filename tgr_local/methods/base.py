@@ -8,12 +8,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from tgr_local.cells import cells_needed
-from tgr_local.config import SearchConfig
-from tgr_local.engine import Cancel, Engine, Member
+from tgr_local.engine import Cancel, Engine, Participant
 from tgr_local.errors import CapacityError
-from tgr_local.steps import Listener, Step
-from tgr_local.trajectory import Trajectory
+from tgr_local.options.config import SearchConfig
+from tgr_local.search.capacity import cells_needed
+from tgr_local.search.steps import Listener, Step
+from tgr_local.search.trajectory import Trajectory
 
 resets = False
 
@@ -23,14 +23,20 @@ def run(
     prompt: Sequence[int],
     config: SearchConfig,
     *,
-    member: Member | None = None,
-    listener: Listener | None = None,
+    participant: Participant | None = None,
+    on_event: Listener | None = None,
     cancel: Cancel | None = None,
 ) -> Iterator[Step]:
     """Plain sampling. New tokens end at the length that the model was trained for."""
     config = _within(config, len(prompt), engine.n_ctx_train)
     with Trajectory(
-        engine, prompt, config, resets=False, member=member, listener=listener, cancel=cancel
+        engine,
+        prompt,
+        config,
+        resets=False,
+        participant=participant,
+        on_event=on_event,
+        cancel=cancel,
     ) as trajectory:
         trajectory.read_query()
         finish = None

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tgr_local.config import SearchConfig
-from tgr_local.engine import Cancel, Engine, Member
-from tgr_local.methods.branches import Branch, Branches, cells_for, text_limit
-from tgr_local.steps import Listener, Step
+from tgr_local.engine import Cancel, Engine, Participant
+from tgr_local.options.config import SearchConfig
+from tgr_local.search.branches import Branch, Branches, cells_for, text_limit
+from tgr_local.search.steps import Listener, Step
 
 resets = False
 
@@ -20,15 +20,15 @@ def run(
     prompt: Sequence[int],
     config: SearchConfig,
     *,
-    member: Member | None = None,
-    listener: Listener | None = None,
+    participant: Participant | None = None,
+    on_event: Listener | None = None,
     cancel: Cancel | None = None,
 ) -> Iterator[Step]:
     """Samples all n, then yields the best."""
     with Branches(
         engine, prompt, config, limit=text_limit(engine, len(prompt), config),
         n_cells=cells(engine, len(prompt), config), n_seqs=sequences(config),
-        least=config.n_samples, member=member, listener=listener, cancel=cancel,
+        least=config.n_samples, participant=participant, on_event=on_event, cancel=cancel,
     ) as branches:  # fmt: skip
         samples = branches.sample(config.n_samples)
         ended = sum(sample.ended for sample in samples)

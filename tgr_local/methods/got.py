@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tgr_local.config import SearchConfig
-from tgr_local.engine import Cancel, Engine, Member
-from tgr_local.methods import prompts, tot
-from tgr_local.methods.branches import Branch, Branches, cells_for, text_limit
-from tgr_local.steps import Listener, Step
+from tgr_local.engine import Cancel, Engine, Participant
+from tgr_local.methods import tot
+from tgr_local.options.config import SearchConfig
+from tgr_local.search import prompts
+from tgr_local.search.branches import Branch, Branches, cells_for, text_limit
+from tgr_local.search.steps import Listener, Step
 
 resets = False
 
@@ -23,15 +24,15 @@ def run(
     prompt: Sequence[int],
     config: SearchConfig,
     *,
-    member: Member | None = None,
-    listener: Listener | None = None,
+    participant: Participant | None = None,
+    on_event: Listener | None = None,
     cancel: Cancel | None = None,
 ) -> Iterator[Step]:
     """Level after level until every kept thought has ended, then yields the best."""
     with Branches(
         engine, prompt, config, limit=_limit(engine, len(prompt), config),
         n_cells=cells(engine, len(prompt), config), n_seqs=sequences(config),
-        least=tot.least(engine, config), member=member, listener=listener, cancel=cancel,
+        least=tot.least(engine, config), participant=participant, on_event=on_event, cancel=cancel,
     ) as branches:  # fmt: skip
         graph = Graph(branches)
         while graph.expand():

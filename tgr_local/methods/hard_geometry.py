@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local import geometry
-from tgr_local.config import SearchConfig
-from tgr_local.engine import Cancel, Engine, Member
+from tgr_local.engine import Cancel, Engine, Participant
 from tgr_local.methods import random_anchor
-from tgr_local.steering import Steering
-from tgr_local.steps import Listener, Step
-from tgr_local.trajectory import PROPOSE, Trajectory, derived_seed
+from tgr_local.options.config import SearchConfig
+from tgr_local.search import geometry
+from tgr_local.search.steering import Steering
+from tgr_local.search.steps import Listener, Step
+from tgr_local.search.trajectory import PROPOSE, Trajectory, derived_seed
 
 resets = True
 
@@ -33,8 +33,8 @@ def run(
     prompt: Sequence[int],
     config: SearchConfig,
     *,
-    member: Member | None = None,
-    listener: Listener | None = None,
+    participant: Participant | None = None,
+    on_event: Listener | None = None,
     cancel: Cancel | None = None,
 ) -> Iterator[Step]:
     """Reset, propose until an anchor passes, write, extract; again until the text ends.
@@ -43,7 +43,13 @@ def run(
     to judge, does not.
     """
     with Trajectory(
-        engine, prompt, config, steers=True, member=member, listener=listener, cancel=cancel
+        engine,
+        prompt,
+        config,
+        steers=True,
+        participant=participant,
+        on_event=on_event,
+        cancel=cancel,
     ) as trajectory:
         steering = Steering(trajectory)
         trajectory.read_query(norms=steering.measures)
@@ -54,14 +60,14 @@ def run(
             anchor, n, passed = propose(before, z, config, rng, lambda: trajectory.late)
             figures = {} if before is None else {"proposals": n, "accepted": int(passed)}
 
-            (direction,) = steering.directions(anchor[None])
-            chunk = trajectory.write(direction)
+            (injection,) = steering.injections(anchor[None])
+            chunk = trajectory.write(injection)
             finish = trajectory.finish(chunk)
             search = {"origin": z, "anchor": anchor, "figures": figures}
             if finish is not None:
                 yield trajectory.step(chunk, finish, **search)
                 return
-            before, z = z, steering.anchor(trajectory.read_state(direction))
+            before, z = z, steering.anchor(trajectory.read_state(injection))
             yield trajectory.step(chunk, None, **search, state=z)
             trajectory.reset(norms=steering.measures)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tgr_local.cells import cells_needed
-from tgr_local.config import SearchConfig
-from tgr_local.engine import Cancel, Engine, Member
-from tgr_local.steps import Listener, Step
-from tgr_local.trajectory import Trajectory
+from tgr_local.engine import Cancel, Engine, Participant
+from tgr_local.options.config import SearchConfig
+from tgr_local.search.capacity import cells_needed
+from tgr_local.search.steps import Listener, Step
+from tgr_local.search.trajectory import Trajectory
 
 resets = True
 
@@ -18,13 +18,13 @@ def run(
     prompt: Sequence[int],
     config: SearchConfig,
     *,
-    member: Member | None = None,
-    listener: Listener | None = None,
+    participant: Participant | None = None,
+    on_event: Listener | None = None,
     cancel: Cancel | None = None,
 ) -> Iterator[Step]:
     """Chunk after chunk, with nothing tried and nothing injected."""
     with Trajectory(
-        engine, prompt, config, member=member, listener=listener, cancel=cancel
+        engine, prompt, config, participant=participant, on_event=on_event, cancel=cancel
     ) as trajectory:
         trajectory.read_query()
         while True:

@@ -14,11 +14,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tgr_local.config import SearchConfig
-from tgr_local.engine import Cancel, Engine, Member
-from tgr_local.methods.branches import Branch, Branches, cells_for, text_limit
-from tgr_local.steps import Listener, Step
-from tgr_local.trajectory import PROPOSE, derived_seed
+from tgr_local.engine import Cancel, Engine, Participant
+from tgr_local.options.config import SearchConfig
+from tgr_local.search.branches import Branch, Branches, cells_for, text_limit
+from tgr_local.search.steps import Listener, Step
+from tgr_local.search.trajectory import PROPOSE, derived_seed
 
 resets = False
 
@@ -28,15 +28,15 @@ def run(
     prompt: Sequence[int],
     config: SearchConfig,
     *,
-    member: Member | None = None,
-    listener: Listener | None = None,
+    participant: Participant | None = None,
+    on_event: Listener | None = None,
     cancel: Cancel | None = None,
 ) -> Iterator[Step]:
     """Block after block until the text has ended when its block is done, then yields the text."""
     limit = text_limit(engine, len(prompt), config)
     with Branches(
         engine, prompt, config, limit=limit, n_cells=cells(engine, len(prompt), config),
-        n_seqs=sequences(config), least=1, member=member, listener=listener, cancel=cancel,
+        n_seqs=sequences(config), least=1, participant=participant, on_event=on_event, cancel=cancel,
     ) as branches:  # fmt: skip
         chain = Chain(branches)
         block = math.ceil(limit / config.power_blocks)

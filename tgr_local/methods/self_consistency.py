@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from tgr_local.answers import answer_key
-from tgr_local.config import SearchConfig
-from tgr_local.engine import Cancel, Engine, Member
+from tgr_local.engine import Cancel, Engine, Participant
 from tgr_local.methods import best_of_n
-from tgr_local.methods.branches import Branches, text_limit
-from tgr_local.steps import Listener, Step
+from tgr_local.options.config import SearchConfig
+from tgr_local.search.branches import Branches, text_limit
+from tgr_local.search.steps import Listener, Step
 
 resets = False
 
@@ -24,15 +24,15 @@ def run(
     prompt: Sequence[int],
     config: SearchConfig,
     *,
-    member: Member | None = None,
-    listener: Listener | None = None,
+    participant: Participant | None = None,
+    on_event: Listener | None = None,
     cancel: Cancel | None = None,
 ) -> Iterator[Step]:
     """Samples all n, lets them vote, then yields the likeliest sample of the winning answer."""
     with Branches(
         engine, prompt, config, limit=text_limit(engine, len(prompt), config),
         n_cells=cells(engine, len(prompt), config), n_seqs=sequences(config),
-        least=config.n_samples, member=member, listener=listener, cancel=cancel,
+        least=config.n_samples, participant=participant, on_event=on_event, cancel=cancel,
     ) as branches:  # fmt: skip
         samples = branches.sample(config.n_samples)
         # a text that was cut has not come to its answer

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.cells import cells_needed, sequences_needed
-from tgr_local.config import SearchConfig
-from tgr_local.engine import Cancel, Direction, Engine, Member, Output
-from tgr_local.steering import Steering
-from tgr_local.steps import Candidates, Listener, Step
-from tgr_local.trajectory import Trajectory
+from tgr_local.engine import Cancel, Engine, Injection, Output, Participant
+from tgr_local.options.config import SearchConfig
+from tgr_local.search.capacity import cells_needed, sequences_needed
+from tgr_local.search.steering import Steering
+from tgr_local.search.steps import Candidates, Listener, Step
+from tgr_local.search.trajectory import Trajectory
 
 resets = True
 
@@ -26,52 +26,52 @@ def run(
     prompt: Sequence[int],
     config: SearchConfig,
     *,
-    member: Member | None = None,
-    listener: Listener | None = None,
+    participant: Participant | None = None,
+    on_event: Listener | None = None,
     cancel: Cancel | None = None,
 ) -> Iterator[Step]:
     """Reset, sample, roll out, score, write, extract; again until the text ends."""
     with Trajectory(
         engine, prompt, config, searches=True, steers=True,
-        member=member, listener=listener, cancel=cancel,
+        participant=participant, on_event=on_event, cancel=cancel,
     ) as trajectory:  # fmt: skip
         steering = Steering(trajectory)
         trajectory.read_query(norms=steering.measures)
         z = steering.anchor(trajectory.read_state())
         while True:
-            anchor, direction, candidates = _decide(trajectory, steering, z)
+            anchor, injection, candidates = _decide(trajectory, steering, z)
             trajectory.announce(anchor)
-            chunk = trajectory.write(direction)
+            chunk = trajectory.write(injection)
             finish = trajectory.finish(chunk)
             search = {"origin": z, "candidates": candidates, "anchor": anchor}
             if finish is not None:
                 yield trajectory.step(chunk, finish, **search)
                 return
-            z = steering.anchor(trajectory.read_state(direction))
+            z = steering.anchor(trajectory.read_state(injection))
             yield trajectory.step(chunk, None, **search, state=z)
             trajectory.reset(norms=steering.measures)
 
 
 def _decide(
     trajectory: Trajectory, steering: Steering, z: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], Direction, Candidates | None]:
+) -> tuple[NDArray[np.float64], Injection, Candidates | None]:
     """The anchor [d_z] of the next chunk, its injection, and what it was chosen from."""
     if not _is_uncertain(trajectory):
-        (direction,) = steering.directions(z[None])
-        return z, direction, None
+        (injection,) = steering.injections(z[None])
+        return z, injection, None
     anchors = steering.propose(z, trajectory.config.n_candidates)
-    directions = steering.directions(anchors)
-    outputs = trajectory.roll_out(directions)
+    injections = steering.injections(anchors)
+    outputs = trajectory.roll_out(injections)
     if trajectory.late:  # they may have been cut short
-        return anchors[0], directions[0], None
+        return anchors[0], injections[0], None
     candidates = trajectory.choose(anchors, z, outputs)
-    candidates, outputs = _reevaluated(trajectory, z, directions, candidates, outputs)
+    candidates, outputs = _reevaluated(trajectory, z, injections, candidates, outputs)
     candidates, outputs = _deepened(trajectory, z, candidates, outputs)
     chosen = candidates.scores.chosen
     if trajectory.config.reuse_winner:
         first = candidates.owners.tolist().index(chosen)
         trajectory.adopt(first, outputs[first])
-    return anchors[chosen], directions[chosen], candidates
+    return anchors[chosen], injections[chosen], candidates
 
 
 def _is_uncertain(trajectory: Trajectory) -> bool:
@@ -84,7 +84,7 @@ def _is_uncertain(trajectory: Trajectory) -> bool:
 def _reevaluated(
     trajectory: Trajectory,
     z: NDArray[np.float64],
-    directions: Sequence[Direction],
+    injections: Sequence[Injection],
     candidates: Candidates,
     outputs: list[Output],
 ) -> tuple[Candidates, list[Output]]:
@@ -93,7 +93,7 @@ def _reevaluated(
     best = candidates.scores.best(config.reevaluate)
     if not len(best) or not trajectory.affords(len(best) * config.n_mc * config.rollout_len):
         return candidates, outputs
-    more = trajectory.roll_out([directions[k] for k in best])
+    more = trajectory.roll_out([injections[k] for k in best])
     if trajectory.late:
         return candidates, outputs
     outputs = outputs + more

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tgr_local.cells import cells_needed, sequences_needed
-from tgr_local.config import SearchConfig
-from tgr_local.engine import Cancel, Engine, Member
-from tgr_local.steps import Listener, Step
-from tgr_local.trajectory import Trajectory
+from tgr_local.engine import Cancel, Engine, Participant
+from tgr_local.options.config import SearchConfig
+from tgr_local.search.capacity import cells_needed, sequences_needed
+from tgr_local.search.steps import Listener, Step
+from tgr_local.search.trajectory import Trajectory
 
 resets = True
 
@@ -25,14 +25,20 @@ def run(
     prompt: Sequence[int],
     config: SearchConfig,
     *,
-    member: Member | None = None,
-    listener: Listener | None = None,
+    participant: Participant | None = None,
+    on_event: Listener | None = None,
     cancel: Cancel | None = None,
 ) -> Iterator[Step]:
     """Reset, roll out, score, keep the winner and go on with it; again until the text ends."""
     config = _without_anchors(config)
     with Trajectory(
-        engine, prompt, config, searches=True, member=member, listener=listener, cancel=cancel
+        engine,
+        prompt,
+        config,
+        searches=True,
+        participant=participant,
+        on_event=on_event,
+        cancel=cancel,
     ) as trajectory:
         trajectory.read_query()
         no_anchors = np.zeros((config.n_candidates, 0))

@@ -15,5 +15,5 @@
     schema.py      the bodies, for /openapi.json
     index.html     the page at /
 
-What a request means and what a response looks like is the business of `tgr_local.completions`.
+What a request means and what a response looks like is the business of `tgr_local.openai.completions`.
 """

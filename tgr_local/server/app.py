@@ -15,11 +15,12 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import HTMLResponse, Response
 
-from tgr_local import __version__, methods, requests
+from tgr_local import __version__, methods
 from tgr_local.engine import Cancel
+from tgr_local.openai import requests
 from tgr_local.server import embeddings, infill, schema
+from tgr_local.server.auth import LOCAL_ORIGIN, Guard
 from tgr_local.server.bodies import Fields
-from tgr_local.server.guard import LOCAL_ORIGIN, Guard
 from tgr_local.server.log import Observe
 from tgr_local.server.problems import Problem, problem_of
 from tgr_local.server.service import Service

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tgr_local import requests
 from tgr_local.engine import Engine
 from tgr_local.generation import tokens_within
+from tgr_local.openai import requests
 from tgr_local.server.problems import Problem
 
 # the texts of the prefix, suffix and middle tokens, family by family

@@ -21,11 +21,11 @@ from typing import Any
 
 import uvicorn
 
-from tgr_local.config import EngineConfig, ServerConfig
-from tgr_local.printable import one_line
+from tgr_local.console.sanitize import one_line
+from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.server.app import create_app
+from tgr_local.server.auth import is_loopback
 from tgr_local.server.connection import Connection
-from tgr_local.server.guard import is_loopback
 from tgr_local.server.service import Service
 
 _MAX_CONNECTIONS, _FEWEST_CONNECTIONS = 2048, 64
@@ -44,8 +44,8 @@ def run(
     """Serves until a signal, and returns the exit code. Raises what kept it from serving."""
     keys = _keys(limits)
     service = Service(path, limits, method=method, engine_config=engine_config, options=options)
-    listener = _listener(limits)
-    host, port = listener.getsockname()[:2]
+    on_event = _on_event(limits)
+    host, port = on_event.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     _say(f"listening on http://{shown}:{port}")
     if not is_loopback(host) and not keys:
@@ -77,7 +77,7 @@ def run(
         ),
         service,
     )
-    server.run(sockets=[listener])
+    server.run(sockets=[on_event])
     if service.failure:
         raise service.failure
     if any(thread.name == "load" for thread in threading.enumerate()):
@@ -149,16 +149,16 @@ def _places() -> int:
     return max(_FEWEST_CONNECTIONS, soft - _OTHER_FILES)
 
 
-def _listener(limits: ServerConfig) -> socket.socket:
+def _on_event(limits: ServerConfig) -> socket.socket:
     """A bound socket. ValueError for an address that cannot be had."""
     try:
         family, *_, address = socket.getaddrinfo(
             limits.host, limits.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        listener = socket.create_server(address[:2], family=family, backlog=256)
+        on_event = socket.create_server(address[:2], family=family, backlog=256)
         # asyncio does this for sockets of its own: else each response waits 40 ms for an ACK
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return listener
+        on_event.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return on_event
     except (OSError, UnicodeError) as error:
         reason: object = error
         if isinstance(error, OSError):  # what the socket module adds to it repeats the address

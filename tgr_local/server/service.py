@@ -16,12 +16,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tgr_local import completions, doctor, requests
-from tgr_local.config import EngineConfig, SearchConfig, ServerConfig, for_model, updated
+from tgr_local import doctor
 from tgr_local.engine import Cancel, Engine, EngineStats
+from tgr_local.openai import completions, requests
+from tgr_local.options.config import EngineConfig, SearchConfig, ServerConfig, for_model, updated
 from tgr_local.server.bodies import Bodies, Body, Fields
-from tgr_local.server.grants import Memory, granted, limit_cache, memory_needed, method_of
 from tgr_local.server.jobs import Job, Jobs
+from tgr_local.server.limits import Memory, granted, limit_cache, memory_needed, method_of
 from tgr_local.server.log import Facts, Log, facts_of
 from tgr_local.server.metrics import Metrics
 from tgr_local.server.problems import Problem

@@ -1,0 +1,48 @@
+"""``python -m tgr_local.bench.cold_start K SEED``: K searches with the embedded model in a process that
+did nothing else; prints what they took as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+
+from tgr_local.generation import advised, generate_many, load
+
+QUESTION = "Use 3, 7, 12 and 25 to make 64."
+
+
+def search(k: int, seed: int) -> dict[str, float]:
+    """Kept tokens, decoded positions, seconds, the most bytes that were resident, and the most
+    tokens that were cached."""
+    with load() as engine:
+        config = dataclasses.replace(advised(engine), temperature=1.0)
+        generate_many(engine, QUESTION, dataclasses.replace(config, seed=10**6), k)
+        start = time.perf_counter()
+        replies = generate_many(engine, QUESTION, dataclasses.replace(config, seed=seed), k)
+        seconds = time.perf_counter() - start
+        cells = engine.stats().cells_peak
+    return {
+        "tokens": sum(reply.n_tokens for reply in replies),
+        "positions": sum(reply.counts.total for reply in replies),
+        "seconds": seconds,
+        "resident": _most_resident(),
+        "cells": cells,
+    }
+
+
+def _most_resident() -> int:
+    """Bytes. Linux counts what the parent had into ru_maxrss, but not into VmHWM."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(s.split()[1]) * 1024 for s in lines if s.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most * (1 if sys.platform == "darwin" else 1024)
+
+
+if __name__ == "__main__":
+    print(json.dumps(search(int(sys.argv[1]), int(sys.argv[2]))))

@@ -1,0 +1,131 @@
+"""Many texts at a time, with the embedded model: plain ones against a stream each, searches of one
+question together, and the time to the first token of a fresh process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
+
+from tgr_local.bench import subject as ours
+from tgr_local.bench.measure import Row, Spread, Target, alternate, alternate_timed
+from tgr_local.bench.peers import Raw, Settings
+from tgr_local.bench.plan import Plan
+from tgr_local.bench.subprocesses import Apart
+from tgr_local.engine import Participant, Task
+from tgr_local.errors import TgrError
+from tgr_local.generation import load
+from tgr_local.models.library import embedded_model
+
+N = 64  # plain texts together
+PREFIX = 64  # tokens of a prompt, more or less SPREAD
+SPREAD = 32
+TOKENS = 96  # of each text
+
+
+def plain(plan: Plan) -> Iterator[Row]:
+    """Plain texts after prompts of different lengths, each in a session of its own. For the peer
+    all have the mean length, and it samples nothing."""
+    n = N
+    with load() as engine:
+        prefix, longest = ours.prompt(engine, PREFIX), ours.prompt(engine, PREFIX + SPREAD)
+        engine.reserve(len(longest) + TOKENS, n)
+
+        def one(participant: Participant, seed: int) -> None:
+            prompt = longest[: PREFIX - SPREAD + seed % (2 * SPREAD + 1)]
+            with (
+                participant,
+                engine.session(len(prompt) + TOKENS, 1, participant=participant) as session,
+            ):
+                task = Task(
+                    session.sequence(), prompt, n_generate=TOKENS, seed=seed,
+                    sampling=ours.SAMPLING, ignore_eog=True,
+                )  # fmt: skip
+                session.run([task])
+
+        def mine() -> None:
+            group = engine.lockstep_group(n)
+            with ThreadPoolExecutor(n) as pool:
+                list(pool.map(one, [group.participant(i) for i in range(n)], range(n)))
+
+        settings = Settings.of(engine)
+        # a stream has a multiple of 256 cells
+        with Apart(Raw, engine.path, settings, n * 256, n, unified=False) as raw:
+            seconds = alternate(plan.repeats, [mine, partial(raw.own_steps, prefix, n, TOKENS)])
+    rates = n * TOKENS / seconds
+    yield Row(
+        "crowd",
+        f"{n} base texts of the embedded model: tgr-local / raw, one stream each",
+        Spread.of(rates[0] / rates[1]),
+        "of its speed",
+        {"tokens/s tgr-local": Spread.of(rates[0]), "tokens/s raw": Spread.of(rates[1])},
+        Target(0.9, at_least=True),
+    )
+
+
+def together(plan: Plan) -> Iterator[Row]:
+    """k searches of one question, every measurement in a process of its own, so that its memory is
+    that of k alone. Rates are of decoded positions, since texts differ in length."""
+    counts = (1, 8) if plan.quick else (1, 2, 4, 8, 16, 32)
+    found: dict[int, list[dict[str, float]]] = {k: [] for k in counts}
+    for i in range(plan.repeats):
+        for k in counts if i % 2 == 0 else reversed(counts):
+            found[k].append(_fresh(k, 1000 * i))
+
+    def figures(k: int, name: str) -> np.ndarray:
+        return np.array([one[name] for one in found[k]])
+
+    for k in counts:
+        yield Row(
+            "together",
+            f"{k} tgr-latent trajector{'ies' if k > 1 else 'y'} of the embedded model",
+            Spread.of(figures(k, "positions") / figures(k, "seconds")),
+            "positions/s",
+            {
+                "kept tokens/s": Spread.of(figures(k, "tokens") / figures(k, "seconds")),
+                "resident MB": Spread.of(figures(k, "resident") / 1e6),
+                "cached tokens": Spread.of(figures(k, "cells")),
+            },
+        )
+    one, eight = (figures(k, "positions") / figures(k, "seconds") for k in (1, 8))
+    what = "8 trajectories together / one"
+    yield Row("together", what, Spread.of(eight / one), "times", target=Target(2.5, at_least=True))
+
+
+def startup(plan: Plan) -> Iterator[Row]:
+    """From the start of a process to the first byte of an answer, the interpreter included."""
+    command = [
+        sys.executable, "-m", "tgr_local", "run", "--model", str(embedded_model()), "--raw",
+        "--method", "base", "--max-tokens", "1", "What is 2 + 2?",
+    ]  # fmt: skip
+
+    def first_byte() -> float:
+        start = time.perf_counter()
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as process:
+            assert process.stdout
+            if not process.stdout.read(1):
+                raise TgrError(f"no answer came from: {' '.join(command)}")
+            return time.perf_counter() - start
+
+    (seconds,) = alternate_timed(plan.repeats, [first_byte])
+    what = "start of a process to the first token of the embedded model"
+    yield Row("startup", what, Spread.of(seconds), "s", target=Target(0.6))
+
+
+def _fresh(k: int, seed: int) -> dict[str, float]:
+    """What k searches in a fresh process took."""
+    command = [sys.executable, "-m", "tgr_local.bench.cold_start", str(k), str(seed)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise TgrError(f"a measurement in a process of its own failed: {last}")
+    found: dict[str, float] = json.loads(done.stdout)
+    return found

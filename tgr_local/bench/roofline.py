@@ -1,0 +1,126 @@
+"""What bounds a step, and the share of it that is reached.
+
+A step reads every weight once and the cached keys and values that its sequences look at, and it
+multiplies every weight with the activations of every sequence. So it takes at least
+
+    max(bytes read / memory bandwidth, multiply-adds / peak rate).
+
+The bandwidth is measured: on a CPU the sum of an array of 1 GiB, far larger than any cache, in as
+many threads as the engine uses; on an NVIDIA GPU a copy within its memory, counted twice. As peak
+rate stands the best that the same weights reach in prefill, which is bound by multiply-adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from tgr_local.bench import memory
+from tgr_local.bench import subject as ours
+from tgr_local.bench.decode import PREFIX, K
+from tgr_local.bench.measure import Row, Spread, alternate
+from tgr_local.bench.plan import Plan
+from tgr_local.engine import Engine
+from tgr_local.models import library
+
+READ_AHEAD = 512  # tokens of the prefill that gives the peak rate
+_CACHE_BYTES = {
+    "f32": 4, "f16": 2, "bf16": 2, "q8_0": 34 / 32, "q5_1": 24 / 32, "q5_0": 22 / 32,
+    "q4_1": 20 / 32, "q4_0": 18 / 32,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a dense model takes for a token, by its file's header."""
+
+    weight_bytes: float
+    """Read in a step; an embedding that is no output layer is only looked up."""
+    weights: float
+    """Numbers that every token is multiplied with."""
+    cell_bytes: float
+    """Of keys and values in all layers."""
+    cell_products: float
+    """Multiply-adds for one cell that a token looks at."""
+
+    @classmethod
+    def of(cls, engine: Engine) -> Work:
+        looked_up, looked_up_bytes = 0, 0
+        card = library.card(engine.path)
+        if "output.weight" in card.tensors and "token_embd.weight" in card.tensors:
+            looked_up = engine.n_vocab * engine.n_embd
+            looked_up_bytes = _length(card, "token_embd.weight")
+
+        def of_model(name: str, default: int) -> int:
+            text = engine.metadata.get(f"{card.architecture}.{name}", "")
+            return int(text) if text.isdecimal() else default
+
+        n_head = of_model("attention.head_count", 1)
+        n_head_kv = of_model("attention.head_count_kv", n_head)
+        width = engine.n_embd // n_head
+        keys, values = (of_model(f"attention.{name}_length", width) for name in ("key", "value"))
+        types = engine.config
+        return cls(
+            engine.size_bytes - looked_up_bytes,
+            engine.n_params - looked_up,
+            engine.n_layer
+            * n_head_kv
+            * (keys * _CACHE_BYTES[types.type_k] + values * _CACHE_BYTES[types.type_v]),
+            engine.n_layer * n_head * (keys + values),
+        )
+
+    def bytes_read(self, n_cells: float) -> float:
+        """In a step whose sequences look at n_cells cells, shared ones counted once."""
+        return self.weight_bytes + n_cells * self.cell_bytes
+
+    def products(self, n_tokens: float, n_cells: float) -> float:
+        """Multiply-adds of n tokens that look at n_cells cells each."""
+        return n_tokens * (self.weights + n_cells * self.cell_products)
+
+
+def _length(card: library.Card, name: str) -> int:
+    """Bytes of a tensor that is not the last: up to the next one."""
+    begin = card.tensors[name]
+    return min((at for at in card.tensors.values() if at > begin), default=begin) - begin
+
+
+def shares(plan: Plan) -> Iterator[Row]:
+    """For one sequence and for K."""
+    engine, n = plan.engine, plan.n_steps
+    text = ours.prompt(engine, READ_AHEAD)
+    counts = (1, K)
+    # for both sessions: the cache does not grow while one is open
+    engine.reserve(PREFIX + K * n + READ_AHEAD + 16)
+    with (
+        ours.Forks(engine, text[:PREFIX], K, n) as forks,
+        memory.Reader(engine.n_threads, plan.settings.on_cpu) as reader,
+    ):
+        contenders: list[Callable[[], object]] = [partial(forks.steps, c, n) for c in counts]
+        contenders += [partial(ours.prefill, engine, text), reader.read]
+        seconds = alternate(plan.few, contenders)
+    work = Work.of(engine)
+    # prefill needs the output layer for its last token only; on average it looks at half the text
+    output = engine.n_vocab * engine.n_embd
+    prefill = work.products(READ_AHEAD, READ_AHEAD / 2) - (READ_AHEAD - 1) * output
+    peak = Spread.of(prefill / seconds[-2])
+    rate = reader.n_bytes / seconds[-1] if reader.n_bytes else None
+    yield Row("bound", "multiply-adds of a prefill of 512 tokens", peak.scaled(1e-9), "G/s")
+    if rate is not None:
+        yield Row("bound", f"memory, {reader.how}", Spread.of(1e-9 * rate), "GB/s")
+    for i, count in enumerate(counts):
+        took = seconds[i] / n
+        own = (n + 1) / 2  # cells of its own that a sequence has on average
+        read = work.bytes_read(PREFIX + count * own)
+        products = work.products(count, PREFIX + own)
+        by_products = products / peak.high
+        by_memory = read / rate.max() if rate is not None else 0.0
+        least = max(by_memory, by_products)
+        values = {
+            "ms measured": Spread.of(1e3 * took),
+            f"ms by memory, {read / 1e6:,.0f} MB": Spread.of([1e3 * by_memory]),
+            f"ms by products, {products / 1e9:,.2f} G": Spread.of([1e3 * by_products]),
+        }
+        what = f"decode step of {count} sequence{'s' * (count > 1)}: share of its bound"
+        limit = "memory" if by_memory >= by_products else "multiply-adds"
+        yield Row("bound", what, Spread.of(100 * least / took), "%", values, note=f"bound: {limit}")

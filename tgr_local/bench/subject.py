@@ -1,0 +1,78 @@
+"""Our engine as a contender: the same moves as `peers.Raw`, through sessions and tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tgr_local.bench.peers import TEMPERATURE
+from tgr_local.engine import Engine, Injection, Output, Sampling, Sequence, Task
+
+SAMPLING = Sampling(temperature=TEMPERATURE)
+
+
+def prompt(engine: Engine, n: int) -> list[int]:
+    """n tokens of noise, always the same."""
+    return [int(t) for t in np.random.default_rng(0).integers(0, engine.n_vocab // 2, n)]
+
+
+def generate(engine: Engine, n_tokens: int) -> None:
+    """A plain text from one token."""
+    with engine.session(n_tokens + 8, 1) as session:
+        session.run([_writing(session.sequence(), n_tokens)])
+
+
+def prefill(engine: Engine, tokens: list[int]) -> None:
+    """Reads a text, up to its first new token."""
+    with engine.session(len(tokens) + 8, 1) as session:
+        session.run([Task(session.sequence(), tokens, n_generate=1, sampling=SAMPLING)])
+
+
+class Forks:
+    """Sequences that share a prefix, as at a chunk boundary. Use it in a ``with`` block."""
+
+    def __init__(
+        self, engine: Engine, prefix: list[int], n_seqs: int, n_steps: int = 0, *, n_cells: int = 0
+    ) -> None:
+        self.session = engine.session(n_cells or len(prefix) + n_seqs * n_steps + 8, n_seqs + 1)
+        self.prefix = self.session.sequence()
+        if prefix:
+            self.session.run([Task(self.prefix, prefix)])
+        rng, shape = np.random.default_rng(1), (n_seqs, engine.n_layer, engine.n_embd)
+        vectors = np.float32(0.02) * rng.standard_normal(shape, np.float32)
+        self._injections = [self.session.injection(injection) for injection in vectors]
+
+    def steps(
+        self, n_seqs: int, n_steps: int, *, inject: bool = False, states: bool = False, **how: Any
+    ) -> list[Output]:
+        """n_steps decodes of a token of each; every token is sampled, with its log-probability."""
+        forks = [self.prefix.fork() for _ in range(n_seqs)]
+        tasks = [
+            _writing(
+                fork, n_steps, seed=i, states=states,
+                injection=self._injections[i] if inject else None,
+            )
+            for i, fork in enumerate(forks)
+        ]  # fmt: skip
+        outputs = self.session.run(tasks, **how)
+        for fork in forks:
+            fork.drop()
+        return outputs
+
+    def feed(self, tokens: list[int], **options: Any) -> None:
+        """Appends tokens to the prefix."""
+        self.session.run([Task(self.prefix, tokens, **options)])
+
+    def injection(self, i: int) -> Injection:
+        return self._injections[i]
+
+    def __enter__(self) -> Forks:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.session.close()
+
+
+def _writing(sequence: Sequence, n: int, **options: Any) -> Task:
+    return Task(sequence, [100], n_generate=n, sampling=SAMPLING, ignore_eog=True, **options)

@@ -1,0 +1,1 @@
+"""What reaches a terminal: text without control characters, and a progress line on stderr."""

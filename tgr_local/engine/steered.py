@@ -1,0 +1,110 @@
+"""An engine as one request sees it: everything that it decodes also gets an injection, a bias, or both.
+
+An `SteeredEngine` is used wherever an `Engine` is; methods do not know of it. The model, the cache and
+the worker are those of the engine below, which others may use at the same time without it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tgr_local.engine.handles import Cancel, Engine, Injection, Output, Participant, Session, Task
+
+Pushes = NDArray[np.float32]
+
+
+class SteeredEngine(Engine):
+    """`engine` with `vectors` [n_layer, n_embd] added to the residual stream after every layer at
+    every position, prompt and delimiter included, and `logit_bias`, pairs of a token and what is
+    added to its logit. Pushes of a search are added to these.
+
+    What an overlay lies over already is added. Raises ValueError for vectors of another shape or
+    not finite, and tokens that do not exist.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        vectors: NDArray[np.floating] | None = None,
+        logit_bias: Seq[tuple[int, float]] = (),
+    ) -> None:
+        self.__dict__.update(engine.__dict__)  # the same model, cache and worker
+        over = engine if isinstance(engine, SteeredEngine) else None
+        self._below: Engine = over._below if over else engine
+        self._vectors: Pushes | None = over._vectors if over else None
+        if vectors is not None:
+            expected = (engine.n_layer, engine.n_embd)
+            if np.shape(vectors) != expected:
+                raise ValueError(
+                    f"vectors have shape {np.shape(vectors)}, but must have {expected}"
+                )
+            own = np.array(vectors, np.float32)
+            if not np.isfinite(own).all():
+                raise ValueError("vectors hold a value that is not finite; check their source")
+            self._vectors = own if self._vectors is None else self._vectors + own
+        for token, _ in logit_bias:
+            if not 0 <= token < engine.n_vocab:
+                raise ValueError(
+                    f"logit_bias names token {token}, but must name one between 0 and "
+                    f"{engine.n_vocab - 1}"
+                )
+        self._bias: tuple[tuple[int, float], ...] = (*(over._bias if over else ()), *logit_bias)
+
+    def session(
+        self,
+        n_cells: int,
+        n_seqs: int,
+        *,
+        participant: Participant | None = None,
+        cancel: Cancel | None = None,
+    ) -> Session:
+        extra = 0 if self._vectors is None else 1  # a row of the table for the injection alone
+        session = self._below.session(
+            n_cells, n_seqs + extra, participant=participant, cancel=cancel
+        )
+        return _SteeredSession(session, self._vectors, self._bias)
+
+
+class _SteeredSession(Session):
+    """A session whose injections and tasks are laid over."""
+
+    def __init__(
+        self, below: Session, vectors: Pushes | None, bias: tuple[tuple[int, float], ...]
+    ) -> None:
+        self.__dict__.update(below.__dict__)
+        self._below = below  # it gives its room back when it is garbage
+        self._vectors, self._bias = vectors, bias
+        self._always = None if vectors is None else super().injection(vectors)
+
+    def injection(self, vectors: NDArray[np.float32]) -> Injection:
+        return super().injection(vectors if self._vectors is None else vectors + self._vectors)
+
+    def run(
+        self,
+        tasks: Seq[Task],
+        *,
+        on_tokens: Callable[[list[list[int]]], None] | None = None,
+        cancel: Cancel | None = None,
+        deadline: float | None = None,
+        stop_early: bool = False,
+    ) -> list[Output]:
+        return super().run(
+            [self._laid_over(task) for task in tasks],
+            on_tokens=on_tokens,
+            cancel=cancel,
+            deadline=deadline,
+            stop_early=stop_early,
+        )
+
+    def _laid_over(self, task: Task) -> Task:
+        bias = (*task.sampling.logit_bias, *self._bias)
+        return dataclasses.replace(
+            task,
+            injection=task.injection or self._always,
+            sampling=dataclasses.replace(task.sampling, logit_bias=bias),
+        )

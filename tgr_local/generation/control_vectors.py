@@ -1,0 +1,252 @@
+"""Steering for its own sake: control vectors on any request, and the states that they are made of.
+
+A `ControlVector` is an injection for every layer; `steered` gives an engine that adds it to everything decoded.
+Files are those of llama.cpp and repeng: GGUF of architecture ``controlvector`` with a tensor
+``direction.N`` for what is added after layer N, counted from 0. Layer 0 has no such tensor there,
+so its vector is kept in the metadata, where llama.cpp does not look.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tgr_local.engine import Engine, Task
+from tgr_local.engine.steered import SteeredEngine
+from tgr_local.errors import InstallError, ModelError
+from tgr_local.generation import Reply, advised
+from tgr_local.options.config import SearchConfig
+from tgr_local.search import geometry
+from tgr_local.search.capacity import kept_of
+from tgr_local.search.steps import Step
+
+_ARCHITECTURE = "controlvector"
+_LAYER_0 = "controlvector.tgr.layer_0"
+_TENSOR = "direction."
+
+
+@dataclass(frozen=True, eq=False)
+class ControlVector:
+    """A vector for every layer of a model; ``a + b``, ``a - b``, ``-a`` and ``2 * a`` combine them.
+
+    Raises ValueError for vectors that are no finite matrix and for layers that do not exist.
+    """
+
+    vectors: NDArray[np.floating[Any]]
+    """[n_layer, n_embd], added to the residual stream after layer 0, 1, …"""
+    scale: float = 1.0
+    """Factor of the vectors."""
+    layers: Collection[int] | None = None
+    """Layers that are injected; None = all."""
+
+    def __post_init__(self) -> None:
+        shape = np.shape(self.vectors)
+        if len(shape) != 2 or 0 in shape:
+            raise ValueError(f"vectors have shape {shape}, but must have (n_layer, n_embd)")
+        if not (np.isfinite(self.vectors).all() and np.isfinite(self.scale)):
+            raise ValueError("vectors or scale are not finite; check what they were made of")
+        for layer in self.layers or ():
+            if not 0 <= layer < shape[0]:
+                raise ValueError(
+                    f"layers holds {layer}, but the vectors are for layers 0 to {shape[0] - 1}"
+                )
+
+    @property
+    def added(self) -> NDArray[np.float32]:
+        """[n_layer, n_embd] what is added: the scaled vectors, zero in the other layers."""
+        with np.errstate(over="ignore"):  # what is then not finite is refused where it is used
+            added = np.asarray(self.vectors, np.float32) * np.float32(self.scale)
+        if self.layers is not None:
+            others = [i for i in range(len(added)) if i not in set(self.layers)]
+            added[others] = 0
+        return added
+
+    def __add__(self, other: ControlVector) -> ControlVector:
+        a, b = self.added, other.added
+        if a.shape != b.shape:
+            raise ValueError(f"the vectors have shapes {a.shape} and {b.shape}; take equal ones")
+        return ControlVector(a + b)
+
+    def __neg__(self) -> ControlVector:
+        return ControlVector(-self.added)
+
+    def __sub__(self, other: ControlVector) -> ControlVector:
+        return self + -other
+
+    def __mul__(self, factor: float) -> ControlVector:
+        return ControlVector(self.added * np.float32(factor))
+
+    __rmul__ = __mul__
+
+    @classmethod
+    def of_anchor(
+        cls, engine: Engine, anchor: NDArray[Any], config: SearchConfig, context: Seq[int]
+    ) -> ControlVector:
+        """What an anchor [d_z] of a search added: η ρ_l B_l A_l a, by docs/method.md.
+
+        With ``calibration="residual"`` the residual norms are measured over `context`, the tokens
+        that the search had before it when it tried the anchor. Raises ValueError for an anchor of
+        another width than the config's.
+        """
+        d_z = config.d_z or engine.n_embd
+        if np.shape(anchor) != (d_z,):
+            raise ValueError(f"the anchor has shape {np.shape(anchor)}, but must have ({d_z},)")
+        maps = geometry.InjectionMaps.draw(
+            engine.n_layer, engine.n_embd, d_z, config.rank, config.injection_seed
+        )
+        norms = np.ones(engine.n_layer)
+        if config.calibration == "residual":
+            norms = _residual_norms(engine, context)
+        rho = geometry.residual_scale(norms, config.relative_strength, config.calibration)
+        (vector,) = maps.vectors(np.asarray(anchor)[None])
+        return cls(config.eta * rho[:, None] * vector)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], n_layer: int) -> ControlVector:
+        """Reads a control vector of llama.cpp or repeng for a model of `n_layer` layers.
+
+        Raises ModelError for a file that is none or has other layers than the model.
+        """
+        gguf = _gguf()
+        try:
+            reader = gguf.GGUFReader(path)
+            tensors = [(tensor.name, np.array(tensor.data)) for tensor in reader.tensors]
+            first = reader.get_field(_LAYER_0)
+            layer_0 = np.array(first.contents(), np.float32) if first else None
+        except OSError as error:
+            raise ModelError(f"{path}: {error.strerror or error}") from None
+        except Exception as error:  # the reader raises whatever it stumbles over
+            raise ModelError(f"{path} is no readable GGUF file: {error}") from None
+        return cls(_stacked(path, tensors, layer_0, n_layer))
+
+    def save(self, path: str | os.PathLike[str], model_hint: str = "") -> None:
+        """Writes the added as a control vector for llama.cpp, repeng and `load`.
+
+        `model_hint` is the architecture of the model, such as "qwen3". The vector of layer 0 is
+        lost on programs other than this one.
+        """
+        gguf = _gguf()
+        added = self.added
+        writer = gguf.GGUFWriter(os.fspath(path), _ARCHITECTURE)
+        writer.add_string(f"{_ARCHITECTURE}.model_hint", model_hint)
+        writer.add_uint32(f"{_ARCHITECTURE}.layer_count", len(added) - 1)
+        if added[0].any():
+            writer.add_array(_LAYER_0, added[0].tolist())
+        for layer, vector in enumerate(added[1:], start=1):
+            writer.add_tensor(f"{_TENSOR}{layer}", np.ascontiguousarray(vector))
+        try:
+            writer.write_header_to_file()
+            writer.write_kv_data_to_file()
+            writer.write_tensors_to_file()
+        finally:
+            writer.close()
+
+
+def steered(engine: Engine, vector: ControlVector) -> SteeredEngine:
+    """The engine with `vector` added to all that it decodes, in the place of an engine anywhere.
+
+    A search's own added are added to it. Raises ValueError for vectors of another model.
+    """
+    return SteeredEngine(engine, vector.added)
+
+
+def winning_control_vector(
+    engine: Engine, reply: Reply, config: SearchConfig | None = None, *, step: int = -1
+) -> ControlVector:
+    """The vector of the anchor that won one of a reply's searches; `step` -1 = the last.
+
+    `engine` and `config` are those that the reply was generated with. Raises ValueError for a step
+    that has no anchor, and for one whose vector was scaled by norms that are known no more: those
+    from before a lazy reset or a shift (`max_cached_tokens`, `shift_cells`).
+    """
+    config = advised(engine, config)
+    try:
+        chosen: Step = reply.steps[step]
+    except IndexError:
+        raise ValueError(
+            f"step is {step}, but the reply has steps 0 to {len(reply.steps) - 1}"
+        ) from None
+    if chosen.anchor is None:
+        raise ValueError(f"step {step} of method {reply.method} has no anchor; use tgr-latent")
+    run = next(run for run in reversed(reply.runs) if run.first <= chosen.index)
+    steps = reply.steps[run.first : chosen.index]
+    moved = "max_cached_tokens" if config.max_cached_tokens else "shift_cells"
+    if steps and config.calibration == "residual" and getattr(config, moved):
+        raise ValueError(
+            f"step {step} was injected by norms from before a reset that {moved} put off; take the "
+            "first step, or generate without it"
+        )
+    head, tail = kept_of([int(token) for one in steps for token in one.tokens], config)
+    context = [*run.query, *head, *tail]
+    return ControlVector.of_anchor(engine, chosen.anchor, config, context[:-1] or context)
+
+
+def hidden_states(engine: Engine, text: str | Seq[int]) -> NDArray[np.float32]:
+    """The state after the final norm at every token of a text or of token ids; [n_tokens, n_embd].
+
+    A text is tokenized as a raw prompt is, with a begin token where the model wants one. Raises
+    ValueError for a text without tokens or longer than the model was trained for.
+    """
+    tokens = engine.tokenize(text, add_special=True) if isinstance(text, str) else list(text)
+    if not 0 < len(tokens) <= engine.n_ctx_train:
+        raise ValueError(
+            f"the text has {len(tokens)} tokens, but must have between 1 and {engine.n_ctx_train}"
+        )
+    with engine.session(len(tokens) + 1, 1) as session:
+        (output,) = session.run([Task(session.sequence(), tokens, feed_states="all")])
+    return output.feed_states
+
+
+def _residual_norms(engine: Engine, context: Seq[int]) -> NDArray[np.float64]:
+    """[n_layer] mean‖h‖₂ over the tokens after each layer."""
+    if not len(context):
+        raise ValueError("the context has no tokens; give the ones that the search had before it")
+    with engine.session(len(context) + 1, 1) as session:
+        (output,) = session.run([Task(session.sequence(), context, norms=True)])
+    means: NDArray[np.float64] = output.norm_sums / output.norm_counts
+    return means
+
+
+def _stacked(
+    path: object,
+    tensors: list[tuple[str, NDArray[Any]]],
+    layer_0: NDArray[np.float32] | None,
+    n_layer: int,
+) -> NDArray[np.float32]:
+    """The tensors of a file as [n_layer, n_embd], with zeros where it says nothing."""
+    widths = {data.size for _, data in tensors}
+    if len(widths) != 1 or any(data.ndim != 1 or data.dtype != np.float32 for _, data in tensors):
+        raise ModelError(f"{path} is no control vector: it needs float32 vectors of one width")
+    (width,) = widths
+    vectors = np.zeros((n_layer, width), np.float32)
+    if layer_0 is not None:
+        if layer_0.shape != (width,):
+            raise ModelError(f"{path} has a layer 0 of another width than the rest")
+        vectors[0] = layer_0
+    for name, data in tensors:
+        number = name.removeprefix(_TENSOR)
+        if not name.startswith(_TENSOR) or not number.isdecimal():
+            raise ModelError(f"{path} is no control vector: it holds {name!r:.80}")
+        if not 0 < int(number) < n_layer:
+            raise ModelError(
+                f"{path} has a direction for layer {number}, but this model has the layers 1 to "
+                f"{n_layer - 1} to vector; take one made for this model"
+            )
+        vectors[int(number)] += data
+    if not np.isfinite(vectors).all():
+        raise ModelError(f"{path} holds a value that is not finite")
+    return vectors
+
+
+def _gguf() -> Any:
+    try:
+        import gguf
+    except ImportError:
+        raise InstallError("control vector files need gguf; run: pip install gguf") from None
+    return gguf

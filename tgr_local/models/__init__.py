@@ -1,0 +1,1 @@
+"""Model files on this machine: what a file is, where it lies, how one is fetched."""

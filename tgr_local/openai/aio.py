@@ -1,0 +1,138 @@
+"""The same for asyncio: replies and responses to await, events and chunks to iterate over.
+
+Every call works in a thread of its own, so any number of them may run in one event loop while the
+engine decodes them together. Cancelling the task, or leaving an iterator, cancels the work and
+waits until it has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tgr_local import generation
+from tgr_local.engine import Cancel, Engine
+from tgr_local.generation import Event, Prompt, Reply
+from tgr_local.openai import completions
+from tgr_local.openai.completions import Json, Listener
+from tgr_local.openai.requests import Request
+from tgr_local.options.config import DEFAULT_METHOD, SearchConfig
+
+_Told = TypeVar("_Told")
+_Work = Callable[[Callable[[_Told], None], Cancel], None]
+
+
+async def generate(
+    engine: Engine,
+    prompt: Prompt,
+    config: SearchConfig | None = None,
+    *,
+    method: str = DEFAULT_METHOD,
+    raw: bool = False,
+    cancel: Cancel | None = None,
+) -> Reply:
+    """One reply; see `tgr_local.generate`."""
+    return await _result(
+        lambda stop: generation.generate(
+            engine, prompt, config, method=method, raw=raw, cancel=stop
+        ),
+        cancel,
+    )
+
+
+async def stream(
+    engine: Engine,
+    prompt: Prompt,
+    config: SearchConfig | None = None,
+    *,
+    method: str = DEFAULT_METHOD,
+    raw: bool = False,
+    cancel: Cancel | None = None,
+) -> AsyncGenerator[Event, None]:
+    """The events of one reply as they come, and last the reply; see `tgr_local.stream`."""
+
+    def work(on_event: Callable[[Event], None], stop: Cancel) -> None:
+        on_event(
+            generation.generate(
+                engine, prompt, config, method=method, raw=raw, on_event=on_event, cancel=stop
+            )
+        )
+
+    async with aclosing(_told(work, cancel)) as events:
+        async for event in events:
+            yield event
+
+
+async def respond(
+    engine: Engine,
+    request: Request,
+    *,
+    cancel: Cancel | None = None,
+    on_event: Listener | None = None,
+) -> Json:
+    """A whole response; see `tgr_local.openai.completions.respond`. `on_event` is called from another
+    thread than the event loop's."""
+    return await _result(
+        lambda stop: completions.respond(engine, request, cancel=stop, on_event=on_event), cancel
+    )
+
+
+async def chunks(
+    engine: Engine, request: Request, *, cancel: Cancel | None = None
+) -> AsyncGenerator[Json, None]:
+    """A response as a stream of chunks; see `tgr_local.openai.completions.chunks`."""
+
+    def work(on_event: Callable[[Json], None], stop: Cancel) -> None:
+        for chunk in completions.chunks(engine, request, cancel=stop):
+            on_event(chunk)
+
+    async with aclosing(_told(work, cancel)) as made:
+        async for chunk in made:
+            yield chunk
+
+
+@dataclass(frozen=True)
+class _End:
+    error: BaseException | None
+
+
+async def _told(work: _Work[_Told], cancel: Cancel | None) -> AsyncGenerator[_Told, None]:
+    """What `work` tells its on_event in a thread of its own, as it comes."""
+    loop = asyncio.get_running_loop()
+    events: asyncio.Queue[_Told | _End] = asyncio.Queue()
+    stop = Cancel(cancel)
+
+    def tell(event: _Told | _End) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(events.put_nowait, event)
+
+    def run() -> None:
+        try:
+            work(tell, stop)
+            tell(_End(None))
+        except BaseException as error:
+            tell(_End(error))
+
+    threading.Thread(target=run, daemon=True).start()
+    event: _Told | _End | None = None
+    try:
+        while not isinstance(event := await events.get(), _End):
+            yield event
+        if event.error:
+            raise event.error
+    finally:
+        stop.cancel()
+        while not isinstance(event, _End):
+            event = await events.get()
+
+
+async def _result(work: Callable[[Cancel], _Told], cancel: Cancel | None) -> _Told:
+    def told(on_event: Callable[[_Told], None], stop: Cancel) -> None:
+        on_event(work(stop))
+
+    async with aclosing(_told(told, cancel)) as results:
+        return await anext(results)

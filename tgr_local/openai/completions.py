@@ -1,0 +1,342 @@
+"""Responses in OpenAI's words: a checked `Request` in; a dict, or an iterator of chunk dicts, out.
+
+`chat_request` and `completion_request` make the request of a body, `respond` gives the whole
+response and `chunks` the same as a stream. Nothing here holds a state: any number of threads may
+call with one engine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tgr_local.engine import Cancel, Engine
+from tgr_local.engine.steered import SteeredEngine
+from tgr_local.generation import Event, Reply, generate_each, together, told
+from tgr_local.generation.text import TextDelta
+from tgr_local.openai.logprobs import Token, TokenText, chat_logprobs, legacy_logprobs, read_prompt
+from tgr_local.openai.requests import CHOICES_MAX
+from tgr_local.openai.requests import Request as Request
+from tgr_local.openai.requests import RequestError as RequestError
+from tgr_local.openai.requests import chat_request as chat_request
+from tgr_local.openai.requests import completion_request as completion_request
+from tgr_local.search.steps import Counts, Progress, Step
+from tgr_local.trace.json_values import plain
+
+Json = dict[str, Any]
+Listener = Callable[[int, Event], None]
+
+
+def respond(
+    engine: Engine,
+    request: Request,
+    *,
+    cancel: Cancel | None = None,
+    on_event: Listener | None = None,
+) -> Json:
+    """The whole response. `on_event` hears every event of reply i as ``on_event(i, event)``, for
+    several replies from several threads; they are counted on from prompt to prompt.
+
+    Raises CapacityError for a prompt that cannot fit, CancelledError when `cancel` is set, and
+    ValueError for options that do not go together.
+    """
+    answer = _Answer(engine, request)
+
+    def hear(i: int, event: Event) -> None:
+        answer.choices[i].hear(event)
+        if on_event:
+            on_event(i, event)
+
+    answer.write(hear, cancel)
+    return answer.whole()
+
+
+def chunks(engine: Engine, request: Request, *, cancel: Cancel | None = None) -> Iterator[Json]:
+    """The response as a stream of chunks. Closing the iterator cancels the work.
+
+    With log-probabilities, text comes with the step that it belongs to. Raises as `respond` does,
+    at the first `next` or later.
+    """
+    answer = _Answer(engine, request)
+    for i, event in answer.events(cancel):
+        answer.choices[i].hear(event)
+        yield from answer.told(answer.choices[i], event)
+    for choice in () if request.writes else answer.choices:
+        yield from answer.closing(choice)
+    if request.include_usage:
+        yield answer.chunk([], usage=answer.usage(), tgr=answer.about())
+
+
+class _Choice:
+    """One reply under way."""
+
+    def __init__(self, engine: Engine, request: Request, number: int, index: int) -> None:
+        self.index, self.number = index, number
+        self.reply: Reply | None = None
+        self.text = {"answer": "", "thinking": ""}
+        self.opened = False
+        self._sent = {"answer": 0, "thinking": 0}
+        self.tokens = TokenText(
+            engine, request.prompts[number], request.config.stop, verbatim=not request.chat
+        )
+
+    def hear(self, event: Event) -> None:
+        if isinstance(event, TextDelta):
+            self.text[event.kind] += event.text
+        elif isinstance(event, Step):
+            self.tokens.feed(event)
+        elif isinstance(event, Progress) and event.stage == "answer due":
+            self.tokens.close_thinking()
+        elif isinstance(event, Reply):
+            self.reply = event
+
+    def unsent(self, kind: str) -> str:
+        """The text of a kind that no chunk carried yet."""
+        text = self.text[kind][self._sent[kind] :]
+        self._sent[kind] += len(text)
+        return text
+
+    @property
+    def finish_reason(self) -> str:
+        """Why it ended, in OpenAI's words."""
+        return "stop" if self.reply and self.reply.finish == "stop" else "length"
+
+
+class _Answer:
+    """A response under way: its replies, and the shapes that it is given in."""
+
+    def __init__(self, engine: Engine, request: Request) -> None:
+        self.engine = (
+            SteeredEngine(engine, logit_bias=request.logit_bias) if request.logit_bias else engine
+        )
+        self.request = request
+        self.choices = [
+            _Choice(self.engine, request, number, number * request.n + i)
+            for number in range(len(request.prompts))
+            for i in range(request.best_of)
+        ]
+        """Of every prompt as many as its n are chosen from."""
+        self._prompts: list[list[Token]] = []
+        self._scored: dict[int, Json] = {}  # of each prompt, once for all its choices
+        self._counts = Counts()
+        self._start = time.monotonic()
+        self._unfinished = len(self.choices)
+        self._id = f"{'chatcmpl' if request.chat else 'cmpl'}-{uuid.uuid4().hex}"
+        self._created = int(time.time())
+
+    # --- work ---
+
+    def write(self, hear: Listener, cancel: Cancel | None) -> None:
+        """Reads the prompts, if they are to be scored, and writes the replies to them, all in the
+        same batches; `hear` gets the events of each and last the reply."""
+        prompts, k = self.request.prompts, self.request.best_of
+        at_once = max(1, CHOICES_MAX // k)  # each of their replies takes a thread
+        for first in range(0, len(prompts), at_once):
+            numbers = range(first, min(first + at_once, len(prompts)))
+            if self.request.echo and self.request.logprobs is not None:
+                self._read(numbers, cancel)
+            if self.request.writes:
+                self._reply(numbers, hear, cancel)
+
+    def _read(self, numbers: range, cancel: Cancel | None) -> None:
+        request, n_top = self.request, self.request.logprobs or 0
+
+        def read(i: int, stop: Cancel) -> tuple[list[Token], int]:
+            prompt, text = request.prompts[numbers[i]], request.texts[numbers[i]]
+            return read_prompt(self.engine, prompt, text, n_top, stop)
+
+        for tokens, decoded in together(len(numbers), read, cancel):
+            self._prompts.append(tokens)
+            self._counts += Counts(query=decoded)
+
+    def _reply(self, numbers: range, hear: Listener, cancel: Cancel | None) -> None:
+        request, k = self.request, self.request.best_of
+        prompts = [request.prompts[number] for number in numbers]
+        first = numbers.start * k
+
+        def hear_one(i: int, event: Event) -> None:
+            hear(first + i, event)
+
+        generate_each(
+            self.engine,
+            prompts,
+            request.config,
+            k,
+            method=request.method,
+            verbatim=not request.chat,
+            on_event=hear_one,
+            cancel=cancel,
+        )
+
+    def events(self, cancel: Cancel | None) -> Iterator[tuple[int, Event]]:
+        """What `write` would tell, as it comes."""
+
+        def work(on_event: Callable[[tuple[int, Event]], None], stop: Cancel) -> None:
+            self.write(lambda i, event: on_event((i, event)), stop)
+
+        return told(work, cancel)
+
+    # --- the whole ---
+
+    def whole(self) -> Json:
+        """The response, when everything is written."""
+        kept = self._best()
+        kind = "chat.completion" if self.request.chat else "text_completion"
+        return self._object(
+            kind, [self._choice(choice) for choice in kept], usage=self.usage(), tgr=self.about()
+        )
+
+    def _object(self, kind: str, choices: list[Json], **more: Any) -> Json:
+        return {
+            "id": self._id,
+            "object": kind,
+            "created": self._created,
+            "model": self.request.model,
+            "choices": choices,
+            **more,
+        }
+
+    def _best(self) -> list[_Choice]:
+        """The n likeliest replies to each prompt, in order."""
+        n, of = self.request.n, self.request.best_of
+        if n == of:
+            return self.choices
+        kept = []
+        for at in range(0, len(self.choices), of):
+            ranked = sorted(self.choices[at : at + of], key=_mean_logprob, reverse=True)[:n]
+            for i, choice in enumerate(ranked):
+                choice.index = at // of * n + i
+            kept += ranked
+        return kept
+
+    def _choice(self, choice: _Choice) -> Json:
+        text = choice.text["answer"]
+        shape: Json = {"index": choice.index, "finish_reason": choice.finish_reason}
+        logprobs = self._logprobs(choice)
+        if self.request.chat:
+            message: Json = {"role": "assistant", "content": text}
+            if choice.text["thinking"]:
+                message["reasoning_content"] = choice.text["thinking"]
+            return shape | {"message": message, "logprobs": logprobs}
+        if self.request.echo:
+            text = self.request.texts[choice.number] + text
+            before = self._prompt_logprobs(choice)
+            if before and logprobs:
+                logprobs = {k: None if v is None else v + logprobs[k] for k, v in before.items()}
+        return shape | {"text": text, "logprobs": logprobs}
+
+    def _logprobs(self, choice: _Choice) -> Json | None:
+        """Those of the answer so far that were not given out yet."""
+        n_top = self.request.logprobs
+        if n_top is None:
+            return None
+        tokens = choice.tokens.ready(len(choice.text["answer"]))
+        if self.request.chat:
+            return chat_logprobs(self.engine, tokens)
+        start = len(self.request.texts[choice.number])
+        return legacy_logprobs(self.engine, tokens, start=start, n_top=n_top)
+
+    def _prompt_logprobs(self, choice: _Choice) -> Json | None:
+        n_top = self.request.logprobs
+        if n_top is None:
+            return None
+        if choice.number not in self._scored:
+            tokens = self._prompts[choice.number]
+            self._scored[choice.number] = legacy_logprobs(self.engine, tokens, start=0, n_top=n_top)
+        return self._scored[choice.number]
+
+    def usage(self) -> Json:
+        """Tokens of the prompts, each counted once, and of all replies."""
+        prompt = sum(len(tokens) for tokens in self.request.prompts)
+        written = sum(choice.tokens.n_tokens for choice in self.choices)
+        thinking = sum(choice.tokens.n_thinking for choice in self.choices)
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": written,
+            "total_tokens": prompt + written,
+            "completion_tokens_details": {"reasoning_tokens": thinking},
+        }
+
+    def about(self) -> Json:
+        """What it took: the method, positions decoded by kind, seconds, and the seed."""
+        replies = [choice.reply for choice in self.choices if choice.reply]
+        counts = sum((reply.counts for reply in replies), self._counts)
+        return {
+            "method": self.request.method,
+            "seed": self.request.config.seed,
+            "seconds": round(time.monotonic() - self._start, 6),
+            "forward_tokens": dataclasses.asdict(counts) | {"total": counts.total},
+            "replies": [
+                {
+                    "seed": reply.seed,
+                    "finish": reply.finish,
+                    "closed": reply.closed,
+                    "chunks": len(reply.steps),
+                    "forward_tokens": reply.counts.total,
+                    "cells": max(step.cells for step in reply.steps),
+                }
+                for reply in replies
+            ],
+        }
+
+    # --- the stream ---
+
+    def told(self, choice: _Choice, event: Event) -> Iterator[Json]:
+        """The chunks that an event makes."""
+        if isinstance(event, Progress) and self.request.progress and event.stage != "tokens":
+            scores = plain(event.candidates.scores) if event.candidates else None
+            progress = {"index": choice.index, "chunk": event.chunk, "stage": event.stage}
+            yield self.chunk([], tgr={"progress": {**progress, "scores": scores}})
+        # with log-probabilities, which come with the step, text waits for it
+        if isinstance(event, TextDelta if self.request.logprobs is None else Step):
+            yield from self._texts(choice)
+        if isinstance(event, Reply):
+            yield from self.closing(choice)
+
+    def closing(self, choice: _Choice) -> Iterator[Json]:
+        """What is left of a choice, and why it ended; the last one also tells what all took."""
+        yield from self._texts(choice)
+        self._unfinished -= 1
+        ends = not (self._unfinished or self.request.include_usage)
+        shape: Json = {"index": choice.index, "finish_reason": choice.finish_reason}
+        shape |= Json(delta={}) if self.request.chat else Json(text="")
+        yield self.chunk([shape | {"logprobs": None}], **({"tgr": self.about()} if ends else {}))
+
+    def _texts(self, choice: _Choice) -> Iterator[Json]:
+        """Chunks with all text and tokens that are ready."""
+        if not choice.opened:
+            choice.opened = True
+            yield from self._opening(choice)
+        shape: Json = {"index": choice.index, "finish_reason": None, "logprobs": None}
+        if self.request.chat and (thinking := choice.unsent("thinking")):
+            yield self.chunk([shape | {"delta": {"reasoning_content": thinking}}])
+        logprobs = self._logprobs(choice)
+        text = choice.unsent("answer")
+        if text or (logprobs and any(logprobs.values())):
+            shape |= {"delta": {"content": text}} if self.request.chat else {"text": text}
+            yield self.chunk([shape | {"logprobs": logprobs}])
+
+    def _opening(self, choice: _Choice) -> Iterator[Json]:
+        shape: Json = {"index": choice.index, "finish_reason": None, "logprobs": None}
+        if self.request.chat:
+            yield self.chunk([shape | {"delta": {"role": "assistant", "content": ""}}])
+        elif self.request.echo:
+            text, logprobs = self.request.texts[choice.number], self._prompt_logprobs(choice)
+            yield self.chunk([shape | {"text": text, "logprobs": logprobs}])
+
+    def chunk(self, choices: list[Json], **more: Any) -> Json:
+        """A chunk of the stream."""
+        kind = "chat.completion.chunk" if self.request.chat else "text_completion"
+        usage = {"usage": None} if self.request.include_usage else {}
+        return self._object(kind, choices, **usage | more)
+
+
+def _mean_logprob(choice: _Choice) -> float:
+    assert choice.reply is not None
+    logprobs = np.concatenate([step.logprobs for step in choice.reply.steps])
+    return float(logprobs.mean()) if len(logprobs) else float("-inf")

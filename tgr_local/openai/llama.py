@@ -1,0 +1,371 @@
+"""`TgrLlama`: what a program uses that was written for ``llama_cpp.Llama`` and changes one import.
+
+Its methods take and return what those of llama-cpp-python do, and take the method and its options
+beside them. Where a parameter says nothing, `SearchConfig` and the model file do, so sampling
+defaults are theirs. Every instance may be used from any number of threads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from collections.abc import Sequence as Seq
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tgr_local.engine import Cancel, Engine
+from tgr_local.generation import load
+from tgr_local.generation.control_vectors import ControlVector, hidden_states, steered
+from tgr_local.openai import completions
+from tgr_local.openai.requests import Request, chat_request, completion_request
+from tgr_local.options.config import CACHE_TYPES, DEFAULT_METHOD, EngineConfig, SearchConfig
+
+Json = dict[str, Any]
+_GGML_TYPES = {
+    0: "f32",
+    1: "f16",
+    2: "q4_0",
+    3: "q4_1",
+    6: "q5_0",
+    7: "q5_1",
+    8: "q8_0",
+    30: "bf16",
+}
+_POOLINGS = ("none", "mean", "last")
+
+
+class TgrLlama:
+    """A model, with llama-cpp-python's methods; close it or leave its ``with`` block.
+
+    `model_path` None is the embedded model. `config` holds for every request that says nothing
+    else, `method` too; `seed` None gives every request without one a seed of its own, which the
+    response reports. The other parameters are those of `EngineConfig`. `logits_all`, `embedding`
+    and `verbose` are taken for llama-cpp-python's sake: log-probabilities and states are always
+    there. Raises ModelError for a file that cannot be used, ValueError for a bad option.
+    """
+
+    def __init__(
+        self,
+        model_path: str | os.PathLike[str] | None = None,
+        *,
+        method: str = DEFAULT_METHOD,
+        config: SearchConfig | None = None,
+        seed: int | None = None,
+        n_ctx: int = EngineConfig.n_ctx,
+        n_batch: int = EngineConfig.n_batch,
+        n_ubatch: int = EngineConfig.n_ubatch,
+        n_seq_max: int = EngineConfig.n_seq_max,
+        n_threads: int | None = None,
+        n_gpu_layers: int = EngineConfig.n_gpu_layers,
+        main_gpu: int = EngineConfig.main_gpu,
+        tensor_split: Seq[float] | None = None,
+        flash_attn: bool | str = EngineConfig.flash_attn,
+        type_k: str | int | None = None,
+        type_v: str | int | None = None,
+        use_mmap: bool = EngineConfig.use_mmap,
+        use_mlock: bool = EngineConfig.use_mlock,
+        logits_all: bool = True,
+        embedding: bool = True,
+        verbose: bool = False,
+    ) -> None:
+        options = EngineConfig(
+            n_ctx=n_ctx,
+            n_batch=n_batch,
+            n_ubatch=min(n_ubatch, n_batch),
+            n_seq_max=n_seq_max,
+            n_threads=n_threads or 0,
+            n_gpu_layers=n_gpu_layers,
+            main_gpu=main_gpu,
+            tensor_split=tuple(float(share) for share in tensor_split or ()),
+            flash_attn=flash_attn if isinstance(flash_attn, str) else "on" if flash_attn else "off",
+            type_k=_cache_type("type_k", type_k),
+            type_v=_cache_type("type_v", type_v),
+            use_mmap=use_mmap,
+            use_mlock=use_mlock,
+        )
+        self.engine: Engine = load(model_path, options)
+        """The engine below, for everything else that this package does."""
+        self.config, self.method, self.seed = config, method, seed
+
+    def close(self) -> None:
+        """Ends running work with CancelledError and frees the model. May be called again."""
+        self.engine.close()
+
+    def __enter__(self) -> TgrLlama:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- the model ---
+
+    @property
+    def model_path(self) -> str:
+        return str(self.engine.path)
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The metadata of the model file."""
+        return self.engine.metadata
+
+    def n_ctx(self) -> int:
+        """Tokens that the model was trained to see at a time; the cache grows as it must."""
+        return self.engine.config.n_ctx or self.engine.n_ctx_train
+
+    def n_embd(self) -> int:
+        return self.engine.n_embd
+
+    def n_vocab(self) -> int:
+        return self.engine.n_vocab
+
+    def token_bos(self) -> int:
+        """The begin token; -1 = none."""
+        return -1 if self.engine.bos is None else self.engine.bos
+
+    def token_eos(self) -> int:
+        """The end token; -1 = none."""
+        return -1 if self.engine.eos is None else self.engine.eos
+
+    # --- text and tokens ---
+
+    def tokenize(self, text: bytes, add_bos: bool = True, special: bool = False) -> list[int]:
+        """Token ids of a UTF-8 text; `special` reads control tokens. ValueError for other bytes."""
+        if not isinstance(text, bytes):
+            raise ValueError(f"text is {text!r:.40}, but must be bytes; encode it first")
+        try:
+            words = text.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"text is no valid UTF-8 at byte {error.start}") from None
+        return self.engine.tokenize(words, add_special=add_bos, parse_special=special)
+
+    def detokenize(
+        self, tokens: Seq[int], prev_tokens: Seq[int] | None = None, special: bool = False
+    ) -> bytes:
+        """Bytes of the tokens; `special` prints control tokens. After a begin token the space that
+        tokenizing put before the text is left out. As there, `prev_tokens` changes nothing."""
+        data = self.engine.detokenize(tokens, special=special)
+        begins = len(tokens) > 0 and tokens[0] == self.engine.bos
+        return data[1:] if begins and data[:1] == b" " else data
+
+    # --- completions ---
+
+    def create_chat_completion(
+        self,
+        messages: Seq[Mapping[str, Any]],
+        functions: None = None,
+        function_call: None = None,
+        tools: None = None,
+        tool_choice: None = None,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        min_p: float | None = None,
+        typical_p: float | None = None,
+        stream: bool = False,
+        stop: str | Seq[str] | None = None,
+        seed: int | None = None,
+        response_format: Mapping[str, Any] | None = None,
+        max_tokens: int | None = None,
+        presence_penalty: float | None = None,
+        frequency_penalty: float | None = None,
+        repeat_penalty: float | None = None,
+        tfs_z: float | None = None,
+        mirostat_mode: int | None = None,
+        mirostat_tau: float | None = None,
+        mirostat_eta: float | None = None,
+        model: str | None = None,
+        logits_processor: None = None,
+        grammar: Any = None,
+        logit_bias: Mapping[int, float] | None = None,
+        logprobs: bool | None = None,
+        top_logprobs: int | None = None,
+        *,
+        n: int = 1,
+        best_of: int | None = None,
+        stream_options: Mapping[str, Any] | None = None,
+        reasoning_effort: str | None = None,
+        method: str | None = None,
+        tgr: Mapping[str, Any] | None = None,
+        control_vector: ControlVector | None = None,
+        cancel: Cancel | None = None,
+    ) -> Any:
+        """The reply to a conversation: a dict, or with `stream` an iterator of chunks.
+
+        Takes and returns what ``llama_cpp.Llama.create_chat_completion`` does, and OpenAI's `n`,
+        `stream_options` and `reasoning_effort` ("none" = no thinking). The thinking stands in
+        ``message.reasoning_content`` and ``delta.reasoning_content``, the cost in ``usage`` and
+        ``tgr``. `tgr` holds `SearchConfig` options for this request, such as
+        ``{"n_candidates": 4, "thinking_budget": 512}``; `control_vector` is added to all of it; `cancel` ends it from
+        another thread, or has it answer now. Tools and logits processors are not supported.
+
+        Raises RequestError, a ValueError, for a bad parameter, CapacityError for a conversation
+        that cannot fit, and CancelledError.
+        """
+        body = self._body(locals())
+        request = chat_request(
+            self.engine, body, config=self.config, method=self.method, model=self.model_path
+        )
+        return self._run(request, control_vector, cancel)
+
+    def create_completion(
+        self,
+        prompt: str | Seq[int] | Seq[str] | Seq[Seq[int]],
+        suffix: None = None,
+        max_tokens: int | None = 16,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        typical_p: float | None = None,
+        logprobs: int | None = None,
+        echo: bool = False,
+        stop: str | Seq[str] | None = None,
+        frequency_penalty: float | None = None,
+        presence_penalty: float | None = None,
+        repeat_penalty: float | None = None,
+        top_k: int | None = None,
+        stream: bool = False,
+        seed: int | None = None,
+        tfs_z: float | None = None,
+        mirostat_mode: int | None = None,
+        mirostat_tau: float | None = None,
+        mirostat_eta: float | None = None,
+        model: str | None = None,
+        stopping_criteria: None = None,
+        logits_processor: None = None,
+        grammar: Any = None,
+        logit_bias: Mapping[int, float] | None = None,
+        *,
+        n: int = 1,
+        best_of: int | None = None,
+        stream_options: Mapping[str, Any] | None = None,
+        method: str | None = None,
+        tgr: Mapping[str, Any] | None = None,
+        control_vector: ControlVector | None = None,
+        cancel: Cancel | None = None,
+    ) -> Any:
+        """What continues a text: a dict, or with `stream` an iterator of chunks.
+
+        Takes and returns what ``llama_cpp.Llama.create_completion`` does, and OpenAI's `n`,
+        `best_of`, and several prompts at once. The text is as the model writes it, thinking tags
+        and all. `logprobs` with `echo` scores the prompt as well. None or less than 1 for
+        `max_tokens` = as many as the config allows. The rest is as in `create_chat_completion`.
+        """
+        body = self._body(locals())
+        body.setdefault("max_tokens", -1)
+        request = completion_request(
+            self.engine, body, config=self.config, method=self.method, model=self.model_path
+        )
+        return self._run(request, control_vector, cancel)
+
+    def __call__(self, prompt: str, **parameters: Any) -> Any:
+        """`create_completion` by another name."""
+        return self.create_completion(prompt, **parameters)
+
+    def create_chat_completion_openai_v1(self, *args: Any, **parameters: Any) -> Any:
+        """`create_chat_completion` as objects of the ``openai`` package, which must be there."""
+        from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+        made = self.create_chat_completion(*args, **parameters)
+        if parameters.get("stream"):
+            return (ChatCompletionChunk(**chunk) for chunk in made)
+        return ChatCompletion(**made)
+
+    def _body(self, parameters: dict[str, Any]) -> Json:
+        """The parameters as the body of a request, in the types that JSON has."""
+        ours = ("self", "control_vector", "cancel")
+        body = {k: v for k, v in parameters.items() if v is not None and k not in ours}
+        for key in ("stop", "messages", "prompt"):
+            if isinstance(given := body.get(key), tuple | np.ndarray):
+                body[key] = given.tolist() if isinstance(given, np.ndarray) else list(given)
+        limit = body.get("max_tokens")
+        if isinstance(limit, int) and limit < 1:
+            body["max_tokens"] = -1
+        if self.seed is not None:
+            body.setdefault("seed", self.seed)
+        return body
+
+    def _run(
+        self, request: Request, control_vector: ControlVector | None, cancel: Cancel | None
+    ) -> Any:
+        engine = steered(self.engine, control_vector) if control_vector else self.engine
+        if request.stream:
+            return completions.chunks(engine, request, cancel=cancel)
+        return completions.respond(engine, request, cancel=cancel)
+
+    # --- states ---
+
+    def hidden_states(self, text: str | Seq[int]) -> NDArray[np.float32]:
+        """The state after the final norm at every token, [n_tokens, n_embd]."""
+        return hidden_states(self.engine, text)
+
+    def embed(
+        self,
+        input: str | Seq[str],
+        normalize: bool = False,
+        truncate: bool = True,
+        return_count: bool = False,
+        *,
+        pooling: str = "none",
+    ) -> Any:
+        """States of a text, or a list of those of several, as ``llama_cpp.Llama.embed`` has them.
+
+        `pooling` "none" gives a vector for every token, [n_tokens][n_embd]; "mean" and "last" one
+        for the text, [n_embd]. `normalize` divides each by its length. Without `truncate` a text
+        longer than the model was trained for is a ValueError. `return_count` gives a pair with the
+        number of tokens.
+        """
+        if pooling not in _POOLINGS:
+            raise ValueError(f"pooling is {pooling!r}, but must be one of {', '.join(_POOLINGS)}")
+        texts = _texts(input)
+        vectors, count = [], 0
+        for text in texts:
+            tokens = self.tokenize(text.encode("utf-8"))
+            states = hidden_states(
+                self.engine, tokens[: self.engine.n_ctx_train] if truncate else tokens
+            )
+            count += len(states)
+            pooled = {"none": states, "mean": states.mean(axis=0), "last": states[-1]}[pooling]
+            if normalize:
+                pooled = pooled / np.maximum(np.linalg.norm(pooled, axis=-1, keepdims=True), 1e-12)
+            vectors.append(pooled.tolist())
+        made = vectors[0] if isinstance(input, str) else vectors
+        return (made, count) if return_count else made
+
+    def create_embedding(
+        self, input: str | Seq[str], model: str | None = None, *, pooling: str = "mean"
+    ) -> Json:
+        """`embed` as OpenAI's response has it; one vector for a text unless `pooling` is "none"."""
+        texts = _texts(input)
+        vectors, count = self.embed(texts, return_count=True, pooling=pooling)
+        return {
+            "object": "list",
+            "data": [
+                {"object": "embedding", "embedding": vector, "index": i}
+                for i, vector in enumerate(vectors)
+            ],
+            "model": model or self.model_path,
+            "usage": {"prompt_tokens": count, "total_tokens": count},
+        }
+
+
+def _texts(given: str | Seq[str]) -> list[str]:
+    texts = [given] if isinstance(given, str) else given
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"input is {given!r:.40}, but must be a text or a list of texts")
+    return list(texts)
+
+
+def _cache_type(name: str, kind: str | int | None) -> str:
+    """The name of a cache type, which llama-cpp-python gives as a number of ggml."""
+    known = _GGML_TYPES.get(kind) if isinstance(kind, int) else kind
+    if kind is not None and known is None:
+        raise ValueError(f"{name} is {kind!r}, but must be one of {', '.join(CACHE_TYPES)}")
+    return known or EngineConfig.type_k

@@ -1,0 +1,229 @@
+"""Tokens as a client sees them: which belong to the answer, where each begins, how likely it was.
+
+`TokenText` follows a reply token by token; `read_prompt` scores a prompt that is already there;
+`chat_logprobs` and `legacy_logprobs` put both into OpenAI's two shapes.
+"""
+
+from __future__ import annotations
+
+import codecs
+import math
+from collections.abc import Iterable
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from typing import Any
+
+from tgr_local.engine import Cancel, Engine, Sampling, Task
+from tgr_local.errors import CapacityError
+from tgr_local.generation.text import CLOSE_THINK, TextSplitter
+from tgr_local.search.steps import Step
+
+Top = Seq[tuple[int, float]]
+
+_LOWEST = -9999.0  # JSON has no -inf; OpenAI writes this
+_AT_ONCE = 32  # sequences that read a prompt's alternatives together
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token with what is known about it."""
+
+    id: int
+    data: bytes
+    """Its bytes; those of a control token are its name."""
+    offset: int
+    """Characters before the one that its first byte belongs to."""
+    logprob: float | None
+    """Nats, at temperature 1; None for the first token of a prompt, before which nothing stands."""
+    top: Top
+    """The likeliest tokens in its place with their log-probabilities, likeliest first."""
+
+
+class TokenText:
+    """Follows the tokens of one reply, in step with its `TextSplitter`."""
+
+    def __init__(
+        self, engine: Engine, prompt: Seq[int], stop: tuple[str, ...], *, verbatim: bool
+    ) -> None:
+        self.n_tokens = 0
+        """Tokens so far without an end token."""
+        self.n_thinking = 0
+        """Those of them that belong to the thinking, tags included."""
+        self._engine = engine
+        self._splitter = TextSplitter(engine, prompt, stop, verbatim=verbatim)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._said = 0  # characters of the answer that the splitter gave out
+        self._at = 0  # characters of the answer that the tokens decode to
+        self._bare = self._splitter.kind == "thinking"  # only layout since the last tag
+        self._waiting: list[Token] = []
+
+    def feed(self, step: Step) -> None:
+        """The tokens of a step."""
+        for i, token in enumerate(step.tokens.tolist()):
+            top: Top = ()
+            if step.top_ids is not None and step.top_logprobs is not None:
+                pairs = zip(step.top_ids[i].tolist(), step.top_logprobs[i].tolist(), strict=True)
+                top = list(pairs)
+            self._take(token, float(step.logprobs[i]), top)
+
+    def close_thinking(self) -> None:
+        """The thinking was closed from outside, if it still was open."""
+        if self._splitter.kind == "thinking":
+            self._feed(self._engine.tokenize(CLOSE_THINK))
+
+    def ready(self, n_chars: int) -> list[Token]:
+        """The tokens of the answer's first `n_chars` characters that were not given out yet."""
+        given = [token for token in self._waiting if token.offset < n_chars]
+        self._waiting = self._waiting[len(given) :]
+        return given
+
+    def _take(self, token: int, logprob: float, top: Top) -> None:
+        if token in self._engine.end_tokens:
+            return
+        self.n_tokens += 1
+        before, dropped = self._splitter.kind, self._splitter.stopped
+        data = self._engine.detokenize([token])
+        offset = self._at
+        text = self._decoder.decode(data)
+        self._feed([token])
+        after = self._splitter.kind
+        self.n_thinking += "thinking" in (before, after)
+        if before != after:
+            self._waiting = [one for one in self._waiting if one.offset < self._said]
+            self._at, self._bare = self._said, True
+        elif after == "answer" and not dropped:
+            layout = self._bare and not text.strip("\n") and not self._pending
+            if not layout:
+                self._at += len(text.lstrip("\n") if self._bare else text)
+                self._bare = False
+                data = data or self._engine.detokenize([token], special=True)
+                self._waiting.append(Token(token, data, offset, logprob, top))
+
+    @property
+    def _pending(self) -> bool:
+        return bool(self._decoder.getstate()[0])
+
+    def _feed(self, tokens: list[int]) -> None:
+        said = self._splitter.feed(tokens)
+        self._said += sum(len(piece.text) for piece in said if piece.kind == "answer")
+
+
+def read_prompt(
+    engine: Engine, tokens: Seq[int], text: str, n_top: int, cancel: Cancel | None = None
+) -> tuple[list[Token], int]:
+    """The tokens of a prompt with their log-probabilities, and how many positions that decoded.
+
+    `text` is the prompt as the client gave it: a begin token that tokenizing put before it is left
+    out. The alternatives of each place take a second reading, in which every position is a branch.
+    Raises CapacityError for a prompt longer than the model was trained for.
+    """
+    if len(tokens) > engine.n_ctx_train:
+        raise CapacityError(
+            f"the prompt has {len(tokens)} tokens, but the model was trained for "
+            f"{engine.n_ctx_train}; shorten it"
+        )
+    n_branches = max(1, min(_AT_ONCE, engine.n_seq_max - 2)) if n_top else 0
+    n_cells = len(tokens) + n_branches + 8
+    decoded = 0
+    tops: list[Top] = [()]
+    with engine.session(n_cells, 1 + n_branches, cancel=cancel) as session:
+        main = session.sequence()
+        (read,) = session.run([Task(main, tokens, feed_logprobs=True)], cancel=cancel)
+        decoded += read.n_decoded
+        for start in range(0, len(tokens) - 1 if n_top else 0, max(1, n_branches)):
+            places = range(start, min(start + n_branches, len(tokens) - 1))
+            branches = [main.fork() for _ in places]
+            for branch, at in zip(branches, places, strict=True):
+                branch.truncate(at)
+            greedy = Sampling(temperature=0.0)
+            outputs = session.run(
+                [
+                    Task(branch, [tokens[at]], n_generate=1, n_top=n_top, sampling=greedy)
+                    for branch, at in zip(branches, places, strict=True)
+                ],
+                cancel=cancel,
+            )
+            for branch, output in zip(branches, outputs, strict=True):
+                ids, logprobs = output.top_ids[0].tolist(), output.top_logprobs[0].tolist()
+                tops.append(list(zip(ids, logprobs, strict=True)))
+                decoded += output.n_decoded
+                branch.drop()
+    known = [None, *read.feed_logprobs.tolist()]
+    tops += [()] * (len(tokens) - len(tops))
+    return _placed(engine, tokens, text, known, tops), decoded
+
+
+def _placed(
+    engine: Engine, tokens: Seq[int], text: str, logprobs: Seq[float | None], tops: Seq[Top]
+) -> list[Token]:
+    pieces = [engine.detokenize([token], special=True) for token in tokens]
+    first = 0
+    if tokens[0] == engine.bos and not text.startswith(pieces[0].decode("utf-8", "replace")):
+        first = 1  # put there by tokenizing
+    if b"".join(pieces[first:]) == b" " + text.encode():
+        pieces[first] = pieces[first][1:]  # so was this space
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    placed, at = [], 0
+    for i in range(first, len(tokens)):
+        # nothing that the client knows of stands before the first token
+        logprob = None if i == first else logprobs[i]
+        placed.append(Token(tokens[i], pieces[i], at, logprob, tops[i] if i > first else ()))
+        at += len(decoder.decode(pieces[i]))
+    return placed
+
+
+def chat_logprobs(engine: Engine, tokens: Iterable[Token]) -> dict[str, Any]:
+    """``choices[].logprobs`` of a chat completion."""
+
+    def entry(token: int, data: bytes, logprob: float) -> dict[str, Any]:
+        text = data.decode("utf-8", "replace")
+        return {"token": text, "bytes": list(data), "logprob": _finite(logprob), "id": token}
+
+    content = []
+    for token in tokens:
+        assert token.logprob is not None  # only a prompt has such a token
+        top = [entry(one, _name(engine, one), logprob) for one, logprob in token.top]
+        content.append(entry(token.id, token.data, token.logprob) | {"top_logprobs": top})
+    return {"content": content, "refusal": None}
+
+
+def legacy_logprobs(
+    engine: Engine, tokens: Seq[Token], *, start: int, n_top: int
+) -> dict[str, Any]:
+    """``choices[].logprobs`` of a completion; `start` is added to the offset of each token.
+
+    A token that is no whole text reads ``bytes:\\xe2\\x98``, as OpenAI writes it. The token itself
+    is always among its ``top_logprobs``.
+    """
+    tops: list[dict[str, float] | None] = []
+    ids = {one for token in tokens for one, _ in token.top}
+    names = {one: _text(_name(engine, one)) for one in ids}
+    for token in tokens:
+        if token.logprob is None:
+            tops.append(None)
+            continue
+        top = {names[one]: _finite(logprob) for one, logprob in token.top}
+        tops.append(top | {_text(token.data): _finite(token.logprob)} if n_top else {})
+    return {
+        "tokens": [_text(token.data) for token in tokens],
+        "token_logprobs": [
+            None if token.logprob is None else _finite(token.logprob) for token in tokens
+        ],
+        "top_logprobs": tops if n_top else None,
+        "text_offset": [start + token.offset for token in tokens],
+    }
+
+
+def _name(engine: Engine, token: int) -> bytes:
+    return engine.detokenize([token], special=True)
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
+
+
+def _finite(logprob: float) -> float:
+    return logprob if math.isfinite(logprob) else _LOWEST

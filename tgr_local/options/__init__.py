@@ -1,0 +1,1 @@
+"""Every option: its meaning, default and bounds, and where its value comes from."""

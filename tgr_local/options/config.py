@@ -1,0 +1,413 @@
+"""All options: what each means, its default, its bounds. No other module holds a default.
+
+Frozen dataclasses. `EngineConfig` says how a model is loaded; `SearchConfig` how a reply is
+written; `ChatConfig` how a conversation looks; `ServerConfig` what a server grants. Command line
+flags, config keys, model metadata (``tgr.*``) and documentation derive from the fields here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import math
+import sys
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from tgr_local.errors import ModelError
+
+_Config = TypeVar("_Config", bound="EngineConfig | SearchConfig | ChatConfig | ServerConfig")
+
+
+def option(
+    default: Any,
+    doc: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] | None = None,
+    longest: int | None = None,
+    most: int | None = None,
+) -> Any:
+    """A dataclass field with its documentation and its bounds, all inclusive: of a number, the
+    characters of a text, and the number of items."""
+    bounds = {"low": low, "high": high, "choices": choices, "longest": longest, "most": most}
+    return field(default=default, metadata={"doc": doc, **bounds})
+
+
+DEFAULT_METHOD = "tgr-latent"
+_INT_MAX = 2**31 - 1  # what the native engine counts with
+_NAME_MOST = 64  # characters of a name that is compared with known ones
+CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """How a model is loaded. Names follow llama-cpp-python where it has the option."""
+
+    n_ctx: int = option(0, "cells of the KV cache; 0 = as many as the method needs", low=0)
+    n_batch: int = option(512, "tokens decoded in one call at most", low=1, high=16384)
+    n_ubatch: int = option(512, "tokens in one micro-batch at most", low=1, high=16384)
+    n_seq_max: int = option(
+        0, "sequences at a time; 0 = 256 for a small vocabulary, else 96", low=0, high=256
+    )
+    n_threads: int = option(
+        0,
+        "CPU threads; 0 = one for each physical core, or one for a model under 64 MiB",
+        low=0,
+        high=512,
+    )
+    n_gpu_layers: int = option(-1, "layers put on the GPU; -1 = all, 0 = none", low=-1)
+    main_gpu: int = option(0, "GPU that holds the model when it is not split", low=0)
+    tensor_split: tuple[float, ...] = option(
+        (), "share of the model on each GPU, such as 3,1", low=0
+    )
+    flash_attn: str = option("auto", "flash attention", choices=("auto", "on", "off"))
+    type_k: str = option("f16", "type of the K cache", choices=CACHE_TYPES)
+    type_v: str = option("f16", "type of the V cache", choices=CACHE_TYPES)
+    use_mmap: bool = option(True, "map the model file into memory instead of reading it")
+    use_mlock: bool = option(False, "keep the model in physical memory")
+
+    def __post_init__(self) -> None:
+        validate(self)
+        if self.n_ubatch > self.n_batch:
+            raise ValueError(
+                f"n_ubatch is {self.n_ubatch}, but cannot exceed n_batch, which is {self.n_batch}; "
+                "lower n_ubatch or raise n_batch"
+            )
+
+
+@dataclass(frozen=True)
+class SearchConfig:
+    """How a reply is written. The symbols are those of docs/method.md."""
+
+    # chunks
+    chunk_len: int = option(512, "S: tokens in a chunk at most", low=1)
+    max_chunks: int = option(24, "L: chunks at most", low=1)
+    suffix_tokens: int = option(
+        0, "newest generated tokens kept at a reset; 0 = exactly the last chunk", low=0
+    )
+    keep_head: int = option(
+        0, "h: first generated tokens that every reset keeps too; Delethink has 100", low=0
+    )
+    max_cached_tokens: int = option(
+        0, "lazy reset: only when the cache would pass this; 0 = at every boundary", low=0
+    )
+    shift_cells: bool = option(
+        False, "at a reset keep the chunk's cells and shift them, instead of decoding it afresh"
+    )
+
+    # search
+    n_candidates: int = option(8, "K: candidate anchors tried at a boundary", low=1, high=255)
+    rollout_len: int = option(32, "s: tokens in one rollout", low=1)
+    n_mc: int = option(1, "N_MC: rollouts for each candidate", low=1, high=64)
+    sigma: float = option(0.05, "σ: proposal radius", low=0)
+    delta: float = option(
+        0.2, "δ: cosine above which a candidate is too close to the last anchor", low=-1, high=1
+    )
+    foresight_weight: float = option(1.0, "weight of the foresight term V", low=0)
+    lambda_b: float = option(0.5, "λ_b: weight of the bumpiness term", low=0)
+    lambda_u: float = option(0.5, "λ_u: weight of the uniformity term", low=0)
+    normalize_scores: bool = option(False, "z-score each term over the candidates before weighing")
+
+    # extensions of the search
+    reevaluate: int = option(
+        0, "m: best candidates, all K at most, rolled out once more; 0 = none", low=0, high=255
+    )
+    min_gap: float = option(
+        0.0, "double s while the two best scores are nearer than this; 0 = never", low=0
+    )
+    max_rollout: int = option(128, "tokens of a doubled rollout at most; with min_gap", low=1)
+    search_entropy: float = option(
+        0.0, "search only where the newest tokens have this mean entropy, nats; 0 = always", low=0
+    )
+    entropy_window: int = option(32, "w: newest tokens that search_entropy looks at", low=1)
+    geometry_top: int = option(
+        0, "M: best candidates that APCS and N_eff are measured on; 0 = all K", low=0
+    )
+    min_n_eff: float = option(
+        0.0, "raise λ_u where N_eff/M is below this; 0 = never", low=0, high=1
+    )
+    max_apcs: float = option(1.0, "raise λ_u where APCS is above this; 1 = never", low=-1, high=1)
+    raised_lambda_u: float = option(2.0, "λ_u where min_n_eff or max_apcs raises it", low=0)
+    reuse_winner: bool = option(False, "begin the chunk with the winner's rollout")
+    share_repulsion: bool = option(
+        False, "P_uni also counts the anchors that trajectories run together chose here"
+    )
+
+    # injection
+    d_z: int = option(0, "width of an anchor; 0 = the width of the model", low=0, high=65536)
+    rank: int = option(8, "r: rank of the injection", low=1, high=4096)
+    eta: float = option(1.0, "η: injection scale", low=0)
+    calibration: str = option(
+        "residual",
+        "unit of the injection: a share of the residual norm, or absolute",
+        choices=("residual", "absolute"),
+    )
+    injection_seed: int = option(
+        42, "seed of the projection W and the maps A, B", low=0, high=2**63 - 1
+    )
+    relative_strength: float = option(
+        0.05, "ζ: injection as a share of the mean residual norm", low=0
+    )
+    eoc_token: str = option(
+        "", "end-of-chunk delimiter, one token of the vocabulary; empty = chosen", longest=256
+    )
+
+    # sampling
+    temperature: float = option(
+        0.6, "T: sampling temperature; 0 = always the likeliest token", low=0
+    )
+    top_k: int = option(0, "sample from the k likeliest tokens; 0 = all", low=0)
+    top_p: float = option(
+        1.0, "sample from the likeliest tokens of this total probability", low=0, high=1
+    )
+    min_p: float = option(0.0, "drop tokens under this share of the likeliest one", low=0, high=1)
+    repeat_penalty: float = option(1.0, "divide the logits of recent tokens; 1 = off", low=0.01)
+    frequency_penalty: float = option(0.0, "subtract for each recent occurrence", low=-2, high=2)
+    presence_penalty: float = option(0.0, "subtract for any recent occurrence", low=-2, high=2)
+    seed: int = option(42, "seed of every random choice", low=0, high=2**63 - 1)
+
+    # best-of-n, self-consistency
+    n_samples: int = option(8, "n: samples that are written together", low=1, high=255)
+
+    # power
+    power_alpha: float = option(
+        4.0,
+        "α: the power of p that is sampled from; proposals have temperature 1/α",
+        low=1,
+        high=100,
+    )
+    power_blocks: int = option(16, "blocks that the new tokens are divided into", low=1)
+    power_steps: int = option(10, "proposals for each block; 0 = none", low=0)
+
+    # tot, got
+    tree_breadth: int = option(2, "b: thoughts kept at a level", low=1, high=64)
+    tree_proposals: int = option(4, "k: continuations of each kept thought", low=1, high=64)
+    tree_value: str = option(
+        "likelihood",
+        "value of a thought: its mean log-probability, or what the model says when asked",
+        choices=("likelihood", "prompt"),
+    )
+    tree_value_samples: int = option(
+        3, "times that the model is asked for the value of a thought", low=1, high=64
+    )
+    graph_merges: int = option(1, "merged thoughts tried at a level; 0 = none", low=0, high=64)
+    graph_refines: int = option(1, "refined thoughts tried at a level; 0 = none", low=0, high=64)
+
+    # hard-geometry
+    kappa_max: float = option(1.6, "κ_max: turn over mean step length at most", low=0)
+    step_min: float = option(0.0, "new step's length at least, radians", low=0, high=math.pi / 2)
+    step_max: float = option(math.pi / 2, "new step's length at most, radians", low=0, high=math.pi)
+    max_proposals: int = option(
+        1000,
+        "anchors proposed at a boundary at most; then the one nearest the rule",
+        low=1,
+        high=100_000,
+    )
+
+    # limits
+    max_tokens: int = option(0, "new tokens at most; 0 = chunk_len × max_chunks", low=0)
+    max_forward_tokens: int = option(
+        0, "positions decoded at most, all kinds together; 0 = no limit", low=0
+    )
+    max_seconds: float = option(0.0, "seconds at most; 0 = no limit", low=0)
+    stop: tuple[str, ...] = option((), "text that ends the reply", longest=1024, most=64)
+    thinking: bool = option(True, "let the chat template open a thinking block")
+
+    # what the reply must keep to
+    thinking_budget: int = option(
+        0, "thinking tokens at most, then the answer begins; 0 = no limit", low=0
+    )
+    loop_guard: int = option(
+        0, "end thinking, or the reply, once it ends in so many equal parts; 0 = off", low=0
+    )
+    grammar: str = option("", "GBNF that the answer must follow; empty = none", longest=1 << 18)
+    top_logprobs: int = option(0, "likeliest alternatives reported for each token", low=0, high=128)
+
+    def __post_init__(self) -> None:
+        validate(self)
+        if self.min_gap and self.max_rollout < self.rollout_len:
+            raise ValueError(
+                f"max_rollout is {self.max_rollout}, but cannot be below rollout_len, which is "
+                f"{self.rollout_len}; raise max_rollout, or drop min_gap"
+            )
+        if self.loop_guard == 1:
+            raise ValueError("loop_guard is 1, but must be 0, for off, or at least 2")
+        if self.step_min > self.step_max:
+            raise ValueError(
+                f"step_min is {self.step_min}, but cannot exceed step_max, which is "
+                f"{self.step_max}; lower step_min or raise step_max"
+            )
+
+    @property
+    def token_limit(self) -> int:
+        """New tokens at most: L·S, or less when ``max_tokens`` says so."""
+        horizon = self.chunk_len * self.max_chunks
+        return min(horizon, self.max_tokens) if self.max_tokens else horizon
+
+
+@dataclass(frozen=True)
+class ChatConfig:
+    """How a conversation looks and what of it is kept."""
+
+    keys: str = option("emacs", "keys that edit a line", choices=("emacs", "vi"))
+    show_thinking: bool = option(True, "show the thinking, dimmed, above the answer")
+    save: bool = option(True, "keep conversations and typed lines in the user's state folder")
+
+    def __post_init__(self) -> None:
+        validate(self)
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """Where the server listens, and what it grants to its clients."""
+
+    host: str = option("127.0.0.1", "address to listen on; 0.0.0.0 = every one of this machine")
+    port: int = option(8080, "port to listen on; 0 = any free one", low=0, high=65535)
+    alias: str = option("", "name of the model for clients; empty = the name of its file")
+    api_key: tuple[str, ...] = option((), "key that clients must show; may be given several times")
+    api_key_file: str = option("", "file with such keys, one on each line")
+    max_running: int = option(8, "requests that are worked on at a time", low=1, high=256)
+    max_queue: int = option(64, "requests that wait for their turn; more are refused", low=0)
+    max_choices: int = option(32, "replies that one request may ask for", low=1, high=256)
+    max_reply_tokens: int = option(65536, "new tokens of one reply at most; 0 = no limit", low=0)
+    request_memory: int = option(
+        0,
+        "MiB that running requests may take together beside the model and its cache; 0 = half of "
+        "the model's size, or 256",
+        low=0,
+    )
+    max_body: int = option(4 << 20, "bytes of a request at most", low=1024)
+    request_seconds: float = option(600.0, "seconds that one request may run; 0 = no limit", low=0)
+    shutdown_seconds: float = option(
+        10.0, "seconds that running requests get to finish when the server is told to stop", low=0
+    )
+    ping_seconds: float = option(5.0, "seconds of silence before a sign of life", low=0.05)
+    log_file: str = option("", "file for the log, a JSON line for each request; empty = stderr")
+    log_prompts: bool = option(False, "write requests and replies in full into the log")
+
+    def __post_init__(self) -> None:
+        validate(self)
+
+
+_types: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)  # slow to make
+
+
+def validate(config: EngineConfig | SearchConfig | ChatConfig | ServerConfig) -> None:
+    """Raises ValueError for the first field whose value is of the wrong type or out of bounds."""
+    types = _types(type(config))
+    for spec in dataclasses.fields(config):
+        value = getattr(config, spec.name)
+        _check_type(spec.name, value, types[spec.name])
+        low, high, choices = (spec.metadata[k] for k in ("low", "high", "choices"))
+        if types[spec.name] is int and high is None:
+            high = _INT_MAX
+        if choices and value not in choices:
+            raise ValueError(
+                f"{spec.name} is {value!r:.80}, but must be one of {', '.join(choices)}"
+            )
+        _check_size(spec.name, value, spec.metadata["longest"], spec.metadata["most"])
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, float) and not math.isfinite(number):
+                raise ValueError(f"{spec.name} is {number}, but must be a finite number")
+            if number == "" and isinstance(value, tuple):
+                raise ValueError(f"{spec.name} holds an empty text; remove it")
+            if (low is not None and number < low) or (high is not None and number > high):
+                raise ValueError(f"{spec.name} is {number}, but must be {_interval(low, high)}")
+            if types[spec.name] is float and abs(number) > sys.float_info.max:
+                raise ValueError(f"{spec.name} is {number!r:.20}…, but must be a finite number")
+        if types[spec.name] is float:
+            object.__setattr__(config, spec.name, float(value))  # a whole number is one too
+
+
+def _check_type(name: str, value: object, expected: Any) -> None:
+    many = typing.get_origin(expected) is tuple
+    kind = typing.get_args(expected)[0] if many else expected
+    accepted = (int, float) if kind is float else kind
+    items = value if many and isinstance(value, tuple) else (value,)
+    right = [
+        isinstance(item, accepted) and (kind is bool or not isinstance(item, bool))
+        for item in items
+    ]
+    if not all(right) or (many and not isinstance(value, tuple)):
+        raise ValueError(
+            f"{name} is {value!r:.80}, but must be of type "
+            f"{getattr(expected, '__name__', expected)}"
+        )
+
+
+def _check_size(name: str, value: Any, longest: int | None, most: int | None) -> None:
+    texts = value if isinstance(value, tuple) else (value,)
+    if most is not None and len(texts) > most:
+        raise ValueError(f"{name} holds {len(texts)} texts, but may hold {most}; leave some out")
+    if longest is not None and (length := max(map(len, texts), default=0)) > longest:
+        raise ValueError(f"{name} has {length} characters, but may have {longest}; shorten it")
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    if low is None:
+        return f"at most {high}"
+    return f"at least {low}" if high is None else f"between {low} and {high}"
+
+
+def updated(config: _Config, values: Mapping[str, Any]) -> _Config:
+    """`config` with some fields replaced. ValueError for an unknown key, naming near ones."""
+    known = [spec.name for spec in dataclasses.fields(config)]
+    for key in values:
+        if key not in known:
+            near = [name for name in known if key and name.startswith(key)][:3]
+            near = near or difflib.get_close_matches(key[:_NAME_MOST], known, n=3)
+            hint = f"did you mean {', '.join(near)}?" if near else "tgr-local run --help has all"
+            raise ValueError(f"unknown option {key!r:.80}; {hint}")
+    return dataclasses.replace(config, **values)
+
+
+def parse(
+    config_type: type[EngineConfig | SearchConfig | ChatConfig | ServerConfig],
+    name: str,
+    text: str,
+) -> Any:
+    """The value of a field as a person writes it: ``0.6``, ``on``, ``3,1``. Raises ValueError."""
+    types = typing.get_type_hints(config_type)
+    if name not in types:
+        updated(config_type(), {name: text})
+    kind = types[name]
+    try:
+        if kind is bool:
+            return {"true": True, "on": True, "yes": True, "1": True}.get(text.lower()) or {
+                "false": False,
+                "off": False,
+                "no": False,
+                "0": False,
+            }[text.lower()]
+        if kind == tuple[float, ...]:
+            return tuple(float(part) for part in text.split(",") if part)
+        if kind == tuple[str, ...]:
+            return (text,)
+        return kind(text)
+    except (ValueError, KeyError):
+        wanted = {bool: "on or off", int: "a whole number", float: "a number"}.get(
+            kind, "numbers, such as 3,1"
+        )
+        raise ValueError(f"{name} is {text!r}, but must be {wanted}") from None
+
+
+def for_model(config: SearchConfig, metadata: Mapping[str, str]) -> SearchConfig:
+    """`config` with the settings that a model file advises in its ``tgr.<field>`` metadata.
+
+    Raises ModelError for advice that is no valid value.
+    """
+    prefix = "tgr."
+    known = {spec.name for spec in dataclasses.fields(SearchConfig)}
+    advice = {k.removeprefix(prefix): text for k, text in metadata.items() if k.startswith(prefix)}
+    try:
+        values = {k: parse(SearchConfig, k, text) for k, text in advice.items() if k in known}
+        return updated(config, values)
+    except ValueError as error:
+        raise ModelError(
+            f"the model file gives bad advice in its tgr.* metadata: {error}"
+        ) from None

@@ -1,0 +1,1 @@
+"""The search at a chunk boundary: anchors, candidates, rollouts, scores."""

@@ -1,0 +1,86 @@
+"""What a trajectory needs of the cache, and what a reset keeps in it."""
+
+from __future__ import annotations
+
+from tgr_local.engine import Engine
+from tgr_local.errors import CapacityError
+from tgr_local.options.config import SearchConfig
+
+SPARE_CELLS = 8  # the held-back token, the delimiter, and a little room
+
+
+def kept_tokens(config: SearchConfig) -> int:
+    """Generated tokens that a reset keeps at most: the newest and the head."""
+    return config.keep_head + _tail_tokens(config)
+
+
+def kept_of(generated: list[int], config: SearchConfig) -> tuple[list[int], list[int]]:
+    """What a reset keeps of the generated tokens: the head and the newest."""
+    if len(generated) <= kept_tokens(config):
+        return [], generated
+    return generated[: config.keep_head], generated[-_tail_tokens(config) :]
+
+
+def _tail_tokens(config: SearchConfig) -> int:
+    return config.suffix_tokens or config.chunk_len
+
+
+def n_rollouts(config: SearchConfig) -> int:
+    """Rollouts at a boundary at most, each with a sequence of its own."""
+    return (config.n_candidates + min(config.reevaluate, config.n_candidates)) * config.n_mc
+
+
+def longest_rollout(config: SearchConfig) -> int:
+    return config.max_rollout if config.min_gap else config.rollout_len
+
+
+def sequences_needed(config: SearchConfig, *, searches: bool) -> int:
+    """Sequences of one trajectory: its own and one for each rollout."""
+    return 1 + (n_rollouts(config) if searches else 0)
+
+
+def cells_needed(
+    engine: Engine, n_query: int, config: SearchConfig, *, resets: bool, searches: bool
+) -> int:
+    """Cells of one trajectory: |Q| + what a reset keeps + the larger of a chunk and all rollouts;
+    without resets |Q| + all new tokens. A lazy reset may use up to ``max_cached_tokens``.
+
+    Raises ValueError for a query without tokens, and CapacityError, with the numbers, when it can
+    never fit.
+    """
+    if n_query < 1:
+        raise ValueError("the prompt has no tokens; write something")
+    trained, n_ctx = engine.n_ctx_train, engine.config.n_ctx
+    limit = config.token_limit
+    chunk = min(config.chunk_len, limit)
+    kept = limit - 1 if limit > chunk else 0  # by the last boundary
+    if resets:
+        kept = min(kept, kept_tokens(config))
+    written = min(limit, kept + chunk)
+    rollout = longest_rollout(config) if searches else 0
+    rollouts = n_rollouts(config) * rollout
+    n_cells = n_query + max(written, kept + rollouts) + SPARE_CELLS
+    longest = n_query + max(written, kept + rollout)
+    if resets:
+        lazy = min(config.max_cached_tokens, n_query + limit + rollouts + SPARE_CELLS)
+        n_cells = max(n_cells, lazy)
+        if (lazily := min(lazy - SPARE_CELLS, n_query + limit + rollout)) > trained:
+            raise CapacityError(
+                f"a text may grow to {lazily} tokens before a reset, but the model was trained for "
+                f"{trained}; lower max_cached_tokens"
+            )
+    if longest > trained:
+        room = (trained - n_query - config.keep_head) // 2
+        lengths = f"chunk_len and {'max_rollout' if config.min_gap else 'rollout_len'}"
+        also = f", or set {lengths} to {room} or less" if room > 0 else ""
+        also += " and lower keep_head" if config.keep_head else ""
+        raise CapacityError(
+            f"the query has {n_query} tokens and grows to {longest} with its chunks and rollouts, "
+            f"but the model was trained for {trained}; shorten it (in a chat: /clear){also}"
+        )
+    if n_ctx and n_cells > n_ctx:
+        raise CapacityError(
+            f"the query has {n_query} tokens and needs {n_cells} cells with its chunks and "
+            f"rollouts, but n_ctx is {n_ctx}; raise n_ctx, or lower chunk_len or rollout_len"
+        )
+    return n_cells

@@ -1,0 +1,107 @@
+"""What the geometry of a run looks like: how alike its candidates are, how its anchors move.
+
+Pure functions of a run's steps; docs/method.md states the measures. A measure is None where there
+is nothing to take it of: no candidates, no state after the last chunk, no step before the first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tgr_local.search import geometry
+from tgr_local.search.steps import Step
+
+CYCLING = 0.99  # step similarity over which the chain stands still
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The measures of one boundary and of the step from z_{t-1} to z_t that its chunk made."""
+
+    apcs: float | None = None
+    """Mean pairwise cosine of the top M candidates."""
+    min_cosine: float | None = None
+    """Their smallest pairwise cosine."""
+    n_eff: float | None = None
+    """Their effective dimension, 1 to M - 1."""
+    n_measured: int | None = None
+    """M, or K where that is less."""
+    similarity: float | None = None
+    """cos(z_t, z_{t-1})."""
+    angle: float | None = None
+    """θ_t, radians."""
+    curvature: float | None = None
+    """κ_{t-1}, the turn at z_{t-1} over the mean of the arcs before and after it."""
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """A run: each of its boundaries, and all together."""
+
+    boundaries: list[Geometry]
+    means: dict[str, float]
+    """Of each measure, over the boundaries that have it."""
+    cycling: float | None
+    """Share of the steps with a similarity over 0.99."""
+
+
+def measure(step: Step, before: Step | None, top: int = 0) -> Geometry:
+    """The measures of a step and of the turn from the one before; `top` is M, 0 = all candidates.
+
+    The steps must have their anchors and states in full, as a method yields them.
+    """
+    return Geometry(**_of_candidates(step, top), **_of_movement(step, before))  # type: ignore[arg-type]
+
+
+def diagnostics(steps: Sequence[Step], top: int = 0) -> Diagnostics:
+    """The measures of a run; see `measure`."""
+    pairs = zip(steps, [None, *steps], strict=False)
+    return summary([measure(step, before, top) for step, before in pairs])
+
+
+def summary(boundaries: list[Geometry]) -> Diagnostics:
+    """A run whose boundaries are measured already."""
+
+    def known(name: str) -> list[float]:
+        values = [getattr(boundary, name) for boundary in boundaries]
+        return [value for value in values if value is not None]
+
+    names = [spec.name for spec in dataclasses.fields(Geometry)]
+    means = {name: float(np.mean(known(name))) for name in names if known(name)}
+    moved = known("similarity")
+    cycling = float(np.mean(np.array(moved) > CYCLING)) if moved else None
+    return Diagnostics(boundaries, means, cycling)
+
+
+def _of_candidates(step: Step, top: int) -> dict[str, float | int]:
+    found = step.candidates
+    if found is None or not found.anchors.size:
+        return {}
+    best = found.anchors[found.scores.best(top or len(found.anchors))]
+    return {
+        "apcs": geometry.apcs(best),
+        "min_cosine": geometry.min_pairwise_cosine(best),
+        "n_eff": geometry.effective_dimension(best),
+        "n_measured": len(best),
+    }
+
+
+def _of_movement(step: Step, before: Step | None) -> dict[str, float]:
+    if step.origin is None or step.state is None:
+        return {}
+    measures = {
+        "similarity": geometry.step_similarity(step.state, step.origin),
+        "angle": geometry.angle(step.state, step.origin),
+    }
+    # z_{t-1} is where the step before led to, unless a new run began in between
+    if before is not None and before.origin is not None and before.state is not None:
+        with contextlib.suppress(ValueError):  # antipodes have no single geodesic, so no turn
+            measures["curvature"] = geometry.geodesic_curvature(
+                before.origin, step.origin, step.state
+            )
+    return measures

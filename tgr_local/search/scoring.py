@@ -1,0 +1,202 @@
+"""The score of candidate anchors from their rollouts: S = w V − λ_b P_bum − λ_u P_uni.
+
+Pure numpy, arrays in and one record out. It knows nothing of models, sampling or search. A rollout
+array has one row per rollout, padded to the longest; `lengths` says how many tokens are its own
+and `owners` which candidate it tried.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tgr_local.search.geometry import Floats, unit
+
+Integers = NDArray[np.integer[Any]]
+
+_NO_SPREAD = 1e-12  # relative range under which a term's values differ by rounding alone
+
+
+@dataclass(frozen=True)
+class Weights:
+    """How much each term counts; finite, and 0 switches a term off."""
+
+    foresight_weight: float
+    """w, of V (a reward)."""
+    lambda_b: float
+    """λ_b, of P_bum (a penalty)."""
+    lambda_u: float
+    """λ_u, of P_uni (a penalty)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """The score of K candidates, term by term; every array is float64 [K] and not yet weighed."""
+
+    foresight: NDArray[np.float64]
+    """V: mean log-probability per token, nats."""
+    bumpiness: NDArray[np.float64]
+    """P_bum: mean squared second difference of the unit states, 0 to 16."""
+    uniformity: NDArray[np.float64]
+    """P_uni: cosine to the old anchor in excess of δ."""
+    total: NDArray[np.float64]
+    """S, of the terms as they are or z-scored."""
+    chosen: int
+    """The candidate with the largest S, the lowest index among equals."""
+    weights: Weights
+    normalized: bool
+    """Whether each term was z-scored over the candidates before it was weighed."""
+
+    def best(self, n: int) -> NDArray[np.intp]:
+        """The n candidates with the largest S, best first; the lowest index among equals."""
+        return np.argsort(-self.total, kind="stable")[:n]
+
+    @property
+    def gap(self) -> float:
+        """S of the best candidate less that of the second; inf when there is only one."""
+        if len(self.total) < 2:
+            return float("inf")
+        first, second = self.total[self.best(2)]
+        return float(first - second)
+
+    def spread(self) -> dict[str, float]:
+        """Standard deviation of each unweighed term over the candidates."""
+        return {
+            "foresight": float(self.foresight.std()),
+            "bumpiness": float(self.bumpiness.std()),
+            "uniformity": float(self.uniformity.std()),
+        }
+
+
+def foresight(logprobs: Floats, lengths: Integers) -> NDArray[np.float64]:
+    """V [n]: the mean of each rollout's own log-probabilities, logprobs [n, s], lengths [n]."""
+    rows = zip(logprobs, lengths, strict=True)
+    return np.array([np.mean(row[:length], dtype=np.float64) for row, length in rows])
+
+
+def bumpiness(states: Floats, lengths: Integers) -> NDArray[np.float64]:
+    """P_bum [n] = mean_i ‖g_{i+1} − 2 g_i + g_{i−1}‖², g_i the unit states of a rollout.
+
+    states [n, s, d], lengths [n]. 0 for a rollout with fewer than three tokens.
+    """
+
+    def one(g: NDArray[np.float64]) -> float:
+        return float(np.mean(np.sum(np.diff(g, n=2, axis=0) ** 2, axis=1)))
+
+    rows = zip(states, lengths, strict=True)
+    return np.array([one(unit(row[:length])) if length >= 3 else 0.0 for row, length in rows])
+
+
+def uniformity(
+    anchors: Floats, z: Floats, delta: float, others: Sequence[Floats] = ()
+) -> NDArray[np.float64]:
+    """P_uni [n] = max(0, aᵀz − δ) of unit anchors [n, d_z], drawn around z [d_z]; and as much for
+    each of the `others` [d_z] in the place of z, added up."""
+    cosines = anchors.astype(np.float64) @ np.stack([z, *others]).T
+    return np.asarray(np.maximum(0.0, cosines - delta).sum(axis=1))
+
+
+def combine(
+    foresight: NDArray[np.float64],
+    bumpiness: NDArray[np.float64],
+    uniformity: NDArray[np.float64],
+    weights: Weights,
+    normalize: bool,
+) -> Scores:
+    """S = w V − λ_b P_bum − λ_u P_uni of K candidates, each term float64 [K]; ties to the lowest.
+
+    With normalize each term is z-scored over the K candidates first; one without spread becomes 0.
+    """
+    scale = _z_score if normalize else np.asarray
+    total = (
+        weights.foresight_weight * scale(foresight)
+        - weights.lambda_b * scale(bumpiness)
+        - weights.lambda_u * scale(uniformity)
+    )
+    chosen = int(np.argmax(total))
+    return Scores(foresight, bumpiness, uniformity, total, chosen, weights, normalize)
+
+
+def score(
+    logprobs: Floats,
+    states: Floats,
+    lengths: Integers,
+    anchors: Floats,
+    z: Floats,
+    *,
+    delta: float,
+    weights: Weights,
+    normalize: bool,
+    owners: Integers,
+    others: Sequence[Floats] = (),
+) -> Scores:
+    """Score K candidate anchors [K, d_z], drawn around z [d_z], by their n rollouts.
+
+    logprobs [n, s] in nats, states [n, s, d_h], lengths [n], and owners [n] in 0 … K−1; V and P_bum
+    are means over the rollouts of a candidate. `others` [d_z] repel as z does. Padding may hold
+    anything. ValueError for shapes that do not fit, a candidate without a rollout, a length outside
+    1 … s, or a value that is not finite, naming the candidate.
+    """
+    _check(logprobs, states, lengths, anchors, owners)
+
+    def mean(term: NDArray[np.float64]) -> NDArray[np.float64]:
+        sums = np.bincount(owners, term, minlength=len(anchors))
+        return np.asarray(sums / np.bincount(owners, minlength=len(anchors)))
+
+    return combine(
+        mean(foresight(logprobs, lengths)),
+        mean(bumpiness(states, lengths)),
+        uniformity(anchors, z, delta, others),
+        weights,
+        normalize,
+    )
+
+
+def with_lambda_u(scores: Scores, lambda_u: float) -> Scores:
+    """The scores of the same terms under another λ_u."""
+    weights = dataclasses.replace(scores.weights, lambda_u=lambda_u)
+    terms = scores.foresight, scores.bumpiness, scores.uniformity
+    return combine(*terms, weights, scores.normalized)
+
+
+def _z_score(term: NDArray[np.float64]) -> NDArray[np.float64]:
+    if np.ptp(term) <= _NO_SPREAD * np.abs(term).max():
+        return np.zeros_like(term)
+    standard: NDArray[np.float64] = (term - term.mean()) / term.std()
+    return standard
+
+
+def _check(
+    logprobs: Floats, states: Floats, lengths: Integers, anchors: Floats, owners: Integers
+) -> None:
+    n_rows, n_tokens = logprobs.shape
+    if owners.shape != (n_rows,) or set(owners.tolist()) != set(range(len(anchors))) or not n_rows:
+        raise ValueError(
+            f"there are {n_rows} rollouts of {len(anchors)} candidates but owners is {owners}: "
+            "pass at least one rollout of each of at least one candidate, and its owner"
+        )
+    if states.shape[:2] != logprobs.shape or lengths.shape != (n_rows,):
+        raise ValueError(
+            f"states have shape {states.shape} and lengths {lengths.shape} but logprobs "
+            f"{logprobs.shape}: all must have the same rollouts and tokens"
+        )
+    for row, length in enumerate(lengths):
+        rollout = f"candidate {owners[row]} (rollout {row})"
+        if not 1 <= length <= n_tokens:
+            raise ValueError(
+                f"{rollout} has length {length} but must have 1 to {n_tokens} tokens: "
+                "drop a candidate that has none"
+            )
+        for name, values in (("log-probability", logprobs), ("state", states)):
+            if not np.isfinite(values[row, :length]).all():
+                raise ValueError(
+                    f"a {name} of {rollout} is inf or nan but must be finite: lower the injection"
+                )
+    finite = np.isfinite(anchors).all(axis=1)
+    if not finite.all():
+        raise ValueError(f"the anchor of candidate {int(np.argmin(finite))} is not finite")

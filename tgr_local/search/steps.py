@@ -1,0 +1,125 @@
+"""The records that flow along a trajectory. A method is a generator of `Step`, one for each chunk;
+everything else (text, traces, pictures, tables) reads that stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tgr_local.search import scoring
+
+_Sum = TypeVar("_Sum", "Counts", "Seconds")
+
+
+def _add(a: _Sum, b: _Sum) -> _Sum:
+    names = [spec.name for spec in fields(a)]
+    return type(a)(**{name: getattr(a, name) + getattr(b, name) for name in names})
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Positions that passed through the model, by what they were decoded for."""
+
+    query: int = 0
+    rebuild: int = 0
+    rollouts: int = 0
+    chunk: int = 0
+    delimiter: int = 0
+    discarded: int = 0
+    """Text that was written and not kept, and the prompts that judged or merged it."""
+
+    @property
+    def total(self) -> int:
+        return sum(getattr(self, spec.name) for spec in fields(self))
+
+    def __add__(self, other: Counts) -> Counts:
+        return _add(self, other)
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Wall time by part; the query counts as rebuild."""
+
+    rebuild: float = 0.0
+    rollouts: float = 0.0
+    scoring: float = 0.0
+    chunk: float = 0.0
+    delimiter: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return float(sum(getattr(self, spec.name) for spec in fields(self)))
+
+    def __add__(self, other: Seconds) -> Seconds:
+        return _add(self, other)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """The anchors tried at one boundary and what their n rollouts said."""
+
+    anchors: NDArray[np.float64]
+    """[K, d_z] unit vectors."""
+    tokens: list[NDArray[np.int32]]
+    """[n] the tokens of each rollout."""
+    logprobs: list[NDArray[np.float32]]
+    """[n] their log-probabilities, nats, at temperature 1."""
+    scores: scoring.Scores
+    owners: NDArray[np.int64]
+    """[n] the candidate of each rollout; those that were rolled out once more stand last."""
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One boundary and the chunk that it led to."""
+
+    index: int
+    """Chunk number, from 0."""
+    tokens: NDArray[np.int32]
+    """[n] the chunk."""
+    logprobs: NDArray[np.float32]
+    """[n] nats, at temperature 1."""
+    entropies: NDArray[np.float32]
+    """[n] nats."""
+    finish: str | None
+    """None = goes on; "stop" (end token or stop text), "length" (chunks or new tokens), "budget"
+    (forward tokens or seconds)."""
+    counts: Counts
+    seconds: Seconds
+    cells: int
+    """Cached tokens of this trajectory at their highest in this step."""
+    origin: NDArray[np.float64] | None = None
+    """[d_z] z_{t-1}, which the candidates were drawn around; None for a method without anchors."""
+    candidates: Candidates | None = None
+    """None for a method that tries none."""
+    anchor: NDArray[np.float64] | None = None
+    """[d_z] the anchor that steered the chunk."""
+    state: NDArray[np.float64] | None = None
+    """[d_z] z_t, read after the chunk; None after the last chunk, which nothing follows."""
+    top_ids: list[NDArray[np.int32]] | None = None
+    """[n] the likeliest tokens in the place of each, likeliest first, ``top_logprobs`` of them;
+    None unless asked for."""
+    top_logprobs: list[NDArray[np.float32]] | None = None
+    """[n] their log-probabilities, nats, at temperature 1."""
+    figures: dict[str, float] = field(default_factory=dict)
+    """What the method reports of itself, by name, such as an acceptance rate."""
+
+
+@dataclass(frozen=True, eq=False)
+class Progress:
+    """What happens inside a step, for a live display."""
+
+    chunk: int
+    stage: str
+    """"rebuild", "rollouts", "scored", "tokens"; "answer due" where the thinking was ended."""
+    tokens: tuple[int, ...] = ()
+    """New tokens of the chunk, with "tokens"."""
+    candidates: Candidates | None = None
+    """With "scored"."""
+
+
+Listener = Callable[[Progress], None]

@@ -1,0 +1,166 @@
+"""What one request may take, whatever it asks for; and the method that its model name asks for."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+from tgr_local import methods
+from tgr_local.engine import Cancel, Engine
+from tgr_local.errors import CancelledError, CapacityError
+from tgr_local.openai.requests import Request
+from tgr_local.options.config import ServerConfig
+from tgr_local.search import geometry
+from tgr_local.search.capacity import longest_rollout, n_rollouts
+from tgr_local.server.problems import Problem
+
+Number = TypeVar("Number", int, float)
+
+_LEAST_MEMORY = 256 << 20  # bytes that running requests may take together, however small the model
+_LEAST_CACHE = 128 << 20  # bytes that the KV cache may grow to, likewise
+_TYPICAL_QUERY = 512  # tokens; what the cache is sized for at the start
+
+# bytes, measured: of a token of a reply, of an alternative reported for one, of a token in the
+# record of a rollout, and of a character of a grammar in a sampler
+_TOKEN, _ALTERNATIVE, _RECORDED, _GRAMMAR = 250, 400, 12, 32
+_STEERED = {"tgr-latent", "random-anchor", "hard-geometry"}
+_SEARCHING = {"tgr-latent", "tgr-token"}
+
+
+def granted(engine: Engine, request: Request, limits: ServerConfig) -> Request:
+    """The request within the server's limits.
+
+    Raises Problem where it asks for more than those, and CapacityError for a prompt that can never
+    fit, before anything is decoded.
+    """
+    n_replies = len(request.prompts) * request.best_of
+    if n_replies > limits.max_choices:
+        raise Problem(
+            400,
+            f"the request asks for {n_replies} replies (prompts × best_of or n), but the server "
+            f"writes {limits.max_choices} for one request at most",
+            param="n",
+        )
+    config = dataclasses.replace(
+        request.config,
+        max_tokens=_lower(request.config.max_tokens, limits.max_reply_tokens),
+        max_seconds=_lower(request.config.max_seconds, limits.request_seconds),
+    )
+    needs = methods.get(request.method)
+    n_seqs, n_seq_max = needs.sequences(config), engine.n_seq_max
+    if n_seqs > n_seq_max:
+        raise CapacityError(
+            f"{request.method} needs {n_seqs} sequences at a time, but the server holds "
+            f"{n_seq_max}; ask for fewer candidates, rollouts or texts"
+        )
+    most = engine.most_cells()
+    for prompt in request.prompts:
+        n_cells = needs.cells(engine, len(prompt), config)
+        if n_cells > most:
+            raise CapacityError(
+                f"the request needs {n_cells} cells of the KV cache, but the server grants {most}; "
+                "shorten the prompt, or lower max_tokens, chunk_len, rollout_len or n_candidates"
+            )
+    return dataclasses.replace(request, config=config)
+
+
+def memory_needed(engine: Engine, request: Request) -> int:
+    """Bytes that a request takes at most beside the model and its cache: injection maps, states of
+    rollouts, records of steps, the text and what is reported of it."""
+    config, method = request.config, methods.get(request.method)
+    n_replies = len(request.prompts) * request.best_of
+    n_seqs = method.sequences(config)
+    at_once = min(n_replies, max(1, engine.n_seq_max // n_seqs))
+    n_steps = min(config.max_chunks, -(-config.token_limit // config.chunk_len))
+    n_texts = 1 if method.resets else n_seqs
+    text = config.token_limit * (_TOKEN * n_texts + _ALTERNATIVE * config.top_logprobs)
+    maps = moment = record = 0
+    if request.method in _STEERED:
+        d_z = config.d_z or engine.n_embd
+        maps = geometry.map_bytes(engine.n_layer, engine.n_embd, d_z, config.rank)
+        n_anchors = config.n_candidates if request.method in _SEARCHING else 1
+        moment = 16 * n_anchors * engine.n_layer * engine.n_embd
+        record = 8 * n_anchors * d_z
+    if request.method in _SEARCHING:
+        n_tokens = n_rollouts(config) * longest_rollout(config)
+        moment += 8 * n_tokens * engine.n_embd
+        record += _RECORDED * n_tokens
+    moment += _GRAMMAR * len(config.grammar) * n_seqs
+    if request.echo and request.logprobs is not None:
+        n_prompt = sum(map(len, request.prompts)) * request.best_of
+        text += n_prompt * (_TOKEN + _ALTERNATIVE * request.logprobs) // n_replies
+    return maps + at_once * moment + n_replies * (n_steps * record + text)
+
+
+class Memory:
+    """The memory that running requests share: who needs more than is left waits."""
+
+    def __init__(self, engine: Engine, limits: ServerConfig) -> None:
+        granted = limits.request_memory << 20
+        self._most = self._left = granted or max(_LEAST_MEMORY, engine.size_bytes // 2)
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def held(self, n_bytes: int, cancel: Cancel) -> Iterator[None]:
+        """`n_bytes` for the ``with`` block. Raises Problem for more than there ever is, and
+        CancelledError when `cancel` is set first."""
+        if n_bytes > self._most:
+            raise Problem(
+                400,
+                f"the request would take up to {n_bytes >> 20} MiB of memory, but the server "
+                f"grants {self._most >> 20} MiB; lower max_tokens, n, logprobs, n_candidates, "
+                "rollout_len, rank or d_z",
+            )
+        with self._changed:
+            while n_bytes > self._left:
+                if cancel.is_set():
+                    raise CancelledError("cancelled while waiting for memory")
+                self._changed.wait(0.05)
+            self._left -= n_bytes
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._left += n_bytes
+                self._changed.notify_all()
+
+
+def limit_cache(engine: Engine, config: Any, method: str, limits: ServerConfig) -> None:
+    """Bounds the cache of a served model, and makes it as large as typical requests need it.
+
+    It may hold as many typical requests as run at a time, or one of the length that the model was
+    trained for.
+    """
+    needed = 0
+    with contextlib.suppress(CapacityError):  # each request is told on its own
+        needed = methods.get(method).cells(engine, _TYPICAL_QUERY, config)
+    engine.max_cells = max(
+        _LEAST_CACHE // engine.cell_bytes,
+        needed * limits.max_running,
+        needed + engine.n_ctx_train,
+    )
+    engine.reserve(needed, limits.max_running)
+
+
+def method_of(body: Mapping[str, Any], served: str) -> tuple[dict[str, Any], str | None]:
+    """The body with its model named plainly, and the method that came after a colon, if one did.
+
+    Another model's name is left as it is, since there is one model here and clients insist on
+    their own. Raises Problem for a method of the served model that there is not.
+    """
+    plain, colon, suffix = str(body.get("model", "")).rpartition(":")
+    if not colon or (suffix not in methods.METHODS and plain != served):
+        return dict(body), None
+    try:
+        methods.get(suffix)
+    except ValueError as error:
+        raise Problem(404, str(error), param="model", code="model_not_found") from None
+    return {**body, "model": plain}, suffix
+
+
+def _lower(asked: Number, limit: Number) -> Number:
+    """The lower of two limits, of which 0 means none."""
+    return min(asked, limit) if asked and limit else asked or limit

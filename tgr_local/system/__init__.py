@@ -1,0 +1,1 @@
+"""The operating system: folders of the user, free memory, a subprocess with limits."""

@@ -1,0 +1,200 @@
+"""Foreign code, run in a process of its own that is ended when it takes too much.
+
+A chat template is a program that came with a model file, and a JSON schema that comes from a client
+can make its converter work without end. Both run in `confined_worker.py`, with a limit of CPU time
+and, where the system keeps one (Linux does, macOS does not), of memory. A worker stays for the next
+call. It knows nothing of engines or requests: JSON goes in, text comes out.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+from tgr_local.errors import CancelledError, TgrError
+from tgr_local.system import confined_worker
+from tgr_local.system.confined_worker import CPU_SECONDS, HEADER
+
+_WALL_SECONDS = 20.0  # for a worker that sleeps instead of working, or that a busy machine keeps
+_AT_ONCE = 2  # workers at a time: each may take a few hundred MB
+_POLL_SECONDS = 0.05
+
+
+class ConfinedError(TgrError):
+    """What ran failed, or took more than its limits; the message says which."""
+
+
+class Flag(Protocol):
+    """What can cancel a call, such as `engine.Cancel`."""
+
+    def is_set(self) -> bool: ...
+
+
+def render(template: str, variables: dict[str, Any], cancel: Flag | None = None) -> str:
+    """The text of a Jinja chat template. Raises ConfinedError, ValueError for variables that JSON
+    does not have, and CancelledError by `cancel`."""
+    return _call({"do": "render", "template": template, "variables": variables}, cancel)
+
+
+def schema_grammar(schema: Any, cancel: Flag | None = None) -> str:
+    """GBNF for JSON of a schema, or with None for any JSON object, by llama-cpp-python's converter.
+    Raises as `render` does."""
+    return _call({"do": "schema_grammar", "schema": schema}, cancel)
+
+
+def _call(request: dict[str, Any], cancel: Flag | None) -> str:
+    try:
+        data = json.dumps(request).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"what is handed over must be JSON: {error}") from None
+    python = _interpreter()
+    if not python:  # what runs is what the maker of this program chose
+        return _text(confined_worker.answer(json.loads(data)))
+    with _place(cancel):
+        worker = _worker(python)
+        try:
+            answer = worker.ask(data, cancel)
+        except BaseException:
+            worker.end()
+            raise
+        _idle.append(worker)
+    return _text(answer)
+
+
+@functools.cache
+def _interpreter() -> str:
+    """The Python to start; empty in a program that has none, such as a frozen one."""
+    if getattr(sys, "frozen", False):
+        return ""
+    name = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    for path in (sys.executable, os.path.join(sys.exec_prefix, "bin", name)):
+        if os.path.basename(path or "").startswith(("python", "pypy")) and os.path.exists(path):
+            return path
+    return ""
+
+
+def _worker(python: str) -> _Worker:
+    """A worker that is idle, or a new one."""
+    with contextlib.suppress(IndexError):
+        while True:
+            worker = _idle.pop()
+            if worker.is_alive:
+                return worker
+            worker.end()
+    return _Worker(python)
+
+
+def _text(answer: dict[str, str]) -> str:
+    if "error" in answer:
+        raise ConfinedError(answer["error"])
+    return answer["text"]
+
+
+@contextlib.contextmanager
+def _place(cancel: Flag | None) -> Any:
+    while not _places.acquire(timeout=_POLL_SECONDS):
+        _check(cancel)
+    try:
+        yield
+    finally:
+        _places.release()
+
+
+def _check(cancel: Flag | None) -> None:
+    if cancel and cancel.is_set():
+        raise CancelledError("cancelled")
+
+
+class _Worker:
+    """A running worker, which answers one request after the other."""
+
+    def __init__(self, python: str) -> None:
+        path = [entry for entry in sys.path if os.path.isabs(entry)]
+        # without site: the packages are those of this process; a bundle needs its PYTHONHOME
+        flags = ["-s", "-S"] if "PYTHONHOME" in os.environ else ["-I", "-S"]
+        self._process = subprocess.Popen(
+            [python, *flags, str(Path(confined_worker.__file__)), *path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for this process alone
+        )
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def ask(self, data: bytes, cancel: Flag | None) -> dict[str, str]:
+        deadline = time.monotonic() + _WALL_SECONDS
+        stdin = self._process.stdin
+        assert stdin is not None
+        try:
+            stdin.write(HEADER.pack(len(data)) + data)
+            stdin.flush()
+        except BrokenPipeError:
+            self._failed()
+        (length,) = HEADER.unpack(self._read(HEADER.size, deadline, cancel))
+        answer: dict[str, str] = json.loads(self._read(length, deadline, cancel))
+        return answer
+
+    def _read(self, n_bytes: int, deadline: float, cancel: Flag | None) -> bytes:
+        stdout = self._process.stdout
+        assert stdout is not None
+        data = bytearray()
+        with selectors.DefaultSelector() as selector:
+            selector.register(stdout, selectors.EVENT_READ)
+            while len(data) < n_bytes:
+                _check(cancel)
+                if time.monotonic() > deadline:
+                    raise ConfinedError(f"takes more than {_WALL_SECONDS:g} s")
+                if selector.select(_POLL_SECONDS):
+                    part = os.read(stdout.fileno(), min(n_bytes - len(data), 1 << 20))
+                    if not part:
+                        self._failed()
+                    data += part
+        return bytes(data)
+
+    def _failed(self) -> NoReturn:
+        code = self._process.wait()
+        if code == -signal.SIGXCPU:
+            raise ConfinedError(f"takes more than {CPU_SECONDS} s of CPU time")
+        raise ConfinedError(f"ended its process with exit code {code}")
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError):
+                if pipe:
+                    pipe.close()
+
+
+_idle: list[_Worker] = []
+_places = threading.BoundedSemaphore(_AT_ONCE)
+
+
+@atexit.register
+def _end_all() -> None:
+    while _idle:
+        _idle.pop().end()
+
+
+def _after_fork() -> None:
+    # the workers answer the parent
+    global _places
+    _idle.clear()
+    _places = threading.BoundedSemaphore(_AT_ONCE)
+
+
+os.register_at_fork(after_in_child=_after_fork)
