@@ -16,7 +16,7 @@ from test_engine_threads import in_threads, wait_until
 
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine, Task, waits
-from tgr_local.engine.waits import Room, Wait
+from tgr_local.engine.waits import Reservation, Wait
 from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.generation import generate, generate_many
 from tgr_local.options.config import SearchConfig
@@ -32,12 +32,12 @@ def engine_256(model: Callable[..., Path], load: Callable[..., Engine]) -> Engin
 # --- the rule, by hand ---
 
 
-def wait_of(rooms: dict[int, Room], line: frozenset[object], ended: bool = False) -> Wait:
+def wait_of(rooms: dict[int, Reservation], line: frozenset[object], ended: bool = False) -> Wait:
     return Wait(rooms, lambda: list(rooms), lambda: ended, line)
 
 
-def room_of(user: object, **fields: Any) -> Room:
-    return Room(1, 1, user=user, line=frozenset([user]), **fields)
+def room_of(user: object, **fields: Any) -> Reservation:
+    return Reservation(1, 1, user=user, line=frozenset([user]), **fields)
 
 
 def in_vain(*asked: Wait) -> list[int]:
