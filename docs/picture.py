@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.text import Text
 
 import tgr_local
-from tgr_local.console.sanitize import visible
+from tgr_local.console.sanitize import printable
 from tgr_local.generation import Reply
 from tgr_local.generation.text import TextDelta
 from tgr_local.options.config import SearchConfig, for_model
@@ -65,7 +65,7 @@ def recorded(
 
     def end_line() -> None:
         nonlocal line
-        pieces = textwrap.wrap(visible(line), TEXT_WIDTH) or [""]
+        pieces = textwrap.wrap(printable(line), TEXT_WIDTH) or [""]
         for i in range(max(len(pieces), len(notes))):
             text = pieces[i] if i < len(pieces) else ""
             rows.append(Row(text, style, notes[i] if i < len(notes) else ""))

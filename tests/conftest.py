@@ -72,8 +72,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No sign of life on stderr, which a busy machine would bring into a test that reads it."""
-    monkeypatch.setattr(progress, "AFTER", HANG)
+    """No progress line on stderr, which a test on a busy machine would read there."""
+    monkeypatch.setattr(progress, "DELAY", HANG)
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 HANG = 300.0  # seconds after which a test that waits gives up; nothing else depends on them
 
@@ -18,3 +19,8 @@ def clear() -> None:
         if name.startswith(FAMILIES) or name in NAMES or name.lower().endswith("_proxy"):
             del os.environ[name]
     os.environ.update(TERM="xterm", LANG="C.UTF-8", LC_ALL="C.UTF-8")
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment of a process that imports what this one can import."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **more}

@@ -19,157 +19,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from surroundings import HANG
+from fake_engine import INSTALLED, FakeEngine, fake_stream, install
+from surroundings import HANG, environment
 
 from tgr_local.errors import TgrError
 from tgr_local.methods import METHODS
 from tgr_local.options.config import ChatConfig, EngineConfig, SearchConfig
 
-DOUBLE = "import sys, test_chat; test_chat.install(setattr); from tgr_local.cli import main; "
-
-
-def environment(**more: str) -> dict[str, str]:
-    """That of a process which imports as this one does."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **more}
-
-
-class FakeEngine:
-    """A model of 256 tokens, one for each byte, that knows its answers without computing them."""
-
-    description, n_vocab, n_embd, n_layer, n_ctx_train = "fake 1B", 256, 4, 2, 128
-    n_ctx, n_seq_max, size_bytes, n_threads, model_hash = 64, 8, 1000, 1, "ab" * 32
-
-    def __init__(self, path: Any, config: EngineConfig | None = None) -> None:
-        self.path, self.config = Path(path), config or EngineConfig()
-        self.metadata = {"tgr.temperature": "0.25", "tgr.chunk_len": "100"}
-
-    def __enter__(self) -> FakeEngine:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def close(self) -> None: ...
-
-    def tokenize(self, text: str, **_: bool) -> list[int]:
-        return list(text.encode())
-
-    def detokenize(self, tokens: Any, *, special: bool = False) -> bytes:
-        return bytes(tokens)
-
-    def devices(self) -> list[str]:
-        return ["CPU"] * (self.n_layer + 1)
-
-    def stats(self) -> Any:
-        class Stats:
-            cells_used, cells_peak, n_ctx = 0, 40, 64
-
-        return Stats
-
-
-def fake_step(index: int, text: str, finish: str | None, search: bool = True) -> Any:
-    """A step that wrote `text`; with search, two candidates of which the second won."""
-    from tgr_local.search.scoring import Weights, combine
-    from tgr_local.search.steps import Candidates, Counts, Seconds, Step
-
-    tokens = np.frombuffer(text.encode(), np.uint8).astype(np.int32)
-    anchors, origin = np.array([[1.0, 0, 0, 0], [0.6, 0.8, 0, 0]]), np.array([0.8, 0.6, 0, 0])
-    terms = (np.array([-1.5, -1.0]), np.array([0.5, 0.25]), np.array([0.0, 0.1]))
-    candidates = Candidates(
-        anchors=anchors,
-        tokens=[tokens[:3], tokens[:2]],
-        logprobs=[np.full(n, -1.5, np.float32) for n in (3, 2)],
-        scores=combine(*terms, Weights(1.0, 0.5, 0.5), False),
-        owners=np.array([0, 1]),
-    )
-    return Step(
-        index=index,
-        tokens=tokens,
-        logprobs=np.linspace(-1, -0.1, len(tokens), dtype=np.float32),
-        entropies=np.linspace(0.1, 1, len(tokens), dtype=np.float32),
-        finish=finish,
-        counts=Counts(
-            query=0 if index else 7, rebuild=5, rollouts=5, chunk=len(tokens), delimiter=1
-        ),
-        seconds=Seconds(rebuild=0.01, rollouts=0.02, scoring=0.0, chunk=0.03, delimiter=0.0),
-        cells=20,
-        origin=origin if search else None,
-        candidates=candidates if search else None,
-        anchor=anchors[1] if search else None,
-        state=anchors[0] if search and finish is None else None,
-    )
-
-
-def fake_prompt(engine: Any, prompt: Any, config: SearchConfig, *, raw: bool = False) -> list[int]:
-    text = prompt if isinstance(prompt, str) else "|".join(m["content"] for m in prompt)
-    return list((text if raw else f"<user>{text}").encode())
-
-
-def fake_stream(
-    engine: Any, prompt: Any, config: SearchConfig, *, method: str = "", **_: Any
-) -> Iterator[Any]:
-    """Thinks one chunk and answers in another; some questions make trouble.
-
-    The answer tells how many messages came in and the last of them. "fail" raises before anything
-    is written, "break" in the middle of the answer; there "wait" waits, "slow" takes its time, and
-    "flood" never ends. "mute" waits before all.
-    """
-    from tgr_local.generation import Reply
-    from tgr_local.generation.text import TextDelta
-    from tgr_local.search.steps import Progress
-
-    question = prompt if isinstance(prompt, str) else prompt[-1]["content"]
-    n_messages = 1 if isinstance(prompt, str) else len(prompt)
-    if question == "fail":
-        raise TgrError("the prompt has 999 tokens,\nbut there is room for 64")
-    if question == "mute":
-        time.sleep(HANG)
-    thinking, answer = f"hm, {question}", f"#{n_messages} {question}"
-    steps = [fake_step(0, thinking, None, method != "base")]
-    yield Progress(chunk=0, stage="rollouts")
-    yield Progress(chunk=0, stage="scored", candidates=steps[0].candidates)
-    yield TextDelta(thinking, "thinking")
-    yield steps[0]
-    yield TextDelta(answer[:2], "answer")
-    if question == "break":
-        raise TgrError("it broke")
-    if question == "wait":
-        time.sleep(HANG)
-    for word in range(60 if question == "slow" else 0):
-        time.sleep(0.02)
-        yield TextDelta(f" word{word}", "answer")
-    while question == "flood":
-        yield TextDelta("more", "answer")
-    yield TextDelta(answer[2:], "answer")
-    steps.append(fake_step(1, answer, "stop", method != "base"))
-    yield steps[1]
-    counts = steps[0].counts + steps[1].counts
-    tokens = list((thinking + answer).encode())
-    yield Reply(answer, thinking, tokens, "stop", steps, counts, 0.5, config.seed, method)
-
-
-def fake_many(engine: Any, prompt: Any, config: SearchConfig, k: int, **how: Any) -> list[Any]:
-    import dataclasses
-
-    how.pop("on_event", None)
-    configs = [dataclasses.replace(config, seed=config.seed + i) for i in range(k)]
-    return [list(fake_stream(engine, prompt, one, **how))[-1] for one in configs]
-
-
-def install(put: Callable[[Any, str, Any], None]) -> None:
-    """Puts the double in place of the engine: `put` is setattr, or monkeypatch.setattr."""
-    from tgr_local import doctor, engine, generation
-    from tgr_local.console import progress
-    from tgr_local.models import library
-
-    put(progress, "AFTER", HANG)
-    put(library, "find", Path)
-    put(engine, "Engine", FakeEngine)
-    put(engine, "backend_devices", lambda: [])
-    put(generation, "stream", fake_stream)
-    put(generation, "generate_many", fake_many)
-    put(generation, "generate", lambda *a, **how: list(fake_stream(*a, **how))[-1])
-    put(generation, "prompt_tokens", fake_prompt)
-    put(doctor, "_gpu_here", lambda: None)
+PROGRAM = f"import sys; {INSTALLED} from tgr_local.cli import main; "
 
 
 class Person:
@@ -222,7 +79,7 @@ def piped(text: str | bytes, *flags: str) -> subprocess.CompletedProcess[bytes]:
     arguments = ["chat", "--model", "fake.gguf", *flags]
     data = text.encode() if isinstance(text, str) else text
     return subprocess.run(
-        [sys.executable, "-c", f"{DOUBLE} sys.exit(main({arguments!r}))"],
+        [sys.executable, "-c", f"{PROGRAM} sys.exit(main({arguments!r}))"],
         input=data,
         capture_output=True,
         env=environment(),
@@ -251,7 +108,7 @@ def test_a_failed_turn_does_not_end_the_conversation() -> None:
     done = piped("fail\nbreak\nstill here\n")
     assert done.stdout.decode() == "#1\n#3 still here\n"  # the half answer is in the history
     assert done.stderr.decode() == (
-        "tgr-local: the prompt has 999 tokens, but there is room for 64\ntgr-local: it broke\n"
+        "tgr-local: the prompt has 999 tokens, but the context has 64\ntgr-local: it broke\n"
     )
     assert done.returncode == 1
 
@@ -799,7 +656,7 @@ def terminal(*arguments: str) -> tuple[subprocess.Popen[bytes], int]:
     """tgr-local on the double with a pseudo-terminal for stdin, stdout and stderr."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-c", f"{DOUBLE} sys.exit(main({list(arguments)!r}))"],
+        [sys.executable, "-c", f"{PROGRAM} sys.exit(main({list(arguments)!r}))"],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

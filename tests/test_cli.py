@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from surroundings import HANG
-from test_chat import DOUBLE, FakeEngine, environment, install
+from fake_engine import INSTALLED, FakeEngine, install
+from surroundings import HANG, environment
 
 from tgr_local import cli
 from tgr_local.errors import TgrError
@@ -30,7 +30,7 @@ SUMMARY = (
 
 @pytest.fixture
 def double(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The double of test_chat in place of the engine."""
+    """The double of the engine in its place."""
     install(monkeypatch.setattr)
 
 
@@ -48,12 +48,12 @@ def run(*arguments: str) -> int:
         return int(exit.code or 0)
 
 
-QUIET = f"import sys; from tgr_local import progress; progress.AFTER = {HANG}; "
+QUIET = f"from tgr_local.console import progress; progress.DELAY = {HANG}; "
 
 
 def process(*arguments: str, double: bool = True, **options: Any) -> subprocess.Popen[bytes]:
     """tgr-local in a process of its own, on the double or on the real engine."""
-    start = DOUBLE if double else f"{QUIET} from tgr_local.cli import main; "
+    start = f"import sys; {INSTALLED if double else QUIET} from tgr_local.cli import main; "
     return subprocess.Popen(
         [sys.executable, "-c", f"{start} sys.exit(main({list(arguments)!r}))"],
         env=environment(),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_chat import fake_step
+from fake_engine import fake_step
 
 from tgr_local import methods
 from tgr_local.engine import Engine

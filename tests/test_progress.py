@@ -1,4 +1,4 @@
-"""The sign of life: a redrawn line on a terminal, plain lines elsewhere, and nothing at first."""
+"""The progress line: redrawn on a terminal, lines in a log, and nothing for a quick operation."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import pytest
 from surroundings import HANG
 
 from tgr_local.console import progress
-from tgr_local.console.progress import ReplyStatus, Status
-from tgr_local.generation.text import TextDelta
+from tgr_local.console.progress import ProgressLine
+from tgr_local.generation import TextDelta
 from tgr_local.search.steps import Progress
+from tgr_local.trace.progress import ReplyProgress
 
 
 class Stream(io.StringIO):
-    """A stream that says whether it is a terminal, and when something was written."""
+    """A stream that is a terminal or not, and sets `written` when something was written."""
 
     def __init__(self, terminal: bool) -> None:
         super().__init__()
@@ -33,35 +34,36 @@ class Stream(io.StringIO):
             self.written.set()
 
 
-def shown(monkeypatch: pytest.MonkeyPatch, *, terminal: bool, after: float) -> str:
-    """What stderr got of a status that lasted until its first line, if it comes `after` no time."""
+def printed(monkeypatch: pytest.MonkeyPatch, *, terminal: bool, delay: float) -> str:
+    """The text on stderr of an operation that lasts until its first line; with a delay, of one that
+    ends at once."""
     stream = Stream(terminal)
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr(progress, "AFTER", after)
-    monkeypatch.setattr(progress, "PLAIN_EVERY", HANG)
-    with Status("loading"):
-        assert after or stream.written.wait(HANG)
+    monkeypatch.setattr(progress, "DELAY", delay)
+    monkeypatch.setattr(progress, "LOG_INTERVAL", HANG)
+    with ProgressLine("loading"):
+        assert delay or stream.written.wait(HANG)
     return stream.getvalue()
 
 
-def test_what_is_quick_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert shown(monkeypatch, terminal=True, after=HANG) == ""
+def test_a_quick_operation_prints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert printed(monkeypatch, terminal=True, delay=HANG) == ""
 
 
-def test_a_terminal_has_one_line_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = shown(monkeypatch, terminal=True, after=0.0)
+def test_a_terminal_gets_one_line_that_is_erased(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = printed(monkeypatch, terminal=True, delay=0.0)
     assert re.fullmatch(r"(\r\x1b\[Kloading, \d+ s)+\r\x1b\[K", text)
 
 
-def test_a_log_has_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = shown(monkeypatch, terminal=False, after=0.0)
+def test_a_log_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = printed(monkeypatch, terminal=False, delay=0.0)
     assert re.fullmatch(r"loading, \d+ s\n", text)
 
 
-def test_a_reply_is_followed_until_its_answer() -> None:
-    status = ReplyStatus(shown=False, until_answer=True)
+def test_a_reply_is_counted_until_its_answer_begins() -> None:
+    line = ReplyProgress(shown=False, until_answer=True)
     events = [Progress(2, "tokens", tokens=(5, 6)), TextDelta("hm", "thinking")]
-    assert list(status.watch(events)) == events
-    assert status.line == "chunk 3, 2 tokens" and not status._done.is_set()
-    status.note(TextDelta("4", "answer"))
-    assert status._done.is_set()
+    assert list(line.watch(events)) == events
+    assert line.line == "chunk 3, 2 tokens" and not line.closed
+    line.update(TextDelta("4", "answer"))
+    assert line.closed

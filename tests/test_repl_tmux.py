@@ -1,5 +1,5 @@
 """The conversation as a person sees it: keys into a terminal, the screen out of it. tmux plays the
-terminal; what answers is the double of test_chat, and once the embedded model."""
+terminal; what answers is the double of the engine, and once the embedded model."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from surroundings import HANG
-from test_chat import DOUBLE, environment
+from fake_engine import INSTALLED
+from surroundings import HANG, environment
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 SUMMARY = "tokens/s, stop\n>>>"  # under a reply that is finished
@@ -27,7 +27,7 @@ class Screen:
     def __init__(self, folder: Path, *, double: bool, width: int, height: int, **variables: str):
         self._place = tempfile.mkdtemp(prefix="tgr")  # short enough for the path of a socket
         model = ["--model", "fake.gguf"] if double else []
-        start = DOUBLE if double else "import sys; from tgr_local.cli import main; "
+        start = f"import sys; {INSTALLED if double else ''} from tgr_local.cli import main; "
         script = folder / "chat.py"
         script.write_text(f"{start} sys.exit(main({['chat', *model]!r}))")
         self._variables = variables

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_chat import FakeEngine, fake_prompt, fake_step, fake_stream
+from fake_engine import FakeEngine, fake_prompt, fake_step, fake_stream
 
 from tgr_local.errors import TgrError
 from tgr_local.options.config import SearchConfig

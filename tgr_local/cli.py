@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tgr_local import __version__
-from tgr_local.console.sanitize import as_json, one_line, visible
+from tgr_local.console.sanitize import printable, printable_json, printable_line
 from tgr_local.errors import InstallError, describe
 from tgr_local.options import flags
 from tgr_local.options.config import (
@@ -84,7 +84,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
         options = flags.options(parser)
         if read := settings.fill(args, options):
-            names = " and ".join(one_line(str(path)) for path in read)
+            names = " and ".join(printable_line(str(path)) for path in read)
             print(f"tgr-local: options from {names}", file=sys.stderr)
         for line in settings.misspelt(options):
             _warn(line)
@@ -92,7 +92,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _warn(text: str) -> None:
-    print(f"tgr-local: warning: {one_line(text)}", file=sys.stderr)
+    print(f"tgr-local: warning: {printable_line(text)}", file=sys.stderr)
 
 
 def build_parser() -> Parser:
@@ -188,12 +188,12 @@ def _loaded(args: argparse.Namespace) -> Iterator[tuple[Engine, SearchConfig]]:
     engine_config = configured(args, EngineConfig)
     configured(args, SearchConfig)  # a bad value is refused before a large model is loaded
     from tgr_local import doctor, methods
-    from tgr_local.console.progress import Status
+    from tgr_local.console.progress import ProgressLine
     from tgr_local.engine import Engine
 
     methods.get(args.method)
     path = _model_file(args)
-    with Status(f"loading {path}"):
+    with ProgressLine(f"loading {path}"):
         engine = Engine(path, engine_config)
     with engine:
         if warning := doctor.unused_gpu(engine):
@@ -244,7 +244,7 @@ def _run(args: argparse.Namespace) -> int:
         file = stack.enter_context(trace.opened(args.trace)) if args.trace is not None else None
         engine, config = stack.enter_context(_loaded(args))
         from tgr_local import generation
-        from tgr_local.console.progress import ReplyStatus
+        from tgr_local.trace.progress import ReplyProgress
 
         k, how = args.trajectories, {"method": args.method, "raw": args.raw}
         first = None
@@ -253,28 +253,33 @@ def _run(args: argparse.Namespace) -> int:
             first = trace.header(engine, prompt, config, args.method)
         unseen = args.json or k > 1
         live = sys.stdout.isatty() and not unseen
-        with (status := ReplyStatus(shown=not live, until_answer=not unseen)):
+        with (progress := ReplyProgress(shown=not live, until_answer=not unseen)):
             if k > 1:
                 replies = generation.generate_many(
-                    engine, question, config, k, on_event=lambda _, event: status.note(event), **how
+                    engine,
+                    question,
+                    config,
+                    k,
+                    on_event=lambda _, event: progress.update(event),
+                    **how,
                 )
             else:
                 events = generation.stream(engine, question, config, **how)
                 if first and file:
                     events = trace.recorded(events, file, engine, first, args.trace_vectors)
-                replies = [_show(args, status.watch(events))]
+                replies = [_show(args, progress.watch(events))]
         if first and file and k > 1:
             trace.clear(file)
             for reply in replies:
                 trace.write(file, trace.of_reply(engine, first, reply), args.trace_vectors)
         if first and args.json:
             results = [trace.result(first, reply) for reply in replies]
-            print(as_json(results if k > 1 else results[0]))
+            print(printable_json(results if k > 1 else results[0]))
             return 0
         for number, reply in enumerate(replies if k > 1 else (), 1):
             thinking = f"{reply.thinking}\n\n" if _thinking(args) and reply.thinking else ""
             text = f"[{number}] {thinking}{reply.text}"
-            print(visible(text) if sys.stdout.isatty() else text)
+            print(printable(text) if sys.stdout.isatty() else text)
         sys.stdout.flush()
         print(trace.summary(replies), file=sys.stderr)
     return 0
@@ -383,7 +388,7 @@ def _models(args: argparse.Namespace) -> int:
         from tgr_local.models import hub
 
         found = hub.pull(args.which, args.to)
-        shown = one_line if sys.stdout.isatty() else str  # a program needs the path as it is
+        shown = printable_line if sys.stdout.isatty() else str  # a program needs the path as it is
         lines = [shown(one["path"]) for one in found]
-    print(as_json(found) if args.json else "\n".join(lines))
+    print(printable_json(found) if args.json else "\n".join(lines))
     return 0

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from tgr_local import __version__
-from tgr_local.console import sanitize as printable
-from tgr_local.console.sanitize import one_line
+from tgr_local.console.sanitize import printable_json, printable_line
 from tgr_local.errors import TgrError, describe
 from tgr_local.models import library
 from tgr_local.options import settings
@@ -58,12 +57,12 @@ def as_text(finding: Finding) -> str:
     """A finding as a line for people; what needs attention stands out."""
     mark = {"ok": "  ", "warning": "! ", "broken": "X "}[finding.status]
     loud = "" if finding.status == "ok" else f"{finding.status.upper()}: "
-    return f"{mark}{one_line(finding.name):16}  {loud}{one_line(finding.detail)}"
+    return f"{mark}{printable_line(finding.name):16}  {loud}{printable_line(finding.detail)}"
 
 
 def as_json(findings: Iterable[Finding]) -> str:
     """All findings as one JSON list."""
-    return printable.as_json([dataclasses.asdict(finding) for finding in findings])
+    return printable_json([dataclasses.asdict(finding) for finding in findings])
 
 
 def versions() -> dict[str, str]:

@@ -6,7 +6,7 @@ one sentence that says what went wrong, the value met, the bound, and the way ou
 
 from __future__ import annotations
 
-from tgr_local.console.sanitize import one_line
+from tgr_local.console.sanitize import printable_line
 
 _LONGEST = 2000  # characters of a message
 
@@ -38,8 +38,8 @@ class InstallError(TgrError):
 def describe(error: Exception) -> str:
     """An error as one printable line, for a person."""
     if isinstance(error, OSError) and error.filename is not None:
-        return one_line(f"{error.filename}: {error.strerror}", _LONGEST)
+        return printable_line(f"{error.filename}: {error.strerror}", _LONGEST)
     text = " ".join(str(error).split())
     if not isinstance(error, TgrError | ValueError | OSError):
         text = f"{type(error).__name__}: {text} (this is a bug; TGR_DEBUG=1 shows where)"
-    return one_line(text, _LONGEST)
+    return printable_line(text, _LONGEST)

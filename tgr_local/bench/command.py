@@ -67,10 +67,10 @@ def run(args: argparse.Namespace) -> int:
     from tgr_local.bench import machine, table
     from tgr_local.bench.peers import Settings
     from tgr_local.bench.plan import Plan
-    from tgr_local.console.progress import Status
+    from tgr_local.console.progress import ProgressLine
     from tgr_local.engine import Engine
 
-    with Status(f"loading {path}"):
+    with ProgressLine(f"loading {path}"):
         engine = Engine(path, config)
     rows: list[Row] = []
     with engine:
@@ -101,7 +101,7 @@ def measured(name: str, plan: Plan) -> Iterator[Row]:
     from tgr_local.bench import boundary, decode, runs
     from tgr_local.bench import concurrency as crowds
     from tgr_local.bench import roofline as bound
-    from tgr_local.console.progress import Status
+    from tgr_local.console.progress import ProgressLine
 
     groups: dict[str, Callable[[Plan], Iterator[Row]]] = {
         "decode": decode.steps,
@@ -119,7 +119,7 @@ def measured(name: str, plan: Plan) -> Iterator[Row]:
     }
     rows = groups[name](plan)
     while True:
-        with Status(f"measuring {name}"):
+        with ProgressLine(f"measuring {name}"):
             row = next(rows, None)
         if row is None:
             return

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.bench.peers import library
-from tgr_local.console.progress import Status
+from tgr_local.console.progress import ProgressLine
 from tgr_local.errors import ModelError, TgrError
 from tgr_local.models.library import size
 from tgr_local.system import paths as places
@@ -116,7 +116,7 @@ def model_file(shape: str, kind: str) -> Path:
         )
     part = path.with_suffix(f".{os.getpid()}.part")
     try:
-        with Status(f"making {path}"):
+        with ProgressLine(f"making {path}"):
             if source:
                 _quantize(source, part, _QUANTIZED[kind])
             else:

@@ -10,7 +10,7 @@ from prompt_toolkit.layout import HSplit, Layout, Window
 from prompt_toolkit.layout.controls import FormattedTextControl
 from prompt_toolkit.widgets import TextArea
 
-from tgr_local.console.sanitize import visible
+from tgr_local.console.sanitize import printable
 from tgr_local.generation import Reply
 
 
@@ -62,4 +62,4 @@ def _bar(text: object) -> Window:
 
 def _page(reply: Reply) -> str:
     thinking = f"\n\n--- thinking ---\n{reply.thinking}" if reply.thinking else ""
-    return visible(f"{reply.text or '(no answer)'}{thinking}")
+    return printable(f"{reply.text or '(no answer)'}{thinking}")

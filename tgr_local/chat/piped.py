@@ -12,28 +12,28 @@ from collections.abc import Callable, Sequence
 
 from tgr_local.chat.conversation import Chat
 from tgr_local.chat.session import Listener, Session, decoded
-from tgr_local.console.progress import ReplyStatus
-from tgr_local.console.sanitize import visible
+from tgr_local.console.sanitize import printable
 from tgr_local.errors import describe
 from tgr_local.generation import Reply
 from tgr_local.trace.live import Events, show_plain
+from tgr_local.trace.progress import ReplyProgress
 
 
 class Pipe:
     """The front end without a person: it prints, and takes the first of what it may choose."""
 
     def show(self, events: Events) -> None:
-        with (status := ReplyStatus(shown=True, until_answer=True)):
-            show_plain(status.watch(events), thinking=False)
+        with (progress := ReplyProgress(shown=True, until_answer=True)):
+            show_plain(progress.watch(events), thinking=False)
 
     def gather(self, k: int, work: Callable[[Listener], list[Reply]]) -> list[Reply]:
-        with (status := ReplyStatus(shown=True, until_answer=False)):
-            return work(lambda rank, event: status.note(event))
+        with (progress := ReplyProgress(shown=True, until_answer=False)):
+            return work(lambda rank, event: progress.update(event))
 
     def choose(self, replies: Sequence[Reply]) -> int | None:
         for number, reply in enumerate(replies, 1):
             text = f"[{number}] {reply.text}"
-            print(visible(text) if sys.stdout.isatty() else text)
+            print(printable(text) if sys.stdout.isatty() else text)
         return 0
 
     def edit(self, text: str) -> str:

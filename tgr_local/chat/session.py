@@ -14,7 +14,7 @@ from typing import Protocol
 
 from tgr_local.chat import store
 from tgr_local.chat.conversation import Chat
-from tgr_local.console.sanitize import visible
+from tgr_local.console.sanitize import printable
 from tgr_local.errors import TgrError
 from tgr_local.generation import Event, Reply
 from tgr_local.trace.live import Events
@@ -75,7 +75,7 @@ class Session:
             from tgr_local.chat.commands import run
 
             for text in run(self, line):
-                print(visible(text) if sys.stdout.isatty() else text)
+                print(printable(text) if sys.stdout.isatty() else text)
         elif line.strip():
             self.ask(_block(line, more))
 

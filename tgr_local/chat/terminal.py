@@ -37,7 +37,7 @@ from tgr_local.chat.conversation import Chat
 from tgr_local.chat.pastes import Pastes
 from tgr_local.chat.piped import report
 from tgr_local.chat.session import Listener, Session
-from tgr_local.console.sanitize import visible
+from tgr_local.console.sanitize import printable
 from tgr_local.generation import Reply
 from tgr_local.models import library
 from tgr_local.options.config import ChatConfig, SearchConfig
@@ -56,7 +56,7 @@ def talk(chat: Chat) -> int:
     if chat.options.save:
         session.path = store.fresh_place()
     for line in _banner(chat):
-        print(visible(line))
+        print(printable(line))
     while True:
         asked = False
         try:

@@ -1,25 +1,28 @@
-"""A sign of life on stderr for anything that lasts: one line that is redrawn on a terminal, and
-elsewhere a plain line now and then."""
+"""Progress line on stderr for slow operations.
+
+A terminal gets one line, redrawn in place and erased at the end; any other stderr, such as a log
+file, gets a new line at intervals. Nothing is printed for an operation that ends within `DELAY`.
+"""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterable
-from typing import TYPE_CHECKING
 
-from tgr_local.console.sanitize import one_line
+from tgr_local.console.sanitize import printable_line
 
-if TYPE_CHECKING:
-    from tgr_local.generation import Event
-
-AFTER = 2.0  # seconds of silence that a person takes
-PLAIN_EVERY = 15.0  # seconds between lines in a log
+DELAY = 2.0  # seconds before the first line
+LOG_INTERVAL = 15.0  # seconds between two lines where stderr is no terminal
+_REDRAW_INTERVAL = 0.2  # seconds between two lines on a terminal
+_ERASE = "\r\x1b[K"
 
 
-class Status:
-    """Shows `line` and the seconds since its start, from two seconds on, until it is closed."""
+class ProgressLine:
+    """Prints `line` and the seconds since its start until it is closed; use it in a ``with``.
+
+    The operation may assign `line` at any time. With `shown` false nothing is printed.
+    """
 
     def __init__(self, line: str, shown: bool = True) -> None:
         self.line = line
@@ -29,49 +32,31 @@ class Status:
         if shown:
             self._thread.start()
 
-    def __enter__(self) -> Status:
+    def __enter__(self) -> ProgressLine:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._done.is_set()
+
     def close(self) -> None:
-        """Takes the line away from a terminal. May be called again."""
+        """Stops printing and erases the line on a terminal. May be called again."""
         self._done.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def _draw(self) -> None:
         terminal = sys.stderr.isatty()
-        wait = AFTER
+        start, end = (_ERASE, "") if terminal else ("", "\n")
+        wait, drawn = DELAY, False
         while not self._done.wait(wait):
-            wait = 0.2 if terminal else PLAIN_EVERY
-            line = f"{one_line(self.line)}, {time.monotonic() - self._start:.0f} s"
-            start, end = ("\r\x1b[K", "") if terminal else ("", "\n")
+            wait, drawn = _REDRAW_INTERVAL if terminal else LOG_INTERVAL, True
+            seconds = time.monotonic() - self._start
+            line = f"{printable_line(self.line)}, {seconds:.0f} s"
             print(start + line, end=end, file=sys.stderr, flush=True)
-        if terminal and wait != AFTER:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
-
-class ReplyStatus(Status):
-    """Shows how far replies are that nobody sees grow; with `until_answer`, until text comes."""
-
-    def __init__(self, *, shown: bool, until_answer: bool) -> None:
-        super().__init__("starting", shown)
-        self._until_answer, self._tokens = until_answer, 0
-
-    def watch(self, events: Iterable[Event]) -> Generator[Event, None, None]:
-        """The same events, each noted as it passes."""
-        for event in events:
-            self.note(event)
-            yield event
-
-    def note(self, event: Event) -> None:
-        from tgr_local.generation.text import TextDelta
-        from tgr_local.search.steps import Progress
-
-        if isinstance(event, Progress):
-            self._tokens += len(event.tokens)
-            self.line = f"chunk {event.chunk + 1}, {self._tokens} tokens"
-        elif isinstance(event, TextDelta) and event.kind == "answer" and self._until_answer:
-            self.close()
+        if terminal and drawn:
+            print(_ERASE, end="", file=sys.stderr, flush=True)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tgr_local.console.sanitize import one_line, visible
+from tgr_local.console.sanitize import printable, printable_line
 from tgr_local.errors import TgrError
 from tgr_local.eval import walls
 from tgr_local.options.config import EngineConfig, SearchConfig, for_model, updated
@@ -125,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
             empty = _run(engine, request, problems, folder, grader, wanted)
         except KeyboardInterrupt:
             print(
-                f"kept in {one_line(str(folder))}; the same command goes on from there",
+                f"kept in {printable_line(str(folder))}; the same command goes on from there",
                 file=sys.stderr,
             )
             raise
@@ -270,13 +270,13 @@ def _problems(args: argparse.Namespace, request: Request) -> dict[str, list[Prob
 
 def _loaded(model: Path, config: EngineConfig) -> Engine:
     from tgr_local import doctor
-    from tgr_local.console.progress import Status
+    from tgr_local.console.progress import ProgressLine
     from tgr_local.engine import Engine
 
-    with Status(f"loading {model}"):
+    with ProgressLine(f"loading {model}"):
         engine = Engine(model, config)
     if warning := doctor.unused_gpu(engine):
-        print(f"tgr-local: warning: {one_line(str(warning))}", file=sys.stderr)
+        print(f"tgr-local: warning: {printable_line(str(warning))}", file=sys.stderr)
     return engine
 
 
@@ -394,7 +394,7 @@ def _list() -> int:
         print(f"  {name:22}  {task.doc}")
     print("recipes")
     for name in recipe.names():
-        print(f"  {name:22}  {one_line(recipe.load(name).title)}")
+        print(f"  {name:22}  {printable_line(recipe.load(name).title)}")
     return 0
 
 
@@ -423,14 +423,14 @@ def _report(
     page = report.build(read, _ks(k, metrics.doublings) if k else ())
     path.with_suffix(".md").write_text(report.as_markdown(page), encoding="utf-8")
     if shown:
-        print(visible(report.as_markdown(page, brief=True)))
+        print(printable(report.as_markdown(page, brief=True)))
     try:
         if path.suffix == ".html":
             path.write_text(report.as_html(page), encoding="utf-8")
     except TgrError as error:
         if not shown:
             raise
-        print(f"tgr-local: warning: {one_line(str(error))}", file=sys.stderr)
+        print(f"tgr-local: warning: {printable_line(str(error))}", file=sys.stderr)
         path = path.with_suffix(".md")
-    print(f"written: {one_line(str(path))}", file=sys.stderr)
+    print(f"written: {printable_line(str(path))}", file=sys.stderr)
     return 0

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from tgr_local.console.progress import PLAIN_EVERY
-from tgr_local.console.sanitize import one_line
+from tgr_local.console.progress import LOG_INTERVAL
+from tgr_local.console.sanitize import printable_line
 from tgr_local.eval.runs import Phase
 from tgr_local.eval.samples import Sample
 
@@ -49,7 +49,7 @@ class Live:
     def phase(self, phase: Phase, samples: Sequence[Sample], n_total: int) -> None:
         """A phase begins, or is found to need more samples."""
         with self._lock:
-            title = one_line(f"{phase.task} {phase.system.name}")
+            title = printable_line(f"{phase.task} {phase.system.name}")
             if title != self._title:
                 if self._title and not self._bar:
                     self._print()
@@ -70,7 +70,7 @@ class Live:
             self._add(sample)
             if self._bar:
                 self._bar.update(self._task, completed=self._done, score=self._score())
-            elif time.monotonic() - self._shown > PLAIN_EVERY:
+            elif time.monotonic() - self._shown > LOG_INTERVAL:
                 self._print()
 
     def _add(self, sample: Sample) -> None:

@@ -23,7 +23,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from tgr_local.console.progress import Status
+from tgr_local.console.progress import ProgressLine
 from tgr_local.errors import InstallError, TgrError
 from tgr_local.models import library
 from tgr_local.system.paths import private
@@ -124,7 +124,7 @@ def _fetch_aloud(remote: Remote, target: Path) -> None:
         )
 
     doing = "checking what is there" if target.exists() else "asking"
-    with Status(f"{target.name}: {doing}") as status:
+    with ProgressLine(f"{target.name}: {doing}") as status:
         fetch(remote, target, tell)
 
 

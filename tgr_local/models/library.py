@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tgr_local.console.sanitize import one_line
+from tgr_local.console.sanitize import printable_line
 from tgr_local.errors import ModelError, describe
 from tgr_local.system import paths as places
 
@@ -251,14 +251,16 @@ def as_line(facts: dict[str, Any]) -> str:
     about = facts.get("error") or ", ".join(
         (size(facts["bytes"]), facts["architecture"], facts["quantization"])
     )
-    name, path = one_line(Path(facts["path"]).stem), one_line(facts["path"])
-    return f"{name}  {one_line(about, _LONGEST)}  {path}"
+    name, path = printable_line(Path(facts["path"]).stem), printable_line(facts["path"])
+    return f"{name}  {printable_line(about, _LONGEST)}  {path}"
 
 
 def as_table(facts: dict[str, Any]) -> list[str]:
     """All that is known of a model, a fact to a line."""
     shown = facts | {"bytes": size(facts["bytes"])}
-    return [f"{name:16}  {one_line(_as_text(fact), _LONGEST)}" for name, fact in shown.items()]
+    return [
+        f"{name:16}  {printable_line(_as_text(fact), _LONGEST)}" for name, fact in shown.items()
+    ]
 
 
 def _as_text(fact: Any) -> str:

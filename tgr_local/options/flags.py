@@ -8,7 +8,7 @@ import difflib
 import typing
 from typing import Any, NoReturn, TypeVar
 
-from tgr_local.console.sanitize import one_line
+from tgr_local.console.sanitize import printable_line
 from tgr_local.options.config import (
     ChatConfig,
     EngineConfig,
@@ -32,7 +32,7 @@ class Parser(argparse.ArgumentParser):
         """The default of each, as `settings.fill` takes them; None where a config has it."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"tgr-local: {one_line(message, 2000)}; see {self.prog} --help\n")
+        self.exit(2, f"tgr-local: {printable_line(message, 2000)}; see {self.prog} --help\n")
 
     def add_option(self, name: str, default: Any, **about: Any) -> None:
         """A flag that is absent from the parsed arguments when it is not given."""

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tgr_local.console.sanitize import as_json as to_json
-from tgr_local.console.sanitize import one_line
+from tgr_local.console.sanitize import printable_json, printable_line
 from tgr_local.errors import TgrError, describe
 from tgr_local.options.config import SearchConfig
 from tgr_local.system.paths import folder
@@ -184,9 +183,13 @@ def shown(values: Mapping[str, Any], sources: Mapping[str, str], as_json: bool) 
             name: {"value": value, "source": sources.get(name, "default")}
             for name, value in values.items()
         }
-        return to_json(table)
+        return printable_json(table)
     rows = [
-        (name, one_line(as_text(value), _LONGEST), one_line(sources.get(name, "default")))
+        (
+            name,
+            printable_line(as_text(value), _LONGEST),
+            printable_line(sources.get(name, "default")),
+        )
         for name, value in values.items()
     ]
     widths = [max(len(row[i]) for row in rows) for i in range(2)]

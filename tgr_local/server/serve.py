@@ -21,7 +21,7 @@ from typing import Any
 
 import uvicorn
 
-from tgr_local.console.sanitize import one_line
+from tgr_local.console.sanitize import printable_line
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.server.app import create_app
 from tgr_local.server.auth import is_loopback
@@ -171,4 +171,4 @@ def _on_event(limits: ServerConfig) -> socket.socket:
 
 
 def _say(text: str) -> None:
-    print(f"tgr-local: {one_line(text)}", file=sys.stderr, flush=True)
+    print(f"tgr-local: {printable_line(text)}", file=sys.stderr, flush=True)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING
 
-from tgr_local.console.sanitize import visible
+from tgr_local.console.sanitize import printable
 from tgr_local.generation import Event, Reply
 from tgr_local.generation.text import TextDelta
 from tgr_local.search.steps import Progress
@@ -46,7 +46,7 @@ def note(text: str) -> None:
 
 def show_plain(events: Events, thinking: bool) -> Reply:
     """Prints the answer as it comes, before it the thinking if asked, and a line end."""
-    shown = visible if sys.stdout.isatty() else str
+    shown = printable if sys.stdout.isatty() else str
     kind = end = ""
     with contextlib.closing(events):  # an exception here must end the work there
         try:
@@ -177,7 +177,7 @@ class _Growing:
         self.live = _Region(self._console, self._picture).live
 
     def write(self, delta: TextDelta) -> None:
-        text = visible(delta.text)
+        text = printable(delta.text)
         if self._kind and delta.kind != self._kind:
             text = f"\n\n{text}" if self._paragraph else f"\n{text}"
         self._kind = delta.kind

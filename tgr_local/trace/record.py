@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.console.sanitize import one_line, visible
+from tgr_local.console.sanitize import printable, printable_line
 from tgr_local.doctor import versions
 from tgr_local.errors import TgrError
 from tgr_local.options.config import SearchConfig
@@ -306,7 +306,7 @@ def summary(replies: Sequence[Reply]) -> str:
 
 def render(trace: Trace, width: int = 100) -> Iterator[str]:
     """Lines of text: every boundary, then the totals. Rollouts are cut to fit `width`."""
-    return map(visible, _rendered(trace, width))
+    return map(printable, _rendered(trace, width))
 
 
 def _rendered(trace: Trace, width: int) -> Iterator[str]:
@@ -328,7 +328,7 @@ def _rendered(trace: Trace, width: int) -> Iterator[str]:
         f"{_some(out.tokens, 'token')}, {out.seconds:.2f} s, {forward_tokens(out.counts)}"
     )
     yield from _run_geometry(trace.boundaries)
-    yield from visible(out.text).splitlines()
+    yield from printable(out.text).splitlines()
 
 
 def render_boundaries(boundaries: Iterable[Boundary], width: int = 100) -> Iterator[str]:
@@ -339,7 +339,7 @@ def render_boundaries(boundaries: Iterable[Boundary], width: int = 100) -> Itera
         yield f"chunk {step.index + 1}"
         if step.candidates is not None:
             yield from _candidates(boundary, step.candidates, width)
-        for line in visible(boundary.text).splitlines():
+        for line in printable(boundary.text).splitlines():
             yield f"  | {line}"
         ends = f", ends: {step.finish}" if step.finish else ""
         yield f"  {_some(len(step.tokens), 'token')}, {_seconds(step.seconds)}{ends}"
@@ -407,7 +407,7 @@ def _margin(scores: Scores, second: int) -> str:
 
 
 def _snippet(text: str, width: int) -> str:
-    text = one_line(text)
+    text = printable_line(text)
     return text if len(text) <= max(width, 10) else text[: max(width, 10) - 1] + "…"
 
 

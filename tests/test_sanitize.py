@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import unicodedata
 
-from tgr_local.console.sanitize import as_json, one_line, visible
+from tgr_local.console.sanitize import printable, printable_json, printable_line
 from tgr_local.errors import ModelError, describe
 
 EVERY = "".join(map(chr, range(0x180))) + "\u200b\u2028\u202e\U000e0041"
 
 
 def test_text_keeps_its_lines_and_letters() -> None:
-    assert visible("a\tb\nü 漢 👩‍🚀") == "a\tb\nü 漢 👩‍🚀"
-    assert visible("\x1b[2J\x9b2J\r\x00\x7f") == "\ufffd[2J\ufffd2J\ufffd\ufffd\ufffd"
+    assert printable("a\tb\nü 漢 👩‍🚀") == "a\tb\nü 漢 👩‍🚀"
+    assert printable("\x1b[2J\x9b2J\r\x00\x7f") == "\ufffd[2J\ufffd2J\ufffd\ufffd\ufffd"
 
 
 def is_harmless(text: str) -> bool:
@@ -25,21 +25,21 @@ def is_harmless(text: str) -> bool:
 
 
 def test_a_line_is_one_line_of_printable_characters() -> None:
-    assert one_line("a\nb\tc  d") == "a⏎b c  d"
-    assert is_harmless(one_line(EVERY)) and len(one_line(EVERY)) == len(EVERY)
-    assert one_line("11\u00a0% \u3000 👩\u200d🚀") == "11\u00a0% \u3000 👩\u200d🚀"
-    assert one_line("\u202e\u2028\u2029\u200b") == "\ufffd" * 4
+    assert printable_line("a\nb\tc  d") == "a⏎b c  d"
+    assert is_harmless(printable_line(EVERY)) and len(printable_line(EVERY)) == len(EVERY)
+    assert printable_line("11\u00a0% \u3000 👩\u200d🚀") == "11\u00a0% \u3000 👩\u200d🚀"
+    assert printable_line("\u202e\u2028\u2029\u200b") == "\ufffd" * 4
 
 
 def test_of_a_long_line_the_middle_is_left_out() -> None:
-    assert one_line("0123456789", 4) == "01…89" and one_line("0123456789", 5) == "01…89"
-    assert one_line("0123456789", 10) == one_line("0123456789") == "0123456789"
+    assert printable_line("0123456789", 4) == "01…89" and printable_line("0123456789", 5) == "01…89"
+    assert printable_line("0123456789", 10) == printable_line("0123456789") == "0123456789"
 
 
 def test_json_says_the_same_without_control_characters() -> None:
-    text = as_json({EVERY: [EVERY]})
+    text = printable_json({EVERY: [EVERY]})
     assert json.loads(text) == {EVERY: [EVERY]} and "Ā" in text
-    assert visible(text) == text and "\n" not in text
+    assert printable(text) == text and "\n" not in text
 
 
 def test_an_error_is_printable_whatever_it_quotes() -> None:

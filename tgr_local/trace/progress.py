@@ -1,0 +1,34 @@
+"""Progress line on stderr for replies that are written unseen."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+
+from tgr_local.console.progress import ProgressLine
+from tgr_local.generation import Event, TextDelta
+from tgr_local.search.steps import Progress
+
+
+class ReplyProgress(ProgressLine):
+    """Counts the chunks and tokens of one reply, or of several together.
+
+    With `until_answer` the line is closed when the first text of the answer arrives.
+    """
+
+    def __init__(self, *, shown: bool, until_answer: bool) -> None:
+        super().__init__("starting", shown)
+        self._until_answer, self._tokens = until_answer, 0
+
+    def watch(self, events: Iterable[Event]) -> Generator[Event, None, None]:
+        """The same events; each updates the line as it passes."""
+        for event in events:
+            self.update(event)
+            yield event
+
+    def update(self, event: Event) -> None:
+        """Updates the line, or closes it, for one event of a reply."""
+        if isinstance(event, Progress):
+            self._tokens += len(event.tokens)
+            self.line = f"chunk {event.chunk + 1}, {self._tokens} tokens"
+        elif isinstance(event, TextDelta) and event.kind == "answer" and self._until_answer:
+            self.close()
