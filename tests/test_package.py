@@ -41,6 +41,7 @@ PURE = {
     "search.geometry",
     "search.scoring",
     "errors",
+    "options.cache",
     "options.config",
     "console.sanitize",
 }

@@ -18,12 +18,10 @@ import numpy as np
 
 from tgr_local.engine import Engine
 from tgr_local.errors import TgrError
+from tgr_local.options.cache import CACHE_TYPES
 from tgr_local.options.config import EngineConfig
 
 TEMPERATURE = 0.6
-_TYPES = {
-    "f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "bf16": 30,
-}  # fmt: skip
 
 
 @functools.cache
@@ -116,8 +114,8 @@ class Raw:
         params.n_threads = params.n_threads_batch = settings.n_threads
         params.flash_attn_type = {"auto": -1, "off": 0, "on": 1}[settings.flash_attn]
         params.type_k, params.type_v = (
-            _TYPES[settings.config.type_k],
-            _TYPES[settings.config.type_v],
+            CACHE_TYPES[settings.config.type_k].ggml_id,
+            CACHE_TYPES[settings.config.type_v].ggml_id,
         )
         self._context = lib.llama_init_from_model(self._model, params)
         if not self._context:
@@ -226,8 +224,8 @@ class Library:
             n_threads_batch=settings.n_threads,
             n_gpu_layers=settings.config.n_gpu_layers,
             flash_attn=settings.flash_attn != "off",
-            type_k=_TYPES[settings.config.type_k],
-            type_v=_TYPES[settings.config.type_v],
+            type_k=CACHE_TYPES[settings.config.type_k].ggml_id,
+            type_v=CACHE_TYPES[settings.config.type_v].ggml_id,
             verbose=False,
         )
 

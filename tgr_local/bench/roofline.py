@@ -23,12 +23,9 @@ from tgr_local.bench.measure import Row, Spread, alternate
 from tgr_local.bench.plan import Plan
 from tgr_local.engine import Engine
 from tgr_local.models import library
+from tgr_local.options.cache import attention
 
 READ_AHEAD = 512  # tokens of the prefill that gives the peak rate
-_CACHE_BYTES = {
-    "f32": 4, "f16": 2, "bf16": 2, "q8_0": 34 / 32, "q5_1": 24 / 32, "q5_0": 22 / 32,
-    "q4_1": 20 / 32, "q4_0": 18 / 32,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -51,23 +48,12 @@ class Work:
         if "output.weight" in card.tensors and "token_embd.weight" in card.tensors:
             looked_up = engine.n_vocab * engine.n_embd
             looked_up_bytes = _length(card, "token_embd.weight")
-
-        def of_model(name: str, default: int) -> int:
-            text = engine.metadata.get(f"{card.architecture}.{name}", "")
-            return int(text) if text.isdecimal() else default
-
-        n_head = of_model("attention.head_count", 1)
-        n_head_kv = of_model("attention.head_count_kv", n_head)
-        width = engine.n_embd // n_head
-        keys, values = (of_model(f"attention.{name}_length", width) for name in ("key", "value"))
-        types = engine.config
+        model = attention(engine.metadata, engine.n_embd)
         return cls(
             engine.size_bytes - looked_up_bytes,
             engine.n_params - looked_up,
-            engine.n_layer
-            * n_head_kv
-            * (keys * _CACHE_BYTES[types.type_k] + values * _CACHE_BYTES[types.type_v]),
-            engine.n_layer * n_head * (keys + values),
+            engine.cell_bytes,
+            engine.n_layer * model.n_head * (model.key_width + model.value_width),
         )
 
     def bytes_read(self, n_cells: float) -> float:

@@ -34,6 +34,7 @@ from tgr_local.engine import waits
 from tgr_local.engine.waits import awaited_by as awaited_by
 from tgr_local.engine.waits import awaiting as awaiting
 from tgr_local.errors import CancelledError, CapacityError, InstallError, ModelError, TgrError
+from tgr_local.options import cache
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.system import confined, memory
 
@@ -43,13 +44,6 @@ _INT_MAX = 2**31 - 1
 _POLL_SECONDS = 0.05  # how often a wait looks for Ctrl-C, a cancel or a deadline
 _SMALL_MODEL = 64 << 20  # bytes
 _TEMPLATE_MOST = 1 << 20  # characters of a chat template
-_CACHE_TYPE_IDS = {
-    "f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "bf16": 30,
-}  # fmt: skip
-_CACHE_BYTES = {  # of a number
-    "f32": 4, "f16": 2, "bf16": 2, "q8_0": 34 / 32, "q5_1": 24 / 32, "q5_0": 22 / 32,
-    "q4_1": 20 / 32, "q4_0": 18 / 32,
-}  # fmt: skip
 _MEMORY_SHARE = 0.9  # of the available memory that the cache may take
 
 
@@ -285,8 +279,8 @@ class Engine:
         params.tensor_split = list(config.tensor_split)
         params.n_threads = self.n_threads = config.n_threads or default_threads(self.path)
         params.flash_attn = {"auto": -1, "off": 0, "on": 1}[config.flash_attn]
-        params.type_k = _CACHE_TYPE_IDS[config.type_k]
-        params.type_v = _CACHE_TYPE_IDS[config.type_v]
+        params.type_k = cache.CACHE_TYPES[config.type_k].ggml_id
+        params.type_v = cache.CACHE_TYPES[config.type_v].ggml_id
         params.n_seq_max = config.n_seq_max
         self._native = _engine.Engine(params)
         self.n_seq_max: int = self._native.stats().n_seq_max
@@ -495,19 +489,9 @@ class Engine:
 
     @functools.cached_property
     def cell_bytes(self) -> int:
-        """What one cell of the KV cache takes, all layers together."""
-        name = self.metadata.get("general.architecture", "")
-
-        def number(key: str, default: int) -> int:
-            text = self.metadata.get(f"{name}.attention.{key}", "")
-            return int(text) if text.isdecimal() else default
-
-        n_heads = max(1, number("head_count", 1))
-        n_kv = number("head_count_kv", n_heads)
-        width = self.n_embd // n_heads
-        keys, values = number("key_length", width), number("value_length", width)
-        types = _CACHE_BYTES[self.config.type_k], _CACHE_BYTES[self.config.type_v]
-        return max(1, int(self.n_layer * n_kv * (keys * types[0] + values * types[1])))
+        """Bytes of one cell of the KV cache, all layers together."""
+        attention = cache.attention(self.metadata, self.n_embd)
+        return cache.cell_bytes(attention, self.n_layer, self.config.type_k, self.config.type_v)
 
     def most_cells(self) -> int:
         """Cells that the KV cache can have: `n_ctx`, or what `max_cells` and the memory that is

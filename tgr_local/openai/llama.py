@@ -21,19 +21,10 @@ from tgr_local.generation import load
 from tgr_local.generation.control_vectors import ControlVector, hidden_states, steered
 from tgr_local.openai import completions
 from tgr_local.openai.requests import Request, chat_request, completion_request
-from tgr_local.options.config import CACHE_TYPES, DEFAULT_METHOD, EngineConfig, SearchConfig
+from tgr_local.options.cache import CACHE_TYPES
+from tgr_local.options.config import DEFAULT_METHOD, EngineConfig, SearchConfig
 
 Json = dict[str, Any]
-_GGML_TYPES = {
-    0: "f32",
-    1: "f16",
-    2: "q4_0",
-    3: "q4_1",
-    6: "q5_0",
-    7: "q5_1",
-    8: "q8_0",
-    30: "bf16",
-}
 _POOLINGS = ("none", "mean", "last")
 
 
@@ -365,7 +356,8 @@ def _texts(given: str | Seq[str]) -> list[str]:
 
 def _cache_type(name: str, kind: str | int | None) -> str:
     """The name of a cache type, which llama-cpp-python gives as a number of ggml."""
-    known = _GGML_TYPES.get(kind) if isinstance(kind, int) else kind
+    names = {one.ggml_id: name for name, one in CACHE_TYPES.items()}
+    known = names.get(kind) if isinstance(kind, int) else kind
     if kind is not None and known is None:
         raise ValueError(f"{name} is {kind!r}, but must be one of {', '.join(CACHE_TYPES)}")
     return known or EngineConfig.type_k

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from tgr_local.errors import ModelError
+from tgr_local.options.cache import CACHE_TYPES
 
 _Config = TypeVar("_Config", bound="EngineConfig | SearchConfig | ChatConfig | ServerConfig")
 
@@ -41,7 +42,6 @@ def option(
 DEFAULT_METHOD = "tgr-latent"
 _INT_MAX = 2**31 - 1  # what the native engine counts with
 _NAME_MOST = 64  # characters of a name that is compared with known ones
-CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class EngineConfig:
         (), "share of the model on each GPU, such as 3,1", low=0
     )
     flash_attn: str = option("auto", "flash attention", choices=("auto", "on", "off"))
-    type_k: str = option("f16", "type of the K cache", choices=CACHE_TYPES)
-    type_v: str = option("f16", "type of the V cache", choices=CACHE_TYPES)
+    type_k: str = option("f16", "type of the K cache", choices=tuple(CACHE_TYPES))
+    type_v: str = option("f16", "type of the V cache", choices=tuple(CACHE_TYPES))
     use_mmap: bool = option(True, "map the model file into memory instead of reading it")
     use_mlock: bool = option(False, "keep the model in physical memory")
 
