@@ -1,9 +1,9 @@
-"""Writes the tables of docs/results.md from run folders; the conclusions above them are by hand.
+"""Writes docs/results/NAME.md, the tables of one evaluation run, for each run folder.
 
-    python docs/make_results.py runs/countdown-main runs/game24-main
+    python docs/make_results.py runs/main-countdown runs/main-game24
 
-Each folder's `report.md`, which every run of ``tgr-local eval`` ends with, says how it was made and
-gives all tables but those in `LEFT_OUT`.
+In: the `report.md` that every run of ``tgr-local eval`` writes. Out: the same under the name of the
+folder, without the sections in `LEFT_OUT`. docs/results.md, written by hand, says what the tables mean.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ import re
 import sys
 from pathlib import Path
 
-RESULTS = Path(__file__).parent / "results.md"
-MARK = "<!-- from here on written by docs/make_results.py -->\n"
+FOLDER = Path(__file__).parent / "results"
 LEFT_OUT = ("One answer from k", "Overhead", "Case")
 
 
 def tables(name: str, report: str) -> str:
-    """How a run was made and the tables that are kept, a level deeper, under the run's name."""
+    """The report under the name of its run, without the sections in `LEFT_OUT`."""
     report = re.sub(r"^# .*", f"# {name}", report)
-    parts = re.split(r"^(?=#+ )", report, flags=re.MULTILINE)
-    kept = [part for part in parts if not part.lstrip("# ").startswith(LEFT_OUT)]
-    return "".join("#" + part if part.startswith("#") else part for part in kept)
+    sections = re.split(r"^(?=#+ )", report, flags=re.MULTILINE)
+    return "".join(text for text in sections if not text.lstrip("# ").startswith(LEFT_OUT))
 
 
 def main() -> int:
-    reports = [Path(folder, "report.md") for folder in sys.argv[1:]]
+    """Returns the exit code: 2 without a run, 1 where a report is missing."""
+    reports = [Path(folder, "report.md").resolve() for folder in sys.argv[1:]]
     if not reports:
         print("usage: python docs/make_results.py RUN...", file=sys.stderr)
         return 2
     try:
-        texts = [tables(report.parent.name, report.read_text("utf-8")) for report in reports]
+        texts = {report.parent.name: report.read_text("utf-8") for report in reports}
     except OSError as error:
         print(f"{error}; run tgr-local eval first", file=sys.stderr)
         return 1
-    above = RESULTS.read_text("utf-8").split(MARK)[0]
-    RESULTS.write_text(above + MARK + "\n" + "\n".join(texts), "utf-8")
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in texts.items():
+        (FOLDER / f"{name}.md").write_text(tables(name, text).rstrip("\n") + "\n", "utf-8")
     return 0
 
 

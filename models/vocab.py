@@ -2,7 +2,7 @@
 
 `learn` makes the merges from texts; `Vocabulary` encodes and decodes with them exactly as
 llama.cpp does for a vocabulary of type `gpt2` with the pre-tokenizer `qwen2`. Specials are tokens
-of their own and never come out of plain text. Run as a module to write `merges.txt` again.
+of their own, which plain text never encodes to. `models.merges` writes `merges.txt` again.
 """
 
 from __future__ import annotations
@@ -133,15 +133,3 @@ class Vocabulary:
                 else bytes(self._bytes[letter] for letter in token)
             )
         return data.decode(errors="replace")
-
-
-def main() -> None:
-    """Learn the merges from the training data and write them."""
-    from models.data import sample_texts
-
-    merges = learn(sample_texts(seed=0, n_samples=20_000), N_TOKENS - 256 - len(SPECIALS))
-    MERGES_FILE.write_text("".join(f"{a} {b}\n" for a, b in merges), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
