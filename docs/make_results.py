@@ -3,7 +3,7 @@
     python docs/make_results.py runs/main-countdown runs/main-game24
 
 In: the `report.md` that every run of ``tgr-local eval`` writes. Out: the same under the name of the
-folder, without the sections in `LEFT_OUT`. docs/results.md, written by hand, says what the tables mean.
+folder, without the sections in `LEFT_OUT`. docs/results.md, written by hand, explains them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""``python -m tgr_local.bench.cold_start K SEED``: K searches with the embedded model in a process that
-did nothing else; prints what they took as JSON."""
+"""K searches with the embedded model in a process that did nothing before; prints their tokens,
+seconds and memory as JSON: ``python -m tgr_local.bench.cold_start K SEED``."""
 
 from __future__ import annotations
 

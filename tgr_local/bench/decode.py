@@ -100,8 +100,8 @@ def plain(plan: Plan) -> Iterator[Row]:
 
 
 def capture(plan: Plan) -> Iterator[Row]:
-    """What an injection and the captured states add to a step. Log-probabilities cannot be switched off:
-    they come from the pass that samples."""
+    """The cost of an injection and of captured states in a step. Log-probabilities are always on:
+    the pass that samples also computes them."""
     n = plan.n_steps
     ways = ((False, False), (True, False), (False, True), (True, True))
     with ours.Forks(plan.engine, ours.prompt(plan.engine, PREFIX), K, n) as forks:
