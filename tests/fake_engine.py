@@ -144,8 +144,9 @@ def fake_many(engine: Any, prompt: Any, config: SearchConfig, k: int, **how: Any
 
 def install(put: Callable[[Any, str, Any], None]) -> None:
     """Replaces the engine with the double; `put` is setattr, or monkeypatch.setattr."""
-    from tgr_local import doctor, engine, generation
+    from tgr_local import engine, generation
     from tgr_local.console import progress
+    from tgr_local.engine import installation
     from tgr_local.models import library
 
     put(progress, "DELAY", HANG)
@@ -156,4 +157,4 @@ def install(put: Callable[[Any, str, Any], None]) -> None:
     put(generation, "generate_many", fake_many)
     put(generation, "generate", lambda *a, **how: list(fake_stream(*a, **how))[-1])
     put(generation, "prompt_tokens", fake_prompt)
-    put(doctor, "_gpu_here", lambda: None)
+    put(installation, "_gpu_here", lambda: None)

@@ -621,9 +621,9 @@ def test_an_idle_gpu_is_a_loud_line(
     layers: int,
     loud: bool,
 ) -> None:
-    from tgr_local import doctor
+    from tgr_local.engine import installation
 
-    monkeypatch.setattr(doctor, "_gpu_here", lambda: "an NVIDIA GPU")
+    monkeypatch.setattr(installation, "_gpu_here", lambda: "an NVIDIA GPU")
     assert run("run", "q", "--model", "f.gguf", "--n-gpu-layers", str(layers)) == 0
     err = capsys.readouterr().err
     assert ("tgr-local: warning: this machine has an NVIDIA GPU, but" in err) == loud

@@ -22,8 +22,7 @@ from reference import Reference, log_softmax
 from surroundings import HANG
 
 from tgr_local import SearchConfig, generate
-from tgr_local.engine import Cancel, Engine
-from tgr_local.engine.steered import SteeredEngine
+from tgr_local.engine import Cancel, Engine, SteeredEngine
 from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.generation import Reply, generate_each, generate_many
 from tgr_local.generation.text import is_loop

@@ -173,7 +173,7 @@ os._exit(0)
 @pytest.mark.parametrize(
     "wait",
     [
-        "session._room.user = None; engine.session(200, 1, cancel=cancel)",  # another thread's
+        "session._reservation.user = None; engine.session(200, 1, cancel=cancel)",  # another thread's
         "[session.run([Task(sequence, [1])], cancel=cancel) and sequence.truncate(0) "
         "for _ in range(10**9)]",
     ],

@@ -164,7 +164,7 @@ def test_a_grant_that_comes_after_the_cancel_is_given_back(
             wait_until(lambda: engine.stats().n_waiting == 0)
             return True
 
-    with pytest.raises(CancelledError, match="waiting for cache room"):
+    with pytest.raises(CancelledError, match="waiting for a cache reservation"):
         engine.session(256, 1, cancel=Late())
     assert is_free(engine)
 

@@ -1,5 +1,5 @@
-"""Threads that hold room and wait for more: one gives up where otherwise all would wait for ever,
-and nobody does while anyone else may still make room."""
+"""Threads that hold cache reservations and wait for more: a deadlock ends with one CapacityError,
+and no wait ends while another thread may still free a reservation."""
 
 from __future__ import annotations
 
@@ -36,44 +36,44 @@ def wait_of(rooms: dict[int, Reservation], line: frozenset[object], ended: bool 
     return Wait(rooms, lambda: list(rooms), lambda: ended, line)
 
 
-def room_of(user: object, **fields: Any) -> Reservation:
+def reservation_of(user: object, **fields: Any) -> Reservation:
     return Reservation(1, 1, user=user, line=frozenset([user]), **fields)
 
 
-def in_vain(*asked: Wait) -> list[int]:
-    found = waits._in_vain(list(asked), lambda one: list(one.rooms.values()))
+def deadlocked(*asked: Wait) -> list[int]:
+    found = waits.deadlocked(list(asked), lambda one: list(one.reservations.values()))
     return [asked.index(one) for one in found]
 
 
-def test_only_a_closed_circle_waits_in_vain() -> None:
+def test_only_a_closed_circle_is_deadlocked() -> None:
     a, b, c = (frozenset([name]) for name in "abc")
-    rooms = {1: room_of("a"), 2: room_of("b")}
-    assert in_vain(wait_of(rooms, a)) == []  # b works
-    assert in_vain(wait_of(rooms, a), wait_of(rooms, b)) == [0, 1]
-    assert in_vain(wait_of(rooms, a), wait_of(rooms, c), wait_of(rooms, b)) == [0, 1, 2]
-    assert in_vain(wait_of(rooms, a), wait_of(rooms, b, ended=True)) == []
-    assert in_vain(wait_of(rooms, a | b)) == [0]  # b waits for a
-    assert in_vain(wait_of({}, a)) == []
+    rooms = {1: reservation_of("a"), 2: reservation_of("b")}
+    assert deadlocked(wait_of(rooms, a)) == []  # b works
+    assert deadlocked(wait_of(rooms, a), wait_of(rooms, b)) == [0, 1]
+    assert deadlocked(wait_of(rooms, a), wait_of(rooms, c), wait_of(rooms, b)) == [0, 1, 2]
+    assert deadlocked(wait_of(rooms, a), wait_of(rooms, b, ended=True)) == []
+    assert deadlocked(wait_of(rooms, a | b)) == [0]  # b waits for a
+    assert deadlocked(wait_of({}, a)) == []
 
 
 def test_a_circle_may_go_through_several_engines() -> None:
     a, b = frozenset("a"), frozenset("b")
-    one, other = {1: room_of("a")}, {1: room_of("b")}
-    assert in_vain(wait_of(other, a), wait_of(one, b)) == [0, 1]
-    assert in_vain(wait_of(other, a), wait_of(other, b)) == [0, 1]
-    assert in_vain(wait_of(other, a), wait_of({1: room_of("c")}, b)) == []
+    one, other = {1: reservation_of("a")}, {1: reservation_of("b")}
+    assert deadlocked(wait_of(other, a), wait_of(one, b)) == [0, 1]
+    assert deadlocked(wait_of(other, a), wait_of(other, b)) == [0, 1]
+    assert deadlocked(wait_of(other, a), wait_of({1: reservation_of("c")}, b)) == []
 
 
-def test_work_of_a_group_stands_still_while_a_member_waits_in_vain() -> None:
+def test_work_of_a_group_stops_while_a_participant_is_deadlocked() -> None:
     class Running:
         def wait(self, seconds: float) -> bool:
             return False
 
     group = object()
-    busy, idle = room_of("b", group=group, job=Running()), room_of("a", group=group)
-    alone = room_of("b", group=object(), job=Running())
-    assert in_vain(wait_of({1: busy, 2: idle}, frozenset("a"))) == [0]
-    assert in_vain(wait_of({1: alone, 2: idle}, frozenset("a"))) == []
+    busy, idle = reservation_of("b", group=group, job=Running()), reservation_of("a", group=group)
+    alone = reservation_of("b", group=object(), job=Running())
+    assert deadlocked(wait_of({1: busy, 2: idle}, frozenset("a"))) == [0]
+    assert deadlocked(wait_of({1: alone, 2: idle}, frozenset("a"))) == []
 
 
 # --- as threads meet it ---
@@ -93,7 +93,7 @@ def ask_while_holding(engine: Engine, n: int, n_cells: int, n_seqs: int = 1) -> 
     return in_threads(*[work] * n)
 
 
-def test_of_two_threads_that_wait_for_each_other_one_gives_up(engine_256: Engine) -> None:
+def test_of_two_threads_that_wait_for_each_other_one_gets_an_error(engine_256: Engine) -> None:
     for _ in range(5):
         results = ask_while_holding(engine_256, 2, 120)
         (error,) = [result for result in results if isinstance(result, CapacityError)]
@@ -128,7 +128,7 @@ def test_threads_that_wait_for_each_others_engines(
 
     results = in_threads(lambda: work(first, second), lambda: work(second, first))
     (error,) = [result for result in results if isinstance(result, CapacityError)]
-    assert "what this one holds elsewhere" in str(error)
+    assert "this thread's other reservations" in str(error)
     assert "had both" in results
 
 
@@ -154,7 +154,7 @@ def test_replies_inside_listeners_of_three_threads(engine_256: Engine) -> None:
     assert is_free(engine_256)
 
 
-def test_a_member_of_a_group_that_asks_for_more_room(engine_256: Engine) -> None:
+def test_a_participant_of_a_group_that_asks_for_more(engine_256: Engine) -> None:
     """The others of its group stand still meanwhile, and so do not count as working."""
 
     def listen(number: int, event: object) -> None:
@@ -189,7 +189,7 @@ def test_nobody_gives_up_while_someone_still_works(engine_256: Engine) -> None:
     assert in_threads(ask, ask, finish) == ["got it", "got it", None]
 
 
-def test_a_wait_without_room_of_its_own_goes_on(engine_256: Engine) -> None:
+def test_a_wait_without_a_reservation_of_its_own_goes_on(engine_256: Engine) -> None:
     """The latest to ask holds nothing: it helps nobody that it gives up."""
     meet = threading.Barrier(2)
 
@@ -221,7 +221,7 @@ def test_a_wait_that_is_cancelled_breaks_the_circle(engine_256: Engine) -> None:
     assert is_free(engine_256)
 
 
-def test_room_belongs_to_the_thread_that_uses_it(engine_256: Engine) -> None:
+def test_a_reservation_belongs_to_the_thread_that_uses_it(engine_256: Engine) -> None:
     """A thread of a pool opens it, another one works with it."""
     session = engine_256.session(200, 1)
     sequence = session.sequence()

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from reference import Reference, log_softmax
 
 from tgr_local import ControlVector, SearchConfig, generate
-from tgr_local.engine import Engine, Session, Task
-from tgr_local.engine.steered import SteeredEngine
+from tgr_local.engine import Engine, Session, SteeredEngine, Task
 from tgr_local.errors import ModelError
 from tgr_local.generation import prompt_tokens
 from tgr_local.generation.control_vectors import hidden_states, steered, winning_control_vector

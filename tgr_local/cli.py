@@ -187,16 +187,16 @@ def _loaded(args: argparse.Namespace) -> Iterator[tuple[Engine, SearchConfig]]:
     set."""
     engine_config = configured(args, EngineConfig)
     configured(args, SearchConfig)  # a bad value is refused before a large model is loaded
-    from tgr_local import doctor, methods
+    from tgr_local import methods
     from tgr_local.console.progress import ProgressLine
-    from tgr_local.engine import Engine
+    from tgr_local.engine import Engine, unused_gpu
 
     methods.get(args.method)
     path = _model_file(args)
     with ProgressLine(f"loading {path}"):
         engine = Engine(path, engine_config)
     with engine:
-        if warning := doctor.unused_gpu(engine):
+        if warning := unused_gpu(engine):
             _warn(warning)
         advised = for_model(SearchConfig(), engine.metadata)
         yield engine, updated(advised, given(args, SearchConfig))

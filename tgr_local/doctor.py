@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import importlib.metadata
 import os
 import platform
-import shutil
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from tgr_local import __version__
 from tgr_local.console.sanitize import printable_json, printable_line
 from tgr_local.errors import TgrError, describe
 from tgr_local.models import library
 from tgr_local.options import settings
 from tgr_local.options.config import EngineConfig, SearchConfig
+from tgr_local.system.versions import versions
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine
@@ -63,52 +60,6 @@ def as_text(finding: Finding) -> str:
 def as_json(findings: Iterable[Finding]) -> str:
     """All findings as one JSON list."""
     return printable_json([dataclasses.asdict(finding) for finding in findings])
-
-
-def versions() -> dict[str, str]:
-    """The version of each part whose change can change a result."""
-    found = {"tgr-local": __version__, "python": platform.python_version()}
-    for package in ("llama-cpp-python", "numpy"):
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return found
-
-
-def unused_gpu(engine: Engine) -> str | None:
-    """Why the GPU of this machine does nothing for the engine; None if it does, or need not."""
-    kind = _gpu_here()
-    if kind is None or engine.config.n_gpu_layers == 0 or _gpus() & set(engine.devices()):
-        return None
-    import llama_cpp
-
-    if llama_cpp.llama_supports_gpu_offload():
-        return (
-            f"this machine has {kind} and llama-cpp-python is built with GPU support, but no layer "
-            "is on it: check the driver and whether its memory is free"
-        )
-    backend = {"an NVIDIA GPU": "CUDA", "an AMD GPU": "HIP", "an Apple GPU": "METAL"}[kind]
-    return (
-        f"this machine has {kind}, but the installed llama-cpp-python is built without GPU "
-        f"support, so every layer is on the CPU: CMAKE_ARGS=-DGGML_{backend}=on pip install "
-        f"--force-reinstall --no-cache-dir llama-cpp-python=={llama_cpp.__version__}"
-    )
-
-
-def _gpus() -> set[str]:
-    from tgr_local.engine import backend_devices
-
-    return {device.name for device in backend_devices() if device.kind in ("gpu", "igpu")}
-
-
-def _gpu_here() -> str | None:
-    if os.path.exists("/proc/driver/nvidia") or shutil.which("nvidia-smi"):
-        return "an NVIDIA GPU"
-    if os.path.exists("/dev/kfd"):
-        return "an AMD GPU"
-    apple = sys.platform == "darwin" and platform.machine() == "arm64"
-    return "an Apple GPU" if apple else None
 
 
 def _try(name: str, part: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
@@ -167,7 +118,7 @@ def _devices() -> Iterator[Finding]:
 
 
 def _model(model: str | None, config: EngineConfig) -> Iterator[Finding]:
-    from tgr_local.engine import Engine
+    from tgr_local.engine import Engine, gpu_devices, unused_gpu
 
     path = library.embedded_model() if model is None else library.find(model)
     with Engine(path, config) as engine:
@@ -175,7 +126,7 @@ def _model(model: str | None, config: EngineConfig) -> Iterator[Finding]:
         yield Finding("model", "ok", f"{path}: {engine.description}, {size}")
         *layers, output = engine.devices()
         places = ", ".join(f"{n} on {place}" for place, n in collections.Counter(layers).items())
-        why = "" if _gpus() else "; ggml sees no GPU"
+        why = "" if gpu_devices() else "; ggml sees no GPU"
         if config.n_gpu_layers == 0:
             why = "; n_gpu_layers is 0"
         yield Finding("layers", "ok", f"{places}; output on {output}{why}")

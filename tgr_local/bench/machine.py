@@ -8,9 +8,9 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from tgr_local import doctor
 from tgr_local.bench.peers import Settings
 from tgr_local.engine import Engine, backend_devices, physical_cores
+from tgr_local.system.versions import versions
 
 
 def about(engine: Engine, settings: Settings) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def about(engine: Engine, settings: Settings) -> dict[str, Any]:
         f"{engine.size_bytes:,} bytes, layers on {'/'.join(dict.fromkeys(engine.devices()))}",
         "model sha256": engine.model_hash,
         "settings": settings.shown(),
-        "versions": doctor.versions(),
+        "versions": versions(),
     }
 
 

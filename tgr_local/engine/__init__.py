@@ -1,24 +1,43 @@
-"""The engine: many steered sequences, decoded together.
+"""One model, one KV cache, and one worker thread that decodes all running work together.
 
-In: tokens, injections, what to read. Out: tokens, log-probabilities, hidden states. It knows
-nothing of anchors, methods or text. This folder alone touches the native extension.
+In: token ids, injections, sampling options. Out: token ids, log-probabilities, hidden states. The
+engine does not know anchors, methods, or how a reply is made. Only this folder imports the native
+extension; any number of Python threads may use an `Engine`.
+
+A `Session` reserves cells of the cache and owns `Sequence` and `Injection` handles. Work is a list
+of `Task`, decoded together by `Session.run`, which returns one `Output` for each.
+
+engine.py        Engine: text functions, capacity, sessions
+session.py       Session, Sequence, Injection, Task
+lockstep.py      LockstepGroup, Participant: sessions decoded in the same batches
+steered.py       SteeredEngine: an engine with a control vector and a logit bias
+records.py       Sampling, Output, EngineStats
+cancel.py        Cancel
+devices.py       devices of ggml, cores
+installation.py  whether the GPU of this machine is used
+waits.py         deadlocks between threads that wait for reservations
+threads.py       the end of the program, forks
+native.py        loads the extension
 """
 
-from tgr_local.engine.handles import LLAMA_CPP_PYTHON as LLAMA_CPP_PYTHON
-from tgr_local.engine.handles import Cancel as Cancel
-from tgr_local.engine.handles import Engine as Engine
-from tgr_local.engine.handles import EngineStats as EngineStats
-from tgr_local.engine.handles import Injection as Injection
-from tgr_local.engine.handles import LockstepGroup as LockstepGroup
-from tgr_local.engine.handles import Output as Output
-from tgr_local.engine.handles import Participant as Participant
-from tgr_local.engine.handles import Sampling as Sampling
-from tgr_local.engine.handles import Sequence as Sequence
-from tgr_local.engine.handles import Session as Session
-from tgr_local.engine.handles import Task as Task
-from tgr_local.engine.handles import _native_task as _native_task
-from tgr_local.engine.handles import awaited_by as awaited_by
-from tgr_local.engine.handles import awaiting as awaiting
-from tgr_local.engine.handles import backend_devices as backend_devices
-from tgr_local.engine.handles import physical_cores as physical_cores
-from tgr_local.engine.handles import start_thread as start_thread
+from tgr_local.engine.cancel import Cancel as Cancel
+from tgr_local.engine.devices import backend_devices as backend_devices
+from tgr_local.engine.devices import physical_cores as physical_cores
+from tgr_local.engine.engine import Engine as Engine
+from tgr_local.engine.installation import gpu_devices as gpu_devices
+from tgr_local.engine.installation import unused_gpu as unused_gpu
+from tgr_local.engine.lockstep import LockstepGroup as LockstepGroup
+from tgr_local.engine.lockstep import Participant as Participant
+from tgr_local.engine.native import LLAMA_CPP_PYTHON as LLAMA_CPP_PYTHON
+from tgr_local.engine.records import EngineStats as EngineStats
+from tgr_local.engine.records import Output as Output
+from tgr_local.engine.records import Sampling as Sampling
+from tgr_local.engine.session import Injection as Injection
+from tgr_local.engine.session import Sequence as Sequence
+from tgr_local.engine.session import Session as Session
+from tgr_local.engine.session import Task as Task
+from tgr_local.engine.session import _native_task as _native_task
+from tgr_local.engine.steered import SteeredEngine as SteeredEngine
+from tgr_local.engine.threads import start_thread as start_thread
+from tgr_local.engine.waits import awaited_by as awaited_by
+from tgr_local.engine.waits import awaiting as awaiting

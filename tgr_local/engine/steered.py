@@ -1,7 +1,7 @@
-"""An engine as one request sees it: everything that it decodes also gets an injection, a bias, or both.
+"""An engine for one request: a control vector and a logit bias apply to everything it decodes.
 
-An `SteeredEngine` is used wherever an `Engine` is; methods do not know of it. The model, the cache and
-the worker are those of the engine below, which others may use at the same time without it.
+A `SteeredEngine` can be used wherever an `Engine` can. It shares the model, the cache and the
+worker of the engine below, which others may use unsteered at the same time.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from collections.abc import Sequence as Seq
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.engine.handles import Cancel, Engine, Injection, Output, Participant, Session, Task
-
-Pushes = NDArray[np.float32]
+from tgr_local.engine.cancel import Cancel
+from tgr_local.engine.engine import Engine
+from tgr_local.engine.lockstep import Participant
+from tgr_local.engine.records import Output
+from tgr_local.engine.session import Injection, Session, Task
 
 
 class SteeredEngine(Engine):
     """`engine` with `vectors` [n_layer, n_embd] added to the residual stream after every layer at
-    every position, prompt and delimiter included, and `logit_bias`, pairs of a token and what is
-    added to its logit. Pushes of a search are added to these.
+    every position, prompt and delimiter included, and `logit_bias`, pairs of a token and a number
+    added to its logit. The injections of a search are added to the vectors.
 
-    What an overlay lies over already is added. Raises ValueError for vectors of another shape or
-    not finite, and tokens that do not exist.
+    The vectors and biases of a steered `engine` are added too. Raises ValueError for vectors of
+    another shape, values that are not finite, and tokens that do not exist.
     """
 
     def __init__(
@@ -36,7 +38,7 @@ class SteeredEngine(Engine):
         self.__dict__.update(engine.__dict__)  # the same model, cache and worker
         over = engine if isinstance(engine, SteeredEngine) else None
         self._below: Engine = over._below if over else engine
-        self._vectors: Pushes | None = over._vectors if over else None
+        self._vectors: NDArray[np.float32] | None = over._vectors if over else None
         if vectors is not None:
             expected = (engine.n_layer, engine.n_embd)
             if np.shape(vectors) != expected:
@@ -71,13 +73,16 @@ class SteeredEngine(Engine):
 
 
 class _SteeredSession(Session):
-    """A session whose injections and tasks are laid over."""
+    """A session that adds the vectors and the bias to its injections and tasks."""
 
     def __init__(
-        self, below: Session, vectors: Pushes | None, bias: tuple[tuple[int, float], ...]
+        self,
+        below: Session,
+        vectors: NDArray[np.float32] | None,
+        bias: tuple[tuple[int, float], ...],
     ) -> None:
         self.__dict__.update(below.__dict__)
-        self._below = below  # it gives its room back when it is garbage
+        self._below = below  # closes when it is garbage
         self._vectors, self._bias = vectors, bias
         self._always = None if vectors is None else super().injection(vectors)
 
@@ -94,14 +99,14 @@ class _SteeredSession(Session):
         stop_early: bool = False,
     ) -> list[Output]:
         return super().run(
-            [self._laid_over(task) for task in tasks],
+            [self._steered(task) for task in tasks],
             on_tokens=on_tokens,
             cancel=cancel,
             deadline=deadline,
             stop_early=stop_early,
         )
 
-    def _laid_over(self, task: Task) -> Task:
+    def _steered(self, task: Task) -> Task:
         bias = (*task.sampling.logit_bias, *self._bias)
         return dataclasses.replace(
             task,

@@ -1,9 +1,9 @@
-"""Who waits for whom: threads that hold cache room and wait for more must not wait for ever.
+"""Deadlocks between threads that hold cache reservations and wait for more.
 
-A `Wait` is a thread that asked an engine for room, a `Reservation` what it was granted. A wait is in vain
-when every room that is in its way is used by a thread that itself waits in vain; of such waits the
-latest one whose thread could give room back has to give up. Nothing here knows the cache: what is
-in the way of a wait, its engine says.
+A `Wait` is a thread that asked an engine for a reservation, a `Reservation` what an open session
+holds. A wait is deadlocked when every reservation in its way is used by a thread that is itself
+deadlocked. Of the deadlocked waits whose thread could free a reservation, the latest one must be
+withdrawn. This module does not read the cache: an engine tells it what blocks a wait.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 class _Here(threading.local):
     def __init__(self) -> None:
-        self.me = object()  # unlike an ident, never that of another thread that is over
+        self.me = object()  # a thread's ident may be given to a later thread
         self.line: frozenset[object] = frozenset([self.me])
 
 
@@ -32,8 +32,8 @@ def awaiting() -> frozenset[object]:
 
 @contextlib.contextmanager
 def awaited_by(line: frozenset[object]) -> Iterator[None]:
-    """Work in this thread that the threads of a `line` wait for, which `awaiting` gave the one that
-    started it: this one must not wait for them."""
+    """Inside, the threads of `line` wait for this thread, so it must not wait for them. `line` is
+    what `awaiting` returned in the thread that started this one."""
     before, _here.line = _here.line, line | {_here.me}
     try:
         yield
@@ -43,18 +43,18 @@ def awaited_by(line: frozenset[object]) -> Iterator[None]:
 
 @dataclass(eq=False)
 class Reservation:
-    """What a session was granted, and the thread that used it last."""
+    """What an open session holds, and the thread that used it last."""
 
     n_cells: int
     n_seqs: int
     group: object = None
     job: Any = None
-    """Work under way; ``job.wait(0.0)`` tells whether it is over."""
+    """The last job; ``job.wait(0.0)`` is true when it is over."""
     user: object = field(default_factory=lambda: _here.me)
     line: frozenset[object] = field(default_factory=awaiting)
 
     def use(self) -> None:
-        """This thread uses it from now on."""
+        """Makes this thread the user."""
         self.user, self.line = _here.me, _here.line
 
     @property
@@ -65,27 +65,26 @@ class Reservation:
 
 @dataclass(eq=False)
 class Wait:
-    """This thread's wait for room."""
+    """This thread's wait for a reservation."""
 
-    rooms: Mapping[int, Reservation]
-    """What the engine has granted: shared by all of its waits."""
-    in_the_way: Callable[[], list[int]]
-    """Keys of all rooms of which one at least must go first; none while it waits for others to ask.
-    A key may be missing from `rooms`, while nobody has noted a grant."""
-    is_over: Callable[[], bool]
-    """Whether it was told to end."""
+    reservations: Mapping[int, Reservation]
+    """Those of the engine's open sessions, by session; shared by all waits for this engine."""
+    blockers: Callable[[], list[int]]
+    """The sessions of which at least one must close first; empty while the wait is for other
+    participants to ask. One that was just admitted may be missing from `reservations`."""
+    is_cancelled: Callable[[], bool]
     line: frozenset[object] = field(default_factory=awaiting)
 
 
 _lock = threading.RLock()
 _waits: list[Wait] = []  # the latest last
-_LOOK_SECONDS = 0.05  # between two looks at all waits
-_next_look = 0.0
+_SEARCH_SECONDS = 0.05  # between two searches among all waits
+_next_search = 0.0
 _suspects: frozenset[Wait] = frozenset()
 
 
 def forget_all() -> None:
-    """In a forked child, where none of the threads is that wait."""
+    """In a forked child, which has none of the waiting threads."""
     global _lock, _suspects
     _lock = threading.RLock()
     _suspects = frozenset()
@@ -93,7 +92,8 @@ def forget_all() -> None:
 
 
 @contextlib.contextmanager
-def noted(wait: Wait) -> Iterator[None]:
+def registered(wait: Wait) -> Iterator[None]:
+    """Inside, `must_withdraw` considers the wait."""
     _waits.append(wait)
     try:
         yield
@@ -103,51 +103,56 @@ def noted(wait: Wait) -> Iterator[None]:
 
 
 def must_withdraw(wait: Wait) -> bool:
-    """Whether nobody can make room but those who wait in vain, and this wait is the one to end. It
-    counts as ended then."""
-    global _next_look, _suspects
+    """Whether a deadlock must end by withdrawing this wait, which then counts as ended."""
+    global _next_search, _suspects
     with _lock:
         now = time.monotonic()
-        if now >= _next_look:  # one look for all who wait
-            _suspects = frozenset(_in_vain(list(_waits), lambda one: list(one.rooms.values())))
-            _next_look = now + _LOOK_SECONDS
+        if now >= _next_search:  # one search serves all waiting threads
+            _suspects = frozenset(deadlocked(list(_waits), _all_reservations))
+            _next_search = now + _SEARCH_SECONDS
         if wait not in _suspects:
             return False
-        waits = _in_vain(list(_waits), lambda one: list(one.rooms.values()))
-        if wait not in waits or not _holds(wait, waits):
+        waits = deadlocked(list(_waits), _all_reservations)
+        if wait not in waits or not _could_free(wait, waits):
             return False
-        # asks the engines, which takes longer: what they say is newer than what is noted here
-        asked: dict[Wait, list[Any]] = {
-            one: [one.rooms.get(key) for key in one.in_the_way()] for one in waits
+        # the engines are asked last, because that takes longer; their answers are the newest
+        asked: dict[Wait, list[Reservation | None]] = {
+            one: [one.reservations.get(session) for session in one.blockers()] for one in waits
         }
-        waits = _in_vain(waits, asked.__getitem__)
-        if [one for one in waits if _holds(one, waits)][-1:] != [wait]:
+        waits = deadlocked(waits, asked.__getitem__)
+        if [one for one in waits if _could_free(one, waits)][-1:] != [wait]:
             return False
         _waits.remove(wait)
         return True
 
 
-def _holds(wait: Wait, waits: list[Wait]) -> bool:
-    """Whether its thread could give room back, of any engine that the waits are about."""
-    return any(room.user in wait.line for one in waits for room in list(one.rooms.values()))
+def _all_reservations(wait: Wait) -> list[Reservation | None]:
+    return list(wait.reservations.values())
 
 
-def _in_vain(waits: list[Wait], in_the_way: Callable[[Wait], list[Any]]) -> list[Wait]:
-    """Those of the waits that nobody else will end: the largest set in which each has something in
-    its way, all of which is used by threads that stand in the line of one of the set."""
-    waits = [wait for wait in waits if not wait.is_over()]
-    # work of a group stands still while a room of it is idle, and with it the thread that runs it
-    rooms = {room for wait in waits for room in list(wait.rooms.values()) if room.group}
-    idle = {room for room in rooms if room.is_idle}
+def _could_free(wait: Wait, waits: list[Wait]) -> bool:
+    """Whether its thread holds a reservation of any engine that the waits are for."""
+    return any(one.user in wait.line for other in waits for one in _all_reservations(other) if one)
+
+
+def deadlocked(
+    waits: list[Wait], in_the_way: Callable[[Wait], list[Reservation | None]]
+) -> list[Wait]:
+    """Those of the waits that only each other could end: the largest set in which each wait has
+    reservations in its way, all of them used by threads that a wait of the set holds up."""
+    waits = [wait for wait in waits if not wait.is_cancelled()]
+    # work of a group stops while one of its sessions is idle, and so does the thread that runs it
+    grouped = {one for wait in waits for one in _all_reservations(wait) if one and one.group}
+    idle = {one for one in grouped if one.is_idle}
     while True:
         stuck = frozenset[object]().union(*(wait.line for wait in waits))
-        asleep = {room.group for room in idle if room.user in stuck}
-        stuck = stuck.union(*(room.line for room in rooms - idle if room.group in asleep))
-        still = [
+        stopped = {one.group for one in idle if one.user in stuck}
+        stuck = stuck.union(*(one.line for one in grouped - idle if one.group in stopped))
+        remaining = [
             wait
             for wait in waits
-            if (them := in_the_way(wait)) and all(room and room.user in stuck for room in them)
+            if (them := in_the_way(wait)) and all(one and one.user in stuck for one in them)
         ]
-        if len(still) == len(waits):
-            return still
-        waits = still
+        if len(remaining) == len(waits):
+            return remaining
+        waits = remaining

@@ -269,13 +269,12 @@ def _problems(args: argparse.Namespace, request: Request) -> dict[str, list[Prob
 
 
 def _loaded(model: Path, config: EngineConfig) -> Engine:
-    from tgr_local import doctor
     from tgr_local.console.progress import ProgressLine
-    from tgr_local.engine import Engine
+    from tgr_local.engine import Engine, unused_gpu
 
     with ProgressLine(f"loading {model}"):
         engine = Engine(model, config)
-    if warning := doctor.unused_gpu(engine):
+    if warning := unused_gpu(engine):
         print(f"tgr-local: warning: {printable_line(str(warning))}", file=sys.stderr)
     return engine
 
@@ -326,8 +325,8 @@ def _manifest(
     raw: bool,
     typed: str,
 ) -> Manifest:
-    from tgr_local.doctor import versions
     from tgr_local.eval import manifest, systems, tasks
+    from tgr_local.system.versions import versions
     from tgr_local.trace.json_values import plain
 
     configs = _configs(engine, request)

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.engine import Engine, Task
-from tgr_local.engine.steered import SteeredEngine
+from tgr_local.engine import Engine, SteeredEngine, Task
 from tgr_local.errors import InstallError, ModelError
 from tgr_local.generation import Reply, advised
 from tgr_local.options.config import SearchConfig

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tgr_local.engine import Cancel, Engine
-from tgr_local.engine.steered import SteeredEngine
+from tgr_local.engine import Cancel, Engine, SteeredEngine
 from tgr_local.generation import Event, Reply, generate_each, together, told
 from tgr_local.generation.text import TextDelta
 from tgr_local.openai.logprobs import Token, TokenText, chat_logprobs, legacy_logprobs, read_prompt

@@ -16,8 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tgr_local import doctor
-from tgr_local.engine import Cancel, Engine, EngineStats
+from tgr_local.engine import Cancel, Engine, EngineStats, unused_gpu
 from tgr_local.openai import completions, requests
 from tgr_local.options.config import EngineConfig, SearchConfig, ServerConfig, for_model, updated
 from tgr_local.server.bodies import Bodies, Body, Fields
@@ -102,7 +101,7 @@ class Service:
     @property
     def warning(self) -> str | None:
         """What the owner should know about the loaded model."""
-        return doctor.unused_gpu(self._engine) if self._engine else None
+        return unused_gpu(self._engine) if self._engine else None
 
     def close(self) -> None:
         """Ends all work and frees the model."""

@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.console.sanitize import printable, printable_line
-from tgr_local.doctor import versions
 from tgr_local.errors import TgrError
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.diagnostics import CYCLING, Geometry, measure
 from tgr_local.search.diagnostics import summary as geometry_summary
 from tgr_local.search.scoring import Scores
 from tgr_local.search.steps import Candidates, Counts, Seconds, Step
+from tgr_local.system.versions import versions
 from tgr_local.trace.json_values import parse, plain, typed
 
 if TYPE_CHECKING:

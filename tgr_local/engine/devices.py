@@ -1,0 +1,51 @@
+"""The devices that ggml computes on, and the cores of this machine."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from tgr_local.engine.native import native
+
+_SMALL_MODEL = 64 << 20  # bytes
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """A device that ggml can compute on."""
+
+    name: str
+    description: str
+    kind: str
+    """"cpu", "gpu", "igpu", "accelerator" or "other"."""
+    memory_total: int
+    """Bytes."""
+    memory_free: int
+    """Bytes."""
+
+
+def backend_devices() -> list[DeviceInfo]:
+    """The devices of the installed llama-cpp-python."""
+    return [DeviceInfo(*device) for device in native.devices()]
+
+
+def physical_cores() -> int:
+    """Physical cores that this process may use: hyper-threads share the units that matter here."""
+    allowed = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0)
+    cores = set()
+    for cpu in allowed:
+        try:
+            topology = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology")
+            ids = ("physical_package_id", "core_id")
+            cores.add(tuple((topology / name).read_text() for name in ids))
+        except OSError:
+            cores.add((str(cpu),))
+    return len(cores) or 1
+
+
+def default_threads(model: Path) -> int:
+    """1 for a small model, whose layers take less time than the synchronization of threads does;
+    otherwise the physical cores."""
+    small = model.is_file() and model.stat().st_size < _SMALL_MODEL
+    return 1 if small else physical_cores()

@@ -1,0 +1,316 @@
+"""One loaded model: its text functions, the capacity of its cache, and sessions in it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import os
+from collections.abc import Mapping
+from collections.abc import Sequence as Seq
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tgr_local.engine import threads, waits
+from tgr_local.engine.cancel import Cancel
+from tgr_local.engine.devices import default_threads
+from tgr_local.engine.lockstep import LockstepGroup, Participant
+from tgr_local.engine.native import native
+from tgr_local.engine.records import EngineStats
+from tgr_local.engine.session import INT_MAX, POLL_SECONDS, Session, check_whole
+from tgr_local.errors import CancelledError, CapacityError, ModelError, TgrError
+from tgr_local.options import cache
+from tgr_local.options.config import EngineConfig
+from tgr_local.system import confined, memory
+
+_TEMPLATE_MOST = 1 << 20  # characters of a chat template
+_MEMORY_SHARE = 0.9  # of the available memory that the cache may take
+
+
+class Engine:
+    """One model, loaded. Use it from any thread; `close` it or leave its ``with`` block.
+
+    Raises ModelError for a file that cannot be used, with the reason.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], config: EngineConfig | None = None) -> None:
+        self.path = Path(path)
+        self.config = config = config or EngineConfig()
+        params = native.EngineParams()
+        for name in ("n_ctx", "n_batch", "n_ubatch", "n_gpu_layers", "main_gpu", "use_mmap"):
+            setattr(params, name, getattr(config, name))
+        try:
+            params.path = os.fspath(self.path).encode("utf-8").decode()
+        except UnicodeEncodeError:
+            raise ModelError(
+                f"the path {os.fspath(self.path)!a} is not UTF-8; rename the file"
+            ) from None
+        params.use_mlock = config.use_mlock
+        params.tensor_split = list(config.tensor_split)
+        params.n_threads = self.n_threads = config.n_threads or default_threads(self.path)
+        params.flash_attn = {"auto": -1, "off": 0, "on": 1}[config.flash_attn]
+        params.type_k = cache.CACHE_TYPES[config.type_k].ggml_id
+        params.type_v = cache.CACHE_TYPES[config.type_v].ggml_id
+        params.n_seq_max = config.n_seq_max
+        self._native = native.Engine(params)
+        self.n_seq_max: int = self._native.stats().n_seq_max
+        self.max_cells: int | None = None
+        """Cells that the cache may grow to; None = as many as fit into memory."""
+        self._known_to_fit = 0  # cells
+        self._reservations: dict[int, waits.Reservation] = {}  # of every open session
+        threads.close_at_exit(self)
+
+        info = self._native.info
+        self.n_vocab: int = info.n_vocab
+        self.n_embd: int = info.n_embd
+        self.n_layer: int = info.n_layer
+        self.n_ctx_train: int = info.n_ctx_train
+        self.size_bytes: int = info.size_bytes
+        self.bos: int | None = info.bos if info.bos >= 0 else None
+        self.eos: int | None = info.eos if info.eos >= 0 else None
+        self.fim_pad: int | None = info.fim_pad if info.fim_pad >= 0 else None
+        self.end_tokens: frozenset[int] = frozenset(info.eog)
+        self.n_params: int = info.n_params
+        # llama.cpp names the sizes of published models only
+        size = f"{info.n_params / 1e6:.1f}M"
+        self.description: str = info.description.decode("utf-8", "replace").replace("?B", size)
+        self.chat_template: str = info.chat_template.decode("utf-8", "replace")
+        self.metadata: dict[str, str] = {
+            key.decode("utf-8", "replace"): value.decode("utf-8", "replace")
+            for key, value in info.metadata
+        }
+
+    def close(self) -> None:
+        """Ends running work with CancelledError and frees the model. May be called again."""
+        self._native.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @functools.cached_property
+    def model_hash(self) -> str:
+        """sha256 of the model file."""
+        digest = hashlib.sha256()
+        with self.path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+        return digest.hexdigest()
+
+    @property
+    def n_ctx(self) -> int:
+        """Cells of the KV cache now."""
+        return self.stats().n_ctx
+
+    def stats(self) -> EngineStats:
+        stats = self._native.stats()
+        return EngineStats(
+            **{f.name: getattr(stats, f.name) for f in dataclasses.fields(EngineStats)}
+        )
+
+    def devices(self) -> list[str]:
+        """The device of every layer, then of the output layer; [n_layer + 1]."""
+        return list(self._native.info.devices)
+
+    # --- text ---
+
+    def tokenize(
+        self, text: str, *, add_special: bool = False, parse_special: bool = True
+    ) -> list[int]:
+        """Token ids of a text. `parse_special` reads control tokens such as ``<|im_end|>``."""
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"the text is not valid Unicode at character {error.start}; remove that character"
+            ) from None
+        return list(self._native.tokenize(text, add_special, parse_special))
+
+    def detokenize(self, tokens: Seq[int] | NDArray[np.int32], *, special: bool = False) -> bytes:
+        """Bytes of the tokens; `special` also prints control tokens. May end inside a character."""
+        return bytes(self._native.detokenize(tokens, special))
+
+    def check_grammar(self, grammar: str) -> None:
+        """Raises ValueError for GBNF that does not parse."""
+        self._native.check_grammar(grammar)
+
+    def chat_prompt(
+        self,
+        messages: Seq[Mapping[str, str]],
+        *,
+        thinking: bool = True,
+        cancel: Cancel | None = None,
+    ) -> str:
+        """The messages in the model's own chat template, open for the assistant's reply.
+
+        The template runs in a process of its own, with limits of time and memory. Raises ModelError
+        for a file without a template, or one whose template fails; CancelledError by `cancel`.
+        """
+        if not self.chat_template:
+            raise ModelError(f"{self.path} has no chat template; use --raw, or a chat model")
+        if len(self.chat_template) > _TEMPLATE_MOST:
+            raise ModelError(
+                f"the chat template of {self.path} has {len(self.chat_template)} characters, but "
+                f"may have {_TEMPLATE_MOST}; use --raw, or another file of the model"
+            )
+
+        def text_of(token: int | None) -> str:
+            if token is None:
+                return ""
+            return self.detokenize([token], special=True).decode(errors="replace")
+
+        variables = {
+            "messages": [dict(message) for message in messages],
+            "add_generation_prompt": True,
+            "enable_thinking": thinking,
+            "bos_token": text_of(self.bos),
+            "eos_token": text_of(self.eos),
+        }
+        try:
+            return confined.render(self.chat_template, variables, cancel)
+        except confined.ConfinedError as error:
+            raise ModelError(f"the chat template of {self.path} fails: {error}") from None
+
+    def eoc_token(self, text: str = "") -> int:
+        """The end-of-chunk delimiter: the token that `text` names, otherwise the first one that the
+        vocabulary has of ``<|fim_pad|>``, ``<|endoftext|>`` and the end token.
+
+        Raises ValueError when `text` is not exactly one token.
+        """
+        if text:
+            tokens = self.tokenize(text)
+            if len(tokens) != 1:
+                raise ValueError(
+                    f"eoc_token is {text!r}, which is {len(tokens)} tokens of this vocabulary; "
+                    "name one that is a single token"
+                )
+            return tokens[0]
+        if self.fim_pad is not None:
+            return self.fim_pad
+        tokens = self.tokenize("<|endoftext|>")
+        if len(tokens) == 1:
+            return tokens[0]
+        if self.eos is None:
+            raise ModelError(f"{self.path} has no end token; name a delimiter with eoc_token")
+        return self.eos
+
+    # --- work ---
+
+    def reserve(self, n_cells: int, n_sessions: int = 1) -> None:
+        """Enlarges the cache for `n_sessions` sessions of `n_cells` each, or for as many as the
+        memory allows. Does nothing while a session is open or where `n_ctx` fixes the size."""
+        check_whole("n_cells", n_cells, 0, INT_MAX)
+        check_whole("n_sessions", n_sessions, 0, INT_MAX)
+        if n_cells:
+            n_sessions = min(n_sessions, self.most_cells() // n_cells)
+        if n_sessions:
+            self._native.reserve(n_cells, n_sessions)
+
+    def lockstep_group(self, n: int) -> LockstepGroup:
+        """A group of n participants: sessions that are always decoded in the same batches."""
+        return LockstepGroup(self._native, self._native.crew(n))
+
+    def session(
+        self,
+        n_cells: int,
+        n_seqs: int,
+        *,
+        participant: Participant | None = None,
+        cancel: Cancel | None = None,
+    ) -> Session:
+        """Reserves `n_cells` cells and `n_seqs` sequences (and as many injections), and waits until
+        they are free.
+
+        Raises CapacityError if they can never be free, or on a deadlock: when every session in the
+        way is used by a thread that waits for a reservation itself, or for this thread. Of the
+        deadlocked threads the last one to ask gets the error. Raises CancelledError if `cancel` is
+        set first.
+        """
+        check_whole("n_cells", n_cells, 0, INT_MAX)
+        check_whole("n_seqs", n_seqs, 0, INT_MAX)
+        self._check_growth(n_cells)
+        group, index = (participant.group._native, participant.index) if participant else (None, 0)
+        request = self._native.open(n_cells, n_seqs, group, index)
+
+        def blockers() -> list[int]:
+            try:
+                return list(request.in_the_way())
+            except TgrError:  # the engine is closed: the wait is over
+                return []
+
+        wait = waits.Wait(
+            self._reservations, blockers, lambda: cancel is not None and cancel.is_set()
+        )
+        try:
+            with threads.inside(), waits.registered(wait):
+                while (admitted := request.wait(POLL_SECONDS)) is None:
+                    if cancel and cancel.is_set():
+                        raise CancelledError("cancelled while waiting for a cache reservation")
+                    if waits.must_withdraw(wait):
+                        raise CapacityError(self._deadlock(n_cells, n_seqs, wait))
+                reservation = waits.Reservation(n_cells, n_seqs, group)
+                return Session(self._native, admitted, reservation, self._reservations)
+        except BaseException:
+            request.give_up()
+            raise
+
+    @functools.cached_property
+    def cell_bytes(self) -> int:
+        """Bytes of one cell of the KV cache, all layers together."""
+        attention = cache.attention(self.metadata, self.n_embd)
+        return cache.cell_bytes(attention, self.n_layer, self.config.type_k, self.config.type_v)
+
+    def most_cells(self) -> int:
+        """The most cells that the KV cache can have: `n_ctx`, or what `max_cells` and the memory
+        that is available now allow. The limit of a GPU's memory shows only when it is reached."""
+        if self.config.n_ctx:
+            return self.config.n_ctx
+        most = INT_MAX if self.max_cells is None else self.max_cells
+        left = memory.available() if set(self.devices()) == {"CPU"} else None
+        if left is not None:
+            most = min(most, self.n_ctx + int(_MEMORY_SHARE * left) // self.cell_bytes)
+        return most
+
+    def _check_growth(self, n_cells: int) -> None:
+        """Raises CapacityError for a cache that cannot become so large: the system would end a
+        process that takes more memory than there is."""
+        if self.config.n_ctx or n_cells <= self._known_to_fit:
+            return
+        most = self.most_cells()
+        if n_cells > most:
+            needed, possible = (round(n * self.cell_bytes / 2**20) for n in (n_cells, most))
+            raise CapacityError(
+                f"needs {n_cells} cells of the KV cache ({needed} MiB), but it can have {most} "
+                f"({possible} MiB); shorten the query, lower chunk_len, rollout_len or "
+                "n_candidates, or set a smaller type_k and type_v"
+            )
+        self._known_to_fit = n_cells
+
+    def _deadlock(self, n_cells: int, n_seqs: int, wait: waits.Wait) -> str:
+        """The message for a wait that a deadlock ends."""
+        every = list(self._reservations.values())
+        own = [one for one in every if one.user in wait.line]
+        stats = self.stats()
+
+        def held(some: list[waits.Reservation], cells: str = "", seqs: str = "") -> str:
+            n = (sum(one.n_cells for one in some), sum(one.n_seqs for one in some))
+            return f"{n[0]}{cells} cells and {n[1]}{seqs} sequences"
+
+        whole = held(every, f" of {stats.n_ctx}", f" of {stats.n_seq_max}")
+        if len(own) == len(every):
+            where = f"this thread itself holds {whole}"
+        elif own:
+            where = (
+                f"{whole} are held by threads that all wait for cache reservations, {held(own)} of "
+                "them by this thread itself"
+            )
+        else:
+            where = f"{whole} are held by threads that wait for this thread's other reservations"
+        return (
+            f"needs {n_cells} cells and {n_seqs} sequences, but {where}; close its {len(own)} open "
+            "sessions first, or set a larger n_ctx"
+        )

@@ -1,0 +1,46 @@
+"""Whether the installed parts use this machine's GPU."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+
+from tgr_local.engine.devices import backend_devices
+from tgr_local.engine.engine import Engine
+
+
+def unused_gpu(engine: Engine) -> str | None:
+    """Why the engine does not use the GPU of this machine; None if it does, if there is none, or if
+    the user asked for the CPU."""
+    kind = _gpu_here()
+    if kind is None or engine.config.n_gpu_layers == 0 or gpu_devices() & set(engine.devices()):
+        return None
+    import llama_cpp
+
+    if llama_cpp.llama_supports_gpu_offload():
+        return (
+            f"this machine has {kind} and llama-cpp-python is built with GPU support, but no layer "
+            "is on it: check the driver and whether its memory is free"
+        )
+    backend = {"an NVIDIA GPU": "CUDA", "an AMD GPU": "HIP", "an Apple GPU": "METAL"}[kind]
+    return (
+        f"this machine has {kind}, but the installed llama-cpp-python is built without GPU "
+        f"support, so every layer is on the CPU: CMAKE_ARGS=-DGGML_{backend}=on pip install "
+        f"--force-reinstall --no-cache-dir llama-cpp-python=={llama_cpp.__version__}"
+    )
+
+
+def gpu_devices() -> set[str]:
+    """Names of the GPUs that ggml can compute on."""
+    return {device.name for device in backend_devices() if device.kind in ("gpu", "igpu")}
+
+
+def _gpu_here() -> str | None:
+    if os.path.exists("/proc/driver/nvidia") or shutil.which("nvidia-smi"):
+        return "an NVIDIA GPU"
+    if os.path.exists("/dev/kfd"):
+        return "an AMD GPU"
+    apple = sys.platform == "darwin" and platform.machine() == "arm64"
+    return "an Apple GPU" if apple else None

@@ -1,0 +1,40 @@
+"""Groups of sessions whose batches depend on the seeds alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, eq=False)
+class LockstepGroup:
+    """Sessions that advance in lockstep: none of their work is decoded while a participant is idle,
+    so their batches, and with them the rounding, depend on the seeds alone.
+
+    Every participant must open its session or `leave`, and must not wait for another participant
+    in between.
+    """
+
+    _engine: Any
+    _native: Any
+
+    def participant(self, index: int) -> Participant:
+        return Participant(self, index)
+
+
+@dataclass(frozen=True, eq=False)
+class Participant:
+    """One place in a group; leaving its ``with`` block leaves the group."""
+
+    group: LockstepGroup
+    index: int
+
+    def leave(self) -> None:
+        """The group stops waiting for this participant. May be called again."""
+        self.group._engine.leave(self.group._native, self.index)
+
+    def __enter__(self) -> Participant:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.leave()

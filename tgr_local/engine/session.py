@@ -1,0 +1,261 @@
+"""A part of the cache and the work in it: sessions, their sequences and injections, and tasks."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, MutableMapping
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tgr_local.engine import threads, waits
+from tgr_local.engine.cancel import Cancel
+from tgr_local.engine.native import native
+from tgr_local.engine.records import Output, Sampling
+from tgr_local.errors import CancelledError
+
+INT_MAX = 2**31 - 1
+POLL_SECONDS = 0.05  # how often a wait looks for Ctrl-C, a cancel or a deadline
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What one sequence does in a run: append `feed`, then generate."""
+
+    sequence: Sequence
+    feed: Seq[int]
+    """At least one token; their positions follow the sequence's."""
+    n_generate: int = 0
+    """Tokens to generate at most. The last one is sampled but not decoded."""
+    injection: Injection | None = None
+    """The injection that every token decoded by this task gets; None = none."""
+    sampling: Sampling = Sampling()  # noqa: RUF009 (frozen)
+    seed: int = 0
+    history: Seq[int] = ()
+    """Tokens before the feed, for repetition penalties."""
+    grammar_history: Seq[int] = ()
+    """Tokens that the grammar has read when the first one is generated, so that it holds from task
+    to task; those of the feed are read only if they stand here too."""
+    stop: tuple[str, ...] = ()
+    """Text that ends the generation."""
+    tail: bytes = b""
+    """Newest text of the reply before this task, for a stop text that began there."""
+    ignore_eog: bool = False
+    """Go on after an end token."""
+    states: bool = False
+    """Keep the state that each generated token was sampled from."""
+    feed_states: str = "none"
+    """States kept of the fed tokens: "none", "last" or "all"."""
+    feed_logprobs: bool = False
+    norms: bool = False
+    """Sum residual norms over the fed tokens."""
+    n_top: int = 0
+    """Likeliest alternatives kept for each generated token."""
+
+
+class Session:
+    """A reservation in the cache. Closing it, or leaving its ``with`` block, frees all of it."""
+
+    def __init__(
+        self,
+        engine: Any,
+        session: int,
+        reservation: waits.Reservation,
+        reservations: MutableMapping[int, waits.Reservation],
+    ) -> None:
+        self._id = session
+        self._native = engine
+        self._reservation = reservation
+        self._reservations = reservations
+        reservations[session] = reservation
+
+    def close(self) -> None:
+        """Cancels what runs and frees all sequences and injections. May be called again."""
+        self._native.close_session(self._id)
+        self._reservations.pop(self._id, None)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def sequence(self) -> Sequence:
+        """An empty sequence."""
+        return Sequence(self, self._native.sequence(self._id))
+
+    def injection(self, vectors: NDArray[np.float32]) -> Injection:
+        """Vectors to add to the residual stream, [n_layer, n_embd]: row i after layer i."""
+        info = self._native.info
+        expected = (info.n_layer, info.n_embd)
+        if np.shape(vectors) != expected:
+            raise ValueError(f"vectors have shape {np.shape(vectors)}, but must have {expected}")
+        with np.errstate(over="ignore"):
+            vectors = np.asarray(vectors, np.float32)
+        if not np.isfinite(vectors).all():
+            raise ValueError(
+                "vectors hold a value that is not finite; check what they were made of"
+            )
+        return Injection(self, self._native.direction(self._id, vectors))
+
+    def peak_cells(self, *, reset: bool = False) -> int:
+        """The most cells that this session has used, since its start or the last reset."""
+        return int(self._native.session_peak(self._id, reset))
+
+    def run(
+        self,
+        tasks: Seq[Task],
+        *,
+        on_tokens: Callable[[list[list[int]]], None] | None = None,
+        cancel: Cancel | None = None,
+        deadline: float | None = None,
+        stop_early: bool = False,
+    ) -> list[Output]:
+        """Runs the tasks together and returns their outputs, in order.
+
+        `on_tokens` gets the new tokens of every task after each step. At `deadline`, a time of
+        time.monotonic, the run ends and the outputs hold the tokens so far; with `stop_early`, also
+        after `cancel.answer_now()`. Raises CancelledError when `cancel` is set first.
+        """
+        if cancel and cancel.is_set():
+            raise CancelledError("cancelled")
+        with threads.inside():
+            self._reservation.use()
+            job = self._native.submit(self._id, [_native_task(self, task) for task in tasks])
+            self._reservation.job = job
+            stopped = False
+            try:
+                while not job.wait(0.0 if on_tokens else POLL_SECONDS):
+                    if on_tokens and any(fresh := job.take(POLL_SECONDS)):
+                        on_tokens(fresh)
+                    if cancel and cancel.is_set():
+                        raise CancelledError("cancelled")
+                    due = deadline and time.monotonic() >= deadline
+                    if not stopped and (due or (stop_early and cancel and cancel.answers_now())):
+                        job.cancel()
+                        stopped = True
+            except BaseException:
+                job.cancel()
+                job.wait(60.0)
+                raise
+        if on_tokens and any(fresh := job.take(0.0)):
+            on_tokens(fresh)
+        self._reservation.job = None
+        return [Output(**output) for output in job.outputs()]
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a run is under way. For other threads; answers between two decodes."""
+        job = self._reservation.job
+        self.peak_cells()  # answered when the decode under way, and all that it ends, is over
+        return job is not None and not job.wait(0.0)
+
+
+class Sequence:
+    """Tokens in the cache, freed by `drop` or when it is garbage."""
+
+    def __init__(self, session: Session, sequence: int) -> None:
+        self.session = session
+        self._id = sequence
+
+    def __len__(self) -> int:
+        return int(self.session._native.length(self.session._id, self._id))
+
+    def fork(self) -> Sequence:
+        """A sequence with the same tokens, in the same cells."""
+        return Sequence(self.session, self.session._native.fork(self.session._id, self._id))
+
+    def truncate(self, n_tokens: int) -> None:
+        """Keeps the first `n_tokens` tokens."""
+        self.session._native.truncate(self.session._id, self._id, n_tokens)
+
+    def shift(self, start: int, end: int) -> None:
+        """Removes the tokens [start, end) and moves those behind them to their place.
+
+        The moved tokens keep their states, which depend on the removed ones; only their positions
+        change. Raises TgrError, and changes nothing, when a fork shares a token that would move, or
+        when the model's cache cannot be moved; ValueError when there are no such tokens.
+        """
+        check_whole("start", start, 0, INT_MAX)
+        check_whole("end", end, 0, INT_MAX)
+        self.session._native.shift(self.session._id, self._id, start, end)
+
+    def drop(self) -> None:
+        """Frees it. May be called again."""
+        if self._id >= 0:
+            sequence, self._id = self._id, -1
+            self.session._native.drop(self.session._id, sequence)
+
+    def __del__(self) -> None:
+        self.drop()
+
+
+class Injection:
+    """Vectors in the engine's table, one for every layer, freed by `drop` or when it is garbage."""
+
+    def __init__(self, session: Session, row: int) -> None:
+        self.session = session
+        self._row = row
+
+    def drop(self) -> None:
+        """Frees it. May be called again."""
+        if self._row > 0:
+            row, self._row = self._row, -1
+            self.session._native.drop_direction(self.session._id, row)
+
+    def __del__(self) -> None:
+        self.drop()
+
+
+def check_whole(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise ValueError(f"{name} is {value}, but must be between {low} and {high}")
+
+
+def _native_task(session: Session, task: Task) -> Any:
+    if task.feed_states not in native.Keep.__members__:
+        raise ValueError(f"feed_states is {task.feed_states!r}, but must be none, last or all")
+    check_whole("n_generate", task.n_generate, 0, INT_MAX)
+    check_whole("n_top", task.n_top, 0, session._native.info.n_vocab)
+    check_whole("seed", task.seed, 0, 2**64 - 1)
+    made = native.Task()
+    # ids of another engine's session would be taken for ours
+    made.sequence = task.sequence._id if task.sequence.session is session else -1
+    if task.injection:
+        made.direction = task.injection._row if task.injection.session is session else -1
+    made.feed = task.feed
+    made.history = task.history
+    made.grammar_history = task.grammar_history
+    made.feed_states = native.Keep.__members__[task.feed_states]
+    made.stop = list(task.stop)
+    plain = (
+        "n_generate",
+        "seed",
+        "tail",
+        "ignore_eog",
+        "states",
+        "feed_logprobs",
+        "norms",
+        "n_top",
+    )
+    for name in plain:
+        setattr(made, name, getattr(task, name))
+    sampling = native.SamplingParams()
+    for spec in dataclasses.fields(Sampling):
+        value = getattr(task.sampling, spec.name)
+        setattr(sampling, spec.name, list(value) if isinstance(value, tuple) else value)
+    made.sampling = sampling
+    return made

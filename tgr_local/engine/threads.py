@@ -1,0 +1,82 @@
+"""Threads that use engines, at the two moments that need care: the program's end and a fork."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from tgr_local.engine import waits
+from tgr_local.engine.native import native
+from tgr_local.errors import CancelledError
+
+_CLOSING_SECONDS = 2.0  # at most, from the end of the program to that of its threads
+
+
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+_engines: weakref.WeakSet[_Closable] = weakref.WeakSet()
+_inside: set[int] = set()  # threads that wait for an engine
+_started: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+_ending = False
+
+
+def close_at_exit(engine: _Closable) -> None:
+    """Closes the engine when the program ends, unless it is garbage before that."""
+    _engines.add(engine)
+
+
+def start_thread(work: Callable[[], None]) -> threading.Thread:
+    """Starts `work` in a daemon thread. CancelledError when the program is ending: some versions of
+    Python crash where threads start and end at that time."""
+    if _ending:
+        raise CancelledError("the program is ending")
+    thread = threading.Thread(target=work, daemon=True)
+    _started.add(thread)
+    thread.start()
+    return thread
+
+
+@contextlib.contextmanager
+def inside() -> Iterator[None]:
+    """While this thread waits for an engine, the end of the program waits for this thread."""
+    thread = threading.get_ident()
+    nested = thread in _inside
+    _inside.add(thread)
+    try:
+        yield
+    finally:
+        if not nested:
+            _inside.discard(thread)
+
+
+@atexit.register
+def _close_all() -> None:
+    # a thread that still waits in native code when the interpreter goes would abort the process
+    global _ending
+    _ending = True
+    for engine in list(_engines):
+        engine.close()
+    deadline = time.monotonic() + _CLOSING_SECONDS
+    while time.monotonic() < deadline:
+        with contextlib.suppress(RuntimeError):  # the set changed meanwhile
+            if not _inside and not any(thread.is_alive() for thread in list(_started)):
+                break
+        time.sleep(0.005)
+
+
+def _after_fork() -> None:
+    # the child has none of the threads, and engines without their worker
+    _inside.clear()
+    waits.forget_all()
+    native.forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)
