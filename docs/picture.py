@@ -27,8 +27,7 @@ from tgr_local.generation import Reply
 from tgr_local.generation.text import TextDelta
 from tgr_local.options.config import SearchConfig, for_model
 from tgr_local.search.steps import Progress
-from tgr_local.trace import live
-from tgr_local.trace import record as trace
+from tgr_local.trace import render
 
 TARGET = Path(__file__).parent / "run.svg"
 WIDTH, TEXT_WIDTH = 110, 54
@@ -53,7 +52,7 @@ def main() -> None:
     if not reply.text or not any(row.note for row in rows):
         raise SystemExit(f"the reply has no answer or no search ({reply.finish}); ask another way")
     TARGET.write_text(drawn(args.question, rows, reply), encoding="utf-8")
-    print(f"{TARGET}: {trace.summary([reply])}")
+    print(f"{TARGET}: {render.summary([reply])}")
 
 
 def recorded(
@@ -85,8 +84,8 @@ def recorded(
                 line = text
         elif isinstance(event, Progress) and event.candidates is not None:
             scores = event.candidates.scores
-            verdict = live.verdict(scores.total, scores.chosen)
-            notes.append(f"chunk {event.chunk + 1:2}: {live.bars(scores.total)} {verdict}")
+            winner = render.winner(scores.total, scores.chosen)
+            notes.append(f"chunk {event.chunk + 1:2}: {render.score_bars(scores.total)} {winner}")
         elif isinstance(event, Reply):
             end_line()
             return rows, event
@@ -111,7 +110,7 @@ def drawn(question: str, rows: list[Row], reply: Reply) -> str:
             no_wrap=True,
             overflow="ellipsis",
         )
-    console.print(Text(trace.summary([reply]), "dim"))
+    console.print(Text(render.summary([reply]), "dim"))
     svg = console.export_svg(title="tgr-local and its embedded model, on a CPU")
     svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
     return "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"

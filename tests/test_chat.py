@@ -586,14 +586,14 @@ USER = '{"role": "user", "content": "q"}'
     [
         ("", "line 1 is no conversation: the file is empty"),
         ("nonsense", "line 1 is no conversation: Expecting value"),
-        ("[]", "line 1 is no conversation: .* where a dict must be"),
+        ("[]", "line 1 is no conversation: .* is not of type dict"),
         ('{"format": "x"}', "line 1 is no conversation: its format is 'x'"),
         (HEADER.replace("base", "magic"), "line 1 .*its method is 'magic', which does not exist"),
         (HEADER.replace("{}", '{"sigma": -1}'), "line 1 .*sigma is -1, but must be at least 0"),
         (HEADER.replace("{}", '{"sigmo": 1}'), "line 1 .*unknown option 'sigmo'"),
         (f"{HEADER}\n{USER}", "line 3 is no conversation: the file ends before the answer"),
         (f"{HEADER}\n{USER}\n{USER}", "line 3 .*role is 'user', but must be 'assistant'"),
-        (f'{HEADER}\n{{"role": "user", "content": 5}}', "line 2 .*5 stands where a str must be"),
+        (f'{HEADER}\n{{"role": "user", "content": 5}}', "line 2 .*5 is not of type str"),
     ],
 )
 def test_a_file_that_is_no_conversation_says_where(
@@ -611,13 +611,13 @@ def test_a_file_that_is_no_conversation_says_where(
 
 
 def test_bars_are_a_column_for_each_candidate() -> None:
-    from tgr_local.trace.live import bars, verdict
+    from tgr_local.trace.render import score_bars, winner
 
-    assert bars([-2.0, -1.0, -1.5]) == "▁█▅"
-    assert bars([0.5]) == "▁"
-    assert bars([-np.inf, -2.0, np.nan, -1.0]) == "▁▁▁█"
-    assert verdict([-2.0, -1.0, -1.5], 1) == "best 1: -1.0000, 0.5000 ahead"
-    assert verdict([0.5], 0) == "best 0: 0.5000"
+    assert score_bars([-2.0, -1.0, -1.5]) == "▁█▅"
+    assert score_bars([0.5]) == "▁"
+    assert score_bars([-np.inf, -2.0, np.nan, -1.0]) == "▁▁▁█"
+    assert winner([-2.0, -1.0, -1.5], 1) == "best 1: -1.0000, 0.5000 ahead"
+    assert winner([0.5], 0) == "best 0: 0.5000"
 
 
 def obeyed(output: str) -> list[str]:

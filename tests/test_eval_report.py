@@ -18,7 +18,7 @@ from tgr_local.eval.manifest import Manifest
 from tgr_local.eval.samples import Sample, Store
 from tgr_local.eval.summary import Outcome
 from tgr_local.options.config import SearchConfig
-from tgr_local.trace.json_values import plain
+from tgr_local.trace.json_values import to_json_value
 
 BOUNDARY = {
     "chunk": 0, "tokens": 4, "chosen": 1, "V": [-0.5, -0.4], "P_bum": [4.0, 4.5],
@@ -51,7 +51,7 @@ def write(folder: Path, samples: list[Sample], **changes: Any) -> Path:
         seeds=[42], k=[1, 2], budget=0, grading={}, recipe="", reference="", machines=[],
     )  # fmt: skip
     folder.mkdir()
-    text = json.dumps(plain(dataclasses.replace(about, **changes)))
+    text = json.dumps(to_json_value(dataclasses.replace(about, **changes)))
     (folder / manifest.NAME).write_text(text, encoding="utf-8")
     problems = [{"task": "toy", "id": p, "prompt": f"<what is {p}?>"} for p in "pq"]
     (folder / "problems.jsonl").write_text(

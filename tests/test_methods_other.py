@@ -30,7 +30,7 @@ from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry, prompts, scoring
 from tgr_local.search.branches import Branch, Branches, text_limit
 from tgr_local.search.steps import Progress, Step
-from tgr_local.trace import record as trace
+from tgr_local.trace import record, render
 
 PROMPT = TOKENS[:10]
 END = token_id("<|im_end|>")
@@ -184,13 +184,13 @@ def test_alternatives_are_told_for_every_token(engine: Engine, method: str) -> N
 def test_a_trace_holds_what_they_report(engine: Engine, method: str, tmp_path: Path) -> None:
     reply = generate(engine, "2 + 2 = ?", SMALL, method=method, raw=True)
     prompt = engine.tokenize("2 + 2 = ?")
-    written = trace.of_reply(engine, trace.header(engine, prompt, SMALL, method), reply)
+    written = record.make_trace(engine, record.make_header(engine, prompt, SMALL, method), reply)
     file = io.StringIO()
-    trace.write(file, written)
+    record.write(file, written)
     (tmp_path / "t.jsonl").write_text(file.getvalue(), encoding="utf-8")
-    (run,) = trace.read(tmp_path / "t.jsonl")
+    (run,) = record.read(tmp_path / "t.jsonl")
     assert [b.step.figures for b in run.boundaries] == [step.figures for step in reply.steps]
-    shown = "\n".join(trace.render(run))
+    shown = "\n".join(render.table(run))
     for name in reply.steps[-1].figures:
         assert name in shown
     assert reply.counts.total == sum(step.counts.total for step in reply.steps)

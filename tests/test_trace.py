@@ -1,4 +1,4 @@
-"""Trace files: what is written is read again, and what is damaged is refused by line."""
+"""Trace files: a written run reads back as it was, a damaged line is named; and the table."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from fake_engine import FakeEngine, fake_prompt, fake_step, fake_stream
 from tgr_local.errors import TgrError
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.diagnostics import diagnostics
-from tgr_local.trace import record as trace
+from tgr_local.trace import record, render
 
 ENGINE: Any = FakeEngine("fake.gguf")
 CONFIG = SearchConfig(seed=7)
 
 
-def header() -> trace.Header:
-    return trace.header(ENGINE, fake_prompt(ENGINE, "2+2?", CONFIG), CONFIG, "tgr-latent")
+def header() -> record.Header:
+    return record.make_header(ENGINE, fake_prompt(ENGINE, "2+2?", CONFIG), CONFIG, "tgr-latent")
 
 
 def reply(question: str = "2+2?", method: str = "tgr-latent") -> Any:
     return list(fake_stream(ENGINE, question, CONFIG, method=method))[-1]
 
 
-def written(path: Path, *, vectors: bool = False, method: str = "tgr-latent") -> trace.Trace:
-    run = trace.of_reply(ENGINE, header(), reply(method=method))
+def written(path: Path, *, vectors: bool = False, method: str = "tgr-latent") -> record.Trace:
+    run = record.make_trace(ENGINE, header(), reply(method=method))
     with path.open("w", encoding="utf-8") as file:
-        trace.write(file, run, vectors)
+        record.write(file, run, vectors)
     return run
 
 
@@ -52,82 +52,84 @@ def same(a: Any, b: Any) -> bool:
 @pytest.mark.parametrize("method", ["tgr-latent", "base"])
 def test_a_run_with_vectors_is_read_as_it_was_written(tmp_path: Path, method: str) -> None:
     run = written(tmp_path / "t", vectors=True, method=method)
-    (again,) = trace.read(tmp_path / "t")
+    (again,) = record.read(tmp_path / "t")
     assert same(run, again)
 
 
-def test_without_vectors_all_but_these_is_kept(tmp_path: Path) -> None:
+def test_without_vectors_everything_else_is_in_the_file(tmp_path: Path) -> None:
     run = written(tmp_path / "t")
-    (again,) = trace.read(tmp_path / "t")
+    (again,) = record.read(tmp_path / "t")
     for before, after in zip(run.boundaries, again.boundaries, strict=True):
         assert after.step.origin is after.step.anchor is after.step.state is None
         assert before.step.candidates is not None and after.step.candidates is not None
         assert after.step.candidates.anchors.size == 0
         assert np.array_equal(before.step.logprobs, after.step.logprobs)
         assert same(before.step.candidates.scores, after.step.candidates.scores)
-    assert list(trace.render(run)) == list(trace.render(again))
+    assert list(render.table(run)) == list(render.table(again))
 
 
 def test_cosines_are_those_of_each_candidate_to_the_origin() -> None:
-    (boundary,) = trace.boundaries(ENGINE, [fake_step(0, "abc", None)])
+    (boundary,) = record.make_boundaries(ENGINE, [fake_step(0, "abc", None)])
     assert boundary.cosines == pytest.approx([0.8, 0.96])
 
 
 def test_the_geometry_of_a_run_is_in_the_file_without_its_vectors(tmp_path: Path) -> None:
     steps = [fake_step(0, "abc", None), fake_step(1, "def", None), fake_step(2, "g", "stop")]
-    run = trace.Trace(header(), trace.boundaries(ENGINE, steps), None)
+    run = record.Trace(header(), record.make_boundaries(ENGINE, steps), None)
     with (tmp_path / "t").open("w") as file:
-        trace.write(file, run)
-    (again,) = trace.read(tmp_path / "t")
+        record.write(file, run)
+    (again,) = record.read(tmp_path / "t")
     found = [boundary.geometry for boundary in again.boundaries]
     assert found == diagnostics(steps).boundaries
     assert found[0].similarity == pytest.approx(0.8) and found[0].curvature is None
     assert found[1].curvature is not None and found[2].similarity is None
 
 
-def test_a_candidate_shows_its_first_rollout_wherever_its_others_stand() -> None:
+def test_the_table_shows_the_first_rollout_of_each_candidate() -> None:
     step = fake_step(0, "abc", None)
     found = dataclasses.replace(
         step.candidates,
         owners=np.array([1, 0, 1]),
         tokens=[np.frombuffer(text, np.uint8).astype(np.int32) for text in (b"B", b"A", b"C")],
     )
-    (boundary,) = trace.boundaries(ENGINE, [dataclasses.replace(step, candidates=found)])
-    table = "\n".join(trace.render_boundaries([boundary]))
+    (boundary,) = record.make_boundaries(ENGINE, [dataclasses.replace(step, candidates=found)])
+    table = "\n".join(render.boundary_table([boundary]))
     assert re.search(r"0\.8000  A$", table, re.M) and re.search(r"0\.9600  B$", table, re.M)
 
 
-def test_every_line_is_json_that_any_reader_takes(tmp_path: Path) -> None:
+def test_every_line_is_standard_json(tmp_path: Path) -> None:
     step = fake_step(0, "abc", None)
     step.logprobs[:2] = np.nan, -np.inf
-    run = trace.Trace(header(), list(trace.boundaries(ENGINE, [step])), None)
+    run = record.Trace(header(), list(record.make_boundaries(ENGINE, [step])), None)
     with (tmp_path / "t").open("w") as file:
-        trace.write(file, run)
+        record.write(file, run)
 
     def refuse(constant: str) -> None:
         raise AssertionError(constant)
 
     for line in (tmp_path / "t").read_text().splitlines():
         json.loads(line, parse_constant=refuse)
-    (again,) = trace.read(tmp_path / "t")
+    (again,) = record.read(tmp_path / "t")
     assert np.isnan(again.boundaries[0].step.logprobs[:2]).all()
 
 
-def test_steps_are_on_disk_as_soon_as_they_are_made(tmp_path: Path) -> None:
+def test_each_step_is_on_disk_as_soon_as_it_is_finished(tmp_path: Path) -> None:
     with (tmp_path / "t").open("w") as file:
-        events = trace.recorded(
+        events = record.write_events(
             fake_stream(ENGINE, "break", CONFIG, method="tgr-latent"), file, ENGINE, header()
         )
         with pytest.raises(TgrError, match="it broke"):
             list(events)
-        (run,) = trace.read(tmp_path / "t")
+        (run,) = record.read(tmp_path / "t")
     assert len(run.boundaries) == 1 and run.footer is None
-    assert list(trace.render(run))[-1] == "no end: the run was interrupted after 1 chunk"
+    assert list(render.table(run))[-1] == "incomplete: the run was interrupted after 1 chunk"
 
 
-def test_a_recorded_run_equals_a_written_one(tmp_path: Path) -> None:
+def test_a_run_written_event_by_event_equals_one_written_at_the_end(tmp_path: Path) -> None:
     out = io.StringIO()
-    list(trace.recorded(fake_stream(ENGINE, "2+2?", CONFIG, method="m"), out, ENGINE, header()))
+    list(
+        record.write_events(fake_stream(ENGINE, "2+2?", CONFIG, method="m"), out, ENGINE, header())
+    )
     written(tmp_path / "t")
     assert out.getvalue() == (tmp_path / "t").read_text()
 
@@ -136,13 +138,13 @@ def test_a_file_may_hold_several_runs(tmp_path: Path) -> None:
     written(tmp_path / "t")
     text = (tmp_path / "t").read_bytes()
     (tmp_path / "t").write_bytes(text + text)
-    assert len(trace.read(tmp_path / "t")) == 2
+    assert len(record.read(tmp_path / "t")) == 2
 
 
 def damaged(**changes: Any) -> list[dict[str, Any]]:
     """The lines of a run with keys of its second line, a boundary, changed."""
     out = io.StringIO()
-    trace.write(out, trace.of_reply(ENGINE, header(), reply()))
+    record.write(out, record.make_trace(ENGINE, header(), reply()))
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     lines[1] |= changes
     return lines
@@ -169,38 +171,52 @@ def scores(**changes: Any) -> dict[str, Any]:
         (b"GGUF\x03\x00", "{} is not a trace: line 1 is not a JSON object"),
         (b"{\xff}", "{} line 1 is damaged: 'utf-8' codec can't decode byte 0xff"),
         (b'{"a": 1}\n', "{} line 1 is damaged: it has no 'kind'"),
-        (b'{"kind": "footer"}\n', "{} line 1 is damaged: its kind is 'footer', but a header must"),
+        (b'{"kind": "footer"}\n', "{} line 1 is damaged: its kind is 'footer', but must be header"),
         (b'{"kind": "header", "format": "x"}', "{} line 1 is damaged: its format is 'x', but must"),
-        ([*damaged()[:1], 5], "{} line 2 is damaged: 5 stands where a dict must be"),
+        ([*damaged()[:1], 5], "{} line 2 is damaged: 5 is not of type dict"),
         (
             [*damaged()[:1], {"kind": "x"}],
             "{} line 2 is damaged: its kind is 'x', but must be head",
         ),
-        (damaged(text=None), "{} line 2 is damaged: None stands where a str must be"),
-        (damaged(rollouts=[]), "{} line 2 is damaged: its scores and rollouts do not belong"),
+        (damaged(text=None), "{} line 2 is damaged: None is not of type str"),
+        (damaged(rollouts=[]), "{} line 2 is damaged: its scores and rollouts do not match"),
         (damaged(cosines=[1.0]), "{} line 2 is damaged: it has 1 cosines for 2 candidates"),
         (damaged(cosines={}), "{} line 2 is damaged: it has no 'float32'"),
         (damaged(step={}), "{} line 2 is damaged: it has no 'index'"),
-        (damaged(**owners(0)), "{} line 2 is damaged: its rollouts and their owners do not"),
-        (damaged(**owners(0, 2)), "{} line 2 is damaged: its rollouts and their owners do not"),
-        (damaged(**owners(0, 0)), "{} line 2 is damaged: its rollouts and their owners do not"),
-        (damaged(geometry=None), "{} line 2 is damaged: None stands where a dict must be"),
-        (damaged(**scores(chosen=2)), "{} line 2 is damaged: its scores and rollouts do not"),
-        (damaged(**scores(chosen=True)), "{} line 2 is damaged: True stands where a int must be"),
-        (damaged(**scores(total=[1])), "{} line 2 is damaged: its scores and rollouts do not"),
+        (damaged(**owners(0)), "{} line 2 is damaged: its rollouts and their owners do not match"),
+        (
+            damaged(**owners(0, 2)),
+            "{} line 2 is damaged: its rollouts and their owners do not match",
+        ),
+        (
+            damaged(**owners(0, 0)),
+            "{} line 2 is damaged: its rollouts and their owners do not match",
+        ),
+        (damaged(geometry=None), "{} line 2 is damaged: None is not of type dict"),
+        (damaged(**scores(chosen=2)), "{} line 2 is damaged: its scores and rollouts do not match"),
+        (damaged(**scores(chosen=True)), "{} line 2 is damaged: True is not of type int"),
+        (
+            damaged(**scores(total=[1])),
+            "{} line 2 is damaged: its scores and rollouts do not match",
+        ),
         (damaged(**scores(total=["x", 1])), "{} line 2 is damaged: could not convert string"),
         (damaged(**scores(total=[[1], 1])), "{} line 2 is damaged: "),
-        ([*damaged(), {"kind": "boundary"}], "{} line 5 is damaged: its kind is 'boundary', but a"),
+        (
+            [*damaged(), {"kind": "boundary"}],
+            "{} line 5 is damaged: its kind is 'boundary', but must be h",
+        ),
         (b'{"kind": ' + b"[" * 100_000, "{} line 1 is damaged: "),
     ],
 )
-def test_what_is_not_a_trace_is_refused_by_line(tmp_path: Path, data: Any, message: str) -> None:
+def test_a_file_that_is_not_a_trace_is_refused_with_the_line(
+    tmp_path: Path, data: Any, message: str
+) -> None:
     path = tmp_path / "t"
     path.write_bytes(
         data if isinstance(data, bytes) else "".join(json.dumps(x) + "\n" for x in data).encode()
     )
     with pytest.raises(TgrError) as error:
-        trace.read(path)
+        record.read(path)
     assert str(error.value).startswith(message.format(path))
 
 
@@ -210,46 +226,46 @@ def test_a_trace_cut_anywhere_is_read_or_refused(tmp_path: Path) -> None:
     for length in range(1, len(data), 37):
         (tmp_path / "cut").write_bytes(data[:length])
         try:
-            for run in trace.read(tmp_path / "cut"):
-                list(trace.render(run))
+            for run in record.read(tmp_path / "cut"):
+                list(render.table(run))
         except TgrError as error:
             assert "is damaged: " in str(error)
 
 
-def test_what_is_whole_in_a_damaged_file_is_read(tmp_path: Path) -> None:
+def test_the_lines_before_a_damaged_one_are_read(tmp_path: Path) -> None:
     written(tmp_path / "t")
     lines = (tmp_path / "t").read_text("utf-8").splitlines(keepends=True)
     (tmp_path / "t").write_text("".join(lines[:-1]) + lines[-1][:9], encoding="utf-8")
-    (run,), damage = trace.read_whole(tmp_path / "t")
+    (run,), damage = record.read_intact(tmp_path / "t")
     assert len(run.boundaries) == len(lines) - 2 and run.footer is None
     assert f"line {len(lines)} is damaged" in str(damage)
 
 
-def test_what_is_no_trace_is_not_written_over(tmp_path: Path) -> None:
+def test_a_file_of_another_kind_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(b"GGUF")
-    refused = pytest.raises(TgrError, match="is there and no trace; name another file")
-    with refused, trace.opened(str(path)):
+    refused = pytest.raises(TgrError, match="exists and is not a trace; name another file")
+    with refused, record.open_file(str(path)):
         pass
     assert path.read_bytes() == b"GGUF"
 
 
-def test_a_run_that_is_refused_leaves_the_trace_before_it(tmp_path: Path) -> None:
+def test_a_run_that_fails_at_once_leaves_the_old_trace(tmp_path: Path) -> None:
     written(tmp_path / "t")
     before = (tmp_path / "t").read_bytes()
 
     def refused() -> Any:
-        raise TgrError("no room")
+        raise TgrError("the cache is full")
         yield
 
-    with pytest.raises(TgrError), trace.opened(str(tmp_path / "t")) as file:
-        list(trace.recorded(refused(), file, ENGINE, header()))
+    with pytest.raises(TgrError), record.open_file(str(tmp_path / "t")) as file:
+        list(record.write_events(refused(), file, ENGINE, header()))
     assert (tmp_path / "t").read_bytes() == before
 
     events = fake_stream(ENGINE, "2+2?", CONFIG, method="tgr-latent")
-    with trace.opened(str(tmp_path / "t")) as file:
-        list(trace.recorded(events, file, ENGINE, header()))
-    assert len(trace.read(tmp_path / "t")) == 1
+    with record.open_file(str(tmp_path / "t")) as file:
+        list(record.write_events(events, file, ENGINE, header()))
+    assert len(record.read(tmp_path / "t")) == 1
 
 
 TABLE = """\
@@ -278,13 +294,13 @@ step cosine 0.8000, angle 0.6435
 
 
 def test_the_table_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace, "versions", lambda: {"python": "3.11"})
-    run = trace.of_reply(ENGINE, header(), reply())
+    monkeypatch.setattr(record, "versions", lambda: {"python": "3.11"})
+    run = record.make_trace(ENGINE, header(), reply())
     del run.boundaries[1:]
-    assert "\n".join(trace.render(run, width=90)) == TABLE
+    assert "\n".join(render.table(run, width=90)) == TABLE
 
 
-def test_no_text_of_a_trace_file_rules_the_terminal(tmp_path: Path) -> None:
+def test_control_characters_in_a_trace_file_are_not_printed(tmp_path: Path) -> None:
     path = tmp_path / "t"
     written(path)
 
@@ -299,6 +315,6 @@ def test_no_text_of_a_trace_file_rules_the_terminal(tmp_path: Path) -> None:
 
     lines = [json.dumps(spoilt(json.loads(line))) for line in path.read_text().splitlines()]
     path.write_text("\n".join(lines))
-    (run,) = trace.read(path)
-    table = "\n".join(trace.render(run))
+    (run,) = record.read(path)
+    table = "\n".join(render.table(run))
     assert table.count("owned") > 10 and not set("\x1b\x07\x9b\r") & set(table)

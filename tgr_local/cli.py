@@ -238,19 +238,19 @@ def _run(args: argparse.Namespace) -> int:
     if args.trace_vectors and args.trace is None:
         raise ValueError("trace_vectors needs a file to write to: name it with --trace FILE")
     question = _question(args.question, args.raw)
-    from tgr_local.trace import record as trace
+    from tgr_local.trace import record, render
 
     with contextlib.ExitStack() as stack:
-        file = stack.enter_context(trace.opened(args.trace)) if args.trace is not None else None
+        file = stack.enter_context(record.open_file(args.trace)) if args.trace is not None else None
         engine, config = stack.enter_context(_loaded(args))
         from tgr_local import generation
         from tgr_local.trace.progress import ReplyProgress
 
         k, how = args.trajectories, {"method": args.method, "raw": args.raw}
-        first = None
+        header = None
         if args.json or file:  # what only these need takes long: the hash of the model file
             prompt = generation.prompt_tokens(engine, question, config, raw=args.raw)
-            first = trace.header(engine, prompt, config, args.method)
+            header = record.make_header(engine, prompt, config, args.method)
         unseen = args.json or k > 1
         live = sys.stdout.isatty() and not unseen
         with (progress := ReplyProgress(shown=not live, until_answer=not unseen)):
@@ -265,15 +265,16 @@ def _run(args: argparse.Namespace) -> int:
                 )
             else:
                 events = generation.stream(engine, question, config, **how)
-                if first and file:
-                    events = trace.recorded(events, file, engine, first, args.trace_vectors)
+                if header and file:
+                    events = record.write_events(events, file, engine, header, args.trace_vectors)
                 replies = [_show(args, progress.watch(events))]
-        if first and file and k > 1:
-            trace.clear(file)
+        if header and file and k > 1:
+            record.clear(file)
             for reply in replies:
-                trace.write(file, trace.of_reply(engine, first, reply), args.trace_vectors)
-        if first and args.json:
-            results = [trace.result(first, reply) for reply in replies]
+                trace = record.make_trace(engine, header, reply)
+                record.write(file, trace, args.trace_vectors)
+        if header and args.json:
+            results = [record.result(header, reply) for reply in replies]
             print(printable_json(results if k > 1 else results[0]))
             return 0
         for number, reply in enumerate(replies if k > 1 else (), 1):
@@ -281,7 +282,7 @@ def _run(args: argparse.Namespace) -> int:
             text = f"[{number}] {thinking}{reply.text}"
             print(printable(text) if sys.stdout.isatty() else text)
         sys.stdout.flush()
-        print(trace.summary(replies), file=sys.stderr)
+        print(render.summary(replies), file=sys.stderr)
     return 0
 
 
@@ -305,7 +306,7 @@ def _show(args: argparse.Namespace, events: Events) -> Reply:
     """Prints what the options ask for as it comes, and returns the reply."""
     from tgr_local.trace import live
 
-    return live.last(events) if args.json else live.show(events, _thinking(args))
+    return live.final_reply(events) if args.json else live.show(events, _thinking(args))
 
 
 def _thinking(args: argparse.Namespace) -> bool:
@@ -344,12 +345,14 @@ def _serve(args: argparse.Namespace) -> int:
 def _trace(args: argparse.Namespace) -> int:
     import shutil
 
-    from tgr_local.trace import record as trace
+    from tgr_local.trace import record, render
 
     width = shutil.get_terminal_size((120, 24)).columns
-    runs, damage = trace.read_whole(args.file)
-    for number, run in enumerate(runs):
-        for line in ("", *trace.render(run, width)) if number else trace.render(run, width):
+    traces, damage = record.read_intact(args.file)
+    for number, trace in enumerate(traces):
+        if number:
+            print()
+        for line in render.table(trace, width):
             print(line)
     if damage:
         raise damage

@@ -19,7 +19,7 @@ from tgr_local.models import library
 from tgr_local.options import settings
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.steps import Counts
-from tgr_local.trace import record as trace
+from tgr_local.trace import record, render
 
 MAX_READ = 16 << 20  # bytes of a file that is put before a question
 RECENT = 10
@@ -78,7 +78,7 @@ def _retry(session: Session, argument: str) -> Iterator[str]:
         return
     chat.keep(replies[chosen])
     session.keep()
-    yield f"reply {chosen + 1} of {k} is kept; all together: {trace.summary(replies)}"
+    yield f"reply {chosen + 1} of {k} is kept; all together: {render.summary(replies)}"
 
 
 def _undo(session: Session, _: str) -> Iterable[str]:
@@ -297,18 +297,18 @@ def _trace(session: Session, argument: str) -> Iterable[str]:
     if argument:
         number = _whole(argument, "the chunk", 1, len(steps))
         steps = steps[number - 1 : number]
-    boundaries = trace.boundaries(session.chat.engine, steps)
-    return trace.render_boundaries(boundaries, shutil.get_terminal_size((120, 24)).columns)
+    boundaries = record.make_boundaries(session.chat.engine, steps)
+    return render.boundary_table(boundaries, shutil.get_terminal_size((120, 24)).columns)
 
 
 def _stats(session: Session, _: str) -> Iterator[str]:
     replies = session.chat.replies
     if not replies:
         raise ValueError("there is no finished reply yet: ask something first")
-    yield f"last reply: {trace.summary(replies[-1:])}"
+    yield f"last reply: {render.summary(replies[-1:])}"
     counts = sum((reply.counts for reply in replies), Counts())
     seconds = sum(reply.seconds for reply in replies)
-    yield f"all {len(replies)}: {trace.forward_tokens(counts)}, {seconds:.2f} s"
+    yield f"all {len(replies)}: {render.forward_tokens(counts)}, {seconds:.2f} s"
     stats = session.chat.engine.stats()
     yield f"cache: {stats.cells_used} of {stats.n_ctx} cells, {stats.cells_peak} at the peak"
 

@@ -18,7 +18,7 @@ from tgr_local.errors import TgrError
 from tgr_local.methods import METHODS
 from tgr_local.options.config import SearchConfig, updated
 from tgr_local.system.paths import folder, private
-from tgr_local.trace.json_values import typed
+from tgr_local.trace.json_values import require_type
 
 FORMAT = "tgr-chat 1"
 ENDING = ".jsonl"
@@ -113,12 +113,12 @@ def load(path: Path) -> Saved:
 
 
 def _record(record: Any, number: int) -> dict[str, Any]:
-    found: dict[str, Any] = typed(dict, record)
+    found: dict[str, Any] = require_type(dict, record)
     if number == 1:
         if found["format"] != FORMAT:
             raise ValueError(f"its format is {found['format']!r:.40}, but must be {FORMAT!r}")
         for name in ("model", "method", "system"):
-            typed(str, found[name])
+            require_type(str, found[name])
         if found["method"] not in METHODS:
             raise ValueError(f"its method is {found['method']!r:.40}, which does not exist")
         updated(SearchConfig(), _options(found))
@@ -126,13 +126,13 @@ def _record(record: Any, number: int) -> dict[str, Any]:
     role = "assistant" if number % 2 else "user"
     if found["role"] != role:
         raise ValueError(f"its role is {found['role']!r:.40}, but must be {role!r}")
-    typed(str, found["content"])
-    typed(str, found.get("thinking", ""))
+    require_type(str, found["content"])
+    require_type(str, found.get("thinking", ""))
     return found
 
 
 def _options(record: dict[str, Any]) -> dict[str, Any]:
-    options = typed(dict, record["options"]).items()
+    options = require_type(dict, record["options"]).items()
     return {name: tuple(value) if isinstance(value, list) else value for name, value in options}
 
 

@@ -42,8 +42,7 @@ from tgr_local.generation import Reply
 from tgr_local.models import library
 from tgr_local.options.config import ChatConfig, SearchConfig
 from tgr_local.system.paths import folder, private
-from tgr_local.trace import live
-from tgr_local.trace import record as trace
+from tgr_local.trace import live, render
 
 _LONGEST_REMEMBERED = 1 << 16  # characters of a line in the history file
 _CLIPBOARDS = ("pbcopy", "wl-copy", "xclip -selection clipboard", "xsel --clipboard --input")
@@ -127,7 +126,7 @@ class Terminal:
     def show(self, events: live.Events) -> None:
         with _quiet():
             reply = live.show(events, self._chat.options.show_thinking)
-            live.note(trace.summary([reply]))
+            live.print_note(render.summary([reply]))
 
     def gather(self, k: int, work: Callable[[Listener], list[Reply]]) -> list[Reply]:
         try:

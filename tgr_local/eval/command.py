@@ -327,7 +327,7 @@ def _manifest(
 ) -> Manifest:
     from tgr_local.eval import manifest, systems, tasks
     from tgr_local.system.versions import versions
-    from tgr_local.trace.json_values import plain
+    from tgr_local.trace.json_values import to_json_value
 
     configs = _configs(engine, request)
     return manifest.Manifest(
@@ -335,7 +335,7 @@ def _manifest(
         created=manifest.now(),
         model=manifest.model_facts(engine),
         versions=manifest.anywhere(versions()),
-        engine=manifest.anywhere(plain(engine.config)),
+        engine=manifest.anywhere(to_json_value(engine.config)),
         raw=raw,
         systems=[systems.plain(system, configs[system.name]) for system in request.systems],
         tasks=[

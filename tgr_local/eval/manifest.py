@@ -24,7 +24,7 @@ from tgr_local.eval import shapes
 from tgr_local.eval.shapes import Count
 from tgr_local.eval.task import Metric, Problem
 from tgr_local.options.config import SearchConfig
-from tgr_local.trace.json_values import parse, plain
+from tgr_local.trace.json_values import from_json_value, to_json_value
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine
@@ -107,7 +107,7 @@ def model_facts(engine: Engine) -> dict[str, Any]:
 
 def machine(engine: Engine) -> dict[str, Any]:
     """What the samples were made on, without a name of machine or user."""
-    settings = plain(engine.config)
+    settings = to_json_value(engine.config)
     return {
         "system": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
@@ -146,7 +146,7 @@ def read(folder: Path) -> Manifest:
             items = [item["name"] if isinstance(item, dict) else item for item in data[name]]
             if not items or len(set(items)) < len(items):
                 raise ValueError(f"{name} is {items!r:.60}, but must be a list without repetition")
-        found: Manifest = parse(Manifest, data)
+        found: Manifest = from_json_value(Manifest, data)
     except OSError as error:
         raise TgrError(f"{folder} is no run of tgr-local eval ({describe(error)})") from None
     except ValueError as error:
@@ -176,7 +176,7 @@ def settle(folder: Path, wanted: Manifest, in_use: Set[str]) -> Manifest:
         grading={k: v for k, v in known.grading.items() if k in in_use and v != ""},
     )
     fixed = [f.name for f in dataclasses.fields(Manifest) if f.name not in _MAY_CHANGE]
-    asked = json.loads(json.dumps(plain(wanted)))
+    asked = json.loads(json.dumps(to_json_value(wanted)))
     asked["grading"] = {name: asked["grading"].get(name, "absent") for name in known.grading}
     changes = [
         change for name in fixed for change in _differences(name, getattr(known, name), asked[name])
@@ -194,7 +194,7 @@ def settle(folder: Path, wanted: Manifest, in_use: Set[str]) -> Manifest:
 def _write(folder: Path, manifest: Manifest) -> Manifest:
     path = folder / NAME
     fresh = path.with_suffix(".new")
-    text = json.dumps(plain(manifest), ensure_ascii=False, indent=1)
+    text = json.dumps(to_json_value(manifest), ensure_ascii=False, indent=1)
     with fresh.open("w", encoding="utf-8") as file:
         file.write(text + "\n")
         file.flush()

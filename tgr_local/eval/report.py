@@ -16,7 +16,7 @@ from tgr_local.eval.cases import Case
 from tgr_local.eval.summary import Outcome, Run
 from tgr_local.eval.tables import Table
 from tgr_local.options.config import SearchConfig
-from tgr_local.trace.json_values import plain
+from tgr_local.trace.json_values import to_json_value
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def _decoded(run: Run) -> str:
 
 def _options(systems: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
     """What is not the default: in all systems, and in each."""
-    defaults = plain(SearchConfig())
+    defaults = to_json_value(SearchConfig())
     changed = [
         {name: value for name, value in system["config"].items() if value != defaults.get(name)}
         for system in systems

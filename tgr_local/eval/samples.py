@@ -25,7 +25,7 @@ from typing import Any
 from tgr_local.errors import TgrError
 from tgr_local.eval import shapes
 from tgr_local.eval.shapes import Count
-from tgr_local.trace.json_values import plain
+from tgr_local.trace.json_values import to_json_value
 
 Key = tuple[str, str, str, int, int]
 ENGINE = "the engine failed: "
@@ -293,4 +293,4 @@ def _light(sample: Sample) -> Sample:
 
 
 def _line(sample: Sample) -> bytes:
-    return json.dumps(plain(sample), ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    return json.dumps(to_json_value(sample), ensure_ascii=False, allow_nan=False).encode() + b"\n"

@@ -25,7 +25,7 @@ from tgr_local.openai.requests import RequestError as RequestError
 from tgr_local.openai.requests import chat_request as chat_request
 from tgr_local.openai.requests import completion_request as completion_request
 from tgr_local.search.steps import Counts, Progress, Step
-from tgr_local.trace.json_values import plain
+from tgr_local.trace.json_values import to_json_value
 
 Json = dict[str, Any]
 Listener = Callable[[int, Event], None]
@@ -288,7 +288,7 @@ class _Answer:
     def told(self, choice: _Choice, event: Event) -> Iterator[Json]:
         """The chunks that an event makes."""
         if isinstance(event, Progress) and self.request.progress and event.stage != "tokens":
-            scores = plain(event.candidates.scores) if event.candidates else None
+            scores = to_json_value(event.candidates.scores) if event.candidates else None
             progress = {"index": choice.index, "chunk": event.chunk, "stage": event.stage}
             yield self.chunk([], tgr={"progress": {**progress, "scores": scores}})
         # with log-probabilities, which come with the step, text waits for it

@@ -1,1 +1,12 @@
-"""A run as a person or a file sees it: JSON lines, a table, a live view."""
+"""What happened in a run, for files and for people.
+
+In: replies and their events. Out: trace files (JSON lines), tables and summaries as lines of text,
+and replies shown while they grow. It reads events only: nothing here runs or changes a method, and
+it knows neither HTTP nor the command line.
+
+record.py        the records of a run; writing and reading trace files
+render.py        records and replies as lines of text: tables, summaries, score bars
+live.py          a reply on stdout while it grows
+progress.py      the progress line of replies that are written unseen
+json_values.py   dataclasses and arrays ↔ JSON values
+"""

@@ -1,6 +1,8 @@
-"""Records as plain JSON values and back: dataclasses as dicts, arrays as lists.
+"""Records (dataclasses with numbers, texts and arrays) as JSON values, and back.
 
-Vectors as wide as the model are packed, and written only when asked for.
+`to_json_value` makes what `json.dumps` takes; `from_json_value` makes the record again from its
+annotated types. Vectors as wide as the model (the fields in `VECTORS`) are left out unless asked
+for, and then packed as base64 float32. Files are the callers' business.
 """
 
 from __future__ import annotations
@@ -15,15 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 VECTORS = ("origin", "anchors", "anchor", "state")
+"""Names of fields that hold vectors as wide as the model."""
 
 
-def plain(value: Any, vectors: bool = False) -> Any:
-    """A record as JSON has it: dicts for dataclasses, lists for arrays, null for inf and nan."""
+def to_json_value(value: Any, vectors: bool = False) -> Any:
+    """A record as JSON values: dicts for dataclasses, lists for arrays, null for inf and nan.
+
+    With `vectors` the fields in `VECTORS` are packed, else they are null.
+    """
     if dataclasses.is_dataclass(value):
         return {
             spec.name: _packed(getattr(value, spec.name), vectors)
             if spec.name in VECTORS
-            else plain(getattr(value, spec.name), vectors)
+            else to_json_value(getattr(value, spec.name), vectors)
             for spec in dataclasses.fields(value)
         }
     if isinstance(value, np.ndarray) and value.dtype.kind == "f":
@@ -32,7 +38,7 @@ def plain(value: Any, vectors: bool = False) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, list | tuple):
-        return [plain(one, vectors) for one in value]
+        return [to_json_value(item, vectors) for item in value]
     return value
 
 
@@ -43,46 +49,42 @@ def _packed(array: NDArray[Any] | None, vectors: bool) -> dict[str, Any] | None:
     return {"shape": list(array.shape), "float32": data}
 
 
-def parse(kind: Any, value: Any) -> Any:
-    """The inverse of `plain` by annotated type; ValueError, TypeError or KeyError if it cannot.
+def from_json_value(kind: Any, value: Any) -> Any:
+    """The inverse of `to_json_value` for an annotated type `kind`.
 
-    An array that was left out becomes an empty one where None is not allowed.
+    An array that was left out is None where the type allows it, else empty. A field that the value
+    lacks gets its default. ValueError, TypeError or KeyError for a value of another type.
     """
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(kind):
         make: Any = kind
-        hints = typing.get_type_hints(kind)
-        fields = typed(dict, value)
-        absent = _with_default(kind) - fields.keys()  # a file of before there was such a field
-        return make(
-            **{
-                name: parse(hint, fields[name])
-                for name, hint in hints.items()
-                if name not in absent
-            }
-        )
+        fields = require_type(dict, value)
+        absent = _names_with_default(kind) - fields.keys()  # written before the field existed
+        hints = typing.get_type_hints(kind).items()
+        return make(**{n: from_json_value(t, fields[n]) for n, t in hints if n not in absent})
     if origin in (types.UnionType, typing.Union):
-        return None if value is None else parse(args[0], value)
+        return None if value is None else from_json_value(args[0], value)
     if origin is np.ndarray:
         dtype = typing.get_args(args[1])[0]
         if isinstance(value, dict):
             data = np.frombuffer(base64.b64decode(value["float32"]), "<f4")
             return data.reshape(value["shape"]).astype(dtype)
-        return np.array([] if value is None else typed(list, value), dtype)
+        return np.array([] if value is None else require_type(list, value), dtype)
     if origin in (list, tuple):
-        return origin(parse(args[0], one) for one in typed(list, value))
+        return origin(from_json_value(args[0], item) for item in require_type(list, value))
     if kind is float and type(value) is int:
         return float(value)
-    return typed(origin or kind, value)
+    return require_type(origin or kind, value)
 
 
-def _with_default(kind: Any) -> set[str]:
+def _names_with_default(kind: Any) -> set[str]:
     missing = dataclasses.MISSING
     specs = dataclasses.fields(kind)
     return {s.name for s in specs if s.default is not missing or s.default_factory is not missing}
 
 
-def typed(kind: Any, value: Any) -> Any:
+def require_type(kind: Any, value: Any) -> Any:
+    """`value` itself. TypeError unless its type is `kind` exactly; Any allows every type."""
     if kind is not Any and type(value) is not kind:
-        raise TypeError(f"{value!r:.40} stands where a {kind.__name__} must be")
+        raise TypeError(f"{value!r:.40} is not of type {kind.__name__}")
     return value
