@@ -88,10 +88,10 @@ run -m pytest -q -p no:cacheprovider -c "$root/pyproject.toml" --rootdir "$root"
 
 # --- figures ---
 [ -n "$bench" ] || exit 0
-only=decode,prefill,plain,capture,sampling,boundary,bound,runs # what follows is of the embedded model: once
+only=decode,prefill,plain,capture,sampling,boundary,roofline,runs # what follows is of the embedded model: once
 for shape in ${shapes//,/ }; do
     run -m tgr_local bench --shape "$shape" --type q4_k --only "$only" \
         --json "$out/bench-$shape-q4_k.json" --markdown "$out/bench-$shape-q4_k.md"
 done
-run -m tgr_local bench --shape tiny --only crowd,together,startup --json "$out/bench-embedded.json" --markdown "$out/bench-embedded.md"
+run -m tgr_local bench --shape tiny --only concurrency,searches,startup --json "$out/bench-embedded.json" --markdown "$out/bench-embedded.md"
 echo "figures: $out/bench-*.md and $out/bench-*.json"

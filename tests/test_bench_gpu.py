@@ -42,7 +42,7 @@ def test_a_text_has_the_same_numbers_as_on_the_cpu(tmp_path: Path) -> None:
 
 def test_the_benchmark_runs_on_it(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--shape", "tiny", "--type", "q4_k", "--quick", "--repeats", "1", "--json"]
-    only = "decode,prefill,plain,capture,sampling,bound,runs"
+    only = "decode,prefill,plain,capture,sampling,roofline,runs"
     assert cli.main(["bench", *arguments, "--only", only]) == 0
     found = json.loads(capsys.readouterr().out)
     assert "layers on CPU" not in found["machine"]["model"]

@@ -1,10 +1,10 @@
 """One boundary of the method in parts, each as a multiple of the plain chunk.
 
-A chunk of 512 tokens takes long, and the machine changes meanwhile. So the parts of a boundary are
-timed one right after the other, at the depth of context that they have in a run: the rebuild of S
-tokens after Q, the rollouts after Q + S, and 16 tokens of the chunk in its middle, after Q + 3S/2,
-with and without injection; the time of a token grows linearly with its context, so the middle one
-stands for all. `runs.py` measures whole chunks.
+A chunk of 512 tokens takes long, and the speed of the machine may change meanwhile. So the parts of
+a boundary are timed one right after the other, at the depth of context that they have in a run: the
+rebuild of S tokens after Q, the rollouts after Q + S, and 16 tokens in the middle of the chunk,
+after Q + 3S/2, with and without injection. The time of a token grows linearly with its context, so
+the mean of a chunk is that of its middle. `runs.py` measures whole chunks.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from tgr_local import methods
-from tgr_local.bench import subject as ours
+from tgr_local.bench import subject
 from tgr_local.bench.measure import Floats, Row, Spread, clock
 from tgr_local.bench.plan import Plan
 from tgr_local.options.config import SearchConfig
 
 Q = 64  # tokens of the query
-BURST = 16  # tokens that stand for a chunk
+BURST = 16  # tokens measured in the middle of a chunk
 CHUNKS, COUNTS, LENGTHS = (256, 512, 1024), (2, 4, 8, 16), (8, 16, 32, 64)  # S, K, s of the sweep
 PAPER = (
     "the paper: rebuild 0.18, rollouts 0.05, scoring 0.03, chunk 1.00; 1.28 naive, 1.11 optimized"
@@ -34,9 +34,9 @@ class Boundary:
     def __init__(self, plan: Plan, chunk_len: int, most: int, longest: int) -> None:
         engine = plan.engine
         self.chunk_len = chunk_len
-        self._text = ours.prompt(engine, 2 * chunk_len)
+        self._text = subject.prompt(engine, 2 * chunk_len)
         n_cells = Q + chunk_len + max(chunk_len, most * longest) + BURST + 8
-        self._forks = ours.Forks(engine, ours.prompt(engine, Q), most, n_cells=n_cells)
+        self._forks = subject.Forks(engine, subject.prompt(engine, Q), most, n_cells=n_cells)
         self._eoc = engine.eoc_token()
 
     def rebuild(self) -> float:
@@ -47,14 +47,14 @@ class Boundary:
         """Seconds until n rollouts after Q + S have each of these lengths."""
         start, done, marks = time.perf_counter(), 0, {}
 
-        def hear(fresh: list[list[int]]) -> None:
+        def mark(new: list[list[int]]) -> None:
             nonlocal done
-            done += len(fresh[0])
+            done += len(new[0])
             for length in lengths:
                 if done >= length and length not in marks:
                     marks[length] = time.perf_counter() - start
 
-        self._forks.steps(n, lengths[-1], inject=True, states=True, on_tokens=hear)
+        self._forks.steps(n, lengths[-1], inject=True, states=True, on_tokens=mark)
         return [marks[length] for length in lengths]
 
     def chunk(self) -> tuple[float, float, float]:
@@ -63,11 +63,11 @@ class Boundary:
         forks.feed(self._text[self.chunk_len : self.chunk_len + half])
         plain = clock(lambda: forks.steps(1, BURST)) / BURST * self.chunk_len
         injected = clock(lambda: forks.steps(1, BURST, inject=True)) / BURST * self.chunk_len
-        held = clock(lambda: forks.feed([100], injection=forks.injection(0)))
-        return plain, injected, held + clock(lambda: forks.feed([self._eoc], feed_states="last"))
+        pending = clock(lambda: forks.feed([100], injection=forks.injection(0)))
+        return plain, injected, pending + clock(lambda: forks.feed([self._eoc], feed_states="last"))
 
     def begin(self) -> None:
-        """Back to the query."""
+        """Cuts the sequence back to the query."""
         self._forks.prefix.truncate(Q)
 
     def __enter__(self) -> Boundary:
@@ -89,11 +89,11 @@ def decomposition(plan: Plan) -> Iterator[Row]:
             (parts[1, i],) = boundary.rollouts(n, (s,))
             parts[2:, i] = boundary.chunk()
     rebuild, rollouts, plain, injected, delimiter = parts[:, 1:]
-    choice = _choice(plan, config)
+    scoring = _scoring_seconds(plan, config)
     seconds = {
         "rebuild": rebuild,
         "rollouts": rollouts,
-        "scoring": np.full_like(plain, choice),
+        "scoring": np.full_like(plain, scoring),
         "chunk": injected,
         "delimiter": delimiter,
     }
@@ -105,18 +105,18 @@ def decomposition(plan: Plan) -> Iterator[Row]:
     total = sum(seconds.values())
     share = Spread.of(total / plain)
     yield Row("boundary", f"{what}all", share, "plain chunks", values, note=PAPER)
-    thrifty = Spread.of((total - rebuild - injected * s / config.chunk_len) / plain)
-    yield Row("boundary", f"{what}with reuse_winner and shift_cells", thrifty, "plain chunks")
+    saving = Spread.of((total - rebuild - injected * s / config.chunk_len) / plain)
+    yield Row("boundary", f"{what}with reuse_winner and shift_cells", saving, "plain chunks")
 
 
-def _choice(plan: Plan, config: SearchConfig) -> float:
-    """Seconds of all that is neither rebuild, rollouts, chunk nor delimiter: proposing, laying out
-    the vectors, scoring. Their cost does not depend on S: measured in a run with short chunks."""
+def _scoring_seconds(plan: Plan, config: SearchConfig) -> float:
+    """Seconds of everything except rebuild, rollouts, chunk and delimiter: proposing, computing the
+    injections, scoring. This does not depend on S, so a run with short chunks measures it."""
     short = SearchConfig(
         chunk_len=4, n_candidates=config.n_candidates, rollout_len=config.rollout_len, max_chunks=4
     )
     seconds = []
-    steps = methods.get("tgr-latent").run(plan.engine, ours.prompt(plan.engine, Q), short)
+    steps = methods.get("tgr-latent").run(plan.engine, subject.prompt(plan.engine, Q), short)
     start = time.perf_counter()
     for step in steps:
         whole, parts = time.perf_counter() - start, step.seconds
@@ -126,8 +126,8 @@ def _choice(plan: Plan, config: SearchConfig) -> float:
 
 
 def sweep(plan: Plan) -> Iterator[Row]:
-    """The whole boundary for other S, K and s, by the same parts but scoring, which is too small to
-    be seen. Rollouts of 64 tokens pass 8, 16 and 32 on their way."""
+    """The whole boundary for other S, K and s, from the same parts without scoring, which is too
+    small to matter. A rollout of 64 tokens also gives the times of 8, 16 and 32."""
     for chunk_len in CHUNKS:
         fixed = np.zeros((4, plan.few))
         rollouts = np.zeros((len(COUNTS), len(LENGTHS), plan.few))

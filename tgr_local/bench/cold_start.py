@@ -16,8 +16,7 @@ QUESTION = "Use 3, 7, 12 and 25 to make 64."
 
 
 def search(k: int, seed: int) -> dict[str, float]:
-    """Kept tokens, decoded positions, seconds, the most bytes that were resident, and the most
-    tokens that were cached."""
+    """Reply tokens, decoded positions, seconds, peak resident bytes and peak cached tokens."""
     with load() as engine:
         config = dataclasses.replace(advised(engine), temperature=1.0)
         generate_many(engine, QUESTION, dataclasses.replace(config, seed=10**6), k)
@@ -29,13 +28,13 @@ def search(k: int, seed: int) -> dict[str, float]:
         "tokens": sum(reply.n_tokens for reply in replies),
         "positions": sum(reply.counts.total for reply in replies),
         "seconds": seconds,
-        "resident": _most_resident(),
+        "resident": _peak_resident(),
         "cells": cells,
     }
 
 
-def _most_resident() -> int:
-    """Bytes. Linux counts what the parent had into ru_maxrss, but not into VmHWM."""
+def _peak_resident() -> int:
+    """Peak bytes. On Linux ru_maxrss includes the parent's memory, VmHWM does not."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(s.split()[1]) * 1024 for s in lines if s.startswith("VmHWM:"))

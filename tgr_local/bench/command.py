@@ -17,44 +17,46 @@ if TYPE_CHECKING:
 
 SHAPE, TYPE, REPEATS = "0.6b", "q8_0", 5
 GROUPS = {
-    "decode": "a step of 1 to 32 sequences, against raw llama_decode",
-    "prefill": "texts of 128, 512 and 2048 tokens, against raw llama_decode",
-    "plain": "plain text, against Llama.generate and a raw loop",
-    "capture": "what injection and captured states add to a step",
-    "sampling": "the shares of sampling and of all else",
+    "decode": "a step of 1 to 32 sequences, compared with raw llama_decode",
+    "prefill": "prompts of 128, 512 and 2048 tokens, compared with raw llama_decode",
+    "plain": "plain replies, compared with Llama.generate and a raw loop",
+    "capture": "cost of injection and of captured states in a step",
+    "sampling": "share of sampling in a step, and time of everything else",
     "boundary": "one boundary of the method in parts, as multiples of a plain chunk",
-    "bound": "the share of what memory and multiply-adds allow",
-    "runs": "tgr-latent against markov and base, whole chunks",
-    "crowd": "64 texts of the embedded model, against raw llama_decode with a stream each",
-    "together": "1 to 32 trajectories of the embedded model: speed, memory",
-    "startup": "a fresh process to its first token",
-    "sweep": "one boundary for other S, K and s; with --full",
+    "roofline": "share of the speed that memory and multiply-adds allow",
+    "runs": "tgr-latent compared with markov and base, whole chunks",
+    "concurrency": "64 replies of the embedded model, compared with raw llama_decode",
+    "searches": "1 to 32 searches of the embedded model at a time: speed, memory",
+    "startup": "time from the start of a process to its first token",
+    "sweep": "one boundary for other S, K and s; only with --full",
 }
-_EXTRA = {"sweep"}  # not without being asked for
+_EXTRA = {"sweep"}  # only on request
 
 
 def add_flags(parser: Parser) -> None:
     """The flags of the subcommand beside those of the engine."""
     add = parser.add_argument
-    add("--model", metavar="MODEL", help="a GGUF file, or the name of a model that was pulled")
+    add("--model", metavar="MODEL", help="a GGUF file, or the name of a pulled model")
     add("--shape", metavar="SHAPE",
-        help="random weights in a shape of Qwen3: tiny, 0.6b, 1.7b, 4b, 8b "
+        help="random weights in the shape of a Qwen3 model: tiny, 0.6b, 1.7b, 4b, 8b "
         f"(default: {SHAPE})")  # fmt: skip
     add("--type", metavar="TYPE",
-        help="of those weights: f16, q8_0, q6_k, q5_k, q4_k, q3_k, q2_k, q4_0 "
+        help="type of the random weights: f16, q8_0, q6_k, q5_k, q4_k, q3_k, q2_k, q4_0 "
         f"(default: {TYPE})")  # fmt: skip
-    add("--only", metavar="NAME,NAME", help=f"groups to measure, of {', '.join(GROUPS)}")
-    add("--repeats", metavar="N", help=f"measurements of each (default: {REPEATS})")
-    add("--quick", action="store_true", help="fewer sizes and short chunks, in a few minutes")
-    add("--full", action="store_true", help="the sweep of S, K and s too")
+    add("--only", metavar="NAME,NAME", help=f"groups to measure, from {', '.join(GROUPS)}")
+    add("--repeats", metavar="N", help=f"number of measurements of each row (default: {REPEATS})")
+    add("--quick", action="store_true", help="fewer sizes and short chunks; takes a few minutes")
+    add("--full", action="store_true", help="also the sweep of S, K and s")
     add("--json", metavar="FILE", nargs="?", const="-",
         help="write JSON to FILE, or print it instead of the table")  # fmt: skip
     add("--markdown", metavar="FILE", help="write the table as Markdown to FILE")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measures, and prints each group when it is done."""
-    os.environ["PYTHONSAFEPATH"] = "1"  # else the processes started here import what lies around
+    """Measures, and prints each row when it is complete."""
+    os.environ["PYTHONSAFEPATH"] = (
+        "1"  # the processes started here must not import from the current folder
+    )
     names = _names(args.only, args.full)
     repeats = _repeats(args.repeats)
     config = configured(args, EngineConfig)
@@ -97,10 +99,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def measured(name: str, plan: Plan) -> Iterator[Row]:
-    """The rows of a group, with a sign of life while they come."""
-    from tgr_local.bench import boundary, decode, runs
-    from tgr_local.bench import concurrency as crowds
-    from tgr_local.bench import roofline as bound
+    """The rows of a group, one after the other, with a progress line while it is measured."""
+    from tgr_local.bench import boundary, concurrency, decode, roofline, runs
     from tgr_local.console.progress import ProgressLine
 
     groups: dict[str, Callable[[Plan], Iterator[Row]]] = {
@@ -110,11 +110,11 @@ def measured(name: str, plan: Plan) -> Iterator[Row]:
         "capture": decode.capture,
         "sampling": decode.sampling,
         "boundary": boundary.decomposition,
-        "bound": bound.shares,
-        "runs": runs.compared,
-        "crowd": crowds.plain,
-        "together": crowds.together,
-        "startup": crowds.startup,
+        "roofline": roofline.shares,
+        "runs": runs.whole_methods,
+        "concurrency": concurrency.plain,
+        "searches": concurrency.searches,
+        "startup": concurrency.startup,
         "sweep": boundary.sweep,
     }
     rows = groups[name](plan)
@@ -131,7 +131,7 @@ def _names(only: str | None, full: bool) -> list[str]:
     names = default if only is None else [name.strip() for name in only.split(",")]
     for name in names:
         if name not in GROUPS:
-            raise ValueError(f"only is {name!r}, but must be of {', '.join(GROUPS)}")
+            raise ValueError(f"only is {name!r}, but must be one of {', '.join(GROUPS)}")
     return list(dict.fromkeys(names))
 
 
@@ -147,7 +147,9 @@ def _model(args: argparse.Namespace) -> Path:
     if args.model is not None:
         for name in ("shape", "type"):
             if getattr(args, name) is not None:
-                raise ValueError(f"{name} is of random weights, but --model names a file; drop one")
+                raise ValueError(
+                    f"--{name} is for random weights, but --model names a file; drop one"
+                )
         from tgr_local.models import library
 
         return library.find(args.model)
@@ -157,7 +159,7 @@ def _model(args: argparse.Namespace) -> Path:
 
 
 def _writable(name: str) -> Path:
-    """The file, which can be written now. OSError if not: better before than after the work."""
+    """The file, after a check that it is writable. OSError before the work if it is not."""
     path = Path(name)
     path.open("a").close()
     return path

@@ -1,5 +1,5 @@
-"""Many texts at a time, with the embedded model: plain ones against a stream each, searches of one
-question together, and the time to the first token of a fresh process."""
+"""Many replies of the embedded model at a time: plain ones, compared with a peer that has a stream
+for each; searches of one question; and the time to the first token of a fresh process."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from functools import partial
 
 import numpy as np
 
-from tgr_local.bench import subject as ours
+from tgr_local.bench import subject
 from tgr_local.bench.measure import Row, Spread, Target, alternate, alternate_timed
 from tgr_local.bench.peers import Raw, Settings
 from tgr_local.bench.plan import Plan
-from tgr_local.bench.subprocesses import Apart
+from tgr_local.bench.subprocesses import Subprocess
 from tgr_local.engine import Participant, Task
 from tgr_local.errors import TgrError
 from tgr_local.generation import load
 from tgr_local.models.library import embedded_model
 
-N = 64  # plain texts together
-PREFIX = 64  # tokens of a prompt, more or less SPREAD
-SPREAD = 32
-TOKENS = 96  # of each text
+N = 64  # plain replies at a time
+PREFIX = 64  # mean tokens of a prompt
+SPREAD = 32  # largest difference to PREFIX
+TOKENS = 96  # tokens of a reply
 
 
 def plain(plan: Plan) -> Iterator[Row]:
-    """Plain texts after prompts of different lengths, each in a session of its own. For the peer
-    all have the mean length, and it samples nothing."""
+    """Plain replies to prompts of different lengths, each in a session of its own. For the peer all
+    prompts have the mean length, and it does not sample."""
     n = N
     with load() as engine:
-        prefix, longest = ours.prompt(engine, PREFIX), ours.prompt(engine, PREFIX + SPREAD)
+        prefix, longest = subject.prompt(engine, PREFIX), subject.prompt(engine, PREFIX + SPREAD)
         engine.reserve(len(longest) + TOKENS, n)
 
         def one(participant: Participant, seed: int) -> None:
@@ -45,23 +45,23 @@ def plain(plan: Plan) -> Iterator[Row]:
             ):
                 task = Task(
                     session.sequence(), prompt, n_generate=TOKENS, seed=seed,
-                    sampling=ours.SAMPLING, ignore_eog=True,
+                    sampling=subject.SAMPLING, ignore_eog=True,
                 )  # fmt: skip
                 session.run([task])
 
-        def mine() -> None:
+        def together() -> None:
             group = engine.lockstep_group(n)
             with ThreadPoolExecutor(n) as pool:
                 list(pool.map(one, [group.participant(i) for i in range(n)], range(n)))
 
         settings = Settings.of(engine)
-        # a stream has a multiple of 256 cells
-        with Apart(Raw, engine.path, settings, n * 256, n, unified=False) as raw:
-            seconds = alternate(plan.repeats, [mine, partial(raw.own_steps, prefix, n, TOKENS)])
+        # the cells of a stream are a multiple of 256
+        with Subprocess(Raw, engine.path, settings, n * 256, n, unified=False) as raw:
+            seconds = alternate(plan.repeats, [together, partial(raw.own_steps, prefix, n, TOKENS)])
     rates = n * TOKENS / seconds
     yield Row(
-        "crowd",
-        f"{n} base texts of the embedded model: tgr-local / raw, one stream each",
+        "concurrency",
+        f"{n} plain replies of the embedded model: tgr-local / raw, one stream each",
         Spread.of(rates[0] / rates[1]),
         "of its speed",
         {"tokens/s tgr-local": Spread.of(rates[0]), "tokens/s raw": Spread.of(rates[1])},
@@ -69,33 +69,34 @@ def plain(plan: Plan) -> Iterator[Row]:
     )
 
 
-def together(plan: Plan) -> Iterator[Row]:
-    """k searches of one question, every measurement in a process of its own, so that its memory is
-    that of k alone. Rates are of decoded positions, since texts differ in length."""
+def searches(plan: Plan) -> Iterator[Row]:
+    """k searches of one question at a time. Every measurement has a process of its own, so that its
+    memory is that of k searches only. Rates count decoded positions, since replies differ in
+    length."""
     counts = (1, 8) if plan.quick else (1, 2, 4, 8, 16, 32)
     found: dict[int, list[dict[str, float]]] = {k: [] for k in counts}
     for i in range(plan.repeats):
         for k in counts if i % 2 == 0 else reversed(counts):
-            found[k].append(_fresh(k, 1000 * i))
+            found[k].append(cold_start(k, 1000 * i))
 
-    def figures(k: int, name: str) -> np.ndarray:
+    def measured(k: int, name: str) -> np.ndarray:
         return np.array([one[name] for one in found[k]])
 
     for k in counts:
         yield Row(
-            "together",
-            f"{k} tgr-latent trajector{'ies' if k > 1 else 'y'} of the embedded model",
-            Spread.of(figures(k, "positions") / figures(k, "seconds")),
+            "searches",
+            f"{k} tgr-latent search{'es' if k > 1 else ''} of the embedded model",
+            Spread.of(measured(k, "positions") / measured(k, "seconds")),
             "positions/s",
             {
-                "kept tokens/s": Spread.of(figures(k, "tokens") / figures(k, "seconds")),
-                "resident MB": Spread.of(figures(k, "resident") / 1e6),
-                "cached tokens": Spread.of(figures(k, "cells")),
+                "reply tokens/s": Spread.of(measured(k, "tokens") / measured(k, "seconds")),
+                "resident MB": Spread.of(measured(k, "resident") / 1e6),
+                "cached tokens": Spread.of(measured(k, "cells")),
             },
         )
-    one, eight = (figures(k, "positions") / figures(k, "seconds") for k in (1, 8))
-    what = "8 trajectories together / one"
-    yield Row("together", what, Spread.of(eight / one), "times", target=Target(2.5, at_least=True))
+    one, eight = (measured(k, "positions") / measured(k, "seconds") for k in (1, 8))
+    what = "8 searches at a time / one"
+    yield Row("searches", what, Spread.of(eight / one), "times", target=Target(2.5, at_least=True))
 
 
 def startup(plan: Plan) -> Iterator[Row]:
@@ -112,20 +113,20 @@ def startup(plan: Plan) -> Iterator[Row]:
         ) as process:
             assert process.stdout
             if not process.stdout.read(1):
-                raise TgrError(f"no answer came from: {' '.join(command)}")
+                raise TgrError(f"no reply from: {' '.join(command)}")
             return time.perf_counter() - start
 
     (seconds,) = alternate_timed(plan.repeats, [first_byte])
-    what = "start of a process to the first token of the embedded model"
+    what = "from the start of a process to the first token of the embedded model"
     yield Row("startup", what, Spread.of(seconds), "s", target=Target(0.6))
 
 
-def _fresh(k: int, seed: int) -> dict[str, float]:
-    """What k searches in a fresh process took."""
+def cold_start(k: int, seed: int) -> dict[str, float]:
+    """The measurements of `bench.cold_start` for k searches in a new process."""
     command = [sys.executable, "-m", "tgr_local.bench.cold_start", str(k), str(seed)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise TgrError(f"a measurement in a process of its own failed: {last}")
+        raise TgrError(f"a measurement in a separate process failed: {last}")
     found: dict[str, float] = json.loads(done.stdout)
     return found

@@ -1,4 +1,4 @@
-"""Steps, prefill and plain text against llama_cpp; what capture, injection and sampling cost."""
+"""Steps, prefill and plain replies compared with llama_cpp; the cost of capture and of sampling."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from functools import partial
 
 import numpy as np
 
-from tgr_local.bench import subject as ours
+from tgr_local.bench import subject
 from tgr_local.bench.measure import Row, Spread, Target, alternate
 from tgr_local.bench.peers import Library, Raw
 from tgr_local.bench.plan import Plan
-from tgr_local.bench.subprocesses import Apart
+from tgr_local.bench.subprocesses import Subprocess
 
 K = 8
 PREFIX = 256  # cached tokens that the sequences share
-PLAIN = 32  # tokens of one plain text
+PLAIN = 32  # tokens of one plain reply
 
 
 def steps(plan: Plan) -> Iterator[Row]:
-    """One token of each of n sequences that share a prefix. The peer samples nothing."""
+    """One token for each of n sequences that share a prefix. The peer does not sample."""
     counts = (1, K) if plan.quick else (1, 2, 4, K, 16, 32)
     n_steps = {n: plan.n_steps if n <= K else 8 for n in counts}
-    prefix, most = ours.prompt(plan.engine, PREFIX), counts[-1]
+    prefix, most = subject.prompt(plan.engine, PREFIX), counts[-1]
     n_ctx = PREFIX + most * plan.n_steps + 8
     with (
-        ours.Forks(plan.engine, prefix, most, plan.n_steps) as forks,
-        Apart(Raw, plan.engine.path, plan.settings, n_ctx, most) as raw,
+        subject.Forks(plan.engine, prefix, most, plan.n_steps) as forks,
+        Subprocess(Raw, plan.engine.path, plan.settings, n_ctx, most) as raw,
     ):
         raw.feed(prefix)
         contenders: list[Callable[[], object]] = []
@@ -35,55 +35,58 @@ def steps(plan: Plan) -> Iterator[Row]:
             contenders.append(partial(forks.steps, n, n_steps[n]))
             contenders.append(partial(raw.forked_steps, n, PREFIX, n_steps[n]))
         seconds = alternate(plan.repeats, contenders)
-    mine = {n: seconds[2 * i] / n_steps[n] for i, n in enumerate(counts)}
-    theirs = {n: seconds[2 * i + 1] / n_steps[n] for i, n in enumerate(counts)}
+    own = {n: seconds[2 * i] / n_steps[n] for i, n in enumerate(counts)}
+    peer = {n: seconds[2 * i + 1] / n_steps[n] for i, n in enumerate(counts)}
     for n in counts:
         yield Row(
             "decode",
             f"decode step of {n} sequence{'s' * (n > 1)}: tgr-local / raw llama_decode",
-            Spread.of(mine[n] / theirs[n]),
+            Spread.of(own[n] / peer[n]),
             "of its time",
-            {"ms tgr-local": Spread.of(1e3 * mine[n]), "ms raw": Spread.of(1e3 * theirs[n])},
+            {
+                "ms tgr-local": Spread.of(1e3 * own[n]),
+                "ms raw": Spread.of(1e3 * peer[n]),
+            },
         )
     yield Row(
         "decode",
         f"decode step of {K} sequences / of one",
-        Spread.of(mine[K] / mine[1]),
+        Spread.of(own[K] / own[1]),
         "times",
-        {"raw llama_decode": Spread.of(theirs[K] / theirs[1])},
+        {"raw llama_decode": Spread.of(peer[K] / peer[1])},
         Target(2.8),
     )
 
 
 def prefill(plan: Plan) -> Iterator[Row]:
-    """A text up to its first new token; the peer samples none."""
+    """A prompt up to the first new token, which the peer does not sample."""
     for n in (128,) if plan.quick else (128, 512, 2048):
-        tokens = ours.prompt(plan.engine, n)
-        with Apart(Raw, plan.engine.path, plan.settings, n + 8, 1) as raw:
-            mine, peer = alternate(
+        tokens = subject.prompt(plan.engine, n)
+        with Subprocess(Raw, plan.engine.path, plan.settings, n + 8, 1) as raw:
+            own, peer = alternate(
                 plan.few if n > 128 else plan.repeats,
-                [partial(ours.prefill, plan.engine, tokens), partial(raw.read, tokens)],
+                [partial(subject.prefill, plan.engine, tokens), partial(raw.read, tokens)],
             )
         yield Row(
             "prefill",
             f"prefill of {n} tokens: tgr-local / raw llama_decode",
-            Spread.of(peer / mine),
+            Spread.of(peer / own),
             "of its speed",
-            {"tokens/s tgr-local": Spread.of(n / mine), "tokens/s raw": Spread.of(n / peer)},
+            {"tokens/s tgr-local": Spread.of(n / own), "tokens/s raw": Spread.of(n / peer)},
         )
 
 
 def plain(plan: Plan) -> Iterator[Row]:
-    """A plain text of one sequence; all three sample from the full vocabulary."""
+    """A plain reply of one sequence; all three sample from the full vocabulary."""
     engine, n_ctx = plan.engine, PLAIN + 8
     with (
-        Apart(Library, engine.path, plan.settings, n_ctx) as library,
-        Apart(Raw, engine.path, plan.settings, n_ctx, 1) as raw,
+        Subprocess(Library, engine.path, plan.settings, n_ctx) as library,
+        Subprocess(Raw, engine.path, plan.settings, n_ctx, 1) as raw,
     ):
-        mine, generate, loop = PLAIN / alternate(
-            2 * plan.repeats,  # a short text, and three that are close
+        own, generate, loop = PLAIN / alternate(
+            2 * plan.repeats,  # the reply is short and the three are close
             [
-                partial(ours.generate, engine, PLAIN),
+                partial(subject.generate, engine, PLAIN),
                 partial(library.generate, PLAIN),
                 partial(raw.generate, PLAIN),
             ],
@@ -91,10 +94,10 @@ def plain(plan: Plan) -> Iterator[Row]:
     for name, rate, bound in (("Llama.generate", generate, 1.0), ("raw loop", loop, 0.98)):
         yield Row(
             "plain",
-            f"plain text of {PLAIN} tokens: tgr-local / {name}",
-            Spread.of(mine / rate),
+            f"plain reply of {PLAIN} tokens: tgr-local / {name}",
+            Spread.of(own / rate),
             "of its speed",
-            {"tokens/s tgr-local": Spread.of(mine), f"tokens/s {name}": Spread.of(rate)},
+            {"tokens/s tgr-local": Spread.of(own), f"tokens/s {name}": Spread.of(rate)},
             Target(bound, at_least=True),
         )
 
@@ -103,11 +106,14 @@ def capture(plan: Plan) -> Iterator[Row]:
     """The cost of an injection and of captured states in a step. Log-probabilities are always on:
     the pass that samples also computes them."""
     n = plan.n_steps
-    ways = ((False, False), (True, False), (False, True), (True, True))
-    with ours.Forks(plan.engine, ours.prompt(plan.engine, PREFIX), K, n) as forks:
+    options = ((False, False), (True, False), (False, True), (True, True))
+    with subject.Forks(plan.engine, subject.prompt(plan.engine, PREFIX), K, n) as forks:
         seconds = alternate(
             plan.repeats,
-            [partial(forks.steps, K, n, inject=inject, states=states) for inject, states in ways],
+            [
+                partial(forks.steps, K, n, inject=inject, states=states)
+                for inject, states in variants
+            ],
         )
     without = seconds[0]
     names = ("injection", "states", "injection and states")
@@ -123,19 +129,19 @@ def capture(plan: Plan) -> Iterator[Row]:
 
 
 def sampling(plan: Plan) -> Iterator[Row]:
-    """Where the time of a step goes, by the engine's own clocks."""
+    """The parts of a step by the engine's own clocks."""
     share, rest = np.zeros(plan.repeats), np.zeros(plan.repeats)
     n = plan.n_steps
-    with ours.Forks(plan.engine, ours.prompt(plan.engine, PREFIX), K, n) as forks:
+    with subject.Forks(plan.engine, subject.prompt(plan.engine, PREFIX), K, n) as forks:
         forks.steps(K, n, inject=True, states=True)
         for i in range(plan.repeats):
             before, start = plan.engine.stats(), time.perf_counter()
             forks.steps(K, n, inject=True, states=True)
             whole, after = time.perf_counter() - start, plan.engine.stats()
-            drawn = after.sample_seconds - before.sample_seconds
+            sampling_seconds = after.sample_seconds - before.sample_seconds
             decoded = after.decode_seconds - before.decode_seconds
-            share[i] = 100 * drawn / whole
-            rest[i] = 1e6 * (whole - drawn - decoded) / n
+            share[i] = 100 * sampling_seconds / whole
+            rest[i] = 1e6 * (whole - sampling_seconds - decoded) / n
     yield Row(
         "sampling",
         f"sampling of {K} sequences, {plan.engine.n_vocab:,} tokens, log-probabilities included",
@@ -145,7 +151,7 @@ def sampling(plan: Plan) -> Iterator[Row]:
     )
     yield Row(
         "sampling",
-        f"all else beside decoding and sampling, {K} sequences",
+        f"everything except decoding and sampling, {K} sequences",
         Spread.of(rest),
         "µs a step",
         target=Target(100),

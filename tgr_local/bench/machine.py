@@ -1,4 +1,4 @@
-"""On what was measured: processor, versions, settings, model."""
+"""The machine of a measurement: processor, versions, settings, model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tgr_local.system.versions import versions
 
 
 def about(engine: Engine, settings: Settings) -> dict[str, Any]:
-    """What a reader needs to repeat or to doubt a figure."""
+    """Facts that a reader needs to repeat or to question a measurement."""
     devices = [f"{d.name} ({d.description})" for d in backend_devices() if d.kind != "cpu"]
     return {
         "processor": _processor(),

@@ -1,4 +1,4 @@
-"""How things are timed and what comes of it: contenders that take turns, spreads, rows, targets."""
+"""How contenders are timed and results are written: turns, spreads, targets, rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Spread:
-    """The middle and the ends of repeated measurements."""
+    """Median and range of repeated measurements."""
 
     median: float
     low: float
@@ -37,7 +37,7 @@ class Spread:
 
 
 def shown(value: float) -> str:
-    """Three digits that count, and all those of a whole number."""
+    """Three significant digits, and all digits of a whole number."""
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2 if abs(value) >= 1 else 3
     text = f"{value:,.{digits}f}"
     return text if float(text.replace(",", "")) else "0"
@@ -59,7 +59,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison. The target speaks of `result`; `values` are what it was made of."""
+    """One comparison: its result, the target for the result's median, and the values behind it."""
 
     group: str
     what: str
@@ -90,8 +90,8 @@ class Row:
 def alternate(
     repeats: int, contenders: Sequence[Callable[[], object]], *, warm: bool = True
 ) -> Floats:
-    """Seconds [contenders, repeats]. Contenders take turns, so that whatever else the machine does
-    meets all of them, and every other round goes backwards; `warm`: after an unmeasured round."""
+    """Seconds [contenders, repeats]. Contenders take turns, so that other load of the machine affects
+    all of them, and every second round runs backwards; `warm` adds an unmeasured round before."""
     return alternate_timed(
         repeats, [partial(clock, contender) for contender in contenders], warm=warm
     )
@@ -100,7 +100,7 @@ def alternate(
 def alternate_timed(
     repeats: int, contenders: Sequence[Callable[[], float]], *, warm: bool = True
 ) -> Floats:
-    """The same for contenders that return the seconds of the part of them that counts."""
+    """`alternate` for contenders that measure themselves and return their seconds."""
     seconds = np.zeros((len(contenders), repeats))
     if warm:
         for contender in contenders:

@@ -1,4 +1,4 @@
-"""How fast memory is read: the bandwidth that a step cannot exceed."""
+"""Memory bandwidth, an upper limit for the speed of a step."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ SIZE = 1 << 30  # bytes
 
 
 class Reader:
-    """Reads an array much larger than any cache; `n_bytes` are moved by one `read`, 0 where nothing
-    is known of a GPU's memory. Use it in a ``with`` block."""
+    """Reads an array much larger than any cache. One `read` moves `n_bytes`; 0 where the memory of
+    a GPU cannot be measured. Use it in a ``with`` block."""
 
     def __init__(self, n_threads: int, on_cpu: bool) -> None:
         self.n_bytes, self.how = SIZE, f"summed by {n_threads} threads"

@@ -1,4 +1,4 @@
-"""What we are measured against: llama.cpp through llama_cpp, with the settings of our engine.
+"""The peers of a comparison: llama.cpp through llama_cpp, with the engine's settings.
 
 `Raw` is a bare llama_decode loop, the least that any program on llama.cpp can do. `Library` is
 ``Llama.generate``, what a user of llama-cpp-python writes.
@@ -35,8 +35,8 @@ def library() -> Any:
 
 
 def _drop_amx(llama_cpp: Any) -> None:
-    """Has llama_cpp load every model as it does where there is no AMX, whose kernels end the
-    process when gcc before 14 has built them; see csrc/graph_hooks.h."""
+    """Makes llama_cpp load every model as on a machine without AMX: gcc before 14 builds AMX
+    kernels that end the process; see csrc/graph_hooks.h."""
     if b"AMX_INT8 = 1" not in llama_cpp.llama_print_system_info():
         return
     plain = llama_cpp.llama_cpp.llama_model_default_params
@@ -52,19 +52,19 @@ def _drop_amx(llama_cpp: Any) -> None:
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides the speed of a context: equal for us and the peers."""
+    """Settings that determine the speed of a context, the same for the subject and the peers."""
 
     n_threads: int
     flash_attn: str
     on_cpu: bool
-    """Whether all layers are."""
+    """Whether all layers are on the CPU."""
     config: EngineConfig
 
     @classmethod
     def of(cls, engine: Engine) -> Settings:
         config, flash_attn = engine.config, engine.config.flash_attn
         on_cpu = all(name.upper().startswith("CPU") for name in engine.devices())
-        # what "auto" is for us; llama.cpp's own choice on a CPU is on, which is slower
+        # the engine's "auto"; llama.cpp itself chooses "on" on a CPU, which is slower
         if flash_attn == "auto" and on_cpu and not config.type_v.startswith("q"):
             flash_attn = "off"
         return cls(engine.n_threads, flash_attn, on_cpu, config)
@@ -82,20 +82,20 @@ class Settings:
 
 
 def _library_for(settings: Settings) -> Any:
-    """The same, where it can compute on what the engine computes on. TgrError if not."""
+    """`library`; TgrError where the engine uses a GPU and llama_cpp cannot."""
     lib = library()
     if not settings.on_cpu and not lib.llama_supports_gpu_offload():
         raise TgrError(
-            "tgr-local computes on a GPU here, but llama-cpp-python is built without one and is no "
-            "peer; build it with one, or name a folder with such a libllama in LLAMA_CPP_LIB_PATH, "
-            "as bench/gpu.sh does"
+            "tgr-local uses a GPU here, but llama-cpp-python is built without GPU support, so they "
+            "cannot be compared; build it with GPU support, or set LLAMA_CPP_LIB_PATH to a folder "
+            "with such a libllama, as bench/gpu.sh does"
         )
     return lib
 
 
 class Raw:
-    """llama_decode and nothing around it. With `unified` the sequences share one cache, and a
-    prefix in it; else each has a stream of its own. Use it in a ``with`` block."""
+    """A bare llama_decode loop. With `unified` the sequences share one cache, and a prefix in it;
+    otherwise each has a stream of its own. Use it in a ``with`` block."""
 
     def __init__(
         self, path: Path, settings: Settings, n_ctx: int, n_seqs: int, *, unified: bool = True
@@ -132,12 +132,12 @@ class Raw:
         self._lib.llama_memory_clear(self._memory, False)
 
     def read(self, tokens: list[int]) -> None:
-        """A text from its beginning."""
+        """Clears the cache, then feeds the tokens."""
         self.clear()
         self.feed(tokens)
 
     def feed(self, tokens: list[int]) -> None:
-        """Appends tokens to sequence 0, with the logits of the last."""
+        """Appends tokens to sequence 0 and gets the logits of the last one."""
         array = (self._lib.llama_token * len(tokens))(*tokens)
         for start in range(0, len(tokens), self._n_batch):
             n = min(self._n_batch, len(tokens) - start)
@@ -146,18 +146,18 @@ class Raw:
         self._lib.llama_get_logits_ith(self._context, -1)
 
     def copy(self, n_seqs: int) -> None:
-        """Gives sequence 0 to the others."""
+        """Copies sequence 0 to the others."""
         for seq in range(1, n_seqs):
             self._lib.llama_memory_seq_cp(self._memory, 0, seq, -1, -1)
 
     def cut(self, n_seqs: int, length: int) -> None:
-        """Sequence 0 keeps its first tokens, the others nothing."""
+        """Truncates sequence 0 to `length` tokens and clears the others."""
         self._lib.llama_memory_seq_rm(self._memory, 0, length, -1)
         for seq in range(1, n_seqs):
             self._lib.llama_memory_seq_rm(self._memory, seq, -1, -1)
 
     def steps(self, n_seqs: int, start: int, n_steps: int) -> None:
-        """n_steps decodes of a token of each sequence; nothing is sampled."""
+        """n_steps decodes of one token for each sequence, without sampling."""
         batch = self._batch
         batch.n_tokens = n_seqs
         for position in range(start, start + n_steps):
@@ -167,13 +167,13 @@ class Raw:
             self._lib.llama_get_logits_ith(self._context, n_seqs - 1)
 
     def forked_steps(self, n_seqs: int, length: int, n_steps: int) -> None:
-        """Steps of n_seqs sequences that share a prefix of `length` tokens, which stays."""
+        """Steps of n_seqs sequences that share a prefix of `length` tokens; the prefix remains."""
         self.copy(n_seqs)
         self.steps(n_seqs, length, n_steps)
         self.cut(n_seqs, length)
 
     def own_steps(self, prefix: list[int], n_seqs: int, n_steps: int) -> None:
-        """Every sequence reads the prefix itself, then all take steps together."""
+        """Every sequence reads the prefix itself, then all advance together."""
         self.clear()
         batch = self._lib.llama_batch_init(len(prefix), 0, 1)
         batch.n_tokens = len(prefix)
@@ -186,7 +186,7 @@ class Raw:
         self.steps(n_seqs, len(prefix), n_steps)
 
     def generate(self, n_tokens: int) -> None:
-        """A plain text with llama.cpp's own sampler."""
+        """A plain reply with llama.cpp's own sampler."""
         lib = self._lib
         chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
         lib.llama_sampler_chain_add(chain, lib.llama_sampler_init_temp(TEMPERATURE))
@@ -230,7 +230,7 @@ class Library:
         )
 
     def generate(self, n_tokens: int) -> None:
-        """A plain text from one token, with no filter."""
+        """A plain reply from one token, without filters."""
         self._llama.reset()
         tokens = self._llama.generate(
             [100], top_k=0, top_p=1.0, min_p=0.0, temp=TEMPERATURE, repeat_penalty=1.0

@@ -1,4 +1,4 @@
-"""What a run of the benchmark measures with: the engine, the peers' settings, how often."""
+"""The conditions of one benchmark: the engine, the settings of the peers, the number of repeats."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from tgr_local.engine import Engine
 
 @dataclass(frozen=True)
 class Plan:
+    """`quick` takes fewer sizes and shorter chunks."""
+
     engine: Engine
     settings: Settings
     repeats: int
@@ -17,7 +19,7 @@ class Plan:
 
     @property
     def few(self) -> int:
-        """Repeats of what takes long."""
+        """Repeats of slow measurements."""
         return (self.repeats + 1) // 2
 
     @property

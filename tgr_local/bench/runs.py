@@ -1,6 +1,6 @@
-"""Whole methods on the same prompt: seconds for each kept token, in their second chunk.
+"""Whole methods on the same prompt: seconds per reply token in their second chunk.
 
-The first chunk reads the query and has nothing to rebuild; the second one is as all that follow.
+The first chunk reads the query and rebuilds nothing; all later chunks are like the second.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from tgr_local import methods
-from tgr_local.bench import subject as ours
+from tgr_local.bench import subject
 from tgr_local.bench.boundary import Q
 from tgr_local.bench.measure import Row, Spread, Target, alternate_timed
 from tgr_local.bench.plan import Plan
@@ -19,40 +19,45 @@ from tgr_local.errors import TgrError
 from tgr_local.options.config import SearchConfig
 
 
-def compared(plan: Plan) -> Iterator[Row]:
+def whole_methods(plan: Plan) -> Iterator[Row]:
     """base, markov, and the method at its defaults and with its two savings."""
-    # short chunks keep the proportions of S, K and s only roughly: no target is judged by them
+    # short chunks have other proportions of S, K and s, so the targets do not apply to them
     config = SearchConfig(max_chunks=3)
     if plan.quick:
         config = replace(config, chunk_len=64, rollout_len=4)
     saving = replace(config, reuse_winner=True, shift_cells=True)
-    ways = (("base", config), ("markov", config), ("tgr-latent", config), ("tgr-latent", saving))
-    base, markov, tgr, thrifty = alternate_timed(
+    variants = (
+        ("base", config),
+        ("markov", config),
+        ("tgr-latent", config),
+        ("tgr-latent", saving),
+    )
+    base, markov, tgr, with_savings = alternate_timed(
         max(2, plan.repeats // 2),
-        [partial(_second_chunk, plan, method, its) for method, its in ways],
+        [partial(_second_chunk, plan, method, its) for method, its in compared],
         warm=False,
     )
     at = f"S={config.chunk_len} K={config.n_candidates} s={config.rollout_len}"
     gpu = not plan.settings.on_cpu
-    for what, mine, name, theirs, bound in (
+    for what, seconds, name, reference, bound in (
         ("tgr-latent", tgr, "markov", markov, 1.18),
         ("tgr-latent", tgr, "base", base, 1.08 if gpu else 1.40),
-        ("with reuse_winner and shift_cells", thrifty, "base", base, 1.03 if gpu else 1.12),
+        ("with reuse_winner and shift_cells", with_savings, "base", base, 1.03 if gpu else 1.12),
         ("markov", markov, "base", base, None),
     ):
         yield Row(
             "runs",
-            f"time for a kept token, {at}: {what} / {name}",
-            Spread.of(mine / theirs),
+            f"time per reply token, {at}: {what} / {name}",
+            Spread.of(seconds / reference),
             "times",
-            {f"ms {what}": Spread.of(1e3 * mine), f"ms {name}": Spread.of(1e3 * theirs)},
+            {f"ms {what}": Spread.of(1e3 * seconds), f"ms {name}": Spread.of(1e3 * reference)},
             Target(bound) if bound and not plan.quick else None,
         )
 
 
 def _second_chunk(plan: Plan, method: str, config: SearchConfig) -> float:
-    """Seconds for each of its tokens: everything from the end of the first chunk."""
-    steps = methods.get(method).run(plan.engine, ours.prompt(plan.engine, Q), config)
+    """Seconds per token of the second chunk, from the end of the first one."""
+    steps = methods.get(method).run(plan.engine, subject.prompt(plan.engine, Q), config)
     first = next(steps)
     start = time.perf_counter()
     second = next(steps, None)
@@ -61,7 +66,7 @@ def _second_chunk(plan: Plan, method: str, config: SearchConfig) -> float:
     if second is None or second.finish is not None:
         n = len(first.tokens) + (len(second.tokens) if second else 0)
         raise TgrError(
-            f"a text of {method} ended after {n} tokens, which is too early to measure a chunk of "
-            f"{config.chunk_len}; take random weights, with --shape"
+            f"a reply of {method} ended after {n} tokens, too early to measure a chunk of "
+            f"{config.chunk_len}; use random weights (--shape)"
         )
     return seconds / len(second.tokens)

@@ -1,9 +1,9 @@
 """Random-weight GGUF files in the shapes of Qwen3, to measure speed without a download.
 
-The speed is that of real weights, the text is noise. F16 and Q8_0 are written here, block by
-block, so that a large file needs little memory; every other type is made by llama.cpp's own
-quantizer from Q8_0. A file is made once, in the user's cache folder. The vocabulary has the size of
-Qwen's, and its merges are made up: pairs of bytes, then pairs of those with a byte.
+They are as fast as real weights, and their text is noise. F16 and Q8_0 are written here, block by
+block, so that a large file needs little memory; llama.cpp's own quantizer makes every other type
+from Q8_0. A file is made once, in the user's cache folder. The vocabulary has the size of Qwen's,
+with artificial merges: pairs of bytes, then such pairs with one more byte.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BLOCK_ROWS = 4096  # rows of a matrix made at a time
 
 @dataclass(frozen=True)
 class Shape:
-    """What differs between the sizes of Qwen3. `tied`: the output layer is the embedding."""
+    """Dimensions of one size of Qwen3. `tied`: the output layer is the embedding."""
 
     n_layer: int
     n_embd: int
@@ -74,7 +74,7 @@ SHAPES = {
 
 @dataclass(frozen=True)
 class _Kind:
-    """A type that is written here: its numbers in GGUF and its bytes for each 32 values."""
+    """A type that this module writes: its numbers in GGUF and its bytes per 32 values."""
 
     tensor_type: int
     file_type: int
@@ -96,7 +96,7 @@ def cache_folder() -> Path:
 
 def model_file(shape: str, kind: str) -> Path:
     """The file of that shape and type, made if it is missing. ValueError for a name that is not in
-    SHAPES or TYPES, TgrError when there is no room for it."""
+    SHAPES or TYPES, TgrError when the disk has too little space."""
     kind = kind.lower().removesuffix("_m")
     for what, name, known in (("shape", shape, SHAPES), ("type", kind, TYPES)):
         if name not in known:
@@ -111,7 +111,7 @@ def model_file(shape: str, kind: str) -> Path:
     needed = source.stat().st_size if source else _bytes(SHAPES[shape], _DIRECT[kind])
     if (free := shutil.disk_usage(folder).free) < needed:
         raise TgrError(
-            f"{path} needs {size(needed)}, but {folder} has {size(free)} free; make room, or set "
+            f"{path} needs {size(needed)}, but {folder} has {size(free)} free; free space, or set "
             "XDG_CACHE_HOME to a folder elsewhere"
         )
     part = path.with_suffix(f".{os.getpid()}.part")
@@ -137,7 +137,7 @@ def write(path: Path, shape: Shape, kind: str) -> None:
                 file.write(np.ones(dims, np.float32).tobytes())
             else:
                 vocabulary = dims[0] == shape.n_vocab
-                # special tokens have small logits, so that no text ends by chance
+                # special tokens get small logits, so that no reply ends by chance
                 faint = len(SPECIALS) if vocabulary else 0
                 deviation = (2 if vocabulary else 1) / dims[1] ** 0.5
                 for n_rows in _batches(dims[0] - faint):

@@ -1,4 +1,4 @@
-"""Our engine as a contender: the same moves as `peers.Raw`, through sessions and tasks."""
+"""This engine as a contender: the same operations as `peers.Raw`, through sessions and tasks."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ SAMPLING = Sampling(temperature=TEMPERATURE)
 
 
 def prompt(engine: Engine, n: int) -> list[int]:
-    """n tokens of noise, always the same."""
+    """n random tokens, the same in every run."""
     return [int(t) for t in np.random.default_rng(0).integers(0, engine.n_vocab // 2, n)]
 
 
 def generate(engine: Engine, n_tokens: int) -> None:
-    """A plain text from one token."""
+    """A plain reply from one token."""
     with engine.session(n_tokens + 8, 1) as session:
-        session.run([_writing(session.sequence(), n_tokens)])
+        session.run([_generation(session.sequence(), n_tokens)])
 
 
 def prefill(engine: Engine, tokens: list[int]) -> None:
-    """Reads a text, up to its first new token."""
+    """Reads a prompt and samples the first new token."""
     with engine.session(len(tokens) + 8, 1) as session:
         session.run([Task(session.sequence(), tokens, n_generate=1, sampling=SAMPLING)])
 
@@ -46,10 +46,10 @@ class Forks:
     def steps(
         self, n_seqs: int, n_steps: int, *, inject: bool = False, states: bool = False, **how: Any
     ) -> list[Output]:
-        """n_steps decodes of a token of each; every token is sampled, with its log-probability."""
+        """n_steps decodes of one token for each sequence, sampled, with log-probabilities."""
         forks = [self.prefix.fork() for _ in range(n_seqs)]
         tasks = [
-            _writing(
+            _generation(
                 fork, n_steps, seed=i, states=states,
                 injection=self._injections[i] if inject else None,
             )
@@ -74,5 +74,5 @@ class Forks:
         self.session.close()
 
 
-def _writing(sequence: Sequence, n: int, **options: Any) -> Task:
+def _generation(sequence: Sequence, n: int, **options: Any) -> Task:
     return Task(sequence, [100], n_generate=n, sampling=SAMPLING, ignore_eog=True, **options)

@@ -1,7 +1,7 @@
 """A peer in a process of its own.
 
-OpenMP lets its threads sleep at every barrier once a process has more of them than the machine has
-cores. Two teams in one process, ours and a peer's, would slow each other down: by a quarter on two
+Once a process has more OpenMP threads than the machine has cores, they sleep at every barrier. The
+threads of the subject and of a peer in one process would slow each other down, by a quarter on two
 cores.
 """
 
@@ -16,18 +16,18 @@ from typing import Any
 from tgr_local.errors import TgrError
 
 
-class Apart:
-    """`make(*args, **options)`, a context manager of an importable module, in a fresh process.
-    Calling a method runs it there and waits. Use it in a ``with`` block."""
+class Subprocess:
+    """`make(*args, **options)`, a context manager of an importable module, in a new process.
+    A method call runs there; the caller waits for its end. Use it in a ``with`` block."""
 
     def __init__(self, make: Callable[..., Any], *args: Any, **options: Any) -> None:
         spawn = multiprocessing.get_context("spawn")
-        self._pipe, theirs = spawn.Pipe()
+        self._pipe, remote = spawn.Pipe()
         self._process = spawn.Process(
-            target=_serve, args=(theirs, partial(make, *args, **options)), daemon=True
+            target=_serve, args=(remote, partial(make, *args, **options)), daemon=True
         )
         self._process.start()
-        theirs.close()
+        remote.close()
         self._answer()
 
     def __getattr__(self, method: str) -> Any:
@@ -41,11 +41,11 @@ class Apart:
         try:
             failure: str | None = self._pipe.recv()
         except EOFError:
-            raise TgrError("the process of the peer to compare with ended") from None
+            raise TgrError("the process of the peer ended unexpectedly") from None
         if failure is not None:
             raise TgrError(failure)
 
-    def __enter__(self) -> Apart:
+    def __enter__(self) -> Subprocess:
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -25,7 +25,7 @@ def _fact(value: Any) -> str:
 
 
 def as_text(row: Row) -> str:
-    """Two lines or three: what came out beside its target, what it was made of, the note."""
+    """One to three lines: the result with its target, the values behind it, the note."""
     lines = [f"{row.what:74}  {row.result} {row.unit}"]
     if row.target:
         lines[0] += f"   [{verdict(row)}]"
@@ -42,7 +42,7 @@ def as_json(about: dict[str, Any], rows: Iterable[Row]) -> str:
 def as_markdown(about: dict[str, Any], rows: Sequence[Row]) -> str:
     """The machine as a list, then one table."""
     lines = [f"- {name}: {fact}" for name, fact in facts(about)]
-    lines += ["", "| measured | median (range) | of what | target |", "|---|---|---|---|"]
+    lines += ["", "| measured | median (range) | values | target |", "|---|---|---|---|"]
     for row in rows:
         values = "; ".join(f"{name} {spread}" for name, spread in row.values.items())
         beside = "; ".join(text for text in (values, row.note) if text)
