@@ -11,15 +11,14 @@ from pathlib import Path
 import pytest
 
 from tgr_local import cli
-from tgr_local.bench import boundary, command, memory, shapes
-from tgr_local.bench import concurrency as crowds
+from tgr_local.bench import boundary, command, concurrency, memory, shapes
 from tgr_local.bench.measure import Row
 from tgr_local.bench.peers import Settings
 from tgr_local.bench.plan import Plan
-from tgr_local.bench.subprocesses import Apart
+from tgr_local.bench.subprocesses import Subprocess
 from tgr_local.engine import Engine
 
-FIGURES = {"tokens", "positions", "seconds", "resident", "cells"}
+MEASURED = {"tokens", "positions", "seconds", "resident", "cells"}
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +40,8 @@ def test_every_group_has_rows_with_sound_numbers(
 ) -> None:
     monkeypatch.setattr(memory, "SIZE", 1 << 20)
     for size, value in {"N": 4, "PREFIX": 8, "TOKENS": 4}.items():
-        monkeypatch.setattr(crowds, size, value)
-    monkeypatch.setattr(crowds, "_fresh", lambda k, _: dict.fromkeys(FIGURES, 10.0 * k))
+        monkeypatch.setattr(concurrency, size, value)
+    monkeypatch.setattr(concurrency, "cold_start", lambda k, _: dict.fromkeys(MEASURED, 10.0 * k))
     monkeypatch.setattr(boundary, "CHUNKS", (32,))
     rows = list(command.measured(name, plan))
     assert rows
@@ -56,11 +55,11 @@ def test_every_group_has_rows_with_sound_numbers(
 def test_a_run_prints_a_table_and_writes_both_files(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    figures, page = tmp_path / "figures.json", tmp_path / "page.md"
+    record, page = tmp_path / "bench.json", tmp_path / "page.md"
     arguments = ["bench", "--model", str(tiny), "--only", "plain,sampling", "--repeats", "2"]
-    assert cli.main([*arguments, "--json", str(figures), "--markdown", str(page)]) == 0
+    assert cli.main([*arguments, "--json", str(record), "--markdown", str(page)]) == 0
     out = capsys.readouterr().out
-    found = json.loads(figures.read_text())
+    found = json.loads(record.read_text())
     assert "flash_attn off" in out and found["machine"]["settings"]["flash_attn"] == "off"
     assert len(found["machine"]["model sha256"]) == 64
     assert [row["group"] for row in found["rows"]] == ["plain"] * 2 + ["sampling"] * 2
@@ -79,7 +78,7 @@ def test_nothing_is_imported_from_the_current_folder(
         Path(f"{name}.py").write_text("open('imported', 'w').close()\nraise SystemExit(1)\n")
 
     def measured(name: str, plan: Plan) -> Iterator[Row]:
-        with Apart(io.StringIO):
+        with Subprocess(io.StringIO):
             yield from ()
 
     monkeypatch.setattr(command, "measured", measured)
@@ -87,7 +86,7 @@ def test_nothing_is_imported_from_the_current_folder(
     assert not Path("imported").exists()
 
 
-def test_json_alone_stands_on_stdout(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_with_json_stdout_is_json_only(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["bench", "--model", str(tiny), "--only", "sampling", "--repeats", "1", "--json"]
     assert cli.main([*arguments, "--type-k", "q8_0", "--flash-attn", "on"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -95,11 +94,11 @@ def test_json_alone_stands_on_stdout(tiny: Path, capsys: pytest.CaptureFixture[s
     assert len(found["rows"]) == 2
 
 
-def test_a_group_alone_finds_its_room(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_roofline_alone_reserves_enough_cells(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "SIZE", 1 << 20)
     with Engine(tiny) as engine:
         alone = Plan(engine, Settings.of(engine), repeats=1, quick=True)
-        assert len(list(command.measured("bound", alone))) == 4
+        assert len(list(command.measured("roofline", alone))) == 4
 
 
 def test_help_names_every_shape_type_and_group(capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,9 +109,9 @@ def test_help_names_every_shape_type_and_group(capsys: pytest.CaptureFixture[str
         assert ", ".join(names) in text
 
 
-def test_a_search_in_a_process_of_its_own_tells_what_it_took() -> None:
-    found = crowds._fresh(1, 0)
-    assert set(found) == FIGURES
+def test_a_search_in_a_process_of_its_own_reports_its_cost() -> None:
+    found = concurrency.cold_start(1, 0)
+    assert set(found) == MEASURED
     assert 0 < found["tokens"] <= found["positions"] and 0 < found["cells"] < 2000
     assert 10e6 < found["resident"] < 2e9
 
@@ -122,12 +121,12 @@ def test_a_search_in_a_process_of_its_own_tells_what_it_took() -> None:
     [
         (["--repeats", "0"], "repeats is '0', but must be a whole number from 1 to 1000"),
         (["--repeats", "two"], "repeats is 'two', but must be a whole number"),
-        (["--only", "decode,nothing"], "only is 'nothing', but must be of decode, prefill,"),
-        (["--only", ""], "only is '', but must be of decode"),
+        (["--only", "decode,nothing"], "only is 'nothing', but must be one of decode, prefill,"),
+        (["--only", ""], "only is '', but must be one of decode"),
         (["--shape", "70b"], "shape is '70b', but must be one of tiny, 0.6b"),
         (["--shape", "tiny", "--type", "q9"], "type is 'q9', but must be one of f16, q8_0"),
-        (["--model", "MODEL", "--shape", "tiny"], "shape is of random weights, but --model names"),
-        (["--model", "MODEL", "--type", "f16"], "type is of random weights, but --model names"),
+        (["--model", "MODEL", "--shape", "tiny"], "--shape is for random weights, but --model"),
+        (["--model", "MODEL", "--type", "f16"], "--type is for random weights, but --model"),
         (["--model", "absent-model"], "there is no model absent-model"),
         (["--model", "NOTHING"], "is not a GGUF file"),
         (["--model", "MODEL", "--json", "no/folder/x.json"], "no/folder/x.json: No such file"),

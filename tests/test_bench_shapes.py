@@ -35,14 +35,14 @@ def test_a_file_is_made_once_and_is_the_same_everywhere(tmp_path: Path) -> None:
 
 
 def test_the_vocabulary_of_every_shape_has_a_text_for_each_id() -> None:
-    values = shapes._metadata(shapes.SHAPES["8b"], shapes._DIRECT["q8_0"])
+    values = shapes.metadata(shapes.SHAPES["8b"], file_type=7)
     tokens, merges = values["tokenizer.ggml.tokens"], values["tokenizer.ggml.merges"]
     assert len(tokens) == len(set(tokens)) == 151_936 == len(values["tokenizer.ggml.token_type"])
     known = set(tokens)
     assert all(set(merge.split(" ")) <= known for merge in merges[:70_000:97])
 
 
-def test_what_is_half_made_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_file_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(path: Path, *_: object) -> None:
         path.write_bytes(b"GG")
         raise KeyboardInterrupt
@@ -53,10 +53,10 @@ def test_what_is_half_made_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     assert not list(shapes.cache_folder().iterdir())
 
 
-def test_a_file_without_room_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_larger_than_the_free_space_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     class Usage:
         free = 1000
 
     monkeypatch.setattr(shapes.shutil, "disk_usage", lambda _: Usage)
-    with pytest.raises(TgrError, match=r"needs .* but .* has 0\.0 MB free; make room"):
+    with pytest.raises(TgrError, match=r"needs .* but .* has 0\.0 MB free; free space"):
         shapes.model_file("0.6b", "q8_0")

@@ -54,9 +54,8 @@ def add_flags(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measures, and prints each row when it is complete."""
-    os.environ["PYTHONSAFEPATH"] = (
-        "1"  # the processes started here must not import from the current folder
-    )
+    # subprocesses must not import from the current folder
+    os.environ["PYTHONSAFEPATH"] = "1"
     names = _names(args.only, args.full)
     repeats = _repeats(args.repeats)
     config = configured(args, EngineConfig)
@@ -147,9 +146,7 @@ def _model(args: argparse.Namespace) -> Path:
     if args.model is not None:
         for name in ("shape", "type"):
             if getattr(args, name) is not None:
-                raise ValueError(
-                    f"--{name} is for random weights, but --model names a file; drop one"
-                )
+                raise ValueError(f"--{name} is for random weights, but --model is a file; drop one")
         from tgr_local.models import library
 
         return library.find(args.model)

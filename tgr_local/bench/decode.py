@@ -106,7 +106,7 @@ def capture(plan: Plan) -> Iterator[Row]:
     """The cost of an injection and of captured states in a step. Log-probabilities are always on:
     the pass that samples also computes them."""
     n = plan.n_steps
-    options = ((False, False), (True, False), (False, True), (True, True))
+    variants = ((False, False), (True, False), (False, True), (True, True))
     with subject.Forks(plan.engine, subject.prompt(plan.engine, PREFIX), K, n) as forks:
         seconds = alternate(
             plan.repeats,

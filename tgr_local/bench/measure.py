@@ -90,8 +90,9 @@ class Row:
 def alternate(
     repeats: int, contenders: Sequence[Callable[[], object]], *, warm: bool = True
 ) -> Floats:
-    """Seconds [contenders, repeats]. Contenders take turns, so that other load of the machine affects
-    all of them, and every second round runs backwards; `warm` adds an unmeasured round before."""
+    """Seconds [contenders, repeats]. Contenders take turns, so that other load of the machine
+    affects all of them, and every second round runs backwards; `warm` adds an unmeasured round
+    before."""
     return alternate_timed(
         repeats, [partial(clock, contender) for contender in contenders], warm=warm
     )

@@ -26,7 +26,7 @@ def whole_methods(plan: Plan) -> Iterator[Row]:
     if plan.quick:
         config = replace(config, chunk_len=64, rollout_len=4)
     saving = replace(config, reuse_winner=True, shift_cells=True)
-    variants = (
+    compared = (
         ("base", config),
         ("markov", config),
         ("tgr-latent", config),

@@ -185,7 +185,7 @@ def _quantize(source: Path, path: Path, name: str) -> None:
 
 def _header(file: BinaryIO, shape: Shape, kind: _Kind) -> None:
     tensors = list(shape.tensors())
-    values = _metadata(shape, kind)
+    values = metadata(shape, kind.file_type)
     file.write(b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(values)))
     for key, value in values.items():
         file.write(_text(key) + _value(value))
@@ -199,14 +199,15 @@ def _header(file: BinaryIO, shape: Shape, kind: _Kind) -> None:
     file.write(bytes(-file.tell() % _ALIGNMENT))
 
 
-def _metadata(shape: Shape, kind: _Kind) -> dict[str, Any]:
+def metadata(shape: Shape, file_type: int) -> dict[str, Any]:
+    """The header's keys and values, the vocabulary included."""
     plain = shape.n_vocab - len(SPECIALS)
     merges = list(itertools.islice(_merges(), plain - 256))
     special = dict(zip(SPECIALS, range(plain, shape.n_vocab), strict=True))
     return {
         "general.architecture": "qwen3",
         "general.name": "random weights in the shape of Qwen3",
-        "general.file_type": kind.file_type,
+        "general.file_type": file_type,
         "qwen3.context_length": 40960,
         "qwen3.embedding_length": shape.n_embd,
         "qwen3.block_count": shape.n_layer,
