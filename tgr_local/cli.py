@@ -166,9 +166,9 @@ def build_parser() -> Parser:
     add_config_flags(evaluate, EngineConfig, "how the model is loaded")
     from tgr_local.bench import command as benchmark
 
-    bench = add("bench", benchmark.run, "measure speed, each figure beside that of a peer")
+    bench = add("bench", benchmark.run, "measure speed, compared with llama.cpp in the same run")
     benchmark.add_flags(bench)
-    add_config_flags(bench, EngineConfig, "how the model is loaded, by us and by the peers")
+    add_config_flags(bench, EngineConfig, "how tgr-local and the peers load the model")
     for sub in (run, chat, serve, doctor):
         text = "a GGUF file, or the name of a model that was pulled (default: the embedded one)"
         sub.add_option("model", None, metavar="MODEL", help=text)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import platform
-from pathlib import Path
 from typing import Any
 
 from tgr_local.bench.peers import Settings
 from tgr_local.engine import Engine, backend_devices, physical_cores
+from tgr_local.system.processor import processor
 from tgr_local.system.versions import versions
 
 
@@ -17,7 +15,7 @@ def about(engine: Engine, settings: Settings) -> dict[str, Any]:
     """Facts that a reader needs to repeat or to question a measurement."""
     devices = [f"{d.name} ({d.description})" for d in backend_devices() if d.kind != "cpu"]
     return {
-        "processor": _processor(),
+        "processor": processor(),
         "cores": {"physical": physical_cores(), "logical": os.cpu_count()},
         "load average": [round(load, 2) for load in os.getloadavg()],
         "other devices": devices or "none",
@@ -27,11 +25,3 @@ def about(engine: Engine, settings: Settings) -> dict[str, Any]:
         "settings": settings.shown(),
         "versions": versions(),
     }
-
-
-def _processor() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

@@ -24,6 +24,7 @@ from tgr_local.eval import shapes
 from tgr_local.eval.shapes import Count
 from tgr_local.eval.task import Metric, Problem
 from tgr_local.options.config import SearchConfig
+from tgr_local.system.processor import processor
 from tgr_local.trace.json_values import from_json_value, to_json_value
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def machine(engine: Engine) -> dict[str, Any]:
     settings = to_json_value(engine.config)
     return {
         "system": f"{platform.system()} {platform.machine()}",
-        "processor": _processor(),
+        "processor": processor(),
         "cores": os.cpu_count() or 1,
         "devices": sorted(set(engine.devices())),
         "threads": engine.n_threads,
@@ -212,12 +213,3 @@ def _differences(name: str, known: Any, wanted: Any) -> list[str]:
         pairs = ((key, known.get(key, "absent"), wanted.get(key, "absent")) for key in keys)
         return [change for key, a, b in pairs for change in _differences(f"{name}.{key}", a, b)]
     return [] if known == wanted else [f"{name} was {known!r:.60} and is {wanted!r:.60}"]
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            lines = [line for line in file if line.startswith("model name")]
-        return lines[0].partition(":")[2].strip() if lines else platform.processor()
-    except OSError:
-        return platform.processor()
