@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.tgr-local
 NATIVE := pyproject.toml CMakeLists.txt $(wildcard csrc/*.cpp csrc/*.h csrc/*.py csrc/patches/*) $(wildcard models/*.gguf)
 
-.PHONY: chat test lint format sanitize bench model clean distclean
+.PHONY: chat test lint format docs sanitize bench model clean distclean
 
 chat: $(STAMP)
 	@$(BIN)/tgr-local chat
@@ -15,18 +15,19 @@ chat: $(STAMP)
 test: $(STAMP)
 	$(BIN)/pytest
 
+# what .pre-commit-config.yaml lists; `.venv/bin/pre-commit install` runs it before every commit
 lint: $(STAMP)
-	$(BIN)/ruff check
-	$(BIN)/ruff format --check
-	$(BIN)/clang-format --dry-run --Werror csrc/*.cpp csrc/*.h
-	$(BIN)/mypy
-	$(BIN)/stubtest tgr_local._engine --allowlist .stubtest-allowlist
+	$(BIN)/pre-commit run --all-files
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
-	$(BIN)/python docs/make_api.py
 	$(BIN)/clang-format -i csrc/*.cpp csrc/*.h
+
+# the site of docs/, in build/site; runs the examples of its pages
+docs: $(STAMP)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --config-file docs/site/mkdocs.yml
+	@echo "open build/site/index.html"
 
 # the engine's tests under AddressSanitizer, then under ThreadSanitizer; about fifteen minutes
 sanitize:

@@ -308,7 +308,7 @@ class TgrLlama:
     ) -> Any:
         """States of a text, or a list of those of several, as ``llama_cpp.Llama.embed`` has them.
 
-        `pooling` "none" gives a vector for every token, [n_tokens][n_embd]; "mean" and "last" one
+        `pooling` "none" gives a vector for every token, [n_tokens, n_embd]; "mean" and "last" one
         for the text, [n_embd]. `normalize` divides each by its length. Without `truncate` a text
         longer than the model was trained for is a ValueError. `return_count` gives a pair with the
         number of tokens.

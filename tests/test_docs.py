@@ -1,0 +1,73 @@
+"""The documentation: the API page, and the examples run as they are written."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import runpy
+import sys
+from types import ModuleType
+
+import pytest
+from conftest import ROOT
+
+import tgr_local
+
+EXAMPLES = ("chat", "completion", "stream", "search", "steering", "json_schema", "asynchronous")
+RUNNER = ROOT / "docs" / "site" / "executed.py"
+
+if not RUNNER.exists():
+    pytest.skip("docs and examples are not beside the tests", allow_module_level=True)
+
+
+def test_every_public_name_is_on_the_api_page() -> None:
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"^::: tgr_local\.(\w+)$", page, re.MULTILINE))
+    assert shown == set(tgr_local.__all__)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_runs(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [name])
+    runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
+    printed = capsys.readouterr()
+    assert printed.out and not printed.err
+
+
+@pytest.fixture(scope="module")
+def executed() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("executed", RUNNER)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("expected", "got", "same"),
+    [
+        ("a 1.25 b\n", "a  1.31 b\n", True),
+        ("a 1.25 b\n", "a 1.45 b\n", False),
+        ("-0.0000\n", "0.0100\n", True),
+        ("7 tokens\n", "8 tokens\n", False),
+        ("took … s\n", "took 0.31 s\n", True),
+        ("took … s\n", "took 0.31\ns\n", False),
+        ("first\n…\nlast\n", "first\nsecond\nthird\nlast\n", True),
+        ("first\n…\nlast\n", "first\nsecond\n", False),
+        ("first\n", "first\nsecond\n", False),
+    ],
+)
+def test_output_agrees_but_for_rounding_and_dots(
+    executed: ModuleType, expected: str, got: str, same: bool
+) -> None:
+    assert executed.agrees(expected, got) is same
+
+
+def test_the_examples_of_a_page_run_in_one_folder(executed: ModuleType) -> None:
+    page = "```console run\n$ echo 1.5 > f; echo old\nold\n$ cat f\n1.5\n```\n"
+    assert executed.difference(page) == ""
+    program = "```python run\nprint(open('f').read())\n```\n\n```text\n1.5\n…\n```\n"
+    assert executed.difference(page + program) == ""
+    assert executed.checked(page.replace("\nold", "\nnew")) == page
