@@ -33,7 +33,7 @@ TARGET = 0.85
 def evaluation(options: argparse.Namespace, folder: Path) -> float:
     """Forward tokens per second of the real command."""
     command = [
-        sys.executable, "-m", "tgr_local", "eval", TASK, "--methods", "base",
+        sys.executable, "-m", "tgr_local", "eval", "run", TASK, "--methods", "base",
         "--data", str(options.data), "--limit", str(options.limit), "--k", str(options.k),
         "--parallel", str(options.parallel), "--n-threads", str(options.n_threads),
         "--out", str(folder),

@@ -25,7 +25,7 @@ from tgr_local.eval.samples import Key, Sample
 from tgr_local.eval.tables import Table
 
 COMMAND = [
-    "eval", "arithmetic3", "equations", "--limit", "4", "--k", "1..4", "--seeds", "42,7",
+    "eval", "run", "arithmetic3", "equations", "--limit", "4", "--k", "1..4", "--seeds", "42,7",
     "--methods", "base,markov,random-anchor,tgr-latent,tgr-token", "--max-chunks", "3",
     "--parallel", "1", "--n-threads", "1",
 ]  # fmt: skip

@@ -146,12 +146,13 @@ def install(put: Callable[[Any, str, Any], None]) -> None:
     """Replaces the engine with the double; `put` is setattr, or monkeypatch.setattr."""
     from tgr_local import engine, generation
     from tgr_local.console import progress
-    from tgr_local.engine import installation
+    from tgr_local.engine import installation, loading
     from tgr_local.models import library
 
     put(progress, "DELAY", HANG)
     put(library, "find", Path)
     put(engine, "Engine", FakeEngine)
+    put(loading, "Engine", FakeEngine)
     put(engine, "backend_devices", lambda: [])
     put(generation, "stream", fake_stream)
     put(generation, "generate_many", fake_many)

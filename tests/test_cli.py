@@ -108,10 +108,10 @@ def test_no_field_is_named_like_another_argument() -> None:
     others = set(vars(parsed())) - engine - search
     assert not engine & search
     assert others == {
-        "name", "command", "question", "trajectories", "raw", "json", "show_thinking", "trace",
+        "parser", "command", "question", "trajectories", "raw", "json", "show_thinking", "trace",
         "trace_vectors", "show_config",
     }  # fmt: skip
-    assert set(flags.options(cli.build_parser())) >= {"method", "model", *engine, *search}
+    assert set(cli.build_parser().all_options()) >= {"method", "model", *engine, *search}
 
 
 def test_help_gives_meaning_default_and_bounds(capsys: pytest.CaptureFixture[str]) -> None:
@@ -470,7 +470,7 @@ def test_bytes_that_are_not_text_are_refused_with_their_offset() -> None:
             2,
             "trace_vectors needs a file to write to: name it with --trace FILE",
         ),
-        ("run fail", 1, "the prompt has 999 tokens, but there is room for 64"),
+        ("run fail", 1, "the prompt has 999 tokens, but the context has 64"),
         ("trace /nowhere/t", 1, "/nowhere/t: No such file or directory"),
         ("trace", 2, "the following arguments are required: FILE; see tgr-local trace --help"),
     ],

@@ -517,7 +517,7 @@ def data(tmp_path: Path) -> Path:
 @pytest.fixture
 def command(model: Callable[..., Path], data: Path, tmp_path: Path) -> list[str]:
     return [
-        "eval", "countdown", "--data", str(data), "--model", str(model()), "--n-threads", "1",
+        "eval", "run", "countdown", "--data", str(data), "--model", str(model()), "--n-threads", "1",
         "--chunk-len", "6", "--max-chunks", "2", "--n-candidates", "2", "--rollout-len", "3",
         "--type-k", "f32", "--type-v", "f32", "--flash-attn", "off", "--k", "1..4",
         "--out", str(tmp_path / "run"),
@@ -763,7 +763,7 @@ def test_another_machine_resumes(
     about = json.loads(path.read_text(encoding="utf-8"))
     assert [machine["threads"] for machine in about["machines"]] == [1, 2]
     assert about["machines"][1]["settings"]["n_ubatch"] == 64
-    assert about["command"].startswith("tgr-local eval countdown --methods base --k 1,2 --data")
+    assert about["command"].startswith("tgr-local eval run countdown --methods base --k 1,2 --data")
     assert str(tmp_path) not in about["command"] and "--n-threads 2" in about["command"]
     capsys.readouterr()
     assert run(*more, "--type-k", "f16") == 1
@@ -788,34 +788,46 @@ def test_a_folder_under_work_is_not_touched(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["eval"], "name a task or a --recipe"),
-        (["eval", "contdown"], "did you mean countdown"),
-        (["eval", "nosuch"], "unknown task 'nosuch'; tgr-local eval list shows all"),
-        (["eval", "Report", "x"], "did you mean tgr-local eval report RUN"),
-        (["eval", "arithmetic3", "list"], "did you mean tgr-local eval list"),
-        (["eval", "--recipe", "abblation"], "did you mean ablation"),
-        (["eval", "--recipe", "README.md"], "recipe 'README.md'; tgr-local eval list shows all"),
-        (["eval", "--recipe", "README.md"], "must end in .toml"),
-        (["eval", "countdown", "--k", "8..1"], "must increase"),
-        (["eval", "countdown", "--k", "few"], "as in 1..128"),
-        (["eval", "countdown", "--k", "0..8"], "at least 1"),
-        (["eval", "countdown", "--seeds", "1,1"], "different"),
-        (["eval", "countdown", "--seed", "3"], "--seeds"),
-        (["eval", "countdown", "--limit", "-3"], "between 0"),
-        (["eval", "countdown", "--graders", "0"], "graders is 0, but must be between 1"),
-        (["eval", "countdown", "--grade-seconds", "0"], "grade_seconds is 0, but must be"),
-        (["eval", "countdown", "--methods", "magic"], "unknown method"),
-        (["eval", "countdown", "--variant", "base:temperature=hot"], "a number"),
-        (["eval", "countdown", "--reference", "nobody"], "one of base, tgr-latent"),
-        (["eval", "humaneval"], "--allow-exec"),
-        (["eval", "humaneval", "--wall", "limits"], "--allow-exec"),
-        (["eval", "humaneval", "--wall", "moat"], "wall is 'moat', but must be one of bwrap"),
-        (["eval", "report"], "no run to report on"),
-        (["eval", "report", "x", "--k", "1..4", "--methods", "base"], "not use --methods;"),
-        (["eval", "report", "x", "--sigma", "1", "--no-thinking"], "not use --sigma, --thinking;"),
-        (["eval", "list", "--k", "3"], "tgr-local eval list does not use --k"),
-        (["eval", "aime25", "math500", "--data", __file__], "have a file each; name the folder"),
-        (["eval", "countdown", "--judge-url", "localhost"], "must begin with http"),
+        (["eval"], "arguments are required: COMMAND; see tgr-local eval --help"),
+        (["eval", "run"], "name a task or a --recipe"),
+        (["eval", "countdown"], "invalid choice: 'countdown' (choose from "),
+        (["eval", "run", "contdown"], "did you mean countdown"),
+        (["eval", "run", "nosuch"], "unknown task 'nosuch'; tgr-local eval list shows all"),
+        (["eval", "run", "--recipe", "abblation"], "did you mean ablation"),
+        (
+            ["eval", "run", "--recipe", "README.md"],
+            "recipe 'README.md'; tgr-local eval list shows all",
+        ),
+        (["eval", "run", "--recipe", "README.md"], "must end in .toml"),
+        (["eval", "run", "countdown", "--k", "8..1"], "must increase"),
+        (["eval", "run", "countdown", "--k", "few"], "as in 1..128"),
+        (["eval", "run", "countdown", "--k", "0..8"], "at least 1"),
+        (["eval", "run", "countdown", "--seeds", "1,1"], "different"),
+        (["eval", "run", "countdown", "--seed", "3"], "--seeds"),
+        (["eval", "run", "countdown", "--limit", "-3"], "between 0"),
+        (["eval", "run", "countdown", "--graders", "0"], "graders is 0, but must be between 1"),
+        (["eval", "run", "countdown", "--grade-seconds", "0"], "grade_seconds is 0, but must be"),
+        (["eval", "run", "countdown", "--methods", "magic"], "unknown method"),
+        (["eval", "run", "countdown", "--variant", "base:temperature=hot"], "a number"),
+        (["eval", "run", "countdown", "--reference", "nobody"], "one of base, tgr-latent"),
+        (["eval", "run", "humaneval"], "--allow-exec"),
+        (["eval", "run", "humaneval", "--wall", "limits"], "--allow-exec"),
+        (
+            ["eval", "run", "humaneval", "--wall", "moat"],
+            "wall is 'moat', but must be one of bwrap",
+        ),
+        (["eval", "report"], "the following arguments are required: RUN"),
+        (
+            ["eval", "report", "x", "--k", "1..4", "--methods", "base"],
+            "unknown argument '--methods'",
+        ),
+        (["eval", "report", "x", "--sigma", "1", "--no-thinking"], "unknown argument '--sigma'"),
+        (["eval", "list", "--k", "3"], "unknown argument '--k'"),
+        (
+            ["eval", "run", "aime25", "math500", "--data", __file__],
+            "have a file each; name the folder",
+        ),
+        (["eval", "run", "countdown", "--judge-url", "localhost"], "must begin with http"),
     ],
 )
 def test_bad_usage_is_one_line(

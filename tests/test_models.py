@@ -274,9 +274,13 @@ def test_show_says_what_a_file_is(shelf: Path, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ("models show", 2, "there is no model to show: name it after show"),
-        ("models list x", 2, "list takes no name, but got 'x'; to see it, show it"),
-        ("models pull", 2, "there is no model to pull: name it after pull"),
+        (
+            "models show",
+            2,
+            "the following arguments are required: MODEL; see tgr-local models show",
+        ),
+        ("models list x", 2, "unknown argument 'x'"),
+        ("models pull", 2, "the following arguments are required: OWNER/REPO:QUANTIZATION; see"),
         ("models show nosuch", 1, "there is no model nosuch; tgr-local models lists what there is"),
         (
             "models pull nosuch",
@@ -284,7 +288,7 @@ def test_show_says_what_a_file_is(shelf: Path, capsys: pytest.CaptureFixture[str
             "'nosuch' names no model; write OWNER/REPO:QUANTIZATION, such as",
         ),
         ("models show /nowhere/x.gguf", 1, "/nowhere/x.gguf: No such file or directory"),
-        ("models throw", 2, "argument action: invalid choice: 'throw'"),
+        ("models throw", 2, "argument COMMAND: invalid choice: 'throw'"),
     ],
 )
 def test_an_error_is_one_line(

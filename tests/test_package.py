@@ -33,6 +33,7 @@ LAYERS = [
     {"openai"},
     {"chat", "server", "bench", "eval"},
     {"doctor"},
+    {"commands"},
     {"cli"},
     {"__main__"},
 ]

@@ -120,7 +120,7 @@ def _devices() -> Iterator[Finding]:
 def _model(model: str | None, config: EngineConfig) -> Iterator[Finding]:
     from tgr_local.engine import Engine, gpu_devices, unused_gpu
 
-    path = library.embedded_model() if model is None else library.find(model)
+    path = library.model_file(model)
     with Engine(path, config) as engine:
         size = f"{engine.size_bytes / 2**20:.1f} MiB"
         yield Finding("model", "ok", f"{path}: {engine.description}, {size}")

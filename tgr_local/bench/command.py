@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tgr_local.options.config import EngineConfig
-from tgr_local.options.flags import Parser, configured
+from tgr_local.options.flags import Parser, add_config_flags, configured
 
 if TYPE_CHECKING:
     from tgr_local.bench.measure import Row
@@ -33,9 +33,11 @@ GROUPS = {
 _EXTRA = {"sweep"}  # only on request
 
 
-def add_flags(parser: Parser) -> None:
-    """The flags of the subcommand beside those of the engine."""
-    add = parser.add_argument
+def add_to(parser: Parser) -> None:
+    """Adds the subcommand."""
+    text = "measure speed, compared with llama.cpp in the same run"
+    bench = parser.add_command("bench", run, text)
+    add = bench.add_argument
     add("--model", metavar="MODEL", help="a GGUF file, or the name of a pulled model")
     add("--shape", metavar="SHAPE",
         help="random weights in the shape of a Qwen3 model: tiny, 0.6b, 1.7b, 4b, 8b "
@@ -50,6 +52,7 @@ def add_flags(parser: Parser) -> None:
     add("--json", metavar="FILE", nargs="?", const="-",
         help="write JSON to FILE, or print it instead of the table")  # fmt: skip
     add("--markdown", metavar="FILE", help="write the table as Markdown to FILE")
+    add_config_flags(bench, EngineConfig, "how tgr-local and the peers load the model")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -68,13 +71,10 @@ def run(args: argparse.Namespace) -> int:
     from tgr_local.bench import machine, table
     from tgr_local.bench.peers import Settings
     from tgr_local.bench.plan import Plan
-    from tgr_local.console.progress import ProgressLine
-    from tgr_local.engine import Engine
+    from tgr_local.engine import load_with_progress
 
-    with ProgressLine(f"loading {path}"):
-        engine = Engine(path, config)
     rows: list[Row] = []
-    with engine:
+    with load_with_progress(path, config) as engine:
         settings = Settings.of(engine)
         about = machine.about(engine, settings)
         plan = Plan(engine, settings, repeats, args.quick)

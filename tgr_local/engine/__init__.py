@@ -15,6 +15,7 @@ records.py       Sampling, Output, EngineStats
 cancel.py        Cancel
 devices.py       devices of ggml, cores
 installation.py  whether the GPU of this machine is used
+loading.py       loading with a progress line and warnings
 waits.py         deadlocks between threads that wait for reservations
 threads.py       the end of the program, forks
 native.py        loads the extension
@@ -26,6 +27,7 @@ from tgr_local.engine.devices import physical_cores as physical_cores
 from tgr_local.engine.engine import Engine as Engine
 from tgr_local.engine.installation import gpu_devices as gpu_devices
 from tgr_local.engine.installation import unused_gpu as unused_gpu
+from tgr_local.engine.loading import load_with_progress as load_with_progress
 from tgr_local.engine.lockstep import LockstepGroup as LockstepGroup
 from tgr_local.engine.lockstep import Participant as Participant
 from tgr_local.engine.native import LLAMA_CPP_PYTHON as LLAMA_CPP_PYTHON

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
 import json
 import os
 import shlex
@@ -21,7 +20,8 @@ from tgr_local.console.sanitize import printable, printable_line
 from tgr_local.errors import TgrError
 from tgr_local.eval import walls
 from tgr_local.options.config import EngineConfig, SearchConfig, for_model, updated
-from tgr_local.options.flags import Parser, configured, given
+from tgr_local.options.flags import Parser, add_config_flags, configured, given
+from tgr_local.options.flags import flag as flag_of
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine
@@ -36,14 +36,33 @@ SEEDS = "42"
 GRADE_SECONDS = 10.0
 _OWN = ("recipe", "methods", "variant", "k", "limit", "seeds", "budget", "reference", "data",
         "fetch", "allow_exec", "wall", "judge_url", "grade_seconds", "raw")  # fmt: skip
-_OF_THE_PLACE = ("out", "graders", "parallel")
-"""The flags beside those of the configs: what a run is, and where and how fast it is made."""
+"""The flags of a run that its samples and grades depend on, beside those of the configs."""
 
 
-def add_flags(parser: Parser) -> None:
-    """The flags of the subcommand beside those of the configs."""
+def add_to(parser: Parser) -> None:
+    """Adds the subcommand with its own: run, list and report."""
+    text = "run benchmarks and compare methods, or report on runs"
+    group = parser.add_command("eval", None, text)
+    text = "run benchmarks with several methods; resumes a run that was interrupted"
+    _add_run_arguments(group.add_command("run", run, text, " [TASK...]"))
+    group.add_command("list", _list, "list the tasks and the recipes")
+    report = group.add_command("report", _report_on, "report on finished runs", " RUN...")
+    add = report.add_argument
+    add("runs", nargs="+", metavar="RUN", help="the folder of a run")
+    text = "report.html or report.md to write (default: report.html in the first folder)"
+    add("--out", metavar="FILE", help=text)
+    text = "system that the others are compared with (default: that of the runs)"
+    add("--reference", metavar="NAME", help=text)
+    add(
+        "--k",
+        metavar="K",
+        help="numbers of samples, as 1..64 or 1,8,64 (default: those of the runs)",
+    )
+
+
+def _add_run_arguments(parser: Parser) -> None:
     add = parser.add_argument
-    add("tasks", nargs="*", metavar="TASK", help="tasks to run; or: list; or: report RUN…")
+    add("tasks", nargs="*", metavar="TASK", help="tasks to run, as tgr-local eval list names them")
     add("--recipe", metavar="NAME", help="make a published table: a name of the list, or a file")
     add("--methods", metavar="A,B",
         help=f"methods to compare, instead of a recipe's systems (default: {METHODS})")  # fmt: skip
@@ -71,6 +90,9 @@ def add_flags(parser: Parser) -> None:
     add("--graders", metavar="N", help="processes that grade (default: a quarter of the cores)")
     add("--parallel", metavar="N", help="samples at a time (default: as many as fit)")
     add("--raw", action="store_true", help="use no chat template")
+    parser.add_option("model", None, metavar="MODEL", help="a GGUF file, or a model's name")
+    add_config_flags(parser, SearchConfig, "how a reply is generated, by every method")
+    add_config_flags(parser, EngineConfig, "how the model is loaded")
 
 
 @dataclass(frozen=True)
@@ -92,18 +114,13 @@ class Request:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Makes or goes on with a run and reports on it, reports on runs, or lists what there is."""
-    if args.tasks == ["list"]:
-        _refuse_unused(args, "tgr-local eval list", ())
-        return _list()
-    if args.tasks[:1] == ["report"]:
-        _refuse_unused(args, "a report", ("out", "reference", "k"))
-        return _report(args.tasks[1:], args.out, args.reference, args.k)
+    """Makes or resumes a run and reports on it."""
+    from tgr_local.engine import load_with_progress
     from tgr_local.eval import grading, report, tasks  # noqa: F401  a long run ends as it began
     from tgr_local.eval.tasks import writingbench
     from tgr_local.models import library
 
-    model = library.embedded_model() if args.model is None else library.find(args.model)
+    model = library.model_file(args.model)
     request = _request(args)
     grade_seconds = _number(args, "grade_seconds", GRADE_SECONDS, float, low=0.1)
     n_graders = _number(args, "graders", max(1, (os.cpu_count() or 1) // 4), low=1)
@@ -118,7 +135,7 @@ def run(args: argparse.Namespace) -> int:
         judge = writingbench.judge(args.judge_url)
     grades = grading.settings(request.tasks, grade_seconds, args.allow_exec, judge, wall)
     grader = grading.Grader(n_graders, grade_seconds, args.allow_exec, *judge, wall)
-    with grader, _loaded(model, config) as engine:
+    with grader, load_with_progress(model, config) as engine:
         raw = args.raw or not engine.chat_template
         wanted = _manifest(engine, request, problems, grades, raw, _typed(args))
         try:
@@ -158,7 +175,7 @@ def _wall(args: argparse.Namespace, names: Sequence[str]) -> Wall:
 
 
 def _request(args: argparse.Namespace) -> Request:
-    from tgr_local.eval import metrics, recipe, systems, tasks
+    from tgr_local.eval import metrics, recipe, systems
 
     base = recipe.load(args.recipe) if args.recipe is not None else recipe.Recipe("", "")
     names = tuple(dict.fromkeys(args.tasks or base.tasks))
@@ -166,11 +183,6 @@ def _request(args: argparse.Namespace) -> Request:
         raise ValueError(
             "there is nothing to run: name a task or a --recipe; see tgr-local eval list"
         )
-    for name in names:
-        word = difflib.get_close_matches(name.lower(), ("list", "report"), n=1, cutoff=0.8)
-        if word and name not in tasks.TASKS:
-            usage = {"list": "list, alone", "report": "report RUN…, the word first"}[word[0]]
-            raise ValueError(f"unknown task {name!r}; did you mean tgr-local eval {usage}?")
     flags = given(args, SearchConfig)
     if flags.pop("seed", None) is not None and args.sources["seed"] == "--seed":
         raise ValueError("an evaluation derives its seeds from --seeds; use that instead of --seed")
@@ -192,16 +204,6 @@ def _request(args: argparse.Namespace) -> Request:
         reference=reference,
         options={**base.options, **flags},
     )
-
-
-def _refuse_unused(args: argparse.Namespace, what: str, used: Sequence[str]) -> None:
-    """ValueError for flags that were given and would do nothing."""
-    own = [name for name in (*_OWN, *_OF_THE_PLACE) if getattr(args, name)]
-    options = [name for name, source in args.sources.items() if source.startswith("--")]
-    unused = [f"--{name.replace('_', '-')}" for name in (*own, *options) if name not in used]
-    if unused:
-        flags = " and ".join(f"--{name}" for name in used) or "none"
-        raise ValueError(f"{what} does not use {', '.join(unused)}; of the flags it takes {flags}")
 
 
 def _check_reference(name: str | None, known: Sequence[str]) -> None:
@@ -266,17 +268,6 @@ def _problems(args: argparse.Namespace, request: Request) -> dict[str, list[Prob
 
 
 # ---- doing it ----
-
-
-def _loaded(model: Path, config: EngineConfig) -> Engine:
-    from tgr_local.console.progress import ProgressLine
-    from tgr_local.engine import Engine, unused_gpu
-
-    with ProgressLine(f"loading {model}"):
-        engine = Engine(model, config)
-    if warning := unused_gpu(engine):
-        print(f"tgr-local: warning: {printable_line(str(warning))}", file=sys.stderr)
-    return engine
 
 
 def _run(
@@ -361,10 +352,10 @@ def _manifest(
 def _typed(args: argparse.Namespace) -> str:
     """The command line that asks for this run, wherever its options came from, without the folders
     of this machine."""
-    words = ["tgr-local", "eval", *args.tasks]
+    words = ["tgr-local", "eval", "run", *args.tasks]
     for name in (*_OWN, *args.sources):
         value = getattr(args, name)
-        flag = f"--{name.replace('_', '-')}"
+        flag = flag_of(name)
         if isinstance(value, bool):
             words += [flag] if value else [] if name in _OWN else [f"--no-{flag[2:]}"]
             continue
@@ -385,7 +376,7 @@ def _keep_prompts(folder: Path, problems: dict[str, list[Problem]]) -> None:
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
-def _list() -> int:
+def _list(_: argparse.Namespace) -> int:
     from tgr_local.eval import recipe, tasks
 
     print("tasks")
@@ -395,6 +386,10 @@ def _list() -> int:
     for name in recipe.names():
         print(f"  {name:22}  {printable_line(recipe.load(name).title)}")
     return 0
+
+
+def _report_on(args: argparse.Namespace) -> int:
+    return _report(args.runs, args.out, args.reference, args.k)
 
 
 def _report(
@@ -409,8 +404,6 @@ def _report(
     ends in .md has the tables alone. `reference` and `k` stand for those of the runs."""
     from tgr_local.eval import metrics, report, summary
 
-    if not folders:
-        raise ValueError("there is no run to report on: tgr-local eval report RUN…")
     path = Path(out) if out is not None else Path(folders[0]) / "report.html"
     if path.suffix not in (".html", ".md"):
         raise ValueError(f"out is {out!r}, but a report must end in .html or .md")

@@ -81,6 +81,11 @@ def find(name: str) -> Path:
     raise ModelError(f"there is no model {name}; {hint}")
 
 
+def model_file(name: str | None) -> Path:
+    """The file that `find` gives for a name, or for None the embedded model. Raises ModelError."""
+    return embedded_model() if name is None else find(name)
+
+
 @dataclass(frozen=True)
 class Card:
     """What a model file says of itself."""

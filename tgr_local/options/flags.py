@@ -1,4 +1,4 @@
-"""Flags from config fields: one for each, under its name with dashes, and the way back."""
+"""The command line's parser, and one flag for each config field: ``--n-mc`` sets `n_mc`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import difflib
 import typing
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TypeVar
 
 from tgr_local.console.sanitize import printable_line
@@ -20,72 +21,100 @@ from tgr_local.options.config import (
 
 AnyConfig = EngineConfig | SearchConfig | ChatConfig | ServerConfig
 _Config = TypeVar("_Config", EngineConfig, SearchConfig, ChatConfig, ServerConfig)
+Command = Callable[[argparse.Namespace], int]
+"""Runs a subcommand with its parsed arguments and returns the exit code."""
+
+_ERROR_LENGTH = 2000  # characters
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line, and which knows its options: the arguments
-    that a file or the environment may also set."""
+    """An argument parser with nested subcommands, whose errors are one line.
+
+    The namespace that it returns has the function to run as `command` and the parser of the chosen
+    subcommand as `parser`.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
         self.options: dict[str, Any] = {}
-        """The default of each, as `settings.fill` takes them; None where a config has it."""
+        """Default of each argument that a settings file or the environment may set too; None where
+        a config holds the default."""
+        self.commands: dict[str, Parser] = {}
+        self._adder: Any = None
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"tgr-local: {printable_line(message, 2000)}; see {self.prog} --help\n")
+        line = printable_line(message, _ERROR_LENGTH)
+        self.exit(2, f"tgr-local: {line}; see {self.prog} --help\n")
+
+    def add_command(
+        self, name: str, command: Command | None, text: str, arguments: str = ""
+    ) -> Parser:
+        """Adds a subcommand and returns its parser.
+
+        `text` is its help and `arguments` the end of its usage line. With `command` None it is a
+        group: one of its own subcommands must follow.
+        """
+        if self._adder is None:
+            is_group = self.get_default("command") is None
+            self._adder = self.add_subparsers(prog=self.prog, metavar="COMMAND", required=is_group)
+        sub: Parser = self._adder.add_parser(name, help=text, description=text)
+        if command is not None:
+            sub.usage = f"{sub.prog} [options]{arguments}"
+        sub.set_defaults(command=command, parser=sub)
+        self.commands[name] = sub
+        return sub
 
     def add_option(self, name: str, default: Any, **about: Any) -> None:
-        """A flag that is absent from the parsed arguments when it is not given."""
+        """Adds a flag that is absent from the parsed arguments unless it is given."""
         self.options[name] = default
-        self.add_argument(f"--{name.replace('_', '-')}", default=argparse.SUPPRESS, **about)
+        self.add_argument(flag(name), default=argparse.SUPPRESS, **about)
+
+    def all_options(self) -> dict[str, Any]:
+        """The options of this parser and of all subcommands under it: what a file may set."""
+        return {name: value for parser in self._walk() for name, value in parser.options.items()}
+
+    def _walk(self) -> Iterator[Parser]:
+        yield self
+        for command in self.commands.values():
+            yield from command._walk()
+
+    def unknown_argument(self, text: str) -> ValueError:
+        """The error for an argument that this parser does not have, naming similar flags."""
+        known = [name for action in self._actions for name in action.option_strings]
+        if not text.startswith("-"):
+            return ValueError(f"unknown argument {text!r}; put a text of several words in quotes")
+        near = difflib.get_close_matches(text.partition("=")[0], known, n=3)
+        if near:
+            return ValueError(f"unknown argument {text!r}; did you mean {', '.join(near)}?")
+        hint = "" if text.startswith("--") else "; a text that begins with - goes after --"
+        return ValueError(f"unknown argument {text!r}{hint}")
 
 
-def subparsers(parser: argparse.ArgumentParser) -> dict[str, Parser]:
-    """The parser of each subcommand, by name."""
-    (commands,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
-    return dict(commands.choices)
-
-
-def options(parser: argparse.ArgumentParser) -> dict[str, Any]:
-    """The options of all subcommands together: what a file may set."""
-    return {
-        name: value for sub in subparsers(parser).values() for name, value in sub.options.items()
-    }
-
-
-def unknown_argument(parser: argparse.ArgumentParser, command: str, text: str) -> ValueError:
-    """What to say of an argument that the subcommand does not know."""
-    sub = subparsers(parser)[command]
-    known = [flag for action in sub._actions for flag in action.option_strings]
-    if not text.startswith("-"):
-        return ValueError(f"unknown argument {text!r}; put a text of several words in quotes")
-    near = difflib.get_close_matches(text.partition("=")[0], known, n=3)
-    if near:
-        return ValueError(f"unknown argument {text!r}; did you mean {', '.join(near)}?")
-    hint = "" if text.startswith("--") else "; a text that begins with - goes after --"
-    return ValueError(f"unknown argument {text!r}{hint}")
+def flag(name: str) -> str:
+    """The flag of a field: ``--n-mc`` for ``n_mc``."""
+    return f"--{name.replace('_', '-')}"
 
 
 def add_config_flags(parser: Parser, config_type: type[AnyConfig], title: str) -> None:
-    """One flag for each field, under its name with dashes."""
+    """Adds a flag for each field of a config, in a help group with that title."""
     group = parser.add_argument_group(title)
     types = typing.get_type_hints(config_type)
     for spec in dataclasses.fields(config_type):
-        flag, kind = f"--{spec.name.replace('_', '-')}", types[spec.name]
+        kind = types[spec.name]
         parser.options[spec.name] = None
         about: dict[str, Any] = {
             "help": _help(spec).replace("%", "%%"),
             "default": argparse.SUPPRESS,
         }
         if kind is bool:
-            group.add_argument(flag, action=argparse.BooleanOptionalAction, **about)
+            group.add_argument(flag(spec.name), action=argparse.BooleanOptionalAction, **about)
             continue
         choices = spec.metadata["choices"]
         many = {tuple[float, ...]: "X,X", tuple[str, ...]: "TEXT"}
         simple = {int: "N", float: "X", str: "TEXT"}
         metavar = "{" + ",".join(choices) + "}" if choices else (many | simple)[kind]
         action = "append" if kind == tuple[str, ...] else "store"
-        group.add_argument(flag, action=action, metavar=metavar, **about)
+        group.add_argument(flag(spec.name), action=action, metavar=metavar, **about)
 
 
 def _help(spec: dataclasses.Field[Any]) -> str:
@@ -100,8 +129,8 @@ def _help(spec: dataclasses.Field[Any]) -> str:
 
 
 def given(args: argparse.Namespace, config_type: type[AnyConfig]) -> dict[str, Any]:
-    """The fields that were set, parsed. ValueError for a bad value, naming where it stands unless
-    that is a flag."""
+    """The fields that the user set, parsed. Raises ValueError for a bad value; unless a flag set
+    it, the message names the place that did."""
     values: dict[str, Any] = {}
     for spec in dataclasses.fields(config_type):
         value = getattr(args, spec.name, None)
@@ -124,7 +153,7 @@ def _value(config_type: type[AnyConfig], spec: dataclasses.Field[Any], value: An
 
 
 def configured(args: argparse.Namespace, config_type: type[_Config]) -> _Config:
-    """The config with the fields that were set. ValueError as `given` has it."""
+    """The config with the fields that the user set. Raises ValueError as `given` does."""
     try:
         return updated(config_type(), given(args, config_type))
     except ValueError as error:
@@ -132,7 +161,7 @@ def configured(args: argparse.Namespace, config_type: type[_Config]) -> _Config:
 
 
 def _located(error: ValueError, args: argparse.Namespace) -> ValueError:
-    """The error, which begins with the name of a field, with the place that set it."""
+    """The error, whose message begins with the name of a field, with the place that set it."""
     source = getattr(args, "sources", {}).get(str(error).partition(" ")[0], "--")
     known = source.startswith("--") or source in str(error)
     return error if known else ValueError(f"{error} (set in {source})")

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from tgr_local.console.sanitize import printable_json, printable_line
-from tgr_local.errors import TgrError, describe
 from tgr_local.options.config import SearchConfig
+from tgr_local.options.flags import flag
 from tgr_local.system.paths import folder
 
 PREFIX = "TGR_"
@@ -29,7 +29,6 @@ MAX_BYTES = 1 << 14  # TOML's parser takes time and memory with the square of a 
 _OF_A_PROJECT = {"method", *(spec.name for spec in dataclasses.fields(SearchConfig))}
 _LONGEST = 200  # characters of a value in the table
 _ONE_LINE = "write one option to a line: sigma = 0.1"
-_ANSWERING = ("run", "chat", "serve")  # subcommands that need model and method whatever they do
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def fill(args: argparse.Namespace, options: Mapping[str, Any]) -> list[Path]:
     or that sets what it may not.
     """
     read = files()
-    sources = {name: "--" + name.replace("_", "-") for name in options if hasattr(args, name)}
+    sources = {name: flag(name) for name in options if hasattr(args, name)}
     for setting in _settings(read, options):
         if not sources.get(setting.name, "").startswith("--"):
             setattr(args, setting.name, setting.value)
@@ -70,28 +69,7 @@ def fill(args: argparse.Namespace, options: Mapping[str, Any]) -> list[Path]:
         if not hasattr(args, name):
             setattr(args, name, default)
     args.sources = sources
-    if args.name in _ANSWERING:
-        _check_names(args)
     return read
-
-
-def _check_names(args: argparse.Namespace) -> None:
-    """ValueError for a method or a model that is not there, unless a flag named it: that is refused
-    where it is used."""
-    for name in ("method", "model"):
-        source = args.sources.get(name, "--")
-        if source.startswith("--"):
-            continue
-        from tgr_local import methods
-        from tgr_local.models import library
-
-        try:
-            if name == "method":
-                methods.get(args.method)
-            else:
-                library.find(args.model).stat()
-        except (ValueError, TgrError, OSError) as error:
-            raise ValueError(f"{describe(error)} (set in {source})") from None
 
 
 def misspelt(options: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Iterator[str]:
@@ -125,7 +103,7 @@ def _of_file(path: Path, options: Mapping[str, Any]) -> Iterator[Setting]:
             raise ValueError(
                 f"{path} sets {name}, but a project's file may set the method and how a reply is "
                 f"written, no more; remove it there, and set it in {user_file()}, with "
-                f"{PREFIX}{name.upper()} or with --{name.replace('_', '-')}"
+                f"{PREFIX}{name.upper()} or with {flag(name)}"
             )
         if not all(isinstance(one, str | bool | int | float) for one in values):
             raise ValueError(f"{path}: {name} must be one value, such as {name} = 1")

@@ -1,0 +1,252 @@
+"""The subcommands run, chat, serve, trace and doctor, and ``--show-config``.
+
+Those of `models`, `eval` and `bench` are in ``command.py`` of their folders.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tgr_local.console.sanitize import printable, printable_json
+from tgr_local.errors import InstallError
+from tgr_local.models import library
+from tgr_local.options.config import (
+    DEFAULT_METHOD,
+    ChatConfig,
+    EngineConfig,
+    SearchConfig,
+    ServerConfig,
+    for_model,
+    updated,
+)
+from tgr_local.options.flags import Parser, add_config_flags, configured, given
+
+if TYPE_CHECKING:
+    from tgr_local.engine import Engine
+    from tgr_local.generation import Reply
+    from tgr_local.trace.live import Events
+
+
+def add_to(parser: Parser) -> None:
+    """Adds the subcommands."""
+    run = parser.add_command("run", _run, "answer one question", " [question]")
+    _add_run_arguments(run)
+    text = "chat with a model; lines from a pipe are answered one by one"
+    chat = parser.add_command("chat", _chat, text)
+    serve = parser.add_command("serve", _serve, "serve a model over HTTP, with OpenAI's API")
+    trace = parser.add_command("trace", _trace, "show every step of a recorded run", " FILE")
+    trace.add_argument("file", metavar="FILE", help="written by run --trace")
+    text = "check the installation, the machine and the model"
+    doctor = parser.add_command("doctor", _doctor, text)
+    doctor.add_argument("--json", action="store_true", help="print JSON")
+    for sub in (run, chat, serve):
+        text = f"method of reasoning (default: {DEFAULT_METHOD})"
+        sub.add_option("method", DEFAULT_METHOD, metavar="NAME", help=text)
+        add_config_flags(sub, SearchConfig, "how a reply is generated")
+    add_config_flags(chat, ChatConfig, "the conversation")
+    add_config_flags(serve, ServerConfig, "the server and its limits")
+    for sub in (run, chat, serve, doctor):
+        text = "GGUF file, or name of a model in the list of tgr-local models (default: embedded)"
+        sub.add_option("model", None, metavar="MODEL", help=text)
+        add_config_flags(sub, EngineConfig, "how the model is loaded")
+        text = "print every option with its value and source, and exit"
+        sub.add_argument("--show-config", action="store_true", help=text)
+
+
+def _add_run_arguments(run: Parser) -> None:
+    add = run.add_argument
+    add("question", nargs="?", help="the question; without it or with -, it is read from stdin")
+    text = "number of answers, generated together (default: 1)"
+    add("-k", "--trajectories", type=int, default=1, metavar="N", help=text)
+    add("--raw", action="store_true", help="do not apply the chat template")
+    add("--json", action="store_true", help="print JSON; with -k a list")
+    text = "print the thinking too (default: on if stdout is a terminal)"
+    add("--show-thinking", action=argparse.BooleanOptionalAction, help=text)
+    add("--trace", metavar="FILE", help="record every step in FILE")
+    add("--trace-vectors", action="store_true", help="record anchors and states in full")
+
+
+@contextlib.contextmanager
+def _loaded(args: argparse.Namespace) -> Iterator[tuple[Engine, SearchConfig]]:
+    """The model, and the options for it: defaults, then the model's own advice, then what the user
+    set."""
+    engine_config = configured(args, EngineConfig)
+    configured(args, SearchConfig)  # a bad value is refused before a large model is loaded
+    from tgr_local import methods
+    from tgr_local.engine import load_with_progress
+
+    methods.get(args.method)
+    with load_with_progress(library.model_file(args.model), engine_config) as engine:
+        advised = for_model(SearchConfig(), engine.metadata)
+        yield engine, updated(advised, given(args, SearchConfig))
+
+
+def show_config(args: argparse.Namespace) -> int:
+    """Prints every option of the subcommand with its value and where the value comes from."""
+    from tgr_local.options import settings
+
+    known = args.parser.options
+    path = library.model_file(args.model)
+    values: dict[str, Any] = {"model": str(path)}
+    advised: dict[str, str] = {}
+    if "method" in known:
+        card = library.card(path)
+        configured(args, SearchConfig)
+        search = updated(for_model(SearchConfig(), card.metadata), given(args, SearchConfig))
+        values |= {"method": args.method, **dataclasses.asdict(search)}
+        advised = dict.fromkeys(card.advice, "the model file")
+    if "keys" in known:
+        values |= dataclasses.asdict(configured(args, ChatConfig))
+    if "port" in known:
+        values |= dataclasses.asdict(configured(args, ServerConfig))
+        values["api_key"] = "(hidden)" if values["api_key"] else ""
+    values |= dataclasses.asdict(configured(args, EngineConfig))
+    print(settings.shown(values, advised | args.sources, getattr(args, "json", False)))
+    return 0
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.trajectories < 1:
+        raise ValueError(f"trajectories is {args.trajectories}, but must be at least 1")
+    if args.trace_vectors and args.trace is None:
+        raise ValueError("trace_vectors needs a file to write to: name it with --trace FILE")
+    question = _question(args.question, args.raw)
+    from tgr_local.trace import record, render
+
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(record.open_file(args.trace)) if args.trace is not None else None
+        engine, config = stack.enter_context(_loaded(args))
+        from tgr_local import generation
+        from tgr_local.trace.progress import ReplyProgress
+
+        k, how = args.trajectories, {"method": args.method, "raw": args.raw}
+        header = None
+        if args.json or file:  # what only these need takes long: the hash of the model file
+            prompt = generation.prompt_tokens(engine, question, config, raw=args.raw)
+            header = record.make_header(engine, prompt, config, args.method)
+        unseen = args.json or k > 1
+        live = sys.stdout.isatty() and not unseen
+        with (progress := ReplyProgress(shown=not live, until_answer=not unseen)):
+            if k > 1:
+                replies = generation.generate_many(
+                    engine,
+                    question,
+                    config,
+                    k,
+                    on_event=lambda _, event: progress.update(event),
+                    **how,
+                )
+            else:
+                events = generation.stream(engine, question, config, **how)
+                if header and file:
+                    events = record.write_events(events, file, engine, header, args.trace_vectors)
+                replies = [_show(args, progress.watch(events))]
+        if header and file and k > 1:
+            record.clear(file)
+            for reply in replies:
+                trace = record.make_trace(engine, header, reply)
+                record.write(file, trace, args.trace_vectors)
+        if header and args.json:
+            results = [record.result(header, reply) for reply in replies]
+            print(printable_json(results if k > 1 else results[0]))
+            return 0
+        for number, reply in enumerate(replies if k > 1 else (), 1):
+            thinking = f"{reply.thinking}\n\n" if _thinking(args) and reply.thinking else ""
+            text = f"[{number}] {thinking}{reply.text}"
+            print(printable(text) if sys.stdout.isatty() else text)
+        sys.stdout.flush()
+        print(render.summary(replies), file=sys.stderr)
+    return 0
+
+
+def _question(argument: str | None, raw: bool) -> str:
+    """The question as given, or from stdin without its last line end (with --raw: untouched)."""
+    from tgr_local.chat import decoded
+
+    if argument in (None, "-"):
+        if argument is None and sys.stdin.isatty():
+            raise ValueError("there is no question: give it as an argument or on stdin")
+        text = decoded(sys.stdin.buffer.read(), "stdin")
+        text = text if raw else text.rstrip("\r\n")
+    else:
+        text = decoded(os.fsencode(argument or ""), "the question")
+    if not text.strip() and not raw:
+        raise ValueError("the question is empty: give it as an argument or on stdin")
+    return text
+
+
+def _show(args: argparse.Namespace, events: Events) -> Reply:
+    """Prints what the options ask for as it comes, and returns the reply."""
+    from tgr_local.trace import live
+
+    return live.final_reply(events) if args.json else live.show(events, _thinking(args))
+
+
+def _thinking(args: argparse.Namespace) -> bool:
+    return bool(sys.stdout.isatty() if args.show_thinking is None else args.show_thinking)
+
+
+def _chat(args: argparse.Namespace) -> int:
+    from tgr_local import chat
+
+    options = configured(args, ChatConfig)
+    with _loaded(args) as (engine, _):
+        return chat.run(engine, given(args, SearchConfig), args.method, options)
+
+
+def _serve(args: argparse.Namespace) -> int:
+    limits, engine_config = configured(args, ServerConfig), configured(args, EngineConfig)
+    configured(args, SearchConfig)
+    from tgr_local import methods
+
+    methods.get(args.method)
+    try:
+        from tgr_local.server import serve
+    except ModuleNotFoundError as error:
+        raise InstallError(
+            f"the server needs {error.name}; run: pip install 'tgr-local[server]'"
+        ) from None
+    return serve.run(
+        library.model_file(args.model),
+        limits,
+        method=args.method,
+        engine_config=engine_config,
+        options=given(args, SearchConfig),
+    )
+
+
+def _trace(args: argparse.Namespace) -> int:
+    import shutil
+
+    from tgr_local.trace import record, render
+
+    width = shutil.get_terminal_size((120, 24)).columns
+    traces, damage = record.read_intact(args.file)
+    for number, trace in enumerate(traces):
+        if number:
+            print()
+        for line in render.table(trace, width):
+            print(line)
+    if damage:
+        raise damage
+    return 0
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from tgr_local import doctor
+
+    config = configured(args, EngineConfig)
+    findings = []
+    for finding in doctor.examine(args.model, config):
+        findings.append(finding)
+        if not args.json:
+            print(doctor.as_text(finding), flush=True)
+    if args.json:
+        print(doctor.as_json(findings))
+    return 1 if doctor.broken(findings) else 0
