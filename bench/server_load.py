@@ -46,7 +46,8 @@ from tgr_local.engine import Engine, Task
 from tgr_local.models.library import embedded_model
 from tgr_local.openai.completions import respond
 from tgr_local.openai.requests import completion_request
-from tgr_local.options.config import EngineConfig, SearchConfig, for_model, updated
+from tgr_local.options.config import EngineConfig
+from tgr_local.options.resolve import resolve
 
 TOLERANCE = 1e-2  # nats
 FLAT = 0.03  # of the memory
@@ -268,7 +269,7 @@ def scored_alone(engine: Engine, told: list[Told]) -> float:
 def written_again(engine: Engine, told: list[Told]) -> tuple[float, int]:
     """The largest difference, in nats, between replies of the search and the same ones written
     alone, up to where their texts part; and how many parted."""
-    config = updated(for_model(SearchConfig(), engine.metadata), SEARCH)
+    config = resolve(engine.metadata, SEARCH).config
     worst, parted = 0.0, 0
     for reply in told:
         body = reply.body | {"stream": False, "method": "tgr-latent"}

@@ -11,7 +11,6 @@ has no answer or no search in it.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import io
 import re
 import textwrap
@@ -25,7 +24,8 @@ import tgr_local
 from tgr_local.console.sanitize import printable
 from tgr_local.generation import Reply
 from tgr_local.generation.text import TextDelta
-from tgr_local.options.config import SearchConfig, for_model
+from tgr_local.options.config import SearchConfig
+from tgr_local.options.resolve import resolve
 from tgr_local.search.steps import Progress
 from tgr_local.trace import render
 
@@ -46,8 +46,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=SearchConfig().seed)
     args = parser.parse_args()
     with tgr_local.load() as engine:
-        advised = for_model(SearchConfig(), engine.metadata)
-        config = dataclasses.replace(advised, seed=args.seed)
+        config = resolve(engine.metadata, {"seed": args.seed}).config
         rows, reply = recorded(engine, args.question, config)
     if not reply.text or not any(row.note for row in rows):
         raise SystemExit(f"the reply has no answer or no search ({reply.finish}); ask another way")

@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from tgr_local import ControlVector, generate, load
-from tgr_local.generation import advised
 from tgr_local.generation.control_vectors import hidden_states, steered, winning_control_vector
-from tgr_local.options.config import updated
+from tgr_local.options.resolve import resolve
 
 QUESTION = "What is 12 + 23?"
 
@@ -23,7 +22,7 @@ with load(*sys.argv[1:2]) as engine:
     injection = (ends[1] - ends[0]) / np.linalg.norm(ends[1] - ends[0])
     steer = ControlVector(np.tile(injection, (engine.n_layer, 1)), layers=range(1, engine.n_layer))
 
-    config = updated(advised(engine), {"max_tokens": 40})
+    config = resolve(engine.metadata, {"max_tokens": 40}).config
     for scale in (0, 20, 40, 60):
         injected = steered(engine, scale * steer)
         reply = generate(injected, QUESTION, config, method="base")

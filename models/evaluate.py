@@ -28,7 +28,7 @@ from models.data import problem
 from models.exclude import public_puzzles
 from tgr_local import EngineConfig, SearchConfig, generate, load
 from tgr_local.engine import Engine
-from tgr_local.options.config import for_model
+from tgr_local.options.resolve import resolve
 
 BOX = re.compile(r"\\boxed\{([^{}]*)\}")
 FRESH = ("arithmetic2", "arithmetic3", "arithmetic4", "arithmetic5", "arithmetic6", "equation")
@@ -193,7 +193,7 @@ def accuracy(engine: Engine, sets: dict[str, list[Question]], seed: int) -> Iter
     """The table of single answers: greedy, sampled, and sampled with resets."""
     yield "| task | sampling | n | right, % (95%) | ended with a box, % | tokens |"
     yield "|---|---|---|---|---|---|"
-    own = replace(for_model(SearchConfig(), engine.metadata), seed=seed)
+    own = replace(resolve(engine.metadata).config, seed=seed)
     settings = (
         ("T = 0.6", "base", own, None),
         ("T = 0.6, reset", "markov", own, SIDE_PROBLEMS),
@@ -215,7 +215,7 @@ def coverage(
     engine: Engine, name: str, questions: Sequence[Question], n: int, seed: int
 ) -> Iterator[str]:
     """Pass@k for k = 1, 2, 4 … n of `base`, and of `markov` as far as `MARKOV_SAMPLES` go."""
-    config = replace(for_model(SearchConfig(), engine.metadata), seed=seed)
+    config = replace(resolve(engine.metadata).config, seed=seed)
     ks = powers_of_two(n)
     yield f"\n{name}: {len(questions)} problems, {n} answers each, T = {config.temperature}, %\n"
     yield f"| method | ended | {' | '.join(f'@{k}' for k in ks)} | gain per doubling |"
@@ -246,7 +246,7 @@ def powers_of_two(most: int) -> list[int]:
 
 def speed(engine: Engine, n: int, seconds: float = 5.0) -> float:
     """Generated tokens per second of n plain answers at a time, without an end."""
-    config = replace(for_model(SearchConfig(), engine.metadata), max_tokens=256)
+    config = replace(resolve(engine.metadata).config, max_tokens=256)
     start, n_tokens = time.monotonic(), 0
     with ThreadPoolExecutor(n) as pool:
         while time.monotonic() - start < seconds:
@@ -269,7 +269,7 @@ def main() -> None:
     options = parser.parse_args()
     with load(options.file, EngineConfig(n_threads=options.threads)) as engine:
         print(f"{options.file}, sha256 {engine.model_hash}, seed {options.seed}\n")
-        greedy = replace(for_model(SearchConfig(), engine.metadata), temperature=0.0)
+        greedy = replace(resolve(engine.metadata).config, temperature=0.0)
         for question in CHAT:
             reply = generate(engine, question, greedy, method="base")
             print(f"> {question}\n<think>\n{reply.thinking}\n</think>\n\n{reply.text}\n")

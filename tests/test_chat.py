@@ -396,7 +396,7 @@ def test_show_tells_what_differs_from_the_defaults(session: Any) -> None:
     lines = told(session, "/show")
     assert "thinking off (set here)" in lines and "stop END (set here)" in lines
     assert "sigma 0.3 (set here)" in lines
-    assert "chunk_len 100 (the model file's advice)" in lines
+    assert "chunk_len 100 (the model file)" in lines
     session.ask("one")
     assert told(session, "/show conversation") == [">>> one", "#1 one"]
     assert told(session, "/show prompt") == ["<user>one|#1 one"]

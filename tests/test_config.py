@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from tgr_local.errors import ModelError
-from tgr_local.options.config import EngineConfig, SearchConfig, for_model, parse, updated
+from tgr_local.options.config import EngineConfig, SearchConfig
+from tgr_local.options.fields import parse, updated
+from tgr_local.options.resolve import DEFAULT, MODEL_FILE, USER, resolve
 
 Config = type[EngineConfig] | type[SearchConfig]
 FIELDS: list[tuple[Config, dataclasses.Field[Any]]] = [
@@ -232,16 +234,28 @@ def test_every_default_is_read_back_from_its_text(
 # --- what a model advises ---
 
 
-def test_a_model_file_may_advise() -> None:
+def test_the_models_advice_replaces_defaults_and_a_wish_replaces_both() -> None:
     metadata = {"tgr.sigma": "0.3", "tgr.chunk_len": "64", "general.name": "x", "tgr.version": "2"}
-    assert for_model(SearchConfig(), metadata) == SearchConfig(sigma=0.3, chunk_len=64)
-    assert for_model(SearchConfig(seed=7), {}) == SearchConfig(seed=7)
+    assert resolve({}).config == SearchConfig()
+    assert resolve(metadata).config == SearchConfig(sigma=0.3, chunk_len=64)
+    wishes = {"sigma": 0.05, "seed": 7, "rank": 4}
+    config, sources = resolve(metadata, wishes, {"seed": "--seed", "rank": "TGR_RANK"})
+    assert config == SearchConfig(sigma=0.05, chunk_len=64, seed=7, rank=4)
+    assert sources.keys() == {spec.name for spec in dataclasses.fields(SearchConfig)}
+    assert [sources[name] for name in ("eta", "chunk_len", "sigma", "seed", "rank")] == [
+        DEFAULT, MODEL_FILE, USER, "--seed", "TGR_RANK",
+    ]  # fmt: skip
+
+
+def test_a_bad_wish_is_the_users_fault() -> None:
+    with pytest.raises(ValueError, match="unknown option 'sigmar'"):
+        resolve({}, {"sigmar": 1})
 
 
 @pytest.mark.parametrize("value", ["-1", "wide", "nan"])
 def test_bad_advice_is_the_models_fault(value: str) -> None:
     with pytest.raises(ModelError, match="sigma is"):
-        for_model(SearchConfig(), {"tgr.sigma": value})
+        resolve({"tgr.sigma": value}, {"sigma": 0.1})
 
 
 def test_a_whole_number_becomes_the_number_it_stands_for() -> None:

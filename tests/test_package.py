@@ -44,6 +44,8 @@ PURE = {
     "errors",
     "options.cache",
     "options.config",
+    "options.fields",
+    "options.resolve",
     "console.sanitize",
 }
 

@@ -22,10 +22,9 @@ from tgr_local.options.config import (
     EngineConfig,
     SearchConfig,
     ServerConfig,
-    for_model,
-    updated,
 )
 from tgr_local.options.flags import Parser, add_config_flags, configured, given
+from tgr_local.options.resolve import resolve
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine
@@ -83,8 +82,7 @@ def _loaded(args: argparse.Namespace) -> Iterator[tuple[Engine, SearchConfig]]:
 
     methods.get(args.method)
     with load_with_progress(library.model_file(args.model), engine_config) as engine:
-        advised = for_model(SearchConfig(), engine.metadata)
-        yield engine, updated(advised, given(args, SearchConfig))
+        yield engine, resolve(engine.metadata, given(args, SearchConfig)).config
 
 
 def show_config(args: argparse.Namespace) -> int:
@@ -94,20 +92,20 @@ def show_config(args: argparse.Namespace) -> int:
     known = args.parser.options
     path = library.model_file(args.model)
     values: dict[str, Any] = {"model": str(path)}
-    advised: dict[str, str] = {}
+    sources: dict[str, str] = dict(args.sources)
     if "method" in known:
         card = library.card(path)
         configured(args, SearchConfig)
-        search = updated(for_model(SearchConfig(), card.metadata), given(args, SearchConfig))
-        values |= {"method": args.method, **dataclasses.asdict(search)}
-        advised = dict.fromkeys(card.advice, "the model file")
+        resolved = resolve(card.metadata, given(args, SearchConfig), args.sources)
+        values |= {"method": args.method, **dataclasses.asdict(resolved.config)}
+        sources |= resolved.sources
     if "keys" in known:
         values |= dataclasses.asdict(configured(args, ChatConfig))
     if "port" in known:
         values |= dataclasses.asdict(configured(args, ServerConfig))
         values["api_key"] = "(hidden)" if values["api_key"] else ""
     values |= dataclasses.asdict(configured(args, EngineConfig))
-    print(settings.shown(values, advised | args.sources, getattr(args, "json", False)))
+    print(settings.shown(values, sources, getattr(args, "json", False)))
     return 0
 
 

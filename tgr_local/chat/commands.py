@@ -271,10 +271,10 @@ def _show(session: Session, argument: str) -> Iterator[str]:
     if what == "options":
         yield from _model(session, "")
         yield f"method {chat.method}"
-        for name, value in dataclasses.asdict(chat.config).items():
+        config, sources = chat.resolved
+        for name, value in dataclasses.asdict(config).items():
             if value != getattr(SearchConfig(), name):
-                why = "set here" if name in chat.chosen else "the model file's advice"
-                yield f"{name} {settings.as_text(value)} ({why})"
+                yield f"{name} {settings.as_text(value)} ({sources[name]})"
         yield from _system(session, "")
         yield f"{_some(len(chat.turns), 'turn')}, kept in {session.path or 'no file'}"
     elif what == "prompt":

@@ -14,10 +14,9 @@ from tgr_local.options.config import (
     ChatConfig,
     EngineConfig,
     SearchConfig,
-    for_model,
-    parse,
-    updated,
 )
+from tgr_local.options.fields import parse, updated
+from tgr_local.options.resolve import Resolved, resolve
 from tgr_local.search.steps import Step
 
 if TYPE_CHECKING:
@@ -64,7 +63,12 @@ class Chat:
     @property
     def config(self) -> SearchConfig:
         """The options of the next reply."""
-        return updated(for_model(SearchConfig(), self.engine.metadata), self.chosen)
+        return self.resolved.config
+
+    @property
+    def resolved(self) -> Resolved:
+        """The same with the origin of each."""
+        return resolve(self.engine.metadata, self.chosen, dict.fromkeys(self.chosen, "set here"))
 
     @property
     def messages(self) -> list[dict[str, str]]:

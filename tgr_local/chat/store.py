@@ -16,7 +16,8 @@ from typing import Any
 from tgr_local.chat.conversation import Chat, Turn
 from tgr_local.errors import TgrError
 from tgr_local.methods import METHODS
-from tgr_local.options.config import SearchConfig, updated
+from tgr_local.options.config import SearchConfig
+from tgr_local.options.fields import updated
 from tgr_local.system.paths import folder, private
 from tgr_local.trace.json_values import require_type
 

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 from tgr_local.console.sanitize import printable, printable_line
 from tgr_local.errors import TgrError
 from tgr_local.eval import walls
-from tgr_local.options.config import EngineConfig, SearchConfig, for_model, updated
+from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.options.flags import Parser, add_config_flags, configured, given
 from tgr_local.options.flags import flag as flag_of
+from tgr_local.options.resolve import resolve
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine
@@ -304,8 +305,8 @@ def _run(
 
 def _configs(engine: Engine, request: Request) -> dict[str, SearchConfig]:
     """What each system samples with."""
-    advised = updated(for_model(SearchConfig(), engine.metadata), request.options)
-    return {s.name: s.resolve(advised, engine.n_embd) for s in request.systems}
+    config = resolve(engine.metadata, request.options).config
+    return {s.name: s.resolve(config, engine.n_embd) for s in request.systems}
 
 
 def _manifest(

@@ -16,7 +16,8 @@ from typing import Any
 
 from tgr_local.eval import systems
 from tgr_local.eval.systems import System
-from tgr_local.options.config import SearchConfig, parse, updated
+from tgr_local.options.config import SearchConfig
+from tgr_local.options.fields import parse, updated
 
 FOLDER = Path(__file__).parent / "recipes"
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tgr_local import methods
-from tgr_local.options.config import SearchConfig, parse, updated
+from tgr_local.options.config import SearchConfig
+from tgr_local.options.fields import parse, updated
 
 
 @dataclass(frozen=True)

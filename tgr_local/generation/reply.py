@@ -23,7 +23,8 @@ from tgr_local import methods
 from tgr_local.engine import Cancel, Engine, Participant, awaited_by, awaiting, start_thread
 from tgr_local.errors import BudgetError, CancelledError, CapacityError
 from tgr_local.generation.text import CLOSE_THINK, OPEN_THINK, TextDelta, TextSplitter, is_loop
-from tgr_local.options.config import DEFAULT_METHOD, EngineConfig, SearchConfig, for_model
+from tgr_local.options.config import DEFAULT_METHOD, EngineConfig, SearchConfig
+from tgr_local.options.resolve import resolve
 from tgr_local.search.capacity import kept_tokens
 from tgr_local.search.steps import Counts, Listener, Progress, Step
 from tgr_local.search.trajectory import derived_seed
@@ -94,7 +95,7 @@ def load(path: str | os.PathLike[str] | None = None, config: EngineConfig | None
 
 def advised(engine: Engine, config: SearchConfig | None = None) -> SearchConfig:
     """`config`, or if it is None the defaults with what the model file advises."""
-    return config or for_model(SearchConfig(), engine.metadata)
+    return config or resolve(engine.metadata).config
 
 
 def prompt_tokens(

@@ -20,7 +20,8 @@ from tgr_local import methods
 from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CapacityError
 from tgr_local.generation import advised, prompt_tokens
-from tgr_local.options.config import DEFAULT_METHOD, SearchConfig, updated
+from tgr_local.options.config import DEFAULT_METHOD, SearchConfig
+from tgr_local.options.fields import updated
 from tgr_local.system import confined
 
 CHOICES_MAX = 128

@@ -1,47 +1,20 @@
-"""All options: what each means, its default, its bounds. No other module holds a default.
+"""All options: meaning, default, bounds. No other module holds a default.
 
-Frozen dataclasses. `EngineConfig` says how a model is loaded; `SearchConfig` how a reply is
-written; `ChatConfig` how a conversation looks; `ServerConfig` what a server grants. Command line
-flags, config keys, model metadata (``tgr.*``) and documentation derive from the fields here.
+Frozen dataclasses: `EngineConfig` for loading a model, `SearchConfig` for generating a reply,
+`ChatConfig` for the conversation in a terminal, `ServerConfig` for the server and its limits.
+Command line flags, settings files, a model file's ``tgr.*`` metadata and the documentation derive
+from the fields.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
-import functools
 import math
-import sys
-import typing
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from dataclasses import dataclass
 
-from tgr_local.errors import ModelError
 from tgr_local.options.cache import CACHE_TYPES
-
-_Config = TypeVar("_Config", bound="EngineConfig | SearchConfig | ChatConfig | ServerConfig")
-
-
-def option(
-    default: Any,
-    doc: str,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    choices: tuple[str, ...] | None = None,
-    longest: int | None = None,
-    most: int | None = None,
-) -> Any:
-    """A dataclass field with its documentation and its bounds, all inclusive: of a number, the
-    characters of a text, and the number of items."""
-    bounds = {"low": low, "high": high, "choices": choices, "longest": longest, "most": most}
-    return field(default=default, metadata={"doc": doc, **bounds})
-
+from tgr_local.options.fields import option, validate
 
 DEFAULT_METHOD = "tgr-latent"
-_INT_MAX = 2**31 - 1  # what the native engine counts with
-_NAME_MOST = 64  # characters of a name that is compared with known ones
 
 
 @dataclass(frozen=True)
@@ -292,122 +265,3 @@ class ServerConfig:
 
     def __post_init__(self) -> None:
         validate(self)
-
-
-_types: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)  # slow to make
-
-
-def validate(config: EngineConfig | SearchConfig | ChatConfig | ServerConfig) -> None:
-    """Raises ValueError for the first field whose value is of the wrong type or out of bounds."""
-    types = _types(type(config))
-    for spec in dataclasses.fields(config):
-        value = getattr(config, spec.name)
-        _check_type(spec.name, value, types[spec.name])
-        low, high, choices = (spec.metadata[k] for k in ("low", "high", "choices"))
-        if types[spec.name] is int and high is None:
-            high = _INT_MAX
-        if choices and value not in choices:
-            raise ValueError(
-                f"{spec.name} is {value!r:.80}, but must be one of {', '.join(choices)}"
-            )
-        _check_size(spec.name, value, spec.metadata["longest"], spec.metadata["most"])
-        for number in value if isinstance(value, tuple) else (value,):
-            if isinstance(number, float) and not math.isfinite(number):
-                raise ValueError(f"{spec.name} is {number}, but must be a finite number")
-            if number == "" and isinstance(value, tuple):
-                raise ValueError(f"{spec.name} holds an empty text; remove it")
-            if (low is not None and number < low) or (high is not None and number > high):
-                raise ValueError(f"{spec.name} is {number}, but must be {_interval(low, high)}")
-            if types[spec.name] is float and abs(number) > sys.float_info.max:
-                raise ValueError(f"{spec.name} is {number!r:.20}…, but must be a finite number")
-        if types[spec.name] is float:
-            object.__setattr__(config, spec.name, float(value))  # a whole number is one too
-
-
-def _check_type(name: str, value: object, expected: Any) -> None:
-    many = typing.get_origin(expected) is tuple
-    kind = typing.get_args(expected)[0] if many else expected
-    accepted = (int, float) if kind is float else kind
-    items = value if many and isinstance(value, tuple) else (value,)
-    right = [
-        isinstance(item, accepted) and (kind is bool or not isinstance(item, bool))
-        for item in items
-    ]
-    if not all(right) or (many and not isinstance(value, tuple)):
-        raise ValueError(
-            f"{name} is {value!r:.80}, but must be of type "
-            f"{getattr(expected, '__name__', expected)}"
-        )
-
-
-def _check_size(name: str, value: Any, longest: int | None, most: int | None) -> None:
-    texts = value if isinstance(value, tuple) else (value,)
-    if most is not None and len(texts) > most:
-        raise ValueError(f"{name} holds {len(texts)} texts, but may hold {most}; leave some out")
-    if longest is not None and (length := max(map(len, texts), default=0)) > longest:
-        raise ValueError(f"{name} has {length} characters, but may have {longest}; shorten it")
-
-
-def _interval(low: float | None, high: float | None) -> str:
-    if low is None:
-        return f"at most {high}"
-    return f"at least {low}" if high is None else f"between {low} and {high}"
-
-
-def updated(config: _Config, values: Mapping[str, Any]) -> _Config:
-    """`config` with some fields replaced. ValueError for an unknown key, naming near ones."""
-    known = [spec.name for spec in dataclasses.fields(config)]
-    for key in values:
-        if key not in known:
-            near = [name for name in known if key and name.startswith(key)][:3]
-            near = near or difflib.get_close_matches(key[:_NAME_MOST], known, n=3)
-            hint = f"did you mean {', '.join(near)}?" if near else "tgr-local run --help has all"
-            raise ValueError(f"unknown option {key!r:.80}; {hint}")
-    return dataclasses.replace(config, **values)
-
-
-def parse(
-    config_type: type[EngineConfig | SearchConfig | ChatConfig | ServerConfig],
-    name: str,
-    text: str,
-) -> Any:
-    """The value of a field as a person writes it: ``0.6``, ``on``, ``3,1``. Raises ValueError."""
-    types = typing.get_type_hints(config_type)
-    if name not in types:
-        updated(config_type(), {name: text})
-    kind = types[name]
-    try:
-        if kind is bool:
-            return {"true": True, "on": True, "yes": True, "1": True}.get(text.lower()) or {
-                "false": False,
-                "off": False,
-                "no": False,
-                "0": False,
-            }[text.lower()]
-        if kind == tuple[float, ...]:
-            return tuple(float(part) for part in text.split(",") if part)
-        if kind == tuple[str, ...]:
-            return (text,)
-        return kind(text)
-    except (ValueError, KeyError):
-        wanted = {bool: "on or off", int: "a whole number", float: "a number"}.get(
-            kind, "numbers, such as 3,1"
-        )
-        raise ValueError(f"{name} is {text!r}, but must be {wanted}") from None
-
-
-def for_model(config: SearchConfig, metadata: Mapping[str, str]) -> SearchConfig:
-    """`config` with the settings that a model file advises in its ``tgr.<field>`` metadata.
-
-    Raises ModelError for advice that is no valid value.
-    """
-    prefix = "tgr."
-    known = {spec.name for spec in dataclasses.fields(SearchConfig)}
-    advice = {k.removeprefix(prefix): text for k, text in metadata.items() if k.startswith(prefix)}
-    try:
-        values = {k: parse(SearchConfig, k, text) for k, text in advice.items() if k in known}
-        return updated(config, values)
-    except ValueError as error:
-        raise ModelError(
-            f"the model file gives bad advice in its tgr.* metadata: {error}"
-        ) from None

@@ -15,9 +15,8 @@ from tgr_local.options.config import (
     EngineConfig,
     SearchConfig,
     ServerConfig,
-    parse,
-    updated,
 )
+from tgr_local.options.fields import parse, updated
 
 AnyConfig = EngineConfig | SearchConfig | ChatConfig | ServerConfig
 _Config = TypeVar("_Config", EngineConfig, SearchConfig, ChatConfig, ServerConfig)

@@ -18,7 +18,8 @@ from starlette.responses import Response
 
 from tgr_local.engine import Cancel, Engine, EngineStats, unused_gpu
 from tgr_local.openai import completions, requests
-from tgr_local.options.config import EngineConfig, SearchConfig, ServerConfig, for_model, updated
+from tgr_local.options.config import EngineConfig, SearchConfig, ServerConfig
+from tgr_local.options.resolve import resolve
 from tgr_local.server.bodies import Bodies, Body, Fields
 from tgr_local.server.jobs import Job, Jobs
 from tgr_local.server.limits import Memory, granted, limit_cache, memory_needed, method_of
@@ -81,7 +82,7 @@ class Service:
 
     def _load(self) -> None:
         engine = Engine(self._path, self._engine_config)
-        self.config = updated(for_model(SearchConfig(), engine.metadata), self._options)
+        self.config = resolve(engine.metadata, self._options).config
         limit_cache(engine, self.config, self.method, self.limits)
         self._memory = Memory(engine, self.limits)
         self.last_stats = engine.stats()

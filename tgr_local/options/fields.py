@@ -1,0 +1,143 @@
+"""Config fields: a dataclass field with documentation and bounds, and how values of it are checked,
+parsed and replaced."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import math
+import sys
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from typing import Any, ClassVar, Protocol, TypeVar
+
+
+class Config(Protocol):
+    """A dataclass whose fields are made by `option`."""
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
+
+_Config = TypeVar("_Config", bound=Config)
+_INT_MAX = 2**31 - 1  # the engine counts in 32 bits
+_NAME_LENGTH = 64  # characters of a name that is compared with known ones
+
+
+def option(
+    default: Any,
+    doc: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] | None = None,
+    longest: int | None = None,
+    most: int | None = None,
+) -> Any:
+    """A dataclass field with its documentation and its bounds, all inclusive: of a number, the
+    characters of a text, and the number of items."""
+    bounds = {"low": low, "high": high, "choices": choices, "longest": longest, "most": most}
+    return field(default=default, metadata={"doc": doc, **bounds})
+
+
+_types: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)  # slow to make
+
+
+def validate(config: Config) -> None:
+    """Raises ValueError for the first field whose value is of the wrong type or out of bounds."""
+    types = _types(type(config))
+    for spec in dataclasses.fields(config):
+        value = getattr(config, spec.name)
+        _check_type(spec.name, value, types[spec.name])
+        low, high, choices = (spec.metadata[k] for k in ("low", "high", "choices"))
+        if types[spec.name] is int and high is None:
+            high = _INT_MAX
+        if choices and value not in choices:
+            raise ValueError(
+                f"{spec.name} is {value!r:.80}, but must be one of {', '.join(choices)}"
+            )
+        _check_size(spec.name, value, spec.metadata["longest"], spec.metadata["most"])
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, float) and not math.isfinite(number):
+                raise ValueError(f"{spec.name} is {number}, but must be a finite number")
+            if number == "" and isinstance(value, tuple):
+                raise ValueError(f"{spec.name} holds an empty text; remove it")
+            if (low is not None and number < low) or (high is not None and number > high):
+                raise ValueError(f"{spec.name} is {number}, but must be {_interval(low, high)}")
+            if types[spec.name] is float and abs(number) > sys.float_info.max:
+                raise ValueError(f"{spec.name} is {number!r:.20}…, but must be a finite number")
+        if types[spec.name] is float:
+            object.__setattr__(config, spec.name, float(value))  # a whole number is one too
+
+
+def _check_type(name: str, value: object, expected: Any) -> None:
+    many = typing.get_origin(expected) is tuple
+    kind = typing.get_args(expected)[0] if many else expected
+    accepted = (int, float) if kind is float else kind
+    items = value if many and isinstance(value, tuple) else (value,)
+    right = [
+        isinstance(item, accepted) and (kind is bool or not isinstance(item, bool))
+        for item in items
+    ]
+    if not all(right) or (many and not isinstance(value, tuple)):
+        raise ValueError(
+            f"{name} is {value!r:.80}, but must be of type "
+            f"{getattr(expected, '__name__', expected)}"
+        )
+
+
+def _check_size(name: str, value: Any, longest: int | None, most: int | None) -> None:
+    texts = value if isinstance(value, tuple) else (value,)
+    if most is not None and len(texts) > most:
+        raise ValueError(f"{name} holds {len(texts)} texts, but may hold {most}; leave some out")
+    if longest is not None and (length := max(map(len, texts), default=0)) > longest:
+        raise ValueError(f"{name} has {length} characters, but may have {longest}; shorten it")
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    if low is None:
+        return f"at most {high}"
+    return f"at least {low}" if high is None else f"between {low} and {high}"
+
+
+def updated(config: _Config, values: Mapping[str, Any]) -> _Config:
+    """`config` with some fields replaced. ValueError for an unknown key, naming near ones."""
+    known = [spec.name for spec in dataclasses.fields(config)]
+    for key in values:
+        if key not in known:
+            near = [name for name in known if key and name.startswith(key)][:3]
+            near = near or difflib.get_close_matches(key[:_NAME_LENGTH], known, n=3)
+            hint = f"did you mean {', '.join(near)}?" if near else "tgr-local run --help has all"
+            raise ValueError(f"unknown option {key!r:.80}; {hint}")
+    return dataclasses.replace(config, **values)
+
+
+def parse(
+    config_type: type[Config],
+    name: str,
+    text: str,
+) -> Any:
+    """The value of a field as a person writes it: ``0.6``, ``on``, ``3,1``. Raises ValueError."""
+    types = typing.get_type_hints(config_type)
+    if name not in types:
+        updated(config_type(), {name: text})
+    kind = types[name]
+    try:
+        if kind is bool:
+            return {"true": True, "on": True, "yes": True, "1": True}.get(text.lower()) or {
+                "false": False,
+                "off": False,
+                "no": False,
+                "0": False,
+            }[text.lower()]
+        if kind == tuple[float, ...]:
+            return tuple(float(part) for part in text.split(",") if part)
+        if kind == tuple[str, ...]:
+            return (text,)
+        return kind(text)
+    except (ValueError, KeyError):
+        wanted = {bool: "on or off", int: "a whole number", float: "a number"}.get(
+            kind, "numbers, such as 3,1"
+        )
+        raise ValueError(f"{name} is {text!r}, but must be {wanted}") from None

@@ -1,0 +1,50 @@
+"""The rule for every option of a reply: default < advice of the model file < wish of the user."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tgr_local.errors import ModelError
+from tgr_local.options.config import SearchConfig
+from tgr_local.options.fields import parse, updated
+
+DEFAULT = "default"
+MODEL_FILE = "the model file"
+USER = "the user"
+_PREFIX = "tgr."
+
+
+class Resolved(NamedTuple):
+    """Options and their origin."""
+
+    config: SearchConfig
+    sources: dict[str, str]
+    """Where the value of each field comes from: DEFAULT, MODEL_FILE, or the place of the wish."""
+
+
+def resolve(
+    metadata: Mapping[str, str],
+    wishes: Mapping[str, Any] | None = None,
+    places: Mapping[str, str] | None = None,
+) -> Resolved:
+    """The options for a model, from its metadata and the fields that the user set.
+
+    A model file advises in ``tgr.<field>``. `places` names where a wish was made, such as
+    ``--sigma``; USER where it does not. Raises ModelError for bad advice, ValueError for an unknown
+    field or a bad value among the wishes.
+    """
+    wishes, places = wishes or {}, places or {}
+    names = [spec.name for spec in dataclasses.fields(SearchConfig)]
+    advice = {name: metadata[_PREFIX + name] for name in names if _PREFIX + name in metadata}
+    try:
+        values = {name: parse(SearchConfig, name, text) for name, text in advice.items()}
+        advised = updated(SearchConfig(), values)
+    except ValueError as error:
+        raise ModelError(
+            f"the model file gives bad advice in its tgr.* metadata: {error}"
+        ) from None
+    sources = dict.fromkeys(names, DEFAULT) | dict.fromkeys(advice, MODEL_FILE)
+    sources |= {name: places.get(name, USER) for name in wishes}
+    return Resolved(updated(advised, wishes), sources)
