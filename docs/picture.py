@@ -1,11 +1,11 @@
-"""Draws docs/run.svg, the picture in the README: a real reply of the embedded model, with what the
-search saw at each chunk beside the text that it led to.
+"""Draws docs/run.svg, the picture in the README: a real reply of the embedded model, with the
+scores of the candidates beside each chunk.
 
     python docs/picture.py
     python docs/picture.py --seed 7 "Use 3, 7, 9 and 50 to make 141."
 
-Run it again whenever the embedded model changes. It fails, and leaves the picture, when the reply
-has no answer or no search in it.
+Run it again whenever the embedded model changes. It fails and writes nothing when the reply has no
+answer or no search.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tgr_local.trace import render
 
 TARGET = Path(__file__).parent / "run.svg"
 WIDTH, TEXT_WIDTH = 110, 54
-MAX_ROWS, HEAD = 26, 18  # of a longer reply the middle is left out
+MAX_ROWS, HEAD = 26, 18  # a longer reply is drawn without its middle
 
 
 class Row(NamedTuple):
@@ -49,7 +49,7 @@ def main() -> None:
         config = resolve(engine.metadata, {"seed": args.seed}).config
         rows, reply = recorded(engine, args.question, config)
     if not reply.text or not any(row.note for row in rows):
-        raise SystemExit(f"the reply has no answer or no search ({reply.finish}); ask another way")
+        raise SystemExit(f"the reply has no answer or no search ({reply.finish}); ask another")
     TARGET.write_text(drawn(args.question, rows, reply), encoding="utf-8")
     print(f"{TARGET}: {render.summary([reply])}")
 
@@ -57,7 +57,7 @@ def main() -> None:
 def recorded(
     engine: tgr_local.Engine, question: str, config: SearchConfig
 ) -> tuple[list[Row], Reply]:
-    """The lines of a reply, each with the verdicts of the boundaries that came while it grew."""
+    """The lines of a reply, each with the scores of the boundaries that were decided during it."""
     rows: list[Row] = []
     line, style, notes = "", "dim", []
 
@@ -92,7 +92,7 @@ def recorded(
 
 
 def drawn(question: str, rows: list[Row], reply: Reply) -> str:
-    """The picture as SVG, without fonts from elsewhere."""
+    """The picture as SVG, without fonts from the network."""
     console = Console(
         record=True, width=WIDTH, highlight=False, force_terminal=True, file=io.StringIO()
     )

@@ -1,4 +1,4 @@
-"""Many questions in one event loop: the engine decodes them together.
+"""Several questions in one event loop; the engine decodes them together.
 
 python examples/asynchronous.py [model.gguf]
 """

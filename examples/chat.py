@@ -1,4 +1,4 @@
-"""A conversation by the class that stands in the place of llama_cpp.Llama.
+"""A conversation with TgrLlama, the replacement for llama_cpp.Llama.
 
 python examples/chat.py [model.gguf]
 """

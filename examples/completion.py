@@ -1,4 +1,4 @@
-"""Continuing a text: several choices, their log-probabilities, and how likely a given text is.
+"""Text completion: several samples, their log-probabilities, and the likelihood of a given text.
 
 python examples/completion.py [model.gguf]
 """

@@ -1,4 +1,4 @@
-"""JSON by a schema: the grammar holds in the answer and in every rollout, the thinking is free.
+"""JSON by a schema: the grammar constrains the answer and every rollout, but not the thinking.
 
 python examples/json_schema.py [model.gguf]
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# lm-evaluation-harness against the server, on two small tasks of its own making: log-likelihoods
+# lm-evaluation-harness against the server, on two small tasks that it writes itself: log-likelihoods
 # and a generation over /v1/completions, then the generation over /v1/chat/completions.
 # First: pip install 'lm-eval[api]'; and in another terminal: tgr-local serve
 #
@@ -46,7 +46,7 @@ YAML
 run() {
   lm_eval run --include_path "$folder" --output_path "$folder/out" "$@"
 }
-# plain sampling for log-likelihoods: a search before the one token that is written would be in vain
+# plain sampling for log-likelihoods: a search before the one token that is written would be wasted
 run --model local-completions --tasks sums_choose,sums_write --batch_size 4 --model_args \
   "base_url=$url/v1/completions,model=default:base,tokenizer_backend=remote,num_concurrent=4"
 run --model local-chat-completions --tasks sums_write --apply_chat_template --model_args \

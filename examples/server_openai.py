@@ -1,4 +1,4 @@
-"""A server asked with openai's package. First, in another terminal: tgr-local serve
+"""Requests to a server with OpenAI's Python package. First, in another terminal: tgr-local serve
 
 python examples/server_openai.py [URL] [KEY]
 """

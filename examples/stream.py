@@ -1,4 +1,4 @@
-"""The events of a reply as they come: text, the scores of every boundary, and at the end the reply.
+"""The events of a reply: text as it is written, the scores of every boundary, and the reply last.
 
 python examples/stream.py [model.gguf]
 """

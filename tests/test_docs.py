@@ -13,7 +13,7 @@ from conftest import ROOT
 
 import tgr_local
 
-EXAMPLES = ("chat", "completion", "stream", "search", "steering", "json_schema", "asynchronous")
+EXAMPLES = ("chat", "completion", "stream", "search", "control_vectors", "json_schema", "asynchronous")
 RUNNER = ROOT / "docs" / "site" / "executed.py"
 
 if not RUNNER.exists():
@@ -34,6 +34,7 @@ def test_an_example_runs(
     runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
     printed = capsys.readouterr()
     assert printed.out and not printed.err
+    assert name != "control_vectors" or "the same: True" in printed.out
 
 
 @pytest.fixture(scope="module")

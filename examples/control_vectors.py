@@ -1,6 +1,6 @@
-"""Steering: a control vector from two sets of prompts, on one request beside others, and as a file.
+"""Control vectors: one from two sets of prompts, applied to one request, and one saved as a file.
 
-python examples/steering.py [model.gguf]
+python examples/control_vectors.py [model.gguf]
 """
 
 import sys
@@ -16,19 +16,19 @@ from tgr_local.options.resolve import resolve
 QUESTION = "What is 12 + 23?"
 
 with load(*sys.argv[1:2]) as engine:
-    # an injection in the model's own space: from sums to products
+    # a direction in the space of hidden states: from sums to products
     sums, products = ["12+23", "4+5", "31+8"], ["12*23", "4*5", "31*8"]
     ends = [np.mean([hidden_states(engine, t)[-1] for t in texts], 0) for texts in (sums, products)]
-    injection = (ends[1] - ends[0]) / np.linalg.norm(ends[1] - ends[0])
-    steer = ControlVector(np.tile(injection, (engine.n_layer, 1)), layers=range(1, engine.n_layer))
+    direction = (ends[1] - ends[0]) / np.linalg.norm(ends[1] - ends[0])
+    vector = ControlVector(np.tile(direction, (engine.n_layer, 1)), layers=range(1, engine.n_layer))
 
     config = resolve(engine.metadata, {"max_tokens": 40}).config
     for scale in (0, 20, 40, 60):
-        injected = steered(engine, scale * steer)
-        reply = generate(injected, QUESTION, config, method="base")
+        engine_with_vector = steered(engine, scale * vector)
+        reply = generate(engine_with_vector, QUESTION, config, method="base")
         print(f"scale {scale}: {reply.thinking!r} -> {reply.text!r}")
 
-    # the injection of an anchor that won a search, as a file for llama.cpp and repeng
+    # the injection of the winning anchor of a search, as a file for llama.cpp and repeng
     reply = generate(engine, QUESTION, config)
     winner = winning_control_vector(engine, reply, config)
     with tempfile.TemporaryDirectory() as folder:
@@ -36,4 +36,4 @@ with load(*sys.argv[1:2]) as engine:
         winner.save(path, engine.metadata["general.architecture"])
         print(f"{path.name}: {path.stat().st_size} bytes")
         again = ControlVector.load(path, engine.n_layer)
-    print("the same:", np.array_equal(again.vectors, winner.vectors))
+    print("the same:", np.array_equal(again.added, winner.added))
