@@ -155,7 +155,7 @@ def test_the_first_prompt_waits_for_nothing_that_it_does_not_need() -> None:
     # all that stands between the command and the prompt, and the prompt itself
     start = (
         "from tgr_local.cli import main; from tgr_local.chat import terminal\n"
-        "terminal.talk = lambda chat: terminal.Terminal(chat) and 0\n"
+        "terminal.run = lambda conversation: terminal.Terminal(conversation) and 0\n"
         "sys.stdin.isatty = sys.stdout.isatty = lambda: True\n"
         "main(['chat'])"
     )

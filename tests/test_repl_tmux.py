@@ -1,5 +1,7 @@
-"""The conversation as a person sees it: keys into a terminal, the screen out of it. tmux plays the
-terminal; what answers is the double of the engine, and once the embedded model."""
+"""The conversation on a terminal: keys in, the screen out.
+
+tmux is the terminal; the double of the engine answers, and once the embedded model.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,14 @@ from fake_engine import INSTALLED
 from surroundings import HANG, environment
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
-SUMMARY = "tokens/s, stop\n>>>"  # under a reply that is finished
+SUMMARY = "tokens/s, stop\n>>>"  # below a finished reply
 
 
 class Screen:
     """A terminal of its own with `tgr-local chat` in it."""
 
     def __init__(self, folder: Path, *, double: bool, width: int, height: int, **variables: str):
-        self._place = tempfile.mkdtemp(prefix="tgr")  # short enough for the path of a socket
+        self._folder = tempfile.mkdtemp(prefix="tgr")  # short enough for the path of a socket
         model = ["--model", "fake.gguf"] if double else []
         start = f"import sys; {INSTALLED if double else ''} from tgr_local.cli import main; "
         script = folder / "chat.py"
@@ -42,7 +44,7 @@ class Screen:
         self._tmux("-f", "/dev/null", "-u", *longer, "new-session", "-d", *size, command)
 
     def _tmux(self, *arguments: str) -> str:
-        command = ["tmux", "-S", f"{self._place}/socket", *arguments]
+        command = ["tmux", "-S", f"{self._folder}/socket", *arguments]
         done = subprocess.run(command, capture_output=True, timeout=HANG)
         return done.stdout.decode("utf-8", "replace")
 
@@ -64,12 +66,12 @@ class Screen:
         self._tmux("resize-window", "-x", str(width), "-y", str(height))
 
     def text(self, *, styled: bool = False) -> str:
-        """What stands on the screen and above it, folded lines as one."""
+        """The screen and the scrollback, wrapped lines joined."""
         shown = self._tmux("capture-pane", "-p", "-J", "-S", "-", *(["-e"] if styled else []))
         return "\n".join(line.rstrip() for line in shown.rstrip("\n").split("\n"))
 
     def until(self, wanted: str | Callable[[str], bool], seconds: float = HANG) -> str:
-        """The text once it is as `wanted`; fails with the text if it never is."""
+        """The text as soon as `wanted` is in it or true of it; fails with the text otherwise."""
         met = (lambda text: wanted in text) if isinstance(wanted, str) else wanted
         end = time.monotonic() + seconds
         while not met(text := self.text()):
@@ -79,7 +81,7 @@ class Screen:
 
     def close(self) -> None:
         self._tmux("kill-server")
-        shutil.rmtree(self._place)
+        shutil.rmtree(self._folder)
 
 
 @pytest.fixture
@@ -113,12 +115,12 @@ def test_a_question_to_the_embedded_model(terminal: Callable[..., Screen]) -> No
     assert asked == ">>> What is 2+3?" and any(answer)
     assert re.match(r"tgr-latent: \d+ chunks?, \d+ tokens?, \d+ forward tokens \(query", summary)
     ask(screen, "/trace")
-    screen.until(" won by ")
+    screen.until(lambda text: " won by " in text and text.endswith("\n>>>"))
     screen.press("C-d")
     screen.until("left with 0")
 
 
-def test_control_c_keeps_the_reply_and_what_was_typed_meanwhile(
+def test_control_c_keeps_the_reply_and_the_keys_typed_during_it(
     terminal: Callable[..., Screen],
 ) -> None:
     screen = terminal()
@@ -128,7 +130,7 @@ def test_control_c_keeps_the_reply_and_what_was_typed_meanwhile(
     screen.type("typed early")
     screen.press("C-c")
     text = screen.until(">>> typed early")
-    assert "hm, wait\n\n#1\nstopped; what is written is kept\n>>> typed early" in text
+    assert "hm, wait\n\n#1\nstopped; the text so far is kept\n>>> typed early" in text
     assert "best 1" not in text  # nothing of the live view stays
     screen.press("Enter")
     screen.until("#3 typed early\n")  # the half answer is in the conversation
@@ -136,7 +138,7 @@ def test_control_c_keeps_the_reply_and_what_was_typed_meanwhile(
     screen.until("left with 0")
 
 
-def test_a_window_that_changes_in_mid_reply(terminal: Callable[..., Screen]) -> None:
+def test_a_window_that_is_resized_during_a_reply(terminal: Callable[..., Screen]) -> None:
     screen = terminal()
     ask(screen, "slow")
     screen.until("word15")
@@ -184,18 +186,18 @@ def test_a_paste_during_a_reply_waits_in_one_piece(
     screen.until("#3 one\ntwo\nthree\n")
 
 
-def test_a_byte_that_is_no_text_is_refused_until_it_is_gone(
+def test_an_invalid_byte_is_refused_until_it_is_deleted(
     terminal: Callable[..., Screen],
 ) -> None:
     screen = terminal()
     screen.send(b"ab\xffcd")
     screen.press("Enter")
-    screen.until("no UTF-8 here: delete the letter under the cursor")
+    screen.until("invalid UTF-8: delete the character under the cursor")
     screen.press("DC", "Enter")
     screen.until("#1 abcd\n")
 
 
-def test_several_replies_are_paged_through_and_one_is_kept(
+def test_the_user_pages_through_several_replies_and_chooses_one(
     terminal: Callable[..., Screen],
 ) -> None:
     screen = terminal()
@@ -212,11 +214,11 @@ def test_several_replies_are_paged_through_and_one_is_kept(
     screen.press("2")
     screen.until("reply 2 of 3")
     screen.press("Enter")
-    screen.until("reply 2 of 3 is kept")
+    screen.until("reply 2 of 3 is chosen")
     ask(screen, "/retry 2")
-    screen.until("q keeps none")
+    screen.until("q chooses none")
     screen.press("q")
-    screen.until("none of the 2 replies is kept")
+    screen.until("no reply is chosen")
 
 
 def test_blocks_completion_vi_keys_and_history(terminal: Callable[..., Screen]) -> None:
@@ -249,7 +251,7 @@ def test_blocks_completion_vi_keys_and_history(terminal: Callable[..., Screen]) 
 @pytest.mark.parametrize(
     "variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["NO_COLOR", "dumb"]
 )
-def test_without_colours_there_is_no_theme(
+def test_without_colours_there_are_no_escapes(
     terminal: Callable[..., Screen], variables: dict[str, str]
 ) -> None:
     screen = terminal(**variables)

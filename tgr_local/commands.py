@@ -165,15 +165,15 @@ def _run(args: argparse.Namespace) -> int:
 
 def _question(argument: str | None, raw: bool) -> str:
     """The question as given, or from stdin without its last line end (with --raw: untouched)."""
-    from tgr_local.chat import decoded
+    from tgr_local.chat import decode_utf8
 
     if argument in (None, "-"):
         if argument is None and sys.stdin.isatty():
             raise ValueError("there is no question: give it as an argument or on stdin")
-        text = decoded(sys.stdin.buffer.read(), "stdin")
+        text = decode_utf8(sys.stdin.buffer.read(), "stdin")
         text = text if raw else text.rstrip("\r\n")
     else:
-        text = decoded(os.fsencode(argument or ""), "the question")
+        text = decode_utf8(os.fsencode(argument or ""), "the question")
     if not text.strip() and not raw:
         raise ValueError("the question is empty: give it as an argument or on stdin")
     return text

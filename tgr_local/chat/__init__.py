@@ -1,11 +1,24 @@
-"""Talking with a model: `run` opens the conversation on a terminal, or answers lines piped in.
+"""A conversation with a model, on a terminal or through pipes.
 
-conversation.py   turns, and what the next reply depends on; knows no terminal and no file
-commands.py       what a line with a slash does
-session.py        a line is nothing, a command, or a question
-store.py          conversations as JSONL files
-piped.py          lines in, plain text out
-terminal.py       prompt, keys, live view; pastes.py and pager.py are parts of it
+In: an engine, the options that the user set, and lines of input. Out: replies on stdout, files with
+the conversation, and an exit code. It writes replies through `generation` only, and knows neither
+the methods' inner workings nor HTTP.
+
+conversation.py      the turns, and what the next reply depends on; no terminal, no file
+store.py             conversations as files of JSON lines
+session.py           a conversation with its front end and its file; the protocol of a front end
+text_input.py        bytes → text; blocks of several lines
+commands.py          the table of slash commands; what a line of input does
+reply_commands.py    commands that ask, change or copy a turn
+file_commands.py     /save, /load, /resume
+option_commands.py   /model, /method, /set, /think, /budget
+report_commands.py   /show, /trace, /stats
+arguments.py         parsing and shortening of texts, for the commands
+terminal.py          the front end on a terminal
+prompt.py            … its prompt: completion, history, keys
+pastes.py            … long pastes at the prompt
+pager.py             … replies on the whole screen, to choose one
+piped.py             the front end through pipes: lines in, plain text out
 """
 
 from __future__ import annotations
@@ -14,25 +27,28 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tgr_local.chat.conversation import Chat as Chat
-from tgr_local.chat.session import decoded as decoded
+from tgr_local.chat.conversation import Conversation
+from tgr_local.chat.text_input import decode_utf8 as decode_utf8
 from tgr_local.options.config import ChatConfig
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine
 
 
-def run(engine: Engine, chosen: Mapping[str, Any], method: str, options: ChatConfig) -> int:
-    """Talks until the input ends and returns the exit code; `chosen` are the search options that
-    the user set. KeyboardInterrupt with input piped in."""
-    chat = Chat(engine, chosen, method, options)
+def run(engine: Engine, user_options: Mapping[str, Any], method: str, config: ChatConfig) -> int:
+    """Answers until the input ends; returns the exit code and closes the engine.
+
+    `user_options` are the fields of `SearchConfig` that the user set. KeyboardInterrupt ends a
+    piped conversation.
+    """
+    conversation = Conversation(engine, user_options, method, config)
     try:
         if sys.stdin.isatty() and sys.stdout.isatty():
             from tgr_local.chat import terminal
 
-            return terminal.talk(chat)
+            return terminal.run(conversation)
         from tgr_local.chat import piped
 
-        return piped.talk(chat)
+        return piped.run(conversation)
     finally:
-        chat.engine.close()  # not the one that it began with after /model
+        conversation.engine.close()  # after /model this is not `engine`

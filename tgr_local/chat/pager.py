@@ -1,4 +1,4 @@
-"""Replies on the whole screen, one at a time, to choose one of."""
+"""Replies on the whole screen, one at a time; the user chooses one of them."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from tgr_local.generation import Reply
 
 
 def choose(replies: Sequence[Reply]) -> int | None:
-    """The reply that a person takes; None if none of them."""
-    at = 0
+    """The index of the chosen reply; None if the user chooses none."""
+    shown = 0
     area = TextArea(read_only=True, scrollbar=True, wrap_lines=True)
     keys = KeyBindings()
 
     def turn_to(number: int) -> None:
-        nonlocal at
-        at = number % len(replies)
-        area.text = _page(replies[at])
+        nonlocal shown
+        shown = number % len(replies)
+        area.text = _page(replies[shown])
 
     def head() -> str:
-        reply = replies[at]
+        reply = replies[shown]
         return (
-            f"reply {at + 1} of {len(replies)}, seed {reply.seed}, {reply.n_tokens} tokens, "
+            f"reply {shown + 1} of {len(replies)}, seed {reply.seed}, {reply.n_tokens} tokens, "
             f"{reply.finish}"
         )
 
     for names, go in {
-        ("right", "n", "tab"): lambda event: turn_to(at + 1),
-        ("left", "p", "s-tab"): lambda event: turn_to(at - 1),
-        ("enter",): lambda event: event.app.exit(at),
+        ("right", "n", "tab"): lambda event: turn_to(shown + 1),
+        ("left", "p", "s-tab"): lambda event: turn_to(shown - 1),
+        ("enter",): lambda event: event.app.exit(shown),
         ("q", "escape", "c-c", "c-d"): lambda event: event.app.exit(None),
     }.items():
         for name in names:
@@ -48,7 +48,7 @@ def choose(replies: Sequence[Reply]) -> int | None:
             turn_to(int(digit) - 1)
 
     turn_to(0)
-    foot = "← → another one, ↑ ↓ scroll, Enter keeps it, q keeps none"
+    foot = "← → other replies, ↑ ↓ scroll, Enter chooses this one, q chooses none"
     screen = HSplit([_bar(head), area, _bar(lambda: foot)])
     application: Application[int | None] = Application(
         Layout(screen, focused_element=area), key_bindings=keys, full_screen=True

@@ -1,5 +1,8 @@
-"""Long pastes at the prompt: the buffer holds one character for each, which is shown as what it
-stands for, so that a megabyte is pasted, moved over and deleted as fast as a letter."""
+"""Long pastes at the prompt, each as one character in the buffer of the line.
+
+The character is displayed as a short description of the paste, so that editing a line with a
+megabyte in it is as fast as editing any other.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +12,24 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout.processors import Processor, Transformation, TransformationInput
 
 MAX_CHARACTERS, MAX_LINES = 1000, 8
-_FIRST = 0x10_0000  # private use: no text has a meaning for it
+_FIRST = 0x10_0000  # private-use characters, which have no meaning in a text
 
 
 class Pastes(Processor):
-    """Texts by the character that stands for them. Put it among the processors of a prompt."""
+    """The pasted texts by their characters; add it to the input processors of a prompt."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
 
     def bind(self, bindings: KeyBindings) -> None:
-        """Lets a paste go through here."""
+        """Handles every paste here."""
 
         @bindings.add(Keys.BracketedPaste)
         def _(event: KeyPressEvent) -> None:
-            event.current_buffer.insert_text(self.held(event.data))
+            event.current_buffer.insert_text(self.replaced(event.data))
 
-    def held(self, text: str) -> str:
-        """What the buffer gets for a pasted text: itself, or a character if it is long."""
+    def replaced(self, text: str) -> str:
+        """The pasted text, or the character for it if it is long."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         if len(text) <= MAX_CHARACTERS and text.count("\n") < MAX_LINES:
             return text
@@ -35,24 +38,24 @@ class Pastes(Processor):
         return character
 
     def expanded(self, text: str) -> str:
-        """The text that a buffer stands for."""
+        """The text of a buffer with every character replaced by its paste."""
         return "".join(self._texts.get(letter, letter) for letter in text)
 
-    def _shown(self, letter: str) -> str:
+    def _displayed(self, letter: str) -> str:
         if (text := self._texts.get(letter)) is None:
             return letter
         return f"[{text.count(chr(10)) + 1:,} lines pasted, {len(text):,} characters]"
 
     def apply_transformation(self, source: TransformationInput) -> Transformation:
-        """Shows each of the characters as a few words."""
+        """Displays the description of each paste instead of its character."""
         line = source.document.lines[source.lineno]
         if not any(letter in self._texts for letter in line):
             return Transformation(source.fragments)
         fragments: StyleAndTextTuples = []
-        starts = [0]  # where each character of the buffer begins on the screen
+        starts = [0]  # column at which each character of the buffer begins
         for style, text, *_ in source.fragments:
             for letter in text:
-                shown = self._shown(letter)
+                shown = self._displayed(letter)
                 fragments.append(("reverse" if shown != letter else style, shown))
                 starts.append(starts[-1] + len(shown))
         return Transformation(

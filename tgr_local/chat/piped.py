@@ -1,34 +1,33 @@
-"""A conversation through pipes: one question a line, plain text out.
+"""A conversation through pipes: one question in a line of stdin, plain answers on stdout.
 
-A line that fails is named on stderr and does not end the conversation; the exit code tells of it.
+An error is reported on stderr and does not end the conversation; the exit code is then 1.
 """
 
 from __future__ import annotations
 
-import os
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 
-from tgr_local.chat.conversation import Chat
-from tgr_local.chat.session import Listener, Session, decoded
+from tgr_local.chat.commands import handle_line
+from tgr_local.chat.conversation import Conversation
+from tgr_local.chat.session import Session, print_error
+from tgr_local.chat.text_input import decode_utf8
 from tgr_local.console.sanitize import printable
-from tgr_local.errors import describe
 from tgr_local.generation import Reply
-from tgr_local.trace.live import Events, show_plain
+from tgr_local.trace.live import Events, OnReplyEvent, show_plain
 from tgr_local.trace.progress import ReplyProgress
 
 
 class Pipe:
-    """The front end without a person: it prints, and takes the first of what it may choose."""
+    """The front end without a user: it prints, and chooses the first of several replies."""
 
     def show(self, events: Events) -> None:
-        with (progress := ReplyProgress(shown=True, until_answer=True)):
+        with ReplyProgress(shown=True, until_answer=True) as progress:
             show_plain(progress.watch(events), thinking=False)
 
-    def gather(self, k: int, work: Callable[[Listener], list[Reply]]) -> list[Reply]:
-        with (progress := ReplyProgress(shown=True, until_answer=False)):
-            return work(lambda rank, event: progress.update(event))
+    def show_many(self, k: int, work: Callable[[OnReplyEvent], list[Reply]]) -> list[Reply]:
+        with ReplyProgress(shown=True, until_answer=False) as progress:
+            return work(lambda index, event: progress.update(event))
 
     def choose(self, replies: Sequence[Reply]) -> int | None:
         for number, reply in enumerate(replies, 1):
@@ -40,37 +39,30 @@ class Pipe:
         raise ValueError("an editor needs a terminal: pipe the question in")
 
     def copy(self, text: str) -> None:
-        raise ValueError("a clipboard needs a terminal")
+        raise ValueError("the clipboard needs a terminal")
 
 
-def talk(chat: Chat) -> int:
-    """Answers stdin until it ends; 1 if a line failed."""
-    session = Session(chat, Pipe())
+def run(conversation: Conversation) -> int:
+    """Answers the lines of stdin; returns the exit code, 1 if a line failed."""
+    session = Session(conversation, Pipe())
     offset = code = 0
 
-    def more() -> str:
+    def next_line() -> str:
         nonlocal offset
         data = sys.stdin.buffer.readline()
         if not data:
             raise EOFError
         offset += len(data)
-        return decoded(data, "stdin", offset - len(data)).rstrip("\r\n")
+        return decode_utf8(data, "stdin", offset - len(data)).rstrip("\r\n")
 
     while True:
         try:
-            session.handle(more(), more)
+            handle_line(session, next_line(), next_line)
             sys.stdout.flush()
         except EOFError:
             return code
         except BrokenPipeError:
             raise
         except Exception as error:
-            report(error)
+            print_error(error)
             code = 1
-
-
-def report(error: Exception) -> None:
-    """Says on stderr what went wrong with a line."""
-    if os.environ.get("TGR_DEBUG"):
-        traceback.print_exception(error)
-    print(f"tgr-local: {describe(error)}", file=sys.stderr, flush=True)

@@ -1,125 +1,90 @@
-"""Lines of input to a conversation: each is nothing, a command, or a question.
+"""A conversation with its front end, its file, and the texts that precede the next question.
 
-What a person sees and touches is the business of a `Front`, of which there are two: a terminal and
-a pipe.
+A `FrontEnd` shows replies to the user and asks for decisions; there are two, on a terminal and
+through pipes. Nothing here parses input.
 """
 
 from __future__ import annotations
 
-import re
+import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from tgr_local.chat import store
-from tgr_local.chat.conversation import Chat
-from tgr_local.console.sanitize import printable
-from tgr_local.errors import TgrError
-from tgr_local.generation import Event, Reply
-from tgr_local.trace.live import Events
-
-BLOCK = '"""'
-_COMMAND = re.compile(r"/[a-z]*(?=\s|$)")
-Listener = Callable[[int, Event], None]
+from tgr_local.chat.conversation import Conversation
+from tgr_local.errors import describe
+from tgr_local.generation import Reply
+from tgr_local.trace.live import Events, OnReplyEvent
 
 
-class Front(Protocol):
-    """How a conversation meets a person."""
+class FrontEnd(Protocol):
+    """How the user sees replies and decides."""
 
     def show(self, events: Events) -> None:
-        """Shows a reply as it grows."""
+        """Shows a reply while it grows."""
 
-    def gather(self, k: int, work: Callable[[Listener], list[Reply]]) -> list[Reply]:
-        """Does `work` and shows how far each of its k replies is."""
+    def show_many(self, k: int, work: Callable[[OnReplyEvent], list[Reply]]) -> list[Reply]:
+        """Calls `work`, which writes k replies, and shows their progress. Returns its result."""
         ...
 
     def choose(self, replies: Sequence[Reply]) -> int | None:
-        """Shows replies of which one is to be kept; None to keep none of them."""
+        """Shows replies; the index of the one that the user chooses, or None."""
         ...
 
     def edit(self, text: str) -> str:
-        """Lets a text be edited. ValueError where nobody can."""
+        """The text after the user edited it. ValueError if there is no editor."""
         ...
 
     def copy(self, text: str) -> None:
-        """Puts a text into the clipboard. ValueError where there is none."""
-
-
-def decoded(data: bytes, where: str, offset: int = 0) -> str:
-    """Bytes, the first of them at `offset`, as text; TgrError naming the byte that is not UTF-8."""
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        place = offset + error.start
-        raise TgrError(f"{where} is not UTF-8 text: invalid byte at offset {place}") from None
+        """Puts a text into the clipboard. ValueError if there is none."""
 
 
 class Session:
-    """A conversation, where it is kept, and what goes before the next question."""
+    """One user with one conversation."""
 
-    def __init__(self, chat: Chat, front: Front) -> None:
-        self.chat, self.front = chat, front
+    def __init__(self, conversation: Conversation, front_end: FrontEnd) -> None:
+        self.conversation, self.front_end = conversation, front_end
         self.attached: list[str] = []
+        """Texts that precede the next question."""
         self.path: Path | None = None
-        """Where the conversation is kept; None = nowhere."""
-        self.copies: set[Path] = set()
-        """Where else it lies: what it was loaded from, and saved as."""
-
-    def handle(self, line: str, more: Callable[[], str]) -> None:
-        """One line of input; a question that opens a block gets its other lines from `more`.
-
-        ValueError for a bad command, EOFError for the one that leaves.
-        """
-        if _COMMAND.match(line):
-            from tgr_local.chat.commands import run
-
-            for text in run(self, line):
-                print(printable(text) if sys.stdout.isatty() else text)
-        elif line.strip():
-            self.ask(_block(line, more))
+        """The file that is written after every turn; None = none."""
+        self.other_files: set[Path] = set()
+        """Other files of this conversation: it was loaded from them or saved to them."""
 
     def ask(self, question: str) -> None:
-        """Shows the reply to a question, with what was attached before it."""
+        """Shows the reply to a question with the attached texts before it."""
         texts, self.attached = [*self.attached, question], []
-        self.reply(self.chat.turn("\n\n".join(texts)))
+        self.show_reply(self.conversation.ask("\n\n".join(texts)))
 
-    def reply(self, events: Events) -> None:
-        """Shows a reply and keeps the conversation, also when the reply is interrupted."""
+    def show_reply(self, events: Events) -> None:
+        """Shows a reply and saves the conversation, also when the reply is interrupted."""
         try:
-            self.front.show(events)
+            self.front_end.show(events)
         finally:
-            self.keep()
+            self.save()
 
-    def keep(self) -> None:
-        """Writes the conversation to its place, if it has one. A place that cannot be written is
-        given up, once and aloud."""
-        if self.path is None or not (self.chat.turns or self.path.exists()):
+    def save(self) -> None:
+        """Writes the conversation to its file, if it has one. If that fails, a warning is printed
+        and the conversation has no file any more."""
+        if self.path is None or not (self.conversation.turns or self.path.exists()):
             return
         try:
-            store.save(self.path, self.chat)
+            store.save(self.path, self.conversation)
         except OSError as error:
-            print(f"tgr-local: this conversation is not kept: {error}", file=sys.stderr)
+            print(f"tgr-local: the conversation is not saved: {error}", file=sys.stderr)
             self.path = None
 
-    def begin(self) -> None:
-        """Keeps what follows in a place of its own."""
-        self.copies.clear()
-        self.path = store.fresh_place() if self.path is not None else None
+    def start_new_file(self) -> None:
+        """Saves from now on to a new file, if conversations are saved at all."""
+        self.other_files.clear()
+        self.path = store.new_path() if self.path is not None else None
 
 
-def _block(line: str, more: Callable[[], str]) -> str:
-    """The question that begins with `line`: up to the closing quotes if it opens a block."""
-    before, quotes, text = line.partition(BLOCK)
-    if not quotes or before.strip():
-        return line
-    lines = [text]
-    while BLOCK not in lines[-1]:
-        try:
-            lines.append(more())
-        except EOFError:
-            raise ValueError(f"a block that begins with {BLOCK} must end with it") from None
-    text, _, after = "\n".join(lines).partition(BLOCK)
-    if after.strip():
-        raise ValueError(f"nothing may follow the {BLOCK} that ends a block, but {after!r} does")
-    return text.strip("\n")
+def print_error(error: Exception) -> None:
+    """Prints an error on stderr; with TGR_DEBUG set, after its traceback."""
+    if os.environ.get("TGR_DEBUG"):
+        traceback.print_exception(error)
+    print(f"tgr-local: {describe(error)}", file=sys.stderr, flush=True)

@@ -1,5 +1,8 @@
-"""Conversations as files: one JSON object a line, the first about the conversation, the others its
-messages as chat APIs write them."""
+"""Conversations as files: JSON lines, the first about the conversation, the others its messages.
+
+A message is written as chat APIs write it, with `role` and `content`; that of an answer has its
+`thinking` too. Saved conversations without another path are in the user's state folder.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tgr_local.chat.conversation import Chat, Turn
+from tgr_local.chat.conversation import Conversation, Turn
 from tgr_local.errors import TgrError
 from tgr_local.methods import METHODS
 from tgr_local.options.config import SearchConfig
@@ -27,78 +30,90 @@ ENDING = ".jsonl"
 
 @dataclass(frozen=True)
 class Saved:
-    """A conversation as it was kept."""
+    """The content of a file."""
 
     model: str
     method: str
     system: str
-    chosen: dict[str, Any]
+    options: dict[str, Any]
+    """Fields of `SearchConfig` that the user had set."""
     turns: list[Turn]
 
-    def restore(self, chat: Chat) -> None:
-        """Puts everything but the model in the place of what `chat` has."""
-        chat.clear()
-        chat.method, chat.system = self.method, self.system
-        chat.chosen, chat.turns = dict(self.chosen), list(self.turns)
+    def restore(self, conversation: Conversation) -> None:
+        """Replaces everything in `conversation` except the model."""
+        conversation.clear()
+        conversation.method, conversation.system = self.method, self.system
+        conversation.user_options, conversation.turns = dict(self.options), list(self.turns)
 
 
-def place(name: str) -> Path:
-    """The file that a person means by `name`: a path, or a name among the kept conversations."""
+def path_of(name: str) -> Path:
+    """The file of a conversation that the user names: by a path, or by a name in the state
+    folder."""
     path = os.path.expanduser(name)
     if path.endswith(ENDING) or os.sep in path:
         return Path(os.path.realpath(path))
     return _folder() / (name + ENDING)
 
 
-def fresh_place() -> Path:
-    """A place for a conversation that begins now; nothing is there yet."""
+def new_path() -> Path:
+    """A path in the state folder, named after the time, at which no file exists."""
     stem = f"{time.strftime('%Y-%m-%d-%H%M%S')}-{os.getpid()}"
-    places = (_folder() / f"{stem}-{number}{ENDING}" for number in itertools.count(1))
-    return next(path for path in places if not path.exists())
+    paths = (_folder() / f"{stem}-{number}{ENDING}" for number in itertools.count(1))
+    return next(path for path in paths if not path.exists())
 
 
-def kept() -> list[Path]:
-    """The kept conversations, newest first."""
+def saved_paths() -> list[Path]:
+    """The conversations in the state folder, latest first."""
     return sorted(_folder().glob("*" + ENDING), key=lambda path: path.stat().st_mtime, reverse=True)
 
 
 def _folder() -> Path:
-    return Path(os.path.realpath(folder("state") / "chats"))  # as `place` gives a path
+    return Path(os.path.realpath(folder("state") / "chats"))  # comparable with `path_of`
 
 
-def save(path: Path, chat: Chat) -> None:
-    """Writes the whole conversation; the file is never half of it. OSError if it cannot be."""
+def is_conversation(path: Path) -> bool:
+    """Whether a file begins like a conversation."""
+    if not path.is_file():  # reading a pipe would block
+        return False
+    with open(path, "rb") as file:
+        return FORMAT.encode() in file.read(200)
+
+
+def save(path: Path, conversation: Conversation) -> None:
+    """Writes the whole conversation. The file is replaced at once, so it is never incomplete.
+
+    OSError with the name `path` if that fails.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         private(path)
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            for line in _lines(chat):
-                # ASCII: whatever is in a text, the file can be written and read
+            for line in _lines(conversation):
+                # ASCII, so that any text can be written and read
                 file.write(json.dumps(line) + "\n")
         os.replace(temporary, path)
-    except OSError as error:  # of another file, or of none
+    except OSError as error:  # it may name the temporary file, or none
         raise OSError(error.errno, error.strerror, str(path)) from None
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
 
 
-def _lines(chat: Chat) -> Iterator[dict[str, Any]]:
+def _lines(conversation: Conversation) -> Iterator[dict[str, Any]]:
     yield {
         "format": FORMAT,
-        "model": str(chat.engine.path),
-        "method": chat.method,
-        "system": chat.system,
-        "options": chat.chosen,
+        "model": str(conversation.engine.path),
+        "method": conversation.method,
+        "system": conversation.system,
+        "options": conversation.user_options,
     }
-    for turn in chat.turns:
+    for turn in conversation.turns:
         yield {"role": "user", "content": turn.question}
         yield {"role": "assistant", "content": turn.answer, "thinking": turn.thinking}
 
 
 def load(path: Path) -> Saved:
-    """Reads a conversation. TgrError names the line that is not what it must be; OSError as
-    `open` raises it."""
+    """Reads a conversation. TgrError names the first invalid line; OSError as `open` raises it."""
     number = 0
     records: list[dict[str, Any]] = []
     try:
@@ -108,12 +123,17 @@ def load(path: Path) -> Saved:
             number += 1
             return _saved(records)
     except KeyError as error:
-        raise TgrError(f"{path} line {number} is no conversation: it has no {error}") from None
+        raise _invalid(path, number, f"it has no {error}") from None
     except (ValueError, TypeError, RecursionError) as error:
-        raise TgrError(f"{path} line {number} is no conversation: {error}") from None
+        raise _invalid(path, number, error) from None
+
+
+def _invalid(path: Path, number: int, why: object) -> TgrError:
+    return TgrError(f"{path} is not a conversation: line {number}: {why}")
 
 
 def _record(record: Any, number: int) -> dict[str, Any]:
+    """A line, checked. ValueError, TypeError or KeyError if it is invalid."""
     found: dict[str, Any] = require_type(dict, record)
     if number == 1:
         if found["format"] != FORMAT:
@@ -121,7 +141,7 @@ def _record(record: Any, number: int) -> dict[str, Any]:
         for name in ("model", "method", "system"):
             require_type(str, found[name])
         if found["method"] not in METHODS:
-            raise ValueError(f"its method is {found['method']!r:.40}, which does not exist")
+            raise ValueError(f"its method is {found['method']!r:.40}, but there is no such method")
         updated(SearchConfig(), _options(found))
         return found
     role = "assistant" if number % 2 else "user"
@@ -133,6 +153,7 @@ def _record(record: Any, number: int) -> dict[str, Any]:
 
 
 def _options(record: dict[str, Any]) -> dict[str, Any]:
+    """The options of the first line, with tuples where JSON has lists."""
     options = require_type(dict, record["options"]).items()
     return {name: tuple(value) if isinstance(value, list) else value for name, value in options}
 
@@ -140,7 +161,7 @@ def _options(record: dict[str, Any]) -> dict[str, Any]:
 def _saved(records: list[dict[str, Any]]) -> Saved:
     if len(records) % 2 == 0:
         raise ValueError("the file ends before the answer" if records else "the file is empty")
-    about, *messages = records
+    header, *messages = records
     pairs = zip(messages[::2], messages[1::2], strict=True)
     turns = [Turn(q["content"], a["content"], a.get("thinking", "")) for q, a in pairs]
-    return Saved(about["model"], about["method"], about["system"], _options(about), turns)
+    return Saved(header["model"], header["method"], header["system"], _options(header), turns)

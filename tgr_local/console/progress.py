@@ -9,8 +9,12 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from typing import TYPE_CHECKING
 
 from tgr_local.console.sanitize import printable_line
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 DELAY = 2.0  # seconds before the first line
 LOG_INTERVAL = 15.0  # seconds between two lines where stderr is no terminal
@@ -32,7 +36,7 @@ class ProgressLine:
         if shown:
             self._thread.start()
 
-    def __enter__(self) -> ProgressLine:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:

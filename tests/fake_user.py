@@ -1,0 +1,47 @@
+"""A session whose front end is a double of the user, on the double of the engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fake_engine import FakeEngine, install
+
+from tgr_local.chat.commands import run
+from tgr_local.chat.conversation import Conversation
+from tgr_local.chat.session import Session
+
+
+class FakeUser:
+    """A front end that collects the answers and chooses the reply with the index `choice`."""
+
+    def __init__(self) -> None:
+        self.shown: list[str] = []
+        self.copied = ""
+        self.choice: int | None = None
+
+    def show(self, events: Any) -> None:
+        self.shown.append(list(events)[-1].text)
+
+    def show_many(self, k: int, work: Any) -> Any:
+        return work(lambda index, event: None)
+
+    def choose(self, replies: Any) -> int | None:
+        return self.choice
+
+    def edit(self, text: str) -> str:
+        return f"{text} and more\n"
+
+    def copy(self, text: str) -> None:
+        self.copied = text
+
+
+def make_session(monkeypatch: pytest.MonkeyPatch) -> Session:
+    """A session with a new conversation; the doubles stay installed for the test."""
+    install(monkeypatch.setattr)
+    return Session(Conversation(FakeEngine("fake.gguf"), {}, "tgr-latent"), FakeUser())  # type: ignore[arg-type]
+
+
+def output(session: Session, line: str) -> list[str]:
+    """The lines that a command prints."""
+    return list(run(session, line))

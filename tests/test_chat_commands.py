@@ -1,0 +1,276 @@
+"""The slash commands of a conversation, on doubles of the engine and of the user."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_engine import FakeEngine
+from fake_user import make_session, output
+
+from tgr_local import engine, generation
+from tgr_local.chat.commands import COMMANDS
+from tgr_local.errors import TgrError
+from tgr_local.models import library
+from tgr_local.options.config import ChatConfig, EngineConfig, SearchConfig
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> Any:
+    return make_session(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("/hlep", "unknown command /hlep; did you mean /help?"),
+        ("/set sigma -1", "sigma is -1.0, but must be at least 0"),
+        ("/set sigma x", "sigma is 'x', but must be a number"),
+        ("/set sigmo 1", "unknown option 'sigmo'; did you mean sigma?"),
+        ("/set sigmo", "unknown option 'sigmo'; did you mean sigma?"),
+        ("/set n_ctx 5", "n_ctx is fixed when the model is loaded: start again with --n-ctx"),
+        ("/set keys no", "keys is 'no', but must be one of emacs, vi"),
+        ("/", "unknown command /; /help lists all commands"),
+        ("/trace", "there is nothing to show yet: ask something first"),
+        ("/regen", "there is no question yet: ask something first"),
+        ("/retry", "there is no question yet: ask something first"),
+        ("/retry 1", "the number of replies is '1', but must be between 2 and 64"),
+        ("/retry -3", "the number of replies is '-3', but must be between 2 and 64"),
+        ("/undo", "there is no question yet: ask something first"),
+        ("/copy", "there is no question yet: ask something first"),
+        ("/save", "there is nothing to save yet: ask something first"),
+        ("/load", "name the conversation: /load NAME; /resume lists the latest ones"),
+        ("/resume", "there is no saved conversation yet"),
+        ("/read", "name the file: /read FILE"),
+        ("/read /dev/zero", "/dev/zero is not a file"),
+        ("/think hard", "/think is 'hard', but must be on, off, show or hide"),
+        ("/budget much", "max_forward_tokens is 'much', but must be a whole number"),
+        ("/budget thinking", "thinking_budget is '', but must be a whole number"),
+        ("/budget xs", "max_seconds is 'x', but must be a number"),
+        ("/show prompt", "there is no prompt yet: ask something first"),
+        ("/show all", "/show is 'all', but must be options, prompt or conversation"),
+        ("/stats", "there is no finished reply yet: ask something first"),
+    ],
+)
+def test_a_bad_command_is_refused_with_the_reason(session: Any, line: str, message: str) -> None:
+    with pytest.raises(ValueError) as error:
+        output(session, line)
+    assert str(error.value) == message
+
+
+def test_an_unknown_method_changes_nothing(session: Any) -> None:
+    with pytest.raises(ValueError, match="unknown method 'magic'"):
+        output(session, "/method magic")
+    assert session.conversation.method == "tgr-latent"
+
+
+def test_set_changes_one_option_and_lists_all(session: Any) -> None:
+    conversation = session.conversation
+    assert conversation.config == SearchConfig(
+        temperature=0.25, chunk_len=100
+    )  # the model's advice
+    assert output(session, "/set temperature 0.9")[0].split()[:2] == ["temperature", "0.9"]
+    assert output(session, "/set thinking=off")[0].split()[:2] == ["thinking", "off"]
+    assert output(session, "/set keys vi")[0].split()[:2] == ["keys", "vi"]
+    assert conversation.config == SearchConfig(temperature=0.9, thinking=False, chunk_len=100)
+    fields = SearchConfig.__dataclass_fields__ | ChatConfig.__dataclass_fields__
+    assert [line.split()[0] for line in output(session, "/set")] == list(fields)
+
+
+@pytest.mark.parametrize(("name", "text", "empty"), [("stop", "x", ()), ("grammar", "root", "")])
+def test_none_empties_an_option_that_may_be_empty(
+    session: Any, name: str, text: str, empty: Any
+) -> None:
+    assert output(session, f"/set {name} {text}")[0].split()[1] == text
+    assert output(session, f"/set {name} none")[0].split()[1] == "none"
+    assert getattr(session.conversation.config, name) == empty
+
+
+def test_think_and_budget_set_options(session: Any) -> None:
+    assert output(session, "/think off") == ["thinking is off and shown"]
+    assert output(session, "/think hide") == ["thinking is off and hidden"]
+    assert output(session, "/budget 500") == ["limits of one reply: max_forward_tokens 500"]
+    output(session, "/budget thinking 20")
+    (line,) = output(session, "/budget 2.5s")
+    assert line.endswith("max_forward_tokens 500, max_seconds 2.5, thinking_budget 20")
+    assert output(session, "/budget off") == ["limits of one reply: none"]
+
+
+def test_help_names_every_command(session: Any) -> None:
+    text = "\n".join(output(session, "/help"))
+    assert all(name in text for name in COMMANDS)
+    promised = (
+        "/help /exit /clear /regen /retry /undo /model /load /save /resume /system /set /show "
+        "/method /think /budget /trace /stats /read /copy /editor"
+    )
+    assert set(promised.split()) == set(COMMANDS)
+
+
+def test_trace_and_stats_after_a_reply(session: Any) -> None:
+    list(session.conversation.ask("question"))
+    lines = output(session, "/trace")
+    assert sum("candidate 1 won" in line for line in lines) == 2
+    assert sum("candidate 1 won" in line for line in output(session, "/trace 2")) == 1
+    with pytest.raises(ValueError, match="the chunk is '3', but must be between 1 and 2"):
+        output(session, "/trace 3")
+    last, _, cache = output(session, "/stats")
+    assert "2 chunks, 23 tokens, 52 forward tokens" in last and "40 at the peak" in cache
+
+
+def test_exit_ends_the_input(session: Any) -> None:
+    with pytest.raises(EOFError):
+        output(session, "/exit")
+
+
+def test_regen_replaces_the_reply_and_uses_another_seed(session: Any) -> None:
+    session.ask("one")
+    session.ask("two")
+    output(session, "/regen")
+    output(session, "/regen")
+    assert [turn.question for turn in session.conversation.turns] == ["one", "two"]
+    assert session.front_end.shown == ["#1 one", "#3 two", "#3 two", "#3 two"]
+    assert [reply.seed for reply in session.conversation.replies] == [42, 42, 43, 44]
+    session.ask("three")
+    assert session.conversation.replies[-1].seed == 42
+
+
+def test_a_failed_regen_leaves_the_answer(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> Iterator[Any]:
+        raise TgrError("the cache is full")
+        yield
+
+    session.ask("one")
+    monkeypatch.setattr(generation, "stream", broken)
+    with pytest.raises(TgrError):
+        output(session, "/regen")
+    assert session.conversation.messages[-1]["content"] == "#1 one"
+
+
+def test_a_question_that_failed_can_be_asked_again(session: Any) -> None:
+    with pytest.raises(TgrError):
+        session.ask("fail")
+    with pytest.raises(TgrError):
+        output(session, "/regen")
+    assert session.conversation.messages == []
+    assert output(session, "/undo") == ["removed: fail"]
+
+
+def test_retry_replaces_the_reply_by_the_chosen_one(session: Any) -> None:
+    session.ask("one")
+    assert output(session, "/retry 3") == ["no reply is chosen; the earlier one stays"]
+    session.front_end.choice = 2
+    (line,) = output(session, "/retry 3")
+    assert line.startswith("reply 3 of 3 is chosen; all 3 replies: tgr-latent x 3: 6 chunks")
+    assert [reply.seed for reply in session.conversation.replies] == [42, 43, 44, 45, 46, 47, 48]
+    assert len(session.conversation.turns) == 1 and len(session.conversation.steps) == 2
+
+
+def test_undo_removes_one_turn(session: Any) -> None:
+    session.ask("one")
+    session.ask("two")
+    assert output(session, "/undo") == ["removed: two"]
+    assert [m["content"] for m in session.conversation.messages] == ["one", "#1 one"]
+
+
+def test_the_system_prompt_comes_first_until_it_is_removed(session: Any) -> None:
+    assert output(session, "/system") == ["no system prompt"]
+    output(session, "/system be brief,\nand kind")
+    session.ask("one")
+    assert session.front_end.shown == ["#2 one"]
+    assert session.conversation.messages[0] == {"role": "system", "content": "be brief,\nand kind"}
+    assert output(session, "/system none") == ["no system prompt"]
+    assert session.conversation.messages[0]["role"] == "user"
+
+
+def test_a_file_precedes_the_next_question_only(session: Any, tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("a\nb\n")
+    (line,) = output(session, f"/read {tmp_path}/notes")
+    assert line.endswith("2 lines, 4 tokens before your next question")
+    session.ask("and?")
+    session.ask("and now?")
+    assert [turn.question for turn in session.conversation.turns] == ["a\nb\n\n\nand?", "and now?"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a\xff", "is not UTF-8 text: invalid byte at offset 1"),
+        (None, "may have 16777216; shorten it"),
+    ],
+)
+def test_a_file_that_is_not_text_or_too_long_is_refused(
+    session: Any, tmp_path: Path, content: bytes | None, message: str
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content or b"")
+    if content is None:
+        os.truncate(path, (16 << 20) + 1)
+    with pytest.raises((ValueError, TgrError), match=message):
+        output(session, f"/read {path}")
+    assert session.attached == []
+
+
+def test_copy_and_editor(session: Any) -> None:
+    output(session, "/editor begin")
+    assert session.conversation.last.question == "begin and more"
+    assert output(session, "/copy") == ["copied 17 characters"]
+    assert session.front_end.copied == "#1 begin and more"
+
+
+def test_show_lists_options_that_are_not_the_default(session: Any) -> None:
+    output(session, "/set sigma 0.3")
+    output(session, "/think off")
+    output(session, "/set stop END")
+    lines = output(session, "/show")
+    assert "thinking off (set here)" in lines and "stop END (set here)" in lines
+    assert "sigma 0.3 (set here)" in lines
+    assert "chunk_len 100 (the model file)" in lines
+    session.ask("one")
+    assert output(session, "/show conversation") == [">>> one", "#1 one"]
+    assert output(session, "/show prompt") == ["<user>one|#1 one"]
+
+
+def card_of(metadata: dict[str, str]) -> Callable[[Path], Any]:
+    """A double of library.card for files with this metadata."""
+    return lambda path: library.Card(path, 0, 0, metadata, {})
+
+
+def test_a_model_without_a_chat_template_is_refused_at_once(
+    session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "card", card_of({}))
+    with pytest.raises(TgrError, match=r"plain\.gguf has no chat template; name a"):
+        output(session, "/model plain.gguf")
+    assert session.conversation.engine.path.name == "fake.gguf"
+
+
+def test_another_model_keeps_the_conversation_and_the_options(
+    session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "card", card_of({"tokenizer.chat_template": "x"}))
+    output(session, "/set temperature 0.9")
+    session.ask("one")
+    assert output(session, "/model other.gguf") == ["fake 1B (other.gguf) on CPU"]
+    assert session.conversation.config.temperature == 0.9 and len(session.conversation.turns) == 1
+
+
+def test_the_old_model_stays_if_the_new_one_cannot_be_loaded(
+    session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Picky(FakeEngine):
+        def __init__(self, path: Any, config: EngineConfig | None = None) -> None:
+            if Path(path).name == "bad.gguf":
+                raise TgrError("damaged")
+            super().__init__(path, config)
+
+    monkeypatch.setattr(engine, "Engine", Picky)
+    with pytest.raises(OSError, match="No such file"):
+        output(session, "/model bad.gguf")  # its header is read first
+    monkeypatch.setattr(library, "card", card_of({"tokenizer.chat_template": "x"}))
+    with pytest.raises(TgrError, match="damaged"):
+        output(session, "/model bad.gguf")
+    assert session.conversation.engine.path.name == "fake.gguf"
+    session.ask("still here")

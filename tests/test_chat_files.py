@@ -1,0 +1,164 @@
+"""Conversations in files: saved, loaded, resumed, and refused if damaged."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_user import make_session, output
+
+from tgr_local.chat import store
+from tgr_local.errors import TgrError
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> Any:
+    return make_session(monkeypatch)
+
+
+def test_a_loaded_conversation_equals_the_saved_one(session: Any, home: Path) -> None:
+    output(session, "/system brief")
+    output(session, "/set stop END")
+    output(session, "/method markov")
+    session.ask("héllo\n\x00\u2028")
+    (line,) = output(session, "/save mine")
+    assert line == f"saved as {home}/state/tgr-local/chats/mine.jsonl"
+    conversation = session.conversation
+    before = (conversation.turns, dict(conversation.user_options), conversation.config)
+    output(session, "/clear")
+    output(session, "/system none")
+    output(session, "/set stop OTHER")
+    output(session, "/method base")
+    assert output(session, "/load mine")[0] == "mine: 1 turn, method markov"
+    assert (conversation.turns, conversation.user_options, conversation.config) == before
+    assert conversation.system == "brief" and conversation.method == "markov"
+
+
+def test_every_turn_is_saved_and_the_latest_conversations_are_resumed(
+    session: Any, home: Path
+) -> None:
+    session.path = store.new_path().with_name("first.jsonl")
+    session.ask("one")
+    with pytest.raises(TgrError):
+        session.ask("break")
+    first = store.load(session.path)
+    assert [turn.answer for turn in first.turns] == ["#1 one", "#3"]
+    assert oct(session.path.stat().st_mode)[-3:] == "600"
+    output(session, "/clear")
+    assert session.path.name != "first.jsonl"
+    session.ask("another")
+    heading, _ = output(session, "/resume")
+    assert heading.endswith("2 turns: one")
+    assert output(session, "/resume 1")[0] == "first: 2 turns, method tgr-latent"
+    session.ask("more")
+    assert len(store.load(home / "state/tgr-local/chats/first.jsonl").turns) == 3
+
+
+def test_undo_removes_the_turn_from_the_file(session: Any) -> None:
+    session.path = store.new_path()
+    session.ask("secret")
+    output(session, "/undo")
+    assert store.load(session.path).turns == [] and "secret" not in session.path.read_text()
+
+
+def test_a_folder_that_cannot_be_written_gives_one_warning(
+    session: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session.path = Path("/dev/null/x/chat.jsonl")
+    session.ask("one")
+    session.ask("two")
+    assert capsys.readouterr().err.count("the conversation is not saved") == 1
+    assert len(session.conversation.turns) == 2
+
+
+def test_a_file_of_another_kind_is_not_overwritten(session: Any, tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text("precious")
+    session.ask("one")
+    with pytest.raises(ValueError, match="exists and is not a conversation"):
+        output(session, f"/save {path}")
+    assert path.read_text() == "precious"
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="exists and is not a conversation"):
+        output(session, f"/save {tmp_path}/pipe")
+
+
+def test_another_conversation_is_not_overwritten(session: Any, home: Path) -> None:
+    path = home / "state/tgr-local/chats/z.jsonl"
+    session.ask("one")
+    session.ask("two")
+    output(session, "/save z")
+    output(session, "/save z")  # its own
+    output(session, "/clear")
+    session.ask("five")
+    with pytest.raises(ValueError, match=r"z\.jsonl holds another conversation; name another"):
+        output(session, "/save z")
+    assert len(store.load(path).turns) == 2
+    output(session, "/load z")
+    session.ask("three")
+    output(session, "/save z")
+    assert len(store.load(path).turns) == 3
+
+
+def test_a_conversation_is_saved_at_the_given_path(
+    session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    session.ask("one")
+    assert output(session, "/save ./x.txt") == [f"saved as {tmp_path}/x.txt"]
+    assert output(session, "/save my/../y") == [f"saved as {tmp_path}/y"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.txt", "y"]
+    assert output(session, "/load ./x.txt")[0].startswith("x: 1 turn")
+
+
+def test_a_save_that_fails_names_the_file(
+    session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.ask("one")
+    with pytest.raises(OSError) as error:
+        output(session, "/save /proc/x")
+    assert error.value.filename == "/proc/x"
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space left") as error:
+        output(session, f"/save {tmp_path}/x")
+    assert error.value.filename == f"{tmp_path}/x" and list(tmp_path.iterdir()) == []
+
+
+HEADER = '{"format": "tgr-chat 1", "model": "m", "method": "base", "system": "", "options": {}}'
+USER = '{"role": "user", "content": "q"}'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is not a conversation: line 1: the file is empty"),
+        ("nonsense", "is not a conversation: line 1: Expecting value"),
+        ("[]", "is not a conversation: line 1: .* is not of type dict"),
+        ('{"format": "x"}', "is not a conversation: line 1: its format is 'x'"),
+        (
+            HEADER.replace("base", "magic"),
+            "line 1: .*its method is 'magic', but there",
+        ),
+        (HEADER.replace("{}", '{"sigma": -1}'), "line 1: .*sigma is -1, but must be at least 0"),
+        (HEADER.replace("{}", '{"sigmo": 1}'), "line 1: .*unknown option 'sigmo'"),
+        (f"{HEADER}\n{USER}", "is not a conversation: line 3: the file ends before the answer"),
+        (f"{HEADER}\n{USER}\n{USER}", "line 3: .*role is 'user', but must be 'assistant'"),
+        (f'{HEADER}\n{{"role": "user", "content": 5}}', "line 2: .*5 is not of type str"),
+    ],
+)
+def test_an_invalid_file_is_refused_with_the_line(
+    session: Any, tmp_path: Path, text: str, message: str
+) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text(text)
+    session.ask("one")
+    with pytest.raises(TgrError, match=message):
+        output(session, f"/load {path}")
+    assert session.conversation.last.question == "one"

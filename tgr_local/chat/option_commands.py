@@ -1,0 +1,91 @@
+"""Commands that change how the next reply is written, or show it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tgr_local import methods
+from tgr_local.chat.session import Session
+from tgr_local.errors import ModelError
+from tgr_local.models import library
+from tgr_local.options import settings
+
+_LIMITS = ("max_forward_tokens", "max_seconds", "thinking_budget")
+_THINK = {
+    "on": ("thinking", "on"),
+    "off": ("thinking", "off"),
+    "show": ("show_thinking", "on"),
+    "hide": ("show_thinking", "off"),
+}
+
+
+def model(session: Session, argument: str) -> Iterator[str]:
+    conversation = session.conversation
+    if argument:
+        path = library.find(argument)
+        # checked before the old model is closed
+        if "tokenizer.chat_template" not in library.card(path).metadata:
+            raise ModelError(f"{path} has no chat template; name a chat model")
+        conversation.load_model(path)
+    engine = conversation.engine
+    devices = ", ".join(dict.fromkeys(engine.devices()))
+    yield f"{engine.description} ({engine.path}) on {devices}"
+    if not argument:
+        yield f"models here: {', '.join(path.stem for path in library.local())}"
+
+
+def method(session: Session, name: str) -> Iterable[str]:
+    if name:
+        session.conversation.set_method(name)
+    return [f"method {session.conversation.method}; all methods: {', '.join(methods.METHODS)}"]
+
+
+def set_option(session: Session, argument: str) -> Iterable[str]:
+    name, _, text = argument.replace("=", " ", 1).partition(" ")
+    if name and (text.strip() or name not in _values(session)):
+        session.conversation.set_option(name, text.strip())
+    values = _values(session)
+    return [_option(each, *values[each]) for each in ([name] if name else values)]
+
+
+def _values(session: Session) -> dict[str, tuple[Any, str]]:
+    """The value and the meaning of every option that can be set here."""
+    configs = (session.conversation.config, session.conversation.chat_config)
+    return {
+        spec.name: (getattr(config, spec.name), spec.metadata["doc"])
+        for config in configs
+        for spec in dataclasses.fields(config)
+    }
+
+
+def _option(name: str, value: Any, doc: str) -> str:
+    return f"{name:18}  {settings.as_text(value):10}  {doc}"
+
+
+def think(session: Session, argument: str) -> Iterable[str]:
+    conversation = session.conversation
+    if argument:
+        if argument not in _THINK:
+            raise ValueError(f"/think is {argument!r}, but must be on, off, show or hide")
+        conversation.set_option(*_THINK[argument])
+    on = "on" if conversation.config.thinking else "off"
+    shown = "shown" if conversation.chat_config.show_thinking else "hidden"
+    return [f"thinking is {on} and {shown}"]
+
+
+def budget(session: Session, argument: str) -> Iterable[str]:
+    conversation = session.conversation
+    if argument in ("off", "none"):
+        for name in _LIMITS:
+            conversation.set_option(name, "0")
+    elif argument.partition(" ")[0] == "thinking":
+        conversation.set_option("thinking_budget", argument.removeprefix("thinking").strip())
+    elif argument.endswith("s"):
+        conversation.set_option("max_seconds", argument[:-1])
+    elif argument:
+        conversation.set_option("max_forward_tokens", argument)
+    config = conversation.config
+    limits = [f"{name} {value}" for name in _LIMITS if (value := getattr(config, name))]
+    return [f"limits of one reply: {', '.join(limits) or 'none'}"]

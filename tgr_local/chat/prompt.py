@@ -1,0 +1,121 @@
+"""The prompt of a conversation on a terminal: completion, history, keys, and long pastes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import (
+    CompleteEvent,
+    Completer,
+    Completion,
+    NestedCompleter,
+    PathCompleter,
+    WordCompleter,
+)
+from prompt_toolkit.document import Document
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.validation import ValidationError, Validator
+
+from tgr_local import methods
+from tgr_local.chat import store
+from tgr_local.chat.commands import COMMANDS
+from tgr_local.chat.pastes import Pastes
+from tgr_local.models import library
+from tgr_local.options.config import ChatConfig, SearchConfig
+from tgr_local.system.paths import folder, private
+
+_HISTORY_LINE_MAX = 1 << 16  # characters of a line in the history file
+
+
+def make_prompt(pastes: Pastes, save_history: bool) -> PromptSession[str]:
+    """A prompt whose lines have `pastes` in them; expand each line that it returns."""
+    bindings = KeyBindings()
+    pastes.bind(bindings)
+
+    @bindings.add("escape", "enter")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    return PromptSession(
+        completer=_CommandCompleter(),
+        complete_while_typing=False,
+        enable_history_search=True,
+        enable_open_in_editor=True,
+        enable_suspend=True,
+        history=_history(pastes) if save_history else InMemoryHistory(),
+        input_processors=[pastes],
+        key_bindings=bindings,
+        validator=_Utf8Validator(),
+        validate_while_typing=False,
+    )
+
+
+class _Utf8Validator(Validator):
+    """Refuses a line with an invalid UTF-8 byte: it could be neither tokenized nor saved."""
+
+    def validate(self, document: Document) -> None:
+        for position, letter in enumerate(document.text):
+            if "\ud800" <= letter <= "\udfff":
+                message = "invalid UTF-8: delete the character under the cursor"
+                raise ValidationError(position, message)
+
+
+class _CommandCompleter(Completer):
+    """Completes the names of commands, and the arguments of some."""
+
+    def __init__(self) -> None:
+        self._names = _words(COMMANDS)
+        self._arguments = _arguments()
+
+    def get_completions(self, document: Document, event: CompleteEvent) -> Iterator[Completion]:
+        name, space, rest = document.text_before_cursor.partition(" ")
+        if space and name in self._arguments:
+            yield from self._arguments[name].get_completions(Document(rest), event)
+        elif not space and name.startswith("/"):
+            yield from self._names.get_completions(document, event)
+
+
+def _arguments() -> dict[str, Completer]:
+    fields = (*dataclasses.fields(SearchConfig), *dataclasses.fields(ChatConfig))
+    settable = {spec.name: _words(spec.metadata["choices"] or ()) for spec in fields}
+    return {
+        "/set": NestedCompleter.from_nested_dict(settable),
+        "/method": _words(methods.METHODS),
+        "/think": _words(("on", "off", "show", "hide")),
+        "/budget": _words(("thinking", "off")),
+        "/show": _words(("options", "prompt", "conversation")),
+        "/read": PathCompleter(expanduser=True),
+        "/model": WordCompleter(lambda: [path.stem for path in library.local()], WORD=True),
+        "/load": WordCompleter(lambda: [path.stem for path in store.saved_paths()], WORD=True),
+    }
+
+
+def _words(words: Iterable[str]) -> Completer:
+    return WordCompleter(list(words), WORD=True)
+
+
+def _history(pastes: Pastes) -> History:
+    """The lines of earlier conversations too, if the user's state folder can be written."""
+    path = folder("state") / "history"
+    try:
+        private(path).touch(mode=0o600)
+    except OSError:
+        return InMemoryHistory()
+    return _HistoryFile(path, pastes)
+
+
+class _HistoryFile(FileHistory):
+    """Stores lines with their pastes, except very long ones."""
+
+    def __init__(self, path: Path, pastes: Pastes) -> None:
+        super().__init__(path)
+        self._pastes = pastes
+
+    def append_string(self, string: str) -> None:
+        line = self._pastes.expanded(string)
+        if len(line) <= _HISTORY_LINE_MAX:
+            super().append_string(line)

@@ -1,0 +1,83 @@
+"""Commands that ask a question, or change or copy a turn of the conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tgr_local.chat.arguments import shortened, whole_number
+from tgr_local.chat.session import Session
+from tgr_local.chat.text_input import decode_utf8
+from tgr_local.trace import render
+
+MAX_FILE_BYTES = 16 << 20  # of a file before a question
+
+
+def clear(session: Session, _: str) -> Iterable[str]:
+    session.conversation.clear()
+    session.attached.clear()
+    session.start_new_file()
+    return ["a new conversation begins"]
+
+
+def regenerate(session: Session, _: str) -> Iterable[str]:
+    session.show_reply(session.conversation.ask_again())
+    return []
+
+
+def retry(session: Session, argument: str) -> Iterator[str]:
+    k = whole_number(argument or "4", "the number of replies", 2, 64)
+    conversation = session.conversation
+    replies = session.front_end.show_many(k, lambda on_event: conversation.ask_many(k, on_event))
+    chosen = session.front_end.choose(replies)
+    if chosen is None:
+        yield "no reply is chosen; the earlier one stays"
+        return
+    conversation.replace_last(replies[chosen])
+    session.save()
+    yield f"reply {chosen + 1} of {k} is chosen; all {k} replies: {render.summary(replies)}"
+
+
+def undo(session: Session, _: str) -> Iterable[str]:
+    turn = session.conversation.undo()
+    session.save()
+    return [f"removed: {shortened(turn.question)}"]
+
+
+def system(session: Session, argument: str) -> Iterable[str]:
+    conversation = session.conversation
+    if argument:
+        conversation.system = "" if argument == "none" else argument
+        session.save()
+    prompt = conversation.system
+    return [f"system prompt: {prompt}" if prompt else "no system prompt"]
+
+
+def read(session: Session, argument: str) -> Iterable[str]:
+    if not argument:
+        raise ValueError("name the file: /read FILE")
+    path = Path(argument).expanduser()
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is not a file")
+    if (size := path.stat().st_size) > MAX_FILE_BYTES:
+        raise ValueError(f"{path} has {size} bytes, but may have {MAX_FILE_BYTES}; shorten it")
+    text = decode_utf8(path.read_bytes(), str(path))
+    session.attached.append(text)
+    n_lines, n_tokens = len(text.splitlines()), len(session.conversation.engine.tokenize(text))
+    return [f"{path}: {n_lines} lines, {n_tokens} tokens before your next question"]
+
+
+def edit(session: Session, argument: str) -> Iterable[str]:
+    text = session.front_end.edit(argument).strip("\n")
+    if not text.strip():
+        return ["the text is empty; nothing was asked"]
+    session.ask(text)
+    return []
+
+
+def copy(session: Session, _: str) -> Iterable[str]:
+    answer = session.conversation.last.answer
+    if not answer:
+        raise ValueError("the last question has no answer yet: /regen asks it again")
+    session.front_end.copy(answer)
+    return [f"copied {len(answer)} characters"]

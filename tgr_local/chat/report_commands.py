@@ -1,0 +1,71 @@
+"""Commands that show the conversation, its prompt and options, and what the replies took."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Iterable, Iterator
+
+from tgr_local import generation
+from tgr_local.chat import option_commands, reply_commands
+from tgr_local.chat.arguments import whole_number
+from tgr_local.chat.session import Session
+from tgr_local.options import settings
+from tgr_local.options.config import SearchConfig
+from tgr_local.search.steps import Counts
+from tgr_local.trace import record, render
+
+
+def show(session: Session, argument: str) -> Iterator[str]:
+    conversation, what = session.conversation, argument or "options"
+    if what == "options":
+        yield from _options(session)
+    elif what == "prompt":
+        if not conversation.messages:
+            raise ValueError("there is no prompt yet: ask something first")
+        prompt = generation.prompt_tokens(
+            conversation.engine, conversation.messages, conversation.config
+        )
+        yield conversation.engine.detokenize(prompt, special=True).decode("utf-8", "replace")
+    elif what == "conversation":
+        for turn in conversation.turns:
+            yield f">>> {turn.question}"
+            yield turn.answer or "(no answer)"
+    else:
+        raise ValueError(f"/show is {what!r}, but must be options, prompt or conversation")
+
+
+def _options(session: Session) -> Iterator[str]:
+    """The model, the method, each option that is not the default, and the file."""
+    conversation = session.conversation
+    yield from option_commands.model(session, "")
+    yield f"method {conversation.method}"
+    config, sources = conversation.resolved
+    for name, value in dataclasses.asdict(config).items():
+        if value != getattr(SearchConfig(), name):
+            yield f"{name} {settings.as_text(value)} ({sources[name]})"
+    yield from reply_commands.system(session, "")
+    yield f"{render.plural(len(conversation.turns), 'turn')}, saved in {session.path or 'no file'}"
+
+
+def trace(session: Session, argument: str) -> Iterable[str]:
+    conversation, steps = session.conversation, session.conversation.steps
+    if not steps:
+        raise ValueError("there is nothing to show yet: ask something first")
+    if argument:
+        number = whole_number(argument, "the chunk", 1, len(steps))
+        steps = steps[number - 1 : number]
+    boundaries = record.make_boundaries(conversation.engine, steps)
+    return render.boundary_table(boundaries, shutil.get_terminal_size((120, 24)).columns)
+
+
+def stats(session: Session, _: str) -> Iterator[str]:
+    replies = session.conversation.replies
+    if not replies:
+        raise ValueError("there is no finished reply yet: ask something first")
+    yield f"last reply: {render.summary(replies[-1:])}"
+    counts = sum((reply.counts for reply in replies), Counts())
+    seconds = sum(reply.seconds for reply in replies)
+    yield f"all {len(replies)} replies: {render.forward_tokens(counts)}, {seconds:.2f} s"
+    cache = session.conversation.engine.stats()
+    yield f"cache: {cache.cells_used} of {cache.n_ctx} cells in use, {cache.cells_peak} at the peak"

@@ -1,0 +1,40 @@
+"""Input as text: bytes that must be UTF-8, and questions of several lines between two `BLOCK`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tgr_local.errors import TgrError
+
+BLOCK = '"""'
+"""Begins and ends a question of several lines."""
+
+
+def decode_utf8(data: bytes, source: str, offset: int = 0) -> str:
+    """Bytes as text. TgrError names `source` and the invalid byte, if `data` begins at `offset`."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        position = offset + error.start
+        raise TgrError(f"{source} is not UTF-8 text: invalid byte at offset {position}") from None
+
+
+def read_block(line: str, next_line: Callable[[], str]) -> str:
+    """The question that begins with `line`.
+
+    If it opens a block, `next_line` is called up to the closing quotes; ValueError if it raises
+    EOFError before them, or if text follows them.
+    """
+    before, quotes, text = line.partition(BLOCK)
+    if not quotes or before.strip():
+        return line
+    lines = [text]
+    while BLOCK not in lines[-1]:
+        try:
+            lines.append(next_line())
+        except EOFError:
+            raise ValueError(f"a block that begins with {BLOCK} must end with {BLOCK}") from None
+    text, _, after = "\n".join(lines).partition(BLOCK)
+    if after.strip():
+        raise ValueError(f"text after the closing {BLOCK} is not allowed: {after!r:.40}")
+    return text.strip("\n")
