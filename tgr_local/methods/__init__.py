@@ -1,17 +1,27 @@
-"""The methods, by name: each turns a prompt into a stream of steps, all with one signature.
+"""The methods, by name: exactly one module each.
 
-A method takes the engine, the prompt's tokens and a `SearchConfig`, and yields one `Step` for each
-chunk, the last of which says why it ended. `participant` puts it into a group, `on_event` hears what
-happens inside a step, `cancel` ends it with CancelledError. Closing the generator frees its cache.
+A method takes a `search.run.Run` and yields one `Step` for each chunk. It knows nothing of text,
+other replies or files. Each module has one `METHOD` record: its name, its `run`, and what it needs
+(cells, sequences, resets). A new method is a new module and its place in the registry below.
+
+base              plain sampling
+markov            the reset at every chunk, and nothing else
+random_anchor     an anchor at every chunk, drawn without a search
+tgr_latent        The Geometric Reasoner
+tgr_token         rollouts without anchors; the best one begins the chunk
+hard_geometry     anchors accepted or rejected by a rule
+best_of_n         n samples; the likeliest one
+self_consistency  n samples; the most frequent answer
+power             Metropolis-Hastings towards p^α
+tot               Tree of Thoughts
+got               Graph of Thoughts
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Mapping
 
-from tgr_local.engine import Cancel, Engine, Participant
 from tgr_local.methods import (
     base,
     best_of_n,
@@ -25,67 +35,31 @@ from tgr_local.methods import (
     tgr_token,
     tot,
 )
-from tgr_local.options.config import SearchConfig
-from tgr_local.search.steps import Listener, Step
+from tgr_local.search.run import Method as Method
 
-
-class Run(Protocol):
-    """The signature of every method."""
-
-    def __call__(
-        self,
-        engine: Engine,
-        prompt: Sequence[int],
-        config: SearchConfig,
-        *,
-        participant: Participant | None = None,
-        on_event: Listener | None = None,
-        cancel: Cancel | None = None,
-    ) -> Iterator[Step]: ...
-
-
-class Cells(Protocol):
-    """How many cache cells a method needs for a query of so many tokens; CapacityError when it can
-    never have them."""
-
-    def __call__(self, engine: Engine, n_query: int, config: SearchConfig) -> int: ...
-
-
-class Sequences(Protocol):
-    """How many sequences a method holds at a time."""
-
-    def __call__(self, config: SearchConfig) -> int: ...
-
-
-class Method(Protocol):
-    """What a module of this package offers."""
-
-    run: Run
-    cells: Cells
-    sequences: Sequences
-    resets: bool
-    """Whether the context is cut back to the query and the newest text; else all of it stays."""
-
-
+_MODULES = (
+    base,
+    markov,
+    random_anchor,
+    tgr_latent,
+    tgr_token,
+    hard_geometry,
+    best_of_n,
+    self_consistency,
+    power,
+    tot,
+    got,
+)
 _NAME_MOST = 64  # characters of a name that is compared with known ones
 
-METHODS: Mapping[str, Method] = {
-    "base": base,
-    "markov": markov,
-    "random-anchor": random_anchor,
-    "tgr-latent": tgr_latent,
-    "tgr-token": tgr_token,
-    "hard-geometry": hard_geometry,
-    "best-of-n": best_of_n,
-    "self-consistency": self_consistency,
-    "power": power,
-    "tot": tot,
-    "got": got,
-}
+METHODS: Mapping[str, Method] = {module.METHOD.name: module.METHOD for module in _MODULES}
 
 
-def get(name: str) -> Method:
-    """The method of that name. Raises ValueError for another, with the nearest one, or all."""
+def get(name: str | Method) -> Method:
+    """The method of that name; a `Method` is returned as it is. Raises ValueError for an unknown
+    name, with the nearest one, or all."""
+    if isinstance(name, Method):
+        return name
     if name not in METHODS:
         near = difflib.get_close_matches(name[:_NAME_MOST], METHODS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(METHODS)}"

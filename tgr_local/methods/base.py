@@ -1,43 +1,28 @@
 """``base``: plain sampling with the whole text as context, up to L·S new tokens.
 
-The text is cut into steps of S tokens for the stream's sake only; the cache just goes on.
+The text is cut into steps of S tokens only for the stream; the cache is never reset.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 
-from tgr_local.engine import Cancel, Engine, Participant
+from tgr_local.engine import Engine
 from tgr_local.errors import CapacityError
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.capacity import cells_needed
-from tgr_local.search.steps import Listener, Step
+from tgr_local.search.capacity import cells_needed, sequences_needed
+from tgr_local.search.run import Method, Run
+from tgr_local.search.steps import Step
 from tgr_local.search.trajectory import Trajectory
 
-resets = False
 
-
-def run(
-    engine: Engine,
-    prompt: Sequence[int],
-    config: SearchConfig,
-    *,
-    participant: Participant | None = None,
-    on_event: Listener | None = None,
-    cancel: Cancel | None = None,
-) -> Iterator[Step]:
-    """Plain sampling. New tokens end at the length that the model was trained for."""
-    config = _within(config, len(prompt), engine.n_ctx_train)
-    with Trajectory(
-        engine,
-        prompt,
-        config,
-        resets=False,
-        participant=participant,
-        on_event=on_event,
-        cancel=cancel,
-    ) as trajectory:
+def run(run: Run) -> Iterator[Step]:
+    """Plain sampling. The text ends at the length that the model was trained for."""
+    limit = _limit(run.engine, len(run.prompt), run.config)
+    run = run.with_options(max_tokens=limit)
+    with Trajectory(run, METHOD) as trajectory:
         trajectory.read_query()
         finish = None
         while finish is None:
@@ -47,19 +32,24 @@ def run(
 
 
 def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
-    config = _within(config, n_query, engine.n_ctx_train)
+    config = dataclasses.replace(config, max_tokens=_limit(engine, n_query, config))
     return cells_needed(engine, n_query, config, resets=False, searches=False)
 
 
-def sequences(config: SearchConfig) -> int:
-    return 1
-
-
-def _within(config: SearchConfig, n_query: int, n_ctx_train: int) -> SearchConfig:
-    room = n_ctx_train - n_query
-    if room < 1:
+def _limit(engine: Engine, n_query: int, config: SearchConfig) -> int:
+    """New tokens at most."""
+    space = engine.n_ctx_train - n_query
+    if space < 1:
         raise CapacityError(
-            f"the query has {n_query} tokens, but the model was trained for {n_ctx_train}; "
+            f"the query has {n_query} tokens, but the model was trained for {engine.n_ctx_train}; "
             "shorten the query"
         )
-    return dataclasses.replace(config, max_tokens=min(config.token_limit, room))
+    return min(config.token_limit, space)
+
+
+METHOD = Method(
+    "base",
+    run,
+    cells=cells,
+    sequences=partial(sequences_needed, searches=False),
+)

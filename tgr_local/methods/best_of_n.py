@@ -7,30 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tgr_local.engine import Cancel, Engine, Participant
+from tgr_local.engine import Engine
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.branches import Branch, Branches, cells_for, text_limit
-from tgr_local.search.steps import Listener, Step
+from tgr_local.search.run import Method, Run
+from tgr_local.search.steps import Step
 
-resets = False
 
-
-def run(
-    engine: Engine,
-    prompt: Sequence[int],
-    config: SearchConfig,
-    *,
-    participant: Participant | None = None,
-    on_event: Listener | None = None,
-    cancel: Cancel | None = None,
-) -> Iterator[Step]:
+def run(run: Run) -> Iterator[Step]:
     """Samples all n, then yields the best."""
-    with Branches(
-        engine, prompt, config, limit=text_limit(engine, len(prompt), config),
-        n_cells=cells(engine, len(prompt), config), n_seqs=sequences(config),
-        least=config.n_samples, participant=participant, on_event=on_event, cancel=cancel,
-    ) as branches:  # fmt: skip
-        samples = branches.sample(config.n_samples)
+    limit = text_limit(run.engine, len(run.prompt), run.config)
+    with Branches(run, METHOD, limit=limit, least=run.config.n_samples) as branches:
+        samples = branches.sample(run.config.n_samples)
         ended = sum(sample.ended for sample in samples)
         yield from branches.steps(best(samples), {"samples": len(samples), "ended": ended})
 
@@ -49,3 +37,6 @@ def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
 
 def sequences(config: SearchConfig) -> int:
     return config.n_samples
+
+
+METHOD = Method("best-of-n", run, cells, sequences)

@@ -7,33 +7,21 @@ merged into new ones (aggregation), the best is refined, and the b best of all g
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from tgr_local.engine import Cancel, Engine, Participant
+from tgr_local.engine import Engine
 from tgr_local.methods import tot
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import prompts
 from tgr_local.search.branches import Branch, Branches, cells_for, text_limit
-from tgr_local.search.steps import Listener, Step
+from tgr_local.search.run import Method, Run
+from tgr_local.search.steps import Step
 
-resets = False
 
-
-def run(
-    engine: Engine,
-    prompt: Sequence[int],
-    config: SearchConfig,
-    *,
-    participant: Participant | None = None,
-    on_event: Listener | None = None,
-    cancel: Cancel | None = None,
-) -> Iterator[Step]:
+def run(run: Run) -> Iterator[Step]:
     """Level after level until every kept thought has ended, then yields the best."""
-    with Branches(
-        engine, prompt, config, limit=_limit(engine, len(prompt), config),
-        n_cells=cells(engine, len(prompt), config), n_seqs=sequences(config),
-        least=tot.least(engine, config), participant=participant, on_event=on_event, cancel=cancel,
-    ) as branches:  # fmt: skip
+    limit = _limit(run.engine, len(run.prompt), run.config)
+    with Branches(run, METHOD, limit=limit, least=tot.least(run.engine, run.config)) as branches:
         graph = Graph(branches)
         while graph.expand():
             graph.merge()
@@ -114,3 +102,6 @@ def _turn_tokens(engine: Engine, config: SearchConfig) -> int:
     requests += [prompts.REFINE] * bool(config.graph_refines)
     turns = [prompts.Turn(engine, one, thinking=config.thinking) for one in requests]
     return max((turn.n_tokens for turn in turns), default=0)
+
+
+METHOD = Method("got", run, cells, sequences)

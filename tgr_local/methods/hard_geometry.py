@@ -8,56 +8,40 @@ nearly every proposal turns by a right angle, so a hard rule has to propose a gr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.engine import Cancel, Engine, Participant
-from tgr_local.methods import random_anchor
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry
+from tgr_local.search.capacity import cells_needed, sequences_needed
+from tgr_local.search.run import Method, Run
+from tgr_local.search.seeds import PROPOSE, derived_seed
 from tgr_local.search.steering import Steering
-from tgr_local.search.steps import Listener, Step
-from tgr_local.search.trajectory import PROPOSE, Trajectory, derived_seed
-
-resets = True
+from tgr_local.search.steps import Step
+from tgr_local.search.trajectory import Trajectory
 
 _AT_ONCE = 64  # proposals drawn together; which one is taken does not depend on it
 
 Anchor = NDArray[np.float64]
 
 
-def run(
-    engine: Engine,
-    prompt: Sequence[int],
-    config: SearchConfig,
-    *,
-    participant: Participant | None = None,
-    on_event: Listener | None = None,
-    cancel: Cancel | None = None,
-) -> Iterator[Step]:
+def run(run: Run) -> Iterator[Step]:
     """Reset, propose until an anchor passes, write, extract; again until the text ends.
 
     Each step tells its proposals and whether one was accepted; the first, where there is no turn
     to judge, does not.
     """
-    with Trajectory(
-        engine,
-        prompt,
-        config,
-        steers=True,
-        participant=participant,
-        on_event=on_event,
-        cancel=cancel,
-    ) as trajectory:
+    with Trajectory(run, METHOD) as trajectory:
         steering = Steering(trajectory)
         trajectory.read_query(norms=steering.measures)
         before: Anchor | None = None
         z = steering.anchor(trajectory.read_state())
         while True:
-            rng = np.random.default_rng(derived_seed(config.seed, trajectory.index, PROPOSE))
-            anchor, n, passed = propose(before, z, config, rng, lambda: trajectory.late)
+            rng = np.random.default_rng(derived_seed(run.config.seed, run.index, PROPOSE))
+            anchor, n, passed = propose(before, z, run.config, rng, lambda: trajectory.late)
             figures = {} if before is None else {"proposals": n, "accepted": int(passed)}
 
             (injection,) = steering.injections(anchor[None])
@@ -113,5 +97,11 @@ def breaches(
     return np.asarray(missed + np.maximum(excess, 0))
 
 
-cells = random_anchor.cells
-sequences = random_anchor.sequences
+METHOD = Method(
+    "hard-geometry",
+    run,
+    cells=partial(cells_needed, resets=True, searches=False),
+    sequences=partial(sequences_needed, searches=False),
+    resets=True,
+    steers=True,
+)

@@ -14,35 +14,23 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tgr_local.engine import Cancel, Engine, Participant
+from tgr_local.engine import Engine
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.branches import Branch, Branches, cells_for, text_limit
-from tgr_local.search.steps import Listener, Step
-from tgr_local.search.trajectory import PROPOSE, derived_seed
+from tgr_local.search.run import Method, Run
+from tgr_local.search.seeds import PROPOSE, derived_seed
+from tgr_local.search.steps import Step
 
-resets = False
 
-
-def run(
-    engine: Engine,
-    prompt: Sequence[int],
-    config: SearchConfig,
-    *,
-    participant: Participant | None = None,
-    on_event: Listener | None = None,
-    cancel: Cancel | None = None,
-) -> Iterator[Step]:
+def run(run: Run) -> Iterator[Step]:
     """Block after block until the text has ended when its block is done, then yields the text."""
-    limit = text_limit(engine, len(prompt), config)
-    with Branches(
-        engine, prompt, config, limit=limit, n_cells=cells(engine, len(prompt), config),
-        n_seqs=sequences(config), least=1, participant=participant, on_event=on_event, cancel=cancel,
-    ) as branches:  # fmt: skip
+    limit = text_limit(run.engine, len(run.prompt), run.config)
+    with Branches(run, METHOD, limit=limit, least=1) as branches:
         chain = Chain(branches)
-        block = math.ceil(limit / config.power_blocks)
+        block = math.ceil(limit / run.config.power_blocks)
         for end in (*range(block, limit, block), limit):
             paid = chain.extend(end)
-            for _ in range(config.power_steps if paid else 0):
+            for _ in range(run.config.power_steps if paid else 0):
                 paid = chain.improve()
                 if not paid:
                     break
@@ -132,3 +120,6 @@ def log_ratio(
     proposed = math.fsum(new_drawn) - math.log(len(old))
     back = math.fsum(old_drawn) - math.log(len(new))
     return target + back - proposed
+
+
+METHOD = Method("power", run, cells, sequences)

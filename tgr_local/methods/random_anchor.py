@@ -5,37 +5,19 @@ What is left of ``tgr-latent`` when nothing is chosen: the reset and the injecti
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 
-from tgr_local.engine import Cancel, Engine, Participant
-from tgr_local.options.config import SearchConfig
-from tgr_local.search.capacity import cells_needed
+from tgr_local.search.capacity import cells_needed, sequences_needed
+from tgr_local.search.run import Method, Run
 from tgr_local.search.steering import Steering
-from tgr_local.search.steps import Listener, Step
+from tgr_local.search.steps import Step
 from tgr_local.search.trajectory import Trajectory
 
-resets = True
 
-
-def run(
-    engine: Engine,
-    prompt: Sequence[int],
-    config: SearchConfig,
-    *,
-    participant: Participant | None = None,
-    on_event: Listener | None = None,
-    cancel: Cancel | None = None,
-) -> Iterator[Step]:
+def run(run: Run) -> Iterator[Step]:
     """Reset, sample one anchor, write, extract; again until the text ends."""
-    with Trajectory(
-        engine,
-        prompt,
-        config,
-        steers=True,
-        participant=participant,
-        on_event=on_event,
-        cancel=cancel,
-    ) as trajectory:
+    with Trajectory(run, METHOD) as trajectory:
         steering = Steering(trajectory)
         trajectory.read_query(norms=steering.measures)
         z = steering.anchor(trajectory.read_state())
@@ -53,9 +35,11 @@ def run(
             trajectory.reset(norms=steering.measures)
 
 
-def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
-    return cells_needed(engine, n_query, config, resets=True, searches=False)
-
-
-def sequences(config: SearchConfig) -> int:
-    return 1
+METHOD = Method(
+    "random-anchor",
+    run,
+    cells=partial(cells_needed, resets=True, searches=False),
+    sequences=partial(sequences_needed, searches=False),
+    resets=True,
+    steers=True,
+)

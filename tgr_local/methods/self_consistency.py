@@ -10,31 +10,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from tgr_local.answers import answer_key
-from tgr_local.engine import Cancel, Engine, Participant
 from tgr_local.methods import best_of_n
-from tgr_local.options.config import SearchConfig
 from tgr_local.search.branches import Branches, text_limit
-from tgr_local.search.steps import Listener, Step
+from tgr_local.search.run import Method, Run
+from tgr_local.search.steps import Step
 
-resets = False
 
-
-def run(
-    engine: Engine,
-    prompt: Sequence[int],
-    config: SearchConfig,
-    *,
-    participant: Participant | None = None,
-    on_event: Listener | None = None,
-    cancel: Cancel | None = None,
-) -> Iterator[Step]:
+def run(run: Run) -> Iterator[Step]:
     """Samples all n, lets them vote, then yields the likeliest sample of the winning answer."""
-    with Branches(
-        engine, prompt, config, limit=text_limit(engine, len(prompt), config),
-        n_cells=cells(engine, len(prompt), config), n_seqs=sequences(config),
-        least=config.n_samples, participant=participant, on_event=on_event, cancel=cancel,
-    ) as branches:  # fmt: skip
-        samples = branches.sample(config.n_samples)
+    limit = text_limit(run.engine, len(run.prompt), run.config)
+    with Branches(run, METHOD, limit=limit, least=run.config.n_samples) as branches:
+        samples = branches.sample(run.config.n_samples)
         # a text that was cut has not come to its answer
         voters = [sample for sample in samples if sample.ended] or samples
         keys = [answer_key(branches.text(voter.tokens)) for voter in voters]
@@ -51,5 +37,4 @@ def elect(keys: Sequence[str | None], likelihoods: Sequence[float]) -> int:
     return max(range(len(keys)), key=lambda i: (votes.get(keys[i] or "", 0), likelihoods[i]))
 
 
-cells = best_of_n.cells
-sequences = best_of_n.sequences
+METHOD = Method("self-consistency", run, best_of_n.cells, best_of_n.sequences)

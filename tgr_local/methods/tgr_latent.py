@@ -7,40 +7,28 @@ short rollout under its injection and scored, and the best one steers the next c
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.engine import Cancel, Engine, Injection, Output, Participant
-from tgr_local.options.config import SearchConfig
+from tgr_local.engine import Injection, Output
 from tgr_local.search.capacity import cells_needed, sequences_needed
+from tgr_local.search.run import Method, Run
 from tgr_local.search.steering import Steering
-from tgr_local.search.steps import Candidates, Listener, Step
+from tgr_local.search.steps import Candidates, Step
 from tgr_local.search.trajectory import Trajectory
 
-resets = True
 
-
-def run(
-    engine: Engine,
-    prompt: Sequence[int],
-    config: SearchConfig,
-    *,
-    participant: Participant | None = None,
-    on_event: Listener | None = None,
-    cancel: Cancel | None = None,
-) -> Iterator[Step]:
+def run(run: Run) -> Iterator[Step]:
     """Reset, sample, roll out, score, write, extract; again until the text ends."""
-    with Trajectory(
-        engine, prompt, config, searches=True, steers=True,
-        participant=participant, on_event=on_event, cancel=cancel,
-    ) as trajectory:  # fmt: skip
+    with Trajectory(run, METHOD) as trajectory:
         steering = Steering(trajectory)
         trajectory.read_query(norms=steering.measures)
         z = steering.anchor(trajectory.read_state())
         while True:
             anchor, injection, candidates = _decide(trajectory, steering, z)
-            trajectory.announce(anchor)
+            trajectory.share(anchor)
             chunk = trajectory.write(injection)
             finish = trajectory.finish(chunk)
             search = {"origin": z, "candidates": candidates, "anchor": anchor}
@@ -75,8 +63,8 @@ def _decide(
 
 
 def _is_uncertain(trajectory: Trajectory) -> bool:
-    """Search on demand: whether the newest w tokens have a mean entropy worth a search; the first
-    boundary, which has none, is worth it."""
+    """Search on demand: whether the newest w tokens have a mean entropy that calls for a search. The
+    first boundary, which has no tokens before it, is always searched."""
     newest = trajectory.entropies[-trajectory.config.entropy_window :]
     return not newest or float(np.mean(newest)) >= trajectory.config.search_entropy
 
@@ -118,9 +106,12 @@ def _deepened(
     return candidates, outputs
 
 
-def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
-    return cells_needed(engine, n_query, config, resets=True, searches=True)
-
-
-def sequences(config: SearchConfig) -> int:
-    return sequences_needed(config, searches=True)
+METHOD = Method(
+    "tgr-latent",
+    run,
+    cells=partial(cells_needed, resets=True, searches=True),
+    sequences=partial(sequences_needed, searches=True),
+    resets=True,
+    searches=True,
+    steers=True,
+)

@@ -7,39 +7,37 @@ is kept: its tokens begin the chunk, its cells stay, and the chunk goes on from 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-from tgr_local.engine import Cancel, Engine, Participant
+from tgr_local.engine import Engine
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.capacity import cells_needed, sequences_needed
-from tgr_local.search.steps import Listener, Step
+from tgr_local.search.run import Method, Run
+from tgr_local.search.steps import Step
 from tgr_local.search.trajectory import Trajectory
 
-resets = True
+# the options that concern anchors, off; a candidate is its own rollout, so there is one of each
+_WITHOUT_ANCHORS: dict[str, Any] = {
+    "n_mc": 1,
+    "reevaluate": 0,
+    "min_gap": 0.0,
+    "lambda_u": 0.0,
+    "delta": 0.0,
+    "min_n_eff": 0.0,
+    "max_apcs": 1.0,
+    "share_repulsion": False,
+    "reuse_winner": True,
+}
 
 
-def run(
-    engine: Engine,
-    prompt: Sequence[int],
-    config: SearchConfig,
-    *,
-    participant: Participant | None = None,
-    on_event: Listener | None = None,
-    cancel: Cancel | None = None,
-) -> Iterator[Step]:
+def run(run: Run) -> Iterator[Step]:
     """Reset, roll out, score, keep the winner and go on with it; again until the text ends."""
-    config = _without_anchors(config)
-    with Trajectory(
-        engine,
-        prompt,
-        config,
-        searches=True,
-        participant=participant,
-        on_event=on_event,
-        cancel=cancel,
-    ) as trajectory:
+    run = run.with_options(**_WITHOUT_ANCHORS)
+    config = run.config
+    with Trajectory(run, METHOD) as trajectory:
         trajectory.read_query()
         no_anchors = np.zeros((config.n_candidates, 0))
         while True:
@@ -58,24 +56,19 @@ def run(
 
 
 def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
-    return cells_needed(engine, n_query, _without_anchors(config), resets=True, searches=True)
+    config = dataclasses.replace(config, **_WITHOUT_ANCHORS)
+    return cells_needed(engine, n_query, config, resets=True, searches=True)
 
 
 def sequences(config: SearchConfig) -> int:
-    return sequences_needed(_without_anchors(config), searches=True)
+    return sequences_needed(dataclasses.replace(config, **_WITHOUT_ANCHORS), searches=True)
 
 
-def _without_anchors(config: SearchConfig) -> SearchConfig:
-    """The config without what concerns anchors; a candidate is its own rollout, so there is one."""
-    return dataclasses.replace(
-        config,
-        n_mc=1,
-        reevaluate=0,
-        min_gap=0.0,
-        lambda_u=0.0,
-        delta=0.0,
-        min_n_eff=0.0,
-        max_apcs=1.0,
-        share_repulsion=False,
-        reuse_winner=True,
-    )
+METHOD = Method(
+    "tgr-token",
+    run,
+    cells=cells,
+    sequences=sequences,
+    resets=True,
+    searches=True,
+)

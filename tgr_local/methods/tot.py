@@ -11,30 +11,18 @@ import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
 
-from tgr_local.engine import Cancel, Engine, Participant
+from tgr_local.engine import Engine
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import prompts
 from tgr_local.search.branches import Branch, Branches, cells_for, text_limit
-from tgr_local.search.steps import Listener, Step
+from tgr_local.search.run import Method, Run
+from tgr_local.search.steps import Step
 
-resets = False
 
-
-def run(
-    engine: Engine,
-    prompt: Sequence[int],
-    config: SearchConfig,
-    *,
-    participant: Participant | None = None,
-    on_event: Listener | None = None,
-    cancel: Cancel | None = None,
-) -> Iterator[Step]:
+def run(run: Run) -> Iterator[Step]:
     """Level after level until every kept thought has ended, then yields the best."""
-    with Branches(
-        engine, prompt, config, limit=_limit(engine, len(prompt), config),
-        n_cells=cells(engine, len(prompt), config), n_seqs=sequences(config),
-        least=least(engine, config), participant=participant, on_event=on_event, cancel=cancel,
-    ) as branches:  # fmt: skip
+    limit = _limit(run.engine, len(run.prompt), run.config)
+    with Branches(run, METHOD, limit=limit, least=least(run.engine, run.config)) as branches:
         tree = Tree(branches)
         while tree.expand():
             pass
@@ -157,3 +145,6 @@ def level_cells(engine: Engine, limit: int, config: SearchConfig) -> int:
 def least(engine: Engine, config: SearchConfig) -> int:
     """Positions that the first level takes at least."""
     return config.tree_proposals * (1 + value_cost(engine, config))
+
+
+METHOD = Method("tot", run, cells, sequences)

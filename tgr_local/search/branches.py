@@ -1,14 +1,13 @@
 """Several texts after one query, in one session of the engine.
 
-What the methods are made of that compare whole texts: a `Branch` is one text, `Branches` reads the
-query, forks texts, continues many of them in one batch, and turns the one that is kept into steps.
-Nothing is reset: every text stands after the query as a whole. Every decoded position is counted,
-those of the kept text as `chunk` and all others that were written or asked as `discarded`.
+`Branches` is a policy over a `Run`, for the methods that compare whole texts: a `Branch` is one
+text; `Branches` forks texts, continues many of them in one batch, and turns the chosen one into
+steps. Nothing is reset: the context of every text is the query and the whole text. Every decoded
+position is counted: those of the chosen text as `chunk`, all others as `discarded`.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
@@ -16,13 +15,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.engine import Cancel, Engine, Output, Participant, Sampling, Sequence, Task
-from tgr_local.errors import BudgetError, CancelledError, CapacityError
+from tgr_local.engine import Engine, Output, Sampling, Sequence, Task
+from tgr_local.errors import CapacityError
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.steps import Counts, Listener, Progress, Seconds, Step
-from tgr_local.search.trajectory import CHUNK, ROLLOUT, derived_seed
+from tgr_local.search.run import Method, Run, penalty_history
+from tgr_local.search.seeds import CHUNK, ROLLOUT, derived_seed
+from tgr_local.search.steps import Step
 
-_SPARE_CELLS = 8  # the held-back token and a little room
+_SPARE_CELLS = 8  # the pending token and a little more
 
 Top = tuple[NDArray[np.int32], NDArray[np.float32]]
 
@@ -30,7 +30,7 @@ Top = tuple[NDArray[np.int32], NDArray[np.float32]]
 @dataclass(eq=False)
 class Branch:
     """A text after the query. Its cells hold the query and the text without the last token, which
-    is decoded by whatever follows it."""
+    is pending: the next task decodes it."""
 
     sequence: Sequence
     tokens: list[int] = field(default_factory=list)
@@ -38,7 +38,8 @@ class Branch:
     """Of each token, nats, at temperature 1."""
     entropies: list[float] = field(default_factory=list)
     top: list[Top] = field(default_factory=list)
-    """The likeliest tokens in the place of each and their log-probabilities; empty unless asked."""
+    """For each token the likeliest alternatives and their log-probabilities; empty unless
+    ``top_logprobs`` asks for them."""
     ended: bool = False
     """By an end token or a stop text."""
 
@@ -58,14 +59,14 @@ def text_limit(
     """
     if n_query < 1:
         raise ValueError("the prompt has no tokens; write something")
-    room = (engine.n_ctx_train - n_query - extra) // times
-    if room < 1:
+    space = (engine.n_ctx_train - n_query - extra) // times
+    if space < 1:
         needs = f" and the prompts of this method up to {times + extra}" if extra else ""
         raise CapacityError(
             f"the query has {n_query} tokens{needs}, but the model was trained for "
             f"{engine.n_ctx_train}; shorten the query"
         )
-    return min(config.token_limit, room)
+    return min(config.token_limit, space)
 
 
 def cells_for(engine: Engine, n_query: int, n_texts: int, n_seqs: int, *options: str) -> int:
@@ -93,71 +94,33 @@ def cells_for(engine: Engine, n_query: int, n_texts: int, n_seqs: int, *options:
 class Branches:
     """The texts of one run; use it in a ``with`` block.
 
-    `limit` is the length of a text at most, `least` what a run decodes at least after the query.
-    Raises ValueError for a budget below that, and CapacityError when the session cannot be had.
+    `limit` is the length of a text at most, `least` the number of positions that the run decodes
+    after the query at least. Raises ValueError for a budget below that, and CapacityError when the
+    cache can never hold the texts.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        prompt: Seq[int],
-        config: SearchConfig,
-        *,
-        limit: int,
-        n_cells: int,
-        n_seqs: int,
-        least: int,
-        participant: Participant | None = None,
-        on_event: Listener | None = None,
-        cancel: Cancel | None = None,
-    ) -> None:
-        self.engine, self.config, self.limit = engine, config, limit
-        self.prompt = list(prompt)
-        self.sampling = Sampling.of(config)
-        self._n_top = min(config.top_logprobs, engine.n_vocab)
-        self._on_event, self._cancel = on_event, cancel
-        self._deadline = time.monotonic() + config.max_seconds if config.max_seconds else None
-        self._counts, self._seconds = Counts(), Seconds()  # all but what is kept is discarded
+    def __init__(self, run: Run, method: Method, *, limit: int, least: int) -> None:
+        self.run, self.limit = run, limit
+        self.engine, self.config, self.sampling = run.engine, run.config, run.sampling
         self._round = 0
-        budget, first = config.max_forward_tokens, max(1, len(self.prompt) - 1) + least
-        if budget and budget < first:
-            raise BudgetError(
-                f"max_forward_tokens is {budget}, but the first step alone takes at least {first}; "
-                "raise it or shorten the query"
-            )
-        self._session = engine.session(n_cells, n_seqs, participant=participant, cancel=cancel)
+        run.open(method, least=least)
 
     def __enter__(self) -> Branches:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._session.close()
+        self.run.close()
 
     # --- texts ---
 
     def read_query(self) -> Branch:
-        """An empty text: Q decoded, all but its last token, which is held back."""
-        self._tell("rebuild")
-        start = time.monotonic()
-        sequence = self._session.sequence()
-        prefix = self.prompt[:-1] or self.prompt  # a lone token stands in for its empty prefix
-        task = Task(sequence, prefix)
-        # where time was up before, a token is still written
-        deadline = None if self.late else self._deadline
-        (read,) = self._session.run([task], cancel=self._cancel, deadline=deadline)
-        if read.n_decoded < len(prefix):
-            raise BudgetError(
-                f"max_seconds is {self.config.max_seconds:g}, which was over before the query was "
-                "read; raise it or shorten the query"
-            )
-        sequence.truncate(len(self.prompt) - 1)
-        self._counts += Counts(query=len(prefix))
-        self._seconds += Seconds(rebuild=time.monotonic() - start)
+        """An empty text: Q decoded, all but its last token, which is pending."""
+        sequence, _ = self.run.read_query()
         return Branch(sequence)
 
     def context(self, branch: Branch) -> list[int]:
         """The query and the text."""
-        return self.prompt + branch.tokens
+        return self.run.prompt + branch.tokens
 
     def text(self, tokens: list[int]) -> str:
         return self.engine.detokenize(tokens).decode("utf-8", "replace")
@@ -174,25 +137,16 @@ class Branches:
             branch.top[:n],
             branch.ended and n_tokens is None,
         )
-        fork.sequence.truncate(len(self.prompt) - 1 + n)
+        fork.sequence.truncate(len(self.run.prompt) - 1 + n)
         return fork
 
     def grow(self, branches: Seq[Branch], n: int, sampling: Sampling | None = None) -> list[Output]:
-        """Continues every text by at most n tokens, all in one batch, until it ends or time is
+        """Continues every text by at most n tokens, all in one batch, until it ends or the time is
         up."""
         outputs = self._generate(
             [
-                Task(
-                    branch.sequence,
-                    [self.context(branch)[-1]],
-                    n_generate=n,
-                    sampling=sampling or self.sampling,
-                    seed=self._seed(CHUNK, i),
-                    history=self.context(branch)[-65:-1],
-                    grammar_history=branch.tokens,
-                    stop=self.config.stop,
-                    tail=self._tail(branch.tokens),
-                    n_top=self._n_top,
+                self.run.continuation(
+                    branch.sequence, branch.tokens, n, self._seed(CHUNK, i), sampling=sampling
                 )
                 for i, branch in enumerate(branches)
             ]
@@ -223,17 +177,17 @@ class Branches:
         sampling: Sampling | None = None, stop: tuple[str, ...] = (),
     ) -> list[list[Output]]:  # fmt: skip
         """Appends a turn to a copy of each text and samples n_replies replies to it, each of at
-        most n_tokens. The texts stay as they are."""
-        start = time.monotonic()
-        asked = [self._asked(branch, turn) for branch, turn in zip(branches, turns, strict=True)]
-        forks = [branch.sequence.fork() for branch in branches]
-        feeds = [text[len(fork) :] for text, fork in zip(asked, forks, strict=True)]
-        read = self._session.run(
-            [Task(fork, feed[:-1]) for fork, feed in zip(forks, feeds, strict=True)],
-            cancel=self._cancel,
-        )
-        self._counts += Counts(discarded=sum(output.n_decoded for output in read))
-        self._seconds += Seconds(chunk=time.monotonic() - start)
+        most n_tokens. The texts do not change."""
+        with self.run.timed("chunk"):
+            asked = [
+                self._asked(branch, turn) for branch, turn in zip(branches, turns, strict=True)
+            ]
+            forks = [branch.sequence.fork() for branch in branches]
+            feeds = [text[len(fork) :] for text, fork in zip(asked, forks, strict=True)]
+            read = self.run.decode(
+                [Task(fork, feed[:-1]) for fork, feed in zip(forks, feeds, strict=True)]
+            )
+            self.run.count(discarded=sum(output.n_decoded for output in read))
         tasks: list[Task] = []
         for text, fork in zip(asked, forks, strict=True):
             for sequence in (fork, *(fork.fork() for _ in range(n_replies - 1))):
@@ -244,9 +198,9 @@ class Branches:
                         n_generate=n_tokens,
                         sampling=sampling or self.sampling,
                         seed=self._seed(ROLLOUT, len(tasks)),
-                        history=text[-65:-1],
+                        history=penalty_history(text),
                         stop=stop,
-                        n_top=self._n_top,
+                        n_top=self.run.n_top,
                     )
                 )
         outputs = self._generate(tasks)
@@ -255,95 +209,79 @@ class Branches:
         return [outputs[i : i + n_replies] for i in range(0, len(outputs), n_replies)]
 
     def reread(self, root: Branch, output: Output) -> Branch:
-        """The text of a reply, decoded afresh as a text of its own after the query."""
-        start = time.monotonic()
-        branch = self.fork(root, 0)
-        tokens = output.tokens.tolist()
-        task = Task(branch.sequence, [self.prompt[-1], *tokens], feed_logprobs=True)
-        (again,) = self._session.run([task], cancel=self._cancel)
-        branch.sequence.truncate(len(self.prompt) - 1 + len(tokens))
-        branch.tokens, branch.logprobs = tokens, again.feed_logprobs.tolist()
-        branch.entropies = output.entropies.tolist()
-        branch.top = list(zip(output.top_ids, output.top_logprobs, strict=True))
-        branch.ended = output.finish == "stop"
-        self._counts += Counts(rebuild=again.n_decoded)
-        self._seconds += Seconds(rebuild=time.monotonic() - start)
+        """The text of a reply, decoded again as a text of its own after the query."""
+        run = self.run
+        with run.timed("rebuild"):
+            branch = self.fork(root, 0)
+            tokens = output.tokens.tolist()
+            task = Task(branch.sequence, [run.prompt[-1], *tokens], feed_logprobs=True)
+            (again,) = run.decode([task])
+            branch.sequence.truncate(len(run.prompt) - 1 + len(tokens))
+            branch.tokens, branch.logprobs = tokens, again.feed_logprobs.tolist()
+            branch.entropies = output.entropies.tolist()
+            branch.top = list(zip(output.top_ids, output.top_logprobs, strict=True))
+            branch.ended = output.finish == "stop"
+            run.count(rebuild=again.n_decoded)
         return branch
 
     # --- limits ---
 
-    @property
-    def left(self) -> int | None:
-        """Positions left of the budget; None = no limit."""
-        limit = self.config.max_forward_tokens
-        return limit - self._counts.total if limit else None
-
     def allowance(self, n_texts: int, wanted: int, reserve: int = 0) -> int:
-        """Tokens by which each of n_texts texts may grow: as many as wanted, or what the budget
-        leaves when `reserve` positions are kept back; 0 = none."""
-        if self.left is None:
+        """Tokens by which each of n_texts texts may grow: as many as wanted, or as many as the
+        budget allows when `reserve` positions are left for later; 0 = none."""
+        if self.run.left is None:
             return wanted
-        return max(0, min(wanted, (self.left - reserve) // n_texts))
+        return max(0, min(wanted, (self.run.left - reserve) // n_texts))
 
     def affords(self, n_positions: int) -> bool:
-        return self.left is None or self.left >= n_positions
+        """Whether the budget has so many positions left."""
+        return self.run.affords(n_positions)
 
     @property
     def late(self) -> bool:
-        """Whether time is up, or the answer is wanted now."""
-        if self._cancel and self._cancel.answers_now():
-            return True
-        return self._deadline is not None and time.monotonic() >= self._deadline
+        """Whether the time is up, or the user asked for the answer now."""
+        return self.run.must_answer or self.run.is_out_of_time
 
-    def finish(self, kept: Branch) -> str:
-        """Why the kept text ends where it does."""
-        if kept.ended:
+    def finish(self, chosen: Branch) -> str:
+        """Why the chosen text ends where it does."""
+        if chosen.ended:
             return "stop"
-        return "length" if len(kept.tokens) >= self.limit else "budget"
+        return "length" if len(chosen.tokens) >= self.limit else "budget"
 
     # --- steps ---
 
-    def steps(self, kept: Branch, figures: Mapping[str, float]) -> Iterator[Step]:
-        """The kept text in chunks of S tokens. The first step bears the cost of all that was not
-        kept, the last the `figures`."""
-        size, n = self.config.chunk_len, len(kept.tokens)
+    def steps(self, chosen: Branch, figures: Mapping[str, float]) -> Iterator[Step]:
+        """The chosen text in chunks of S tokens. The first step has the counts of all other texts,
+        the last step the `figures`."""
+        run, size, n = self.run, self.config.chunk_len, len(chosen.tokens)
         n_steps = max(1, -(-n // size))
-        counts, seconds = self._counts + Counts(discarded=-n), self._seconds
+        run.count(discarded=-n)  # all that was generated is counted as discarded so far
         for index in range(n_steps):
             part = slice(index * size, (index + 1) * size)
-            tokens, top, last = kept.tokens[part], kept.top[part], index == n_steps - 1
-            self._tell("tokens", index, tuple(tokens))
-            if self._cancel and self._cancel.is_set():
-                raise CancelledError("cancelled")
-            yield Step(
-                index=index,
+            tokens, top, last = chosen.tokens[part], chosen.top[part], index == n_steps - 1
+            run.report("tokens", tokens=tuple(tokens))
+            run.check_cancelled()
+            run.count(chunk=len(tokens))
+            yield run.step(
+                self.finish(chosen) if last else None,
                 tokens=np.array(tokens, np.int32),
-                logprobs=np.array(kept.logprobs[part], np.float32),
-                entropies=np.array(kept.entropies[part], np.float32),
-                finish=self.finish(kept) if last else None,
-                counts=counts + Counts(chunk=len(tokens)),
-                seconds=seconds,
-                cells=self._session.peak_cells(),
+                logprobs=np.array(chosen.logprobs[part], np.float32),
+                entropies=np.array(chosen.entropies[part], np.float32),
+                cells=run.session.peak_cells(),
                 figures=dict(figures) if last else {},
-                top_ids=[ids for ids, _ in top] if self._n_top else None,
-                top_logprobs=[logprobs for _, logprobs in top] if self._n_top else None,
+                top_ids=[ids for ids, _ in top] if run.n_top else None,
+                top_logprobs=[logprobs for _, logprobs in top] if run.n_top else None,
             )
-            counts, seconds = Counts(), Seconds()
 
     # --- parts ---
 
     def _generate(self, tasks: list[Task]) -> list[Output]:
-        start = time.monotonic()
-        outputs = self._session.run(
-            tasks,
-            on_tokens=lambda fresh: self._tell("rollouts"),
-            cancel=self._cancel,
-            deadline=self._deadline,
-            stop_early=True,
-        )
-        self._round += 1
-        self._counts += Counts(discarded=sum(output.n_decoded for output in outputs))
-        self._seconds += Seconds(chunk=time.monotonic() - start)
+        with self.run.timed("chunk"):
+            outputs = self.run.generate(
+                tasks, on_tokens=lambda new: self.run.report("rollouts"), stop_early=True
+            )
+            self._round += 1
+            self.run.count(discarded=sum(output.n_decoded for output in outputs))
         return outputs
 
     def _asked(self, branch: Branch, turn: Seq[int]) -> list[int]:
@@ -351,15 +289,5 @@ class Branches:
         text = self.context(branch)
         return [*(text[:-1] if text[-1] in self.engine.end_tokens else text), *turn]
 
-    def _tail(self, tokens: list[int]) -> bytes:
-        longest = max((len(text.encode()) for text in self.config.stop), default=0)
-        if longest < 2:
-            return b""
-        return self.engine.detokenize(tokens[-longest:])[1 - longest :]
-
-    def _seed(self, what: int, which: int) -> int:
-        return derived_seed(self.config.seed, self._round, what, which)
-
-    def _tell(self, stage: str, step: int = 0, tokens: tuple[int, ...] = ()) -> None:
-        if self._on_event:
-            self._on_event(Progress(step, stage, tokens))
+    def _seed(self, purpose: int, index: int) -> int:
+        return derived_seed(self.config.seed, self._round, purpose, index)

@@ -1,4 +1,4 @@
-"""What a trajectory needs of the cache, and what a reset keeps in it."""
+"""What a trajectory needs of the cache, and which tokens a reset retains in it."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from tgr_local.engine import Engine
 from tgr_local.errors import CapacityError
 from tgr_local.options.config import SearchConfig
 
-SPARE_CELLS = 8  # the held-back token, the delimiter, and a little room
+SPARE_CELLS = 8  # the pending token, the delimiter, and a little more
 
 
-def kept_tokens(config: SearchConfig) -> int:
-    """Generated tokens that a reset keeps at most: the newest and the head."""
-    return config.keep_head + _tail_tokens(config)
+def n_retained(config: SearchConfig) -> int:
+    """Generated tokens that a reset retains at most: the head and the newest."""
+    return config.keep_head + _n_tail(config)
 
 
-def kept_of(generated: list[int], config: SearchConfig) -> tuple[list[int], list[int]]:
-    """What a reset keeps of the generated tokens: the head and the newest."""
-    if len(generated) <= kept_tokens(config):
+def retained_tokens(generated: list[int], config: SearchConfig) -> tuple[list[int], list[int]]:
+    """What a reset retains of the generated tokens: the head, and the tail of the newest."""
+    if len(generated) <= n_retained(config):
         return [], generated
-    return generated[: config.keep_head], generated[-_tail_tokens(config) :]
+    return generated[: config.keep_head], generated[-_n_tail(config) :]
 
 
-def _tail_tokens(config: SearchConfig) -> int:
+def _n_tail(config: SearchConfig) -> int:
     return config.suffix_tokens or config.chunk_len
 
 
@@ -42,7 +42,7 @@ def sequences_needed(config: SearchConfig, *, searches: bool) -> int:
 def cells_needed(
     engine: Engine, n_query: int, config: SearchConfig, *, resets: bool, searches: bool
 ) -> int:
-    """Cells of one trajectory: |Q| + what a reset keeps + the larger of a chunk and all rollouts;
+    """Cells of one trajectory: |Q| + what a reset retains + the larger of a chunk and all rollouts;
     without resets |Q| + all new tokens. A lazy reset may use up to ``max_cached_tokens``.
 
     Raises ValueError for a query without tokens, and CapacityError, with the numbers, when it can
@@ -53,14 +53,14 @@ def cells_needed(
     trained, n_ctx = engine.n_ctx_train, engine.config.n_ctx
     limit = config.token_limit
     chunk = min(config.chunk_len, limit)
-    kept = limit - 1 if limit > chunk else 0  # by the last boundary
+    retained = limit - 1 if limit > chunk else 0  # by the last boundary
     if resets:
-        kept = min(kept, kept_tokens(config))
-    written = min(limit, kept + chunk)
+        retained = min(retained, n_retained(config))
+    written = min(limit, retained + chunk)
     rollout = longest_rollout(config) if searches else 0
     rollouts = n_rollouts(config) * rollout
-    n_cells = n_query + max(written, kept + rollouts) + SPARE_CELLS
-    longest = n_query + max(written, kept + rollout)
+    n_cells = n_query + max(written, retained + rollouts) + SPARE_CELLS
+    longest = n_query + max(written, retained + rollout)
     if resets:
         lazy = min(config.max_cached_tokens, n_query + limit + rollouts + SPARE_CELLS)
         n_cells = max(n_cells, lazy)
@@ -70,9 +70,9 @@ def cells_needed(
                 f"{trained}; lower max_cached_tokens"
             )
     if longest > trained:
-        room = (trained - n_query - config.keep_head) // 2
+        space = (trained - n_query - config.keep_head) // 2
         lengths = f"chunk_len and {'max_rollout' if config.min_gap else 'rollout_len'}"
-        also = f", or set {lengths} to {room} or less" if room > 0 else ""
+        also = f", or set {lengths} to {space} or less" if space > 0 else ""
         also += " and lower keep_head" if config.keep_head else ""
         raise CapacityError(
             f"the query has {n_query} tokens and grows to {longest} with its chunks and rollouts, "

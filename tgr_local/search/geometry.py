@@ -1,4 +1,4 @@
-"""Anchors on the unit sphere: where they come from, how they become injections, how they are measured.
+"""Anchors on the unit sphere: their sources, their injections, their measures.
 
 Pure numpy, arrays in and arrays out; randomness comes from a Generator or a seed that the caller
 passes. It knows nothing of models, tokens or search. Anchors and diagnostics are float64; the
@@ -75,7 +75,7 @@ def propose(z: Floats, n: int, sigma: float, rng: np.random.Generator) -> NDArra
 
 @dataclass(frozen=True, eq=False)
 class InjectionMaps:
-    """The fixed low-rank maps of every layer: B_l A_l turns an anchor into an injection of layer l."""
+    """The fixed low-rank maps of every layer: B_l A_l turns an anchor into layer l's injection."""
 
     A: NDArray[np.float32]
     """[n_layer, r, d_z]"""

@@ -1,8 +1,8 @@
-"""The anchors that the participants of a group have chosen, boundary by boundary, for all of them to see.
+"""The anchors that the participants of a lockstep group have chosen, boundary by boundary.
 
-What a participant sees depends on the seeds alone. While one participant decides, its group stands still: none
-of its jobs is decoded. So whoever has chosen by then, has; of those that decide at the same moment,
-the lower index goes first, and the higher waits for it.
+What a participant sees depends on the seeds alone. While one participant decides, none of its
+group's jobs is decoded. So a participant that has chosen by then is seen by all that decide later;
+of those that decide at the same moment, the lower index goes first, and the higher waits for it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tgr_local.engine import Cancel, LockstepGroup, Participant, Session
 from tgr_local.errors import CancelledError
 
-_POLL_SECONDS = 0.01  # how often a wait looks for what nobody tells: a new run, a cancel
+_POLL_SECONDS = 0.01  # how often a wait looks for a new run or a cancel, which notify nobody
 
 
 class _Board:
@@ -34,7 +34,7 @@ _boards_lock = threading.Lock()
 
 
 def shared_anchors_of(participant: Participant) -> SharedAnchors:
-    """The choices of a participant's group, as that participant sees them."""
+    """The anchors of a participant's group, as that participant sees them."""
     with _boards_lock:
         return SharedAnchors(_boards.setdefault(participant.group, _Board()), participant.index)
 
@@ -55,7 +55,7 @@ class SharedAnchors:
             self._board.changed.notify_all()
 
     def add(self, boundary: int, anchor: NDArray[np.float64]) -> None:
-        """This participant's choice."""
+        """Adds this participant's anchor [d_z] at a boundary."""
         with self._board.changed:
             self._board.anchors[boundary, self._index] = anchor
             self._board.changed.notify_all()

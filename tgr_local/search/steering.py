@@ -1,4 +1,4 @@
-"""From a state to an anchor, from an anchor to candidates and to what steers the model."""
+"""From a state to an anchor, from an anchor to candidates and to the vectors that are injected."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from tgr_local.engine import Injection
 from tgr_local.errors import CapacityError
 from tgr_local.search import geometry
-from tgr_local.search.trajectory import PROPOSE, Trajectory, derived_seed
+from tgr_local.search.seeds import PROPOSE, derived_seed
+from tgr_local.search.trajectory import Trajectory
 from tgr_local.system import memory
 
 
@@ -24,7 +25,9 @@ class Steering:
         engine, config = trajectory.engine, trajectory.config
         d_z = config.d_z or engine.n_embd
         self._trajectory, self._config = trajectory, config
-        self._fixed = _fixed(engine.n_layer, engine.n_embd, d_z, config.rank, config.injection_seed)
+        self._maps = _maps_of(
+            engine.n_layer, engine.n_embd, d_z, config.rank, config.injection_seed
+        )
 
     @property
     def measures(self) -> bool:
@@ -33,11 +36,11 @@ class Steering:
 
     def anchor(self, h: NDArray[np.float32]) -> NDArray[np.float64]:
         """z = unit(W h) [d_z] of a state h [d_h]."""
-        return geometry.state_anchor(h, self._fixed.W)
+        return geometry.state_anchor(h, self._maps.W)
 
     def propose(self, z: NDArray[np.float64], n: int) -> NDArray[np.float64]:
         """n anchors [n, d_z] around z [d_z]; the same ones when asked again at a boundary."""
-        seed = derived_seed(self._config.seed, self._trajectory.index, PROPOSE)
+        seed = derived_seed(self._config.seed, self._trajectory.run.index, PROPOSE)
         return geometry.propose(z, n, self._config.sigma, np.random.default_rng(seed))
 
     def injections(self, anchors: NDArray[np.float64]) -> list[Injection]:
@@ -46,22 +49,24 @@ class Steering:
         rho = geometry.residual_scale(
             self._trajectory.residual_norms, config.relative_strength, config.calibration
         )
-        vectors = config.eta * rho[:, None] * self._fixed.maps.vectors(anchors)  # [n, n_layer, d_h]
+        vectors = (
+            config.eta * rho[:, None] * self._maps.injection.vectors(anchors)
+        )  # [n, n_layer, d_h]
         return self._trajectory.injections(vectors)
 
 
 @dataclass(frozen=True, eq=False)
-class _Fixed:
-    """What a seed fixes for all trajectories."""
+class _Maps:
+    """The maps that all trajectories with the same `injection_seed` share."""
 
     W: NDArray[np.float32] | None
-    maps: geometry.InjectionMaps
+    injection: geometry.InjectionMaps
 
 
-# trajectories share them: at 8B size they are 10 MB and take 50 ms to draw. They stay while one
-# uses them, and the newest also after that.
-_in_use: weakref.WeakValueDictionary[tuple[int, ...], _Fixed] = weakref.WeakValueDictionary()
-_newest: list[_Fixed] = []
+# at 8B size they are 10 MB and take 50 ms to draw: they are kept while a trajectory uses them, and
+# the newest ones also after that
+_in_use: weakref.WeakValueDictionary[tuple[int, ...], _Maps] = weakref.WeakValueDictionary()
+_newest: list[_Maps] = []
 _lock = threading.Lock()
 
 
@@ -73,11 +78,11 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _fixed(n_layer: int, d_h: int, d_z: int, rank: int, seed: int) -> _Fixed:
+def _maps_of(n_layer: int, d_h: int, d_z: int, rank: int, seed: int) -> _Maps:
     key = (n_layer, d_h, d_z, rank, seed)
     with _lock:
-        fixed = _in_use.get(key)
-        if fixed is None:
+        maps = _in_use.get(key)
+        if maps is None:
             _newest.clear()
             needed, left = geometry.map_bytes(n_layer, d_h, d_z, rank), memory.available()
             if left is not None and needed > left:
@@ -85,10 +90,10 @@ def _fixed(n_layer: int, d_h: int, d_z: int, rank: int, seed: int) -> _Fixed:
                     f"the injection maps take {needed >> 20} MiB, but {left >> 20} MiB of memory "
                     f"are left; lower rank, which is {rank}, or d_z, which is {d_z}"
                 )
-            fixed = _Fixed(
+            maps = _Maps(
                 geometry.projection(d_z, d_h, seed),
                 geometry.InjectionMaps.draw(n_layer, d_h, d_z, rank, seed),
             )
-            _in_use[key] = fixed
-        _newest[:] = [fixed]
-        return fixed
+            _in_use[key] = maps
+        _newest[:] = [maps]
+        return maps

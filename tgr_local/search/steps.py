@@ -122,4 +122,4 @@ class Progress:
     """With "scored"."""
 
 
-Listener = Callable[[Progress], None]
+OnProgress = Callable[[Progress], None]

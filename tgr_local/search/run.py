@@ -1,0 +1,269 @@
+"""One run of a method on one prompt, and the record by which a method is known.
+
+`Run` holds the engine, the query Q, the config, and who watches the run. It reserves the cache,
+keeps the clock and the budget, counts every decoded position, builds the tasks that continue a
+text, and makes the steps. It does not know what a method decides: `Trajectory` (chunks after a
+query) and `Branches` (several texts after a query) are the two policies over it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from typing import Any
+
+from tgr_local.engine import (
+    Cancel,
+    Engine,
+    Injection,
+    Output,
+    Participant,
+    Sampling,
+    Sequence,
+    Session,
+    Task,
+)
+from tgr_local.errors import BudgetError, CancelledError
+from tgr_local.options.config import SearchConfig
+from tgr_local.search.steps import Counts, OnProgress, Progress, Seconds, Step
+
+OnTokens = Callable[[list[list[int]]], None]
+
+_PENALTY_TOKENS = 64  # tokens before the pending one that repetition penalties look at
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method: how it runs, and what it needs."""
+
+    name: str
+    run: Callable[[Run], Iterator[Step]]
+    """Yields one step for each chunk; the last one says why the run ended. Closing the iterator
+    frees the cache."""
+    cells: Callable[[Engine, int, SearchConfig], int]
+    """Cache cells for a query of so many tokens. Raises CapacityError, with the numbers, when they
+    can never fit."""
+    sequences: Callable[[SearchConfig], int]
+    """Sequences that it uses at a time."""
+    resets: bool = False
+    """It cuts the context back to the query and the newest tokens; else the context stays whole."""
+    searches: bool = False
+    """It rolls out candidates at every chunk boundary."""
+    steers: bool = False
+    """It injects vectors made from anchors, and reads the state at the end of every chunk."""
+
+
+class Run:
+    """One run of a method: a prompt's tokens go in, steps come out.
+
+    `prompt` is Q. `participant` places the run in a lockstep group, `on_event` is called with what
+    happens inside a step, and `cancel` ends the run with CancelledError. Nothing is reserved or
+    decoded before `open`.
+    """
+
+    session: Session
+    """From `open` to `close`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        prompt: Seq[int],
+        config: SearchConfig,
+        *,
+        participant: Participant | None = None,
+        on_event: OnProgress | None = None,
+        cancel: Cancel | None = None,
+    ) -> None:
+        self.engine, self.config = engine, config
+        self.prompt = list(prompt)
+        self.participant, self.on_event, self.cancel = participant, on_event, cancel
+        self.sampling = Sampling.of(config)
+        self.n_top = min(config.top_logprobs, engine.n_vocab)
+        """Alternatives reported for each token."""
+        self.index = 0
+        """Of the step under way."""
+        self._counts, self._seconds = Counts(), Seconds()  # of the step under way
+        self._spent = 0  # positions of the steps before
+        self._deadline: float | None = None  # by time.monotonic
+
+    def with_options(self, **changes: Any) -> Run:
+        """The same run, not yet opened, with some options of its config changed."""
+        config = dataclasses.replace(self.config, **changes)
+        return Run(
+            self.engine,
+            self.prompt,
+            config,
+            participant=self.participant,
+            on_event=self.on_event,
+            cancel=self.cancel,
+        )
+
+    # --- begin and end ---
+
+    def open(self, method: Method, *, least: int) -> None:
+        """Starts the clock and reserves what `method` needs. `least` is the number of positions
+        that the first step decodes after the query at least.
+
+        Raises BudgetError for a budget below that, and CapacityError when the cache can never hold
+        the run.
+        """
+        n_cells = method.cells(self.engine, len(self.prompt), self.config)
+        if self.config.max_seconds:
+            self._deadline = time.monotonic() + self.config.max_seconds
+        budget, first = self.config.max_forward_tokens, max(1, len(self.prompt) - 1) + least
+        if budget and budget < first:
+            raise BudgetError(
+                f"max_forward_tokens is {budget}, but the first step alone takes at least {first}; "
+                "raise it or shorten the query"
+            )
+        self.session = self.engine.session(
+            n_cells,
+            method.sequences(self.config),
+            participant=self.participant,
+            cancel=self.cancel,
+        )
+
+    def close(self) -> None:
+        """Frees the cache."""
+        self.session.close()
+
+    # --- limits ---
+
+    @property
+    def left(self) -> int | None:
+        """Positions left of the budget; None = no limit."""
+        limit = self.config.max_forward_tokens
+        return limit - self._spent - self._counts.total if limit else None
+
+    def affords(self, n_positions: int) -> bool:
+        """Whether the budget has so many positions left."""
+        return self.left is None or self.left >= n_positions
+
+    @property
+    def is_out_of_time(self) -> bool:
+        return self._deadline is not None and time.monotonic() >= self._deadline
+
+    @property
+    def must_answer(self) -> bool:
+        """Whether the user asked for the answer now."""
+        return self.cancel is not None and self.cancel.answers_now()
+
+    def check_cancelled(self) -> None:
+        """Raises CancelledError for a run that was cancelled."""
+        if self.cancel and self.cancel.is_set():
+            raise CancelledError("cancelled")
+
+    # --- decoding ---
+
+    def read_query(self, *, norms: bool = False) -> tuple[Sequence, Output]:
+        """A sequence with Q decoded, all but its last token, which is pending; and the output of
+        that, with residual norms if `norms`."""
+        self.report("rebuild")
+        with self.timed("rebuild"):
+            sequence = self.session.sequence()
+            prefix = self.prompt[:-1] or self.prompt  # a lone token stands in for its empty prefix
+            output = self.read(sequence, prefix, norms=norms)
+            sequence.truncate(len(self.prompt) - 1)
+        self.count(query=len(prefix))
+        return sequence, output
+
+    def read(self, sequence: Sequence, tokens: Seq[int], *, norms: bool = False) -> Output:
+        """Decodes a part of the context. Raises BudgetError when the time is up before its end."""
+        task = Task(sequence, tokens, norms=norms)
+        # where the time was up before, a token is still generated
+        deadline = None if self.is_out_of_time else self._deadline
+        (output,) = self.session.run([task], cancel=self.cancel, deadline=deadline)
+        if output.n_decoded < len(tokens):
+            raise BudgetError(
+                f"max_seconds is {self.config.max_seconds:g}, which was over before the context "
+                "was read; raise it or shorten the query"
+            )
+        return output
+
+    def decode(self, tasks: Seq[Task]) -> list[Output]:
+        """Runs the tasks to their ends."""
+        return self.session.run(tasks, cancel=self.cancel)
+
+    def generate(
+        self, tasks: Seq[Task], *, on_tokens: OnTokens | None = None, stop_early: bool = False
+    ) -> list[Output]:
+        """Runs the tasks to their ends or until the time is up; with `stop_early` also until the
+        user asks for the answer."""
+        return self.session.run(
+            tasks,
+            on_tokens=on_tokens,
+            cancel=self.cancel,
+            deadline=self._deadline,
+            stop_early=stop_early,
+        )
+
+    def continuation(
+        self,
+        sequence: Sequence,
+        text: list[int],
+        n_tokens: int,
+        seed: int,
+        *,
+        injection: Injection | None = None,
+        sampling: Sampling | None = None,
+        states: bool = False,
+        n_top: int | None = None,
+    ) -> Task:
+        """Up to n_tokens after Q and `text`, whose last token is pending."""
+        context, sampling = self.prompt + text, sampling or self.sampling
+        return Task(
+            sequence,
+            context[-1:],
+            n_generate=n_tokens,
+            injection=injection,
+            sampling=sampling,
+            seed=seed,
+            history=penalty_history(context),
+            grammar_history=text if sampling.grammar else (),
+            stop=self.config.stop,
+            tail=self._stop_tail(text),
+            states=states,
+            n_top=self.n_top if n_top is None else n_top,
+        )
+
+    def _stop_tail(self, text: list[int]) -> bytes:
+        """The end of the text in which a stop text may have begun."""
+        longest = max((len(stop.encode()) for stop in self.config.stop), default=0)
+        return self.engine.detokenize(text[-longest:])[1 - longest :] if longest > 1 else b""
+
+    # --- records ---
+
+    def count(self, **positions: int) -> None:
+        """Adds decoded positions to the step under way, by the fields of `Counts`."""
+        self._counts += Counts(**positions)
+
+    @contextlib.contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        """Adds the wall time of the block to a part of the step under way, a field of `Seconds`."""
+        start = time.monotonic()
+        yield
+        self._seconds += Seconds(**{part: time.monotonic() - start})
+
+    def report(self, stage: str, **what: Any) -> None:
+        """Calls `on_event` with the `Progress` of the step under way."""
+        if self.on_event:
+            self.on_event(Progress(self.index, stage, **what))
+
+    def step(self, finish: str | None, **parts: Any) -> Step:
+        """The record of the step under way, from the other fields of `Step`; starts the next."""
+        step = Step(
+            index=self.index, finish=finish, counts=self._counts, seconds=self._seconds, **parts
+        )
+        self._spent += self._counts.total
+        self._counts, self._seconds = Counts(), Seconds()
+        self.index += 1
+        return step
+
+
+def penalty_history(context: Seq[int]) -> Seq[int]:
+    """The tokens before the pending one that repetition penalties look at."""
+    return context[-1 - _PENALTY_TOKENS : -1]

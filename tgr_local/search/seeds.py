@@ -1,0 +1,13 @@
+"""Seeds derived from a run's seed, so that every draw has one of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+
+# what a seed is derived for
+PROPOSE, ROLLOUT, CHUNK = range(3)
+
+
+def derived_seed(*parts: int) -> int:
+    """A 64-bit seed that changes with every part, such as (seed, chunk, purpose, index)."""
+    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0])
