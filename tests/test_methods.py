@@ -26,6 +26,7 @@ from tgr_local.engine import Cancel, Engine, Sequence
 from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry, scoring
+from tgr_local.search.run import Run
 from tgr_local.search.steps import Progress, Step
 
 PROMPT = TOKENS[:10]
@@ -67,7 +68,7 @@ def steps_of(
     prompt: list[int] = PROMPT,
     **more: Any,
 ) -> list[Step]:
-    return list(methods.get(method).run(engine, prompt, config, **more))
+    return list(methods.get(method).run(Run(engine, prompt, config, **more)))
 
 
 def group_of(
@@ -200,7 +201,7 @@ def test_cancel_at_any_stage_leaves_nothing(
 
 @every_method
 def test_a_run_that_is_dropped_or_fails_leaves_nothing(engine: Engine, method: str) -> None:
-    stream: Iterator[Step] = methods.get(method).run(engine, PROMPT, SMALL)
+    stream: Iterator[Step] = methods.get(method).run(Run(engine, PROMPT, SMALL))
     assert not any(held(engine.stats()).values())  # nothing before the first step is asked for
     next(stream)
     del stream

@@ -29,6 +29,7 @@ from tgr_local.methods import best_of_n, got, hard_geometry, power, self_consist
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry, prompts, scoring
 from tgr_local.search.branches import Branch, Branches, text_limit
+from tgr_local.search.run import Method, Run
 from tgr_local.search.steps import Progress, Step
 from tgr_local.trace import record, render
 
@@ -51,12 +52,12 @@ def with_(**options: Any) -> SearchConfig:
 
 
 def steps_of(engine: Engine, method: str, config: SearchConfig = SMALL, **more: Any) -> list[Step]:
-    return list(methods.get(method).run(engine, PROMPT, config, **more))
+    return list(methods.get(method).run(Run(engine, PROMPT, config, **more)))
 
 
 def branches_of(engine: Engine, config: SearchConfig = SMALL, **more: Any) -> Branches:
-    needs: dict[str, Any] = {"limit": config.token_limit, "n_cells": 3000, "n_seqs": 60, "least": 1}
-    return Branches(engine, PROMPT, config, **needs | more)
+    method = Method("test", lambda run: iter(()), lambda *_: 3000, lambda _: 60)
+    return Branches(Run(engine, PROMPT, config, **more), method, limit=config.token_limit, least=1)
 
 
 def assert_read_after_the_query(engine: Engine, tokens: list[int], logprobs: Any) -> None:

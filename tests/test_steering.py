@@ -223,10 +223,10 @@ def write_vector(folder: Path, tensors: dict[str, NDArray[Any]]) -> Path:
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        ({"direction.2": np.ones(64, np.float32)}, "a direction for layer 2, but this model has"),
-        ({"direction.0": np.ones(64, np.float32)}, "a direction for layer 0"),
-        ({"direction.x": np.ones(64, np.float32)}, "no control vector: it holds 'direction.x'"),
-        ({"other": np.ones(64, np.float32)}, "no control vector: it holds 'other'"),
+        ({"direction.2": np.ones(64, np.float32)}, "a vector for layer 2, but this model has"),
+        ({"direction.0": np.ones(64, np.float32)}, "a vector for layer 0"),
+        ({"direction.x": np.ones(64, np.float32)}, "not a control vector: it holds 'direction.x'"),
+        ({"other": np.ones(64, np.float32)}, "not a control vector: it holds 'other'"),
         ({"direction.1": np.ones((2, 64), np.float32)}, "needs float32 vectors of one width"),
         ({"direction.1": np.ones(64, np.float16)}, "needs float32 vectors of one width"),
         ({"direction.1": np.full(64, np.nan, np.float32)}, "a value that is not finite"),
@@ -243,7 +243,7 @@ def test_no_file_and_no_gguf_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="No such file"):
         ControlVector.load(tmp_path / "none.gguf", 2)
     (tmp_path / "x.gguf").write_bytes(b"GGUF no, this is not one at all")
-    with pytest.raises(ModelError, match="is no readable GGUF file"):
+    with pytest.raises(ModelError, match="is not a readable GGUF file"):
         ControlVector.load(tmp_path / "x.gguf", 2)
     with pytest.raises(OSError, match="No such file"):
         ControlVector(np.ones((2, 64))).save(tmp_path / "nowhere" / "x.gguf")

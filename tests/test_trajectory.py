@@ -28,11 +28,14 @@ from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry, scoring
 from tgr_local.search.capacity import cells_needed
+from tgr_local.search.run import Run
+from tgr_local.search.seeds import derived_seed
 from tgr_local.search.steps import Counts, Progress, Seconds, Step
-from tgr_local.search.trajectory import Trajectory, derived_seed
+from tgr_local.search.trajectory import Trajectory
 
 PROMPT = TOKENS[:10]
 SMALL = SearchConfig(chunk_len=8, max_chunks=4, n_candidates=3, rollout_len=5, temperature=0.8)
+TGR_LATENT = methods.get("tgr-latent")
 METHODS = ["base", "markov", "random-anchor", "tgr-latent"]  # whose moves are those of this page
 STEERED = ("random-anchor", "tgr-latent")
 OPTIONS: list[dict[str, Any]] = [
@@ -72,7 +75,7 @@ def steps_of(
     config: SearchConfig = SMALL,
     **more: Any,
 ) -> list[Step]:
-    return list(methods.get(method).run(engine, prompt, config, **more))
+    return list(methods.get(method).run(Run(engine, prompt, config, **more)))
 
 
 def with_(**options: Any) -> SearchConfig:
@@ -242,7 +245,7 @@ def test_tgr_latent_follows_the_method_step_by_step(
 def test_residual_norms_are_means_over_all_tokens_of_the_prefix(engine: Engine) -> None:
     """The last layer is measured on some tokens of each part, which stand for all of it."""
     prompt = TOKENS * 6  # 143 in the query's cells: every fifth is measured in the last layer
-    with Trajectory(engine, prompt, SMALL, searches=True, steers=True) as trajectory:
+    with Trajectory(Run(engine, prompt, SMALL), TGR_LATENT) as trajectory:
         trajectory.read_query(norms=True)
         trajectory.write()
         trajectory.reset(norms=True)
@@ -257,7 +260,7 @@ def test_residual_norms_are_means_over_all_tokens_of_the_prefix(engine: Engine) 
 @pytest.mark.parametrize("suffix_tokens", [0, 3])
 def test_reset_with_q_kept_equals_a_full_rebuild(engine: Engine, suffix_tokens: int) -> None:
     config = with_(suffix_tokens=suffix_tokens)
-    with Trajectory(engine, PROMPT, config, searches=True, steers=True) as trajectory:
+    with Trajectory(Run(engine, PROMPT, config), TGR_LATENT) as trajectory:
         trajectory.read_query(norms=True)
         injection = trajectory.injections(np.ones((3, 2, 64)))[0]
         outputs = trajectory.roll_out([injection] * 3)
@@ -267,13 +270,13 @@ def test_reset_with_q_kept_equals_a_full_rebuild(engine: Engine, suffix_tokens: 
         trajectory.reset(norms=True)
         h, norms = trajectory.read_state(), trajectory.residual_norms
         context = PROMPT + trajectory.generated[-trajectory.config.suffix_tokens :]
-        trajectory.index += 1
+        trajectory.run.index += 1
         kept = trajectory.write()
-    with Trajectory(engine, context, config, searches=True, steers=True) as fresh:
+    with Trajectory(Run(engine, context, config), TGR_LATENT) as fresh:
         fresh.read_query(norms=True)
         np.testing.assert_allclose(h, fresh.read_state(), atol=1e-5)
         np.testing.assert_allclose(norms, fresh.residual_norms, rtol=1e-5)
-        fresh.index = 1
+        fresh.run.index = 1
         rebuilt = fresh.write()
     assert kept.tokens.tolist() == rebuilt.tokens.tolist()
     np.testing.assert_allclose(kept.logprobs, rebuilt.logprobs, atol=1e-5)
@@ -391,9 +394,9 @@ def test_an_end_token_ends_the_reply(
 def test_every_chunk_and_every_rollout_draws_with_a_seed_of_its_own(engine: Engine) -> None:
     texts = []
     for index in (0, 1):
-        with Trajectory(engine, PROMPT, SMALL, searches=True, steers=True) as trajectory:
+        with Trajectory(Run(engine, PROMPT, SMALL), TGR_LATENT) as trajectory:
             trajectory.read_query()
-            trajectory.index = index
+            trajectory.run.index = index
             (zero, *_) = trajectory.injections(np.zeros((1, 2, 64)))
             rollouts = trajectory.roll_out([zero] * 3)
             texts += [tuple(output.tokens) for output in rollouts]
@@ -578,7 +581,7 @@ def test_resident_memory_does_not_grow_after_chunk_3(engine: Engine) -> None:
     """Within 2%, or 4 MiB where that is more: allocators keep arenas per thread."""
     config = SearchConfig(chunk_len=24, n_candidates=8, rollout_len=8, temperature=0.0)
     sizes = []
-    for step in methods.get("tgr-latent").run(engine, PROMPT, config):
+    for step in methods.get("tgr-latent").run(Run(engine, PROMPT, config)):
         sizes.append(resident_bytes())
         del step
     assert len(sizes) == 24

@@ -19,6 +19,7 @@ from tgr_local.bench import subject
 from tgr_local.bench.measure import Floats, Row, Spread, clock
 from tgr_local.bench.plan import Plan
 from tgr_local.options.config import SearchConfig
+from tgr_local.search.run import Run
 
 Q = 64  # tokens of the query
 BURST = 16  # tokens measured in the middle of a chunk
@@ -116,7 +117,8 @@ def _scoring_seconds(plan: Plan, config: SearchConfig) -> float:
         chunk_len=4, n_candidates=config.n_candidates, rollout_len=config.rollout_len, max_chunks=4
     )
     seconds = []
-    steps = methods.get("tgr-latent").run(plan.engine, subject.prompt(plan.engine, Q), short)
+    run = Run(plan.engine, subject.prompt(plan.engine, Q), short)
+    steps = methods.get("tgr-latent").run(run)
     start = time.perf_counter()
     for step in steps:
         whole, parts = time.perf_counter() - start, step.seconds

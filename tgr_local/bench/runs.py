@@ -17,6 +17,7 @@ from tgr_local.bench.measure import Row, Spread, Target, alternate_timed
 from tgr_local.bench.plan import Plan
 from tgr_local.errors import TgrError
 from tgr_local.options.config import SearchConfig
+from tgr_local.search.run import Run
 
 
 def whole_methods(plan: Plan) -> Iterator[Row]:
@@ -57,7 +58,8 @@ def whole_methods(plan: Plan) -> Iterator[Row]:
 
 def _second_chunk(plan: Plan, method: str, config: SearchConfig) -> float:
     """Seconds per token of the second chunk, from the end of the first one."""
-    steps = methods.get(method).run(plan.engine, subject.prompt(plan.engine, Q), config)
+    run = Run(plan.engine, subject.prompt(plan.engine, Q), config)
+    steps = methods.get(method).run(run)
     first = next(steps)
     start = time.perf_counter()
     second = next(steps, None)

@@ -32,7 +32,7 @@ from tgr_local.eval.systems import System
 from tgr_local.eval.task import Grade, Problem
 from tgr_local.generation import Reply, generate, prompt_tokens
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.trajectory import derived_seed
+from tgr_local.search.seeds import derived_seed
 
 _WAITING_GRADES = 512  # replies that may wait for their grade: what a kill can lose
 _OF_ONE_SAMPLE = (TgrError, ValueError)  # errors that end it and nothing else

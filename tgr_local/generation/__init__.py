@@ -1,22 +1,29 @@
-"""From a stream of steps to text: one reply, several at once, or pieces as they come.
+"""From a prompt to a reply: one, several in the same batches, or its events as they come.
 
-In: an engine, a prompt, a config, the name of a method. Out: replies and their events. It knows
-nothing of HTTP, files or terminals.
+In: an engine, a prompt, a config, a method. Out: replies and their events. It does not know HTTP,
+files, terminals, or how a method searches.
+
+prompt.py           Prompt, the query's tokens, loading a model
+reply.py            Reply, generate, stream, generate_steps
+many.py             generate_many, generate_each
+threads.py          in_threads, streamed: work in threads of its own
+text.py             TextSplitter: tokens to thinking and answer; loops
+control_vectors.py  ControlVector: files, arithmetic, the one that won a search
 """
 
+from tgr_local.generation.many import generate_each as generate_each
+from tgr_local.generation.many import generate_many as generate_many
+from tgr_local.generation.prompt import Prompt as Prompt
+from tgr_local.generation.prompt import advised as advised
+from tgr_local.generation.prompt import load as load
+from tgr_local.generation.prompt import prompt_tokens as prompt_tokens
+from tgr_local.generation.prompt import tokens_within as tokens_within
 from tgr_local.generation.reply import Event as Event
-from tgr_local.generation.reply import Prompt as Prompt
 from tgr_local.generation.reply import Reply as Reply
-from tgr_local.generation.reply import advised as advised
 from tgr_local.generation.reply import generate as generate
-from tgr_local.generation.reply import generate_each as generate_each
-from tgr_local.generation.reply import generate_many as generate_many
 from tgr_local.generation.reply import generate_steps as generate_steps
-from tgr_local.generation.reply import load as load
-from tgr_local.generation.reply import prompt_tokens as prompt_tokens
 from tgr_local.generation.reply import stream as stream
-from tgr_local.generation.reply import together as together
-from tgr_local.generation.reply import tokens_within as tokens_within
-from tgr_local.generation.reply import told as told
 from tgr_local.generation.text import TextDelta as TextDelta
 from tgr_local.generation.text import TextSplitter as TextSplitter
+from tgr_local.generation.threads import in_threads as in_threads
+from tgr_local.generation.threads import streamed as streamed

@@ -1,6 +1,7 @@
-"""Steering for its own sake: control vectors on any request, and the states that they are made of.
+"""Control vectors: their arithmetic, their files, and the states that they are made of.
 
-A `ControlVector` is an injection for every layer; `steered` gives an engine that adds it to everything decoded.
+A `ControlVector` has a vector for every layer; `steered` gives an engine that adds them to the
+states of everything it decodes.
 Files are those of llama.cpp and repeng: GGUF of architecture ``controlvector`` with a tensor
 ``direction.N`` for what is added after layer N, counted from 0. Layer 0 has no such tensor there,
 so its vector is kept in the metadata, where llama.cpp does not look.
@@ -19,10 +20,11 @@ from numpy.typing import NDArray
 
 from tgr_local.engine import Engine, SteeredEngine, Task
 from tgr_local.errors import InstallError, ModelError
-from tgr_local.generation import Reply, advised
+from tgr_local.generation.prompt import advised
+from tgr_local.generation.reply import Reply
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry
-from tgr_local.search.capacity import kept_of
+from tgr_local.search.capacity import retained_tokens
 from tgr_local.search.steps import Step
 
 _ARCHITECTURE = "controlvector"
@@ -49,7 +51,7 @@ class ControlVector:
         if len(shape) != 2 or 0 in shape:
             raise ValueError(f"vectors have shape {shape}, but must have (n_layer, n_embd)")
         if not (np.isfinite(self.vectors).all() and np.isfinite(self.scale)):
-            raise ValueError("vectors or scale are not finite; check what they were made of")
+            raise ValueError("vectors or scale are not finite; check their source")
         for layer in self.layers or ():
             if not 0 <= layer < shape[0]:
                 raise ValueError(
@@ -87,7 +89,7 @@ class ControlVector:
     def of_anchor(
         cls, engine: Engine, anchor: NDArray[Any], config: SearchConfig, context: Seq[int]
     ) -> ControlVector:
-        """What an anchor [d_z] of a search added: η ρ_l B_l A_l a, by docs/method.md.
+        """The vectors that a search injects for an anchor [d_z]: η ρ_l B_l A_l a (docs/method.md).
 
         With ``calibration="residual"`` the residual norms are measured over `context`, the tokens
         that the search had before it when it tried the anchor. Raises ValueError for an anchor of
@@ -110,7 +112,8 @@ class ControlVector:
     def load(cls, path: str | os.PathLike[str], n_layer: int) -> ControlVector:
         """Reads a control vector of llama.cpp or repeng for a model of `n_layer` layers.
 
-        Raises ModelError for a file that is none or has other layers than the model.
+        Raises ModelError for a file that is not a control vector, or has other layers than the
+        model.
         """
         gguf = _gguf()
         try:
@@ -121,11 +124,11 @@ class ControlVector:
         except OSError as error:
             raise ModelError(f"{path}: {error.strerror or error}") from None
         except Exception as error:  # the reader raises whatever it stumbles over
-            raise ModelError(f"{path} is no readable GGUF file: {error}") from None
+            raise ModelError(f"{path} is not a readable GGUF file: {error}") from None
         return cls(_stacked(path, tensors, layer_0, n_layer))
 
     def save(self, path: str | os.PathLike[str], model_hint: str = "") -> None:
-        """Writes the added as a control vector for llama.cpp, repeng and `load`.
+        """Writes the `added` vectors as a control vector for llama.cpp, repeng and `load`.
 
         `model_hint` is the architecture of the model, such as "qwen3". The vector of layer 0 is
         lost on programs other than this one.
@@ -148,9 +151,9 @@ class ControlVector:
 
 
 def steered(engine: Engine, vector: ControlVector) -> SteeredEngine:
-    """The engine with `vector` added to all that it decodes, in the place of an engine anywhere.
+    """The engine with `vector` added to everything that it decodes; it is used as any engine.
 
-    A search's own added are added to it. Raises ValueError for vectors of another model.
+    The injections of a search are added to it. Raises ValueError for vectors of another model.
     """
     return SteeredEngine(engine, vector.added)
 
@@ -161,7 +164,7 @@ def winning_control_vector(
     """The vector of the anchor that won one of a reply's searches; `step` -1 = the last.
 
     `engine` and `config` are those that the reply was generated with. Raises ValueError for a step
-    that has no anchor, and for one whose vector was scaled by norms that are known no more: those
+    that has no anchor, and for one whose vector was scaled by norms that are no longer known: those
     from before a lazy reset or a shift (`max_cached_tokens`, `shift_cells`).
     """
     config = advised(engine, config)
@@ -181,7 +184,7 @@ def winning_control_vector(
             f"step {step} was injected by norms from before a reset that {moved} put off; take the "
             "first step, or generate without it"
         )
-    head, tail = kept_of([int(token) for one in steps for token in one.tokens], config)
+    head, tail = retained_tokens([int(token) for one in steps for token in one.tokens], config)
     context = [*run.query, *head, *tail]
     return ControlVector.of_anchor(engine, chosen.anchor, config, context[:-1] or context)
 
@@ -218,10 +221,10 @@ def _stacked(
     layer_0: NDArray[np.float32] | None,
     n_layer: int,
 ) -> NDArray[np.float32]:
-    """The tensors of a file as [n_layer, n_embd], with zeros where it says nothing."""
+    """The tensors of a file as [n_layer, n_embd], with zeros for layers without one."""
     widths = {data.size for _, data in tensors}
     if len(widths) != 1 or any(data.ndim != 1 or data.dtype != np.float32 for _, data in tensors):
-        raise ModelError(f"{path} is no control vector: it needs float32 vectors of one width")
+        raise ModelError(f"{path} is not a control vector: it needs float32 vectors of one width")
     (width,) = widths
     vectors = np.zeros((n_layer, width), np.float32)
     if layer_0 is not None:
@@ -231,11 +234,11 @@ def _stacked(
     for name, data in tensors:
         number = name.removeprefix(_TENSOR)
         if not name.startswith(_TENSOR) or not number.isdecimal():
-            raise ModelError(f"{path} is no control vector: it holds {name!r:.80}")
+            raise ModelError(f"{path} is not a control vector: it holds {name!r:.80}")
         if not 0 < int(number) < n_layer:
             raise ModelError(
-                f"{path} has a direction for layer {number}, but this model has the layers 1 to "
-                f"{n_layer - 1} to vector; take one made for this model"
+                f"{path} has a vector for layer {number}, but this model has the layers 1 to "
+                f"{n_layer - 1}; use a control vector made for this model"
             )
         vectors[int(number)] += data
     if not np.isfinite(vectors).all():

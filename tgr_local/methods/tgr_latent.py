@@ -63,7 +63,7 @@ def _decide(
 
 
 def _is_uncertain(trajectory: Trajectory) -> bool:
-    """Search on demand: whether the newest w tokens have a mean entropy that calls for a search. The
+    """Search on demand: whether the mean entropy of the newest w tokens calls for a search. The
     first boundary, which has no tokens before it, is always searched."""
     newest = trajectory.entropies[-trajectory.config.entropy_window :]
     return not newest or float(np.mean(newest)) >= trajectory.config.search_entropy

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tgr_local.engine import Cancel, Engine, SteeredEngine
-from tgr_local.generation import Event, Reply, generate_each, together, told
+from tgr_local.generation import Event, Reply, generate_each, in_threads, streamed
 from tgr_local.generation.text import TextDelta
 from tgr_local.openai.logprobs import Token, TokenText, chat_logprobs, legacy_logprobs, read_prompt
 from tgr_local.openai.requests import CHOICES_MAX
@@ -149,7 +149,7 @@ class _Answer:
             prompt, text = request.prompts[numbers[i]], request.texts[numbers[i]]
             return read_prompt(self.engine, prompt, text, n_top, stop)
 
-        for tokens, decoded in together(len(numbers), read, cancel):
+        for tokens, decoded in in_threads(len(numbers), read, cancel):
             self._prompts.append(tokens)
             self._counts += Counts(query=decoded)
 
@@ -178,7 +178,7 @@ class _Answer:
         def work(on_event: Callable[[tuple[int, Event]], None], stop: Cancel) -> None:
             self.write(lambda i, event: on_event((i, event)), stop)
 
-        return told(work, cancel)
+        return streamed(work, cancel)
 
     # --- the whole ---
 

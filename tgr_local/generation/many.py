@@ -1,0 +1,100 @@
+"""Several replies at once, written in the same batches."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from tgr_local import methods
+from tgr_local.engine import Cancel, Engine
+from tgr_local.errors import CapacityError
+from tgr_local.generation.prompt import Prompt, advised, prompt_tokens
+from tgr_local.generation.reply import Event, Reply, write_reply
+from tgr_local.generation.threads import in_threads
+from tgr_local.methods import Method
+from tgr_local.options.config import DEFAULT_METHOD, SearchConfig
+
+
+def generate_many(
+    engine: Engine,
+    prompt: Prompt,
+    config: SearchConfig | None = None,
+    k: int = 1,
+    *,
+    method: str | Method = DEFAULT_METHOD,
+    raw: bool = False,
+    verbatim: bool = False,
+    on_event: Callable[[int, Event], None] | None = None,
+    cancel: Cancel | None = None,
+) -> list[Reply]:
+    """Writes k replies in the same batches; reply i has the seed ``config.seed + i``.
+
+    They advance in lockstep, so the same call gives the same replies. `on_event` is called with the
+    events of reply i as ``on_event(i, event)``, from several threads, and at last with the reply.
+    """
+    return generate_each(
+        engine, [prompt], config, k, method=method, raw=raw, verbatim=verbatim, on_event=on_event,
+        cancel=cancel,
+    )  # fmt: skip
+
+
+def generate_each(
+    engine: Engine,
+    prompts: Sequence[Prompt],
+    config: SearchConfig | None = None,
+    k: int = 1,
+    *,
+    method: str | Method = DEFAULT_METHOD,
+    raw: bool = False,
+    verbatim: bool = False,
+    on_event: Callable[[int, Event], None] | None = None,
+    cancel: Cancel | None = None,
+) -> list[Reply]:
+    """Writes k replies to each of several prompts, all as `generate_many` does: those to prompt j
+    are replies j·k to j·k + k - 1, with the seeds from ``config.seed`` on."""
+    if k < 1:
+        raise ValueError(f"k is {k}, but must be at least 1")
+    if not prompts:
+        raise ValueError("prompts is empty, but must hold at least one")
+    config = advised(engine, config)
+    queries = [prompt_tokens(engine, prompt, config, raw=raw, cancel=cancel) for prompt in prompts]
+    method = methods.get(method)
+    n, n_seqs = len(queries) * k, method.sequences(config)
+    if n_seqs > engine.n_seq_max:
+        raise CapacityError(
+            f"{method.name} needs {n_seqs} sequences at a time, but the engine holds "
+            f"{engine.n_seq_max}; raise n_seq_max, or try fewer candidates or texts"
+        )
+    engine.reserve(
+        max(method.cells(engine, len(query), config) for query in queries),
+        min(n, engine.n_seq_max // n_seqs),
+    )
+    # the answers that follow an ended thinking are runs of their own, so they have their own group
+    group, answer_group = engine.lockstep_group(n), engine.lockstep_group(n)
+
+    def one(number: int, stop: Cancel) -> Reply:
+        on_own = (lambda event: on_event(number, event)) if on_event else None
+        with (
+            group.participant(number) as participant,
+            answer_group.participant(number) as answer_participant,
+        ):
+            reply = write_reply(
+                engine,
+                queries[number // k],
+                dataclasses.replace(config, seed=config.seed + number % k),
+                method,
+                verbatim=verbatim,
+                participants=(participant, answer_participant),
+                on_event=on_own,
+                cancel=stop,
+            )
+        if on_own:
+            on_own(reply)
+        return reply
+
+    try:
+        return in_threads(n, one, cancel)
+    finally:
+        for number in range(n):  # the group waits for a participant whose thread never started
+            group.participant(number).leave()
+            answer_group.participant(number).leave()

@@ -1,0 +1,100 @@
+"""From what the user gives to what a run begins with: a model, a config, the query's tokens."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from numbers import Integral
+from typing import TypeGuard
+
+import numpy as np
+
+from tgr_local.engine import Cancel, Engine
+from tgr_local.errors import CapacityError
+from tgr_local.generation.text import CLOSE_THINK, OPEN_THINK
+from tgr_local.options.config import EngineConfig, SearchConfig
+from tgr_local.options.resolve import resolve
+
+Prompt = str | Sequence[Mapping[str, str]] | Sequence[int]
+"""A question; messages, each with "role" and "content"; or token ids."""
+
+_CHARS_OF_A_TOKEN = 8  # more than most texts have
+
+
+def load(path: str | os.PathLike[str] | None = None, config: EngineConfig | None = None) -> Engine:
+    """Loads a GGUF file, or without a path the embedded model. Raises ModelError."""
+    if path is None:
+        from tgr_local.models.library import embedded_model
+
+        path = embedded_model()
+    return Engine(path, config)
+
+
+def advised(engine: Engine, config: SearchConfig | None = None) -> SearchConfig:
+    """`config`, or if it is None the defaults with what the model file advises."""
+    return config or resolve(engine.metadata).config
+
+
+def prompt_tokens(
+    engine: Engine,
+    prompt: Prompt,
+    config: SearchConfig,
+    *,
+    raw: bool = False,
+    cancel: Cancel | None = None,
+) -> list[int]:
+    """The query Q: a question or messages in the model's chat template, or with `raw` the text
+    alone; token ids are Q already. Raises ModelError for a model without a template, CapacityError
+    for a text that is far too long for the model, and CancelledError by `cancel`.
+
+    Where the thinking must end before the answer begins (`thinking_budget`, `grammar`), it is
+    opened here for models that open it themselves.
+    """
+    if _is_tokens(prompt):
+        return [int(token) for token in prompt]
+    if raw:
+        if not isinstance(prompt, str):
+            raise ValueError("a raw prompt must be a text, but is a list of messages; drop raw")
+        return tokens_within(engine, prompt, add_special=True)
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    text = engine.chat_prompt(messages, thinking=config.thinking, cancel=cancel)  # type: ignore[arg-type]
+    if config.thinking and (config.thinking_budget or config.grammar):
+        ends = text.rstrip().endswith((OPEN_THINK, CLOSE_THINK))
+        text += "" if ends or OPEN_THINK not in engine.chat_template else f"{OPEN_THINK}\n"
+    return tokens_within(engine, text)
+
+
+def tokens_within(
+    engine: Engine, text: str, *, add_special: bool = False, parse_special: bool = True
+) -> list[int]:
+    """Tokens of a text that must fit into the length that the model was trained for.
+
+    Raises CapacityError for a text that is far too long, after tokenizing only its beginning.
+    """
+    most = engine.n_ctx_train
+    some = text[: _CHARS_OF_A_TOKEN * most]
+    if len(some) < len(text):
+        tokens = engine.tokenize(some, add_special=add_special, parse_special=parse_special)
+        if len(tokens) > most:
+            raise CapacityError(
+                f"the prompt has {len(text)} characters and more than {most} tokens, but the model "
+                f"was trained for {most}; shorten it"
+            )
+    return engine.tokenize(text, add_special=add_special, parse_special=parse_special)
+
+
+def _is_tokens(prompt: Prompt) -> TypeGuard[Sequence[int]]:
+    """Whether it is token ids. Raises ValueError for a value that is not a prompt."""
+    if isinstance(prompt, str):
+        return False
+    if isinstance(prompt, Sequence | np.ndarray) and not isinstance(prompt, bytes):
+        if not len(prompt):
+            raise ValueError("the prompt is an empty list; write something")
+        if all(isinstance(one, Integral) for one in prompt):
+            return True
+        if all(isinstance(one, Mapping) and {"role", "content"} <= one.keys() for one in prompt):
+            return False
+    raise ValueError(
+        f"the prompt is {prompt!r:.80}, but must be a text, messages with role and content, or "
+        "token ids"
+    )

@@ -1,0 +1,88 @@
+"""Work in threads of its own: several pieces at once, or one whose results are streamed."""
+
+from __future__ import annotations
+
+import functools
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tgr_local.engine import Cancel, awaited_by, awaiting, start_thread
+from tgr_local.errors import CancelledError
+
+_Event = TypeVar("_Event")
+_Result = TypeVar("_Result")
+
+
+def in_threads(
+    n: int, work: Callable[[int, Cancel], _Result], cancel: Cancel | None = None
+) -> list[_Result]:
+    """The results of ``work(0, stop)`` to ``work(n - 1, stop)``, each called in its own thread.
+
+    Each call must end when `stop` is set, which `cancel` and the failure of another call do. That
+    failure is raised here.
+    """
+    stop, line = Cancel(cancel), awaiting()
+    results: dict[int, _Result] = {}
+    failures: list[BaseException] = []
+
+    def run(number: int) -> None:
+        with awaited_by(line):
+            try:
+                results[number] = work(number, stop)
+            except BaseException as error:
+                failures.append(error)
+                stop.cancel()
+
+    threads: list[threading.Thread] = []
+    try:
+        for number in range(n):
+            threads.append(start_thread(functools.partial(run, number)))
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(0.05)
+    finally:
+        stop.cancel()
+        for thread in threads:
+            thread.join()
+    for failure in sorted(failures, key=lambda error: isinstance(error, CancelledError)):
+        raise failure
+    return [results[number] for number in range(n)]
+
+
+def streamed(
+    work: Callable[[Callable[[_Event], None], Cancel], None], cancel: Cancel | None = None
+) -> Iterator[_Event]:
+    """The events of `work`, which runs in its own thread, as they come.
+
+    ``work(on_event, stop)`` calls `on_event` with each event, and must end when `stop` is set,
+    which closing the iterator and `cancel` do. Its errors are raised here.
+    """
+    stop = Cancel(cancel)
+    events: queue.Queue[_Event | _End] = queue.Queue()
+    line = awaiting()
+
+    def run() -> None:
+        try:
+            with awaited_by(line):
+                work(events.put, stop)
+            events.put(_End(None))
+        except BaseException as error:
+            events.put(_End(error))
+
+    thread = start_thread(run)
+    try:
+        while not isinstance(event := events.get(), _End):
+            yield event
+        if event.error:
+            raise event.error
+    finally:
+        stop.cancel()
+        thread.join()
+
+
+@dataclass(frozen=True)
+class _End:
+    error: BaseException | None
