@@ -13,7 +13,15 @@ from conftest import ROOT
 
 import tgr_local
 
-EXAMPLES = ("chat", "completion", "stream", "search", "control_vectors", "json_schema", "asynchronous")
+EXAMPLES = (
+    "chat",
+    "completion",
+    "stream",
+    "search",
+    "control_vectors",
+    "json_schema",
+    "asynchronous",
+)
 RUNNER = ROOT / "docs" / "site" / "executed.py"
 
 if not RUNNER.exists():

@@ -186,7 +186,7 @@ def test_a_file_that_is_none_is_not_waited_for(
     os.mkfifo(tmp_path / "pipe.gguf")
     for name in ("pipe.gguf", "."):
         assert run("models", "show", str(tmp_path / name)) == 1
-        assert "is no file; name a GGUF file" in capsys.readouterr().err
+        assert "is not a file; name a GGUF file" in capsys.readouterr().err
 
 
 def test_every_key_may_have_every_type(model: Callable[..., Path], tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ that they are made of."""
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -243,10 +244,20 @@ def test_no_file_and_no_gguf_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="No such file"):
         ControlVector.load(tmp_path / "none.gguf", 2)
     (tmp_path / "x.gguf").write_bytes(b"GGUF no, this is not one at all")
-    with pytest.raises(ModelError, match="is not a readable GGUF file"):
+    with pytest.raises(ModelError, match="has a damaged header"):
         ControlVector.load(tmp_path / "x.gguf", 2)
     with pytest.raises(OSError, match="No such file"):
         ControlVector(np.ones((2, 64))).save(tmp_path / "nowhere" / "x.gguf")
+
+
+def test_a_file_that_is_cut_off_is_refused(engine: Engine, tmp_path: Path) -> None:
+    path = tmp_path / "v.gguf"
+    ControlVector(vectors(engine)).save(path)
+    data = path.read_bytes()
+    for end in range(0, len(data), 7):
+        path.write_bytes(data[:end])
+        with pytest.raises(ModelError, match=re.escape(str(path))):
+            ControlVector.load(path, engine.n_layer)
 
 
 @pytest.mark.parametrize("calibration", ["residual", "absolute"])

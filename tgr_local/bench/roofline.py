@@ -21,7 +21,8 @@ from tgr_local.bench.decode import PREFIX, K
 from tgr_local.bench.measure import Row, Spread, alternate
 from tgr_local.bench.plan import Plan
 from tgr_local.engine import Engine
-from tgr_local.models import library
+from tgr_local.models import gguf_header
+from tgr_local.models.gguf_header import Header
 from tgr_local.options.cache import attention
 
 READ_AHEAD = 512  # tokens of the prefill that gives the peak rate
@@ -43,10 +44,10 @@ class Work:
     @classmethod
     def of(cls, engine: Engine) -> Work:
         looked_up, looked_up_bytes = 0, 0
-        card = library.card(engine.path)
-        if "output.weight" in card.tensors and "token_embd.weight" in card.tensors:
+        header = gguf_header.read(engine.path)
+        if "output.weight" in header.tensors and "token_embd.weight" in header.tensors:
             looked_up = engine.n_vocab * engine.n_embd
-            looked_up_bytes = _length(card, "token_embd.weight")
+            looked_up_bytes = _length(header, "token_embd.weight")
         model = attention(engine.metadata, engine.n_embd)
         return cls(
             engine.size_bytes - looked_up_bytes,
@@ -64,10 +65,11 @@ class Work:
         return n_tokens * (self.weights + n_cells * self.cell_products)
 
 
-def _length(card: library.Card, name: str) -> int:
+def _length(header: Header, name: str) -> int:
     """Bytes of a tensor that is not the last: up to the next one."""
-    begin = card.tensors[name]
-    return min((at for at in card.tensors.values() if at > begin), default=begin) - begin
+    begin = header.tensors[name].offset
+    later = (tensor.offset for tensor in header.tensors.values() if tensor.offset > begin)
+    return min(later, default=begin) - begin
 
 
 def shares(plan: Plan) -> Iterator[Row]:

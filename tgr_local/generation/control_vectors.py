@@ -13,7 +13,8 @@ import os
 from collections.abc import Collection
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,8 @@ from tgr_local.engine import Engine, SteeredEngine, Task
 from tgr_local.errors import InstallError, ModelError
 from tgr_local.generation.prompt import advised
 from tgr_local.generation.reply import Reply
+from tgr_local.models import gguf_header
+from tgr_local.models.gguf_header import Header
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry
 from tgr_local.search.capacity import retained_tokens
@@ -115,17 +118,12 @@ class ControlVector:
         Raises ModelError for a file that is not a control vector, or has other layers than the
         model.
         """
-        gguf = _gguf()
         try:
-            reader = gguf.GGUFReader(path)
-            tensors = [(tensor.name, np.array(tensor.data)) for tensor in reader.tensors]
-            first = reader.get_field(_LAYER_0)
-            layer_0 = np.array(first.contents(), np.float32) if first else None
+            header = gguf_header.read(Path(path))
+            with open(path, "rb") as file:
+                return cls(_read_vectors(file, header, n_layer))
         except OSError as error:
             raise ModelError(f"{path}: {error.strerror or error}") from None
-        except Exception as error:  # the reader raises whatever it stumbles over
-            raise ModelError(f"{path} is not a readable GGUF file: {error}") from None
-        return cls(_stacked(path, tensors, layer_0, n_layer))
 
     def save(self, path: str | os.PathLike[str], model_hint: str = "") -> None:
         """Writes the `added` vectors as a control vector for llama.cpp, repeng and `load`.
@@ -215,32 +213,36 @@ def _residual_norms(engine: Engine, context: Seq[int]) -> NDArray[np.float64]:
     return means
 
 
-def _stacked(
-    path: object,
-    tensors: list[tuple[str, NDArray[Any]]],
-    layer_0: NDArray[np.float32] | None,
-    n_layer: int,
-) -> NDArray[np.float32]:
-    """The tensors of a file as [n_layer, n_embd], with zeros for layers without one."""
-    widths = {data.size for _, data in tensors}
-    if len(widths) != 1 or any(data.ndim != 1 or data.dtype != np.float32 for _, data in tensors):
+def _read_vectors(file: BinaryIO, header: Header, n_layer: int) -> NDArray[np.float32]:
+    """The tensors of a file as [n_layer, n_embd], zeros for layers without one."""
+    path, tensors = file.name, header.tensors
+    widths = {tensor.shape[-1:] for tensor in tensors.values()}
+    plain = all(len(t.shape) == 1 and t.ggml_type == gguf_header.F32 for t in tensors.values())
+    if len(widths) != 1 or not plain:
         raise ModelError(f"{path} is not a control vector: it needs float32 vectors of one width")
-    (width,) = widths
-    vectors = np.zeros((n_layer, width), np.float32)
-    if layer_0 is not None:
-        if layer_0.shape != (width,):
+    ((width,),) = widths
+    vectors = np.zeros((n_layer, min(width, header.n_bytes)), np.float32)
+
+    def add(layer: int, offset: int) -> None:
+        if offset + 4 * width > header.n_bytes:
+            raise ModelError(f"{path} is cut off: the vector of layer {layer} ends after the file")
+        file.seek(offset)
+        vectors[layer] += np.frombuffer(file.read(4 * width), "<f4")
+
+    if array := header.arrays.get(_LAYER_0):
+        if array.length != width or array.value_type != gguf_header.FLOAT32_VALUE:
             raise ModelError(f"{path} has a layer 0 of another width than the rest")
-        vectors[0] = layer_0
-    for name, data in tensors:
+        add(0, array.offset)
+    for name, tensor in tensors.items():
         number = name.removeprefix(_TENSOR)
         if not name.startswith(_TENSOR) or not number.isdecimal():
             raise ModelError(f"{path} is not a control vector: it holds {name!r:.80}")
-        if not 0 < int(number) < n_layer:
+        if not 0 < int(number[:9]) < n_layer:
             raise ModelError(
-                f"{path} has a vector for layer {number}, but this model has the layers 1 to "
+                f"{path} has a vector for layer {number:.9}, but this model has the layers 1 to "
                 f"{n_layer - 1}; use a control vector made for this model"
             )
-        vectors[int(number)] += data
+        add(int(number[:9]), header.data_offset + tensor.offset)
     if not np.isfinite(vectors).all():
         raise ModelError(f"{path} holds a value that is not finite")
     return vectors

@@ -7,31 +7,25 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-import math
-import mmap
 import os
 import re
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tgr_local.console.sanitize import printable_line
 from tgr_local.errors import ModelError, describe
-from tgr_local.system import paths as places
+from tgr_local.models import gguf_header
+from tgr_local.models.gguf_header import Header
+from tgr_local.system import paths
 
-# GGUF's value types by number: formats of struct, and two without a fixed size
-_SCALARS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
-_STRING, _ARRAY = 8, 9
-_MAX_ENTRIES = 1 << 22  # keys, tensors and texts in lists; a large vocabulary has 2^19
-_MAX_TEXT, _MAX_TEXTS = 1 << 20, 1 << 24  # characters that are kept of one text, and of all
 _LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")  # llama.cpp finds it from the first
 
 
 def embedded_model() -> Path:
     """The embedded GGUF: beside the native extension, or in the source tree; else ModelError."""
     extension = importlib.util.find_spec("tgr_local._engine")
-    looked = [Path(__file__).resolve().parent.parent / "models" / "tgr-mini-q8_0.gguf"]
+    looked = [Path(__file__).resolve().parents[2] / "models" / "tgr-mini-q8_0.gguf"]
     if extension is not None and extension.origin:
         looked.insert(0, Path(extension.origin).with_name("embedded.gguf"))
     for path in looked:
@@ -45,7 +39,7 @@ def embedded_model() -> Path:
 
 def folder() -> Path:
     """Where fetched models lie; it need not exist."""
-    return places.folder("data") / "models"
+    return paths.folder("data") / "models"
 
 
 def local() -> list[Path]:
@@ -91,15 +85,11 @@ class Card:
     """What a model file says of itself."""
 
     path: Path
-    size: int
-    """Bytes."""
-    parameters: int
-    """Of this file: a part, if the model is split."""
-    metadata: dict[str, str]
-    """As llama.cpp writes them, at most 2^20 characters of each; of an array only its length:
-    ``[512]``."""
-    tensors: dict[str, int]
-    """Where the data of each begins, bytes after the header; of this file."""
+    header: Header
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        return self.header.metadata
 
     @property
     def architecture(self) -> str:
@@ -126,9 +116,9 @@ class Card:
         return {
             "name": self.metadata.get("general.name", self.path.stem),
             "path": str(self.path),
-            "bytes": self.size,
+            "bytes": self.header.n_bytes,
             "architecture": of,
-            "parameters": self.parameters,
+            "parameters": self.header.n_parameters,
             "quantization": self.quantization,
             "layers": _whole(self.metadata.get(f"{of}.block_count")),
             "width": _whole(self.metadata.get(f"{of}.embedding_length")),
@@ -140,98 +130,8 @@ class Card:
 
 
 def card(path: Path) -> Card:
-    """Reads the header of a GGUF file. ModelError if it is none or damaged, OSError as `open`."""
-    if path.exists() and not path.is_file():  # a pipe would be waited for
-        raise ModelError(f"{path} is no file; name a GGUF file")
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if file.read(4) != b"GGUF":
-            raise ModelError(f"{path} is no GGUF file")
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            try:
-                return Card(path, size, *_Header(data).read())
-            except (struct.error, ValueError, RecursionError) as error:
-                raise ModelError(f"{path} has a damaged header: {error}") from None
-
-
-class _Header:
-    """Reads forward through the header, which begins after the magic. Little-endian."""
-
-    def __init__(self, data: mmap.mmap) -> None:
-        self._data, self._at = data, 4
-        self._tensors: dict[str, int] = {}
-        self._entries, self._room = 0, _MAX_TEXTS
-
-    def read(self) -> tuple[int, dict[str, str], dict[str, int]]:
-        version = self._number("I")
-        if version not in (2, 3):
-            raise ValueError(f"its version is {version}, but must be 2 or 3")
-        n_tensors, n_values = self._number("Q"), self._number("Q")
-        self._count(n_tensors + n_values)
-        metadata = {self._text(): self._value(self._number("I")) for _ in range(n_values)}
-        return sum(self._tensor() for _ in range(n_tensors)), metadata, self._tensors
-
-    def _count(self, n: int) -> None:
-        self._entries += n
-        if self._entries > _MAX_ENTRIES:
-            raise ValueError(f"it has {self._entries} entries, but at most {_MAX_ENTRIES} are read")
-
-    def _number(self, kind: str) -> Any:
-        (value,) = struct.unpack_from("<" + kind, self._data, self._at)
-        self._at += struct.calcsize(kind)
-        return value
-
-    def _skip(self, n: int) -> None:
-        self._at += n
-        if self._at > len(self._data):
-            raise ValueError("it ends too early")
-
-    def _text(self) -> str:
-        n = self._number("Q")
-        self._skip(n)
-        kept = min(n, _MAX_TEXT)
-        self._room -= kept
-        if self._room < 0:
-            raise ValueError(f"its texts have more than {_MAX_TEXTS} characters together")
-        begin = self._at - n
-        return self._data[begin : begin + kept].decode("utf-8", "replace")
-
-    def _value(self, kind: int) -> str:
-        if kind == _STRING:
-            return self._text()
-        if kind != _ARRAY:
-            value = self._number(_scalar(kind))
-            return str(value).lower() if isinstance(value, bool) else str(value)
-        kind, n = self._number("I"), self._number("Q")
-        if kind in (_STRING, _ARRAY):
-            self._count(n)
-            for _ in range(n):
-                if kind == _STRING:
-                    self._skip(self._number("Q"))
-                else:
-                    self._value(kind)
-        else:
-            self._skip(n * struct.calcsize(_scalar(kind)))
-        return f"[{n}]"
-
-    def _tensor(self) -> int:
-        """Reads the description of a tensor and returns its number of elements."""
-        name, n_dims = self._text(), self._number("I")
-        if n_dims > 4:
-            raise ValueError(f"a tensor has {n_dims} dimensions")
-        shape = [self._number("Q") for _ in range(n_dims)]
-        self._skip(4)  # its type
-        self._tensors[name] = self._number("Q")
-        n_elements: int = math.prod(shape)
-        if n_elements >= 2**63:
-            raise ValueError(f"a tensor has {n_elements} elements")
-        return n_elements
-
-
-def _scalar(kind: int) -> str:
-    if kind not in _SCALARS:
-        raise ValueError(f"a value is of type {kind}, but must be of 0 to 12")
-    return _SCALARS[kind]
+    """Reads the header of a model file. Raises ModelError and OSError as `gguf_header.read`."""
+    return Card(path, gguf_header.read(path))
 
 
 # ---- for people and programs ----
