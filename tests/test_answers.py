@@ -1,4 +1,4 @@
-"""Answers as models write them, and the one string that each comes to."""
+"""Answers in the notations that models use, and the normalised string of each."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_last_complete_box_is_found_with_its_braces(text: str, inside: str |
         (r"\boxed{}", None),
     ],
 )
-def test_the_key_is_the_box_else_what_the_text_says_else_its_last_number(
+def test_the_key_is_the_box_else_the_stated_answer_else_the_last_number(
     text: str, key: str | None
 ) -> None:
     assert answer_key(text) == key

@@ -1,4 +1,4 @@
-"""What others wrote cannot rule the terminal that it is shown on."""
+"""Foreign text cannot send control characters to the terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_text_keeps_its_lines_and_letters() -> None:
 
 
 def is_harmless(text: str) -> bool:
-    """Whether it has letters, marks and spaces only, and what joins letters."""
+    """Whether it has only printable characters, spaces, and characters that join letters."""
     return all(
         letter.isprintable() or unicodedata.category(letter) == "Zs" or letter in "\u200c\u200d"
         for letter in text
@@ -31,18 +31,18 @@ def test_a_line_is_one_line_of_printable_characters() -> None:
     assert printable_line("\u202e\u2028\u2029\u200b") == "\ufffd" * 4
 
 
-def test_of_a_long_line_the_middle_is_left_out() -> None:
+def test_the_middle_of_a_long_line_is_left_out() -> None:
     assert printable_line("0123456789", 4) == "01…89" and printable_line("0123456789", 5) == "01…89"
     assert printable_line("0123456789", 10) == printable_line("0123456789") == "0123456789"
 
 
-def test_json_says_the_same_without_control_characters() -> None:
+def test_json_reads_back_equal_and_has_no_control_characters() -> None:
     text = printable_json({EVERY: [EVERY]})
     assert json.loads(text) == {EVERY: [EVERY]} and "Ā" in text
     assert printable(text) == text and "\n" not in text
 
 
-def test_an_error_is_printable_whatever_it_quotes() -> None:
+def test_the_text_of_an_error_is_printable() -> None:
     name = f"/tmp/{EVERY}"
     for error in (
         FileNotFoundError(2, "no", name),

@@ -1,8 +1,7 @@
-"""The final answer in a text: found, and normalised so that equal answers are equal strings.
+"""Finds the final answer in a text, and normalises it so that equal answers are equal strings.
 
-Pure text in, text out. `answer_key` is what votes and coarse comparisons are taken over: it knows
-how an answer is written (boxes, dollar signs, fractions), not what it means, so ``1/2`` and ``0.5``
-stay two answers.
+Text in, text out. Votes compare the `answer_key` of texts. It removes differences of notation
+(boxes, dollar signs, layout) and does not compute values, so ``1/2`` and ``0.5`` are two answers.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ import re
 
 _NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?(?:/\d+)?"
 _LAST_NUMBER = re.compile(rf"(?<![\w.]){_NUMBER}")
-_SAYS = re.compile(r"\banswer\s*(?:is\b|was\b|:|=)\s*:?", re.IGNORECASE)
+_ANSWER_PHRASE = re.compile(r"\banswer\s*(?:is\b|was\b|:|=)\s*:?", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.;!?](?=\s|$)|[\n]|,(?=\s)")
 _THOUSANDS = re.compile(r"(?<![\w.,])(\d{1,3}(?:[, ]\d{3})+)(?!,?\d)")
-"""A number in groups of three. In brackets it may as well be a pair."""
+"""A number in groups of three digits; in brackets, ``(1,000)`` may also be a pair."""
 SIGNED = re.compile(r"(?<![\w)}\]-])[-−](\\(?:boxed|fbox)\s*\{)")
-"""A box behind a minus sign that belongs to its content."""
+"""A box after a minus sign that belongs to its content."""
 _WORDS = r"\\(?:text(?:bf|it|rm|sf|tt)?|math(?:rm|bf|it|sf)|mbox|emph|underline|boldsymbol)\s*"
 WORDS = re.compile(rf"{_WORDS}\{{[^{{}}]*\}}")
 _WRAPPER = re.compile(rf"(?:{_WORDS}|\\(?:boxed|fbox)\s*)(?=\{{)")
@@ -35,8 +34,8 @@ _UNIT = re.compile(r"(-?[\d.]+)[a-z]{2,}")
 
 
 def boxed(text: str) -> str | None:
-    r"""The content of the last complete ``\boxed{…}`` or ``\fbox{…}``, with a minus sign right
-    before it; None where there is none."""
+    r"""The content of the last complete ``\boxed{…}`` or ``\fbox{…}``, with a minus sign from
+    directly before the box; None if there is no box."""
     text = SIGNED.sub(r"\1-", text)
     for opening in reversed(list(re.finditer(r"\\(?:boxed|fbox)\s*\{", text))):
         end = _closing(text, opening.end() - 1)
@@ -46,14 +45,14 @@ def boxed(text: str) -> str | None:
 
 
 def answer_key(text: str) -> str | None:
-    """The normalised final answer of a text: its last box, else what stands behind the last
-    "answer is" or "answer:", else its last number; a number without its unit. None where there is
-    none of them."""
+    """The normalised final answer of a text: the last box, else the text after the last
+    "answer is" or "answer:", else the last number. A number loses its unit. None if the text has
+    none of these."""
     inside = boxed(text)
     if inside is not None:
         return _without_unit(normalised(inside)) or None
-    for says in reversed(list(_SAYS.finditer(text))):
-        found = _SENTENCE_END.split(text[says.end() :].lstrip(), maxsplit=1)[0]
+    for phrase in reversed(list(_ANSWER_PHRASE.finditer(text))):
+        found = _SENTENCE_END.split(text[phrase.end() :].lstrip(), maxsplit=1)[0]
         if key := normalised(found):
             return _without_unit(key)
     numbers = _LAST_NUMBER.findall(re.sub(_SIGNS["-"], "-", text))
@@ -61,8 +60,8 @@ def answer_key(text: str) -> str | None:
 
 
 def cleaned(answer: str) -> str:
-    r"""An answer in plain text with single spaces: its words without their wrappers, no dollar
-    signs, layout, bold or degrees, the signs + - * /, and a/b for ``\frac{a}{b}``."""
+    r"""An answer as plain text with single spaces: without LaTeX wrappers of words, dollar signs,
+    layout, bold and degree signs; with the signs + - * /, and a/b for ``\frac{a}{b}``."""
     answer = _NOTHING.sub("", answer.replace("{,}", ",").replace(r"\%", "%"))
     for plain, written in _SIGNS.items():
         answer = re.sub(written, plain, answer)
@@ -71,7 +70,7 @@ def cleaned(answer: str) -> str:
 
 
 def compact(answer: str) -> str:
-    """A cleaned answer without its spaces, outer braces and punctuation."""
+    """An answer, cleaned, without spaces, outer braces and outer punctuation."""
     answer = "".join(_MIXED.sub("+", cleaned(answer)).split())
     answer = answer.lstrip(",;:!").rstrip(".,;:")
     braces = re.fullmatch(r"\{([^{}]*)\}", answer)
@@ -79,13 +78,13 @@ def compact(answer: str) -> str:
 
 
 def ungrouped(text: str) -> str:
-    """A cleaned text with its numbers written without thousands commas and spaces."""
+    """A cleaned text with the thousands commas and spaces of its numbers removed."""
     return _THOUSANDS.sub(lambda number: re.sub("[, ]", "", number[0]), text)
 
 
 def normalised(answer: str) -> str:
-    """An answer as votes compare it: compact, in small letters, without a variable that it is
-    said to equal; numbers lose thousands commas, a plus sign and zeros without value."""
+    """An answer as votes compare it: compact, in lower case, without ``x=`` before it. Numbers
+    lose thousands commas, a plus sign, and leading and trailing zeros."""
     answer = cleaned(answer)
     answer = compact(answer if re.search(r"[(\[]", answer) else ungrouped(answer))
     return _plain_number(_VARIABLE.sub("", answer)).lower()
@@ -102,7 +101,7 @@ def _closing(text: str, opening: int) -> int | None:
 
 
 def _group(text: str, at: int) -> tuple[str, int] | None:
-    """The LaTeX argument at `at`, a ``{group}`` or one character, and where it ends."""
+    """The LaTeX argument at index `at`, a ``{group}`` or one character, and the index after it."""
     while text[at : at + 1].isspace():
         at += 1
     if at >= len(text):
@@ -142,7 +141,7 @@ def _bracketed(part: str) -> str:
 
 
 def _without_unit(key: str) -> str:
-    """A key without the word behind its number; one letter may be a variable."""
+    """A key without the unit after its number; a single letter stays, it may be a variable."""
     unit = _UNIT.fullmatch(key)
     return unit[1] if unit else key
 

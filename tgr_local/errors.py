@@ -1,7 +1,7 @@
-"""Every error that tgr-local raises on its own account.
+"""The errors that tgr-local raises, and their text for a person.
 
 A bad argument is a plain ``ValueError``; everything else derives from `TgrError`. Each message is
-one sentence that says what went wrong, the value met, the bound, and the way out.
+one sentence: what went wrong, the value, the bound, and what to do.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ _LONGEST = 2000  # characters of a message
 
 
 class TgrError(Exception):
-    """Base class: catch this to catch everything that is not a bad argument."""
+    """Base class of every error except those about a bad argument."""
 
 
 class ModelError(TgrError):
-    """A model file that is missing, damaged, or of a kind that cannot be used."""
+    """A model file that is missing, damaged or not supported."""
 
 
 class CapacityError(TgrError):
-    """A request that can never fit: more cells, sequences or injections than the engine holds."""
+    """A request that can never fit: more cells, sequences or injections than the engine has."""
 
 
 class CancelledError(TgrError):
-    """The work was cancelled before it was done."""
+    """The work was cancelled before it was finished."""
 
 
 class BudgetError(ValueError):
-    """A ``max_forward_tokens`` or ``max_seconds`` that does not pay for the next step."""
+    """The ``max_forward_tokens`` or ``max_seconds`` that remain are too few for the next step."""
 
 
 class InstallError(TgrError):
-    """Parts that do not fit together, such as another llama-cpp-python than was built for."""
+    """A required package is missing, or has another version than the one that we built against."""
 
 
 def describe(error: Exception) -> str:
-    """An error as one printable line, for a person."""
+    """An error as one printable line. Any other exception than ours is reported as a bug."""
     if isinstance(error, OSError) and error.filename is not None:
         return printable_line(f"{error.filename}: {error.strerror}", _LONGEST)
     text = " ".join(str(error).split())
