@@ -171,7 +171,7 @@ def test_a_server_without_ranges_begins_anew(hub: Hub, home: Path) -> None:
     assert pulled(home).read_bytes() == DATA
 
 
-def test_what_never_comes_is_given_up_and_resumed_by_the_same_command(
+def test_a_download_that_fails_is_resumed_by_the_same_command(
     hub: Hub,
     home: Path,
     capsys: pytest.CaptureFixture[str],
@@ -179,33 +179,34 @@ def test_what_never_comes_is_given_up_and_resumed_by_the_same_command(
     hub.breaks = [1_000_000, 0, 0, 0, 0, 0]
     assert run(*PULL) == 1
     err = capsys.readouterr().err
-    assert "broke at 1000000 of 3000000 bytes" in err and "goes on from there" in err
+    assert "broke at 1000000 of 3000000 bytes" in err and "resumes from there" in err
     assert not pulled(home).exists() and not any(".part" in p.name for p in library.local())
     assert run(*PULL) == 0
     assert pulled(home).read_bytes() == DATA and hub.ranges[-1] == "bytes=1000000-"
 
 
-def test_a_wrong_sha256_is_no_model(
+def test_a_file_with_a_wrong_sha256_is_deleted(
     hub: Hub,
     home: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     hub.wrong = b"something else"
     assert run(*PULL) == 1
-    assert "came with a wrong sha256 and was deleted; try again" in capsys.readouterr().err
+    assert "has a wrong sha256 and was deleted; try again" in capsys.readouterr().err
     assert os.listdir(pulled(home).parent) == []
 
 
-def test_two_at_once_do_not_mix(hub: Hub, home: Path) -> None:
-    from tgr_local.models import hub as module
+def test_two_downloads_of_one_file_do_not_mix(hub: Hub, home: Path) -> None:
+    from tgr_local.models import download
+    from tgr_local.models.hub import files
 
-    (remote,) = module.files("someone/some-GGUF:Q8_0")
+    (remote,) = files("someone/some-GGUF:Q8_0")
 
     def also(have: int, fresh: int) -> None:
-        with pytest.raises(TgrError, match="is being fetched by another process"):
-            module.fetch(remote, pulled(home))
+        with pytest.raises(TgrError, match="is being downloaded by another process"):
+            download.fetch(remote, pulled(home))
 
-    assert module.fetch(remote, pulled(home), also)
+    assert download.fetch(remote, pulled(home), also)
 
 
 def test_a_split_model_comes_with_all_its_parts(hub: Hub, tmp_path: Path) -> None:
@@ -224,10 +225,10 @@ def test_a_split_model_comes_with_all_its_parts(hub: Hub, tmp_path: Path) -> Non
             "has several models; name one of its files as someone/some-GGUF/F",
         ),
         ("someone/some-GGUF:Q5_0", 2, "has no Q5_0; name one of its files .*some-Q4_K_M.gguf"),
-        ("someone/nothing", 1, "does not exist, or is private: then set HF_TOKEN"),
+        ("someone/nothing", 1, "does not exist, or is private; for a private one set HF_TOKEN"),
     ],
 )
-def test_a_name_that_leaves_a_choice_or_is_nothing_says_so(
+def test_an_ambiguous_or_unknown_name_is_refused(
     hub: Hub, capsys: pytest.CaptureFixture[str], name: str, code: int, message: str
 ) -> None:
     assert run("models", "pull", name) == code
@@ -235,7 +236,7 @@ def test_a_name_that_leaves_a_choice_or_is_nothing_says_so(
     assert re.search(message, err) and err.count("\n") == 1
 
 
-def test_a_full_disk_is_said_before_anything_is_fetched(
+def test_a_full_disk_is_reported_before_the_download(
     hub: Hub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import collections
@@ -247,7 +248,7 @@ def test_a_full_disk_is_said_before_anything_is_fetched(
     assert "needs 3.0 MB more, but" in capsys.readouterr().err and hub.ranges == []
 
 
-# ---- what is there already is the user's ----
+# ---- files that exist already ----
 
 
 @pytest.mark.parametrize(
@@ -257,23 +258,23 @@ def test_a_full_disk_is_said_before_anything_is_fetched(
         (bytes(len(DATA)), f"its sha256 is {hashlib.sha256(bytes(len(DATA))).hexdigest()}, not "),
     ],
 )
-def test_another_file_in_its_place_is_neither_taken_for_it_nor_written_over(
+def test_another_file_at_the_destination_is_neither_used_nor_overwritten(
     hub: Hub, home: Path, capsys: pytest.CaptureFixture[str], there: bytes, message: str
 ) -> None:
     pulled(home).parent.mkdir(parents=True)
     pulled(home).write_bytes(there)
-    err = failure(capsys, f"{pulled(home)} is there, but ")
+    err = failure(capsys, f"{pulled(home)} exists, but ")
     assert message in err and pulled(home).read_bytes() == there and hub.ranges == []
 
 
-def test_a_folder_or_a_link_to_nothing_in_its_place_stays(
+def test_a_folder_or_a_broken_link_at_the_destination_stays(
     hub: Hub, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pulled(home).mkdir(parents=True)
-    failure(capsys, "is there, but it is no file")
+    failure(capsys, "exists, but it is not a file")
     pulled(home).rmdir()
     pulled(home).symlink_to("nowhere")
-    failure(capsys, "is there, but it is no file")
+    failure(capsys, "exists, but it is not a file")
     assert pulled(home).is_symlink() and hub.ranges == []
 
 
@@ -294,7 +295,7 @@ def make_folder(part: Path, victim: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [make_link, make_hard_link, make_pipe, make_folder])
-def test_a_part_that_leads_elsewhere_is_not_written_to(
+def test_a_partial_file_that_is_a_link_or_a_pipe_is_not_written_to(
     hub: Hub,
     home: Path,
     capsys: pytest.CaptureFixture[str],
@@ -305,11 +306,11 @@ def test_a_part_that_leads_elsewhere_is_not_written_to(
     pulled(home).parent.mkdir(parents=True)
     name = f"some-Q8_0.gguf.{hashlib.sha256(DATA).hexdigest()[:12]}.part"
     make(pulled(home).with_name(name), victim)
-    assert f"{name} is no file of its own; remove it" in failure(capsys)
+    assert f"{name} is not a plain file; remove it" in failure(capsys)
     assert victim.read_bytes() == b"precious" and hub.ranges == []
 
 
-# ---- a connection or a server that is no good ----
+# ---- bad connections and servers ----
 
 
 def failure(capsys: pytest.CaptureFixture[str], message: str = "") -> str:
@@ -339,17 +340,17 @@ def overloaded(request: Any, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("answer", [empty, nothing_more, one_byte, overloaded])
-def test_answers_that_bring_nothing_are_few_and_have_pauses(
+def test_requests_that_bring_nothing_are_few_and_have_pauses(
     hub: Hub,
     capsys: pytest.CaptureFixture[str],
     answer: Callable[[Any, bytes], None],
 ) -> None:
-    from tgr_local.models import hub as module
+    from tgr_local.models import download
 
     hub.answers = [answer]
-    err = failure(capsys, "the same command goes on from there")
-    assert f"of {len(DATA)} bytes" in err and len(hub.ranges) == module.TRIES
-    assert hub.pauses == sorted(set(hub.pauses)) and len(hub.pauses) == module.TRIES - 1
+    err = failure(capsys, "the same command resumes from there")
+    assert f"of {len(DATA)} bytes" in err and len(hub.ranges) == download.TRIES
+    assert hub.pauses == sorted(set(hub.pauses)) and len(hub.pauses) == download.TRIES - 1
 
 
 def silent(request: Any, data: bytes) -> None:
@@ -367,27 +368,25 @@ def dripping(request: Any, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("answer", [silent, dripping])
-def test_a_connection_that_stalls_or_drips_is_given_up(
+def test_a_connection_that_stalls_or_is_too_slow_is_ended(
     hub: Hub,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     answer: Callable[[Any, bytes], None],
 ) -> None:
-    from tgr_local.models import hub as module
+    from tgr_local.models import download
 
-    monkeypatch.setattr(module, "TIMEOUT", 0.2 if answer is silent else 60)
-    monkeypatch.setattr(module, "WINDOW", 0.2)
+    monkeypatch.setattr("tgr_local.models.hub.TIMEOUT", 0.2 if answer is silent else 60)
+    monkeypatch.setattr(download, "WINDOW", 0.2)
     hub.answers = [answer]
     failure(capsys, "the connection to ")
-    assert len(hub.ranges) == module.TRIES
+    assert len(hub.ranges) == download.TRIES
 
 
-def test_a_hub_that_does_not_answer_is_not_waited_for(
+def test_a_hub_that_does_not_answer_times_out(
     hub: Hub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tgr_local.models import hub as module
-
-    monkeypatch.setattr(module, "TIMEOUT", 0.2)
+    monkeypatch.setattr("tgr_local.models.hub.TIMEOUT", 0.2)
     monkeypatch.setattr(hub, "listing", lambda: hub.over.wait() and {})
     failure(capsys, "someone/some-GGUF cannot be read: ")
 
@@ -429,11 +428,11 @@ def test_a_server_that_sends_without_end_does_not_fill_the_disk(
     assert part.stat().st_size == 0
 
 
-def test_other_bytes_than_were_asked_for_are_refused(
+def test_other_bytes_than_requested_are_refused(
     hub: Hub, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hub.answers = [lambda r, d: Hub.send(r, 206, d[9:], {"Content-Range": "bytes 9-/*"})]
-    failure(capsys, "answers for other bytes than were asked for")
+    failure(capsys, "sent other bytes than requested")
 
 
 def test_a_part_that_the_server_has_no_rest_of_begins_anew(hub: Hub, home: Path) -> None:
@@ -497,11 +496,11 @@ def test_a_listing_that_lacks_what_must_be_known_is_one_line(
 @pytest.mark.parametrize(
     "name", ["../x-Q8_0.gguf", "a/../Q8_0.gguf", "\x1b[2J-Q8_0.gguf", ".Q8_0.gguf"]
 )
-def test_names_that_would_leave_the_folder_or_rule_the_terminal_are_passed_over(
+def test_file_names_outside_the_folder_or_with_control_characters_are_ignored(
     hub: Hub, home: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     hub.files = {name: DATA}
-    failure(capsys, "holds no GGUF file")
+    failure(capsys, "has no GGUF file")
     assert not (home / "data").exists()
 
 
@@ -516,7 +515,7 @@ def test_a_split_model_without_all_its_parts_is_refused(
     hub: Hub, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hub.files = {f"big-Q8_0-0000{number}-of-00003.gguf": b"x" for number in (1, 3)}
-    failure(capsys, "has 2 parts of big-Q8_0.gguf, which are not all of it")
+    failure(capsys, "has 2 parts of big-Q8_0.gguf, but some are missing")
 
 
 def test_without_huggingface_hub_the_way_out_is_named(

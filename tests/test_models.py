@@ -285,7 +285,7 @@ def test_show_says_what_a_file_is(shelf: Path, capsys: pytest.CaptureFixture[str
         (
             "models pull nosuch",
             2,
-            "'nosuch' names no model; write OWNER/REPO:QUANTIZATION, such as",
+            "'nosuch' is not the name of a model; write OWNER/REPO:QUANTIZATION, such as",
         ),
         ("models show /nowhere/x.gguf", 1, "/nowhere/x.gguf: No such file or directory"),
         ("models throw", 2, "argument COMMAND: invalid choice: 'throw'"),

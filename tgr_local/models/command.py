@@ -45,9 +45,9 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _pull(args: argparse.Namespace) -> int:
-    from tgr_local.models import hub
+    from tgr_local.models import download
 
-    files = hub.pull(args.name, args.to)
+    files = download.pull(args.name, args.to)
     shown = printable_line if sys.stdout.isatty() else str  # a program needs the exact path
     return _print(args, files, [shown(one["path"]) for one in files])
 
