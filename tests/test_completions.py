@@ -28,7 +28,9 @@ from tgr_local.generation import Reply, generate_each, generate_many
 from tgr_local.generation.text import is_loop
 from tgr_local.openai import aio, completions
 from tgr_local.openai.completions import chunks, respond
-from tgr_local.openai.requests import RequestError, chat_request, completion_request, json_grammar
+from tgr_local.openai.grammars import json_grammar
+from tgr_local.openai.requests import chat_request, completion_request
+from tgr_local.openai.validation import RequestError
 from tgr_local.search.steps import Counts, Progress
 
 gc.freeze()  # what openai brings need not be looked through after every test
@@ -319,6 +321,14 @@ def test_a_bias_forbids_and_forces(engine: Engine) -> None:
     assert complete(engine, temperature=0, max_tokens=1)["choices"][0]["text"] == free
 
 
+def test_parameters_without_an_effect_are_listed(engine: Engine) -> None:
+    body = {"cache_prompt": True, "samplers": ["top_k"], "dry_base": 1.75, "user": None}
+    made = chat(engine, max_tokens=3, mirostat_tau=5.0, **body)
+    assert made["tgr"]["ignored"] == ["cache_prompt", "samplers", "dry_base", "mirostat_tau"]
+    assert "ignored" not in chat(engine, max_tokens=3, tools=[])["tgr"]
+    assert chat(engine, n_predict=3)["usage"]["completion_tokens"] == 3
+
+
 def test_asked_for_more_tokens_a_method_writes_more_chunks(engine: Engine) -> None:
     assert chat(engine, max_tokens=40)["usage"]["completion_tokens"] == 40
     assert chat(engine)["usage"]["completion_tokens"] == SMALL.token_limit
@@ -572,22 +582,23 @@ FORMAT = "response_format"
     [
         ({"messages": []}, "messages", "messages is empty, but must hold at least one"),
         ({"messages": "hi"}, "messages", "messages is 'hi', but must be a list"),
-        ({"messages": ["hi"]}, "messages", r"messages\[0\] must be an object with a role"),
-        ({"messages": [{"role": "user"}]}, "messages", r"content of messages\[0\] is None"),
+        ({"messages": ["hi"]}, "messages", "messages holds 'hi', but must hold objects"),
+        ({"messages": [{"content": "a"}]}, "messages", r"messages\[0\].role is missing; add it"),
+        ({"messages": [{"role": "user"}]}, "messages", r"messages\[0\].content is None, but"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
             "messages",
             "a part of type 'image_url', but only text",
         ),
         ({"temperature": -1}, "temperature", "temperature is -1, but must be at least 0"),
-        ({"temperature": "hot"}, "temperature", "temperature is 'hot', but must be a whole"),
+        ({"temperature": "hot"}, "temperature", "temperature is 'hot', but must be a number"),
         ({"temperature": float("nan")}, "temperature", "temperature is nan, but must be a finite"),
         ({"top_p": 2}, "top_p", "top_p is 2, but must be between 0 and 1"),
         ({"n": 0}, "n", "n is 0, but must be between 1 and 128"),
         ({"n": True}, "n", "n is True, but must be a whole number"),
         ({"n": 3, "best_of": 2}, "best_of", "best_of is 2, but must be at least n, which is 3"),
         ({"best_of": 2, "stream": True}, "best_of", "best_of cannot be streamed"),
-        ({"max_tokens": -7}, "max_tokens", "max_tokens is -7, but must be at least 1, or -1"),
+        ({"max_tokens": -7}, "max_tokens", "max_tokens is -7, but must be between -1 and"),
         ({"max_tokens": 0}, "max_tokens", "max_tokens is 0, but must be at least 1, or -1"),
         ({"max_tokens": 10**12}, "max_tokens", "max_tokens is 1000000000000, but must be between"),
         ({"seed": 2**64}, "seed", "seed is 18446744073709551616, but must be between"),
@@ -602,12 +613,12 @@ FORMAT = "response_format"
         ({"tools": [{}]}, "tools", "tools is not supported"),
         ({"temprature": 1}, "temprature", "unknown parameter 'temprature'; did you mean temper"),
         ({"method": "tgr-latin"}, "method", "unknown method 'tgr-latin'; did you mean tgr-latent"),
-        ({"tgr": {"method": 3}}, "method", "tgr.method is 3, but must be a text"),
+        ({"tgr": {"method": 3}}, "method", "method is 3, but must be a text"),
         ({"tgr": {"loop_guard": 1}}, "loop_guard", "loop_guard is 1, but must be 0, for off, or"),
         ({"tgr": {"sigmar": 1}}, "sigmar", "unknown option 'sigmar'; did you mean sigma"),
         ({"tgr": {"sigma": -1}}, "sigma", "sigma is -1, but must be at least 0"),
         ({"tgr": 3}, "tgr", "tgr is 3, but must be an object"),
-        ({FORMAT: {"type": "xml"}}, FORMAT, "type is 'xml', but must be text, json_object or"),
+        ({FORMAT: {"type": "xml"}}, FORMAT, "type is 'xml', but must be one of text, json_object"),
         ({FORMAT: {"type": "json_schema"}}, FORMAT, "has no json_schema.schema"),
         (
             {FORMAT: {"type": "json_object", "schema": {"type": "no such"}}},
@@ -615,9 +626,14 @@ FORMAT = "response_format"
             "the JSON schema cannot be followed",
         ),
         ({FORMAT: {"type": "json_object"}, "grammar": "x"}, "grammar", "exclude each other"),
-        ({"grammar": 3}, "grammar", "grammar is 3, but must be a text in GBNF"),
+        ({"grammar": 3}, "grammar", "grammar is 3, but must be a text"),
         ({"reasoning_effort": "great"}, "reasoning_effort", "must be one of none"),
-        ({"chat_template_kwargs": {"x": 1}}, "chat_template_kwargs", "only enable_thinking"),
+        ({"chat_template_kwargs": {"x": 1}}, "x", "unknown template variable 'x'; there is enable"),
+        ({"temperature": 10**400}, "temperature", "but must be a finite number"),
+        ({"model": "\ud800"}, "model", "no valid Unicode"),
+        ({"tgr": {"chunk_len": 1.5}}, "chunk_len", "chunk_len is 1.5, but must be a whole number"),
+        ({"tgr": {"stop": [3]}}, "stop", "stop holds 3, but must hold texts"),
+        ({"mirostat": 2}, "mirostat", "mirostat is not supported; leave it out"),
     ],
 )
 def test_a_bad_parameter_is_named(

@@ -15,7 +15,8 @@ from tgr_local import load
 from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CancelledError, ModelError
 from tgr_local.models.library import embedded_model
-from tgr_local.openai.requests import RequestError, json_grammar
+from tgr_local.openai.grammars import json_grammar
+from tgr_local.openai.validation import RequestError
 from tgr_local.system import confined
 from tgr_local.system.confined import ConfinedError, render, schema_grammar
 

@@ -18,7 +18,7 @@ from openai.types.chat import ChatCompletion
 
 from tgr_local import SearchConfig, TgrLlama
 from tgr_local.models.library import embedded_model
-from tgr_local.openai.requests import RequestError
+from tgr_local.openai.validation import RequestError
 
 gc.freeze()  # what openai brings need not be looked through after every test
 
@@ -200,7 +200,8 @@ def test_neutral_values_of_other_samplers_are_let_through(ours: TgrLlama) -> Non
 
 def test_importing_loads_nothing_that_is_optional() -> None:
     code = (
-        "import sys, tgr_local; from tgr_local import TgrLlama, ControlVector, aio; "
+        "import sys, tgr_local; from tgr_local import TgrLlama, ControlVector; "
+        "from tgr_local.openai import aio; "
         "print(*{m.partition('.')[0] for m in sys.modules})"
     )
     run = subprocess.run(

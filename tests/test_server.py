@@ -30,10 +30,10 @@ from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.server import infill
 from tgr_local.server.app import create_app
-from tgr_local.server.auth import Guard, is_loopback
+from tgr_local.server.auth import Auth, is_loopback
 from tgr_local.server.jobs import Jobs
-from tgr_local.server.limits import method_of
-from tgr_local.server.problems import Problem, problem_of
+from tgr_local.server.limits import model_and_method
+from tgr_local.server.errors import ApiError, api_error
 from tgr_local.server.service import Service
 
 
@@ -116,9 +116,9 @@ def test_the_method_comes_from_the_name_the_body_or_the_flag(server: Served) -> 
 
 def test_another_models_name_is_left_alone() -> None:
     for name in ("qwen3", "owner/other:Q4_K_M", "llama3:8b"):
-        assert method_of({"model": name}, "qwen3") == ({"model": name}, None)
-    assert method_of({"model": "a:b:base"}, "qwen3") == ({"model": "a:b"}, "base")
-    assert method_of({}, "qwen3") == ({}, None)
+        assert model_and_method(name, "qwen3") == (name, None)
+    assert model_and_method("a:b:base", "qwen3") == ("a:b", "base")
+    assert model_and_method(None, "qwen3") == (None, None)
 
 
 # ---- refusals ----
@@ -209,7 +209,7 @@ def test_foreign_names_of_this_machine_are_refused() -> None:
 
     def status(name: str, host: str = "127.0.0.1", keys: tuple[str, ...] = ()) -> int:
         headers = {"Host": name, "Authorization": "Bearer key"}
-        return TestClient(Guard(app, keys, host)).get("/props", headers=headers).status_code
+        return TestClient(Auth(app, keys, host)).get("/props", headers=headers).status_code
 
     assert [status(name) for name in ("localhost:8080", "127.0.0.1", "[::1]:8080")] == [200] * 3
     assert [status(name) for name in ("evil.example:8080", "localhost.evil.example", "[")] == (
@@ -483,11 +483,11 @@ def test_a_bug_is_a_500_in_the_same_shape(
 
 
 def test_errors_become_problems() -> None:
-    assert problem_of(ValueError("x")).status == 400
-    assert problem_of(CapacityError("x")).code == "context_length_exceeded"
-    assert problem_of(CancelledError("x")).status == 503
-    assert problem_of(KeyError("x")).status == 500
-    assert problem_of(Problem(429, "x")).body["error"]["type"] == "rate_limit_error"
+    assert api_error(ValueError("x")).status == 400
+    assert api_error(CapacityError("x")).code == "context_length_exceeded"
+    assert api_error(CancelledError("x")).status == 503
+    assert api_error(KeyError("x")).status == 500
+    assert api_error(ApiError(429, "x")).body["error"]["type"] == "rate_limit_error"
 
 
 def test_jobs_run_and_wait_and_are_cancelled() -> None:
@@ -508,17 +508,17 @@ def test_jobs_run_and_wait_and_are_cancelled() -> None:
         first, second, third = (jobs.submit(work) for _ in range(3))  # type: ignore[arg-type]
         assert await first.first(5) == "begun"
         assert (jobs.running, jobs.waiting) == (1, 2)
-        with pytest.raises(Problem, match="try again in"):
+        with pytest.raises(ApiError, match="try again in"):
             jobs.submit(work)  # type: ignore[arg-type]
         assert await second.first(0.01) is None
-        second.end(Problem(499, "gone"))
-        with pytest.raises(Problem, match="gone"):
+        second.end(ApiError(499, "gone"))
+        with pytest.raises(ApiError, match="gone"):
             await second.first(5)
         prompt = np.zeros(1000)
         last = jobs.submit(functools.partial(work_on, prompt))
         held = weakref.ref(prompt)
         del prompt
-        last.end(Problem(499, "gone"))
+        last.end(ApiError(499, "gone"))
         assert held() is None, "a cancelled job that waits in line keeps what it was to do"
         go.set()
         assert [item async for item in first.items(5)] == ["done"]
@@ -526,7 +526,7 @@ def test_jobs_run_and_wait_and_are_cancelled() -> None:
         await asyncio.sleep(0.05)
         assert (jobs.running, jobs.waiting) == (0, 0)
         jobs.close()
-        with pytest.raises(Problem, match="shutting down"):
+        with pytest.raises(ApiError, match="shutting down"):
             jobs.submit(work)  # type: ignore[arg-type]
 
     asyncio.run(scene())
@@ -557,14 +557,56 @@ def coder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_infill_puts_the_gap_between_its_marks(coder: Path) -> None:
     with Engine(coder, EngineConfig(**EXACT)) as engine:
         body = {"input_prefix": "a<|im_end|>", "input_suffix": "z", "prompt": "b", "n_predict": 9}
-        made = infill.completion_body(engine, body | {"temperature": 0})
-        text = engine.detokenize(made.pop("prompt"), special=True).decode()
+        made = infill.infill_request(engine, body | {"temperature": 0})
+        text = engine.detokenize(made.prompts[0], special=True).decode()
         assert text == "<|fim_prefix|>a<|im_end|><|fim_suffix|>z<|fim_middle|>b"
-        assert made == {"max_tokens": 9, "temperature": 0}
+        assert (made.config.max_tokens, made.config.temperature) == (9, 0)
         plain = engine.tokenize("<|im_end|>", parse_special=False)
         assert len(plain) > 1  # a mark inside the text is only text
-        extra = infill.completion_body(engine, {"input_extra": [{"text": "other"}]})["prompt"]
-        assert engine.detokenize(extra).decode() == "other\n"
+        extra = infill.infill_request(engine, {"input_extra": [{"text": "other"}]})
+        assert engine.detokenize(extra.prompts[0]).decode() == "other\n"
+
+
+def test_infill_takes_what_editors_send(coder: Path, tmp_path: Path) -> None:
+    body = {
+        "input_prefix": "a", "input_suffix": "z", "prompt": "", "n_predict": 4, "n_indent": 2,
+        "input_extra": [{"text": "other", "time": [1, 2], "filename": "b.py"}], "top_k": 40,
+        "top_p": 0.99, "stream": False, "samplers": ["top_k", "top_p", "infill"],
+        "cache_prompt": True, "t_max_prompt_ms": 500, "t_max_predict_ms": 1,
+        "dry_multiplier": 0.0, "response_fields": ["content", "timings/prompt_n"],
+    }  # fmt: skip
+    with served(coder, tmp_path) as server:
+        answer = server.client.post("/infill", json=body).json()
+        assert answer["content"] and answer["tokens_predicted"] <= 4
+        assert set(answer["tgr"]["ignored"]) == {
+            "n_indent", "samplers", "cache_prompt", "t_max_prompt_ms", "t_max_predict_ms",
+            "dry_multiplier", "response_fields",
+        }  # fmt: skip
+        warm = body | {"n_predict": 0, "samplers": []}
+        answer = server.client.post("/infill", json=warm).json()
+        assert answer["content"] == "" and answer["tokens_predicted"] == 0
+        refused = server.client.post("/infill", json=body | {"n_indnt": 2}).json()["error"]
+        assert "did you mean n_indent" in refused["message"] and refused["param"] == "n_indnt"
+
+
+def test_infill_names_other_files_where_the_model_has_tokens_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marks = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|repo_name|>", "<|file_sep|>")
+    monkeypatch.setattr(gguf_models, "CONTROL", (*gguf_models.CONTROL, *marks))
+    monkeypatch.setattr(gguf_models, "N_VOCAB", gguf_models.N_VOCAB + len(marks))
+    with Engine(gguf_models.write_model(tmp_path / "coder.gguf"), EngineConfig(**EXACT)) as engine:
+        body: dict[str, Any] = {"input_prefix": "a", "input_suffix": "z"}
+        files = [{"text": "one\n", "filename": "1.py"}, {"text": "two\n"}]
+        made = infill.infill_request(engine, body | {"input_extra": files})
+        assert engine.detokenize(made.prompts[0], special=True).decode() == (
+            "<|repo_name|>myproject\n<|file_sep|>1.py\none\n<|file_sep|>tmp\ntwo\n"
+            "<|file_sep|>filename\n<|fim_prefix|>a<|fim_suffix|>z<|fim_middle|>"
+        )
+        made = infill.infill_request(engine, body)
+        assert engine.detokenize(made.prompts[0], special=True).decode() == (
+            "<|fim_prefix|>a<|fim_suffix|>z<|fim_middle|>"
+        )
 
 
 def test_infill_over_http(coder: Path, tmp_path: Path) -> None:

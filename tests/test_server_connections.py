@@ -28,7 +28,7 @@ from tgr_local.engine import Cancel
 from tgr_local.errors import CancelledError
 from tgr_local.server import bodies, connection
 from tgr_local.server.connection import Connection
-from tgr_local.server.problems import Problem
+from tgr_local.server.errors import ApiError
 
 PLACES = 6
 GUARD = 60.0  # seconds after which a test gives up
@@ -379,7 +379,7 @@ def test_a_body_that_stops_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
         return {"type": "http.request", "body": parts.pop(), "more_body": True}
 
     scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
-    with pytest.raises(Problem, match="did not come") as refused:
+    with pytest.raises(ApiError, match="did not come") as refused:
         asyncio.run(all_of_them.read(Request(scope, receive)))
     assert refused.value.status == 408
     gc.collect()
@@ -393,7 +393,7 @@ def test_one_long_body_is_used_at_a_time() -> None:
     cancel.cancel()
     with one.used(Cancel()), pytest.raises(CancelledError), other.used(cancel):
         pass
-    with pytest.raises(Problem, match="must be an object"), other.used(Cancel()):
+    with pytest.raises(ApiError, match="must be an object"), other.used(Cancel()):
         pass
 
 

@@ -1,10 +1,12 @@
-"""Requests made up from the server's own OpenAPI schema, good ones and bad ones, must not break it.
+"""Requests generated from the server's own OpenAPI schema, valid and invalid, must not break it.
 
 FUZZ_EXAMPLES=2000 pytest tests/test_server_fuzz.py  # for longer
 """
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,10 +15,23 @@ from typing import Any
 import pytest
 from serving import Served, served
 
+from tgr_local.options.config import SearchConfig
+from tgr_local.server import openapi
+
 hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is absent")
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is absent")
 
 N_EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "8"))
+
+
+def settings(n_examples: int) -> Any:
+    return hypothesis.settings(
+        max_examples=n_examples,
+        deadline=None,
+        derandomize=N_EXAMPLES < 100,
+        database=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -34,14 +49,95 @@ OPERATIONS = (
 )  # fmt: skip
 
 
+SMALL = {"messages": [{"role": "user", "content": "hi"}], "prompt": "hi", "max_tokens": 1}
+SMALL |= {"input": "hi", "tokens": [1], "content": "hi"}
+BODIES = dict(zip(OPERATIONS, openapi.BODIES, strict=True))
+
+
 @pytest.fixture(scope="module")
 def its_schema(fuzzed: Served) -> Any:
     return schemathesis.openapi.from_url(f"{fuzzed.url}/openapi.json")
 
 
-def test_every_body_is_made_up(its_schema: Any) -> None:
-    assert {path for path, item in its_schema.raw_schema["paths"].items() if "post" in item} == {
-        *OPERATIONS
+def check(response: Any) -> None:
+    assert response.status_code < 500 or response.status_code == 503, response.text
+    if response.status_code >= 400:
+        assert set(response.json()["error"]) == {"message", "type", "param", "code"}
+        assert "\n" not in response.json()["error"]["message"]
+
+
+def properties(schema: Any, schemas: dict[str, Any]) -> set[str]:
+    """The names of all properties that a schema reaches, through its references too."""
+    if isinstance(schema, list):
+        return {name for one in schema for name in properties(one, schemas)}
+    if not isinstance(schema, dict):
+        return set()
+    found = properties([one for key, one in schema.items() if key != "properties"], schemas)
+    if reference := schema.get("$ref"):
+        found |= properties(schemas[reference.rpartition("/")[2]], schemas)
+    own = schema.get("properties", {})
+    return found | set(own) | properties(list(own.values()), schemas)
+
+
+def test_the_schema_has_every_parameter_of_every_body(its_schema: Any) -> None:
+    raw = its_schema.raw_schema
+    posts = {path: item["post"] for path, item in raw["paths"].items() if "post" in item}
+    assert set(posts) == set(OPERATIONS)
+    for path, model in BODIES.items():
+        body = posts[path]["requestBody"]["content"]["application/json"]["schema"]
+        assert body == {"$ref": f"#/components/schemas/{model.__name__}"}
+        reached = properties(body, raw["components"]["schemas"])
+        assert reached >= set(model.model_fields)
+        if "tgr" in model.model_fields:
+            assert reached >= {spec.name for spec in dataclasses.fields(SearchConfig)}
+
+
+def one_by_one(raw: dict[str, Any], contract: Any, seen: list[Any]) -> Any:
+    """A schema with an operation for each parameter of a contract and each option of ``tgr`` that
+    is not in `seen`: its body holds that one and what makes it a small request."""
+    schemas = raw["components"]["schemas"]
+    whole, operations = schemas[contract.__name__], {}
+    small = {name: {"const": value} for name, value in SMALL.items() if name in whole["properties"]}
+
+    def add(path: str, properties: dict[str, Any]) -> None:
+        if properties in seen:
+            return
+        seen.append(properties)
+        content = {"application/json": {"schema": only(small | properties)}}
+        responses = {"200": {"description": ""}}
+        operation = {"requestBody": {"required": True, "content": content}, "responses": responses}
+        operations[path] = {"post": operation}
+
+    for name, schema in whole["properties"].items():
+        add(f"/{name}", {name: schema})
+    if "tgr" in whole["properties"]:
+        for name, schema in schemas["TgrOptions"]["properties"].items():
+            add(f"/tgr/{name}", {"tgr": only({name: schema})})
+    return schemathesis.openapi.from_dict(raw | {"paths": operations})
+
+
+def only(properties: dict[str, Any]) -> dict[str, Any]:
+    closed = {"required": [*properties], "additionalProperties": False}
+    return {"type": "object", "properties": properties} | closed
+
+
+def test_every_parameter_is_reached(fuzzed: Served, its_schema: Any) -> None:
+    mode, seen = schemathesis.GenerationMode.POSITIVE, []  # type: ignore[var-annotated]
+    reached: set[str] = set()
+    for path, contract in BODIES.items():
+        operations = one_by_one(its_schema.raw_schema, contract, seen)
+        for name in operations.raw_schema["paths"]:
+
+            @settings(max(2, N_EXAMPLES // 4))
+            @hypothesis.given(case=operations[name]["POST"].as_strategy(generation_mode=mode))
+            def ask(case: Any) -> None:
+                reached.update(case.body, case.body.get("tgr") or ())
+                check(fuzzed.client.post(path, content=json.dumps(case.body).encode()))  # noqa: B023
+
+            ask()
+    wanted = {name for contract in BODIES.values() for name in contract.model_fields}
+    assert reached == wanted | {spec.name for spec in dataclasses.fields(SearchConfig)} | {
+        "progress"
     }
 
 
@@ -50,18 +146,9 @@ def test_every_body_is_made_up(its_schema: Any) -> None:
 def test_no_request_breaks_it(its_schema: Any, path: str, mode: str) -> None:
     cases = its_schema[path]["POST"].as_strategy(generation_mode=schemathesis.GenerationMode(mode))
 
-    @hypothesis.settings(
-        max_examples=N_EXAMPLES,
-        deadline=None,
-        derandomize=N_EXAMPLES < 100,
-        database=None,
-        suppress_health_check=list(hypothesis.HealthCheck),
-    )
+    @settings(N_EXAMPLES)
     @hypothesis.given(case=cases)
     def ask(case: Any) -> None:
-        response = case.call(timeout=60)
-        assert response.status_code < 500 or response.status_code == 503, response.text
-        if response.status_code >= 400:
-            assert set(response.json()["error"]) == {"message", "type", "param", "code"}
+        check(case.call(timeout=60))
 
     ask()

@@ -16,8 +16,8 @@ from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.openai.completions import completion_request, respond
 from tgr_local.options.config import SearchConfig, ServerConfig
-from tgr_local.server.limits import Memory, granted, memory_needed
-from tgr_local.server.problems import Problem
+from tgr_local.server.limits import Memory, memory_needed, within_limits
+from tgr_local.server.errors import ApiError
 
 X = "x" * 1_000_000
 
@@ -62,7 +62,7 @@ GREEDY: list[tuple[dict[str, Any], str]] = [
     ({"prompt": [100] * 1900, "n": 32, "echo": True, "logprobs": 128}, "MiB of memory"),
     ({"n": 32, "logprobs": True, "top_logprobs": 20, "max_tokens": 60_000}, "MiB of memory"),
     ({"stop": X}, "stop has 1000000 characters"),
-    ({"stop": ["a"] * 65}, "stop holds 65 texts"),
+    ({"stop": ["a"] * 65}, "stop holds 65 values"),
     ({"model": X}, "model has 1000000 characters"),
     ({X: 1}, "unknown parameter"),
     (tgr(**{X: 1}), "unknown option"),
@@ -129,7 +129,7 @@ def test_a_long_text_is_tokenized_outside_the_event_loop(server: Served) -> None
     refused = post("/tokenize", json={"content": X + " a"})
     assert refused.status_code == 400 and "word of 1000000 bytes" in refused.text
     refused = post("/tokenize", json={"content": text * 2})
-    assert refused.status_code == 400 and "divide it" in refused.text
+    assert refused.status_code == 400 and "shorten it" in refused.text
     refused = post("/detokenize", json={"tokens": [1] * 300_000})
     assert refused.status_code == 400 and "262144" in refused.text
 
@@ -204,7 +204,7 @@ def test_memory_grows_with_all_that_takes_it(small: Engine) -> None:
 
 def test_memory_is_shared_and_waited_for(small: Engine) -> None:
     memory = Memory(small, ServerConfig(request_memory=8))
-    with pytest.raises(Problem, match="up to 9 MiB"), memory.held(9 << 20, Cancel()):
+    with pytest.raises(ApiError, match="up to 9 MiB"), memory.held(9 << 20, Cancel()):
         pass
     cancel, order = Cancel(), []
 
@@ -261,7 +261,9 @@ def test_the_cache_grows_no_further_than_it_may(
 def test_a_request_beyond_the_cache_is_told_before_it_is_tried(small: Engine) -> None:
     small.max_cells = 500
     try:
-        with pytest.raises(CapacityError, match="grants 500"):
-            granted(small, asked(small, max_tokens=1900, tgr={"method": "base"}), ServerConfig())
+        with pytest.raises(CapacityError, match="allows 500"):
+            within_limits(
+                small, asked(small, max_tokens=1900, tgr={"method": "base"}), ServerConfig()
+            )
     finally:
         small.max_cells = None

@@ -1,4 +1,4 @@
-"""The same for asyncio: replies and responses to await, events and chunks to iterate over.
+"""Asyncio: replies and responses to await, events and chunks to iterate over.
 
 Every call works in a thread of its own, so any number of them may run in one event loop while the
 engine decodes them together. Cancelling the task, or leaving an iterator, cancels the work and
@@ -18,12 +18,12 @@ from tgr_local import generation
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation import Event, Prompt, Reply
 from tgr_local.openai import completions
-from tgr_local.openai.completions import Json, Listener
-from tgr_local.openai.requests import Request
+from tgr_local.openai.completions import JsonObject, OnReplyEvent
+from tgr_local.openai.requests import PreparedRequest
 from tgr_local.options.config import DEFAULT_METHOD, SearchConfig
 
-_Told = TypeVar("_Told")
-_Work = Callable[[Callable[[_Told], None], Cancel], None]
+_Item = TypeVar("_Item")
+_Work = Callable[[Callable[[_Item], None], Cancel], None]
 
 
 async def generate(
@@ -62,35 +62,35 @@ async def stream(
             )
         )
 
-    async with aclosing(_told(work, cancel)) as events:
+    async with aclosing(_streamed(work, cancel)) as events:
         async for event in events:
             yield event
 
 
 async def respond(
     engine: Engine,
-    request: Request,
+    request: PreparedRequest,
     *,
     cancel: Cancel | None = None,
-    on_event: Listener | None = None,
-) -> Json:
-    """A whole response; see `tgr_local.openai.completions.respond`. `on_event` is called from another
-    thread than the event loop's."""
+    on_event: OnReplyEvent | None = None,
+) -> JsonObject:
+    """A whole response; see `tgr_local.openai.completions.respond`. `on_event` is called
+    from another thread than the event loop's."""
     return await _result(
         lambda stop: completions.respond(engine, request, cancel=stop, on_event=on_event), cancel
     )
 
 
 async def chunks(
-    engine: Engine, request: Request, *, cancel: Cancel | None = None
-) -> AsyncGenerator[Json, None]:
+    engine: Engine, request: PreparedRequest, *, cancel: Cancel | None = None
+) -> AsyncGenerator[JsonObject, None]:
     """A response as a stream of chunks; see `tgr_local.openai.completions.chunks`."""
 
-    def work(on_event: Callable[[Json], None], stop: Cancel) -> None:
+    def work(on_event: Callable[[JsonObject], None], stop: Cancel) -> None:
         for chunk in completions.chunks(engine, request, cancel=stop):
             on_event(chunk)
 
-    async with aclosing(_told(work, cancel)) as made:
+    async with aclosing(_streamed(work, cancel)) as made:
         async for chunk in made:
             yield chunk
 
@@ -100,25 +100,25 @@ class _End:
     error: BaseException | None
 
 
-async def _told(work: _Work[_Told], cancel: Cancel | None) -> AsyncGenerator[_Told, None]:
-    """What `work` tells its on_event in a thread of its own, as it comes."""
+async def _streamed(work: _Work[_Item], cancel: Cancel | None) -> AsyncGenerator[_Item, None]:
+    """The events of `work`, which runs in a thread of its own, as they come."""
     loop = asyncio.get_running_loop()
-    events: asyncio.Queue[_Told | _End] = asyncio.Queue()
+    events: asyncio.Queue[_Item | _End] = asyncio.Queue()
     stop = Cancel(cancel)
 
-    def tell(event: _Told | _End) -> None:
+    def put(event: _Item | _End) -> None:
         if not loop.is_closed():
             loop.call_soon_threadsafe(events.put_nowait, event)
 
     def run() -> None:
         try:
-            work(tell, stop)
-            tell(_End(None))
+            work(put, stop)
+            put(_End(None))
         except BaseException as error:
-            tell(_End(error))
+            put(_End(error))
 
     threading.Thread(target=run, daemon=True).start()
-    event: _Told | _End | None = None
+    event: _Item | _End | None = None
     try:
         while not isinstance(event := await events.get(), _End):
             yield event
@@ -130,9 +130,9 @@ async def _told(work: _Work[_Told], cancel: Cancel | None) -> AsyncGenerator[_To
             event = await events.get()
 
 
-async def _result(work: Callable[[Cancel], _Told], cancel: Cancel | None) -> _Told:
-    def told(on_event: Callable[[_Told], None], stop: Cancel) -> None:
+async def _result(work: Callable[[Cancel], _Item], cancel: Cancel | None) -> _Item:
+    def one_event(on_event: Callable[[_Item], None], stop: Cancel) -> None:
         on_event(work(stop))
 
-    async with aclosing(_told(told, cancel)) as results:
+    async with aclosing(_streamed(one_event, cancel)) as results:
         return await anext(results)

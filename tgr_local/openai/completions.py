@@ -1,8 +1,8 @@
-"""Responses in OpenAI's words: a checked `Request` in; a dict, or an iterator of chunk dicts, out.
+"""Responses in OpenAI's format: a `PreparedRequest` in; a dict, or an iterator of chunk dicts, out.
 
-`chat_request` and `completion_request` make the request of a body, `respond` gives the whole
-response and `chunks` the same as a stream. Nothing here holds a state: any number of threads may
-call with one engine.
+`chat_request` and `completion_request` prepare the body of a request, `respond` returns the whole
+response, and `chunks` yields it as a stream. Nothing here keeps state between calls: any number of
+threads may call with one engine.
 """
 
 from __future__ import annotations
@@ -18,44 +18,47 @@ import numpy as np
 from tgr_local.engine import Cancel, Engine, SteeredEngine
 from tgr_local.generation import Event, Reply, generate_each, in_threads, streamed
 from tgr_local.generation.text import TextDelta
+from tgr_local.openai.bodies import CHOICES_MAX
 from tgr_local.openai.logprobs import Token, TokenText, chat_logprobs, legacy_logprobs, read_prompt
-from tgr_local.openai.requests import CHOICES_MAX
-from tgr_local.openai.requests import Request as Request
-from tgr_local.openai.requests import RequestError as RequestError
+from tgr_local.openai.requests import PreparedRequest as PreparedRequest
 from tgr_local.openai.requests import chat_request as chat_request
 from tgr_local.openai.requests import completion_request as completion_request
+from tgr_local.openai.validation import RequestError as RequestError
 from tgr_local.search.steps import Counts, Progress, Step
 from tgr_local.trace.json_values import to_json_value
 
-Json = dict[str, Any]
-Listener = Callable[[int, Event], None]
+JsonObject = dict[str, Any]
+OnReplyEvent = Callable[[int, Event], None]
+"""Called with the number of a reply and an event of it."""
 
 
 def respond(
     engine: Engine,
-    request: Request,
+    request: PreparedRequest,
     *,
     cancel: Cancel | None = None,
-    on_event: Listener | None = None,
-) -> Json:
-    """The whole response. `on_event` hears every event of reply i as ``on_event(i, event)``, for
-    several replies from several threads; they are counted on from prompt to prompt.
+    on_event: OnReplyEvent | None = None,
+) -> JsonObject:
+    """The whole response. Every event of reply i is passed to ``on_event(i, event)``, for several
+    replies from several threads; replies are numbered on from prompt to prompt.
 
     Raises CapacityError for a prompt that cannot fit, CancelledError when `cancel` is set, and
     ValueError for options that do not go together.
     """
     answer = _Answer(engine, request)
 
-    def hear(i: int, event: Event) -> None:
-        answer.choices[i].hear(event)
+    def handle(i: int, event: Event) -> None:
+        answer.choices[i].handle(event)
         if on_event:
             on_event(i, event)
 
-    answer.write(hear, cancel)
+    answer.write(handle, cancel)
     return answer.whole()
 
 
-def chunks(engine: Engine, request: Request, *, cancel: Cancel | None = None) -> Iterator[Json]:
+def chunks(
+    engine: Engine, request: PreparedRequest, *, cancel: Cancel | None = None
+) -> Iterator[JsonObject]:
     """The response as a stream of chunks. Closing the iterator cancels the work.
 
     With log-probabilities, text comes with the step that it belongs to. Raises as `respond` does,
@@ -63,8 +66,8 @@ def chunks(engine: Engine, request: Request, *, cancel: Cancel | None = None) ->
     """
     answer = _Answer(engine, request)
     for i, event in answer.events(cancel):
-        answer.choices[i].hear(event)
-        yield from answer.told(answer.choices[i], event)
+        answer.choices[i].handle(event)
+        yield from answer.chunks_of(answer.choices[i], event)
     for choice in () if request.writes else answer.choices:
         yield from answer.closing(choice)
     if request.include_usage:
@@ -72,9 +75,9 @@ def chunks(engine: Engine, request: Request, *, cancel: Cancel | None = None) ->
 
 
 class _Choice:
-    """One reply under way."""
+    """One reply while it is written."""
 
-    def __init__(self, engine: Engine, request: Request, number: int, index: int) -> None:
+    def __init__(self, engine: Engine, request: PreparedRequest, number: int, index: int) -> None:
         self.index, self.number = index, number
         self.reply: Reply | None = None
         self.text = {"answer": "", "thinking": ""}
@@ -84,7 +87,7 @@ class _Choice:
             engine, request.prompts[number], request.config.stop, verbatim=not request.chat
         )
 
-    def hear(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
         if isinstance(event, TextDelta):
             self.text[event.kind] += event.text
         elif isinstance(event, Step):
@@ -95,7 +98,7 @@ class _Choice:
             self.reply = event
 
     def unsent(self, kind: str) -> str:
-        """The text of a kind that no chunk carried yet."""
+        """The text of a kind that is in no chunk yet."""
         text = self.text[kind][self._sent[kind] :]
         self._sent[kind] += len(text)
         return text
@@ -107,9 +110,9 @@ class _Choice:
 
 
 class _Answer:
-    """A response under way: its replies, and the shapes that it is given in."""
+    """A response while it is written: its replies, and its formats."""
 
-    def __init__(self, engine: Engine, request: Request) -> None:
+    def __init__(self, engine: Engine, request: PreparedRequest) -> None:
         self.engine = (
             SteeredEngine(engine, logit_bias=request.logit_bias) if request.logit_bias else engine
         )
@@ -119,9 +122,9 @@ class _Answer:
             for number in range(len(request.prompts))
             for i in range(request.best_of)
         ]
-        """Of every prompt as many as its n are chosen from."""
+        """`best_of` for every prompt."""
         self._prompts: list[list[Token]] = []
-        self._scored: dict[int, Json] = {}  # of each prompt, once for all its choices
+        self._scored: dict[int, JsonObject] = {}  # of each prompt, once for all its choices
         self._counts = Counts()
         self._start = time.monotonic()
         self._unfinished = len(self.choices)
@@ -130,9 +133,9 @@ class _Answer:
 
     # --- work ---
 
-    def write(self, hear: Listener, cancel: Cancel | None) -> None:
+    def write(self, on_event: OnReplyEvent, cancel: Cancel | None) -> None:
         """Reads the prompts, if they are to be scored, and writes the replies to them, all in the
-        same batches; `hear` gets the events of each and last the reply."""
+        same batches; `on_event` gets the events of each and last the reply."""
         prompts, k = self.request.prompts, self.request.best_of
         at_once = max(1, CHOICES_MAX // k)  # each of their replies takes a thread
         for first in range(0, len(prompts), at_once):
@@ -140,7 +143,7 @@ class _Answer:
             if self.request.echo and self.request.logprobs is not None:
                 self._read(numbers, cancel)
             if self.request.writes:
-                self._reply(numbers, hear, cancel)
+                self._reply(numbers, on_event, cancel)
 
     def _read(self, numbers: range, cancel: Cancel | None) -> None:
         request, n_top = self.request, self.request.logprobs or 0
@@ -153,13 +156,13 @@ class _Answer:
             self._prompts.append(tokens)
             self._counts += Counts(query=decoded)
 
-    def _reply(self, numbers: range, hear: Listener, cancel: Cancel | None) -> None:
+    def _reply(self, numbers: range, on_event: OnReplyEvent, cancel: Cancel | None) -> None:
         request, k = self.request, self.request.best_of
         prompts = [request.prompts[number] for number in numbers]
         first = numbers.start * k
 
-        def hear_one(i: int, event: Event) -> None:
-            hear(first + i, event)
+        def handle(i: int, event: Event) -> None:
+            on_event(first + i, event)
 
         generate_each(
             self.engine,
@@ -168,12 +171,12 @@ class _Answer:
             k,
             method=request.method,
             verbatim=not request.chat,
-            on_event=hear_one,
+            on_event=handle,
             cancel=cancel,
         )
 
     def events(self, cancel: Cancel | None) -> Iterator[tuple[int, Event]]:
-        """What `write` would tell, as it comes."""
+        """The events of `write`, as they come."""
 
         def work(on_event: Callable[[tuple[int, Event]], None], stop: Cancel) -> None:
             self.write(lambda i, event: on_event((i, event)), stop)
@@ -182,7 +185,7 @@ class _Answer:
 
     # --- the whole ---
 
-    def whole(self) -> Json:
+    def whole(self) -> JsonObject:
         """The response, when everything is written."""
         kept = self._best()
         kind = "chat.completion" if self.request.chat else "text_completion"
@@ -190,7 +193,7 @@ class _Answer:
             kind, [self._choice(choice) for choice in kept], usage=self.usage(), tgr=self.about()
         )
 
-    def _object(self, kind: str, choices: list[Json], **more: Any) -> Json:
+    def _object(self, kind: str, choices: list[JsonObject], **more: Any) -> JsonObject:
         return {
             "id": self._id,
             "object": kind,
@@ -213,12 +216,12 @@ class _Answer:
             kept += ranked
         return kept
 
-    def _choice(self, choice: _Choice) -> Json:
+    def _choice(self, choice: _Choice) -> JsonObject:
         text = choice.text["answer"]
-        shape: Json = {"index": choice.index, "finish_reason": choice.finish_reason}
+        shape: JsonObject = {"index": choice.index, "finish_reason": choice.finish_reason}
         logprobs = self._logprobs(choice)
         if self.request.chat:
-            message: Json = {"role": "assistant", "content": text}
+            message: JsonObject = {"role": "assistant", "content": text}
             if choice.text["thinking"]:
                 message["reasoning_content"] = choice.text["thinking"]
             return shape | {"message": message, "logprobs": logprobs}
@@ -229,8 +232,8 @@ class _Answer:
                 logprobs = {k: None if v is None else v + logprobs[k] for k, v in before.items()}
         return shape | {"text": text, "logprobs": logprobs}
 
-    def _logprobs(self, choice: _Choice) -> Json | None:
-        """Those of the answer so far that were not given out yet."""
+    def _logprobs(self, choice: _Choice) -> JsonObject | None:
+        """Those of the answer so far that are in no chunk yet."""
         n_top = self.request.logprobs
         if n_top is None:
             return None
@@ -240,7 +243,7 @@ class _Answer:
         start = len(self.request.texts[choice.number])
         return legacy_logprobs(self.engine, tokens, start=start, n_top=n_top)
 
-    def _prompt_logprobs(self, choice: _Choice) -> Json | None:
+    def _prompt_logprobs(self, choice: _Choice) -> JsonObject | None:
         n_top = self.request.logprobs
         if n_top is None:
             return None
@@ -249,7 +252,7 @@ class _Answer:
             self._scored[choice.number] = legacy_logprobs(self.engine, tokens, start=0, n_top=n_top)
         return self._scored[choice.number]
 
-    def usage(self) -> Json:
+    def usage(self) -> JsonObject:
         """Tokens of the prompts, each counted once, and of all replies."""
         prompt = sum(len(tokens) for tokens in self.request.prompts)
         written = sum(choice.tokens.n_tokens for choice in self.choices)
@@ -261,8 +264,8 @@ class _Answer:
             "completion_tokens_details": {"reasoning_tokens": thinking},
         }
 
-    def about(self) -> Json:
-        """What it took: the method, positions decoded by kind, seconds, and the seed."""
+    def about(self) -> JsonObject:
+        """The ``tgr`` part: method, seed, seconds, counts, and the parameters that were ignored."""
         replies = [choice.reply for choice in self.choices if choice.reply]
         counts = sum((reply.counts for reply in replies), self._counts)
         return {
@@ -281,11 +284,11 @@ class _Answer:
                 }
                 for reply in replies
             ],
-        }
+        } | ({"ignored": list(self.request.ignored)} if self.request.ignored else {})
 
     # --- the stream ---
 
-    def told(self, choice: _Choice, event: Event) -> Iterator[Json]:
+    def chunks_of(self, choice: _Choice, event: Event) -> Iterator[JsonObject]:
         """The chunks that an event makes."""
         if isinstance(event, Progress) and self.request.progress and event.stage != "tokens":
             scores = to_json_value(event.candidates.scores) if event.candidates else None
@@ -297,21 +300,21 @@ class _Answer:
         if isinstance(event, Reply):
             yield from self.closing(choice)
 
-    def closing(self, choice: _Choice) -> Iterator[Json]:
-        """What is left of a choice, and why it ended; the last one also tells what all took."""
+    def closing(self, choice: _Choice) -> Iterator[JsonObject]:
+        """The rest of a choice and why it ended; the last choice also has the cost of all."""
         yield from self._texts(choice)
         self._unfinished -= 1
         ends = not (self._unfinished or self.request.include_usage)
-        shape: Json = {"index": choice.index, "finish_reason": choice.finish_reason}
-        shape |= Json(delta={}) if self.request.chat else Json(text="")
+        shape: JsonObject = {"index": choice.index, "finish_reason": choice.finish_reason}
+        shape |= JsonObject(delta={}) if self.request.chat else JsonObject(text="")
         yield self.chunk([shape | {"logprobs": None}], **({"tgr": self.about()} if ends else {}))
 
-    def _texts(self, choice: _Choice) -> Iterator[Json]:
+    def _texts(self, choice: _Choice) -> Iterator[JsonObject]:
         """Chunks with all text and tokens that are ready."""
         if not choice.opened:
             choice.opened = True
             yield from self._opening(choice)
-        shape: Json = {"index": choice.index, "finish_reason": None, "logprobs": None}
+        shape: JsonObject = {"index": choice.index, "finish_reason": None, "logprobs": None}
         if self.request.chat and (thinking := choice.unsent("thinking")):
             yield self.chunk([shape | {"delta": {"reasoning_content": thinking}}])
         logprobs = self._logprobs(choice)
@@ -320,15 +323,15 @@ class _Answer:
             shape |= {"delta": {"content": text}} if self.request.chat else {"text": text}
             yield self.chunk([shape | {"logprobs": logprobs}])
 
-    def _opening(self, choice: _Choice) -> Iterator[Json]:
-        shape: Json = {"index": choice.index, "finish_reason": None, "logprobs": None}
+    def _opening(self, choice: _Choice) -> Iterator[JsonObject]:
+        shape: JsonObject = {"index": choice.index, "finish_reason": None, "logprobs": None}
         if self.request.chat:
             yield self.chunk([shape | {"delta": {"role": "assistant", "content": ""}}])
         elif self.request.echo:
             text, logprobs = self.request.texts[choice.number], self._prompt_logprobs(choice)
             yield self.chunk([shape | {"text": text, "logprobs": logprobs}])
 
-    def chunk(self, choices: list[Json], **more: Any) -> Json:
+    def chunk(self, choices: list[JsonObject], **more: Any) -> JsonObject:
         """A chunk of the stream."""
         kind = "chat.completion.chunk" if self.request.chat else "text_completion"
         usage = {"usage": None} if self.request.include_usage else {}

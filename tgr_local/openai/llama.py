@@ -1,8 +1,8 @@
-"""`TgrLlama`: what a program uses that was written for ``llama_cpp.Llama`` and changes one import.
+"""`TgrLlama`: for programs written for ``llama_cpp.Llama``, which change one import.
 
-Its methods take and return what those of llama-cpp-python do, and take the method and its options
-beside them. Where a parameter says nothing, `SearchConfig` and the model file do, so sampling
-defaults are theirs. Every instance may be used from any number of threads.
+Its methods take and return what those of llama-cpp-python do, and also take the method and its
+options. Defaults, those of sampling too, are those of `SearchConfig` and of the model file. Every
+instance may be used from any number of threads.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from tgr_local.engine import Cancel, Engine
 from tgr_local.generation import load
 from tgr_local.generation.control_vectors import ControlVector, hidden_states, steered
 from tgr_local.openai import completions
-from tgr_local.openai.requests import Request, chat_request, completion_request
+from tgr_local.openai.completions import JsonObject
+from tgr_local.openai.requests import PreparedRequest, chat_request, completion_request
 from tgr_local.options.cache import CACHE_TYPES
 from tgr_local.options.config import DEFAULT_METHOD, EngineConfig, SearchConfig
 
-Json = dict[str, Any]
 _POOLINGS = ("none", "mean", "last")
 
 
 class TgrLlama:
     """A model, with llama-cpp-python's methods; close it or leave its ``with`` block.
 
-    `model_path` None is the embedded model. `config` holds for every request that says nothing
-    else, `method` too; `seed` None gives every request without one a seed of its own, which the
-    response reports. The other parameters are those of `EngineConfig`. `logits_all`, `embedding`
-    and `verbose` are taken for llama-cpp-python's sake: log-probabilities and states are always
-    there. Raises ModelError for a file that cannot be used, ValueError for a bad option.
+    `model_path` None is the embedded model. `config` and `method` are the defaults of every
+    request; `seed` None gives every request without one a random seed, which the response reports.
+    The other parameters are those of `EngineConfig`. `logits_all`, `embedding` and `verbose` are
+    accepted because llama-cpp-python has them; log-probabilities and states are always
+    available. Raises ModelError for a file that cannot be used, ValueError for a bad option.
     """
 
     def __init__(
@@ -191,11 +191,12 @@ class TgrLlama:
         """The reply to a conversation: a dict, or with `stream` an iterator of chunks.
 
         Takes and returns what ``llama_cpp.Llama.create_chat_completion`` does, and OpenAI's `n`,
-        `stream_options` and `reasoning_effort` ("none" = no thinking). The thinking stands in
+        `stream_options` and `reasoning_effort` ("none" = no thinking). The thinking is in
         ``message.reasoning_content`` and ``delta.reasoning_content``, the cost in ``usage`` and
         ``tgr``. `tgr` holds `SearchConfig` options for this request, such as
-        ``{"n_candidates": 4, "thinking_budget": 512}``; `control_vector` is added to all of it; `cancel` ends it from
-        another thread, or has it answer now. Tools and logits processors are not supported.
+        ``{"n_candidates": 4, "thinking_budget": 512}``; `control_vector` is added at every token;
+        `cancel` ends it from another thread, or makes it answer now. Tools and logits processors
+        are not supported.
 
         Raises RequestError, a ValueError, for a bad parameter, CapacityError for a conversation
         that cannot fit, and CancelledError.
@@ -245,8 +246,8 @@ class TgrLlama:
         """What continues a text: a dict, or with `stream` an iterator of chunks.
 
         Takes and returns what ``llama_cpp.Llama.create_completion`` does, and OpenAI's `n`,
-        `best_of`, and several prompts at once. The text is as the model writes it, thinking tags
-        and all. `logprobs` with `echo` scores the prompt as well. None or less than 1 for
+        `best_of`, and several prompts at once. The text keeps the model's
+        thinking tags. `logprobs` with `echo` scores the prompt as well. None or less than 1 for
         `max_tokens` = as many as the config allows. The rest is as in `create_chat_completion`.
         """
         body = self._body(locals())
@@ -261,7 +262,7 @@ class TgrLlama:
         return self.create_completion(prompt, **parameters)
 
     def create_chat_completion_openai_v1(self, *args: Any, **parameters: Any) -> Any:
-        """`create_chat_completion` as objects of the ``openai`` package, which must be there."""
+        """`create_chat_completion` as objects of the ``openai`` package, if it is installed."""
         from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
         made = self.create_chat_completion(*args, **parameters)
@@ -269,7 +270,7 @@ class TgrLlama:
             return (ChatCompletionChunk(**chunk) for chunk in made)
         return ChatCompletion(**made)
 
-    def _body(self, parameters: dict[str, Any]) -> Json:
+    def _body(self, parameters: dict[str, Any]) -> JsonObject:
         """The parameters as the body of a request, in the types that JSON has."""
         ours = ("self", "control_vector", "cancel")
         body = {k: v for k, v in parameters.items() if v is not None and k not in ours}
@@ -284,7 +285,7 @@ class TgrLlama:
         return body
 
     def _run(
-        self, request: Request, control_vector: ControlVector | None, cancel: Cancel | None
+        self, request: PreparedRequest, control_vector: ControlVector | None, cancel: Cancel | None
     ) -> Any:
         engine = steered(self.engine, control_vector) if control_vector else self.engine
         if request.stream:
@@ -332,7 +333,7 @@ class TgrLlama:
 
     def create_embedding(
         self, input: str | Seq[str], model: str | None = None, *, pooling: str = "mean"
-    ) -> Json:
+    ) -> JsonObject:
         """`embed` as OpenAI's response has it; one vector for a text unless `pooling` is "none"."""
         texts = _texts(input)
         vectors, count = self.embed(texts, return_count=True, pooling=pooling)

@@ -1,10 +1,9 @@
-"""Which address does what."""
+"""The endpoints: which address calls what."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -18,17 +17,20 @@ from starlette.responses import HTMLResponse, Response
 from tgr_local import __version__, methods
 from tgr_local.engine import Cancel
 from tgr_local.openai import requests
-from tgr_local.server import embeddings, infill, schema
-from tgr_local.server.auth import LOCAL_ORIGIN, Guard
+from tgr_local.openai.bodies import ChatRequest, CompletionRequest, InfillRequest
+from tgr_local.server import embeddings, infill, tokens
+from tgr_local.server.auth import LOCAL_ORIGIN, Auth
 from tgr_local.server.bodies import Fields
+from tgr_local.server.embeddings import EmbeddingsRequest
+from tgr_local.server.errors import ApiError, api_error
 from tgr_local.server.log import Observe
-from tgr_local.server.problems import Problem, problem_of
+from tgr_local.server.openapi import ANSWERS, Application, takes
 from tgr_local.server.service import Service
-from tgr_local.server.tokens import detokenized, tokenized
-from tgr_local.server.wire import Encoded, Json, failure
+from tgr_local.server.tokens import DetokenizeRequest, TokenizeRequest
+from tgr_local.server.wire import EncodedResponse, JsonResponse, failure
 
 _PAGE = Path(__file__).with_name("index.html")
-# the page is one file: nothing is fetched but from this server
+# the page is one file: it fetches nothing from elsewhere
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; "
     "style-src 'unsafe-inline'; connect-src 'self'; img-src data:; base-uri 'none'; "
@@ -41,7 +43,7 @@ _PAGE_HEADERS = {
 def create_app(
     service: Service, keys: tuple[str, ...] = (), loaded: Callable[[], object] = lambda: None
 ) -> FastAPI:
-    """The application. `loaded` is called once the model is there, or has failed to be."""
+    """The application. `loaded` is called once the model is loaded, or could not be."""
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -49,14 +51,14 @@ def create_app(
         yield
         await run_in_threadpool(service.close)
 
-    app = FastAPI(
+    app = Application(
         title="tgr-local",
         version=__version__,
         lifespan=lifespan,
         docs_url=None,  # both pages load their scripts from elsewhere
         redoc_url=None,
     )
-    app.add_middleware(Guard, keys=keys, host=service.limits.host)
+    app.add_middleware(Auth, keys=keys, host=service.limits.host)
     app.add_middleware(
         CORSMiddleware,
         allow_origin_regex=LOCAL_ORIGIN,
@@ -65,91 +67,83 @@ def create_app(
         expose_headers=["X-Request-Id", "Retry-After"],
     )
     app.add_middleware(Observe, log=service.log, metrics=service.metrics)
-    app.add_exception_handler(Problem, _told)
-    app.add_exception_handler(HTTPException, _told)
-    app.add_exception_handler(Exception, _told)
+    app.add_exception_handler(ApiError, _failed)
+    app.add_exception_handler(HTTPException, _failed)
+    app.add_exception_handler(Exception, _failed)
     _add_completions(app, service)
     _add_tokens(app, service)
     _add_state(app, service)
     return app
 
 
-async def _told(_: Request, error: Exception) -> Response:
+async def _failed(_: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         headers = dict(error.headers or {})
-        error = Problem(error.status_code, str(error.detail), headers=headers)
-    return failure(problem_of(error))
+        error = ApiError(error.status_code, str(error.detail), headers=headers)
+    return failure(api_error(error))
 
 
 def _add_completions(app: FastAPI, service: Service) -> None:
-    @app.post("/v1/chat/completions", **schema.takes(schema.CHAT))
+    @app.post("/v1/chat/completions", **takes(ChatRequest))
     async def chat_completions(request: Request) -> Response:
-        return await service.complete(request, requests.chat_request)
+        return await service.complete(request, ChatRequest, requests.chat_request)
 
-    @app.post("/v1/completions", **schema.takes(schema.COMPLETION))
+    @app.post("/v1/completions", **takes(CompletionRequest))
     async def legacy_completions(request: Request) -> Response:
-        return await service.complete(request, requests.completion_request)
+        return await service.complete(request, CompletionRequest, requests.completion_request)
 
-    @app.post("/infill", **schema.takes(schema.INFILL))
+    @app.post("/infill", **takes(InfillRequest))
     async def fill_in(request: Request) -> Response:
-        return await service.complete(request, infill.completion_request, infill.part)
+        prepare, shape = infill.infill_request, infill.part
+        return await service.complete(request, InfillRequest, prepare, shape)
 
-    @app.post("/v1/embeddings", **schema.takes(schema.EMBEDDINGS))
+    @app.post("/v1/embeddings", **takes(EmbeddingsRequest))
     async def embed(request: Request) -> Response:
         engine, most, name = service.engine, service.limits.max_choices, service.name
 
-        def read(fields: Fields) -> embeddings.Asked:
-            return embeddings.asked(engine, fields, most)
+        def read(fields: Fields) -> tuple[EmbeddingsRequest, list[list[int]]]:
+            body = EmbeddingsRequest.parse(fields)
+            return body, embeddings.input_tokens(engine, body, most)
 
-        def make(asked: embeddings.Asked, cancel: Cancel) -> Any:
-            return embeddings.respond(engine, asked, name, cancel)
+        def make(asked: tuple[EmbeddingsRequest, list[list[int]]], cancel: Cancel) -> Any:
+            return embeddings.respond(engine, *asked, name, cancel)
 
-        return Json(await service.alone(request, read, make))
+        return JsonResponse(await service.run(request, read, make))
 
 
 def _add_tokens(app: FastAPI, service: Service) -> None:
-    @app.post("/tokenize", **schema.takes(schema.TOKENIZE))
+    @app.post("/tokenize", **takes(TokenizeRequest))
     async def tokenize(request: Request) -> Response:
-        read = functools.partial(tokenized, service.engine)
-        return Encoded(await service.alone(request, read, quick=True))
+        def read(fields: Fields) -> bytes:
+            return tokens.tokenize(service.engine, TokenizeRequest.parse(fields))
 
-    @app.post("/detokenize", **schema.takes(schema.DETOKENIZE))
+        return EncodedResponse(await service.run(request, read, quick=True))
+
+    @app.post("/detokenize", **takes(DetokenizeRequest))
     async def detokenize(request: Request) -> Response:
-        read = functools.partial(detokenized, service.engine)
-        return Encoded(await service.alone(request, read, quick=True))
+        def read(fields: Fields) -> bytes:
+            return tokens.detokenize(service.engine, DetokenizeRequest.parse(fields))
 
-    @app.get("/tokenizer_info", **schema.GIVES)
+        return EncodedResponse(await service.run(request, read, quick=True))
+
+    @app.get("/tokenizer_info", **ANSWERS)
     async def tokenizer_info() -> Response:
-        engine = service.engine
-
-        def text_of(token: int | None) -> str | None:
-            if token is None:
-                return None
-            return engine.detokenize([token], special=True).decode("utf-8", "replace")
-
-        return Json(
-            {
-                "eos_token": text_of(engine.eos),
-                "bos_token": text_of(engine.bos),
-                "pad_token": None,
-                "chat_template": engine.chat_template,
-            }
-        )
+        return JsonResponse(tokens.tokenizer_info(service.engine))
 
 
 def _add_state(app: FastAPI, service: Service) -> None:
-    @app.get("/v1/models", **schema.GIVES)
+    @app.get("/v1/models", **ANSWERS)
     async def models() -> Response:
-        return Json({"object": "list", "data": list(known().values())})
+        return JsonResponse({"object": "list", "data": list(known().values())})
 
-    @app.get("/v1/models/{name:path}", **schema.GIVES)
+    @app.get("/v1/models/{name:path}", **ANSWERS)
     async def model(name: str) -> Response:
         if name not in (found := known()):
-            raise Problem(
+            raise ApiError(
                 404, f"there is no model {name!r:.80} here; GET /v1/models lists them",
                 param="model", code="model_not_found",
             )  # fmt: skip
-        return Json(found[name])
+        return JsonResponse(found[name])
 
     def known() -> dict[str, Any]:
         engine = service.engine
@@ -163,17 +157,17 @@ def _add_state(app: FastAPI, service: Service) -> None:
         names = [service.name, *(f"{service.name}:{method}" for method in methods.METHODS)]
         return {name: {"id": name, **about, "meta": meta} for name in names}
 
-    @app.get("/health", **schema.GIVES)
+    @app.get("/health", **ANSWERS)
     async def health() -> Response:
         stats = await service.stats()
-        return Json({"status": "ok", "model": service.name, "n_ctx": stats.n_ctx})
+        return JsonResponse({"status": "ok", "model": service.name, "n_ctx": stats.n_ctx})
 
-    @app.get("/props", **schema.GIVES)
+    @app.get("/props", **ANSWERS)
     async def props() -> Response:
         engine, limits = service.engine, dataclasses.asdict(service.limits)
         for name in ("api_key", "api_key_file", "log_file"):
             limits.pop(name)
-        return Json(
+        return JsonResponse(
             {
                 "model": service.name,
                 "description": engine.description,
@@ -191,7 +185,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
             }
         )
 
-    @app.get("/metrics", **schema.GIVES)
+    @app.get("/metrics", **ANSWERS)
     async def metrics() -> Response:
         if service.ready:
             await service.stats()

@@ -1,9 +1,9 @@
-"""Who may ask: a key, where keys are set, and no page of a foreign site.
+"""Who may send requests: clients with a key, if keys are set, and no page of a foreign site.
 
 A browser sends a page's request to this machine even if the page may not read the answer, so a
-request with a foreign `Origin` is refused before it costs anything. A foreign name that is made to
-point to this machine gives a page the right `Origin`, so a local server without keys answers only
-to local names.
+request with a foreign `Origin` is refused before it costs anything. A foreign host name that
+resolves to this machine gives a page the right `Origin`, so a local server without keys answers
+only to local names.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tgr_local.server.problems import Problem
+from tgr_local.server.errors import ApiError
 from tgr_local.server.wire import failure
 
 LOCAL_ORIGIN = r"https?://([\w.-]+\.)?(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
-OPEN = ("/", "/health")  # the page holds nothing, and who watches a server needs no key
+OPEN = ("/", "/health")  # the page contains no data, and monitoring needs no key
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address or name can be reached from this machine alone."""
+    """Whether an address or name can be reached only from this machine."""
     name = host.strip("[]").lower()
     if name == "localhost" or name.endswith(".localhost"):
         return True
@@ -35,8 +35,8 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-class Guard:
-    """ASGI middleware that lets through what has a key and comes from no foreign page.
+class Auth:
+    """ASGI middleware that refuses requests without a key and those of foreign pages.
 
     A server on a loopback address trusts local pages only; another one also its own pages.
     """
@@ -47,33 +47,33 @@ class Guard:
         self._local = is_loopback(host)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        problem = self._problem(scope) if scope["type"] == "http" else None
-        if problem is None:
+        refusal = self._refusal(scope) if scope["type"] == "http" else None
+        if refusal is None:
             await self._app(scope, receive, send)
         else:
-            await failure(problem)(scope, receive, send)
+            await failure(refusal)(scope, receive, send)
 
-    def _problem(self, scope: Scope) -> Problem | None:
+    def _refusal(self, scope: Scope) -> ApiError | None:
         headers = Headers(scope=scope)
         host = headers.get("host", "localhost")  # browsers always send it
         if self._local and not self._digests and not is_loopback(_hostname(f"//{host}")):
-            return Problem(
+            return ApiError(
                 403,
                 f"this server answers to localhost, not to {host}; set an API key to let other "
                 "names through",
             )
         origin = headers.get("origin")
         if origin is not None and not self._trusts(origin, headers.get("host", "")):
-            return Problem(403, f"pages of {origin} may not use this server")
+            return ApiError(403, f"pages of {origin} may not use this server")
         if scope["path"] in OPEN or not self._digests:
             return None
         kind, _, key = headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer":
             key = headers.get("x-api-key", "")
-        if self._knows(key.strip()):
+        if self._is_known(key.strip()):
             return None
         what = "is not one of this server's" if key else "is missing"
-        return Problem(
+        return ApiError(
             401,
             f"the API key {what}: send it as Authorization: Bearer KEY",
             code="invalid_api_key",
@@ -85,14 +85,14 @@ class Guard:
             return True
         return not self._local and bool(host) and origin.partition("://")[2] == host
 
-    def _knows(self, key: str) -> bool:
-        # every key is compared, each in constant time, so that the time tells nothing
+    def _is_known(self, key: str) -> bool:
+        # every key is compared, each in constant time, so that timing reveals nothing
         digest = _digest(key.encode("latin-1", "replace"))
         return any([hmac.compare_digest(digest, known) for known in self._digests])
 
 
 def _hostname(url: str) -> str:
-    """The host that a URL names; empty where it names none."""
+    """The host of a URL; empty if it has none."""
     try:
         return urlsplit(url).hostname or ""
     except ValueError:

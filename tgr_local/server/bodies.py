@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from tgr_local.engine import Cancel
 from tgr_local.errors import CancelledError
-from tgr_local.server.problems import Problem
+from tgr_local.server.errors import ApiError
 
 BODY_SECONDS = 60.0  # in which a body must have come
 _LARGEST = 8  # bodies of the largest size, which all that are there may take together
@@ -46,7 +46,7 @@ class Bodies:
     async def read(self, request: Request) -> Body:
         """What a request carries. A long body waits at the socket while others take all room.
 
-        Raises Problem for one that is too long, does not come in time, or is short and no JSON.
+        Raises ApiError for one that is too long, does not come in time, or is short and no JSON.
         """
         self._loop = asyncio.get_running_loop()
         body = Body(self)
@@ -62,7 +62,7 @@ class Bodies:
 
     async def _fill(self, body: Body, request: Request) -> None:
         message = f"the body has more than {self._max_bytes} bytes, which is all that is taken"
-        too_large = Problem(413, message, headers=_CLOSE)
+        too_large = ApiError(413, message, headers=_CLOSE)
         parts = request.stream()
         header = request.headers.get("content-length", "0")
         length = int(header[:20]) if header.isdecimal() else 0
@@ -81,14 +81,14 @@ class Bodies:
                 await self._reserve(body, self._max_bytes)
 
     async def _reserve(self, body: Body, n_bytes: int) -> None:
-        """Waits for room for a body, which can then be read to its end. Raises Problem."""
+        """Waits for room for a body, which can then be read to its end. Raises ApiError."""
         deadline = time.monotonic() + _ROOM_SECONDS
         while not self._take(n_bytes):
             self._freed.clear()
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._freed.wait(), _PART_SECONDS)
             if time.monotonic() > deadline:
-                raise Problem(
+                raise ApiError(
                     429,
                     f"{_LARGEST * self._max_bytes} bytes of long requests are here, which is all "
                     f"that the server takes; try again in {_PART_SECONDS:g} s",
@@ -137,7 +137,7 @@ class Body:
 
     @contextlib.contextmanager
     def used(self, cancel: Cancel) -> Iterator[Fields]:
-        """The fields, for the ``with`` block; one long body at a time. Raises Problem for a body
+        """The fields, for the ``with`` block; one long body at a time. Raises ApiError for a body
         that is no JSON object, and CancelledError by `cancel`."""
         if self.fields is not None:
             yield self.fields
@@ -157,13 +157,13 @@ class Body:
 
 def _problem(error: BaseException) -> BaseException:
     if isinstance(error, asyncio.TimeoutError):
-        return Problem(
+        return ApiError(
             408,
             f"the body did not come within {BODY_SECONDS:g} s, or nothing of it for "
             f"{_PART_SECONDS:g} s",
             headers=_CLOSE,
         )
-    return Problem(499, "the client went away") if isinstance(error, ClientDisconnect) else error
+    return ApiError(499, "the client went away") if isinstance(error, ClientDisconnect) else error
 
 
 async def _next(parts: AsyncIterator[bytes]) -> bytes:
@@ -190,19 +190,19 @@ async def _drop(parts: AsyncIterator[bytes], most: int) -> None:
 
 
 def parsed(data: bytes | bytearray) -> Fields:
-    """The JSON object that a body is. Raises Problem."""
+    """The JSON object that a body is. Raises ApiError."""
     if (n := data.count(b"[") + data.count(b"{")) > _PARTS_MOST:
-        raise Problem(
+        raise ApiError(
             400, f"the body has {n} brackets that open, but may have {_PARTS_MOST}; shorten it"
         )
     try:
         body = json.loads(data, parse_constant=_refuse, parse_float=_finite)
     except RecursionError:
-        raise Problem(400, "the body is nested too deeply") from None
+        raise ApiError(400, "the body is nested too deeply") from None
     except ValueError as error:
-        raise Problem(400, f"the body is no valid JSON: {error}") from None
+        raise ApiError(400, f"the body is no valid JSON: {error}") from None
     if not isinstance(body, dict):
-        raise Problem(400, f"the body is a JSON {_kind(body)}, but must be an object")
+        raise ApiError(400, f"the body is a JSON {_kind(body)}, but must be an object")
     return body
 
 

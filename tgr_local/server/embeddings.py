@@ -4,43 +4,62 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from tgr_local.engine import Cancel, Engine, Task
 from tgr_local.errors import CapacityError
 from tgr_local.generation import tokens_within
-from tgr_local.server.problems import Problem
+from tgr_local.openai.bodies import Tokens
+from tgr_local.openai.validation import RequestBody, RequestError
 
 _AT_ONCE = 512  # tokens that are read together
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a request asks for."""
+class EmbeddingsRequest(RequestBody):
+    """The body of /v1/embeddings."""
 
-    texts: list[list[int]]
-    """The tokens of each."""
-    packed: bool
-    """As base64 of little-endian float32, not as numbers."""
+    wanted: ClassVar = {"input": "a text, token ids, or a list of these"}
+    input: str | Tokens | Annotated[list[str | Tokens], Field(fail_fast=True)] = Field(
+        union_mode="left_to_right"
+    )
+    encoding_format: Literal["float", "base64"] | None = Field(
+        None, description="base64 = of little-endian float32"
+    )
+    dimensions: int | None = Field(None, description="the width of the model, or absent")
+    model: str | None = Field(None, description="not used: there is one model")
+    user: str | None = Field(None, description="not used")
 
 
-def asked(engine: Engine, body: Mapping[str, Any], most: int) -> Asked:
-    """What a body with up to `most` texts asks for. Raises Problem."""
-    return Asked(_inputs(engine, body, most), body.get("encoding_format") == "base64")
+def input_tokens(engine: Engine, body: EmbeddingsRequest, most: int) -> list[list[int]]:
+    """The tokens of each of up to `most` inputs. Raises RequestError and CapacityError."""
+    if body.dimensions not in (None, engine.n_embd):
+        raise RequestError(
+            f"dimensions is {body.dimensions}, but must be {engine.n_embd}, as the model has",
+            "dimensions",
+        )
+    given: Any = body.input
+    several = [given] if isinstance(given, str) or (given and isinstance(given[0], int)) else given
+    if not 1 <= len(several) <= most:
+        raise RequestError(
+            f"input holds {len(several)} texts, but must hold between 1 and {most}", "input"
+        )
+    return [_tokens(engine, one) for one in several]
 
 
-def respond(engine: Engine, asked: Asked, model: str, cancel: Cancel) -> dict[str, Any]:
-    """The response, as OpenAI has it."""
+def respond(
+    engine: Engine, body: EmbeddingsRequest, texts: list[list[int]], model: str, cancel: Cancel
+) -> dict[str, Any]:
+    """The response, in OpenAI's format, to the tokens of each text."""
+    packed = body.encoding_format == "base64"
     data = [
-        {"object": "embedding", "index": i, "embedding": _shown(vector, asked.packed)}
-        for i, vector in enumerate(_vector(engine, tokens, cancel) for tokens in asked.texts)
+        {"object": "embedding", "index": i, "embedding": _encoded(vector, packed)}
+        for i, vector in enumerate(_vector(engine, tokens, cancel) for tokens in texts)
     ]
-    total = sum(map(len, asked.texts))
+    total = sum(map(len, texts))
     return {
         "object": "list",
         "created": int(time.time()),
@@ -50,39 +69,20 @@ def respond(engine: Engine, asked: Asked, model: str, cancel: Cancel) -> dict[st
     }
 
 
-def _inputs(engine: Engine, body: Mapping[str, Any], most: int) -> list[list[int]]:
-    """The tokens of each input."""
-    given = body.get("input")
-    if body.get("encoding_format", "float") not in ("float", "base64"):
-        raise Problem(400, "encoding_format must be float or base64", param="encoding_format")
-    if body.get("dimensions", engine.n_embd) not in (None, engine.n_embd):
-        raise Problem(
-            400, f"dimensions must be {engine.n_embd}, as the model has", param="dimensions"
+def _tokens(engine: Engine, text: str | list[int]) -> list[int]:
+    tokens = tokens_within(engine, text, add_special=True) if isinstance(text, str) else text
+    if not tokens:
+        raise RequestError("input holds a text without tokens; remove it", "input")
+    if not all(0 <= token < engine.n_vocab for token in tokens):
+        raise RequestError(
+            f"input must hold texts, or token ids between 0 and {engine.n_vocab - 1}", "input"
         )
-    if isinstance(given, str) or _is_tokens(given, engine):
-        given = [given]
-    if not isinstance(given, list) or not given or len(given) > most:
-        raise Problem(
-            400,
-            f"input must be a text, token ids, or a list of 1 to {most} of these",
-            param="input",
+    if len(tokens) > engine.n_ctx_train:
+        raise CapacityError(
+            f"an input has {len(tokens)} tokens, but the model was trained for "
+            f"{engine.n_ctx_train}; shorten it"
         )
-    found = []
-    for one in given:
-        if not (isinstance(one, str) or _is_tokens(one, engine)):
-            raise Problem(
-                400, "input must hold texts, or token ids of the vocabulary", param="input"
-            )
-        tokens = tokens_within(engine, one, add_special=True) if isinstance(one, str) else one
-        if not tokens:
-            raise Problem(400, "input holds a text without tokens", param="input")
-        if len(tokens) > engine.n_ctx_train:
-            raise CapacityError(
-                f"an input has {len(tokens)} tokens, but the model was trained for "
-                f"{engine.n_ctx_train}; shorten it"
-            )
-        found.append(tokens)
-    return found
+    return tokens
 
 
 def _vector(engine: Engine, tokens: list[int], cancel: Cancel) -> NDArray[np.float32]:
@@ -98,15 +98,7 @@ def _vector(engine: Engine, tokens: list[int], cancel: Cancel) -> NDArray[np.flo
     return mean / max(float(np.linalg.norm(mean)), 1e-12)
 
 
-def _shown(vector: NDArray[np.float32], packed: bool) -> Any:
+def _encoded(vector: NDArray[np.float32], packed: bool) -> Any:
     if packed:
         return base64.b64encode(vector.astype("<f4").tobytes()).decode()
     return [float(str(number)) for number in vector]
-
-
-def _is_tokens(value: Any, engine: Engine) -> bool:
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(type(one) is int and 0 <= one < engine.n_vocab for one in value)
-    )

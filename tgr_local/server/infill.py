@@ -1,4 +1,4 @@
-"""Fill-in-the-middle: what stands before and after a gap becomes a prompt for what fills it."""
+"""Fill-in-the-middle: a prompt made of the text before and after a gap."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 from tgr_local.engine import Engine
 from tgr_local.generation import tokens_within
-from tgr_local.openai import requests
-from tgr_local.server.problems import Problem
+from tgr_local.openai.bodies import ExtraFile, InfillRequest
+from tgr_local.openai.requests import PreparedRequest, text_request
+from tgr_local.openai.validation import RequestError
 
 # the texts of the prefix, suffix and middle tokens, family by family
 _MARKS = (
@@ -19,56 +20,43 @@ _MARKS = (
         "<｜fim▁begin｜>",
         "<｜fim▁hole｜>",
         "<｜fim▁end｜>",
-    ),  # DeepSeek, which has them in this order
+    ),  # DeepSeek, in this order
     ("<PRE>", "<SUF>", "<MID>"),  # CodeLlama
 )
-_METADATA = tuple(f"tokenizer.ggml.fim_{part}_token_id" for part in ("pre", "suf", "mid"))
-_OWN = ("input_prefix", "input_suffix", "input_extra", "prompt", "n_predict")
+_REPOSITORY_MARKS = (("<|repo_name|>", "<|file_sep|>"),)  # Qwen
+_PROJECT, _THIS_FILE, _NO_NAME = "myproject", "filename", "tmp"  # as llama.cpp has them
 
 
-def marks(engine: Engine) -> tuple[int, int, int]:
-    """The tokens that come before the prefix, the suffix and the middle. Raises Problem for a
-    model without them."""
-    named = [engine.metadata.get(key, "") for key in _METADATA]
-    if all(text.isdecimal() and int(text) < engine.n_vocab for text in named):
-        pre, suf, mid = map(int, named)
-        return pre, suf, mid
-    for family in _MARKS:
-        tokens = [engine.tokenize(text) for text in family]
-        if all(len(one) == 1 for one in tokens):
-            (pre,), (suf,), (mid,) = tokens
-            return pre, suf, mid
-    raise Problem(
-        400,
-        "the model has no fill-in-the-middle tokens; use /v1/completions, or load a code model",
-    )
+def infill_request(
+    engine: Engine, body: Mapping[str, Any] | InfillRequest, **options: Any
+) -> PreparedRequest:
+    """The body of an infill request, checked, as `completion_request` does. Raises RequestError."""
+    body = InfillRequest.parse(body)
+    return text_request(engine, body, [prompt_tokens(engine, body)], **options)
 
 
-def completion_request(engine: Engine, body: Mapping[str, Any], **options: Any) -> requests.Request:
-    """What `requests.completion_request` makes of a body in llama.cpp's words. Raises Problem."""
-    return requests.completion_request(engine, completion_body(engine, body), **options)
-
-
-def completion_body(engine: Engine, body: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of a completion request that fills the gap. Raises Problem."""
-    pre, suf, mid = marks(engine)
-    before = _extra(body.get("input_extra", [])) + _text(body, "input_prefix")
-    after, begun = _text(body, "input_suffix"), _text(body, "prompt")
-
-    def plain(text: str) -> list[int]:
-        return tokens_within(engine, text, parse_special=False)
-
-    rest = {name: value for name, value in body.items() if name not in _OWN}
-    prompt = [pre, *plain(before), suf, *plain(after), mid, *plain(begun)]
+def prompt_tokens(engine: Engine, body: InfillRequest) -> list[int]:
+    """The tokens of the prompt. Raises RequestError for a model without such tokens."""
+    marks = _marks(engine, ("pre", "suf", "mid"), _MARKS)
+    if marks is None:
+        raise RequestError(
+            "the model has no fill-in-the-middle tokens; use /v1/completions, or load a code model"
+        )
+    pre, suf, mid = marks
+    first, before = _extra(engine, body.input_extra or [])
+    prompt = [
+        *first,
+        *[pre, *_plain(engine, before + body.input_prefix)],
+        *[suf, *_plain(engine, body.input_suffix)],
+        *[mid, *_plain(engine, body.prompt)],
+    ]
     if engine.metadata.get("tokenizer.ggml.add_bos_token") == "true" and engine.bos is not None:
         prompt.insert(0, engine.bos)
-    if "n_predict" in body and body["n_predict"] != -1:
-        rest.setdefault("max_tokens", body["n_predict"])
-    return rest | {"prompt": prompt}
+    return prompt
 
 
 def part(response: Mapping[str, Any]) -> dict[str, Any]:
-    """A completion, or a chunk of one, in the words that llama.cpp's editors read."""
+    """A completion, or a chunk of one, in llama.cpp's format."""
     choice = (response.get("choices") or [{}])[0]
     finish = choice.get("finish_reason")
     usage = response.get("usage") or {}
@@ -76,6 +64,8 @@ def part(response: Mapping[str, Any]) -> dict[str, Any]:
     if usage:
         ends["tokens_evaluated"] = usage["prompt_tokens"]
         ends["tokens_predicted"] = usage["completion_tokens"]
+    if "tgr" in response:
+        ends["tgr"] = response["tgr"]
     return {
         "content": choice.get("text", ""),
         "stop": finish is not None,
@@ -84,17 +74,33 @@ def part(response: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _text(body: Mapping[str, Any], name: str) -> str:
-    value = body.get(name, "")
-    if not isinstance(value, str):
-        raise Problem(400, f"{name} must be a text", param=name)
-    return value
+def _extra(engine: Engine, files: list[ExtraFile]) -> tuple[list[int], str]:
+    """Other files, as tokens that come before all, or as text before the prefix."""
+    marks = _marks(engine, ("rep", "sep"), _REPOSITORY_MARKS)
+    if not files or marks is None:
+        return [], "".join(f"{file.get('text', '')}\n" for file in files)
+    repository, separator = marks
+    tokens = [repository, *_plain(engine, f"{_PROJECT}\n")]
+    for file in files:
+        text = f"{file.get('filename', _NO_NAME)}\n{file.get('text', '')}"
+        tokens += [separator, *_plain(engine, text)]
+    return [*tokens, separator, *_plain(engine, f"{_THIS_FILE}\n")], ""
 
 
-def _extra(files: Any) -> str:
-    """Other files that the model may look at, before the one with the gap."""
-    if not isinstance(files, list) or not all(isinstance(one, dict) for one in files):
-        raise Problem(
-            400, "input_extra must be a list of objects with text and filename", param="input_extra"
-        )
-    return "".join(f"{_text(one, 'text')}\n" for one in files)
+def _marks(
+    engine: Engine, names: tuple[str, ...], families: tuple[tuple[str, ...], ...]
+) -> list[int] | None:
+    """The tokens of such names in the file's metadata, or of the first family that the vocabulary
+    has; None = there are none."""
+    named = [engine.metadata.get(f"tokenizer.ggml.fim_{name}_token_id", "") for name in names]
+    if all(text.isdecimal() and int(text) < engine.n_vocab for text in named):
+        return [int(text) for text in named]
+    for family in families:
+        tokens = [engine.tokenize(text) for text in family]
+        if all(len(one) == 1 for one in tokens):
+            return [token for (token,) in tokens]
+    return None
+
+
+def _plain(engine: Engine, text: str) -> list[int]:
+    return tokens_within(engine, text, parse_special=False)

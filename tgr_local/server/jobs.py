@@ -16,7 +16,7 @@ from typing import Any
 
 from tgr_local.engine import Cancel
 from tgr_local.errors import CancelledError
-from tgr_local.server.problems import Problem, problem_of
+from tgr_local.server.errors import ApiError, api_error
 
 Work = Callable[[Cancel], Generator[Any, None, None]]
 
@@ -45,12 +45,12 @@ class Jobs:
         return len(self._jobs) - self.running
 
     def submit(self, work: Work) -> Job:
-        """Starts the work, or queues it. Raises Problem when the queue is full."""
+        """Starts the work, or queues it. Raises ApiError when the queue is full."""
         if self._closing:
-            raise Problem(503, "the server is shutting down")
+            raise ApiError(503, "the server is shutting down")
         if len(self._jobs) >= self._max_running + self._max_queue:
             seconds = min(60, math.ceil(self._mean_seconds * (1 + self._max_queue)))
-            raise Problem(
+            raise ApiError(
                 429,
                 f"{self._max_running} requests run and {self._max_queue} wait, which is all that "
                 f"the server takes; try again in {seconds} s",
@@ -74,7 +74,7 @@ class Jobs:
         """Cancels everything and takes no more."""
         self._closing = True
         for job in list(self._jobs):
-            job.end(Problem(503, "the server is shutting down", code="cancelled"))
+            job.end(ApiError(503, "the server is shutting down", code="cancelled"))
 
     def close(self) -> None:
         """Stops, and waits until the last thread has ended."""
@@ -94,7 +94,7 @@ class Job:
         self._next: asyncio.Future[Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._future: Future[None] | None = None
-        self._why: Problem | None = None
+        self._why: ApiError | None = None
         self.is_taken_over = False
         """Whether somebody else than who submitted it reads it and ends it."""
         self._created = time.monotonic()
@@ -132,7 +132,7 @@ class Job:
         except BaseException as error:
             self._put(error)
 
-    def end(self, why: Problem) -> None:
+    def end(self, why: ApiError) -> None:
         """Cancels the work; whoever reads it gets `why`."""
         if self._why is None:
             self._why = why
@@ -147,17 +147,17 @@ class Job:
         """Cancels the work when the client goes away."""
         while (await receive())["type"] != "http.disconnect":
             pass
-        self.end(Problem(499, "the client went away"))
+        self.end(ApiError(499, "the client went away"))
 
     async def first(self, seconds: float | None) -> Any:
-        """The first item, or None if there is none after `seconds`. Raises Problem."""
+        """The first item, or None if there is none after `seconds`. Raises ApiError."""
         if not await self._wait(seconds):
             return None
         return self._taken()
 
     async def items(self, ping_seconds: float) -> AsyncIterator[Any]:
         """The items as they come, and None after every so many seconds without one; raises
-        Problem for what ended the work early."""
+        ApiError for what ended the work early."""
         while True:
             if not await self._wait(ping_seconds):
                 yield None
@@ -179,13 +179,13 @@ class Job:
         if item is _END and self._timer:
             self._timer.cancel()
         if isinstance(item, BaseException):
-            raise self._why or problem_of(item) from item
+            raise self._why or api_error(item) from item
         return item
 
     def _set_timer(self) -> None:
         if self._seconds and self._why is None:
             message = f"the request ran for {self._seconds:g} s, which is its limit here"
-            why = Problem(503, message, code="timeout")
+            why = ApiError(503, message, code="timeout")
             self._timer = self._loop.call_later(self._seconds + _GRACE, self.end, why)
 
     def _put(self, item: Any) -> None:

@@ -1,21 +1,21 @@
-"""What one request may take, whatever it asks for; and the method that its model name asks for."""
+"""The limits of one request, and the method that its model name selects."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CancelledError, CapacityError
-from tgr_local.openai.requests import Request
+from tgr_local.openai.requests import PreparedRequest
 from tgr_local.options.config import ServerConfig
 from tgr_local.search import geometry
 from tgr_local.search.capacity import longest_rollout, n_rollouts
-from tgr_local.server.problems import Problem
+from tgr_local.server.errors import ApiError
 
 Number = TypeVar("Number", int, float)
 
@@ -30,15 +30,17 @@ _STEERED = {"tgr-latent", "random-anchor", "hard-geometry"}
 _SEARCHING = {"tgr-latent", "tgr-token"}
 
 
-def granted(engine: Engine, request: Request, limits: ServerConfig) -> Request:
-    """The request within the server's limits.
+def within_limits(
+    engine: Engine, request: PreparedRequest, limits: ServerConfig
+) -> PreparedRequest:
+    """The request, its reply bounded by the server's limits.
 
-    Raises Problem where it asks for more than those, and CapacityError for a prompt that can never
-    fit, before anything is decoded.
+    Raises ApiError for more replies than the server writes, and CapacityError for a request that
+    can never fit, before anything is decoded.
     """
     n_replies = len(request.prompts) * request.best_of
     if n_replies > limits.max_choices:
-        raise Problem(
+        raise ApiError(
             400,
             f"the request asks for {n_replies} replies (prompts × best_of or n), but the server "
             f"writes {limits.max_choices} for one request at most",
@@ -61,15 +63,15 @@ def granted(engine: Engine, request: Request, limits: ServerConfig) -> Request:
         n_cells = needs.cells(engine, len(prompt), config)
         if n_cells > most:
             raise CapacityError(
-                f"the request needs {n_cells} cells of the KV cache, but the server grants {most}; "
+                f"the request needs {n_cells} cells of the KV cache, but the server allows {most}; "
                 "shorten the prompt, or lower max_tokens, chunk_len, rollout_len or n_candidates"
             )
     return dataclasses.replace(request, config=config)
 
 
-def memory_needed(engine: Engine, request: Request) -> int:
-    """Bytes that a request takes at most beside the model and its cache: injection maps, states of
-    rollouts, records of steps, the text and what is reported of it."""
+def memory_needed(engine: Engine, request: PreparedRequest) -> int:
+    """An upper bound of the bytes that a request takes beside the model and its cache: injection
+    maps, states of rollouts, records of steps, text and log-probabilities."""
     config, method = request.config, methods.get(request.method)
     n_replies = len(request.prompts) * request.best_of
     n_seqs = method.sequences(config)
@@ -96,22 +98,22 @@ def memory_needed(engine: Engine, request: Request) -> int:
 
 
 class Memory:
-    """The memory that running requests share: who needs more than is left waits."""
+    """The memory that running requests share: a request that needs more than is left waits."""
 
     def __init__(self, engine: Engine, limits: ServerConfig) -> None:
-        granted = limits.request_memory << 20
-        self._most = self._left = granted or max(_LEAST_MEMORY, engine.size_bytes // 2)
+        allowed = limits.request_memory << 20
+        self._most = self._left = allowed or max(_LEAST_MEMORY, engine.size_bytes // 2)
         self._changed = threading.Condition()
 
     @contextlib.contextmanager
     def held(self, n_bytes: int, cancel: Cancel) -> Iterator[None]:
-        """`n_bytes` for the ``with`` block. Raises Problem for more than there ever is, and
-        CancelledError when `cancel` is set first."""
+        """Reserves `n_bytes` for the ``with`` block. Raises ApiError for more than the server has,
+        and CancelledError if `cancel` is set first."""
         if n_bytes > self._most:
-            raise Problem(
+            raise ApiError(
                 400,
                 f"the request would take up to {n_bytes >> 20} MiB of memory, but the server "
-                f"grants {self._most >> 20} MiB; lower max_tokens, n, logprobs, n_candidates, "
+                f"allows {self._most >> 20} MiB; lower max_tokens, n, logprobs, n_candidates, "
                 "rollout_len, rank or d_z",
             )
         with self._changed:
@@ -129,13 +131,13 @@ class Memory:
 
 
 def limit_cache(engine: Engine, config: Any, method: str, limits: ServerConfig) -> None:
-    """Bounds the cache of a served model, and makes it as large as typical requests need it.
+    """Bounds the cache of a served model, and makes it large enough for typical requests.
 
-    It may hold as many typical requests as run at a time, or one of the length that the model was
-    trained for.
+    The bound is the need of as many typical requests as run at a time, or of one of the length that
+    the model was trained for.
     """
     needed = 0
-    with contextlib.suppress(CapacityError):  # each request is told on its own
+    with contextlib.suppress(CapacityError):  # the error of each request says so
         needed = methods.get(method).cells(engine, _TYPICAL_QUERY, config)
     engine.max_cells = max(
         _LEAST_CACHE // engine.cell_bytes,
@@ -145,22 +147,22 @@ def limit_cache(engine: Engine, config: Any, method: str, limits: ServerConfig) 
     engine.reserve(needed, limits.max_running)
 
 
-def method_of(body: Mapping[str, Any], served: str) -> tuple[dict[str, Any], str | None]:
-    """The body with its model named plainly, and the method that came after a colon, if one did.
+def model_and_method(name: str | None, served: str) -> tuple[str | None, str | None]:
+    """A model's name without its method, and the method after the colon, if there is one.
 
-    Another model's name is left as it is, since there is one model here and clients insist on
-    their own. Raises Problem for a method of the served model that there is not.
+    Another model's name is returned as it is, since there is one model here and clients insist on
+    their own. Raises ApiError for an unknown method of the served model.
     """
-    plain, colon, suffix = str(body.get("model", "")).rpartition(":")
+    plain, colon, suffix = (name or "").rpartition(":")
     if not colon or (suffix not in methods.METHODS and plain != served):
-        return dict(body), None
+        return name, None
     try:
         methods.get(suffix)
     except ValueError as error:
-        raise Problem(404, str(error), param="model", code="model_not_found") from None
-    return {**body, "model": plain}, suffix
+        raise ApiError(404, str(error), param="model", code="model_not_found") from None
+    return plain, suffix
 
 
 def _lower(asked: Number, limit: Number) -> Number:
-    """The lower of two limits, of which 0 means none."""
+    """The lower of two limits; 0 = no limit."""
     return min(asked, limit) if asked and limit else asked or limit

@@ -1,26 +1,37 @@
-"""Counts and times in Prometheus' words."""
+"""Counts and times in Prometheus' format."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-if TYPE_CHECKING:
-    from tgr_local.server.service import Service
+from tgr_local.engine import EngineStats
+from tgr_local.server.jobs import Jobs
 
 _BUCKETS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)  # seconds
 
 
+class Gauged(Protocol):
+    """A service whose present state is measured."""
+
+    @property
+    def jobs(self) -> Jobs: ...
+    @property
+    def ready(self) -> bool: ...
+    @property
+    def last_stats(self) -> EngineStats: ...
+
+
 class Metrics:
-    """What happened since the start, and what the engine holds now."""
+    """Counts since the start, and the present state of the service and its engine."""
 
     content_type = "text/plain; version=0.0.4; charset=utf-8"
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Gauged) -> None:
         self._registry = registry = CollectorRegistry()
         registry.register(_Now(service))
         self._requests = Counter(
@@ -49,7 +60,7 @@ class Metrics:
         )
 
     def count(self, path: str, facts: Mapping[str, Any]) -> None:
-        """One request, by the facts that are also logged."""
+        """Counts one request, by the facts that are also logged."""
         self._requests.labels(path, str(facts["status"])).inc()
         self._seconds.labels(path).observe(facts["seconds"])
         for name, histogram in (("queued", self._queued), ("first_part", self._first)):
@@ -62,19 +73,19 @@ class Metrics:
                 self._forward.labels(purpose).inc(number)
 
     def text(self) -> bytes:
-        """The page that Prometheus reads."""
+        """The text that Prometheus reads."""
         return generate_latest(self._registry)
 
 
 class _Now:
-    """Gauges that are read when they are asked for."""
+    """Gauges that are read when /metrics is."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Gauged) -> None:
         self._service = service
 
     def collect(self) -> Iterator[Metric]:
         jobs = self._service.jobs
-        yield GaugeMetricFamily("tgr_running", "Requests that are worked on", jobs.running)
+        yield GaugeMetricFamily("tgr_running", "Requests that run", jobs.running)
         yield GaugeMetricFamily("tgr_waiting", "Requests that wait", jobs.waiting)
         yield GaugeMetricFamily("tgr_ready", "1 = the model is loaded", int(self._service.ready))
         if not self._service.ready:

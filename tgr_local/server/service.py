@@ -1,4 +1,4 @@
-"""The model with its state, and the way of a completion request through it."""
+"""The model with its state, and the path of a request: body, checks, job, response."""
 
 from __future__ import annotations
 
@@ -17,24 +17,32 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tgr_local.engine import Cancel, Engine, EngineStats, unused_gpu
-from tgr_local.openai import completions, requests
+from tgr_local.openai import completions
+from tgr_local.openai.bodies import GenerationRequest
+from tgr_local.openai.requests import PreparedRequest
 from tgr_local.options.config import EngineConfig, SearchConfig, ServerConfig
 from tgr_local.options.resolve import resolve
 from tgr_local.server.bodies import Bodies, Body, Fields
+from tgr_local.server.errors import ApiError
 from tgr_local.server.jobs import Job, Jobs
-from tgr_local.server.limits import Memory, granted, limit_cache, memory_needed, method_of
+from tgr_local.server.limits import (
+    Memory,
+    limit_cache,
+    memory_needed,
+    model_and_method,
+    within_limits,
+)
 from tgr_local.server.log import Facts, Log, facts_of
 from tgr_local.server.metrics import Metrics
-from tgr_local.server.problems import Problem
-from tgr_local.server.wire import Encoded, EventStream, encoded
+from tgr_local.server.wire import EncodedResponse, EventStream, encoded
 
-Check = Callable[..., requests.Request]
+Prepare = Callable[..., PreparedRequest]
 Shape = Callable[[Mapping[str, Any]], Any]
 Items = Generator[Any, None, None]
 
-_FIRST_SECONDS = 1.0  # in which an early failure still becomes a status
-_QUICK_AT_ONCE, _QUICK_SECONDS = 2, 30.0  # for what needs no reply of the model
-_STATS_SECONDS = 0.25  # for the engine to say how it is
+_FIRST_SECONDS = 1.0  # in which an early error still becomes a status
+_QUICK_AT_ONCE, _QUICK_SECONDS = 2, 30.0  # for requests without a reply of the model
+_STATS_SECONDS = 0.25  # for the engine to answer
 
 
 class Service:
@@ -49,7 +57,7 @@ class Service:
         engine_config: EngineConfig,
         options: Mapping[str, Any],
     ) -> None:
-        """`options` are the fields of SearchConfig that the server's owner has set."""
+        """`options` are the fields of SearchConfig that the owner of the server has set."""
         self.limits, self.method = limits, method
         self.name = limits.alias or path.stem
         self.created = int(time.time())
@@ -58,7 +66,7 @@ class Service:
         self._path, self._engine_config, self._options = path, engine_config, dict(options)
         self._engine: Engine | None = None
         self._bodies = Bodies(limits.max_body)
-        self._asked_stats: asyncio.Future[EngineStats] | None = None
+        self._stats_future: asyncio.Future[EngineStats] | None = None
         self.log = Log(limits.log_file)
         self.jobs = Jobs(limits.max_running, limits.max_queue, limits.request_seconds)
         self._quick_jobs = Jobs(_QUICK_AT_ONCE, limits.max_queue, _QUICK_SECONDS)
@@ -67,7 +75,7 @@ class Service:
     # ---- the model ----
 
     def load(self, then: Callable[[], object]) -> threading.Thread:
-        """Loads in a thread; `then` is called at the end, when `failure` says what went wrong."""
+        """Loads in a thread and calls `then` at the end; `failure` is the error, if any."""
 
         def work() -> None:
             try:
@@ -94,14 +102,14 @@ class Service:
 
     @property
     def engine(self) -> Engine:
-        """Raises Problem while there is none."""
+        """Raises ApiError while the model is being loaded."""
         if self._engine is None:
-            raise Problem(503, "the model is still being loaded", headers={"Retry-After": "2"})
+            raise ApiError(503, "the model is still being loaded", headers={"Retry-After": "2"})
         return self._engine
 
     @property
     def warning(self) -> str | None:
-        """What the owner should know about the loaded model."""
+        """A warning about the loaded model for the owner."""
         return unused_gpu(self._engine) if self._engine else None
 
     def close(self) -> None:
@@ -113,27 +121,27 @@ class Service:
         self.log.close()
 
     async def stats(self) -> EngineStats:
-        """The engine's counts: of now, or the last ones while a long decode runs."""
+        """The engine's present counts, or the last known ones while a long decode runs."""
         engine = self.engine
-        asked = self._asked_stats
-        if asked is None or asked.done():
-            asked = self._asked_stats = asyncio.ensure_future(run_in_threadpool(engine.stats))
-        done, _ = await asyncio.wait({asked}, timeout=_STATS_SECONDS)
+        future = self._stats_future
+        if future is None or future.done():
+            future = self._stats_future = asyncio.ensure_future(run_in_threadpool(engine.stats))
+        done, _ = await asyncio.wait({future}, timeout=_STATS_SECONDS)
         if done:
-            self.last_stats = asked.result()
+            self.last_stats = future.result()
         return self.last_stats
 
     # ---- requests ----
 
     async def body(self, request: Request) -> Body:
-        """The body of a request to the model. Raises Problem."""
-        _ = self.engine  # while there is none, nothing is read
+        """The body of a request to the model. Raises ApiError."""
+        _ = self.engine  # before it is loaded, nothing is read
         body = await self._bodies.read(request)
         if body.fields is None and await request.is_disconnected():  # a long one costs a lot
-            raise Problem(499, "the client went away")
+            raise ApiError(499, "the client went away")
         return body
 
-    async def alone(
+    async def run(
         self,
         request: Request,
         read: Callable[[Fields], Any],
@@ -141,8 +149,8 @@ class Service:
         *,
         quick: bool = False,
     ) -> Any:
-        """What `make` makes of what `read` takes out of the body, in a job; with `quick` in one of
-        those that do not wait for replies. Raises Problem."""
+        """Runs `read` on the body and `make` on its result, in a job, and returns that result;
+        `quick` jobs have a queue of their own, which does not wait for replies. Raises ApiError."""
         body = await self.body(request)
 
         def work(cancel: Cancel) -> Items:
@@ -155,41 +163,48 @@ class Service:
             return await job.first(None)
 
     async def complete(
-        self, request: Request, check: Check, shape: Shape = lambda part: part
+        self,
+        request: Request,
+        model: type[GenerationRequest],
+        prepare: Prepare,
+        shape: Shape = lambda part: part,
     ) -> Response:
-        """The response to a completion request: `check` makes a request of the body, `shape` makes
-        of a part of the response what its clients read."""
+        """The response to a request for replies: `model` checks its body, `prepare` makes a
+        PreparedRequest of that, `shape` converts a part of the response for its clients."""
         body = await self.body(request)
         facts = facts_of(request.scope)
 
         def work(cancel: Cancel) -> Items:
             with body.used(cancel) as fields:
-                asked = self._checked(check, fields, facts, cancel)
+                if self.limits.log_prompts:
+                    facts["request"] = fields
+                prepared = self._prepared(model.parse(fields), prepare, facts, cancel)
             del fields
-            yield asked
-            with self._memory.held(memory_needed(self.engine, asked), cancel):
-                if asked.stream:
-                    all_parts = dataclasses.replace(asked, include_usage=True, progress=True)
+            yield prepared
+            with self._memory.held(memory_needed(self.engine, prepared), cancel):
+                if prepared.stream:
+                    all_parts = dataclasses.replace(prepared, include_usage=True, progress=True)
                     yield from completions.chunks(self.engine, all_parts, cancel=cancel)
                 else:
-                    response = completions.respond(self.engine, asked, cancel=cancel)
+                    response = completions.respond(self.engine, prepared, cancel=cancel)
                     self._note(facts, response)
                     yield encoded(shape(response))
 
         async with self._job(request, work, self.jobs) as job:
-            # what is known to be a stream must not wait in silence
+            # a request for a stream must not wait in silence
             streams = body.fields is not None and body.fields.get("stream") is True
-            asked = await job.first(_FIRST_SECONDS if streams else None)
-            if asked is None or asked.stream:
-                first = await job.first(_FIRST_SECONDS) if asked else None
-                return EventStream(job.taken_over(), self._events(job, asked, first, facts, shape))
-            return Encoded(await job.first(None))
+            prepared = await job.first(_FIRST_SECONDS if streams else None)
+            if prepared is None or prepared.stream:
+                first = await job.first(_FIRST_SECONDS) if prepared else None
+                events = self._events(job, prepared, first, facts, shape)
+                return EventStream(job.taken_over(), events)
+            return EncodedResponse(await job.first(None))
 
     @contextlib.asynccontextmanager
     async def _job(
         self, request: Request, work: Callable[[Cancel], Items], jobs: Jobs
     ) -> AsyncIterator[Job]:
-        """A job that ends with the block or when the client goes away, unless it is taken over."""
+        """A job that ends with the block or with the connection, unless it is taken over."""
         job = jobs.submit(work)
         watcher = asyncio.create_task(job.watch(request.receive))
         try:
@@ -198,58 +213,56 @@ class Service:
             watcher.cancel()
             if not job.is_taken_over:
                 facts_of(request.scope)["queued"] = round(job.seconds_queued, 4)
-                job.end(Problem(499, "nobody waits for the reply"))
+                job.end(ApiError(499, "the client does not wait for the reply"))
 
-    def _checked(
-        self, check: Check, body: Mapping[str, Any], facts: Facts, cancel: Cancel
-    ) -> requests.Request:
-        engine = self.engine
-        if self.limits.log_prompts:
-            facts["request"] = body
-        body, method = method_of(body, self.name)
-        asked = check(
-            engine,
-            body,
+    def _prepared(
+        self, body: GenerationRequest, prepare: Prepare, facts: Facts, cancel: Cancel
+    ) -> PreparedRequest:
+        """The request within this server's limits. Raises RequestError, ApiError and others."""
+        name, method = model_and_method(body.model, self.name)
+        prepared = prepare(
+            self.engine,
+            body.model_copy(update={"model": name}),
             config=self.config,
             method=method or self.method,
             model=self.name,
             cancel=cancel,
         )
-        facts.update(model=asked.model, how=asked.method, stream=asked.stream)
-        return granted(engine, asked, self.limits)
+        facts.update(model=prepared.model, how=prepared.method, stream=prepared.stream)
+        return within_limits(self.engine, prepared, self.limits)
 
     async def _events(
         self,
         job: Job,
-        asked: requests.Request | None,
+        prepared: PreparedRequest | None,
         first: Any,
         facts: Facts,
         shape: Shape,
     ) -> AsyncIterator[Any]:
-        """The chunks that were asked for; the others as comments, which clients skip. What is
-        asked, if that is not known yet, is the first item."""
-        unfinished = asked.n * len(asked.prompts) if asked else 0
-        ending: dict[str, Any] = {}  # the end of the last choice, which waits for the bill
+        """The chunks that the client asked for; the others as comments, which clients skip. If
+        `prepared` is None, it is the job's first item."""
+        unfinished = prepared.n * len(prepared.prompts) if prepared else 0
+        ending: dict[str, Any] = {}  # the end of the last choice, which waits for the usage
         async for chunk in _after(first, job.items(self.limits.ping_seconds)):
             if chunk is None:
                 yield "ping"
                 continue
-            if asked is None:
-                asked = chunk
-                unfinished = asked.n * len(asked.prompts)
+            if prepared is None:
+                prepared = chunk
+                unfinished = prepared.n * len(prepared.prompts)
                 continue
             if "first_part" not in facts:
                 facts["first_part"] = round(job.age, 4)
                 facts["queued"] = round(job.seconds_queued, 4)
             if not chunk["choices"] and not chunk.get("usage"):
-                yield chunk if asked.progress else _comment(chunk)
+                yield chunk if prepared.progress else _comment(chunk)
                 continue
             if chunk["choices"] and self.limits.log_prompts:
                 facts.setdefault("reply", []).append(chunk["choices"])
             if chunk.get("usage"):
                 self._note(facts, chunk)
             unfinished -= sum(choice["finish_reason"] is not None for choice in chunk["choices"])
-            if not asked.include_usage:
+            if not prepared.include_usage:
                 del chunk["usage"]
                 if not unfinished and not ending:
                     ending = chunk

@@ -1,40 +1,83 @@
-"""Text to tokens and back, in llama.cpp's words and in vLLM's."""
+"""Text to tokens and back, with llama.cpp's parameters and with vLLM's."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from tgr_local.engine import Engine
-from tgr_local.server.problems import Problem
+from tgr_local.openai.validation import RequestBody, RequestError, shown
 from tgr_local.server.wire import encoded
 
 _TEXT_MOST = 1 << 20  # characters of a text to tokenize, which takes a second at most
 _TOKENS_MOST = 1 << 18  # tokens to turn into text
 
 
-def tokenized(engine: Engine, body: dict[str, Any]) -> bytes:
-    """The one response to /tokenize, as JSON. Raises Problem."""
-    text = body.get("content", body.get("prompt"))
-    if not isinstance(text, str):
-        raise Problem(400, "content must be a text", param="content")
-    if len(text) > _TEXT_MOST:
-        raise Problem(
-            400,
-            f"content has {len(text)} characters, but may have {_TEXT_MOST}; divide it",
-            param="content",
-        )
-    flags = {name: body.get(name, False) for name in ("add_special", "with_pieces")}
-    flags["add_special"] = body.get("add_special_tokens", flags["add_special"])
-    flags["parse_special"] = body.get("parse_special", True)
-    for name, value in flags.items():
-        if not isinstance(value, bool):
-            raise Problem(400, f"{name} must be true or false", param=name)
-    pieces = flags.pop("with_pieces")
-    tokens = engine.tokenize(text, **flags)
-    if pieces:
+class TokenizeRequest(RequestBody):
+    """The body of /tokenize."""
+
+    content: str | None = Field(None, max_length=_TEXT_MOST, description="the text")
+    prompt: str | None = Field(None, max_length=_TEXT_MOST, description="vLLM's name for content")
+    add_special: bool | None = Field(None, description="with the begin token")
+    add_special_tokens: bool | None = Field(None, description="vLLM's name for add_special")
+    parse_special: bool | None = Field(None, description="read control tokens; true if absent")
+    with_pieces: bool | None = Field(None, description="the text of each token too")
+    model: str | None = Field(None, description="not used: there is one model")
+
+
+class DetokenizeRequest(RequestBody):
+    """The body of /detokenize."""
+
+    tokens: Annotated[
+        list[Annotated[int, Field(json_schema_extra={"minimum": 0})]],
+        Field(max_length=_TOKENS_MOST, fail_fast=True),
+    ]
+    model: str | None = Field(None, description="not used: there is one model")
+
+
+def tokenize(engine: Engine, body: TokenizeRequest) -> bytes:
+    """The response to /tokenize, as JSON. Raises RequestError."""
+    text = body.prompt if body.content is None else body.content
+    if text is None:
+        raise RequestError("content is missing; add it", "content")
+    add_special = body.add_special if body.add_special_tokens is None else body.add_special_tokens
+    tokens = engine.tokenize(
+        text, add_special=bool(add_special), parse_special=body.parse_special is not False
+    )
+    if body.with_pieces:
         return _with_pieces(engine, tokens)
     length = engine.n_ctx_train
     return encoded({"tokens": tokens, "count": len(tokens), "max_model_len": length})
+
+
+def detokenize(engine: Engine, body: DetokenizeRequest) -> bytes:
+    """The response to /detokenize, as JSON. Raises RequestError."""
+    for token in body.tokens:
+        if not 0 <= token < engine.n_vocab:
+            raise RequestError(
+                f"tokens holds {shown(token, 40)}, but must hold ids from 0 to "
+                f"{engine.n_vocab - 1}",
+                "tokens",
+            )
+    text = engine.detokenize(body.tokens, special=True).decode("utf-8", "replace")
+    return encoded({"content": text, "prompt": text})  # llama.cpp's name for it, and vLLM's
+
+
+def tokenizer_info(engine: Engine) -> dict[str, Any]:
+    """The response to /tokenizer_info."""
+
+    def text_of(token: int | None) -> str | None:
+        if token is None:
+            return None
+        return engine.detokenize([token], special=True).decode("utf-8", "replace")
+
+    return {
+        "eos_token": text_of(engine.eos),
+        "bos_token": text_of(engine.bos),
+        "pad_token": None,
+        "chat_template": engine.chat_template,
+    }
 
 
 def _with_pieces(engine: Engine, tokens: list[int]) -> bytes:
@@ -51,19 +94,3 @@ def _piece(data: bytes) -> str | list[int]:
         return data.decode("utf-8")
     except UnicodeDecodeError:
         return list(data)
-
-
-def detokenized(engine: Engine, body: dict[str, Any]) -> bytes:
-    """The one response to /detokenize, as JSON. Raises Problem."""
-    tokens = body.get("tokens")
-    if not isinstance(tokens, list) or len(tokens) > _TOKENS_MOST:
-        raise Problem(400, f"tokens must be a list of up to {_TOKENS_MOST} ids", param="tokens")
-    for token in tokens:
-        if type(token) is not int or not 0 <= token < engine.n_vocab:
-            raise Problem(
-                400,
-                f"tokens holds {token!r:.40}, but must hold ids from 0 to {engine.n_vocab - 1}",
-                param="tokens",
-            )
-    text = engine.detokenize(tokens, special=True).decode("utf-8", "replace")
-    return encoded({"content": text, "prompt": text})  # llama.cpp's name for it, and vLLM's

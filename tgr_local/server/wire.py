@@ -10,9 +10,9 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from tgr_local.server.errors import ApiError
 from tgr_local.server.jobs import Job
 from tgr_local.server.log import facts_of
-from tgr_local.server.problems import Problem
 
 HALF_CLOSED = "half_closed"  # set in a scope's state once the client has ended its side
 _PROBE_SECONDS = 0.5
@@ -23,7 +23,7 @@ def encoded(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
 
 
-class Json(Response):
+class JsonResponse(Response):
     """A value as a JSON response."""
 
     media_type = "application/json"
@@ -32,22 +32,22 @@ class Json(Response):
         return encoded(content)
 
 
-class Encoded(Response):
-    """A response that is JSON already."""
+class EncodedResponse(Response):
+    """A response whose content is JSON already."""
 
     media_type = "application/json"
 
 
-def failure(problem: Problem) -> Response:
-    """A problem as a response."""
-    return Json(problem.body, problem.status, headers=problem.headers)
+def failure(error: ApiError) -> Response:
+    """An error as a response."""
+    return JsonResponse(error.body, error.status, headers=error.headers)
 
 
 class EventStream(Response):
     """Events as they come, `: ping` in between when nothing does, `[DONE]` at the end.
 
-    Each event is a part of a response, or a text that becomes a comment. When the client goes
-    away, the work ends.
+    Each event is a part of a response, or a text that becomes a comment. The work ends when the
+    client disconnects.
     """
 
     media_type = "text/event-stream"
@@ -71,18 +71,18 @@ class EventStream(Response):
             async for event in self._events:
                 await write(_event(event))
             await write(b"data: [DONE]\n\n")
-        except Problem as problem:
-            facts_of(scope)["failed"] = problem.status
-            await write(b"data: " + encoded(problem.body) + b"\n\n")
+        except ApiError as error:
+            facts_of(scope)["failed"] = error.status
+            await write(b"data: " + encoded(error.body) + b"\n\n")
         finally:
             watcher.cancel()
             prober.cancel()
-            self._job.end(Problem(499, "nobody reads the reply"))
+            self._job.end(ApiError(499, "nobody reads the reply"))
         await write(b"", more=False)
 
 
 async def _probe(scope: Scope, write: Callable[[bytes], Awaitable[None]]) -> None:
-    """Writes comments to a client that has ended its side: if it has gone, they fail."""
+    """Writes comments to a client that has closed its sending half: if it has gone, they fail."""
     while True:
         await asyncio.sleep(_PROBE_SECONDS)
         if scope.get("state", {}).get(HALF_CLOSED):

@@ -1,8 +1,10 @@
-"""Errors as clients see them: a status, and a body in OpenAI's shape."""
+"""Errors as clients see them: a status, and a body in OpenAI's format."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from pydantic import BaseModel
 
 from tgr_local.errors import CancelledError, CapacityError, TgrError, describe
 
@@ -16,8 +18,23 @@ _KINDS = {
 }
 
 
-class Problem(Exception):
-    """A request that ends with this status, message and, where one is at fault, parameter."""
+class ErrorDetail(BaseModel):
+    """What is wrong with a request."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(BaseModel):
+    """The body of an error, in OpenAI's format."""
+
+    error: ErrorDetail
+
+
+class ApiError(Exception):
+    """Ends a request with a status and a message; `param` names the parameter at fault, if any."""
 
     def __init__(
         self,
@@ -44,17 +61,17 @@ class Problem(Exception):
         }
 
 
-def problem_of(error: BaseException) -> Problem:
-    """What a client is told of an error that its request met with."""
-    if isinstance(error, Problem):
+def api_error(error: BaseException) -> ApiError:
+    """Any error of a request as the client sees it."""
+    if isinstance(error, ApiError):
         return error
     if not isinstance(error, Exception):
-        return Problem(500, type(error).__name__)
+        return ApiError(500, type(error).__name__)
     text = describe(error)
     if isinstance(error, CapacityError):
-        return Problem(400, text, code="context_length_exceeded")
+        return ApiError(400, text, code="context_length_exceeded")
     if isinstance(error, CancelledError):
-        return Problem(503, text, code="cancelled")
+        return ApiError(503, text, code="cancelled")
     if isinstance(error, ValueError | TgrError):
-        return Problem(400, text, param=getattr(error, "param", None))
-    return Problem(500, text)
+        return ApiError(400, text, param=getattr(error, "param", None))
+    return ApiError(500, text)

@@ -1,0 +1,196 @@
+"""The request bodies of OpenAI's endpoints, in which /infill has its share: the contract.
+
+Types and bounds only. What a parameter means here, and what depends on the model, is in `requests`.
+/openapi.json is made from these classes.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
+from typing_extensions import NotRequired, TypedDict
+
+from tgr_local.openai.client_parameters import ClientParameters
+from tgr_local.openai.search_options import (
+    INT_MAX,
+    TgrOptions,
+    as_list,
+    list_bounds,
+    option_field,
+    text_bounds,
+)
+from tgr_local.openai.validation import RequestBody, RequestError, shown
+
+CHOICES_MAX = 128
+PROMPTS_MAX = 128
+NAME_MAX = 256
+"""Characters of a model's name."""
+# ids are compared with the vocabulary later, which has the lower bound too
+Tokens = Annotated[
+    list[Annotated[int, Field(json_schema_extra={"minimum": 0})]], Field(fail_fast=True)
+]
+StopText = Annotated[str, text_bounds("stop")]
+Stop = StopText | Annotated[list[StopText], list_bounds("stop"), as_list]
+LogitBias = Annotated[
+    dict[Any, Any],
+    WithJsonSchema(
+        {
+            "type": "object",
+            "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100},
+        }
+    ),
+]
+
+
+class _TextPart(TypedDict):
+    """A part of a message's content; only text is read."""
+
+    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
+    type: NotRequired[str | None]
+    text: str
+
+
+def _check_part(part: Any) -> Any:
+    if isinstance(part, dict) and not isinstance(part.get("text"), str):
+        raise RequestError(
+            f"messages has a part of type {shown(part.get('type'))}, but only text is read",
+            "messages",
+        )
+    return part
+
+
+TextPart = Annotated[_TextPart, BeforeValidator(_check_part)]
+
+
+class Message(TypedDict):
+    """A message; what else it has is for the chat template."""
+
+    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
+    role: str
+    content: NotRequired[str | Annotated[list[TextPart], Field(fail_fast=True)] | None]
+
+
+class StreamOptions(TypedDict):
+    """What a stream reports beside its text."""
+
+    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
+    include_usage: NotRequired[bool | None]
+
+
+class JsonSchemaFormat(TypedDict):
+    """The JSON schema of a reply."""
+
+    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
+    schema: NotRequired[Any]
+
+
+class ResponseFormat(TypedDict):
+    """The form of a reply: OpenAI's ``json_schema``, or llama-cpp-python's ``schema``."""
+
+    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
+    type: NotRequired[Literal["text", "json_object", "json_schema"] | None]
+    json_schema: NotRequired[JsonSchemaFormat | None]
+    schema: NotRequired[Any]
+
+
+class ChatTemplateOptions(RequestBody):
+    """Variables of the chat template."""
+
+    noun: ClassVar[str] = "template variable"
+    enable_thinking: bool | None = None
+
+
+def _grammar_text(grammar: Any) -> Any:
+    return getattr(grammar, "_grammar", grammar)  # of a llama_cpp.LlamaGrammar
+
+
+class GenerationRequest(ClientParameters):
+    """What all requests for replies have."""
+
+    model: str | None = Field(
+        None,
+        max_length=NAME_MAX,
+        description="any name; after a colon, the method",
+    )
+    method: str | None = Field(None, description="name of the method, as in tgr")
+    tgr: TgrOptions | None = None
+    n: int | None = Field(None, ge=1, le=CHOICES_MAX, description="choices for each prompt")
+    best_of: int | None = Field(
+        None,
+        ge=1,
+        le=CHOICES_MAX,
+        description="replies that the n choices are taken from, by mean log-probability",
+    )
+    max_tokens: int | None = Field(
+        None, ge=-1, le=INT_MAX, description="new tokens at most; -1 = as many as the config allows"
+    )
+    n_predict: int | None = Field(
+        None, ge=-1, le=INT_MAX, description="llama.cpp's name for max_tokens"
+    )
+    temperature: float | None = option_field("temperature")
+    top_p: float | None = option_field("top_p")
+    top_k: int | None = option_field("top_k", ge=-INT_MAX, le=INT_MAX)
+    min_p: float | None = option_field("min_p")
+    repeat_penalty: float | None = option_field("repeat_penalty")
+    frequency_penalty: float | None = option_field("frequency_penalty")
+    presence_penalty: float | None = option_field("presence_penalty")
+    seed: int | None = option_field("seed", ge=-1)
+    stop: Stop | None = Field(None, description="texts that end the reply")
+    logit_bias: LogitBias | None = Field(None, description="token id to what is added to its logit")
+    grammar: Annotated[str | None, BeforeValidator(_grammar_text)] = option_field("grammar")
+    response_format: ResponseFormat | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+
+
+class ChatRequest(GenerationRequest):
+    """The body of /v1/chat/completions."""
+
+    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
+    max_completion_tokens: int | None = Field(
+        None, ge=1, le=INT_MAX, description="OpenAI's newer name for max_tokens"
+    )
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(None, ge=0, le=20)
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = Field(
+        None, description="none = no thinking; the other values change nothing"
+    )
+    chat_template_kwargs: ChatTemplateOptions | None = None
+
+
+class TextRequest(GenerationRequest):
+    """What all requests for text without a chat template have."""
+
+    logprobs: int | None = Field(
+        None, ge=0, le=128, description="alternatives reported for each token"
+    )
+    echo: bool | None = Field(None, description="the reply begins with the prompt")
+
+
+class CompletionRequest(TextRequest):
+    """The body of /v1/completions."""
+
+    wanted: ClassVar = {"prompt": "a text, token ids, or a list of either"}
+    prompt: (
+        str | Tokens | Annotated[list[str | Tokens], Field(fail_fast=True, max_length=PROMPTS_MAX)]
+    ) = Field(union_mode="left_to_right")
+
+
+class ExtraFile(TypedDict):
+    """A file, or a part of one, that the model may look at."""
+
+    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
+    text: NotRequired[str]
+    filename: NotRequired[str]
+
+
+class InfillRequest(TextRequest):
+    """The body of /infill: what comes before and after a gap, in llama.cpp's words."""
+
+    input_prefix: str = Field("", description="text before the gap")
+    input_suffix: str = Field("", description="text after the gap")
+    input_extra: Annotated[list[ExtraFile], Field(fail_fast=True)] | None = Field(
+        None, description="other files that the model may look at"
+    )
+    prompt: str = Field("", description="text that the filling begins with")

@@ -1,0 +1,113 @@
+"""Parameters of OpenAI's, llama.cpp's and llama-cpp-python's clients that have no effect here.
+
+Some ask for nothing that would change the reply, or for what this program does in its own way: they
+are accepted and listed as ignored in the response. Others cannot be followed: they are refused
+unless their value is the one that asks for nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import GetCoreSchemaHandler, ValidationInfo
+from pydantic_core import CoreSchema, core_schema
+
+from tgr_local.openai.validation import RequestBody, RequestError
+
+_IGNORED = "ignored"
+Ignored = Annotated[Any, _IGNORED]
+"""A parameter of any value, listed as ignored in the response."""
+
+
+class Only:
+    """Marks a parameter that cannot be followed; `neutral` are the values that ask for nothing."""
+
+    def __init__(self, *neutral: Any) -> None:
+        self._accepted = [None, *neutral]
+
+    def __get_pydantic_core_schema__(self, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.with_info_after_validator_function(self._check, handler(Any))
+
+    def __get_pydantic_json_schema__(self, _: Any, __: Any) -> dict[str, Any]:
+        return {"enum": self._accepted}
+
+    def _check(self, value: Any, info: ValidationInfo) -> Any:
+        if value not in self._accepted:
+            raise RequestError(f"{info.field_name} is not supported; leave it out", info.field_name)
+        return value
+
+
+class ClientParameters(RequestBody):
+    """What clients send beside what is answered."""
+
+    # OpenAI's
+    user: Ignored = None
+    metadata: Ignored = None
+    store: Ignored = None
+    service_tier: Ignored = None
+    safety_identifier: Ignored = None
+    prompt_cache_key: Ignored = None
+    prompt_cache_retention: Ignored = None
+    parallel_tool_calls: Ignored = None
+    verbosity: Ignored = None
+
+    # llama.cpp's: its cache and slots, its report, its limits of time
+    cache_prompt: Ignored = None
+    id_slot: Ignored = None
+    n_keep: Ignored = None
+    n_discard: Ignored = None
+    n_indent: Ignored = None
+    t_max_prompt_ms: Ignored = None
+    t_max_predict_ms: Ignored = None
+    timings_per_token: Ignored = None
+    return_progress: Ignored = None
+    return_tokens: Ignored = None
+    response_fields: Ignored = None
+    post_sampling_probs: Ignored = None
+    reasoning_format: Ignored = None
+
+    # llama.cpp's: samplers that are not here
+    samplers: Ignored = None
+    min_keep: Ignored = None
+    repeat_last_n: Ignored = None
+    top_n_sigma: Ignored = None
+    dynatemp_range: Ignored = None
+    dynatemp_exponent: Ignored = None
+    xtc_probability: Ignored = None
+    xtc_threshold: Ignored = None
+    dry_multiplier: Ignored = None
+    dry_base: Ignored = None
+    dry_allowed_length: Ignored = None
+    dry_penalty_last_n: Ignored = None
+    dry_sequence_breakers: Ignored = None
+    mirostat_tau: Ignored = None
+    mirostat_eta: Ignored = None
+
+    # what cannot be followed
+    tools: Annotated[Any, Only([])] = None
+    tool_choice: Annotated[Any, Only("none", "auto")] = None
+    functions: Annotated[Any, Only([])] = None
+    function_call: Annotated[Any, Only("none", "auto")] = None
+    audio: Annotated[Any, Only()] = None
+    prediction: Annotated[Any, Only()] = None
+    web_search_options: Annotated[Any, Only()] = None
+    modalities: Annotated[Any, Only(["text"])] = None
+    suffix: Annotated[Any, Only("")] = None
+    typical_p: Annotated[Any, Only(1)] = None
+    tfs_z: Annotated[Any, Only(1)] = None
+    mirostat: Annotated[Any, Only(0)] = None
+    mirostat_mode: Annotated[Any, Only(0)] = None
+    ignore_eos: Annotated[Any, Only(False)] = None
+    n_probs: Annotated[Any, Only(0)] = None
+    lora: Annotated[Any, Only([])] = None
+    image_data: Annotated[Any, Only([])] = None
+    logits_processor: Annotated[Any, Only([])] = None
+    stopping_criteria: Annotated[Any, Only([])] = None
+
+    def ignored(self) -> tuple[str, ...]:
+        """The names of the given parameters that have no effect."""
+        return tuple(
+            name
+            for name, field in type(self).model_fields.items()
+            if _IGNORED in field.metadata and getattr(self, name) is not None
+        )

@@ -1,0 +1,95 @@
+"""The ``tgr`` part of a request: `SearchConfig` as a pydantic model, made from its fields.
+
+Types, bounds and descriptions are those of `tgr_local.options.config`; no option is named here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, create_model
+
+from tgr_local.openai.validation import RequestBody
+from tgr_local.options.config import SearchConfig
+
+INT_MAX = 2**31 - 1
+"""The largest whole number of an option that has no bound of its own."""
+_TYPES = typing.get_type_hints(SearchConfig)
+_OPTIONS = {spec.name: spec for spec in dataclasses.fields(SearchConfig)}
+
+
+def option_field(name: str, **changes: Any) -> Any:
+    """A pydantic field, absent by default, with the bounds and the description of an option."""
+    metadata = _OPTIONS[name].metadata
+    bounds = {"ge": metadata["low"], "le": metadata["high"], "max_length": metadata["longest"]}
+    bounds |= {"description": metadata["doc"]} | changes
+    return Field(None, **{key: value for key, value in bounds.items() if value is not None})
+
+
+def text_bounds(name: str) -> Any:
+    """The bounds of one text of an option that is a list of texts."""
+    return Field(min_length=1, max_length=_OPTIONS[name].metadata["longest"])
+
+
+def list_bounds(name: str) -> Any:
+    """The bounds of the list itself."""
+    return Field(max_length=_OPTIONS[name].metadata["most"], fail_fast=True)
+
+
+def _as_list(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+as_list = BeforeValidator(_as_list)
+"""Takes tuples too, which Python programs give."""
+
+
+def _type(name: str) -> Any:
+    """The type of an option, as JSON has it."""
+    choices, kind = _OPTIONS[name].metadata["choices"], _TYPES[name]
+    if choices:
+        return Literal[choices]
+    if typing.get_origin(kind) is not tuple:
+        return kind
+    text = Annotated[str, text_bounds(name)]
+    return Annotated[list[text], list_bounds(name), as_list]
+
+
+def _field(name: str) -> Any:
+    metadata, kind = _OPTIONS[name].metadata, _TYPES[name]
+    if metadata["choices"] or typing.get_origin(kind) is tuple:
+        return Field(None, description=metadata["doc"])
+    high = INT_MAX if kind is int and metadata["high"] is None else metadata["high"]
+    return option_field(name, le=high)
+
+
+class _Tgr(RequestBody):
+    """How this request is answered: the method, and any option of the search."""
+
+    noun: ClassVar[str] = "option"
+    method: str | None = Field(None, description="name of the method")
+    progress: bool | None = Field(
+        None, description="a stream also reports what the search does, in chunks without choices"
+    )
+
+    def options(self) -> dict[str, Any]:
+        """The fields of SearchConfig that are given."""
+        given = {name: getattr(self, name) for name in _OPTIONS}
+        return {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in given.items()
+            if value is not None
+        }
+
+
+if TYPE_CHECKING:
+    TgrOptions = _Tgr
+else:
+    TgrOptions = create_model(
+        "TgrOptions",
+        __base__=_Tgr,
+        __doc__=_Tgr.__doc__,
+        **{name: (_type(name) | None, _field(name)) for name in _OPTIONS},
+    )

@@ -1,0 +1,193 @@
+"""Request bodies checked by pydantic, and its errors as one line for the client.
+
+In: a body as JSON has it. Out: a frozen model, or a `RequestError` that names the parameter, the
+value, the bound and, where there is one, the way out. Only the first error of a body is reported,
+and lists stop at their first bad item, so a hostile body costs no more than a good one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from typing_extensions import Self
+
+_NAME_MOST = 256  # characters of an unknown name that is compared with known ones
+_SHOWN_MOST = 80  # characters of a value in an error
+_WANTED = {
+    "int_type": ("a whole number", "whole numbers"),
+    "float_type": ("a number", "numbers"),
+    "finite_number": ("a finite number", "finite numbers"),
+    "string_type": ("a text", "texts"),
+    "bool_type": ("true or false", "true or false"),
+    "list_type": ("a list", "lists"),
+    "dict_type": ("an object", "objects"),
+    "model_type": ("an object", "objects"),
+}  # pydantic's error type -> what one value must be, what a list must hold
+
+
+class RequestError(ValueError):
+    """An invalid request; `param` names the parameter at fault, if there is one."""
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class RequestBody(BaseModel):
+    """Base of all bodies: unknown names are refused, nothing is converted, null means absent."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True
+    )
+    noun: ClassVar[str] = "parameter"
+    """What an unknown name is called in an error."""
+    wanted: ClassVar[Mapping[str, str]] = {}
+    """For parameters of several types: what they must be, in words."""
+
+    @classmethod
+    def parse(cls, body: Mapping[str, Any] | Self) -> Self:
+        """The body, checked. Raises RequestError."""
+        if isinstance(body, cls):
+            return body
+        if not isinstance(body, Mapping):
+            raise RequestError(f"the request is {shown(body)}, but must be an object of parameters")
+        try:
+            return cls.model_validate(dict(body))
+        except ValidationError as error:
+            raise request_error(error, cls, body) from None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown_names(cls, body: Any) -> Any:
+        # before pydantic, which would make an error of every one
+        for name in body if isinstance(body, dict) else ():
+            if name not in cls.model_fields:
+                raise RequestError(
+                    f"unknown {cls.noun} {shown(name)}{hint(name, cls.model_fields)}",
+                    str(name)[:_SHOWN_MOST],
+                )
+        return body
+
+
+def shown(value: Any, most: int = _SHOWN_MOST) -> str:
+    """The beginning of a value, for an error."""
+    try:
+        return repr(value[:most] if isinstance(value, str) else value)[:most]
+    except (RecursionError, ValueError):  # nested too deeply, or a number of too many digits
+        return f"a {type(value).__name__} that is too large to show"
+
+
+def hint(name: Any, known: Collection[str]) -> str:
+    """The end of an error about an unknown name: the known names that are like it, or a few."""
+    near = difflib.get_close_matches(str(name)[:_NAME_MOST], known, n=3)
+    if not near and len(known) <= 3:
+        return f"; there is {', '.join(known)}"
+    return f"; did you mean {', '.join(near)}?" if near else ""
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """Bounds in words, both inclusive."""
+    if low is None:
+        return f"at most {high}"
+    return f"at least {low}" if high is None else f"between {low} and {high}"
+
+
+def request_error(
+    error: ValidationError, model: type[RequestBody], body: Mapping[str, Any]
+) -> RequestError:
+    """The first parameter at fault, in one line."""
+    details: list[Any] = error.errors(include_url=False)
+    at_fault = [one for one in details if one["loc"][:1] == details[0]["loc"][:1]]
+    # of the alternatives that a parameter has, the one that its value comes closest to
+    closest = max(at_fault, key=lambda one: (_is_of_its_type(one), len(one["loc"])))
+    if isinstance(cause := closest.get("ctx", {}).get("error"), RequestError):
+        return cause
+    path = _path(body, closest["loc"])
+    if path[:1] == ["tgr"] and len(path) > 1:  # an option is named as on the command line
+        path = path[1:]
+    param = str(path[0]) if path else ""
+    if param in model.wanted and not _is_of_its_type(closest):
+        return RequestError(
+            f"{param} is {shown(body.get(param))}, but must be {model.wanted[param]}", param
+        )
+    same = [one for one in at_fault if len(one["loc"]) == len(closest["loc"])]
+    return RequestError(
+        _sentence(path, closest, same, _bounds(model, closest["loc"])), param or None
+    )
+
+
+def _is_of_its_type(detail: Any) -> bool:
+    return not detail["type"].endswith("_type")
+
+
+def _sentence(path: list[Any], detail: Any, same: list[Any], bounds: str) -> str:
+    """What is wrong at a path; `same` are the errors of all alternatives there."""
+    kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
+    in_list = len(path) > 1 and isinstance(path[-1], int)
+    name = _name(path[:-1] if in_list else path)
+    if kind == "missing":
+        return f"{name} is missing; add it"
+    if kind == "string_unicode":
+        return f"{name} holds {shown(value)}, which is no valid Unicode"
+    if kind == "string_too_short":
+        return f"{name} holds an empty text; remove it"
+    if kind == "too_short":
+        return f"{name} is empty, but must hold at least one"
+    if kind == "string_too_long":
+        return (
+            f"{name} has {len(value)} characters, but may have {context['max_length']}; shorten it"
+        )
+    if kind == "too_long":
+        most = context["max_length"]
+        return f"{name} holds {len(value)} values, but may hold {most}; leave some out"
+    if kind == "literal_error":
+        choices = re.findall(r"'([^']*)'", context["expected"])
+        return f"{name} is {shown(value)}, but must be one of {', '.join(choices)}"
+    if kind in ("greater_than_equal", "less_than_equal"):
+        return f"{name} is {shown(value)}, but must be {bounds}"
+    if kind == "float_type" and isinstance(value, int) and not isinstance(value, bool):
+        same = [{"type": "finite_number"}]  # too large for a float
+    wanted = dict.fromkeys(_WANTED[one["type"]][in_list] for one in same if one["type"] in _WANTED)
+    verbs = ("holds", "hold") if in_list else ("is", "be")
+    return f"{name} {verbs[0]} {shown(value)}, but must {verbs[1]} {' or '.join(wanted) or bounds}"
+
+
+def _path(body: Any, location: tuple[Any, ...]) -> list[Any]:
+    """The names and indices of a location; it also has the types that pydantic tried."""
+    path = []
+    for i, part in enumerate(location):
+        if isinstance(body, Mapping) and (part in body or i == len(location) - 1):
+            body = body.get(part)
+        elif isinstance(body, list) and isinstance(part, int):
+            body = body[part]
+        else:
+            continue
+        path.append(part)
+    return path
+
+
+def _name(path: list[Any]) -> str:
+    name = str(path[0]) if path else "the request"
+    for part in path[1:]:
+        name += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return name
+
+
+def _bounds(model: type[BaseModel], location: tuple[Any, ...]) -> str:
+    """The bounds of a parameter, or of an option in ``tgr``."""
+    if location[:1] == ("tgr",) and len(location) > 1:
+        nested: Any = model.model_fields["tgr"].annotation
+        model = next(one for one in nested.__args__ if isinstance(one, type(BaseModel)))
+        location = location[1:]
+    field = model.model_fields.get(str(location[0])) if location else None
+    limits = {
+        name: value
+        for one in (field.metadata if field else ())
+        for name in ("ge", "le")
+        if (value := getattr(one, name, None)) is not None
+    }
+    return interval(limits.get("ge"), limits.get("le")) if limits else "of another type"

@@ -1,0 +1,60 @@
+"""/openapi.json: the schemas of all bodies, made from their pydantic models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from pydantic.json_schema import models_json_schema
+
+from tgr_local.openai.bodies import ChatRequest, CompletionRequest, InfillRequest
+from tgr_local.openai.validation import RequestBody
+from tgr_local.server.embeddings import EmbeddingsRequest
+from tgr_local.server.errors import ErrorBody
+from tgr_local.server.tokens import DetokenizeRequest, TokenizeRequest
+
+BODIES: tuple[type[RequestBody], ...] = (
+    ChatRequest,
+    CompletionRequest,
+    InfillRequest,
+    EmbeddingsRequest,
+    TokenizeRequest,
+    DetokenizeRequest,
+)
+_REFERENCE = "#/components/schemas/{model}"
+
+
+class Application(FastAPI):
+    """FastAPI, which reads bodies in `bodies` and has their schemas from here."""
+
+    def openapi(self) -> dict[str, Any]:
+        if not self.openapi_schema:
+            models: list[Any] = [(model, "validation") for model in (*BODIES, ErrorBody)]
+            _, schemas = models_json_schema(models, ref_template=_REFERENCE)
+            components = super().openapi().setdefault("components", {})
+            components["schemas"] = components.get("schemas", {}) | schemas["$defs"]
+        return super().openapi()
+
+
+def _content(name: str) -> dict[str, Any]:
+    return {"application/json": {"schema": {"$ref": _REFERENCE.format(model=name)}}}
+
+
+_ERRORS = {
+    "4XX": {
+        "description": "Invalid request, or the queue is full",
+        "content": _content(ErrorBody.__name__),
+    },
+    "503": {
+        "description": "The model is being loaded, or the server is shutting down",
+        "content": _content(ErrorBody.__name__),
+    },
+}
+ANSWERS: dict[str, Any] = {"responses": _ERRORS}
+"""The arguments of a route without a body."""
+
+
+def takes(model: type[RequestBody]) -> dict[str, Any]:
+    """The arguments of a route with such a body."""
+    body = {"required": True, "content": _content(model.__name__)}
+    return ANSWERS | {"openapi_extra": {"requestBody": body}}
