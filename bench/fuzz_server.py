@@ -34,8 +34,8 @@ from target import Target, family, resident, seconds_until_idle, start
 
 from tgr_local.methods import METHODS
 from tgr_local.models.library import embedded_model
-from tgr_local.openai import requests
 from tgr_local.options.config import SearchConfig
+from tgr_local.server import openapi
 
 SLACK = 5.0
 ERROR = {"message", "type", "param", "code"}
@@ -69,19 +69,12 @@ GRAMMARS = [
     "root ::= root", 'root ::= "', "root ::= [^", "root ::= .*", 'root ::= "\\xZZ"', "root ::= ()*",
     "root ::= a* \n a ::= b*\n b ::= [x]*", "root ::= [a-z]{2147483648}",
 ]  # fmt: skip
-PARAMETERS = sorted(
-    {"response_format", "grammar", "logit_bias", "reasoning_effort", "chat_template_kwargs", "tgr",
-     "method", "stop", "seed", "n", "best_of", "logprobs", "top_logprobs", "echo", "max_tokens",
-     "max_completion_tokens", "stream", "stream_options", "model", "add_special", "parse_special",
-     "with_pieces", "n_predict", "input_extra", "encoding_format", "dimensions", "input",
-     "content", "tokens", "messages", "prompt", "add_special_tokens"}
-    | {*requests._SAMPLING, *requests._UNSUPPORTED, *requests._NOTES}
-)  # fmt: skip
+PARAMETERS = sorted({name for body in openapi.BODIES for name in body.model_fields})
 OPTIONS = [spec.name for spec in dataclasses.fields(SearchConfig)] + ["method", "progress"]
 
 
 @dataclass
-class Request:
+class Case:
     """Request number `i`: method, path and body."""
 
     i: int
@@ -213,13 +206,13 @@ def changed(rng: random.Random, body: dict[str, Any], known: list[str]) -> None:
         body[rng.choice(known)] = number(rng) if rng.random() < 0.4 else value(rng)
 
 
-def made_up(seed: int, i: int, paths: dict[str, str]) -> Request:
+def made_up(seed: int, i: int, paths: dict[str, str]) -> Case:
     """Request number i of a seed; `paths` are the endpoints and their verbs."""
     rng = random.Random(seed * 1_000_003 + i)
     posts = [path for path, verb in paths.items() if verb == "POST"]
     if rng.random() < 0.03:
         path = rng.choice([path for path, verb in paths.items() if verb == "GET"])
-        return Request(i, "GET", path.replace("{name}", quote(_whole(text(rng)), safe="/")), b"")
+        return Case(i, "GET", path.replace("{name}", quote(_whole(text(rng)), safe="/")), b"")
     path = rng.choice([*posts, "/v1/chat/completions", "/v1/completions"])
     body: Any = good(rng, path)
     for _ in range(rng.choice([0, 1, 1, 1, 2, 2, 3, 5])):
@@ -233,7 +226,7 @@ def made_up(seed: int, i: int, paths: dict[str, str]) -> Request:
     if rng.random() < 0.03:
         at = rng.randrange(len(data) + 1)
         data = data[:at] + rng.randbytes(rng.choice([0, 1, 3])) + data[at + rng.choice([0, 1]) :]
-    return Request(i, "POST", path, data)
+    return Case(i, "POST", path, data)
 
 
 def _whole(text: str) -> str:
@@ -247,14 +240,14 @@ def _whole(text: str) -> str:
 class Told:
     """What came of a request; `failure` is empty where it is as it should be."""
 
-    request: Request
+    request: Case
     status: int
     seconds: float
     text: str
     failure: str = ""
 
 
-def ask(target: Target, request: Request, bound: float) -> Told:
+def ask(target: Target, request: Case, bound: float) -> Told:
     begun = time.monotonic()
     link = http.client.HTTPConnection(*target.address, timeout=bound + 10)
     status, text, failure = 0, "", ""

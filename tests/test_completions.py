@@ -630,7 +630,7 @@ FORMAT = "response_format"
         ({"reasoning_effort": "great"}, "reasoning_effort", "must be one of none"),
         ({"chat_template_kwargs": {"x": 1}}, "x", "unknown template variable 'x'; there is enable"),
         ({"temperature": 10**400}, "temperature", "but must be a finite number"),
-        ({"model": "\ud800"}, "model", "no valid Unicode"),
+        ({"model": "\ud800"}, "model", "not valid Unicode"),
         ({"tgr": {"chunk_len": 1.5}}, "chunk_len", "chunk_len is 1.5, but must be a whole number"),
         ({"tgr": {"stop": [3]}}, "stop", "stop holds 3, but must hold texts"),
         ({"mirostat": 2}, "mirostat", "mirostat is not supported; leave it out"),
@@ -657,7 +657,7 @@ def test_a_bad_parameter_is_named(
         (["a", 1], "prompt is"),
         ([10**6], "prompt holds token 1000000, but must hold numbers between 0 and"),
         ("", "prompt has no tokens"),
-        ("\ud800", "no valid Unicode"),
+        ("\ud800", "not valid Unicode"),
     ],
 )
 def test_a_bad_prompt_is_refused(engine: Engine, prompt: Any, message: str) -> None:

@@ -27,13 +27,14 @@ from starlette.testclient import TestClient
 from tgr_local import cli
 from tgr_local.engine import Cancel, Engine, Task
 from tgr_local.errors import CancelledError, CapacityError
+from tgr_local.methods import METHODS
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.server import infill
 from tgr_local.server.app import create_app
 from tgr_local.server.auth import Auth, is_loopback
+from tgr_local.server.errors import ApiError, api_error
 from tgr_local.server.jobs import Jobs
 from tgr_local.server.limits import model_and_method
-from tgr_local.server.errors import ApiError, api_error
 from tgr_local.server.service import Service
 
 
@@ -117,7 +118,7 @@ def test_the_method_comes_from_the_name_the_body_or_the_flag(server: Served) -> 
 def test_another_models_name_is_left_alone() -> None:
     for name in ("qwen3", "owner/other:Q4_K_M", "llama3:8b"):
         assert model_and_method(name, "qwen3") == (name, None)
-    assert model_and_method("a:b:base", "qwen3") == ("a:b", "base")
+    assert model_and_method("a:b:base", "qwen3") == ("a:b", METHODS["base"])
     assert model_and_method(None, "qwen3") == (None, None)
 
 

@@ -16,8 +16,8 @@ from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.openai.completions import completion_request, respond
 from tgr_local.options.config import SearchConfig, ServerConfig
-from tgr_local.server.limits import Memory, memory_needed, within_limits
 from tgr_local.server.errors import ApiError
+from tgr_local.server.limits import Memory, memory_needed, within_limits
 
 X = "x" * 1_000_000
 

@@ -269,7 +269,7 @@ class _Answer:
         replies = [choice.reply for choice in self.choices if choice.reply]
         counts = sum((reply.counts for reply in replies), self._counts)
         return {
-            "method": self.request.method,
+            "method": self.request.method.name,
             "seed": self.request.config.seed,
             "seconds": round(time.monotonic() - self._start, 6),
             "forward_tokens": dataclasses.asdict(counts) | {"total": counts.total},

@@ -19,6 +19,7 @@ from tgr_local import methods
 from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CapacityError
 from tgr_local.generation import advised, prompt_tokens
+from tgr_local.methods import Method
 from tgr_local.openai.bodies import (
     ChatRequest,
     CompletionRequest,
@@ -49,7 +50,7 @@ class PreparedRequest:
     texts: tuple[str, ...]
     """Each prompt as `echo` shows it."""
     config: SearchConfig
-    method: str
+    method: Method
     model: str
     """The model's name in the response."""
     n: int = 1
@@ -75,7 +76,7 @@ def chat_request(
     body: Mapping[str, Any] | ChatRequest,
     *,
     config: SearchConfig | None = None,
-    method: str = DEFAULT_METHOD,
+    method: str | Method = DEFAULT_METHOD,
     model: str | None = None,
     cancel: Cancel | None = None,
 ) -> PreparedRequest:
@@ -106,7 +107,7 @@ def completion_request(
     body: Mapping[str, Any] | CompletionRequest,
     *,
     config: SearchConfig | None = None,
-    method: str = DEFAULT_METHOD,
+    method: str | Method = DEFAULT_METHOD,
     model: str | None = None,
     cancel: Cancel | None = None,
 ) -> PreparedRequest:
@@ -129,7 +130,7 @@ def text_request(
     prompts: Sequence[str | list[int]],
     *,
     config: SearchConfig | None = None,
-    method: str = DEFAULT_METHOD,
+    method: str | Method = DEFAULT_METHOD,
     model: str | None = None,
     cancel: Cancel | None = None,
 ) -> PreparedRequest:
@@ -151,7 +152,7 @@ def _prepared(
     engine: Engine,
     body: GenerationRequest,
     config: SearchConfig | None,
-    method: str,
+    method: str | Method,
     model: str | None,
     limit: int | None,
     thinking: bool | None,
@@ -159,7 +160,6 @@ def _prepared(
 ) -> PreparedRequest:
     """A request without its prompts; `limit` is the number of new tokens, 0 = nothing is written,
     None = as many as the config allows."""
-    method = _method(body, method)
     base = advised(engine, config)
     changes = _changes(body, thinking)
     if grammar := requested_grammar(body, cancel) or changes.get("grammar", ""):
@@ -178,7 +178,7 @@ def _prepared(
         prompts=(),
         texts=(),
         config=_changed(base, changes),
-        method=method,
+        method=_method(body, method),
         model=body.model or model or engine.path.stem,
         n=n,
         best_of=best_of if limit != 0 else n,
@@ -219,13 +219,11 @@ def _limit(body: GenerationRequest) -> int | None:
     return None if limit == -1 else limit
 
 
-def _method(body: GenerationRequest, default: str) -> str:
-    method = body.method or (body.tgr and body.tgr.method) or default
+def _method(body: GenerationRequest, default: str | Method) -> Method:
     try:
-        methods.get(method)
+        return methods.get(body.method or (body.tgr and body.tgr.method) or default)
     except ValueError as error:
         raise RequestError(str(error), "method") from None
-    return method
 
 
 def _changes(body: GenerationRequest, thinking: bool | None) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def _sentence(path: list[Any], detail: Any, same: list[Any], bounds: str) -> str
     if kind == "missing":
         return f"{name} is missing; add it"
     if kind == "string_unicode":
-        return f"{name} holds {shown(value)}, which is no valid Unicode"
+        return f"{name} holds {shown(value)}, which is not valid Unicode"
     if kind == "string_too_short":
         return f"{name} holds an empty text; remove it"
     if kind == "too_short":

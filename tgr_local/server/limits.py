@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CancelledError, CapacityError
+from tgr_local.methods import Method
 from tgr_local.openai.requests import PreparedRequest
 from tgr_local.options.config import ServerConfig
 from tgr_local.search import geometry
@@ -26,8 +27,6 @@ _TYPICAL_QUERY = 512  # tokens; what the cache is sized for at the start
 # bytes, measured: of a token of a reply, of an alternative reported for one, of a token in the
 # record of a rollout, and of a character of a grammar in a sampler
 _TOKEN, _ALTERNATIVE, _RECORDED, _GRAMMAR = 250, 400, 12, 32
-_STEERED = {"tgr-latent", "random-anchor", "hard-geometry"}
-_SEARCHING = {"tgr-latent", "tgr-token"}
 
 
 def within_limits(
@@ -51,11 +50,11 @@ def within_limits(
         max_tokens=_lower(request.config.max_tokens, limits.max_reply_tokens),
         max_seconds=_lower(request.config.max_seconds, limits.request_seconds),
     )
-    needs = methods.get(request.method)
+    needs = request.method
     n_seqs, n_seq_max = needs.sequences(config), engine.n_seq_max
     if n_seqs > n_seq_max:
         raise CapacityError(
-            f"{request.method} needs {n_seqs} sequences at a time, but the server holds "
+            f"{needs.name} needs {n_seqs} sequences at a time, but the server holds "
             f"{n_seq_max}; ask for fewer candidates, rollouts or texts"
         )
     most = engine.most_cells()
@@ -72,7 +71,7 @@ def within_limits(
 def memory_needed(engine: Engine, request: PreparedRequest) -> int:
     """An upper bound of the bytes that a request takes beside the model and its cache: injection
     maps, states of rollouts, records of steps, text and log-probabilities."""
-    config, method = request.config, methods.get(request.method)
+    config, method = request.config, request.method
     n_replies = len(request.prompts) * request.best_of
     n_seqs = method.sequences(config)
     at_once = min(n_replies, max(1, engine.n_seq_max // n_seqs))
@@ -80,13 +79,13 @@ def memory_needed(engine: Engine, request: PreparedRequest) -> int:
     n_texts = 1 if method.resets else n_seqs
     text = config.token_limit * (_TOKEN * n_texts + _ALTERNATIVE * config.top_logprobs)
     maps = moment = record = 0
-    if request.method in _STEERED:
+    if method.steers:
         d_z = config.d_z or engine.n_embd
         maps = geometry.map_bytes(engine.n_layer, engine.n_embd, d_z, config.rank)
-        n_anchors = config.n_candidates if request.method in _SEARCHING else 1
+        n_anchors = config.n_candidates if method.searches else 1
         moment = 16 * n_anchors * engine.n_layer * engine.n_embd
         record = 8 * n_anchors * d_z
-    if request.method in _SEARCHING:
+    if method.searches:
         n_tokens = n_rollouts(config) * longest_rollout(config)
         moment += 8 * n_tokens * engine.n_embd
         record += _RECORDED * n_tokens
@@ -147,7 +146,7 @@ def limit_cache(engine: Engine, config: Any, method: str, limits: ServerConfig) 
     engine.reserve(needed, limits.max_running)
 
 
-def model_and_method(name: str | None, served: str) -> tuple[str | None, str | None]:
+def model_and_method(name: str | None, served: str) -> tuple[str | None, Method | None]:
     """A model's name without its method, and the method after the colon, if there is one.
 
     Another model's name is returned as it is, since there is one model here and clients insist on
@@ -157,10 +156,9 @@ def model_and_method(name: str | None, served: str) -> tuple[str | None, str | N
     if not colon or (suffix not in methods.METHODS and plain != served):
         return name, None
     try:
-        methods.get(suffix)
+        return plain, methods.get(suffix)
     except ValueError as error:
         raise ApiError(404, str(error), param="model", code="model_not_found") from None
-    return plain, suffix
 
 
 def _lower(asked: Number, limit: Number) -> Number:

@@ -228,7 +228,7 @@ class Service:
             model=self.name,
             cancel=cancel,
         )
-        facts.update(model=prepared.model, how=prepared.method, stream=prepared.stream)
+        facts.update(model=prepared.model, how=prepared.method.name, stream=prepared.stream)
         return within_limits(self.engine, prepared, self.limits)
 
     async def _events(
