@@ -9,7 +9,7 @@ from fake_engine import FakeEngine, install
 
 from tgr_local.chat.commands import run
 from tgr_local.chat.conversation import Conversation
-from tgr_local.chat.session import Session
+from tgr_local.chat.session import ChatSession
 
 
 class FakeUser:
@@ -36,12 +36,12 @@ class FakeUser:
         self.copied = text
 
 
-def make_session(monkeypatch: pytest.MonkeyPatch) -> Session:
+def make_session(monkeypatch: pytest.MonkeyPatch) -> ChatSession:
     """A session with a new conversation; the doubles stay installed for the test."""
     install(monkeypatch.setattr)
-    return Session(Conversation(FakeEngine("fake.gguf"), {}, "tgr-latent"), FakeUser())  # type: ignore[arg-type]
+    return ChatSession(Conversation(FakeEngine("fake.gguf"), {}, "tgr-latent"), FakeUser())  # type: ignore[arg-type]
 
 
-def output(session: Session, line: str) -> list[str]:
+def output(session: ChatSession, line: str) -> list[str]:
     """The lines that a command prints."""
     return list(run(session, line))

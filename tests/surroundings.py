@@ -1,20 +1,20 @@
-"""What must not decide a test: the environment of the shell that starts it, and a busy machine."""
+"""Makes tests independent of the shell that starts them, and of how busy the machine is."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-HANG = 300.0  # seconds after which a test that waits gives up; nothing else depends on them
+HANG = 300.0  # seconds after which a waiting test fails; no result depends on them
 
-KEPT = {"TGR_LLAMA_CPP_SOURCE", "TGR_DATA"}  # they name what a test needs, or is skipped without
+KEPT = {"TGR_LLAMA_CPP_SOURCE", "TGR_DATA"}  # paths that some tests need and are skipped without
 FAMILIES = ("TGR_", "XDG_", "LC_", "HF_", "OPENAI_", "MPL", "TTY_", "TMUX", "CLICOLOR")
 NAMES = {"NO_COLOR", "FORCE_COLOR", "COLORTERM", "COLUMNS", "LINES", "LANGUAGE", "XTERM_VERSION"}
 
 
 def clear() -> None:
-    """Takes out of the environment what a shell may have exported about terminal, language,
-    network, services and our own options: for the tests, and for every process they start."""
+    """Removes the variables about terminal, language, network, services and our own options from
+    the environment of the tests and of every process they start."""
     for name in set(os.environ) - KEPT:
         if name.startswith(FAMILIES) or name in NAMES or name.lower().endswith("_proxy"):
             del os.environ[name]

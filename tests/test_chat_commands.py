@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -235,7 +236,7 @@ def test_show_lists_options_that_are_not_the_default(session: Any) -> None:
 
 def card_of(metadata: dict[str, str]) -> Callable[[Path], Any]:
     """A double of library.card for files with this metadata."""
-    return lambda path: library.Card(path, 0, 0, metadata, {})
+    return lambda path: SimpleNamespace(metadata=metadata)
 
 
 def test_a_model_without_a_chat_template_is_refused_at_once(

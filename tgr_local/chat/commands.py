@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from tgr_local.chat import file_commands, option_commands, reply_commands, report_commands
-from tgr_local.chat.session import Session
+from tgr_local.chat.session import ChatSession
 from tgr_local.chat.text_input import BLOCK, read_block
 from tgr_local.console.sanitize import printable
 
@@ -20,12 +20,12 @@ _COMMAND = re.compile(r"/[a-z]*(?=\s|$)")  # a path such as /usr/bin is none
 
 
 class Command(NamedTuple):
-    run: Callable[[Session, str], Iterable[str]]
+    run: Callable[[ChatSession, str], Iterable[str]]
     argument: str
     help: str
 
 
-def handle_line(session: Session, line: str, next_line: Callable[[], str]) -> None:
+def handle_line(session: ChatSession, line: str, next_line: Callable[[], str]) -> None:
     """Answers a question or runs a command; `next_line` reads the other lines of a block.
 
     ValueError for a bad command, EOFError for /exit, and all errors of a reply.
@@ -37,7 +37,7 @@ def handle_line(session: Session, line: str, next_line: Callable[[], str]) -> No
         session.ask(read_block(line, next_line))
 
 
-def run(session: Session, line: str) -> Iterable[str]:
+def run(session: ChatSession, line: str) -> Iterable[str]:
     """Runs a command; the lines to print. ValueError for a bad one, EOFError for /exit."""
     name, *argument = line.strip().split(maxsplit=1)
     if name not in COMMANDS:
@@ -47,7 +47,7 @@ def run(session: Session, line: str) -> Iterable[str]:
     return COMMANDS[name].run(session, argument[0] if argument else "")
 
 
-def _help(_: Session, __: str) -> Iterator[str]:
+def _help(_: ChatSession, __: str) -> Iterator[str]:
     for name, command in COMMANDS.items():
         yield f"{f'{name} {command.argument}':18}  {command.help}"
     yield f"{BLOCK:18}  begin and end a question of several lines"
@@ -55,7 +55,7 @@ def _help(_: Session, __: str) -> Iterator[str]:
     yield f"{'':18}  the history, Alt-Enter breaks the line, Ctrl-X Ctrl-E opens the editor"
 
 
-def _exit(_: Session, __: str) -> Iterable[str]:
+def _exit(_: ChatSession, __: str) -> Iterable[str]:
     raise EOFError
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from tgr_local.chat import store
 from tgr_local.chat.arguments import shortened, whole_number
-from tgr_local.chat.session import Session
+from tgr_local.chat.session import ChatSession
 from tgr_local.trace.render import plural
 
 N_LISTED = 10  # conversations that /resume lists
 
 
-def save(session: Session, argument: str) -> Iterable[str]:
+def save(session: ChatSession, argument: str) -> Iterable[str]:
     if not session.conversation.turns:
         raise ValueError("there is nothing to save yet: ask something first")
     path = store.path_of(argument) if argument else session.path or store.new_path()
@@ -27,13 +27,13 @@ def save(session: Session, argument: str) -> Iterable[str]:
     return [f"saved as {path}"]
 
 
-def load(session: Session, argument: str) -> Iterable[str]:
+def load(session: ChatSession, argument: str) -> Iterable[str]:
     if not argument:
         raise ValueError("name the conversation: /load NAME; /resume lists the latest ones")
     return _restore(session, store.path_of(argument))
 
 
-def resume(session: Session, argument: str) -> Iterator[str]:
+def resume(session: ChatSession, argument: str) -> Iterator[str]:
     paths = [path for path in store.saved_paths() if path != session.path]
     if not paths:
         raise ValueError("there is no saved conversation yet")
@@ -49,7 +49,7 @@ def resume(session: Session, argument: str) -> Iterator[str]:
     yield "/resume N continues number N"
 
 
-def _restore(session: Session, path: Path) -> Iterator[str]:
+def _restore(session: ChatSession, path: Path) -> Iterator[str]:
     saved = store.load(path)
     saved.restore(session.conversation)
     session.start_new_file()

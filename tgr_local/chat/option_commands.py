@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tgr_local import methods
-from tgr_local.chat.session import Session
+from tgr_local.chat.session import ChatSession
 from tgr_local.errors import ModelError
 from tgr_local.models import library
 from tgr_local.options import settings
@@ -21,7 +21,7 @@ _THINK = {
 }
 
 
-def model(session: Session, argument: str) -> Iterator[str]:
+def model(session: ChatSession, argument: str) -> Iterator[str]:
     conversation = session.conversation
     if argument:
         path = library.find(argument)
@@ -36,13 +36,13 @@ def model(session: Session, argument: str) -> Iterator[str]:
         yield f"models here: {', '.join(path.stem for path in library.local())}"
 
 
-def method(session: Session, name: str) -> Iterable[str]:
+def method(session: ChatSession, name: str) -> Iterable[str]:
     if name:
         session.conversation.set_method(name)
     return [f"method {session.conversation.method}; all methods: {', '.join(methods.METHODS)}"]
 
 
-def set_option(session: Session, argument: str) -> Iterable[str]:
+def set_option(session: ChatSession, argument: str) -> Iterable[str]:
     name, _, text = argument.replace("=", " ", 1).partition(" ")
     if name and (text.strip() or name not in _values(session)):
         session.conversation.set_option(name, text.strip())
@@ -50,7 +50,7 @@ def set_option(session: Session, argument: str) -> Iterable[str]:
     return [_option(each, *values[each]) for each in ([name] if name else values)]
 
 
-def _values(session: Session) -> dict[str, tuple[Any, str]]:
+def _values(session: ChatSession) -> dict[str, tuple[Any, str]]:
     """The value and the meaning of every option that can be set here."""
     configs = (session.conversation.config, session.conversation.chat_config)
     return {
@@ -64,7 +64,7 @@ def _option(name: str, value: Any, doc: str) -> str:
     return f"{name:18}  {settings.as_text(value):10}  {doc}"
 
 
-def think(session: Session, argument: str) -> Iterable[str]:
+def think(session: ChatSession, argument: str) -> Iterable[str]:
     conversation = session.conversation
     if argument:
         if argument not in _THINK:
@@ -75,7 +75,7 @@ def think(session: Session, argument: str) -> Iterable[str]:
     return [f"thinking is {on} and {shown}"]
 
 
-def budget(session: Session, argument: str) -> Iterable[str]:
+def budget(session: ChatSession, argument: str) -> Iterable[str]:
     conversation = session.conversation
     if argument in ("off", "none"):
         for name in _LIMITS:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from tgr_local.chat.commands import handle_line
 from tgr_local.chat.conversation import Conversation
-from tgr_local.chat.session import Session, print_error
+from tgr_local.chat.session import ChatSession, print_error
 from tgr_local.chat.text_input import decode_utf8
 from tgr_local.console.sanitize import printable
 from tgr_local.generation import Reply
@@ -44,7 +44,7 @@ class Pipe:
 
 def run(conversation: Conversation) -> int:
     """Answers the lines of stdin; returns the exit code, 1 if a line failed."""
-    session = Session(conversation, Pipe())
+    session = ChatSession(conversation, Pipe())
     offset = code = 0
 
     def next_line() -> str:

@@ -6,26 +6,26 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tgr_local.chat.arguments import shortened, whole_number
-from tgr_local.chat.session import Session
+from tgr_local.chat.session import ChatSession
 from tgr_local.chat.text_input import decode_utf8
 from tgr_local.trace import render
 
 MAX_FILE_BYTES = 16 << 20  # of a file before a question
 
 
-def clear(session: Session, _: str) -> Iterable[str]:
+def clear(session: ChatSession, _: str) -> Iterable[str]:
     session.conversation.clear()
     session.attached.clear()
     session.start_new_file()
     return ["a new conversation begins"]
 
 
-def regenerate(session: Session, _: str) -> Iterable[str]:
+def regenerate(session: ChatSession, _: str) -> Iterable[str]:
     session.show_reply(session.conversation.ask_again())
     return []
 
 
-def retry(session: Session, argument: str) -> Iterator[str]:
+def retry(session: ChatSession, argument: str) -> Iterator[str]:
     k = whole_number(argument or "4", "the number of replies", 2, 64)
     conversation = session.conversation
     replies = session.front_end.show_many(k, lambda on_event: conversation.ask_many(k, on_event))
@@ -38,13 +38,13 @@ def retry(session: Session, argument: str) -> Iterator[str]:
     yield f"reply {chosen + 1} of {k} is chosen; all {k} replies: {render.summary(replies)}"
 
 
-def undo(session: Session, _: str) -> Iterable[str]:
+def undo(session: ChatSession, _: str) -> Iterable[str]:
     turn = session.conversation.undo()
     session.save()
     return [f"removed: {shortened(turn.question)}"]
 
 
-def system(session: Session, argument: str) -> Iterable[str]:
+def system(session: ChatSession, argument: str) -> Iterable[str]:
     conversation = session.conversation
     if argument:
         conversation.system = "" if argument == "none" else argument
@@ -53,7 +53,7 @@ def system(session: Session, argument: str) -> Iterable[str]:
     return [f"system prompt: {prompt}" if prompt else "no system prompt"]
 
 
-def read(session: Session, argument: str) -> Iterable[str]:
+def read(session: ChatSession, argument: str) -> Iterable[str]:
     if not argument:
         raise ValueError("name the file: /read FILE")
     path = Path(argument).expanduser()
@@ -67,7 +67,7 @@ def read(session: Session, argument: str) -> Iterable[str]:
     return [f"{path}: {n_lines} lines, {n_tokens} tokens before your next question"]
 
 
-def edit(session: Session, argument: str) -> Iterable[str]:
+def edit(session: ChatSession, argument: str) -> Iterable[str]:
     text = session.front_end.edit(argument).strip("\n")
     if not text.strip():
         return ["the text is empty; nothing was asked"]
@@ -75,7 +75,7 @@ def edit(session: Session, argument: str) -> Iterable[str]:
     return []
 
 
-def copy(session: Session, _: str) -> Iterable[str]:
+def copy(session: ChatSession, _: str) -> Iterable[str]:
     answer = session.conversation.last.answer
     if not answer:
         raise ValueError("the last question has no answer yet: /regen asks it again")

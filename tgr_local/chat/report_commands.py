@@ -9,14 +9,14 @@ from collections.abc import Iterable, Iterator
 from tgr_local import generation
 from tgr_local.chat import option_commands, reply_commands
 from tgr_local.chat.arguments import whole_number
-from tgr_local.chat.session import Session
+from tgr_local.chat.session import ChatSession
 from tgr_local.options import settings
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.steps import Counts
 from tgr_local.trace import record, render
 
 
-def show(session: Session, argument: str) -> Iterator[str]:
+def show(session: ChatSession, argument: str) -> Iterator[str]:
     conversation, what = session.conversation, argument or "options"
     if what == "options":
         yield from _options(session)
@@ -35,7 +35,7 @@ def show(session: Session, argument: str) -> Iterator[str]:
         raise ValueError(f"/show is {what!r}, but must be options, prompt or conversation")
 
 
-def _options(session: Session) -> Iterator[str]:
+def _options(session: ChatSession) -> Iterator[str]:
     """The model, the method, each option that is not the default, and the file."""
     conversation = session.conversation
     yield from option_commands.model(session, "")
@@ -48,7 +48,7 @@ def _options(session: Session) -> Iterator[str]:
     yield f"{render.plural(len(conversation.turns), 'turn')}, saved in {session.path or 'no file'}"
 
 
-def trace(session: Session, argument: str) -> Iterable[str]:
+def trace(session: ChatSession, argument: str) -> Iterable[str]:
     conversation, steps = session.conversation, session.conversation.steps
     if not steps:
         raise ValueError("there is nothing to show yet: ask something first")
@@ -59,7 +59,7 @@ def trace(session: Session, argument: str) -> Iterable[str]:
     return render.boundary_table(boundaries, shutil.get_terminal_size((120, 24)).columns)
 
 
-def stats(session: Session, _: str) -> Iterator[str]:
+def stats(session: ChatSession, _: str) -> Iterator[str]:
     replies = session.conversation.replies
     if not replies:
         raise ValueError("there is no finished reply yet: ask something first")

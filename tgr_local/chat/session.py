@@ -42,7 +42,7 @@ class FrontEnd(Protocol):
         """Puts a text into the clipboard. ValueError if there is none."""
 
 
-class Session:
+class ChatSession:
     """One user with one conversation."""
 
     def __init__(self, conversation: Conversation, front_end: FrontEnd) -> None:

@@ -21,7 +21,7 @@ from tgr_local.chat.commands import handle_line
 from tgr_local.chat.conversation import Conversation
 from tgr_local.chat.pastes import Pastes
 from tgr_local.chat.prompt import make_prompt
-from tgr_local.chat.session import Session, print_error
+from tgr_local.chat.session import ChatSession, print_error
 from tgr_local.console.sanitize import printable
 from tgr_local.generation import Reply
 from tgr_local.trace import live, render
@@ -33,7 +33,7 @@ _CLIPBOARDS = ("pbcopy", "wl-copy", "xclip -selection clipboard", "xsel --clipbo
 def run(conversation: Conversation) -> int:
     """Answers until the user leaves; returns the exit code."""
     terminal = Terminal(conversation)
-    session = Session(conversation, terminal)
+    session = ChatSession(conversation, terminal)
     if conversation.chat_config.save:
         session.path = store.new_path()
     for line in _banner(conversation):
