@@ -65,6 +65,14 @@ def test_links_between_the_pages_lead_somewhere() -> None:
             assert "://" in link or (page.parent / link).exists(), f"{page}: {link}"
 
 
+def test_the_walks_through_the_files_name_functions_that_are_there() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"\| `(\S+)` \| `(\w+)` \|$", page, re.MULTILINE)
+    assert len(rows) > 30
+    for file, name in rows:
+        assert re.search(rf"\b{name}\(", (ROOT / file).read_text(encoding="utf-8")), (file, name)
+
+
 def test_every_public_name_is_on_the_api_page() -> None:
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     shown = set(re.findall(r"^::: tgr_local\.(\w+)$", page, re.MULTILINE))
