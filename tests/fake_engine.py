@@ -93,7 +93,7 @@ def fake_prompt(engine: Any, prompt: Any, config: SearchConfig, *, raw: bool = F
 
 
 def fake_stream(
-    engine: Any, prompt: Any, config: SearchConfig, *, method: str = "", **_: Any
+    engine: Any, prompt: Any, config: SearchConfig, *, method: Any = "", **_: Any
 ) -> Iterator[Any]:
     """The events of a reply with one chunk of thinking and one of answer.
 
@@ -106,14 +106,19 @@ def fake_stream(
     from tgr_local.generation.text import TextDelta
     from tgr_local.search.steps import Progress
 
-    question = prompt if isinstance(prompt, str) else prompt[-1]["content"]
-    n_messages = 1 if isinstance(prompt, str) else len(prompt)
+    name = getattr(method, "name", method)
+    if isinstance(prompt[0], int):  # tokens of `fake_prompt`
+        prompt = bytes(prompt).decode().removeprefix("<user>")
+    if isinstance(prompt, str):
+        n_messages, question = 1, prompt
+    else:
+        n_messages, question = len(prompt), prompt[-1]["content"]
     if question == "fail":
         raise TgrError("the prompt has 999 tokens,\nbut the context has 64")
     if question == "mute":
         time.sleep(HANG)
     thinking, answer = f"hm, {question}", f"#{n_messages} {question}"
-    steps = [fake_step(0, thinking, None, method != "base")]
+    steps = [fake_step(0, thinking, None, name != "base")]
     yield Progress(chunk=0, stage="rollouts")
     yield Progress(chunk=0, stage="scored", candidates=steps[0].candidates)
     yield TextDelta(thinking, "thinking")
@@ -129,11 +134,11 @@ def fake_stream(
     while question == "flood":
         yield TextDelta("more", "answer")
     yield TextDelta(answer[2:], "answer")
-    steps.append(fake_step(1, answer, "stop", method != "base"))
+    steps.append(fake_step(1, answer, "stop", name != "base"))
     yield steps[1]
     counts = steps[0].counts + steps[1].counts
     tokens = list((thinking + answer).encode())
-    yield Reply(answer, thinking, tokens, "stop", steps, counts, 0.5, config.seed, method)
+    yield Reply(answer, thinking, tokens, "stop", steps, counts, 0.5, config.seed, name)
 
 
 def fake_many(engine: Any, prompt: Any, config: SearchConfig, k: int, **how: Any) -> list[Any]:

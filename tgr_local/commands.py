@@ -29,6 +29,7 @@ from tgr_local.options.resolve import resolve
 if TYPE_CHECKING:
     from tgr_local.engine import Engine
     from tgr_local.generation import Reply
+    from tgr_local.methods import Method
     from tgr_local.trace.live import Events
 
 
@@ -72,17 +73,17 @@ def _add_run_arguments(run: Parser) -> None:
 
 
 @contextlib.contextmanager
-def _loaded(args: argparse.Namespace) -> Iterator[tuple[Engine, SearchConfig]]:
-    """The model, and the options for it: defaults, then the model's own advice, then what the user
-    set."""
+def _loaded(args: argparse.Namespace) -> Iterator[tuple[Engine, SearchConfig, Method]]:
+    """The model, the options for it (defaults, then the model's own advice, then what the user
+    set), and the method."""
     engine_config = configured(args, EngineConfig)
     configured(args, SearchConfig)  # a bad value is refused before a large model is loaded
     from tgr_local import methods
     from tgr_local.engine import load_with_progress
 
-    methods.get(args.method)
+    method = methods.get(args.method)
     with load_with_progress(library.model_file(args.model), engine_config) as engine:
-        yield engine, resolve(engine.metadata, given(args, SearchConfig)).config
+        yield engine, resolve(engine.metadata, given(args, SearchConfig)).config, method
 
 
 def show_config(args: argparse.Namespace) -> int:
@@ -119,29 +120,29 @@ def _run(args: argparse.Namespace) -> int:
 
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(record.open_file(args.trace)) if args.trace is not None else None
-        engine, config = stack.enter_context(_loaded(args))
+        engine, config, method = stack.enter_context(_loaded(args))
         from tgr_local import generation
         from tgr_local.trace.progress import ReplyProgress
 
-        k, how = args.trajectories, {"method": args.method, "raw": args.raw}
+        k = args.trajectories
+        prompt = generation.prompt_tokens(engine, question, config, raw=args.raw)
         header = None
         if args.json or file:  # what only these need takes long: the hash of the model file
-            prompt = generation.prompt_tokens(engine, question, config, raw=args.raw)
-            header = record.make_header(engine, prompt, config, args.method)
+            header = record.make_header(engine, prompt, config, method.name)
         unseen = args.json or k > 1
         live = sys.stdout.isatty() and not unseen
         with (progress := ReplyProgress(shown=not live, until_answer=not unseen)):
             if k > 1:
                 replies = generation.generate_many(
                     engine,
-                    question,
+                    prompt,
                     config,
                     k,
+                    method=method,
                     on_event=lambda _, event: progress.update(event),
-                    **how,
                 )
             else:
-                events = generation.stream(engine, question, config, **how)
+                events = generation.stream(engine, prompt, config, method=method)
                 if header and file:
                     events = record.write_events(events, file, engine, header, args.trace_vectors)
                 replies = [_show(args, progress.watch(events))]
@@ -194,7 +195,7 @@ def _chat(args: argparse.Namespace) -> int:
     from tgr_local import chat
 
     options = configured(args, ChatConfig)
-    with _loaded(args) as (engine, _):
+    with _loaded(args) as (engine, *_):
         return chat.run(engine, given(args, SearchConfig), args.method, options)
 
 

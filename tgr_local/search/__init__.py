@@ -1,1 +1,19 @@
-"""The search at a chunk boundary: anchors, candidates, rollouts, scores."""
+"""The search at a chunk boundary, and one run of a method.
+
+In: an engine, the query's tokens, a config. Out: a `Step` for each chunk, with everything that was
+measured. It does not know text, prompts of users, files, or which methods exist.
+
+run.py             Run: reservation, clock, budget, counting, tasks; Method: the record of a method
+trajectory.py      Trajectory: one text in chunks: reset, roll out, choose, write, read the state
+branches.py        Branches: several whole texts after one query
+steering.py        states to anchors, anchors to candidates and injections
+shared_anchors.py  the anchors that a lockstep group shares
+geometry.py        anchors, injections, measures: pure numpy
+scoring.py         the score and its terms: pure numpy
+outputs.py         outputs of the engine, cut and joined
+capacity.py        cells and sequences that a trajectory needs; the tokens that a reset retains
+seeds.py           a seed for every draw
+steps.py           the records: Step, Candidates, Counts, Seconds, Progress
+diagnostics.py     the geometry of a run, from its steps
+prompts.py         requests to the model about its own text (tot, got)
+"""

@@ -7,6 +7,7 @@ in plain text. Texts are quoted as tokens, so that their length is known and the
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Sequence
 
 from tgr_local.engine import Engine
@@ -43,7 +44,7 @@ class Turn:
 
     def __init__(self, engine: Engine, request: str, *, thinking: bool) -> None:
         self._engine = engine
-        self._pieces = [engine.tokenize(part) for part in _parts(engine, request, thinking)]
+        self._pieces = _pieces(engine, request, thinking)
         self._closing = engine.tokenize(_CLOSE_THINK)
 
     @property
@@ -65,6 +66,21 @@ def value_of(reply: str) -> float:
     """The value that a reply to VALUE names; 0 when it names none."""
     named = re.search(rf"\b({'|'.join(VALUES)})\b", reply.lower())
     return VALUES[named[1]] if named else 0.0
+
+
+_known: weakref.WeakKeyDictionary[Engine, dict[tuple[str, bool, str], list[list[int]]]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def _pieces(engine: Engine, request: str, thinking: bool) -> list[list[int]]:
+    """The tokens of the turn, cut where texts are quoted; a template is rendered once for each
+    request, however many turns are made of it."""
+    known = _known.setdefault(engine, {})
+    key = (request, thinking, engine.chat_template)
+    if key not in known:
+        known[key] = [engine.tokenize(part) for part in _parts(engine, request, thinking)]
+    return known[key]
 
 
 def _parts(engine: Engine, request: str, thinking: bool) -> list[str]:
