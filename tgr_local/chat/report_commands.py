@@ -45,7 +45,8 @@ def _options(session: ChatSession) -> Iterator[str]:
         if value != getattr(SearchConfig(), name):
             yield f"{name} {settings.as_text(value)} ({sources[name]})"
     yield from reply_commands.system(session, "")
-    yield f"{render.plural(len(conversation.turns), 'turn')}, saved in {session.path or 'no file'}"
+    saved = f"saved in {session.path}" if session.path else "not saved"
+    yield f"{render.plural(len(conversation.turns), 'turn')}, {saved}"
 
 
 def trace(session: ChatSession, argument: str) -> Iterable[str]:
