@@ -204,7 +204,7 @@ def shown_config(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[st
     return {name: (one["value"], one["source"]) for name, one in table.items()}
 
 
-def test_the_later_place_wins_and_each_is_named(
+def test_flags_override_variables_and_those_override_files(
     home: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -232,7 +232,7 @@ def test_the_later_place_wins_and_each_is_named(
     assert shown_config(capsys, "--stop", "c", "--thinking")["stop"] == (["c"], "--stop")
 
 
-def test_a_run_obeys_the_settings(
+def test_a_run_uses_the_settings(
     double: None,
     home: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -254,9 +254,17 @@ def test_a_run_obeys_the_settings(
     ("project", "variables", "message"),
     [
         ("sigm = 1", {}, "tgr-local.toml: unknown option 'sigm'; did you mean sigma"),
-        ("[search]\nsigma = 1", {}, "tgr-local.toml: search is a table, but a file has none"),
-        ("[sigma]\nx = 1", {}, "tgr-local.toml: sigma is a table, but a file has none; write one"),
-        ("[[stop]]\nx = 1", {}, "tgr-local.toml: stop is a table, but a file has none; write one"),
+        ("[search]\nsigma = 1", {}, "tgr-local.toml: search is a table, but tables are not used"),
+        (
+            "[sigma]\nx = 1",
+            {},
+            "tgr-local.toml: sigma is a table, but tables are not used; write one",
+        ),
+        (
+            "[[stop]]\nx = 1",
+            {},
+            "tgr-local.toml: stop is a table, but tables are not used; write one",
+        ),
         ("top_k = true", {}, "top_k is 'true', but must be a whole number (set in tgr-local.toml)"),
         ('method = ["base"]', {}, "tgr-local.toml: method is ['base'], but must be a text"),
         ("method = true", {}, "tgr-local.toml: method is true, but must be a text"),
@@ -268,7 +276,7 @@ def test_a_run_obeys_the_settings(
         ("", {"TGR_SEED": "x"}, "seed is 'x', but must be a whole number (set in TGR_SEED)"),
     ],
 )
-def test_a_bad_setting_says_where_it_stands(
+def test_a_bad_setting_is_reported_with_its_place(
     double: None,
     home: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -292,7 +300,7 @@ def test_a_bad_setting_says_where_it_stands(
         ("", {"TGR_METHOD": "nope"}, "TGR_METHOD"),
     ],
 )
-def test_a_name_that_means_nothing_says_where_it_stands(
+def test_an_unknown_method_or_model_is_reported_with_its_place(
     small: Path,
     home: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -308,7 +316,7 @@ def test_a_name_that_means_nothing_says_where_it_stands(
     assert run("run", "--show-config", "--method", "base", "--model", str(small)) == 0
 
 
-def test_a_settings_file_that_cannot_be_read_is_not_passed_over(
+def test_a_settings_file_that_cannot_be_read_is_an_error(
     double: None,
     home: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -318,20 +326,20 @@ def test_a_settings_file_that_cannot_be_read_is_not_passed_over(
     path = Path("tgr-local.toml")
     path.mkdir()
     assert run("run", "q", "--model", "f.gguf") == 2
-    assert capsys.readouterr().err.startswith("tgr-local: tgr-local.toml is no file; ")
+    assert capsys.readouterr().err.startswith("tgr-local: tgr-local.toml is not a file; ")
     path.rmdir()
     path.symlink_to(path)
     assert run("run", "q", "--model", "f.gguf") == 1
     assert capsys.readouterr().err.startswith("tgr-local: tgr-local.toml: Too many levels of sym")
 
 
-def test_a_variable_that_is_nearly_an_option_is_pointed_out(
+def test_a_misspelt_variable_is_a_warning(
     double: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TGR_ROLLOUT_LENGTH", "4")
     monkeypatch.setenv("TGR_SOMETHING_ELSE", "4")
     assert run("run", "q", "--model", "f.gguf") == 0
-    warning = "TGR_ROLLOUT_LENGTH is no option; did you mean TGR_ROLLOUT_LEN?\n"
+    warning = "TGR_ROLLOUT_LENGTH is not an option; did you mean TGR_ROLLOUT_LEN?\n"
     assert capsys.readouterr().err.startswith(f"tgr-local: warning: {warning}")
 
 
@@ -370,7 +378,7 @@ def test_several_trajectories_are_numbered(
     assert err.endswith("stop x 2\n")
 
 
-def test_json_tells_all_that_a_result_depends_on(
+def test_json_has_everything_that_a_result_depends_on(
     double: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("run", "2+2?", "--model", "f.gguf", "--json", "--seed", "5") == 0
@@ -468,7 +476,7 @@ def test_bytes_that_are_not_text_are_refused_with_their_offset() -> None:
         (
             "run x --trace-vectors",
             2,
-            "trace_vectors needs a file to write to: name it with --trace FILE",
+            "trace_vectors needs a trace file; name it with --trace FILE",
         ),
         ("run fail", 1, "the prompt has 999 tokens, but the context has 64"),
         ("trace /nowhere/t", 1, "/nowhere/t: No such file or directory"),
@@ -486,7 +494,7 @@ def test_an_error_is_one_line(
 @pytest.mark.parametrize("question", ["", " \n"])
 def test_an_empty_question_is_refused(capsys: pytest.CaptureFixture[str], question: str) -> None:
     assert run("run", question) == 2
-    text = "tgr-local: the question is empty: give it as an argument or on stdin\n"
+    text = "tgr-local: the question is empty; give it as an argument or on stdin\n"
     assert capsys.readouterr().err == text
 
 
@@ -515,12 +523,12 @@ def test_a_bug_is_one_line_too_unless_debugging(
         run("run", "x", "--model", "f.gguf")
 
 
-def test_an_answer_before_an_error_stands() -> None:
+def test_an_answer_before_an_error_is_printed() -> None:
     done = finished("run", "break", "--model", "f.gguf")
     assert done == (1, "#1\n", "tgr-local: it broke\n")
 
 
-def test_a_reader_who_leaves_ends_the_run_quietly() -> None:
+def test_a_closed_pipe_ends_the_run_quietly() -> None:
     started = process("run", "flood", "--model", "f.gguf")
     assert started.stdout and started.stderr
     started.stdout.read(1)
@@ -575,7 +583,7 @@ def test_doctor_names_the_sandbox(
         assert line.startswith("  sandbox           eval --allow-exec uses bwrap: no network")
 
 
-def test_doctor_says_what_is_broken(
+def test_doctor_reports_a_broken_part(
     double: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tgr_local import engine
@@ -588,7 +596,7 @@ def test_doctor_says_what_is_broken(
     assert "X model             BROKEN: the file is damaged\n" in capsys.readouterr().out
 
 
-def test_parts_that_do_not_fit_are_one_line_and_doctor_still_tells_versions() -> None:
+def test_incompatible_parts_are_one_line_and_doctor_still_reports_versions() -> None:
     code = (
         "import importlib.metadata as m, sys; true = m.version\n"
         "m.version = lambda name: '0.1.2' if name == 'llama-cpp-python' else true(name)\n"
@@ -614,7 +622,7 @@ def test_parts_that_do_not_fit_are_one_line_and_doctor_still_tells_versions() ->
 
 
 @pytest.mark.parametrize(("layers", "loud"), [(-1, True), (0, False)])
-def test_an_idle_gpu_is_a_loud_line(
+def test_an_unused_gpu_is_a_warning(
     double: None,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -694,7 +702,7 @@ def test_doctor_examines_a_model(small: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"GGUF", b"not a model"])
-def test_a_file_that_is_no_model_is_one_line(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_model_is_one_line(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "bad.gguf"
     path.write_bytes(content)
     code, out, err = finished("run", "hello", "--model", str(path), double=False)

@@ -64,7 +64,7 @@ def test_a_damaged_header_is_one_sentence(model: Callable[..., Path], tmp_path: 
     assert refused > 50
 
 
-def test_nested_arrays_without_end_are_refused(tmp_path: Path) -> None:
+def test_deeply_nested_arrays_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "deep.gguf"
     nested = struct.pack("<IQ", 9, 1) * 50_000
     start = b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1)
@@ -152,7 +152,7 @@ def test_a_long_text_is_read_in_part(model: Callable[..., Path], tmp_path: Path)
 ESCAPES = "\x1b]0;owned\x07\x9b2J\x7f\r"
 
 
-def test_no_text_of_a_model_file_rules_the_terminal(
+def test_no_control_character_of_a_model_file_reaches_the_terminal(
     home: Path, model: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = (STRING, f"{ESCAPES}\nfake line".encode())
@@ -180,7 +180,7 @@ def test_no_text_of_a_model_file_rules_the_terminal(
             assert "\nfake line" not in out
 
 
-def test_a_file_that_is_none_is_not_waited_for(
+def test_a_pipe_or_a_folder_is_refused_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     os.mkfifo(tmp_path / "pipe.gguf")
@@ -236,7 +236,7 @@ def test_a_local_model_is_found_by_name(shelf: Path) -> None:
         library.find("small")
 
 
-def test_a_file_in_the_current_folder_does_not_stand_for_a_model_of_its_name(
+def test_a_file_in_the_current_folder_does_not_hide_a_model_of_its_name(
     shelf: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(home)
@@ -263,7 +263,7 @@ def test_the_list_has_every_model_once(shelf: Path, capsys: pytest.CaptureFixtur
     assert len(lines) == len(found) and any(line.startswith("small  ") for line in lines)
 
 
-def test_show_says_what_a_file_is(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_describes_a_file(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("models", "show", "small") == 0
     rows = dict(
         re.split(r"\s{2,}", line, maxsplit=1) for line in capsys.readouterr().out.splitlines()
@@ -281,7 +281,7 @@ def test_show_says_what_a_file_is(shelf: Path, capsys: pytest.CaptureFixture[str
         ),
         ("models list x", 2, "unknown argument 'x'"),
         ("models pull", 2, "the following arguments are required: OWNER/REPO:QUANTIZATION; see"),
-        ("models show nosuch", 1, "there is no model nosuch; tgr-local models lists what there is"),
+        ("models show nosuch", 1, "there is no model nosuch; tgr-local models lists all"),
         (
             "models pull nosuch",
             2,

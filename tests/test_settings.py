@@ -38,10 +38,10 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return err
 
 
-# ---- what a project's file may set ----
+# ---- options that a project's file may set ----
 
 
-def test_the_options_that_are_refused_are_all_that_is_not_about_a_reply() -> None:
+def test_all_options_but_those_of_a_reply_are_refused() -> None:
     others = (EngineConfig, ChatConfig, ServerConfig)
     names = {spec.name for config in others for spec in dataclasses.fields(config)}
     assert set(REFUSED) == names | {"model"}
@@ -49,20 +49,20 @@ def test_the_options_that_are_refused_are_all_that_is_not_about_a_reply() -> Non
 
 @pytest.mark.parametrize("name", REFUSED)
 @pytest.mark.parametrize("command", ["run", "serve"])
-def test_a_projects_file_sets_nothing_else(
+def test_the_file_of_a_project_sets_only_options_of_a_reply(
     home: Path, capsys: pytest.CaptureFixture[str], name: str, command: str
 ) -> None:
     FILE.write_text(f"{name} = 1")
     flag = f"--{name.replace('_', '-')}"
     own = home / "config" / "tgr-local" / "config.toml"
     assert refusal(capsys, command) == (
-        f"tgr-local: tgr-local.toml sets {name}, but a project's file may set the method and how a "
-        f"reply is written, no more; remove it there, and set it in {own}, with "
+        f"tgr-local: tgr-local.toml sets {name}, but the file of a project may only set the "
+        f"method and options of a reply; remove it there, and set it in {own}, with "
         f"TGR_{name.upper()} or with {flag}\n"
     )
 
 
-def test_a_log_that_a_foreign_folder_names_is_never_opened(
+def test_a_log_file_named_by_a_strangers_folder_is_never_opened(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shell = folder.parent / "bashrc"
@@ -72,7 +72,7 @@ def test_a_log_that_a_foreign_folder_names_is_never_opened(
     assert shell.read_text() == "# start\n"
 
 
-def test_the_users_own_file_may_set_all(
+def test_the_users_file_may_set_all_options(
     home: Path, capsys: pytest.CaptureFixture[str], small: Path
 ) -> None:
     own = settings.user_file()
@@ -101,7 +101,7 @@ def test_a_model_path_in_the_users_file_means_the_same_in_every_folder(
     assert str(own.parent / "models" / "m.gguf") in err and "No such file" in err
 
 
-# ---- what is read is named ----
+# ---- every file read is named ----
 
 
 def test_every_file_that_is_read_is_named_once_on_stderr(
@@ -123,7 +123,7 @@ def test_every_file_that_is_read_is_named_once_on_stderr(
     assert capsys.readouterr().err == ""
 
 
-# ---- files that are none ----
+# ---- files that are not settings files ----
 
 
 @pytest.mark.parametrize("arguments", [("run", "q"), ("chat",), ("eval", "run")])
@@ -131,12 +131,12 @@ def test_a_pipe_is_not_waited_for(arguments: tuple[str, ...]) -> None:
     os.mkfifo(FILE)
     code, out, err = finished(*arguments, data=b"")
     assert (code, out) == (2, "")
-    assert err.startswith("tgr-local: tgr-local.toml is no file; ") and err.count("\n") == 1
+    assert err.startswith("tgr-local: tgr-local.toml is not a file; ") and err.count("\n") == 1
 
 
 def test_a_device_behind_a_link_is_not_read(capsys: pytest.CaptureFixture[str]) -> None:
     FILE.symlink_to("/dev/zero")
-    assert "tgr-local.toml is no file" in refusal(capsys)
+    assert "tgr-local.toml is not a file" in refusal(capsys)
 
 
 def test_a_huge_file_is_refused_without_being_read(capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,7 +162,7 @@ def test_a_huge_file_is_refused_without_being_read(capsys: pytest.CaptureFixture
     ],
     ids=range(11),
 )
-def test_what_no_option_is_written_like_is_one_printable_line(
+def test_a_malformed_option_is_reported_in_one_printable_line(
     capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
     FILE.write_text(text)

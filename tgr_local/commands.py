@@ -11,7 +11,7 @@ import dataclasses
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from tgr_local.console.sanitize import printable, printable_json
 from tgr_local.errors import InstallError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tgr_local.engine import Engine
     from tgr_local.generation import Reply
     from tgr_local.methods import Method
-    from tgr_local.trace.live import Events
+    from tgr_local.trace.record import Header
 
 
 def add_to(parser: Parser) -> None:
@@ -74,10 +74,9 @@ def _add_run_arguments(run: Parser) -> None:
 
 @contextlib.contextmanager
 def _loaded(args: argparse.Namespace) -> Iterator[tuple[Engine, SearchConfig, Method]]:
-    """The model, the options for it (defaults, then the model's own advice, then what the user
-    set), and the method."""
+    """The loaded model, the options for it, and the method."""
     engine_config = configured(args, EngineConfig)
-    configured(args, SearchConfig)  # a bad value is refused before a large model is loaded
+    configured(args, SearchConfig)  # refuses a bad value before the model is loaded
     from tgr_local import methods
     from tgr_local.engine import load_with_progress
 
@@ -114,49 +113,26 @@ def _run(args: argparse.Namespace) -> int:
     if args.trajectories < 1:
         raise ValueError(f"trajectories is {args.trajectories}, but must be at least 1")
     if args.trace_vectors and args.trace is None:
-        raise ValueError("trace_vectors needs a file to write to: name it with --trace FILE")
+        raise ValueError("trace_vectors needs a trace file; name it with --trace FILE")
     question = _question(args.question, args.raw)
     from tgr_local.trace import record, render
 
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(record.open_file(args.trace)) if args.trace is not None else None
         engine, config, method = stack.enter_context(_loaded(args))
-        from tgr_local import generation
-        from tgr_local.trace.progress import ReplyProgress
+        from tgr_local.generation import prompt_tokens
 
-        k = args.trajectories
-        prompt = generation.prompt_tokens(engine, question, config, raw=args.raw)
+        prompt = prompt_tokens(engine, question, config, raw=args.raw)
         header = None
-        if args.json or file:  # what only these need takes long: the hash of the model file
+        if args.json or file:  # only here, because hashing the model file takes long
             header = record.make_header(engine, prompt, config, method.name)
-        unseen = args.json or k > 1
-        live = sys.stdout.isatty() and not unseen
-        with (progress := ReplyProgress(shown=not live, until_answer=not unseen)):
-            if k > 1:
-                replies = generation.generate_many(
-                    engine,
-                    prompt,
-                    config,
-                    k,
-                    method=method,
-                    on_event=lambda _, event: progress.update(event),
-                )
-            else:
-                events = generation.stream(engine, prompt, config, method=method)
-                if header and file:
-                    events = record.write_events(events, file, engine, header, args.trace_vectors)
-                replies = [_show(args, progress.watch(events))]
-        if header and file and k > 1:
-            record.clear(file)
-            for reply in replies:
-                trace = record.make_trace(engine, header, reply)
-                record.write(file, trace, args.trace_vectors)
+        replies = _generate(args, engine, prompt, config, method, header, file)
         if header and args.json:
             results = [record.result(header, reply) for reply in replies]
-            print(printable_json(results if k > 1 else results[0]))
+            print(printable_json(results if args.trajectories > 1 else results[0]))
             return 0
-        for number, reply in enumerate(replies if k > 1 else (), 1):
-            thinking = f"{reply.thinking}\n\n" if _thinking(args) and reply.thinking else ""
+        for number, reply in enumerate(replies if args.trajectories > 1 else (), 1):
+            thinking = f"{reply.thinking}\n\n" if _shows_thinking(args) and reply.thinking else ""
             text = f"[{number}] {thinking}{reply.text}"
             print(printable(text) if sys.stdout.isatty() else text)
         sys.stdout.flush()
@@ -164,30 +140,65 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _generate(
+    args: argparse.Namespace,
+    engine: Engine,
+    prompt: list[int],
+    config: SearchConfig,
+    method: Method,
+    header: Header | None,
+    file: TextIO | None,
+) -> list[Reply]:
+    """Generates the replies, records them in `file`, and prints a single one while it grows."""
+    from tgr_local import generation
+    from tgr_local.trace import live, record
+    from tgr_local.trace.progress import ReplyProgress
+
+    k = args.trajectories
+    unseen = args.json or k > 1
+    shown = unseen or not sys.stdout.isatty()
+    with (progress := ReplyProgress(shown=shown, until_answer=not unseen)):
+        if k == 1:
+            events = generation.stream(engine, prompt, config, method=method)
+            if header and file:
+                events = record.write_events(events, file, engine, header, args.trace_vectors)
+            events = progress.watch(events)
+            if args.json:
+                return [live.final_reply(events)]
+            return [live.show(events, _shows_thinking(args))]
+        replies = generation.generate_many(
+            engine,
+            prompt,
+            config,
+            k,
+            method=method,
+            on_event=lambda _, event: progress.update(event),
+        )
+    if header and file:
+        record.clear(file)
+        for reply in replies:
+            trace = record.make_trace(engine, header, reply)
+            record.write(file, trace, args.trace_vectors)
+    return replies
+
+
 def _question(argument: str | None, raw: bool) -> str:
-    """The question as given, or from stdin without its last line end (with --raw: untouched)."""
+    """The argument, or stdin without its trailing line ends; with --raw unchanged."""
     from tgr_local.chat import decode_utf8
 
     if argument in (None, "-"):
         if argument is None and sys.stdin.isatty():
-            raise ValueError("there is no question: give it as an argument or on stdin")
+            raise ValueError("there is no question; give it as an argument or on stdin")
         text = decode_utf8(sys.stdin.buffer.read(), "stdin")
         text = text if raw else text.rstrip("\r\n")
     else:
         text = decode_utf8(os.fsencode(argument or ""), "the question")
     if not text.strip() and not raw:
-        raise ValueError("the question is empty: give it as an argument or on stdin")
+        raise ValueError("the question is empty; give it as an argument or on stdin")
     return text
 
 
-def _show(args: argparse.Namespace, events: Events) -> Reply:
-    """Prints what the options ask for as it comes, and returns the reply."""
-    from tgr_local.trace import live
-
-    return live.final_reply(events) if args.json else live.show(events, _thinking(args))
-
-
-def _thinking(args: argparse.Namespace) -> bool:
+def _shows_thinking(args: argparse.Namespace) -> bool:
     return bool(sys.stdout.isatty() if args.show_thinking is None else args.show_thinking)
 
 

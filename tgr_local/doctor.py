@@ -1,6 +1,6 @@
-"""What is used, why, and what is broken: the installation, the machine and the model.
+"""Checks of the installation, the machine and the model.
 
-`examine` tries each part and gives findings; it raises nothing, for finding out is its purpose.
+`examine` tries each part and reports findings; it raises nothing: an error is a finding too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Finding:
 
 
 def examine(model: str | None, config: EngineConfig) -> Iterator[Finding]:
-    """Findings, as they are made, about everything that a reply of this model needs."""
+    """Checks everything that a reply of this model needs, one finding at a time."""
     yield from _try("versions", _versions)
     yield from _try("settings", _settings)
     yield from _try("machine", _machine)
@@ -46,15 +46,15 @@ def examine(model: str | None, config: EngineConfig) -> Iterator[Finding]:
 
 
 def broken(findings: Iterable[Finding]) -> bool:
-    """Whether anything must be mended before a reply can be written."""
+    """Whether a finding prevents replies."""
     return any(finding.status == "broken" for finding in findings)
 
 
 def as_text(finding: Finding) -> str:
-    """A finding as a line for people; what needs attention stands out."""
+    """A finding as a line of text; warnings and failures are marked."""
     mark = {"ok": "  ", "warning": "! ", "broken": "X "}[finding.status]
-    loud = "" if finding.status == "ok" else f"{finding.status.upper()}: "
-    return f"{mark}{printable_line(finding.name):16}  {loud}{printable_line(finding.detail)}"
+    label = "" if finding.status == "ok" else f"{finding.status.upper()}: "
+    return f"{mark}{printable_line(finding.name):16}  {label}{printable_line(finding.detail)}"
 
 
 def as_json(findings: Iterable[Finding]) -> str:
@@ -77,7 +77,7 @@ def _versions() -> Iterator[Finding]:
 
 def _settings() -> Iterator[Finding]:
     read = ", ".join(map(str, settings.files()))
-    none = f"no file: neither {settings.user_file()} nor ./{settings.PROJECT_FILE}"
+    none = f"no file; read are {settings.user_file()} and ./{settings.PROJECT_FILE}"
     yield Finding("settings", "ok", read or none)
 
 
@@ -91,7 +91,7 @@ def _machine() -> Iterator[Finding]:
     yield Finding("cpu", "ok", f"{cores} cores; {', '.join(features).replace('CPU : ', '')}")
     offload = llama_cpp.llama_supports_gpu_offload()
     yield Finding(
-        "gpu support", "ok", f"llama-cpp-python is built with{'' if offload else 'out'} it"
+        "gpu support", "ok", f"llama-cpp-python is built {'with' if offload else 'without'} it"
     )
 
 
@@ -125,17 +125,18 @@ def _model(model: str | None, config: EngineConfig) -> Iterator[Finding]:
         size = f"{engine.size_bytes / 2**20:.1f} MiB"
         yield Finding("model", "ok", f"{path}: {engine.description}, {size}")
         *layers, output = engine.devices()
-        places = ", ".join(f"{n} on {place}" for place, n in collections.Counter(layers).items())
+        counts = collections.Counter(layers).items()
+        where = ", ".join(f"{n} on {device}" for device, n in counts)
         why = "" if gpu_devices() else "; ggml sees no GPU"
         if config.n_gpu_layers == 0:
             why = "; n_gpu_layers is 0"
-        yield Finding("layers", "ok", f"{places}; output on {output}{why}")
+        yield Finding("layers", "ok", f"{where}; output on {output}{why}")
         warning = unused_gpu(engine)
         if warning:
             yield Finding("gpu", "warning", warning)
-        yield Finding("threads", "ok", f"{engine.n_threads} for computing")
-        room = f"{config.n_ctx} cells" if config.n_ctx else "grows with what is asked"
-        context = f"trained with {engine.n_ctx_train} tokens; cache: {room}"
+        yield Finding("threads", "ok", f"{engine.n_threads} compute")
+        cells = f"{config.n_ctx} cells" if config.n_ctx else "grows as needed"
+        context = f"trained with {engine.n_ctx_train} tokens; cache: {cells}"
         yield Finding("context", "ok", f"{context}; {engine.n_seq_max} sequences at a time")
         yield from _try("tokenizer", lambda: _tokenizer(engine))
         yield from _try("generation", lambda: _generation(engine))
@@ -145,8 +146,9 @@ def _tokenizer(engine: Engine) -> Iterator[Finding]:
     tokens = engine.tokenize(SAMPLE)
     text = engine.detokenize(tokens).decode("utf-8", "replace")
     if text.strip() != SAMPLE.strip():
-        raise TgrError(f"{SAMPLE!r} comes back as {text!r}")
-    yield Finding("tokenizer", "ok", f"{engine.n_vocab} tokens; a text of {len(tokens)} comes back")
+        raise TgrError(f"{SAMPLE!r} becomes {text!r} when it is tokenized and detokenized")
+    detail = f"{engine.n_vocab} tokens; a text of {len(tokens)} is the same after a round trip"
+    yield Finding("tokenizer", "ok", detail)
 
 
 def _generation(engine: Engine) -> Iterator[Finding]:

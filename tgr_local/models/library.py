@@ -1,7 +1,4 @@
-"""Model files: the embedded one, those in the user's folder, and what a file says of itself.
-
-A file is described from its header alone, without loading it.
-"""
+"""The models on this machine: finding one by name, and describing one from its header alone."""
 
 from __future__ import annotations
 
@@ -17,13 +14,15 @@ from tgr_local.console.sanitize import printable_line
 from tgr_local.errors import ModelError, describe
 from tgr_local.models import gguf_header
 from tgr_local.models.gguf_header import Header
+from tgr_local.options.resolve import advice
 from tgr_local.system import paths
 
 _LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")  # llama.cpp finds it from the first
 
 
 def embedded_model() -> Path:
-    """The embedded GGUF: beside the native extension, or in the source tree; else ModelError."""
+    """The embedded GGUF file, next to the native extension or in the source tree. Raises
+    ModelError if there is none."""
     extension = importlib.util.find_spec("tgr_local._engine")
     looked = [Path(__file__).resolve().parents[2] / "models" / "tgr-mini-q8_0.gguf"]
     if extension is not None and extension.origin:
@@ -38,12 +37,12 @@ def embedded_model() -> Path:
 
 
 def folder() -> Path:
-    """Where fetched models lie; it need not exist."""
+    """The folder of downloaded models; it need not exist."""
     return paths.folder("data") / "models"
 
 
 def local() -> list[Path]:
-    """The models that need no path: the embedded one, then those in the folder."""
+    """The models that `find` knows by name: the embedded one, then those in the folder."""
     try:
         first = [embedded_model()]
     except ModelError:
@@ -59,7 +58,7 @@ def find(name: str) -> Path:
     """
     path = Path(name).expanduser()
     if path.is_absolute() or os.sep in name:
-        return path  # what is wrong with it, the engine says
+        return path  # the engine reports what is wrong with it
     known = local()
     found = [p for p in known if name in (p.name, p.stem) or p == folder() / name]
     if path.exists() and not any(path.samefile(p) for p in found):
@@ -71,7 +70,7 @@ def find(name: str) -> Path:
             f"{name!r} names several models: {', '.join(map(str, found))}; give the path of one"
         )
     near = difflib.get_close_matches(name, {p.stem for p in known}, n=3)
-    hint = f"did you mean {', '.join(near)}?" if near else "tgr-local models lists what there is"
+    hint = f"did you mean {', '.join(near)}?" if near else "tgr-local models lists all"
     raise ModelError(f"there is no model {name}; {hint}")
 
 
@@ -82,7 +81,7 @@ def model_file(name: str | None) -> Path:
 
 @dataclass(frozen=True)
 class Card:
-    """What a model file says of itself."""
+    """What the header of a model file says."""
 
     path: Path
     header: Header
@@ -97,7 +96,7 @@ class Card:
 
     @property
     def quantization(self) -> str:
-        """Such as Q4_K_M, from the name that llama.cpp has for the file's type."""
+        """Such as Q4_K_M, from llama.cpp's name of the file type."""
         import llama_cpp
 
         wanted = self.metadata.get("general.file_type", "")
@@ -107,11 +106,11 @@ class Card:
 
     @property
     def advice(self) -> dict[str, str]:
-        """Options that the file recommends for itself."""
-        return {k[4:]: text for k, text in self.metadata.items() if k.startswith("tgr.")}
+        """Options that the file recommends."""
+        return advice(self.metadata)
 
     def facts(self) -> dict[str, Any]:
-        """What a person asks first, by name."""
+        """The most important facts by name, as ``models show`` prints them."""
         of = self.architecture
         return {
             "name": self.metadata.get("general.name", self.path.stem),
@@ -134,13 +133,13 @@ def card(path: Path) -> Card:
     return Card(path, gguf_header.read(path))
 
 
-# ---- for people and programs ----
+# ---- output ----
 
-_LONGEST = 1000  # characters of a fact
+_FACT_LENGTH = 1000  # characters
 
 
 def listed() -> list[dict[str, Any]]:
-    """The facts of every local model, or why a file has none."""
+    """The facts of every local model, or the error for a file that cannot be read."""
     return [_facts(path) for path in local()]
 
 
@@ -152,19 +151,19 @@ def _facts(path: Path) -> dict[str, Any]:
 
 
 def as_line(facts: dict[str, Any]) -> str:
-    """A model in a list: the name to call it by, what it is, where it lies."""
+    """A model as a line of a list: name, size and type, path."""
     about = facts.get("error") or ", ".join(
         (size(facts["bytes"]), facts["architecture"], facts["quantization"])
     )
     name, path = printable_line(Path(facts["path"]).stem), printable_line(facts["path"])
-    return f"{name}  {printable_line(about, _LONGEST)}  {path}"
+    return f"{name}  {printable_line(about, _FACT_LENGTH)}  {path}"
 
 
 def as_table(facts: dict[str, Any]) -> list[str]:
-    """All that is known of a model, a fact to a line."""
+    """The facts of a model, one on each line."""
     shown = facts | {"bytes": size(facts["bytes"])}
     return [
-        f"{name:16}  {printable_line(_as_text(fact), _LONGEST)}" for name, fact in shown.items()
+        f"{name:16}  {printable_line(_as_text(fact), _FACT_LENGTH)}" for name, fact in shown.items()
     ]
 
 
@@ -177,7 +176,7 @@ def _as_text(fact: Any) -> str:
 
 
 def size(n_bytes: int) -> str:
-    """``4.7 GB``."""
+    """A size for people, such as ``4.7 GB``."""
     unit = 1e9 if n_bytes >= 1e9 else 1e6
     return f"{n_bytes / unit:.1f} {'GB' if unit == 1e9 else 'MB'}"
 

@@ -1,1 +1,13 @@
-"""Every option: its meaning, default and bounds, and where its value comes from."""
+"""Options: what can be set, and which value holds.
+
+In: text from flags, files, variables and model metadata. Out: frozen configs with checked values,
+and the origin of each value. Nothing here loads a model or runs anything; a default exists only in
+config.py.
+
+config.py     EngineConfig, SearchConfig, ChatConfig, ServerConfig
+fields.py     a field with documentation and bounds; checking and parsing values
+cache.py      types of the KV cache and the bytes of a cell
+resolve.py    default < advice of the model file < wish of the user
+settings.py   options from files and the environment
+flags.py      the command line's parser, and flags made from config fields
+"""

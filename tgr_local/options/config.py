@@ -22,10 +22,10 @@ class EngineConfig:
     """How a model is loaded. Names follow llama-cpp-python where it has the option."""
 
     n_ctx: int = option(0, "cells of the KV cache; 0 = as many as the method needs", low=0)
-    n_batch: int = option(512, "tokens decoded in one call at most", low=1, high=16384)
-    n_ubatch: int = option(512, "tokens in one micro-batch at most", low=1, high=16384)
+    n_batch: int = option(512, "maximum tokens decoded in one call", low=1, high=16384)
+    n_ubatch: int = option(512, "maximum tokens in one micro-batch", low=1, high=16384)
     n_seq_max: int = option(
-        0, "sequences at a time; 0 = 256 for a small vocabulary, else 96", low=0, high=256
+        0, "maximum sequences at a time; 0 = 256 for a small vocabulary, else 96", low=0, high=256
     )
     n_threads: int = option(
         0,
@@ -34,7 +34,7 @@ class EngineConfig:
         high=512,
     )
     n_gpu_layers: int = option(-1, "layers put on the GPU; -1 = all, 0 = none", low=-1)
-    main_gpu: int = option(0, "GPU that holds the model when it is not split", low=0)
+    main_gpu: int = option(0, "GPU for a model that is not split", low=0)
     tensor_split: tuple[float, ...] = option(
         (), "share of the model on each GPU, such as 3,1", low=0
     )
@@ -55,22 +55,22 @@ class EngineConfig:
 
 @dataclass(frozen=True)
 class SearchConfig:
-    """How a reply is written. The symbols are those of docs/method.md."""
+    """How a reply is generated. The symbols are those of docs/method.md."""
 
     # chunks
-    chunk_len: int = option(512, "S: tokens in a chunk at most", low=1)
-    max_chunks: int = option(24, "L: chunks at most", low=1)
+    chunk_len: int = option(512, "S: maximum tokens of a chunk", low=1)
+    max_chunks: int = option(24, "L: maximum number of chunks", low=1)
     suffix_tokens: int = option(
-        0, "newest generated tokens kept at a reset; 0 = exactly the last chunk", low=0
+        0, "newest generated tokens retained at a reset; 0 = exactly the last chunk", low=0
     )
     keep_head: int = option(
-        0, "h: first generated tokens that every reset keeps too; Delethink has 100", low=0
+        0, "h: first generated tokens retained at every reset; Delethink uses 100", low=0
     )
     max_cached_tokens: int = option(
-        0, "lazy reset: only when the cache would pass this; 0 = at every boundary", low=0
+        0, "lazy reset: reset only before the cache exceeds this; 0 = at every boundary", low=0
     )
     shift_cells: bool = option(
-        False, "at a reset keep the chunk's cells and shift them, instead of decoding it afresh"
+        False, "at a reset shift the cells of the chunk instead of decoding it again"
     )
 
     # search
@@ -88,16 +88,18 @@ class SearchConfig:
 
     # extensions of the search
     reevaluate: int = option(
-        0, "m: best candidates, all K at most, rolled out once more; 0 = none", low=0, high=255
+        0, "m: best candidates rolled out once more, at most K; 0 = none", low=0, high=255
     )
     min_gap: float = option(
-        0.0, "double s while the two best scores are nearer than this; 0 = never", low=0
+        0.0, "double s while the two best scores differ by less than this; 0 = never", low=0
     )
-    max_rollout: int = option(128, "tokens of a doubled rollout at most; with min_gap", low=1)
+    max_rollout: int = option(128, "maximum tokens of a doubled rollout; with min_gap", low=1)
     search_entropy: float = option(
-        0.0, "search only where the newest tokens have this mean entropy, nats; 0 = always", low=0
+        0.0,
+        "search only if the newest tokens have at least this mean entropy, nats; 0 = always",
+        low=0,
     )
-    entropy_window: int = option(32, "w: newest tokens that search_entropy looks at", low=1)
+    entropy_window: int = option(32, "w: newest tokens that search_entropy averages", low=1)
     geometry_top: int = option(
         0, "M: best candidates that APCS and N_eff are measured on; 0 = all K", low=0
     )
@@ -108,7 +110,7 @@ class SearchConfig:
     raised_lambda_u: float = option(2.0, "λ_u where min_n_eff or max_apcs raises it", low=0)
     reuse_winner: bool = option(False, "begin the chunk with the winner's rollout")
     share_repulsion: bool = option(
-        False, "P_uni also counts the anchors that trajectories run together chose here"
+        False, "P_uni also counts the anchors that parallel trajectories chose at this boundary"
     )
 
     # injection
@@ -127,7 +129,7 @@ class SearchConfig:
         0.05, "ζ: injection as a share of the mean residual norm", low=0
     )
     eoc_token: str = option(
-        "", "end-of-chunk delimiter, one token of the vocabulary; empty = chosen", longest=256
+        "", "end-of-chunk delimiter, one token of the vocabulary; empty = automatic", longest=256
     )
 
     # sampling
@@ -136,21 +138,23 @@ class SearchConfig:
     )
     top_k: int = option(0, "sample from the k likeliest tokens; 0 = all", low=0)
     top_p: float = option(
-        1.0, "sample from the likeliest tokens of this total probability", low=0, high=1
+        1.0, "sample from the likeliest tokens with this total probability", low=0, high=1
     )
-    min_p: float = option(0.0, "drop tokens under this share of the likeliest one", low=0, high=1)
+    min_p: float = option(
+        0.0, "drop tokens below this share of the likeliest token's probability", low=0, high=1
+    )
     repeat_penalty: float = option(1.0, "divide the logits of recent tokens; 1 = off", low=0.01)
     frequency_penalty: float = option(0.0, "subtract for each recent occurrence", low=-2, high=2)
     presence_penalty: float = option(0.0, "subtract for any recent occurrence", low=-2, high=2)
     seed: int = option(42, "seed of every random choice", low=0, high=2**63 - 1)
 
     # best-of-n, self-consistency
-    n_samples: int = option(8, "n: samples that are written together", low=1, high=255)
+    n_samples: int = option(8, "n: samples generated together", low=1, high=255)
 
     # power
     power_alpha: float = option(
         4.0,
-        "α: the power of p that is sampled from; proposals have temperature 1/α",
+        "α: sample from the α-th power of p; proposals have temperature 1/α",
         low=1,
         high=100,
     )
@@ -162,41 +166,43 @@ class SearchConfig:
     tree_proposals: int = option(4, "k: continuations of each kept thought", low=1, high=64)
     tree_value: str = option(
         "likelihood",
-        "value of a thought: its mean log-probability, or what the model says when asked",
+        "value of a thought: its mean log-probability, or the model's own rating",
         choices=("likelihood", "prompt"),
     )
     tree_value_samples: int = option(
-        3, "times that the model is asked for the value of a thought", low=1, high=64
+        3, "ratings that the model gives for a thought", low=1, high=64
     )
     graph_merges: int = option(1, "merged thoughts tried at a level; 0 = none", low=0, high=64)
     graph_refines: int = option(1, "refined thoughts tried at a level; 0 = none", low=0, high=64)
 
     # hard-geometry
-    kappa_max: float = option(1.6, "κ_max: turn over mean step length at most", low=0)
-    step_min: float = option(0.0, "new step's length at least, radians", low=0, high=math.pi / 2)
-    step_max: float = option(math.pi / 2, "new step's length at most, radians", low=0, high=math.pi)
+    kappa_max: float = option(1.6, "κ_max: maximum turn over mean step length", low=0)
+    step_min: float = option(0.0, "minimum length of a new step, radians", low=0, high=math.pi / 2)
+    step_max: float = option(
+        math.pi / 2, "maximum length of a new step, radians", low=0, high=math.pi
+    )
     max_proposals: int = option(
         1000,
-        "anchors proposed at a boundary at most; then the one nearest the rule",
+        "maximum proposals at a boundary; then the one nearest to the rule is taken",
         low=1,
         high=100_000,
     )
 
     # limits
-    max_tokens: int = option(0, "new tokens at most; 0 = chunk_len × max_chunks", low=0)
+    max_tokens: int = option(0, "maximum new tokens; 0 = chunk_len × max_chunks", low=0)
     max_forward_tokens: int = option(
-        0, "positions decoded at most, all kinds together; 0 = no limit", low=0
+        0, "maximum decoded positions, all kinds together; 0 = no limit", low=0
     )
-    max_seconds: float = option(0.0, "seconds at most; 0 = no limit", low=0)
+    max_seconds: float = option(0.0, "maximum seconds; 0 = no limit", low=0)
     stop: tuple[str, ...] = option((), "text that ends the reply", longest=1024, most=64)
     thinking: bool = option(True, "let the chat template open a thinking block")
 
-    # what the reply must keep to
+    # constraints
     thinking_budget: int = option(
-        0, "thinking tokens at most, then the answer begins; 0 = no limit", low=0
+        0, "maximum thinking tokens, after which the answer begins; 0 = no limit", low=0
     )
     loop_guard: int = option(
-        0, "end thinking, or the reply, once it ends in so many equal parts; 0 = off", low=0
+        0, "end the thinking, or the reply, after so many repetitions of a part; 0 = off", low=0
     )
     grammar: str = option("", "GBNF that the answer must follow; empty = none", longest=1 << 18)
     top_logprobs: int = option(0, "likeliest alternatives reported for each token", low=0, high=128)
@@ -218,18 +224,18 @@ class SearchConfig:
 
     @property
     def token_limit(self) -> int:
-        """New tokens at most: L·S, or less when ``max_tokens`` says so."""
+        """Maximum new tokens: L·S, or ``max_tokens`` if that is less."""
         horizon = self.chunk_len * self.max_chunks
         return min(horizon, self.max_tokens) if self.max_tokens else horizon
 
 
 @dataclass(frozen=True)
 class ChatConfig:
-    """How a conversation looks and what of it is kept."""
+    """The conversation in a terminal."""
 
-    keys: str = option("emacs", "keys that edit a line", choices=("emacs", "vi"))
+    keys: str = option("emacs", "key bindings of the line editor", choices=("emacs", "vi"))
     show_thinking: bool = option(True, "show the thinking, dimmed, above the answer")
-    save: bool = option(True, "keep conversations and typed lines in the user's state folder")
+    save: bool = option(True, "save conversations and typed lines in the user's state folder")
 
     def __post_init__(self) -> None:
         validate(self)
@@ -237,31 +243,31 @@ class ChatConfig:
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """Where the server listens, and what it grants to its clients."""
+    """The server's address and its limits."""
 
-    host: str = option("127.0.0.1", "address to listen on; 0.0.0.0 = every one of this machine")
+    host: str = option("127.0.0.1", "address to listen on; 0.0.0.0 = all addresses of this machine")
     port: int = option(8080, "port to listen on; 0 = any free one", low=0, high=65535)
     alias: str = option("", "name of the model for clients; empty = the name of its file")
-    api_key: tuple[str, ...] = option((), "key that clients must show; may be given several times")
-    api_key_file: str = option("", "file with such keys, one on each line")
-    max_running: int = option(8, "requests that are worked on at a time", low=1, high=256)
-    max_queue: int = option(64, "requests that wait for their turn; more are refused", low=0)
-    max_choices: int = option(32, "replies that one request may ask for", low=1, high=256)
-    max_reply_tokens: int = option(65536, "new tokens of one reply at most; 0 = no limit", low=0)
+    api_key: tuple[str, ...] = option((), "key that clients must send; may be given several times")
+    api_key_file: str = option("", "file with API keys, one on each line")
+    max_running: int = option(8, "maximum requests that run at a time", low=1, high=256)
+    max_queue: int = option(64, "maximum requests in the queue; more are refused", low=0)
+    max_choices: int = option(32, "maximum replies of one request", low=1, high=256)
+    max_reply_tokens: int = option(65536, "maximum new tokens of one reply; 0 = no limit", low=0)
     request_memory: int = option(
         0,
-        "MiB that running requests may take together beside the model and its cache; 0 = half of "
-        "the model's size, or 256",
+        "MiB for all running requests together, besides the model and its cache; 0 = half of the "
+        "model's size, but at least 256",
         low=0,
     )
-    max_body: int = option(4 << 20, "bytes of a request at most", low=1024)
-    request_seconds: float = option(600.0, "seconds that one request may run; 0 = no limit", low=0)
+    max_body: int = option(4 << 20, "maximum bytes of a request", low=1024)
+    request_seconds: float = option(600.0, "maximum seconds of one request; 0 = no limit", low=0)
     shutdown_seconds: float = option(
-        10.0, "seconds that running requests get to finish when the server is told to stop", low=0
+        10.0, "seconds for running requests to finish when the server stops", low=0
     )
-    ping_seconds: float = option(5.0, "seconds of silence before a sign of life", low=0.05)
-    log_file: str = option("", "file for the log, a JSON line for each request; empty = stderr")
-    log_prompts: bool = option(False, "write requests and replies in full into the log")
+    ping_seconds: float = option(5.0, "seconds without data before a ping", low=0.05)
+    log_file: str = option("", "log file, with a JSON line for each request; empty = stderr")
+    log_prompts: bool = option(False, "log requests and replies in full")
 
     def __post_init__(self) -> None:
         validate(self)

@@ -16,6 +16,13 @@ USER = "the user"
 _PREFIX = "tgr."
 
 
+def advice(metadata: Mapping[str, str]) -> dict[str, str]:
+    """What a model file recommends in its ``tgr.*`` metadata, as text by name."""
+    return {
+        key.removeprefix(_PREFIX): text for key, text in metadata.items() if key.startswith(_PREFIX)
+    }
+
+
 class Resolved(NamedTuple):
     """Options and their origin."""
 
@@ -31,20 +38,20 @@ def resolve(
 ) -> Resolved:
     """The options for a model, from its metadata and the fields that the user set.
 
-    A model file advises in ``tgr.<field>``. `places` names where a wish was made, such as
-    ``--sigma``; USER where it does not. Raises ModelError for bad advice, ValueError for an unknown
-    field or a bad value among the wishes.
+    `places` names where a wish was made, such as ``--sigma``; a wish that it does not name has the
+    source USER. Advice for no field is ignored. Raises ModelError for bad advice, ValueError for an
+    unknown field or a bad value among the wishes.
     """
     wishes, places = wishes or {}, places or {}
     names = [spec.name for spec in dataclasses.fields(SearchConfig)]
-    advice = {name: metadata[_PREFIX + name] for name in names if _PREFIX + name in metadata}
+    texts = {name: text for name, text in advice(metadata).items() if name in names}
     try:
-        values = {name: parse(SearchConfig, name, text) for name, text in advice.items()}
+        values = {name: parse(SearchConfig, name, text) for name, text in texts.items()}
         advised = updated(SearchConfig(), values)
     except ValueError as error:
         raise ModelError(
             f"the model file gives bad advice in its tgr.* metadata: {error}"
         ) from None
-    sources = dict.fromkeys(names, DEFAULT) | dict.fromkeys(advice, MODEL_FILE)
+    sources = dict.fromkeys(names, DEFAULT) | dict.fromkeys(texts, MODEL_FILE)
     sources |= {name: places.get(name, USER) for name in wishes}
     return Resolved(updated(advised, wishes), sources)

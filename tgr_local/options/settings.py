@@ -1,9 +1,10 @@
-"""Where options come from: defaults, the user's file, the project's file, environment, flags.
+"""Options from the user's file, the project's file and the environment.
 
-The later of these wins. A file is TOML with one ``name = value`` for each option; the variable of
-an option is its name in capitals after ``TGR_``. Values from anywhere become what a flag would have
-been, so that every subcommand reads its flags and knows nothing of files. The project's file comes
-with a folder that may be a stranger's, so it sets no more than how a reply is written.
+Flags override the environment, the environment overrides the project's file, that overrides the
+user's. A file is TOML with one ``name = value`` for each option; the variable of an option is its
+name in capitals after ``TGR_``. All values are put into the parsed arguments in the form that a
+flag has, so that subcommands read arguments only. The project's file comes with the current folder,
+which may be a stranger's, so it can set only the method and the fields of SearchConfig.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ from tgr_local.system.paths import folder
 
 PREFIX = "TGR_"
 PROJECT_FILE = Path("tgr-local.toml")
-MAX_BYTES = 1 << 14  # TOML's parser takes time and memory with the square of a dotted key
-_OF_A_PROJECT = {"method", *(spec.name for spec in dataclasses.fields(SearchConfig))}
-_LONGEST = 200  # characters of a value in the table
+MAX_BYTES = 1 << 14  # the TOML parser needs quadratic time and memory for a dotted key
+_PROJECT_OPTIONS = {"method", *(spec.name for spec in dataclasses.fields(SearchConfig))}
+_VALUE_LENGTH = 200  # characters of a value in the table
 _ONE_LINE = "write one option to a line: sigma = 0.1"
 
 
 @dataclass(frozen=True)
 class Setting:
-    """An option as one place sets it."""
+    """An option set in one place."""
 
     name: str
     value: str | list[str]
     """As on the command line; a list for an option that may be given several times."""
     source: str
-    """What a person would look for: a file, a variable, or a flag."""
+    """The path of a file, or the name of a variable."""
 
 
 def user_file() -> Path:
@@ -48,16 +49,16 @@ def user_file() -> Path:
 
 
 def files() -> list[Path]:
-    """The files that are read here, weakest first."""
+    """The settings files that exist, the user's first."""
     return [path for path in (user_file(), PROJECT_FILE) if os.path.lexists(path)]
 
 
 def fill(args: argparse.Namespace, options: Mapping[str, Any]) -> list[Path]:
-    """Sets in `args` each option that no flag gave, from files and environment, else its default.
+    """Sets each option in `args` that has no flag, from files and environment or to its default.
 
-    `options` are the defaults of all options there are; `args.sources` then says for each that was
-    set where that was. Returns the files that were read. Raises ValueError for one that cannot be,
-    or that sets what it may not.
+    `options` has the defaults of all options. Afterwards `args.sources` names the place of each
+    option that was set. Returns the files that were read. Raises ValueError for a malformed file,
+    and for a file with an option that it may not set.
     """
     read = files()
     sources = {name: flag(name) for name in options if hasattr(args, name)}
@@ -73,12 +74,12 @@ def fill(args: argparse.Namespace, options: Mapping[str, Any]) -> list[Path]:
 
 
 def misspelt(options: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Iterator[str]:
-    """Variables that look like an option and are none, each with what it may have meant."""
+    """A message for each variable whose name is almost that of an option."""
     known = [PREFIX + name.upper() for name in options]
     for name in environ:
         if name.startswith(PREFIX) and name not in known:
             for near in difflib.get_close_matches(name, known, n=1, cutoff=0.85):
-                yield f"{name} is no option; did you mean {near}?"
+                yield f"{name} is not an option; did you mean {near}?"
 
 
 def _settings(read: list[Path], options: Mapping[str, Any]) -> Iterator[Setting]:
@@ -94,15 +95,15 @@ def _of_file(path: Path, options: Mapping[str, Any]) -> Iterator[Setting]:
     for name, value in _read(path).items():
         values = value if isinstance(value, list) else [value]
         if any(isinstance(one, dict) for one in values):
-            raise ValueError(f"{path}: {name:.60} is a table, but a file has none; {_ONE_LINE}")
+            raise ValueError(f"{path}: {name:.60} is a table, but tables are not used; {_ONE_LINE}")
         if name not in options:
             near = difflib.get_close_matches(name, options, n=3)
             hint = f"; did you mean {', '.join(near)}?" if near else ""
             raise ValueError(f"{path}: unknown option {name!r:.60}{hint}")
-        if path == PROJECT_FILE and name not in _OF_A_PROJECT:
+        if path == PROJECT_FILE and name not in _PROJECT_OPTIONS:
             raise ValueError(
-                f"{path} sets {name}, but a project's file may set the method and how a reply is "
-                f"written, no more; remove it there, and set it in {user_file()}, with "
+                f"{path} sets {name}, but the file of a project may only set the method and "
+                f"options of a reply; remove it there, and set it in {user_file()}, with "
                 f"{PREFIX}{name.upper()} or with {flag(name)}"
             )
         if not all(isinstance(one, str | bool | int | float) for one in values):
@@ -120,15 +121,15 @@ def _of_file(path: Path, options: Mapping[str, Any]) -> Iterator[Setting]:
 
 
 def _model(path: Path, value: str) -> str:
-    """A model as a file names it: what has a slash, or lies beside the file, is a path from there,
-    whatever the current folder is."""
+    """A model as a file names it: a value with a slash, or the name of a file next to the settings
+    file, is a path relative to the settings file; any other is the name of a model."""
     beside = path.parent / Path(value).expanduser()
     return str(beside) if os.sep in value or beside.exists() else value
 
 
 def _read(path: Path) -> dict[str, Any]:
-    if path.exists() and not path.is_file():  # a pipe would be waited for
-        raise ValueError(f"{path} is no file; put the options into a file, or remove it")
+    if path.exists() and not path.is_file():  # reading a pipe would wait
+        raise ValueError(f"{path} is not a file; replace it with one, or remove it")
     with open(path, "rb") as file:
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
@@ -141,7 +142,7 @@ def _read(path: Path) -> dict[str, Any]:
         return tomllib.loads(data.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text: byte {error.start}") from None
-    except (ValueError, RecursionError) as error:  # of a wrong or long number, of deep nesting
+    except (ValueError, RecursionError) as error:  # a malformed or long number, deep nesting
         raise ValueError(f"{path}: {error}; {_ONE_LINE}") from None
 
 
@@ -151,11 +152,11 @@ def _as_flag(value: Any) -> Any:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-# ---- for people and programs ----
+# ---- output ----
 
 
 def shown(values: Mapping[str, Any], sources: Mapping[str, str], as_json: bool) -> str:
-    """Each option with its value and where that came from, as a table or as one JSON object."""
+    """Each option with its value and source, as a table or as one JSON object."""
     if as_json:
         table = {
             name: {"value": value, "source": sources.get(name, "default")}
@@ -165,7 +166,7 @@ def shown(values: Mapping[str, Any], sources: Mapping[str, str], as_json: bool) 
     rows = [
         (
             name,
-            printable_line(as_text(value), _LONGEST),
+            printable_line(as_text(value), _VALUE_LENGTH),
             printable_line(sources.get(name, "default")),
         )
         for name, value in values.items()
@@ -175,7 +176,7 @@ def shown(values: Mapping[str, Any], sources: Mapping[str, str], as_json: bool) 
 
 
 def as_text(value: Any) -> str:
-    """A value as a person writes it; `none` for an empty one."""
+    """A value in the notation of flags; `none` for an empty one."""
     if isinstance(value, tuple | list):
         return ",".join(map(str, value)) or "none"
     if isinstance(value, bool):

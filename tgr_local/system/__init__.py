@@ -1,1 +1,10 @@
-"""The operating system: folders of the user, free memory, a subprocess with limits."""
+"""The operating system: folders of the user, free memory, versions, processes with limits.
+
+It does not know models, options or requests.
+
+paths.py             the XDG folders
+memory.py            available memory
+versions.py          versions of the installed parts
+confined.py          chat templates and JSON schemas, evaluated in a process with limits
+confined_worker.py   that process
+"""

@@ -1,9 +1,9 @@
-"""Foreign code, run in a process of its own that is ended when it takes too much.
+"""Chat templates and JSON schemas, evaluated in a subprocess with limits.
 
-A chat template is a program that came with a model file, and a JSON schema that comes from a client
-can make its converter work without end. Both run in `confined_worker.py`, with a limit of CPU time
-and, where the system keeps one (Linux does, macOS does not), of memory. A worker stays for the next
-call. It knows nothing of engines or requests: JSON goes in, text comes out.
+A chat template is a program from a model file, and a JSON schema from a client can keep its
+converter busy forever. Both run in `confined_worker.py`, with a limit of CPU time and, where the
+system enforces one (Linux does, macOS does not), of memory. A worker is reused by later calls. JSON
+goes in, text comes out.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from tgr_local.errors import CancelledError, TgrError
 from tgr_local.system import confined_worker
 from tgr_local.system.confined_worker import CPU_SECONDS, HEADER
 
-_WALL_SECONDS = 20.0  # for a worker that sleeps instead of working, or that a busy machine keeps
-_AT_ONCE = 2  # workers at a time: each may take a few hundred MB
+_MAX_SECONDS = 20.0  # wall time, for a worker that sleeps or that a busy machine slows down
+_MAX_WORKERS = 2  # at a time: each may take a few hundred MB
 _POLL_SECONDS = 0.05
 
 
 class ConfinedError(TgrError):
-    """What ran failed, or took more than its limits; the message says which."""
+    """The code failed or exceeded a limit; the message says which."""
 
 
 class Flag(Protocol):
-    """What can cancel a call, such as `engine.Cancel`."""
+    """Something that can cancel a call, such as `engine.Cancel`."""
 
     def is_set(self) -> bool: ...
 
 
 def render(template: str, variables: dict[str, Any], cancel: Flag | None = None) -> str:
-    """The text of a Jinja chat template. Raises ConfinedError, ValueError for variables that JSON
-    does not have, and CancelledError by `cancel`."""
+    """The output of a Jinja chat template. Raises ConfinedError, ValueError for variables that JSON
+    cannot represent, and CancelledError if `cancel` is set."""
     return _call({"do": "render", "template": template, "variables": variables}, cancel)
 
 
 def schema_grammar(schema: Any, cancel: Flag | None = None) -> str:
-    """GBNF for JSON of a schema, or with None for any JSON object, by llama-cpp-python's converter.
-    Raises as `render` does."""
+    """The GBNF grammar of a JSON schema, or for None of any JSON object, by llama-cpp-python's
+    converter. Raises as `render` does."""
     return _call({"do": "schema_grammar", "schema": schema}, cancel)
 
 
@@ -57,11 +57,11 @@ def _call(request: dict[str, Any], cancel: Flag | None) -> str:
     try:
         data = json.dumps(request).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"what is handed over must be JSON: {error}") from None
+        raise ValueError(f"the arguments must be JSON values: {error}") from None
     python = _interpreter()
-    if not python:  # what runs is what the maker of this program chose
+    if not python:  # a frozen program has no interpreter to start
         return _text(confined_worker.answer(json.loads(data)))
-    with _place(cancel):
+    with _slot(cancel):
         worker = _worker(python)
         try:
             answer = worker.ask(data, cancel)
@@ -74,7 +74,7 @@ def _call(request: dict[str, Any], cancel: Flag | None) -> str:
 
 @functools.cache
 def _interpreter() -> str:
-    """The Python to start; empty in a program that has none, such as a frozen one."""
+    """The Python to start; empty if there is none, as in a frozen program."""
     if getattr(sys, "frozen", False):
         return ""
     name = f"python{sys.version_info[0]}.{sys.version_info[1]}"
@@ -85,7 +85,7 @@ def _interpreter() -> str:
 
 
 def _worker(python: str) -> _Worker:
-    """A worker that is idle, or a new one."""
+    """An idle worker, or a new one."""
     with contextlib.suppress(IndexError):
         while True:
             worker = _idle.pop()
@@ -102,13 +102,13 @@ def _text(answer: dict[str, str]) -> str:
 
 
 @contextlib.contextmanager
-def _place(cancel: Flag | None) -> Any:
-    while not _places.acquire(timeout=_POLL_SECONDS):
+def _slot(cancel: Flag | None) -> Any:
+    while not _slots.acquire(timeout=_POLL_SECONDS):
         _check(cancel)
     try:
         yield
     finally:
-        _places.release()
+        _slots.release()
 
 
 def _check(cancel: Flag | None) -> None:
@@ -117,18 +117,18 @@ def _check(cancel: Flag | None) -> None:
 
 
 class _Worker:
-    """A running worker, which answers one request after the other."""
+    """A worker process, which answers requests one after the other."""
 
     def __init__(self, python: str) -> None:
         path = [entry for entry in sys.path if os.path.isabs(entry)]
-        # without site: the packages are those of this process; a bundle needs its PYTHONHOME
+        # no site module: sys.path is passed as arguments; a bundle needs its PYTHONHOME
         flags = ["-s", "-S"] if "PYTHONHOME" in os.environ else ["-I", "-S"]
         self._process = subprocess.Popen(
             [python, *flags, str(Path(confined_worker.__file__)), *path],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for this process alone
+            start_new_session=True,  # Ctrl-C must reach this process only
         )
 
     @property
@@ -136,7 +136,7 @@ class _Worker:
         return self._process.poll() is None
 
     def ask(self, data: bytes, cancel: Flag | None) -> dict[str, str]:
-        deadline = time.monotonic() + _WALL_SECONDS
+        deadline = time.monotonic() + _MAX_SECONDS
         stdin = self._process.stdin
         assert stdin is not None
         try:
@@ -157,7 +157,7 @@ class _Worker:
             while len(data) < n_bytes:
                 _check(cancel)
                 if time.monotonic() > deadline:
-                    raise ConfinedError(f"takes more than {_WALL_SECONDS:g} s")
+                    raise ConfinedError(f"takes more than {_MAX_SECONDS:g} s")
                 if selector.select(_POLL_SECONDS):
                     part = os.read(stdout.fileno(), min(n_bytes - len(data), 1 << 20))
                     if not part:
@@ -181,7 +181,7 @@ class _Worker:
 
 
 _idle: list[_Worker] = []
-_places = threading.BoundedSemaphore(_AT_ONCE)
+_slots = threading.BoundedSemaphore(_MAX_WORKERS)
 
 
 @atexit.register
@@ -191,10 +191,10 @@ def _end_all() -> None:
 
 
 def _after_fork() -> None:
-    # the workers answer the parent
-    global _places
+    # the pipes of the workers belong to the parent
+    global _slots
     _idle.clear()
-    _places = threading.BoundedSemaphore(_AT_ONCE)
+    _slots = threading.BoundedSemaphore(_MAX_WORKERS)
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -1,7 +1,7 @@
 """The process that `confined.py` starts: reads requests from stdin, writes answers to stdout.
 
-Started as a file of its own, without the package: ``python confined_worker.py PATH...``, where PATH
-is what sys.path shall be. A message is its length, 4 bytes, and JSON. It ends with its parent.
+Started as a script, without the package: ``python confined_worker.py PATH...``, where the PATHs
+become sys.path. A message is its length in 4 bytes, then JSON. The process ends with its parent.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from typing import Any
 
 HEADER = struct.Struct("<I")
 CPU_SECONDS = 2
-"""For one request."""
+"""CPU time of one request."""
 MEMORY = 256 << 20
 """Address space of the process, bytes."""
 RESULT_BYTES = 16 << 20
-"""Of the text that a request makes, at most."""
+"""Maximum length of an answer."""
 
 _templates: dict[str, Any] = {}
 
 
 def answer(request: dict[str, Any]) -> dict[str, str]:
-    """The text that a request asks for, or what went wrong; it raises nothing."""
+    """The result of a request as ``text``, or a message as ``error``; raises nothing."""
     try:
         text = _render(request) if request["do"] == "render" else _schema_grammar(request)
         if len(text) > RESULT_BYTES:
-            return {"error": f"makes a text of more than {RESULT_BYTES >> 20} MiB"}
+            return {"error": f"produces a text of more than {RESULT_BYTES >> 20} MiB"}
         return {"text": text}
     except MemoryError:
         return {"error": f"takes more than {MEMORY >> 20} MiB of memory"}
     except RecursionError:
         return {"error": "is nested too deeply"}
-    except BaseException as error:  # foreign code: whatever it raises is its fault
+    except BaseException as error:  # foreign code may raise anything
         return {"error": f"{str(error) or type(error).__name__:.500}"}
 
 
@@ -70,7 +70,7 @@ def _environment() -> Any:
 
 
 def _schema_grammar(request: dict[str, Any]) -> str:
-    # the converter is a module of its own; its package would load llama.cpp
+    # loaded by path, because importing the package would load llama.cpp
     package = importlib.util.find_spec("llama_cpp")
     assert package is not None and package.submodule_search_locations
     path = os.path.join(package.submodule_search_locations[0], "llama_grammar.py")
@@ -92,7 +92,7 @@ def _limit_memory() -> None:
 
 
 def _limit_seconds() -> None:
-    """CPU_SECONDS from now, to the next full second; then the system ends this process."""
+    """Has the system end this process CPU_SECONDS from now, rounded up to a full second."""
     import resource
 
     used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
@@ -107,7 +107,9 @@ def main() -> None:
     while header := sys.stdin.buffer.read(HEADER.size):
         request = json.loads(sys.stdin.buffer.read(HEADER.unpack(header)[0]))
         if request["do"] == "render":
-            importlib.import_module("jinja2.sandbox")  # on a slow machine it takes its time
+            importlib.import_module(
+                "jinja2.sandbox"
+            )  # not part of the time limit: slow on a slow machine
         _limit_seconds()
         data = json.dumps(answer(request)).encode()
         sys.stdout.buffer.write(HEADER.pack(len(data)) + data)

@@ -1,4 +1,4 @@
-"""How much memory this machine, or the container that this process runs in, has left."""
+"""Available memory of this machine, or of the container that this process runs in."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def available() -> int | None:
-    """Bytes that can be had without swapping; None where the system does not say."""
+    """Bytes available without swapping; None where the system does not report it."""
     found = [n for n in (_of_machine(), _of_container()) if n is not None]
     return min(found, default=None)
 
@@ -28,7 +28,7 @@ def _of_container() -> int | None:
     try:
         most = (_CGROUP / "memory.max").read_text(encoding="ascii").strip()
         used = int((_CGROUP / "memory.current").read_text(encoding="ascii"))
-        # pages of files, which the system gives back when memory is short
+        # cached file pages are freed when memory is short
         stat = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
     except (OSError, ValueError):
         return None

@@ -1,4 +1,4 @@
-"""Where files of the user lie: the XDG folders, on every system."""
+"""The folders for the user's files: those of the XDG specification, on every system."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _DEFAULTS = {
 
 
 def folder(kind: Literal["config", "data", "state", "cache"]) -> Path:
-    """The folder of tgr-local for what the user wrote (config), fetched (data) or did (state), or
-    what can be made again (cache). It need not exist. As the XDG rules say, a variable whose folder
-    would depend on the current one is ignored."""
+    """The folder of tgr-local for settings (config), downloads (data), history (state), or files
+    that can be made again (cache). It need not exist. An XDG variable with a relative path is
+    ignored, as the specification demands."""
     home = os.environ.get(f"XDG_{kind.upper()}_HOME", "")
     base = Path(home) if os.path.isabs(home) else Path(os.path.expanduser("~")) / _DEFAULTS[kind]
     return base / "tgr-local"
 
 
 def private(path: Path) -> Path:
-    """`path` with its folder made, for files that their owner alone may read. OSError if not."""
+    """`path`, after making its folder, which only the owner may read. Raises OSError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path
