@@ -52,7 +52,7 @@ def add_to(parser: Parser) -> None:
     add_config_flags(chat, ChatConfig, "the conversation")
     add_config_flags(serve, ServerConfig, "the server and its limits")
     for sub in (run, chat, serve, doctor):
-        text = "GGUF file, or name of a model in the list of tgr-local models (default: embedded)"
+        text = "a GGUF file, or a name that tgr-local models lists (default: the embedded model)"
         sub.add_option("model", None, metavar="MODEL", help=text)
         add_config_flags(sub, EngineConfig, "how the model is loaded")
         text = "print every option with its value and source, and exit"

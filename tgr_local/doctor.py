@@ -77,7 +77,7 @@ def _versions() -> Iterator[Finding]:
 
 def _settings() -> Iterator[Finding]:
     read = ", ".join(map(str, settings.files()))
-    none = f"no file; read are {settings.user_file()} and ./{settings.PROJECT_FILE}"
+    none = f"no file at {settings.user_file()} or ./{settings.PROJECT_FILE}"
     yield Finding("settings", "ok", read or none)
 
 
@@ -91,7 +91,9 @@ def _machine() -> Iterator[Finding]:
     yield Finding("cpu", "ok", f"{cores} cores; {', '.join(features).replace('CPU : ', '')}")
     offload = llama_cpp.llama_supports_gpu_offload()
     yield Finding(
-        "gpu support", "ok", f"llama-cpp-python is built {'with' if offload else 'without'} it"
+        "gpu support",
+        "ok",
+        f"llama-cpp-python is built {'with' if offload else 'without'} GPU support",
     )
 
 
@@ -134,7 +136,7 @@ def _model(model: str | None, config: EngineConfig) -> Iterator[Finding]:
         warning = unused_gpu(engine)
         if warning:
             yield Finding("gpu", "warning", warning)
-        yield Finding("threads", "ok", f"{engine.n_threads} compute")
+        yield Finding("threads", "ok", f"{engine.n_threads} for computation")
         cells = f"{config.n_ctx} cells" if config.n_ctx else "grows as needed"
         context = f"trained with {engine.n_ctx_train} tokens; cache: {cells}"
         yield Finding("context", "ok", f"{context}; {engine.n_seq_max} sequences at a time")
@@ -147,7 +149,7 @@ def _tokenizer(engine: Engine) -> Iterator[Finding]:
     text = engine.detokenize(tokens).decode("utf-8", "replace")
     if text.strip() != SAMPLE.strip():
         raise TgrError(f"{SAMPLE!r} becomes {text!r} when it is tokenized and detokenized")
-    detail = f"{engine.n_vocab} tokens; a text of {len(tokens)} is the same after a round trip"
+    detail = f"{engine.n_vocab} tokens; a sample of {len(tokens)} is unchanged after a round trip"
     yield Finding("tokenizer", "ok", detail)
 
 
