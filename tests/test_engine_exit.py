@@ -14,7 +14,8 @@ from conftest import PACKAGE
 ENDLESS = """
 import sys, threading, time
 import numpy as np
-from tgr_local import Engine, EngineConfig, SearchConfig, generate, generate_many, generate_steps, stream
+from tgr_local import Engine, EngineConfig, SearchConfig
+from tgr_local import generate, generate_many, generate_steps, stream
 from tgr_local.engine import Task
 threading.excepthook = lambda args: None
 config = SearchConfig(max_chunks=9999, chunk_len=16, rollout_len=4, n_candidates=3)
@@ -120,7 +121,8 @@ import tgr_local
 begun = threading.Event()
 class Slow:
     def find_spec(self, name, path, target=None):
-        if name == "tgr_local.search.capacity" and threading.current_thread() is not threading.main_thread():
+        is_main = threading.current_thread() is threading.main_thread()
+        if name == "tgr_local.search.capacity" and not is_main:
             begun.set()
             time.sleep(0.5)
 sys.meta_path.insert(0, Slow())
@@ -173,7 +175,8 @@ os._exit(0)
 @pytest.mark.parametrize(
     "wait",
     [
-        "session._reservation.user = None; engine.session(200, 1, cancel=cancel)",  # another thread's
+        # the reservation belongs to another thread
+        "session._reservation.user = None; engine.session(200, 1, cancel=cancel)",
         "[session.run([Task(sequence, [1])], cancel=cancel) and sequence.truncate(0) "
         "for _ in range(10**9)]",
     ],
