@@ -6,6 +6,7 @@ files, terminals, or how a method searches.
 prompt.py           Prompt, the query's tokens, loading a model
 reply.py            Reply, generate, stream, generate_steps
 many.py             generate_many, generate_each
+thinking.py         the options of the run that thinks and of the run that answers
 threads.py          in_threads, streamed: work in threads of its own
 text.py             TextSplitter: tokens to thinking and answer; loops
 control_vectors.py  ControlVector: files, arithmetic, the one that won a search

@@ -18,12 +18,12 @@ from tgr_local.engine import Cancel, Engine, Participant
 from tgr_local.errors import BudgetError, CapacityError
 from tgr_local.generation.prompt import Prompt, advised, prompt_tokens
 from tgr_local.generation.text import CLOSE_THINK, TextDelta, TextSplitter, is_loop
+from tgr_local.generation.thinking import AnswerNow, answer_config, thinking_config
 from tgr_local.generation.threads import streamed
 from tgr_local.methods import Method
 from tgr_local.options.config import DEFAULT_METHOD, SearchConfig
 from tgr_local.search import capacity
 from tgr_local.search.run import Run
-from tgr_local.search.seeds import derived_seed
 from tgr_local.search.steps import Counts, OnProgress, Progress, Step
 
 _AFTER_THINK = "\n\n"  # what models write between the thinking and the answer
@@ -186,39 +186,6 @@ def write_reply(
     )
 
 
-def _thinking_alone(config: SearchConfig) -> SearchConfig:
-    """The config of a run that ends with the thinking."""
-    limit = config.token_limit
-    return dataclasses.replace(
-        config,
-        grammar="",
-        stop=(*config.stop, CLOSE_THINK),
-        max_tokens=min(config.thinking_budget or limit, limit),
-    )
-
-
-class _AnswerNow(Cancel):
-    """Passes a cancel on, and "answer now" only while there is thinking to end: at the next token
-    where the text is read as it comes, else at the end of a step."""
-
-    def __init__(self, outer: Cancel | None, splitter: TextSplitter, follows: bool) -> None:
-        super().__init__(outer)
-        self.was_seen = self._closed = False
-        self._splitter, self._follows = splitter, follows
-
-    def answers_now(self) -> bool:
-        self.was_seen = self.was_seen or (self._follows and self.is_due())
-        return self._follows and self.is_due()
-
-    def is_due(self) -> bool:
-        """Whether the text that the splitter has so far is thinking that is to be ended."""
-        return super().answers_now() and self._splitter.kind == "thinking" and not self._closed
-
-    def close(self) -> None:
-        """The answer begins: nothing is to be stopped early any more."""
-        self._closed = True
-
-
 class _Generation:
     """One reply under way: a run of the method, or two where the thinking is ended from outside."""
 
@@ -240,7 +207,7 @@ class _Generation:
         self._splitter, self._emit = splitter, on_event or (lambda event: None)
         # without on_event the text is split once a chunk, not at every token
         self._follows = on_event is not None
-        self._cancel = _AnswerNow(cancel, splitter, self._follows)
+        self._cancel = AnswerNow(cancel, splitter, self._follows)
         self._start = time.monotonic()
         self._limit = config.token_limit
         self._first = self._n_before = 0  # steps and tokens before the run under way
@@ -251,7 +218,7 @@ class _Generation:
 
     def run(self, participant: Participant | None, answer_participant: Participant | None) -> str:
         """Writes the whole reply; returns why it ended."""
-        config = _thinking_alone(self.config) if self._thinks_first else self.config
+        config = thinking_config(self.config) if self._thinks_first else self.config
         finish = self._write(self.query, config, participant)
         if not finish:
             finish = self._answer(answer_participant)
@@ -306,7 +273,7 @@ class _Generation:
         thinking = self._splitter.kind == "thinking"
         spent = thinking and self._thinks_first and finish == "length"
         ended = self._thinks_first and finish == "stop"
-        ended = ended and (not thinking or bool(self.config.grammar))  # which needs an answer
+        ended = ended and (not thinking or bool(self.config.grammar))  # a grammar needs an answer
         stopped_early = finish == "budget" and self._cancel.was_seen
         stopped_early = stopped_early or (
             finish is None and not self._follows and self._cancel.is_due()
@@ -332,34 +299,19 @@ class _Generation:
         if thinking and thinking[-1] in self.engine.end_tokens:
             thinking = thinking[:-1]
         query = [*self.query, *thinking, *after]
-        config = self._answer_config(len(query))
-        finish = self._write(query, config, participant) if config else "budget"
+        config = answer_config(self.config, self.steps, time.monotonic() - self._start)
+        finish = "budget"
+        if config and self._fits(len(query), config):
+            finish = self._write(query, config, participant)
         self.steps[-1] = dataclasses.replace(self.steps[-1], finish=finish)
         return finish
 
-    def _answer_config(self, n_query: int) -> SearchConfig | None:
-        """The config of the answer's run, with what the first run left of its budgets; None when
-        that is nothing, or when the answer does not fit into the cache."""
-        config = self.config
-        tokens, seconds = config.max_forward_tokens, config.max_seconds
-        tokens -= sum(step.counts.total for step in self.steps)
-        seconds -= time.monotonic() - self._start
-        if config.max_forward_tokens and tokens <= 0:
-            return None
-        if config.max_seconds and seconds <= 0:
-            return None
-        left = dataclasses.replace(
-            config,
-            max_tokens=self._limit - len(self.tokens),
-            max_forward_tokens=tokens if config.max_forward_tokens else 0,
-            max_seconds=seconds if config.max_seconds else 0.0,
-            seed=derived_seed(config.seed, self._first) >> 1,
-        )
+    def _fits(self, n_query: int, config: SearchConfig) -> bool:
         try:
-            self.method.cells(self.engine, n_query, left)
+            self.method.cells(self.engine, n_query, config)
         except CapacityError:
-            return None
-        return left
+            return False
+        return True
 
     def _on_progress(self, progress: Progress) -> None:
         self._emit(dataclasses.replace(progress, chunk=progress.chunk + self._first))

@@ -7,6 +7,7 @@ run.py             Run: reservation, clock, budget, counting, tasks; Method: the
 trajectory.py      Trajectory: one text in chunks: reset, roll out, choose, write, read the state
 branches.py        Branches: several whole texts after one query
 steering.py        states to anchors, anchors to candidates and injections
+candidates.py      rollouts to scored candidates
 shared_anchors.py  the anchors that a lockstep group shares
 geometry.py        anchors, injections, measures: pure numpy
 scoring.py         the score and its terms: pure numpy

@@ -37,12 +37,12 @@ def norm_totals(output: Output) -> NDArray[np.float64]:
     return np.stack([means * output.n_decoded, np.full_like(means, output.n_decoded)])
 
 
-def padded(outputs: Seq[Output], n_embd: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def padded(outputs: Seq[Output]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """The log-probabilities [n, longest] and states [n, longest, n_embd] of n generations, with
     zeros after their ends."""
     longest = max(len(output.tokens) for output in outputs)
     logprobs = np.zeros((len(outputs), longest), np.float32)
-    states = np.zeros((*logprobs.shape, n_embd), np.float32)
+    states = np.zeros((*logprobs.shape, outputs[0].states.shape[1]), np.float32)
     for i, output in enumerate(outputs):
         logprobs[i, : len(output.tokens)] = output.logprobs
         states[i, : len(output.tokens)] = output.states

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.engine import Injection, Output, Sequence, Task
-from tgr_local.search import geometry, scoring
+from tgr_local.search.candidates import scored
 from tgr_local.search.capacity import SPARE_CELLS, longest_rollout, n_rollouts, retained_tokens
-from tgr_local.search.outputs import beginning, joined, norm_totals, padded
+from tgr_local.search.outputs import beginning, joined, norm_totals
 from tgr_local.search.run import Method, Run
 from tgr_local.search.seeds import CHUNK, ROLLOUT, derived_seed
 from tgr_local.search.shared_anchors import shared_anchors_of
@@ -171,26 +171,9 @@ class Trajectory:
         with run.timed("scoring"):
             if owners is None:
                 owners = [k for k in range(len(anchors)) for _ in range(config.n_mc)]
-            belongs = np.array(owners, np.int64)
             others = self._shared.of_others(run.index, run.cancel) if self._shared else []
-            logprobs, states = padded(outputs, self.engine.n_embd)
-            scores = scoring.score(
-                logprobs,
-                states,
-                np.array([len(output.tokens) for output in outputs]),
-                anchors,
-                origin,
-                delta=config.delta,
-                weights=scoring.Weights(config.foresight_weight, config.lambda_b, config.lambda_u),
-                normalize=config.normalize_scores,
-                owners=belongs,
-                others=others,
-            )
-            top = anchors[scores.best(config.geometry_top or len(anchors))]
-            if geometry.collapsed(top, config.min_n_eff, config.max_apcs):
-                scores = scoring.with_lambda_u(scores, config.raised_lambda_u)
-            candidates = Candidates(
-                anchors, [o.tokens for o in outputs], [o.logprobs for o in outputs], scores, belongs
+            candidates = scored(
+                anchors, origin, outputs, np.array(owners, np.int64), others, config
             )
         run.report("scored", candidates=candidates)
         return candidates

@@ -1,0 +1,47 @@
+"""From rollouts to scored candidates: arrays of the engine in, a `Candidates` record out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tgr_local.engine import Output
+from tgr_local.options.config import SearchConfig
+from tgr_local.search import geometry, scoring
+from tgr_local.search.outputs import padded
+from tgr_local.search.steps import Candidates
+
+
+def scored(
+    anchors: NDArray[np.float64],
+    origin: NDArray[np.float64],
+    outputs: list[Output],
+    owners: NDArray[np.int64],
+    others: Seq[NDArray[np.float64]],
+    config: SearchConfig,
+) -> Candidates:
+    """The anchors [K, d_z], drawn around origin [d_z], with the scores of their n rollouts.
+
+    `owners` [n] are the candidates of the outputs, `others` the anchors that repel too.
+    """
+    logprobs, states = padded(outputs)
+    scores = scoring.score(
+        logprobs,
+        states,
+        np.array([len(output.tokens) for output in outputs]),
+        anchors,
+        origin,
+        delta=config.delta,
+        weights=scoring.Weights(config.foresight_weight, config.lambda_b, config.lambda_u),
+        normalize=config.normalize_scores,
+        owners=owners,
+        others=others,
+    )
+    top = anchors[scores.best(config.geometry_top or len(anchors))]
+    if geometry.collapsed(top, config.min_n_eff, config.max_apcs):
+        scores = scoring.with_lambda_u(scores, config.raised_lambda_u)
+    return Candidates(
+        anchors, [o.tokens for o in outputs], [o.logprobs for o in outputs], scores, owners
+    )
