@@ -588,7 +588,7 @@ FORMAT = "response_format"
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
             "messages",
-            "a part of type 'image_url', but only text",
+            r"messages\[0\].content\[0\] is of type 'image_url', but only text",
         ),
         ({"temperature": -1}, "temperature", "temperature is -1, but must be at least 0"),
         ({"temperature": "hot"}, "temperature", "temperature is 'hot', but must be a number"),
@@ -628,7 +628,11 @@ FORMAT = "response_format"
         ({FORMAT: {"type": "json_object"}, "grammar": "x"}, "grammar", "exclude each other"),
         ({"grammar": 3}, "grammar", "grammar is 3, but must be a text"),
         ({"reasoning_effort": "great"}, "reasoning_effort", "must be one of none"),
-        ({"chat_template_kwargs": {"x": 1}}, "x", "unknown template variable 'x'; there is enable"),
+        (
+            {"chat_template_kwargs": {"x": 1}},
+            "chat_template_kwargs",
+            "unknown template variable 'x'; there is enable",
+        ),
         ({"temperature": 10**400}, "temperature", "but must be a finite number"),
         ({"model": "\ud800"}, "model", "not valid Unicode"),
         ({"tgr": {"chunk_len": 1.5}}, "chunk_len", "chunk_len is 1.5, but must be a whole number"),

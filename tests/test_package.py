@@ -134,11 +134,19 @@ def test_public_names_are_the_ones_that_type_checkers_see() -> None:
     assert seen == set(tgr_local.__all__)
 
 
+HEAVY = {"llama_cpp", "rich", "jinja2", "gguf", "matplotlib", "pydantic", "fastapi"}
+
+
 def loaded(statement: str) -> set[str]:
     """Top-level packages in memory after a statement, in a fresh interpreter."""
     code = f"import sys; {statement}; print(*{{m.partition('.')[0] for m in sys.modules}})"
     run = subprocess.run(
-        [sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        cwd=PACKAGE.parent,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return set(run.stdout.split())
 
@@ -148,13 +156,25 @@ def loaded(statement: str) -> set[str]:
     ["import tgr_local", "import tgr_local.options.config", "from tgr_local import SearchConfig"],
 )
 def test_importing_loads_nothing_heavy(statement: str) -> None:
-    heavy = {"numpy", "llama_cpp", "rich", "prompt_toolkit", "jinja2", "gguf", "matplotlib"}
-    assert not loaded(statement) & heavy
+    assert not loaded(statement) & {*HEAVY, "numpy", "prompt_toolkit"}
 
 
 def test_an_engine_needs_neither_llama_cpp_in_python_nor_a_terminal() -> None:
-    heavy = {"llama_cpp", "rich", "prompt_toolkit", "jinja2", "gguf", "matplotlib", "fastapi"}
-    assert not loaded("from tgr_local import generate, Engine") & heavy
+    assert not loaded("from tgr_local import generate, Engine") & {*HEAVY, "prompt_toolkit"}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--max-tokens", "2", "hi"], ["chat"]])
+def test_commands_load_what_they_use(arguments: list[str]) -> None:
+    code = f"""
+import sys
+from tgr_local.cli import main
+try:
+    main({arguments})
+except SystemExit:
+    pass
+print(*{{m.partition('.')[0] for m in sys.modules}})
+"""
+    assert not loaded(f"exec({code!r})") & {"llama_cpp", "pydantic", "fastapi", "matplotlib"}
 
 
 def test_everything_can_be_imported() -> None:

@@ -8,6 +8,7 @@ objects. It does not know sockets, HTTP, keys or the limits of a server.
     search_options.py       the `tgr` part, made from the fields of SearchConfig
     validation.py           pydantic's errors as one line
     requests.py           a body and an engine → a PreparedRequest
+    inputs.py               messages and prompts
     grammars.py             the grammar of a request, also made from a JSON schema
     completions.py        a PreparedRequest → a response, whole or as a stream
     logprobs.py             tokens with their log-probabilities

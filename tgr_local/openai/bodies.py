@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
 from typing_extensions import NotRequired, TypedDict
 
 from tgr_local.openai.client_parameters import ClientParameters
@@ -20,7 +21,7 @@ from tgr_local.openai.search_options import (
     option_field,
     text_bounds,
 )
-from tgr_local.openai.validation import RequestBody, RequestError, shown
+from tgr_local.openai.validation import AT_FAULT, RequestBody, shown
 
 CHOICES_MAX = 128
 PROMPTS_MAX = 128
@@ -53,9 +54,8 @@ class _TextPart(TypedDict):
 
 def _check_part(part: Any) -> Any:
     if isinstance(part, dict) and not isinstance(part.get("text"), str):
-        raise RequestError(
-            f"messages has a part of type {shown(part.get('type'))}, but only text is read",
-            "messages",
+        raise PydanticCustomError(
+            AT_FAULT, "is of type {kind}, but only text is read", {"kind": shown(part.get("type"))}
         )
     return part
 

@@ -1,7 +1,7 @@
-"""Tokens as a client sees them: which belong to the answer, where each begins, how likely it was.
+"""The tokens of a response with their log-probabilities and their places in its text.
 
-`TokenText` follows a reply token by token; `read_prompt` scores a prompt that is already there;
-`chat_logprobs` and `legacy_logprobs` put both into OpenAI's two shapes.
+`TokenText` follows a reply token by token; `read_prompt` scores the tokens of a prompt;
+`chat_logprobs` and `legacy_logprobs` make OpenAI's two formats of both.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _AT_ONCE = 32  # sequences that read a prompt's alternatives together
 
 @dataclass(frozen=True)
 class Token:
-    """A token with what is known about it."""
+    """A token, its place in the text, and its log-probability."""
 
     id: int
     data: bytes
@@ -34,9 +34,9 @@ class Token:
     offset: int
     """Characters before the one that its first byte belongs to."""
     logprob: float | None
-    """Nats, at temperature 1; None for the first token of a prompt, before which nothing stands."""
+    """Nats, at temperature 1; None for the first token of a prompt."""
     top: Top
-    """The likeliest tokens in its place with their log-probabilities, likeliest first."""
+    """The likeliest tokens at its position with their log-probabilities, likeliest first."""
 
 
 class TokenText:
@@ -52,7 +52,7 @@ class TokenText:
         self._engine = engine
         self._splitter = TextSplitter(engine, prompt, stop, verbatim=verbatim)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._said = 0  # characters of the answer that the splitter gave out
+        self._said = 0  # characters of the answer that the splitter has emitted
         self._at = 0  # characters of the answer that the tokens decode to
         self._bare = self._splitter.kind == "thinking"  # only layout since the last tag
         self._waiting: list[Token] = []
@@ -67,12 +67,12 @@ class TokenText:
             self._take(token, float(step.logprobs[i]), top)
 
     def close_thinking(self) -> None:
-        """The thinking was closed from outside, if it still was open."""
+        """The thinking was ended by the run, if it was still open."""
         if self._splitter.kind == "thinking":
             self._feed(self._engine.tokenize(CLOSE_THINK))
 
     def ready(self, n_chars: int) -> list[Token]:
-        """The tokens of the answer's first `n_chars` characters that were not given out yet."""
+        """The tokens of the answer's first `n_chars` characters that were not returned yet."""
         given = [token for token in self._waiting if token.offset < n_chars]
         self._waiting = self._waiting[len(given) :]
         return given
@@ -111,10 +111,10 @@ class TokenText:
 def read_prompt(
     engine: Engine, tokens: Seq[int], text: str, n_top: int, cancel: Cancel | None = None
 ) -> tuple[list[Token], int]:
-    """The tokens of a prompt with their log-probabilities, and how many positions that decoded.
+    """The tokens of a prompt with their log-probabilities, and the number of decoded positions.
 
-    `text` is the prompt as the client gave it: a begin token that tokenizing put before it is left
-    out. The alternatives of each place take a second reading, in which every position is a branch.
+    `text` is the prompt of the client: a begin token that tokenizing added is left out. The
+    alternatives of each position take a second pass, in which every position is a branch.
     Raises CapacityError for a prompt longer than the model was trained for.
     """
     if len(tokens) > engine.n_ctx_train:
@@ -159,13 +159,13 @@ def _placed(
     pieces = [engine.detokenize([token], special=True) for token in tokens]
     first = 0
     if tokens[0] == engine.bos and not text.startswith(pieces[0].decode("utf-8", "replace")):
-        first = 1  # put there by tokenizing
+        first = 1  # added by tokenizing
     if b"".join(pieces[first:]) == b" " + text.encode():
         pieces[first] = pieces[first][1:]  # so was this space
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     placed, at = [], 0
     for i in range(first, len(tokens)):
-        # nothing that the client knows of stands before the first token
+        # the first token has no context that the client gave
         logprob = None if i == first else logprobs[i]
         placed.append(Token(tokens[i], pieces[i], at, logprob, tops[i] if i > first else ()))
         at += len(decoder.decode(pieces[i]))
@@ -181,7 +181,7 @@ def chat_logprobs(engine: Engine, tokens: Iterable[Token]) -> dict[str, Any]:
 
     content = []
     for token in tokens:
-        assert token.logprob is not None  # only a prompt has such a token
+        assert token.logprob is not None  # only the first token of a prompt has none
         top = [entry(one, _name(engine, one), logprob) for one, logprob in token.top]
         content.append(entry(token.id, token.data, token.logprob) | {"top_logprobs": top})
     return {"content": content, "refusal": None}
@@ -192,8 +192,8 @@ def legacy_logprobs(
 ) -> dict[str, Any]:
     """``choices[].logprobs`` of a completion; `start` is added to the offset of each token.
 
-    A token that is no whole text reads ``bytes:\\xe2\\x98``, as OpenAI writes it. The token itself
-    is always among its ``top_logprobs``.
+    A token that is not valid UTF-8 reads ``bytes:\\xe2\\x98``, as in OpenAI's API. The token
+    itself is always among its ``top_logprobs``.
     """
     tops: list[dict[str, float] | None] = []
     ids = {one for token in tokens for one, _ in token.top}

@@ -17,17 +17,16 @@ from typing import Any
 
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine
-from tgr_local.errors import CapacityError
 from tgr_local.generation import advised, prompt_tokens
 from tgr_local.methods import Method
 from tgr_local.openai.bodies import (
     ChatRequest,
     CompletionRequest,
     GenerationRequest,
-    Message,
     TextRequest,
 )
 from tgr_local.openai.grammars import requested_grammar
+from tgr_local.openai.inputs import given_prompts, template_message, text_of
 from tgr_local.openai.search_options import INT_MAX
 from tgr_local.openai.validation import RequestError, shown
 from tgr_local.options.config import DEFAULT_METHOD, SearchConfig
@@ -89,7 +88,7 @@ def chat_request(
     CapacityError for a prompt longer than the model can take, and CancelledError by `cancel`.
     """
     body = ChatRequest.parse(body)
-    messages = [_message(i, message) for i, message in enumerate(body.messages)]
+    messages = [template_message(i, message) for i, message in enumerate(body.messages)]
     if body.top_logprobs is not None and not body.logprobs:
         raise RequestError("top_logprobs needs logprobs=true", "top_logprobs")
     limit = body.max_completion_tokens
@@ -118,7 +117,7 @@ def completion_request(
     which with ``echo`` and ``logprobs`` scores the prompt.
     """
     body = CompletionRequest.parse(body)
-    prompts = _prompts(engine, body.prompt)
+    prompts = given_prompts(engine, body.prompt)
     return text_request(
         engine, body, prompts, config=config, method=method, model=model, cancel=cancel
     )
@@ -143,7 +142,7 @@ def text_request(
     if not all(tokens):
         raise RequestError("prompt has no tokens; write something", "prompt")
     texts = tuple(
-        prompt if isinstance(prompt, str) else _text_of(engine, prompt) for prompt in prompts
+        prompt if isinstance(prompt, str) else text_of(engine, prompt) for prompt in prompts
     )
     return _with_prompts(request, body.logprobs, tokens, texts, echo=bool(body.echo))
 
@@ -297,46 +296,3 @@ def _logit_bias(engine: Engine, bias: Mapping[Any, Any]) -> tuple[tuple[int, flo
             )
         pairs.append((token, float(value)))
     return tuple(pairs)
-
-
-def _message(i: int, message: Message) -> dict[str, Any]:
-    """A message as chat templates read it: its content is one text."""
-    role = "system" if message["role"] == "developer" else message["role"]
-    content = message.get("content")
-    if isinstance(content, list):
-        content = "".join(part["text"] for part in content)
-    if content is None and role != "assistant":
-        raise RequestError(f"messages[{i}].content is None, but must be a text", "messages")
-    return {**message, "role": role, "content": content or ""}
-
-
-def _prompts(engine: Engine, prompt: Any) -> list[str | list[int]]:
-    """One prompt or several, each a text or token ids."""
-    if isinstance(prompt, str):
-        return [prompt]
-    several = [prompt] if prompt and isinstance(prompt[0], int) else prompt
-    if not all(isinstance(one, str) or one for one in several) or not several:
-        raise RequestError(
-            f"prompt is {shown(prompt)}, but must be {CompletionRequest.wanted['prompt']}", "prompt"
-        )
-    return [one if isinstance(one, str) else _checked_tokens(engine, one) for one in several]
-
-
-def _checked_tokens(engine: Engine, tokens: list[int]) -> list[int]:
-    if len(tokens) > engine.n_ctx_train:
-        raise CapacityError(
-            f"the prompt has {len(tokens)} tokens, but the model was trained for "
-            f"{engine.n_ctx_train}; shorten it"
-        )
-    for token in tokens:
-        if not 0 <= token < engine.n_vocab:
-            raise RequestError(
-                f"prompt holds token {shown(token, 40)}, but must hold numbers between 0 and "
-                f"{engine.n_vocab - 1}",
-                "prompt",
-            )
-    return tokens
-
-
-def _text_of(engine: Engine, tokens: list[int]) -> str:
-    return engine.detokenize(tokens, special=True).decode("utf-8", "replace")

@@ -17,6 +17,8 @@ from typing_extensions import Self
 
 _NAME_MOST = 256  # characters of an unknown name that is compared with known ones
 _SHOWN_MOST = 80  # characters of a value in an error
+AT_FAULT = "at_fault"
+"""The type of a PydanticCustomError whose message goes on after the name of the value."""
 _WANTED = {
     "int_type": ("a whole number", "whole numbers"),
     "float_type": ("a number", "numbers"),
@@ -104,9 +106,10 @@ def request_error(
     at_fault = [one for one in details if one["loc"][:1] == details[0]["loc"][:1]]
     # of the alternatives that a parameter has, the one that its value comes closest to
     closest = max(at_fault, key=lambda one: (_is_of_its_type(one), len(one["loc"])))
-    if isinstance(cause := closest.get("ctx", {}).get("error"), RequestError):
-        return cause
     path = _path(body, closest["loc"])
+    if isinstance(cause := closest.get("ctx", {}).get("error"), RequestError):
+        is_nested = path and path[0] != "tgr"
+        return RequestError(str(cause), str(path[0])) if is_nested else cause
     if path[:1] == ["tgr"] and len(path) > 1:  # an option is named as on the command line
         path = path[1:]
     param = str(path[0]) if path else ""
@@ -129,6 +132,8 @@ def _sentence(path: list[Any], detail: Any, same: list[Any], bounds: str) -> str
     kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
     in_list = len(path) > 1 and isinstance(path[-1], int)
     name = _name(path[:-1] if in_list else path)
+    if kind == AT_FAULT:
+        return f"{_name(path)} {detail['msg']}"
     if kind == "missing":
         return f"{name} is missing; add it"
     if kind == "string_unicode":

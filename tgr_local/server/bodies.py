@@ -1,5 +1,8 @@
-"""The bodies of all requests, from the socket to their use: so many bytes, and one long one at a
-time, because JSON of a few bytes can take fifty times as many."""
+"""The bodies of all requests, from the socket to JSON.
+
+Their bytes are bounded, and long bodies are parsed one at a time, because parsed JSON can take
+fifty times the memory of its text.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +21,22 @@ from tgr_local.engine import Cancel
 from tgr_local.errors import CancelledError
 from tgr_local.server.errors import ApiError
 
-BODY_SECONDS = 60.0  # in which a body must have come
-_LARGEST = 8  # bodies of the largest size, which all that are there may take together
-_SHORT = 1 << 16  # bytes of a body that is always taken, and parsed at once
+BODY_SECONDS = 60.0  # for a body to arrive
+_LARGEST = 8  # all bodies together may have this many times the largest size
+_SHORT = 1 << 16  # bytes of a body that is read without a reservation, and parsed at once
 _PARTS_MOST = 400_000  # lists and objects in a body
 _PART_SECONDS = 10.0  # for the next part of one
-_ROOM_SECONDS = 20.0  # for a long one to wait until there is room for it
+_RESERVE_SECONDS = 20.0  # for a long body to wait for its reservation
 _POLL_SECONDS = 0.02
-_DROP_SECONDS, _DROP_MOST = 5.0, 8  # for a body that is too long; times the largest size
+_DROP_SECONDS, _DROP_MOST = 5.0, 8  # a body that is too long is read so far; times the largest size
 _CLOSE = {"Connection": "close"}  # the rest of the body is not read
 
 Fields = dict[str, Any]
 
 
 class Bodies:
-    """What is read, and what waits to be used. `max_bytes` is the largest size of one. One event
-    loop reads; any thread uses."""
+    """All bodies that are being read or wait to be used. `max_bytes` is the largest size of one.
+    One event loop reads them; any thread uses them."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -41,12 +44,13 @@ class Bodies:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._freed = asyncio.Event()
         self._lock = threading.Lock()
-        self._turn = threading.Lock()  # to use a long one
+        self._turn = threading.Lock()  # to parse a long one
 
     async def read(self, request: Request) -> Body:
-        """What a request carries. A long body waits at the socket while others take all room.
+        """The body of a request. A long one is not read from the socket while others use up the
+        limit.
 
-        Raises ApiError for one that is too long, does not come in time, or is short and no JSON.
+        Raises ApiError for a body that is too long, too late, or short and not JSON.
         """
         self._loop = asyncio.get_running_loop()
         body = Body(self)
@@ -61,7 +65,7 @@ class Bodies:
         return body
 
     async def _fill(self, body: Body, request: Request) -> None:
-        message = f"the body has more than {self._max_bytes} bytes, which is all that is taken"
+        message = f"the body has more than {self._max_bytes} bytes, the limit here; shorten it"
         too_large = ApiError(413, message, headers=_CLOSE)
         parts = request.stream()
         header = request.headers.get("content-length", "0")
@@ -77,12 +81,12 @@ class Bodies:
                 body.give_back()
                 await _drop(parts, _DROP_MOST * self._max_bytes)
                 raise too_large
-            if len(body.data) > max(_SHORT, body.n_reserved):  # it did not say how long it is
+            if len(body.data) > max(_SHORT, body.n_reserved):  # its length was not announced
                 await self._reserve(body, self._max_bytes)
 
     async def _reserve(self, body: Body, n_bytes: int) -> None:
-        """Waits for room for a body, which can then be read to its end. Raises ApiError."""
-        deadline = time.monotonic() + _ROOM_SECONDS
+        """Reserves the bytes of a body, which can then be read to its end. Raises ApiError."""
+        deadline = time.monotonic() + _RESERVE_SECONDS
         while not self._take(n_bytes):
             self._freed.clear()
             with contextlib.suppress(asyncio.TimeoutError):
@@ -90,8 +94,8 @@ class Bodies:
             if time.monotonic() > deadline:
                 raise ApiError(
                     429,
-                    f"{_LARGEST * self._max_bytes} bytes of long requests are here, which is all "
-                    f"that the server takes; try again in {_PART_SECONDS:g} s",
+                    f"long requests hold {_LARGEST * self._max_bytes} bytes already, the limit "
+                    f"here; try again in {_PART_SECONDS:g} s",
                     headers={"Retry-After": f"{_PART_SECONDS:g}", **_CLOSE},
                 )
         body.n_reserved = n_bytes
@@ -106,7 +110,7 @@ class Bodies:
         with self._lock:
             self._n_bytes -= n_bytes
         if n_bytes and self._loop:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._freed.set)
 
     @contextlib.contextmanager
@@ -126,19 +130,19 @@ def _check(cancel: Cancel) -> None:
 
 
 class Body:
-    """One body. Its room is given back when it is used, or garbage."""
+    """One body. Its reservation ends when it is used or garbage-collected."""
 
     def __init__(self, bodies: Bodies) -> None:
         self.data = bytearray()
         self.n_reserved = 0
         self.fields: Fields | None = None
-        """Those of a short body; the fields of a long one are known when it is used."""
+        """Those of a short body; a long one is parsed when it is used."""
         self._bodies = bodies
 
     @contextlib.contextmanager
     def used(self, cancel: Cancel) -> Iterator[Fields]:
         """The fields, for the ``with`` block; one long body at a time. Raises ApiError for a body
-        that is no JSON object, and CancelledError by `cancel`."""
+        that is not a JSON object, and CancelledError by `cancel`."""
         if self.fields is not None:
             yield self.fields
             return
@@ -159,11 +163,13 @@ def _problem(error: BaseException) -> BaseException:
     if isinstance(error, asyncio.TimeoutError):
         return ApiError(
             408,
-            f"the body did not come within {BODY_SECONDS:g} s, or nothing of it for "
+            f"the body did not arrive within {BODY_SECONDS:g} s, or no part of it for "
             f"{_PART_SECONDS:g} s",
             headers=_CLOSE,
         )
-    return ApiError(499, "the client went away") if isinstance(error, ClientDisconnect) else error
+    return (
+        ApiError(499, "the client disconnected") if isinstance(error, ClientDisconnect) else error
+    )
 
 
 async def _next(parts: AsyncIterator[bytes]) -> bytes:
@@ -175,8 +181,8 @@ async def _next(parts: AsyncIterator[bytes]) -> bytes:
 
 
 async def _drop(parts: AsyncIterator[bytes], most: int) -> None:
-    """Reads what comes and keeps none of it, up to so many bytes: a client that is still sending
-    when its connection ends would not see why."""
+    """Reads and discards up to so many bytes: a client that is still sending when its connection
+    is closed would not read the error."""
 
     async def read() -> None:
         n_bytes = 0
@@ -190,30 +196,30 @@ async def _drop(parts: AsyncIterator[bytes], most: int) -> None:
 
 
 def parsed(data: bytes | bytearray) -> Fields:
-    """The JSON object that a body is. Raises ApiError."""
+    """A body as a JSON object. Raises ApiError."""
     if (n := data.count(b"[") + data.count(b"{")) > _PARTS_MOST:
         raise ApiError(
-            400, f"the body has {n} brackets that open, but may have {_PARTS_MOST}; shorten it"
+            400, f"the body has {n} opening brackets, but may have {_PARTS_MOST}; shorten it"
         )
     try:
         body = json.loads(data, parse_constant=_refuse, parse_float=_finite)
     except RecursionError:
         raise ApiError(400, "the body is nested too deeply") from None
     except ValueError as error:
-        raise ApiError(400, f"the body is no valid JSON: {error}") from None
+        raise ApiError(400, f"the body is not valid JSON: {error}") from None
     if not isinstance(body, dict):
         raise ApiError(400, f"the body is a JSON {_kind(body)}, but must be an object")
     return body
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON number")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if math.isinf(number):
-        raise ValueError(f"{text:.40} is too large a number")
+        raise ValueError(f"the number {text:.40} is too large")
     return number
 
 

@@ -1,8 +1,9 @@
-"""One client's connection, which a silent, slow or deaf client cannot hold for long.
+"""One client's connection, with time limits for silent and slow clients.
 
-uvicorn ends a connection that stays silent after a reply. This one also ends when a request does
-not come whole in its time or a reply is not read, and gives way to a new one, the longest waiting
-first, when there are many. A client that has closed its sending half still gets its reply.
+uvicorn closes a connection that stays silent after a reply. This one is also closed when a request
+does not arrive in time or a reply is not read; and when there are many connections, a new one
+closes the one that has waited longest for its client. A client that has closed its sending half
+still gets its reply.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from tgr_local.server.bodies import BODY_SECONDS
 from tgr_local.server.wire import HALF_CLOSED
 
 HEAD_SECONDS = 10.0  # for the head of a request, from the start or the last reply
-REST_SECONDS = BODY_SECONDS + 5.0  # for a body, whether or not somebody reads it
-READ_SECONDS = 60.0  # for the client to read what was sent
-LEAVE_SECONDS = 1.0  # for a reply in HTTP/1.0 after the end of what the client sends
+REST_SECONDS = BODY_SECONDS + 5.0  # for a body, whether or not it is read here
+READ_SECONDS = 60.0  # for the client to read a reply
+LEAVE_SECONDS = 1.0  # for a reply in HTTP/1.0 after the client has closed its sending half
 _PROBE_SECONDS = 0.3
 
 
 class Connection(H11Protocol):
-    """One of at most `limit_concurrency`, of which half may wait for their clients."""
+    """One of at most `limit_concurrency` connections; half of them may wait for their clients."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._timer: asyncio.TimerHandle | None = None
@@ -32,7 +33,7 @@ class Connection(H11Protocol):
         self._half_closed = False
         super().connection_made(cast(asyncio.Transport, transport))
         self._watch()
-        self._make_room()
+        self._limit_connections()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -44,7 +45,7 @@ class Connection(H11Protocol):
         self._watch()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Whether the connection stays open: where a whole request still has no whole reply."""
+        """Whether the connection stays open: if a complete request has no complete reply yet."""
         self._half_closed = self._request_is_whole and not self.cycle.response_complete
         if self._half_closed:
             self.cycle.keep_alive = False
@@ -71,7 +72,7 @@ class Connection(H11Protocol):
 
     def shutdown(self) -> None:
         if self.cycle and not self._request_is_whole:
-            self.transport.close()  # its rest may never come
+            self.transport.close()  # the rest may never arrive
         else:
             super().shutdown()
         self._watch()
@@ -81,7 +82,7 @@ class Connection(H11Protocol):
         return self.conn.their_state in (h11.DONE, h11.MUST_CLOSE)
 
     def _client_must(self) -> tuple[str, float] | None:
-        """What the client has to do next, and within how many seconds; None when it is our turn."""
+        """The next step of the client and its limit in seconds; None = the server is to act."""
         if self.transport.is_closing() or self.flow.write_paused:
             return "read", READ_SECONDS
         if self.conn.their_state is h11.IDLE:
@@ -93,7 +94,7 @@ class Connection(H11Protocol):
         return None
 
     def _watch(self) -> None:
-        """Gives the client its time, which runs on while it has the same thing to do."""
+        """Starts the time limit of the client's next step, unless the step is the same."""
         awaited = self._client_must()
         if awaited == self._awaited:
             return
@@ -105,12 +106,12 @@ class Connection(H11Protocol):
     def _drop(self) -> None:
         if self._timer:
             self._timer.cancel()
-            self._timer = None  # it waits no longer
+            self._timer = None
         self.transport.abort()
 
-    def _make_room(self) -> None:
-        """When half of all places are taken, ends the connection that has waited longest for its
-        client. The work of those that have just been ended still takes places for a moment."""
+    def _limit_connections(self) -> None:
+        """When half of the connections are in use, closes the one that has waited longest for its
+        client. Requests of closed connections still count for a moment."""
         if not self.limit_concurrency or len(self.connections) <= self.limit_concurrency // 2:
             return
         waiting = [
@@ -122,11 +123,11 @@ class Connection(H11Protocol):
             min(waiting, key=lambda pair: pair[0])[1]._drop()
 
     def _probe(self) -> None:
-        """Asks whether the client is still there.
+        """Checks whether the client is still connected.
 
-        A client that has gone looks like one that has closed its sending half until it is sent
-        something. An interim response, which every HTTP/1.1 client skips, is something; events of
-        a stream are, too.
+        A client that has disconnected looks like one that has closed its sending half until
+        something is sent to it: an interim response, which every HTTP/1.1 client skips, or the
+        events of a stream.
         """
         if self.transport.is_closing() or self.conn.our_state is not h11.SEND_RESPONSE:
             return

@@ -1,7 +1,7 @@
 """Work in threads, read by coroutines: how much runs, how much waits, and when it is cancelled.
 
-A job's work is a generator of items. It runs in a thread of its own as soon as there is a place;
-its items wait for the coroutine that reads them, so a slow client holds up nobody.
+A job's work is a generator of items. It runs in a thread as soon as one is free; its items are
+queued for the coroutine that reads them, so a slow client delays nobody else.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tgr_local.server.errors import ApiError, api_error
 
 Work = Callable[[Cancel], Generator[Any, None, None]]
 
-_GRACE = 4.0  # seconds for what a reply's own time limit does not cut short
+_GRACE = 4.0  # seconds after the limit of the reply itself, before its job is cancelled
 _END = object()
 
 
@@ -52,8 +52,8 @@ class Jobs:
             seconds = min(60, math.ceil(self._mean_seconds * (1 + self._max_queue)))
             raise ApiError(
                 429,
-                f"{self._max_running} requests run and {self._max_queue} wait, which is all that "
-                f"the server takes; try again in {seconds} s",
+                f"the queue is full: {self._max_running} requests run and {self._max_queue} wait; "
+                f"try again in {seconds} s",
                 headers={"Retry-After": str(seconds)},
             )
         job = Job(work, self._seconds)
@@ -71,7 +71,7 @@ class Jobs:
             self._mean_seconds += (took / self._max_running - self._mean_seconds) / 10
 
     def stop(self) -> None:
-        """Cancels everything and takes no more."""
+        """Cancels all jobs and accepts no more."""
         self._closing = True
         for job in list(self._jobs):
             job.end(ApiError(503, "the server is shutting down", code="cancelled"))
@@ -96,14 +96,14 @@ class Job:
         self._future: Future[None] | None = None
         self._why: ApiError | None = None
         self.is_taken_over = False
-        """Whether somebody else than who submitted it reads it and ends it."""
+        """Whether another coroutine than the submitting one reads and ends it."""
         self._created = time.monotonic()
         self.started: float | None = None
-        """When its thread began, by time.monotonic; None while it waits for its turn."""
+        """When its thread began, by time.monotonic; None while it is queued."""
 
     @property
     def age(self) -> float:
-        """Seconds since it was handed in."""
+        """Seconds since it was submitted."""
         return time.monotonic() - self._created
 
     @property
@@ -114,7 +114,7 @@ class Job:
         self._future = future
 
     def taken_over(self) -> Job:
-        """This job, for somebody else to read and to end."""
+        """This job, for another coroutine to read and to end."""
         self.is_taken_over = True
         return self
 
@@ -133,21 +133,21 @@ class Job:
             self._put(error)
 
     def end(self, why: ApiError) -> None:
-        """Cancels the work; whoever reads it gets `why`."""
+        """Cancels the work; its reader gets the error `why`."""
         if self._why is None:
             self._why = why
         self._cancel.cancel()
         if self._timer:
             self._timer.cancel()
         if self._future and self._future.cancel():  # had not begun
-            self._work = _nothing  # the executor keeps its place in line, but not the prompt
+            self._work = _nothing  # the executor keeps the job in its queue, but not the prompt
             self._put(CancelledError("cancelled"))
 
     async def watch(self, receive: Callable[[], Any]) -> None:
-        """Cancels the work when the client goes away."""
+        """Cancels the work when the client disconnects."""
         while (await receive())["type"] != "http.disconnect":
             pass
-        self.end(ApiError(499, "the client went away"))
+        self.end(ApiError(499, "the client disconnected"))
 
     async def first(self, seconds: float | None) -> Any:
         """The first item, or None if there is none after `seconds`. Raises ApiError."""
@@ -156,8 +156,8 @@ class Job:
         return self._taken()
 
     async def items(self, ping_seconds: float) -> AsyncIterator[Any]:
-        """The items as they come, and None after every so many seconds without one; raises
-        ApiError for what ended the work early."""
+        """The items as they come, and None after every `ping_seconds` without one. Raises ApiError
+        if the work ended early."""
         while True:
             if not await self._wait(ping_seconds):
                 yield None
@@ -184,7 +184,7 @@ class Job:
 
     def _set_timer(self) -> None:
         if self._seconds and self._why is None:
-            message = f"the request ran for {self._seconds:g} s, which is its limit here"
+            message = f"the request ran for {self._seconds:g} s, the limit here"
             why = ApiError(503, message, code="timeout")
             self._timer = self._loop.call_later(self._seconds + _GRACE, self.end, why)
 
@@ -197,5 +197,5 @@ def _nothing(_: Cancel) -> Generator[Any, None, None]:
 
 
 def _soon(loop: asyncio.AbstractEventLoop, call: Callable[..., Any], *args: Any) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody reads any more
+    with contextlib.suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(call, *args)

@@ -20,9 +20,9 @@ Facts = MutableMapping[str, Any]
 
 
 class Log:
-    """Where the lines go: the file of that name, appended to, or stderr. OSError if it cannot.
+    """Appends lines to the file of that name, or writes them to stderr. OSError for a bad file.
 
-    A new file can be read by its owner alone, since prompts may be in it.
+    A new file is readable by its owner only, since it may contain prompts.
     """
 
     def __init__(self, path: str) -> None:
@@ -30,7 +30,7 @@ class Log:
 
     @property
     def is_shared(self) -> bool:
-        """Whether others than its owner can read the file."""
+        """Whether other users than its owner can read the file."""
         return self._own is not None and bool(os.fstat(self._own.fileno()).st_mode & 0o044)
 
     def write(self, facts: Facts) -> None:
@@ -48,7 +48,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def facts_of(scope: Scope) -> Facts:
-    """What is known of the request so far; whatever is put there is logged."""
+    """The facts of a request, which are logged and counted at its end."""
     facts: Facts = scope["tgr.facts"]
     return facts
 
@@ -71,7 +71,7 @@ class Observe:
             "id": request_id,
             "method": scope["method"],
             "path": scope["path"],
-            "status": 499,  # nothing was sent
+            "status": 499,  # until a response is sent
         }
         scope["tgr.facts"] = facts
 

@@ -1,8 +1,8 @@
 """A server from its socket to its end.
 
-SIGTERM and SIGINT close the socket at once; what runs may finish within `shutdown_seconds` and is
-then cancelled. A second SIGINT does not wait. Work that goes on although it was cancelled dies with
-the process a few seconds later.
+SIGTERM and SIGINT close the socket at once; running requests may finish within `shutdown_seconds`
+and are then cancelled. A second SIGINT does not wait. Work that continues although it was cancelled
+ends with the process a few seconds later.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tgr_local.server.connection import Connection
 from tgr_local.server.service import Service
 
 _MAX_CONNECTIONS, _FEWEST_CONNECTIONS = 2048, 64
-_OTHER_FILES = 128  # that the process may have open beside its connections
+_OTHER_FILES = 128  # open files of the process beside its connections
 _LAST_SECONDS = 4.0  # for cancelled work to end, and the model to be freed
 
 
@@ -41,11 +41,11 @@ def run(
     engine_config: EngineConfig,
     options: Mapping[str, Any],
 ) -> int:
-    """Serves until a signal, and returns the exit code. Raises what kept it from serving."""
+    """Serves until a signal, and returns the exit code. Raises the error that prevented serving."""
     keys = _keys(limits)
     service = Service(path, limits, method=method, engine_config=engine_config, options=options)
-    on_event = _on_event(limits)
-    host, port = on_event.getsockname()[:2]
+    listener = _listener(limits)
+    host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     _say(f"listening on http://{shown}:{port}")
     if not is_loopback(host) and not keys:
@@ -77,16 +77,16 @@ def run(
         ),
         service,
     )
-    server.run(sockets=[on_event])
+    server.run(sockets=[listener])
     if service.failure:
         raise service.failure
     if any(thread.name == "load" for thread in threading.enumerate()):
-        server.leave()  # a load cannot be cancelled, and there is nothing to lose
+        server.leave()  # a load cannot be cancelled
     return server.code
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, which on a signal gives running requests their time and no more."""
+    """uvicorn's server, with a time limit for running requests after a signal."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
@@ -99,7 +99,7 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # uvicorn's own would raise the signal once more at the end, and die of it
+        # uvicorn's own handler would raise the signal again at the end
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
         self.interrupted = sig == signal.SIGINT
@@ -123,7 +123,7 @@ class _Server(uvicorn.Server):
         os._exit(self.code)
 
     def _give_up(self) -> None:
-        _say("work that was cancelled still runs; it ends with the process")
+        _say("cancelled work is still running; the process ends without it")
         self.leave()
 
 
@@ -134,12 +134,12 @@ def _keys(limits: ServerConfig) -> tuple[str, ...]:
     lines = Path(limits.api_key_file).read_text(encoding="utf-8").splitlines()
     keys = tuple(line.strip() for line in lines if line.strip())
     if not keys:
-        raise ValueError(f"api_key_file is {limits.api_key_file!r}, which holds no key")
+        raise ValueError(f"api_key_file is {limits.api_key_file!r}, but it has no key; add one")
     return (*limits.api_key, *keys)
 
 
 def _places() -> int:
-    """Connections at a time: as many as there are file descriptors for, up to a bound."""
+    """Connections at a time: as many as file descriptors allow, up to a bound."""
     wanted = _MAX_CONNECTIONS + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -149,19 +149,19 @@ def _places() -> int:
     return max(_FEWEST_CONNECTIONS, soft - _OTHER_FILES)
 
 
-def _on_event(limits: ServerConfig) -> socket.socket:
-    """A bound socket. ValueError for an address that cannot be had."""
+def _listener(limits: ServerConfig) -> socket.socket:
+    """A bound socket. ValueError for an address that cannot be used."""
     try:
         family, *_, address = socket.getaddrinfo(
             limits.host, limits.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        on_event = socket.create_server(address[:2], family=family, backlog=256)
-        # asyncio does this for sockets of its own: else each response waits 40 ms for an ACK
-        on_event.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return on_event
+        listener = socket.create_server(address[:2], family=family, backlog=256)
+        # asyncio sets this on its own sockets; without it each response waits 40 ms for an ACK
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
     except (OSError, UnicodeError) as error:
         reason: object = error
-        if isinstance(error, OSError):  # what the socket module adds to it repeats the address
+        if isinstance(error, OSError):  # the socket module adds the address, which is named here
             known = isinstance(error, socket.gaierror) or not error.errno
             reason = error.strerror if known else os.strerror(error.errno or 0)
         raise ValueError(

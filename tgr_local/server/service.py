@@ -138,7 +138,7 @@ class Service:
         _ = self.engine  # before it is loaded, nothing is read
         body = await self._bodies.read(request)
         if body.fields is None and await request.is_disconnected():  # a long one costs a lot
-            raise ApiError(499, "the client went away")
+            raise ApiError(499, "the client disconnected")
         return body
 
     async def run(

@@ -1,0 +1,54 @@
+"""What a request is about: the messages of a chat, the prompts of a completion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tgr_local.engine import Engine
+from tgr_local.errors import CapacityError
+from tgr_local.openai.bodies import CompletionRequest, Message
+from tgr_local.openai.validation import RequestError, shown
+
+
+def template_message(i: int, message: Message) -> dict[str, Any]:
+    """A message as chat templates read it: its content is one text. Raises RequestError."""
+    role = "system" if message["role"] == "developer" else message["role"]
+    content = message.get("content")
+    if isinstance(content, list):
+        content = "".join(part["text"] for part in content)
+    if content is None and role != "assistant":
+        raise RequestError(f"messages[{i}].content is None, but must be a text", "messages")
+    return {**message, "role": role, "content": content or ""}
+
+
+def given_prompts(engine: Engine, prompt: Any) -> list[str | list[int]]:
+    """One prompt or several, each a text or token ids. Raises RequestError and CapacityError."""
+    if isinstance(prompt, str):
+        return [prompt]
+    several = [prompt] if prompt and isinstance(prompt[0], int) else prompt
+    if not all(isinstance(one, str) or one for one in several) or not several:
+        raise RequestError(
+            f"prompt is {shown(prompt)}, but must be {CompletionRequest.wanted['prompt']}", "prompt"
+        )
+    return [one if isinstance(one, str) else _checked_tokens(engine, one) for one in several]
+
+
+def _checked_tokens(engine: Engine, tokens: list[int]) -> list[int]:
+    if len(tokens) > engine.n_ctx_train:
+        raise CapacityError(
+            f"the prompt has {len(tokens)} tokens, but the model was trained for "
+            f"{engine.n_ctx_train}; shorten it"
+        )
+    for token in tokens:
+        if not 0 <= token < engine.n_vocab:
+            raise RequestError(
+                f"prompt holds token {shown(token, 40)}, but must hold numbers between 0 and "
+                f"{engine.n_vocab - 1}",
+                "prompt",
+            )
+    return tokens
+
+
+def text_of(engine: Engine, tokens: list[int]) -> str:
+    """The text of a prompt that is token ids."""
+    return engine.detokenize(tokens, special=True).decode("utf-8", "replace")
