@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from tgr_local.console.sanitize import printable, printable_json
 from tgr_local.errors import InstallError
-from tgr_local.models import library
 from tgr_local.options.config import (
     DEFAULT_METHOD,
     ChatConfig,
@@ -79,6 +78,7 @@ def _loaded(args: argparse.Namespace) -> Iterator[tuple[Engine, SearchConfig, Me
     configured(args, SearchConfig)  # refuses a bad value before the model is loaded
     from tgr_local import methods
     from tgr_local.engine import load_with_progress
+    from tgr_local.models import library
 
     method = methods.get(args.method)
     with load_with_progress(library.model_file(args.model), engine_config) as engine:
@@ -87,6 +87,7 @@ def _loaded(args: argparse.Namespace) -> Iterator[tuple[Engine, SearchConfig, Me
 
 def show_config(args: argparse.Namespace) -> int:
     """Prints every option of the subcommand with its value and where the value comes from."""
+    from tgr_local.models import library
     from tgr_local.options import settings
 
     known = args.parser.options
@@ -214,6 +215,7 @@ def _serve(args: argparse.Namespace) -> int:
     limits, engine_config = configured(args, ServerConfig), configured(args, EngineConfig)
     configured(args, SearchConfig)
     from tgr_local import methods
+    from tgr_local.models import library
 
     methods.get(args.method)
     try:
