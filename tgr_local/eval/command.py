@@ -44,7 +44,7 @@ def add_to(parser: Parser) -> None:
     """Adds the subcommand with its own: run, list and report."""
     text = "run benchmarks and compare methods, or report on runs"
     group = parser.add_command("eval", None, text)
-    text = "run benchmarks with several methods; resumes a run that was interrupted"
+    text = "run benchmarks with several methods; an interrupted run is resumed"
     _add_run_arguments(group.add_command("run", run, text, " [TASK...]"))
     group.add_command("list", _list, "list the tasks and the recipes")
     report = group.add_command("report", _report_on, "report on finished runs", " RUN...")
@@ -91,7 +91,9 @@ def _add_run_arguments(parser: Parser) -> None:
     add("--graders", metavar="N", help="processes that grade (default: a quarter of the cores)")
     add("--parallel", metavar="N", help="samples at a time (default: as many as fit)")
     add("--raw", action="store_true", help="use no chat template")
-    parser.add_option("model", None, metavar="MODEL", help="a GGUF file, or a model's name")
+    parser.add_option(
+        "model", None, metavar="MODEL", help="a GGUF file, or a name that tgr-local models lists"
+    )
     add_config_flags(parser, SearchConfig, "how a reply is generated, by every method")
     add_config_flags(parser, EngineConfig, "how the model is loaded")
 
