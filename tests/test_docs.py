@@ -1,4 +1,4 @@
-"""The documentation: the tree of the README, links, the API page, and the examples as they run."""
+"""The documentation: links, the API page, and the examples as they run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import importlib.util
 import re
 import runpy
 import sys
-from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
@@ -27,36 +26,6 @@ RUNNER = ROOT / "docs" / "site" / "executed.py"
 
 if not RUNNER.exists():
     pytest.skip("docs and examples are not beside the tests", allow_module_level=True)
-
-
-def tree() -> Iterator[str]:
-    """The paths in the README's tree of csrc/ and tgr_local/; two spaces lead one level down."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    block = re.search(r"```text\n(csrc/.*?)```", readme, re.DOTALL)
-    assert block
-    folders: list[str] = []
-    for line in block[1].splitlines():
-        name = line.split()[0]
-        level = (len(line) - len(line.lstrip())) // 2
-        folders[level:] = [name]
-        yield "".join(folders)
-
-
-def test_the_readme_lists_every_file_of_the_package_and_the_engine() -> None:
-    listed_as_folders = {"tgr_local/eval/tasks", "tgr_local/eval/recipes"}
-    files = {
-        path.relative_to(ROOT).as_posix()
-        for folder in ("csrc", "tgr_local")
-        for path in (ROOT / folder).rglob("*.*")
-        if path.is_file() and path.suffix not in {".pyc", ".so", ".pyd", ".gguf", ".typed"}
-    }
-    files = {
-        file for file in files
-        if not file.endswith("/__init__.py") and file.rpartition("/")[0] not in listed_as_folders
-    }  # fmt: skip
-    folders = {file.rpartition("/")[0] + "/" for file in files}
-    folders |= {folder + "/" for folder in listed_as_folders}
-    assert sorted(tree()) == sorted(files | folders)
 
 
 def test_the_readme_counts_the_lines_of_the_patch() -> None:

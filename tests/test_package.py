@@ -7,6 +7,7 @@ import importlib
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 from conftest import PACKAGE, ROOT
@@ -198,3 +199,36 @@ def test_the_version_is_the_same_everywhere() -> None:
         pytest.skip("pyproject.toml is not beside the tests")
     text = pyproject.read_text(encoding="utf-8")
     assert f'\nversion = "{tgr_local.__version__}"\n' in text
+
+
+def tree() -> Iterator[str]:
+    """The paths in the README's tree of csrc/ and tgr_local/; two spaces lead one level down."""
+    readme = ROOT / "README.md"
+    if not readme.exists():
+        pytest.skip("the README is not beside the tests")
+    readme_text = readme.read_text(encoding="utf-8")
+    block = re.search(r"```text\n(csrc/.*?)```", readme_text, re.DOTALL)
+    assert block
+    folders: list[str] = []
+    for line in block[1].splitlines():
+        name = line.split()[0]
+        level = (len(line) - len(line.lstrip())) // 2
+        folders[level:] = [name]
+        yield "".join(folders)
+
+
+def test_the_readme_lists_every_file_of_the_package_and_the_engine() -> None:
+    listed_as_folders = {"tgr_local/eval/tasks", "tgr_local/eval/recipes"}
+    files = {
+        path.relative_to(ROOT).as_posix()
+        for folder in ("csrc", "tgr_local")
+        for path in (ROOT / folder).rglob("*.*")
+        if path.is_file() and path.suffix not in {".pyc", ".so", ".pyd", ".gguf", ".typed"}
+    }
+    files = {
+        file for file in files
+        if not file.endswith("/__init__.py") and file.rpartition("/")[0] not in listed_as_folders
+    }  # fmt: skip
+    folders = {file.rpartition("/")[0] + "/" for file in files}
+    folders |= {folder + "/" for folder in listed_as_folders}
+    assert sorted(tree()) == sorted(files | folders)
