@@ -65,7 +65,7 @@ def test_a_bad_command_is_refused_with_the_reason(session: Any, line: str, messa
 def test_an_unknown_method_changes_nothing(session: Any) -> None:
     with pytest.raises(ValueError, match="unknown method 'magic'"):
         output(session, "/method magic")
-    assert session.conversation.method == "tgr-latent"
+    assert session.conversation.method.name == "tgr-latent"
 
 
 def test_set_changes_one_option_and_lists_all(session: Any) -> None:

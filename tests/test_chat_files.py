@@ -34,7 +34,7 @@ def test_a_loaded_conversation_equals_the_saved_one(session: Any, home: Path) ->
     output(session, "/method base")
     assert output(session, "/load mine")[0] == "mine: 1 turn, method markov"
     assert (conversation.turns, conversation.user_options, conversation.config) == before
-    assert conversation.system == "brief" and conversation.method == "markov"
+    assert conversation.system == "brief" and conversation.method.name == "markov"
 
 
 def test_every_turn_is_saved_and_the_latest_conversations_are_resumed(

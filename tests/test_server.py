@@ -453,7 +453,7 @@ def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestCli
     service = Service(
         tmp_path / "no.gguf",
         ServerConfig(),
-        method="base",
+        method=METHODS["base"],
         engine_config=EngineConfig(),
         options={},
     )

@@ -207,8 +207,8 @@ def _chat(args: argparse.Namespace) -> int:
     from tgr_local import chat
 
     options = configured(args, ChatConfig)
-    with _loaded(args) as (engine, *_):
-        return chat.run(engine, given(args, SearchConfig), args.method, options)
+    with _loaded(args) as (engine, _, method):
+        return chat.run(engine, given(args, SearchConfig), method, options)
 
 
 def _serve(args: argparse.Namespace) -> int:
@@ -217,7 +217,7 @@ def _serve(args: argparse.Namespace) -> int:
     from tgr_local import methods
     from tgr_local.models import library
 
-    methods.get(args.method)
+    method = methods.get(args.method)
     try:
         from tgr_local.server import serve
     except ModuleNotFoundError as error:
@@ -227,7 +227,7 @@ def _serve(args: argparse.Namespace) -> int:
     return serve.run(
         library.model_file(args.model),
         limits,
-        method=args.method,
+        method=method,
         engine_config=engine_config,
         options=given(args, SearchConfig),
     )

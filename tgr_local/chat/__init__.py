@@ -33,9 +33,10 @@ from tgr_local.options.config import ChatConfig
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine
+    from tgr_local.methods import Method
 
 
-def run(engine: Engine, user_options: Mapping[str, Any], method: str, config: ChatConfig) -> int:
+def run(engine: Engine, user_options: Mapping[str, Any], method: Method, config: ChatConfig) -> int:
     """Answers until the input ends; returns the exit code and closes the engine.
 
     `user_options` are the fields of `SearchConfig` that the user set. KeyboardInterrupt ends a

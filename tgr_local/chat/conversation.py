@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tgr_local import generation, methods
 from tgr_local.generation import Reply, TextDelta
+from tgr_local.methods import Method
 from tgr_local.options.config import ChatConfig, EngineConfig, SearchConfig
 from tgr_local.options.fields import parse, updated
 from tgr_local.options.resolve import Resolved, resolve
@@ -41,10 +42,10 @@ class Conversation:
         self,
         engine: Engine,
         user_options: Mapping[str, Any],
-        method: str,
+        method: str | Method,
         chat_config: ChatConfig | None = None,
     ) -> None:
-        self.engine, self.method = engine, method
+        self.engine, self.method = engine, methods.get(method)
         self.chat_config = chat_config or ChatConfig()
         self.user_options = dict(user_options)
         self.system = ""
@@ -166,8 +167,7 @@ class Conversation:
 
     def set_method(self, method: str) -> None:
         """Sets the method of the next replies. ValueError for an unknown one."""
-        methods.get(method)
-        self.method = method
+        self.method = methods.get(method)
 
     def set_option(self, name: str, text: str) -> None:
         """Sets an option of `SearchConfig` or `ChatConfig` from its text; `none` empties an option

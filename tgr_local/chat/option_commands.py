@@ -39,7 +39,7 @@ def model(session: ChatSession, argument: str) -> Iterator[str]:
 def method(session: ChatSession, name: str) -> Iterable[str]:
     if name:
         session.conversation.set_method(name)
-    return [f"method {session.conversation.method}; all methods: {', '.join(methods.METHODS)}"]
+    return [f"method {session.conversation.method.name}; all methods: {', '.join(methods.METHODS)}"]
 
 
 def set_option(session: ChatSession, argument: str) -> Iterable[str]:

@@ -39,7 +39,7 @@ def _options(session: ChatSession) -> Iterator[str]:
     """The model, the method, each option that is not the default, and the file."""
     conversation = session.conversation
     yield from option_commands.model(session, "")
-    yield f"method {conversation.method}"
+    yield f"method {conversation.method.name}"
     config, sources = conversation.resolved
     for name, value in dataclasses.asdict(config).items():
         if value != getattr(SearchConfig(), name):

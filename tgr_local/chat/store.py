@@ -42,7 +42,8 @@ class Saved:
     def restore(self, conversation: Conversation) -> None:
         """Replaces everything in `conversation` except the model."""
         conversation.clear()
-        conversation.method, conversation.system = self.method, self.system
+        conversation.set_method(self.method)
+        conversation.system = self.system
         conversation.user_options, conversation.turns = dict(self.options), list(self.turns)
 
 
@@ -103,7 +104,7 @@ def _lines(conversation: Conversation) -> Iterator[dict[str, Any]]:
     yield {
         "format": FORMAT,
         "model": str(conversation.engine.path),
-        "method": conversation.method,
+        "method": conversation.method.name,
         "system": conversation.system,
         "options": conversation.user_options,
     }

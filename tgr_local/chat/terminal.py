@@ -63,7 +63,7 @@ def _banner(conversation: Conversation) -> list[str]:
     devices = ", ".join(dict.fromkeys(engine.devices()))
     return [
         f"{engine.description} ({engine.path.name}) on {devices}",
-        f"method {conversation.method}; "
+        f"method {conversation.method.name}; "
         "/help lists the commands, Ctrl-C stops a reply, Ctrl-D leaves",
     ]
 

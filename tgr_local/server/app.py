@@ -173,7 +173,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
                 "description": engine.description,
                 "model_path": engine.path.name,
                 "version": __version__,
-                "method": service.method,
+                "method": service.method.name,
                 "methods": list(methods.METHODS),
                 "options": dataclasses.asdict(service.config),
                 "limits": limits,

@@ -129,7 +129,7 @@ class Memory:
                 self._changed.notify_all()
 
 
-def limit_cache(engine: Engine, config: Any, method: str, limits: ServerConfig) -> None:
+def limit_cache(engine: Engine, config: Any, method: Method, limits: ServerConfig) -> None:
     """Bounds the cache of a served model, and makes it large enough for typical requests.
 
     The bound is the need of as many typical requests as run at a time, or of one of the length that
@@ -137,7 +137,7 @@ def limit_cache(engine: Engine, config: Any, method: str, limits: ServerConfig) 
     """
     needed = 0
     with contextlib.suppress(CapacityError):  # the error of each request says so
-        needed = methods.get(method).cells(engine, _TYPICAL_QUERY, config)
+        needed = method.cells(engine, _TYPICAL_QUERY, config)
     engine.max_cells = max(
         _LEAST_CACHE // engine.cell_bytes,
         needed * limits.max_running,

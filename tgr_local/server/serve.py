@@ -22,6 +22,7 @@ from typing import Any
 import uvicorn
 
 from tgr_local.console.sanitize import printable_line
+from tgr_local.methods import Method
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.server.app import create_app
 from tgr_local.server.auth import is_loopback
@@ -37,7 +38,7 @@ def run(
     path: Path,
     limits: ServerConfig,
     *,
-    method: str,
+    method: Method,
     engine_config: EngineConfig,
     options: Mapping[str, Any],
 ) -> int:
@@ -61,7 +62,7 @@ def run(
         if service.failure:
             server.should_exit = True
             return
-        _say(f"{service.engine.description} ({service.name}) is ready, method {method}")
+        _say(f"{service.engine.description} ({service.name}) is ready, method {method.name}")
         if service.warning:
             _say(f"warning: {service.warning}")
 

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tgr_local.engine import Cancel, Engine, EngineStats, unused_gpu
+from tgr_local.methods import Method
 from tgr_local.openai import completions
 from tgr_local.openai.bodies import GenerationRequest
 from tgr_local.openai.requests import PreparedRequest
@@ -53,7 +54,7 @@ class Service:
         path: Path,
         limits: ServerConfig,
         *,
-        method: str,
+        method: Method,
         engine_config: EngineConfig,
         options: Mapping[str, Any],
     ) -> None:
