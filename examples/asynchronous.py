@@ -15,8 +15,8 @@ QUESTIONS = [f"What is {i} + {i + 7}?" for i in range(4)]
 
 async def ask(engine, question):
     body = {"messages": [{"role": "user", "content": question}], "seed": 1}
-    made = await aio.respond(engine, chat_request(engine, body))
-    return made["choices"][0]["message"]["content"]
+    response = await aio.respond(engine, chat_request(engine, body))
+    return response["choices"][0]["message"]["content"]
 
 
 async def main():

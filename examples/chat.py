@@ -9,11 +9,11 @@ from tgr_local import TgrLlama
 
 with TgrLlama(*sys.argv[1:2]) as llama:
     messages = [{"role": "user", "content": "What is 12 + 23 - 4?"}]
-    made = llama.create_chat_completion(
+    response = llama.create_chat_completion(
         messages, seed=1, method="tgr-latent", tgr={"n_candidates": 4, "thinking_budget": 200}
     )
-    message = made["choices"][0]["message"]
+    message = response["choices"][0]["message"]
     print("thinking:", message.get("reasoning_content"))
     print("answer:  ", message["content"])
-    print("tokens:  ", made["usage"])
-    print("decoded: ", made["tgr"]["forward_tokens"])
+    print("tokens:  ", response["usage"])
+    print("decoded: ", response["tgr"]["forward_tokens"])

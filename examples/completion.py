@@ -8,8 +8,8 @@ import sys
 from tgr_local import TgrLlama
 
 with TgrLlama(*sys.argv[1:2], method="base") as llama:
-    made = llama("12 + 23 = ", max_tokens=6, n=3, seed=1, temperature=1.0, stop=["\n"])
-    for choice in made["choices"]:
+    response = llama("12 + 23 = ", max_tokens=6, n=3, seed=1, temperature=1.0, stop=["\n"])
+    for choice in response["choices"]:
         print(choice["index"], repr(choice["text"]), choice["finish_reason"])
 
     best = llama("12 + 23 = ", max_tokens=6, best_of=8, seed=1, temperature=1.0)

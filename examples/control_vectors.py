@@ -36,4 +36,4 @@ with load(*sys.argv[1:2]) as engine:
         winner.save(path, engine.metadata["general.architecture"])
         print(f"{path.name}: {path.stat().st_size} bytes")
         again = ControlVector.load(path, engine.n_layer)
-    print("the same:", np.array_equal(again.added, winner.added))
+    print("equal:", np.array_equal(again.added, winner.added))

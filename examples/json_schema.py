@@ -16,12 +16,12 @@ SCHEMA = {
 }
 
 with TgrLlama(*sys.argv[1:2]) as llama:
-    made = llama.create_chat_completion(
+    response = llama.create_chat_completion(
         [{"role": "user", "content": "What is 12 + 23?"}],
         response_format={"type": "json_schema", "json_schema": {"name": "it", "schema": SCHEMA}},
         max_tokens=300,
         seed=1,
     )
-    message = made["choices"][0]["message"]
+    message = response["choices"][0]["message"]
     print("thinking:", message.get("reasoning_content"))
     print("answer:  ", json.loads(message["content"]))

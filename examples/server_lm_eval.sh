@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# lm-evaluation-harness against the server, on two small tasks that it writes itself: log-likelihoods
+# lm-evaluation-harness with the server, on two small tasks written here: log-likelihoods
 # and a generation over /v1/completions, then the generation over /v1/chat/completions.
 # First: pip install 'lm-eval[api]'; and in another terminal: tgr-local serve
 #

@@ -517,7 +517,8 @@ def data(tmp_path: Path) -> Path:
 @pytest.fixture
 def command(model: Callable[..., Path], data: Path, tmp_path: Path) -> list[str]:
     return [
-        "eval", "run", "countdown", "--data", str(data), "--model", str(model()), "--n-threads", "1",
+        "eval", "run", "countdown", "--data", str(data), "--model", str(model()),
+        "--n-threads", "1",
         "--chunk-len", "6", "--max-chunks", "2", "--n-candidates", "2", "--rollout-len", "3",
         "--type-k", "f32", "--type-v", "f32", "--flash-attn", "off", "--k", "1..4",
         "--out", str(tmp_path / "run"),
