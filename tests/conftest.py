@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from engines import EXACT, held
 from gguf_models import write_model
-from surroundings import HANG, clear
+from surroundings import HANG, ROOT, clear
 
-import tgr_local
 from tgr_local.bench.peers import library
 from tgr_local.console import progress
-from tgr_local.engine import Engine, EngineStats, backend_devices
+from tgr_local.engine import Engine, backend_devices
 from tgr_local.options.config import EngineConfig
 
 clear()
@@ -29,27 +29,6 @@ clear()
 cpu = Path("/proc/cpuinfo")
 if cpu.is_file() and "amx_tile" in cpu.read_text(encoding="utf-8"):
     library()  # so that the llama_cpp that tests compare with does not end the process
-
-ROOT = Path(__file__).parents[1]
-PACKAGE = Path(tgr_local.__file__).parent
-EXACT: dict[str, Any] = {
-    "type_k": "f32",
-    "type_v": "f32",
-    "flash_attn": "off",
-    "n_threads": 1,
-    "n_gpu_layers": 0,
-}
-
-
-def held(stats: EngineStats) -> dict[str, int]:
-    """What is still taken; all zero when everything was given back."""
-    names = ("cells_used", "cells_reserved", "n_sequences", "n_sessions", "n_waiting", "n_jobs")
-    return {name: getattr(stats, name) for name in names}
-
-
-def is_free(engine: Engine) -> bool:
-    gc.collect()
-    return not any(held(engine.stats()).values())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import EXACT
+from engines import EXACT
 from surroundings import HANG
 
 pytest.importorskip("fastapi", reason="the server's packages are absent")

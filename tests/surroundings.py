@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
+
+import tgr_local
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = Path(tgr_local.__file__).parent
 
 HANG = 300.0  # seconds after which a waiting test fails; no result depends on them
 

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import load_files
 import numpy as np
 import pytest
 from gguf_edit import ARRAY, BOOL, F32, I32, STRING, U32, U64, Array, Gguf, Tensor
@@ -26,26 +27,13 @@ from gguf_models import (
     write_model,
     write_vocab_only,
 )
+from load_files import CHEAP
+from surroundings import HANG, environment
 
 from tgr_local.engine import Engine, Task
 from tgr_local.errors import ModelError, TgrError
-from tgr_local.options.config import EngineConfig
 
-ROOT = Path(__file__).parents[1]
 SMALL = {"n_layer": 1, "n_embd": 32, "n_head": 2, "n_head_kv": 1, "n_ff": 64}
-CHEAP = EngineConfig(n_threads=1, n_seq_max=2, n_batch=32, n_ubatch=32, n_gpu_layers=0)
-LOADER = """
-import json, sys
-from test_bad_files import CHEAP
-from tgr_local.engine import Engine
-from tgr_local.errors import TgrError
-for path in sys.argv[1:]:
-    try:
-        Engine(path, CHEAP).close()
-        print(json.dumps([path, None]), flush=True)
-    except TgrError as error:
-        print(json.dumps([path, str(error)]), flush=True)
-"""
 N_CUTS = 24
 BIG = 2**62
 
@@ -265,12 +253,10 @@ def rename_tensor(file: Gguf, old: str, new: bytes) -> None:
 def outcomes(files: Mapping[str, Path]) -> dict[str, str | None]:
     """The message that refuses each file, None for one that loads; missing after a crash."""
     done = subprocess.run(
-        [sys.executable, "-c", LOADER, *map(str, files.values())],
+        [sys.executable, load_files.__file__, *map(str, files.values())],
         capture_output=True,
-        env=os.environ
-        | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(ROOT)])}
-        | {"GGML_NO_BACKTRACE": "1"},
-        timeout=300,
+        env=environment(GGML_NO_BACKTRACE="1"),
+        timeout=HANG,
     )
     said = dict(json.loads(line) for line in done.stdout.decode().splitlines())
     return {name: said[str(path)] for name, path in files.items() if str(path) in said}

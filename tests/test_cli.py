@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_engine import INSTALLED, FakeEngine, install
+from command_line import finished, loaded, process, run
+from fake_engine import FakeEngine, install
 from surroundings import HANG, environment
 
 from tgr_local import cli
@@ -38,37 +39,6 @@ def double(monkeypatch: pytest.MonkeyPatch) -> None:
 def small(model: Callable[..., Path]) -> Path:
     """A small random model for the real engine."""
     return model()
-
-
-def run(*arguments: str) -> int:
-    """main() on the double; usage errors leave through SystemExit in argparse."""
-    try:
-        return cli.main(list(arguments))
-    except SystemExit as exit:
-        return int(exit.code or 0)
-
-
-QUIET = f"from tgr_local.console import progress; progress.DELAY = {HANG}; "
-
-
-def process(*arguments: str, double: bool = True, **options: Any) -> subprocess.Popen[bytes]:
-    """tgr-local in a process of its own, on the double or on the real engine."""
-    start = f"import sys; {INSTALLED if double else QUIET} from tgr_local.cli import main; "
-    return subprocess.Popen(
-        [sys.executable, "-c", f"{start} sys.exit(main({list(arguments)!r}))"],
-        env=environment(),
-        stdin=options.get("stdin", subprocess.DEVNULL),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        bufsize=0,
-    )
-
-
-def finished(*arguments: str, data: bytes | None = None, **options: Any) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of such a process with `data` on stdin."""
-    started = process(*arguments, stdin=subprocess.PIPE, **options)
-    out, err = started.communicate(data, timeout=HANG)
-    return started.returncode, out.decode(), err.decode()
 
 
 # ---- flags ----
@@ -130,25 +100,11 @@ def test_texts_to_stop_at_may_be_several() -> None:
     }
 
 
-def imported(statement: str, data: bytes = b"") -> set[str]:
-    """The modules in memory after a statement, in a process of its own."""
-    code = f"import sys\n{statement}\nprint(*sys.modules, file=sys.stderr)"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment(),
-        input=data,
-        capture_output=True,
-        timeout=HANG,
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    return set(done.stderr.decode().split())
-
-
 @pytest.mark.parametrize("arguments", [["--help"], ["chat", "--help"], ["--version"]])
-def test_help_is_instant_since_nothing_heavy_is_imported(arguments: list[str]) -> None:
+def test_help_is_instant_since_nothing_heavy_is_loaded(arguments: list[str]) -> None:
     start = f"from tgr_local.cli import main\ntry: main({arguments!r})\nexcept SystemExit: pass"
     heavy = {"numpy", "llama_cpp", "rich", "prompt_toolkit", "jinja2", "fastapi", "tomllib"}
-    assert not imported(start) & {*heavy, "tgr_local.engine", "tgr_local.generation"}
+    assert not loaded(start) & {*heavy, "tgr_local.engine", "tgr_local.generation"}
 
 
 def test_the_first_prompt_waits_for_nothing_that_it_does_not_need() -> None:
@@ -159,7 +115,7 @@ def test_the_first_prompt_waits_for_nothing_that_it_does_not_need() -> None:
         "sys.stdin.isatty = sys.stdout.isatty = lambda: True\n"
         "main(['chat'])"
     )
-    found = imported(start)
+    found = loaded(start)
     assert {"prompt_toolkit", "tgr_local._engine"} <= found
     late = {"llama_cpp", "jinja2", "rich", "huggingface_hub", "fastapi", "gguf", "matplotlib"}
     assert not found & late

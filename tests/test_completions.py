@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import is_free
+from engines import is_free
 from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from reference import Reference, log_softmax

@@ -9,7 +9,7 @@ import sys
 from types import ModuleType
 
 import pytest
-from conftest import ROOT
+from surroundings import ROOT
 
 import tgr_local
 

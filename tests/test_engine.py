@@ -10,9 +10,8 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
-from conftest import EXACT, held, is_free
+from engines import ENDLESS, EXACT, TOKENS, generated, held, is_free, vectors
 from gguf_models import (
-    N_PLAIN,
     N_VOCAB,
     token_id,
     write_bert,
@@ -26,11 +25,7 @@ from reference import Outputs, Reference, log_softmax
 from tgr_local.engine import Cancel, Engine, Output, Sampling, Task
 from tgr_local.errors import CancelledError, CapacityError, ModelError, TgrError
 from tgr_local.options.config import EngineConfig
-from tgr_local.search import geometry
 
-TOKENS = [int(t) for t in np.random.default_rng(0).integers(0, N_PLAIN, 24)]
-GREEDY = Sampling(temperature=0)
-ENDLESS = 20_000  # tokens that take long enough to be interrupted on any machine
 SHAPES = [
     ("qwen3", {"tied": False}),
     ("qwen3", {"tied": True, "head_dim": 32, "n_head_kv": 1}),
@@ -39,13 +34,6 @@ SHAPES = [
     ("phi3", {"tied": False}),
     ("phi3", {"tied": True, "n_head_kv": 4}),
 ]
-
-
-def vectors(n: int = 1, *, n_layer: int = 2, d: int = 64, strength: float = 5.0) -> NDArray[Any]:
-    """η B_l A_l a of n random anchors [n, n_layer, d], strong enough to be seen."""
-    anchors = geometry.unit(np.random.default_rng(3).standard_normal((n, d)))
-    maps = geometry.InjectionMaps.draw(n_layer, d, d, rank=8, seed=1)
-    return np.float32(strength) * maps.vectors(anchors)
 
 
 def observe(
@@ -206,12 +194,6 @@ def test_outputs_hold_what_was_asked_for_and_no_more(engine: Engine) -> None:
     assert last.feed_states.shape == (1, d)
     assert top.top_ids.shape == top.top_logprobs.shape == (2, 3)
     assert (np.diff(top.top_logprobs, axis=1) <= 0).all()
-
-
-def generated(engine: Engine, **options: Any) -> list[int]:
-    with engine.session(64, 1) as session:
-        options = {"n_generate": 12, "sampling": GREEDY, "ignore_eog": True} | options
-        return session.run([Task(session.sequence(), TOKENS[:4], **options)])[0].tokens.tolist()
 
 
 def test_samplers_that_leave_one_token_are_greedy(engine: Engine) -> None:

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import is_free
-from test_engine import TOKENS
-from test_engine_threads import in_threads, wait_until
+from engines import TOKENS, is_free
+from threads import in_threads, wait_until
 
 from tgr_local.engine import Cancel, Engine, Sampling, Task
 from tgr_local.errors import CancelledError
@@ -88,7 +87,7 @@ def test_long_and_many_stop_texts_cost_a_token_little(engine: Engine) -> None:
     half = "\x01" * (MEGABYTE // 2)
     long = (half + "\x02", "\x02" * MEGABYTE)
     many = tuple(f"\x01stop{i}" for i in range(1000))
-    (tokens,) = in_threads(lambda: run(engine, (*long, *many), half.encode() * 2), seconds=120)
+    (tokens,) = in_threads(lambda: run(engine, (*long, *many), half.encode() * 2))
     assert len(tokens) == 100
 
 

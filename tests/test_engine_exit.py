@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import PACKAGE
+from surroundings import PACKAGE
 
 ENDLESS = """
 import sys, threading, time

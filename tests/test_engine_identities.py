@@ -10,37 +10,16 @@ from typing import Any
 import llama_cpp
 import numpy as np
 import pytest
+from engines import GREEDY, ROUNDING, TOKENS, assert_same, distributions, greedy_task, vectors
 from gguf_models import N_PLAIN
 from numpy.typing import NDArray
 from reference import Reference, log_softmax
-from test_engine import GREEDY, TOKENS, vectors
 
-from tgr_local.engine import Engine, Injection, Output, Sampling, Sequence, Session, Task
+from tgr_local.engine import Engine, Injection, Sampling, Session, Task
 
 LONG = [int(t) for t in np.random.default_rng(7).integers(0, N_PLAIN, 45)]
 
-# Rounding depends on how many tokens a matrix multiplies at once. On an F32 file with an F32 cache
-# this moves log-probabilities by 4e-6 and states by 2e-6 (1 to 200 other sequences, measured).
-ROUNDING = 2e-5
 WARM = Sampling(temperature=0.8)
-
-
-def distributions(output: Output) -> NDArray[np.float32]:
-    """[n, n_vocab] log-probabilities of an output that kept them all."""
-    every = np.empty_like(output.top_logprobs)
-    np.put_along_axis(every, output.top_ids, output.top_logprobs, axis=1)
-    return every
-
-
-def greedy_task(engine: Engine, sequence: Sequence, feed: list[int], **options: Any) -> Task:
-    fixed: dict[str, Any] = {"n_generate": 8, "sampling": GREEDY, "ignore_eog": True}
-    return Task(sequence, feed, states=True, n_top=engine.n_vocab, **fixed | options)
-
-
-def assert_same(ours: Output, theirs: Output, bound: float = ROUNDING) -> None:
-    assert ours.tokens.tolist() == theirs.tokens.tolist()
-    np.testing.assert_allclose(distributions(ours), distributions(theirs), atol=bound, rtol=0)
-    np.testing.assert_allclose(ours.states, theirs.states, atol=bound, rtol=0)
 
 
 # --- one batch ---

@@ -10,21 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from engines import GREEDY, ROUNDING, TOKENS, distributions, generated
 from gguf_models import N_VOCAB, token_id
 from numpy.typing import NDArray
 from reference import log_softmax
-from test_engine import GREEDY, TOKENS, generated
-from test_engine_identities import ROUNDING
 
 from tgr_local.engine import Engine, Output, Sampling, Task
 from tgr_local.errors import TgrError
-
-
-def distributions(output: Output) -> NDArray[np.float64]:
-    """[n, n_vocab] log-probabilities at temperature 1 of an output that kept them all."""
-    every = np.empty(output.top_logprobs.shape)
-    np.put_along_axis(every, output.top_ids, output.top_logprobs.astype(np.float64), axis=1)
-    return every
 
 
 def filtered(logprobs: NDArray[np.float64], sampling: Sampling) -> NDArray[np.float64]:

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import EXACT, PACKAGE, held, is_free
-from test_engine import GREEDY, TOKENS, vectors
+from engines import EXACT, GREEDY, TOKENS, held, is_free, vectors
+from surroundings import HANG, PACKAGE
+from threads import in_threads, wait_until
 
 from tgr_local.engine import Cancel, Engine, Injection, Sequence, Session, Task, _native_task
 from tgr_local.errors import CancelledError, CapacityError, TgrError
@@ -24,33 +25,6 @@ from tgr_local.generation import generate, generate_many, generate_steps, stream
 from tgr_local.options.config import EngineConfig, SearchConfig
 
 WORDS = SearchConfig(chunk_len=10, max_chunks=2, n_candidates=3, rollout_len=4, temperature=0.0)
-
-
-def in_threads(*work: Callable[[], Any], seconds: float = 60.0) -> list[Any]:
-    """Runs each in a thread of its own; returns what they returned or raised."""
-    results: list[Any] = [None] * len(work)
-
-    def one(i: int) -> None:
-        try:
-            results[i] = work[i]()
-        except BaseException as error:
-            results[i] = error
-
-    threads = [threading.Thread(target=one, args=(i,), daemon=True) for i in range(len(work))]
-    for thread in threads:
-        thread.start()
-    deadline = time.monotonic() + seconds
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
-    assert not any(thread.is_alive() for thread in threads), "a thread hangs"
-    return results
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.001)
 
 
 # --- together as alone ---
@@ -109,7 +83,7 @@ def test_the_cache_grows_between_sessions_not_under_them(
         wait_until(lambda: engine.stats().n_waiting == 1)
         assert engine.n_ctx == 256
         assert small.run([Task(sequence, [1], n_generate=2)])[0].n_decoded > 0
-    thread.join(10)
+    thread.join(HANG)
     assert engine.n_ctx == 1024 and is_free(engine)
 
 
@@ -131,7 +105,7 @@ def test_a_long_request_is_not_overtaken_for_ever(
         wait_until(lambda: engine.stats().n_waiting == len(threads))
     first.close()
     for thread in threads:
-        thread.join(10)
+        thread.join(HANG)
     assert order == ["large", "small"]
 
 
@@ -147,7 +121,7 @@ def test_a_request_that_is_given_up_lets_the_next_one_in(
         thread.start()
         wait_until(lambda: engine.stats().n_waiting == 1)
         cancel.cancel()
-        thread.join(10)
+        thread.join(HANG)
         engine.session(100, 1).close()
     assert is_free(engine)
 
@@ -201,7 +175,7 @@ def test_who_comes_and_goes_stops_nobody(engine: Engine) -> None:
             thread = threading.Thread(target=come_and_go, args=(other, n_generate))
             thread.start()
             try:
-                in_threads(lambda session=reader: read(session), seconds=20)
+                in_threads(lambda session=reader: read(session))
             finally:
                 stop.set()
                 thread.join()
@@ -232,7 +206,7 @@ def test_a_group_waits_for_its_members_and_for_nobody_else(engine: Engine) -> No
             assert not done.wait(0.05)
             two.run([Task(two.sequence(), TOKENS, n_generate=4)])
             two.close()
-            thread.join(10)
+            thread.join(HANG)
             assert done.is_set()
 
 
@@ -266,7 +240,7 @@ def test_an_abandoned_group_holds_up_nobody(engine: Engine) -> None:
     wait_until(lambda: engine.stats().n_waiting == 1)
     assert len(generate(engine, "hello", WORDS, raw=True).tokens) > 0
     cancel.cancel()
-    thread.join(10)
+    thread.join(HANG)
     assert not thread.is_alive()
 
 
@@ -518,7 +492,7 @@ def test_a_thread_never_waits_behind_one_that_waits_for_it(
         wait_until(lambda: engine.stats().n_waiting == 1)
         with pytest.raises(CapacityError, match="this thread itself"):
             engine.session(8, 1)
-    other.join(10)
+    other.join(HANG)
     assert is_free(engine)
 
 

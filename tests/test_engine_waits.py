@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import is_free
-from test_engine import TOKENS
-from test_engine_threads import in_threads, wait_until
+from engines import TOKENS, is_free
+from threads import in_threads, wait_until
 
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine, Task, waits

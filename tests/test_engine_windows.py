@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from engines import ENDLESS, assert_same, greedy_task, vectors
 from gguf_models import N_PLAIN
-from test_engine import ENDLESS, vectors
-from test_engine_identities import assert_same, greedy_task
-from test_engine_threads import in_threads, wait_until
+from threads import in_threads, wait_until
 
 from tgr_local.engine import Cancel, Engine, Output, Session, Task
 from tgr_local.errors import CancelledError, CapacityError

@@ -13,7 +13,7 @@ from concurrent.futures import wait
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from surroundings import ROOT
 
 from tgr_local.eval import sandbox, tasks
 from tgr_local.eval.grading import Grader

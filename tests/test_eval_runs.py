@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
+from surroundings import ROOT
 
 from tgr_local import cli, methods
 from tgr_local.engine import Engine

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from surroundings import ROOT
 
 from tgr_local.errors import InstallError
 from tgr_local.eval import sandbox, usage, walls

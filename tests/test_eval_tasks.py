@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_package import loaded
+from command_line import loaded
 
 from tgr_local.errors import InstallError, TgrError
 from tgr_local.eval import sandbox, tasks, walls

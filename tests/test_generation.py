@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import held, is_free
+from engines import held, is_free
 from gguf_models import token_id
 from surroundings import HANG
-from test_engine_threads import in_threads
+from threads import in_threads
 
 import tgr_local
 from tgr_local.engine import Cancel, Engine

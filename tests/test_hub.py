@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_cli import run
+from command_line import run
 
 from tgr_local.errors import TgrError
 from tgr_local.models import library

@@ -12,9 +12,10 @@ from typing import Any
 import llama_cpp
 import numpy as np
 import pytest
-from conftest import PACKAGE, is_free
+from engines import is_free
 from openai.types import CreateEmbeddingResponse
 from openai.types.chat import ChatCompletion
+from surroundings import PACKAGE
 
 from tgr_local import SearchConfig, TgrLlama
 from tgr_local.models.library import embedded_model

@@ -14,12 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import held, is_free
+from engines import TOKENS, held, is_free
 from numpy.typing import NDArray
 from reference import Reference
-from test_engine import TOKENS
-from test_engine_threads import in_threads
-from test_trajectory import assert_identical, decoded, spent, text_of
+from runs import assert_identical, decoded, spent, text_of
+from threads import in_threads
 
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine, Sequence

@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import is_free
+from engines import TOKENS, is_free
 from gguf_models import token_id
 from reference import Reference
-from test_engine import TOKENS
-from test_trajectory import assert_identical, decoded, spent, text_of
+from runs import assert_identical, decoded, spent, text_of
 
 from tgr_local import methods
 from tgr_local.answers import answer_key

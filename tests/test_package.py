@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import importlib
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
-from conftest import PACKAGE, ROOT
+from command_line import loaded
+from surroundings import PACKAGE, ROOT
 
 import tgr_local
 from tgr_local.engine import LLAMA_CPP_PYTHON
@@ -138,20 +138,6 @@ def test_public_names_are_the_ones_that_type_checkers_see() -> None:
 HEAVY = {"llama_cpp", "rich", "jinja2", "gguf", "matplotlib", "pydantic", "fastapi"}
 
 
-def loaded(statement: str) -> set[str]:
-    """Top-level packages in memory after a statement, in a fresh interpreter."""
-    code = f"import sys; {statement}; print(*{{m.partition('.')[0] for m in sys.modules}})"
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=PACKAGE.parent,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return set(run.stdout.split())
-
-
 @pytest.mark.parametrize(
     "statement",
     ["import tgr_local", "import tgr_local.options.config", "from tgr_local import SearchConfig"],
@@ -173,7 +159,6 @@ try:
     main({arguments})
 except SystemExit:
     pass
-print(*{{m.partition('.')[0] for m in sys.modules}})
 """
     assert not loaded(f"exec({code!r})") & {"llama_cpp", "pydantic", "fastapi", "matplotlib"}
 

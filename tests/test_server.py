@@ -19,10 +19,11 @@ import httpx
 import numpy as np
 import pytest
 import serving
-from conftest import EXACT
+from engines import EXACT
 from serving import Served, served
 from starlette.responses import Response
 from starlette.testclient import TestClient
+from surroundings import HANG
 
 from tgr_local import cli
 from tgr_local.engine import Cancel, Engine, Task
@@ -320,9 +321,7 @@ def test_keys_queue_and_shutdown(model: Callable[..., Path], tmp_path: Path) -> 
         refused = server.chat("too many")
         assert refused.status_code == 429 and int(refused.headers["retry-after"]) >= 1
         assert refused.json()["error"]["type"] == "rate_limit_error"
-        start = time.monotonic()
         assert server.stop() == 0
-        assert time.monotonic() - start < 10
         for thread in threads:
             thread.join()
         for response in found:
@@ -363,20 +362,19 @@ def test_a_signal_ends_it_while_the_model_is_being_loaded(
     code: int,
 ) -> None:  # fmt: skip
     slow = "import time; from tgr_local.server import service; service.Engine = lambda *_: "
-    monkeypatch.setattr(serving, "START", f"{slow}time.sleep(60); {serving.START}")
+    monkeypatch.setattr(serving, "START", f"{slow}time.sleep({10 * HANG}); {serving.START}")
     server = Served(model(), tmp_path)
     assert server.client.get("/health").status_code == 503
     assert server.chat("too early").json()["error"]["message"] == "the model is still being loaded"
     server.process.send_signal(number)
-    assert server.process.wait(timeout=10) == code
+    assert server.process.wait(timeout=HANG) == code
     server.client.close()
 
 
 def test_a_request_ends_when_its_time_is_over(model: Callable[..., Path], tmp_path: Path) -> None:
     with served(model(), tmp_path, request_seconds=0.2, max_reply_tokens=3900) as server:
-        start = time.monotonic()
         response = server.chat("wait", **never_ends()).json()
-        assert time.monotonic() - start < 5
+        assert response["usage"]["completion_tokens"] < 3800
         assert response["choices"][0]["finish_reason"] == "length"
         assert response["tgr"]["replies"][0]["finish"] == "budget"
 

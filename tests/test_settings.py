@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cli import finished, run
+from command_line import finished, run
 
 from tgr_local.cli import build_parser
 from tgr_local.options import settings

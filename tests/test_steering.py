@@ -13,7 +13,7 @@ import gguf
 import llama_cpp
 import numpy as np
 import pytest
-from conftest import is_free
+from engines import is_free
 from gguf_models import N_PLAIN
 from numpy.typing import NDArray
 from reference import Reference, log_softmax

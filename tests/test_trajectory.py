@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import is_free
+from engines import ENDLESS, TOKENS, is_free
 from gguf_models import token_id
-from numpy.typing import NDArray
-from reference import Reference, log_softmax
-from test_engine import ENDLESS, TOKENS
+from reference import Reference
+from runs import decoded, spent, text_of
 
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine, Sampling, Task
@@ -82,30 +81,6 @@ def with_(**options: Any) -> SearchConfig:
     return dataclasses.replace(SMALL, **options)
 
 
-def text_of(steps: list[Step]) -> list[int]:
-    return [int(token) for step in steps for token in step.tokens]
-
-
-def spent(steps: list[Step]) -> int:
-    return sum((step.counts for step in steps), Counts()).total
-
-
-def assert_identical(ours: list[Step], theirs: list[Step]) -> None:
-    def flat(steps: list[Step]) -> list[Any]:
-        values: list[Any] = []
-        for step in steps:
-            values += [step.index, step.finish, step.counts, step.cells]
-            values += [step.tokens, step.logprobs, step.entropies]
-            values += [step.origin, step.anchor, step.state]
-            if step.candidates:
-                values += [step.candidates.anchors, step.candidates.scores.total]
-                values += [*step.candidates.tokens, *step.candidates.logprobs]
-        return values
-
-    for a, b in zip(flat(ours), flat(theirs), strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
 # --- records ---
 
 
@@ -143,20 +118,6 @@ def test_room_is_the_query_what_a_reset_keeps_and_the_larger_of_a_chunk_and_all_
 
 
 # --- against the reference ---
-
-
-def decoded(
-    reference: Reference, context: list[int], new: list[int], injection: NDArray[Any] | None = None
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Log-probabilities [n] and states [n, d] of `new` after `context`, whose last token, and all
-    of `new`, are decoded under the injection: it is the held-back one."""
-    text = context + new[:-1]
-    vectors = np.zeros((len(text), reference.n_layer, reference.n_embd))
-    if injection is not None:
-        vectors[len(context) - 1 :] = injection
-    out = reference.forward(text, vectors)
-    at = slice(len(context) - 1, None)
-    return log_softmax(out.logits[at])[range(len(new)), new], out.states[at]
 
 
 def test_plain_chunks_are_read_in_the_right_context(engine: Engine) -> None:

@@ -1,0 +1,75 @@
+"""Small engines in tests: their options, whether they are free, tasks and how outputs compare."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+from gguf_models import N_PLAIN
+from numpy.typing import NDArray
+
+from tgr_local.engine import Engine, EngineStats, Output, Sampling, Sequence, Task
+from tgr_local.search import geometry
+
+EXACT: dict[str, Any] = {
+    "type_k": "f32",
+    "type_v": "f32",
+    "flash_attn": "off",
+    "n_threads": 1,
+    "n_gpu_layers": 0,
+}
+"""Engine options for results as exact as llama.cpp's can be."""
+TOKENS = [int(t) for t in np.random.default_rng(0).integers(0, N_PLAIN, 24)]
+GREEDY = Sampling(temperature=0)
+ENDLESS = 20_000  # tokens that take long enough to be interrupted on any machine
+
+# Rounding depends on how many tokens a matrix multiplies at once. On an F32 file with an F32 cache
+# this moves log-probabilities by 4e-6 and states by 2e-6 (1 to 200 other sequences, measured).
+ROUNDING = 2e-5
+
+
+def held(stats: EngineStats) -> dict[str, int]:
+    """What the engine's users still hold; all zero when everything was freed."""
+    names = ("cells_used", "cells_reserved", "n_sequences", "n_sessions", "n_waiting", "n_jobs")
+    return {name: getattr(stats, name) for name in names}
+
+
+def is_free(engine: Engine) -> bool:
+    """Whether nobody holds anything in the engine, once garbage is collected."""
+    gc.collect()
+    return not any(held(engine.stats()).values())
+
+
+def vectors(n: int = 1, *, n_layer: int = 2, d: int = 64, strength: float = 5.0) -> NDArray[Any]:
+    """The injections η B_l A_l a of n random anchors [n, n_layer, d], of a visible strength."""
+    anchors = geometry.unit(np.random.default_rng(3).standard_normal((n, d)))
+    maps = geometry.InjectionMaps.draw(n_layer, d, d, rank=8, seed=1)
+    return np.float32(strength) * maps.vectors(anchors)
+
+
+def generated(engine: Engine, **options: Any) -> list[int]:
+    """The tokens that one task writes, greedily unless `options` change that."""
+    with engine.session(64, 1) as session:
+        options = {"n_generate": 12, "sampling": GREEDY, "ignore_eog": True} | options
+        return session.run([Task(session.sequence(), TOKENS[:4], **options)])[0].tokens.tolist()
+
+
+def greedy_task(engine: Engine, sequence: Sequence, feed: list[int], **options: Any) -> Task:
+    """A greedy task whose output has all states and whole distributions."""
+    fixed: dict[str, Any] = {"n_generate": 8, "sampling": GREEDY, "ignore_eog": True}
+    return Task(sequence, feed, states=True, n_top=engine.n_vocab, **fixed | options)
+
+
+def distributions(output: Output) -> NDArray[np.float64]:
+    """[n, n_vocab] log-probabilities at temperature 1, of an output with `n_top` = n_vocab."""
+    every = np.empty(output.top_logprobs.shape)
+    np.put_along_axis(every, output.top_ids, output.top_logprobs.astype(np.float64), axis=1)
+    return every
+
+
+def assert_same(ours: Output, theirs: Output, bound: float = ROUNDING) -> None:
+    """Equal tokens; distributions and states that differ by no more than the bound."""
+    assert ours.tokens.tolist() == theirs.tokens.tolist()
+    np.testing.assert_allclose(distributions(ours), distributions(theirs), atol=bound, rtol=0)
+    np.testing.assert_allclose(ours.states, theirs.states, atol=bound, rtol=0)
