@@ -1,1 +1,23 @@
-"""Benchmarks: their problems, their graders, and the measures made of the grades."""
+"""``tgr-local eval``: methods compared on benchmarks, at equal k and at equal forward tokens.
+
+In: tasks, systems (methods with options), an engine. Out: a run folder of samples and grades, and a
+report. Methods do not know that they are evaluated; tasks and graders do not know methods.
+
+    tasks + systems -> phases -> samples -> outcomes -> tables, plots, cases -> report
+
+    command.py       the subcommands; request.py is the checked input of a run tasks/           the
+    benchmarks, one file each; task.py is their interface systems.py       methods with options, as
+    the command line and recipes write them recipe.py        published comparisons as TOML files, in
+    recipes/ manifest.py      everything that a run depends on; checked before it is resumed plan.py
+    number and seeds of the samples phases.py        what is missing, and how many samples fit;
+    sampling.py makes them samples.py       samples as JSON lines; store.py writes them
+    boundaries.py    the measurements of a reply's boundaries live.py          the progress of a run
+    on stderr grading.py       what grades depend on grader.py        grades in worker processes;
+    worker.py is such a process, worker_main.py its loop sandbox.py       untrusted programs with
+    limits; backends.py isolates them, usage.py measures memory run_folder.py    reads a run folder
+    summary.py       samples of one or more runs -> outcomes that can be compared outcome.py
+    the numbers of one system on one task; metrics.py computes them tables.py        the tables of a
+    report; cells.py writes numbers, paper.py those of the paper plots.py         the plots of a
+    report cases.py         boundaries worth reading report.py        Markdown and HTML shapes.py
+    checks of JSON from disk
+"""

@@ -1,7 +1,7 @@
-"""Inside the sandbox, before the program: puts the limits on this process, then becomes it.
+"""Runs inside the sandbox: limits this process, then runs the program in it.
 
-Started as a file of its own, without the package: ``python launch.py LIMITS`` with program.py
-beside it.
+Started as a separate file without the package: ``python launch.py LIMITS``, with program.py in the
+same folder.
 """
 
 import contextlib
@@ -15,24 +15,24 @@ import struct
 import sys
 from pathlib import Path
 
-STRANGERS = range(61184, 65520)
-"""User ids that belong to nobody (systemd hands them out for a moment too). Each program gets one
-of its own, since a limit on processes counts all of a user's."""
+UNUSED_USERS = range(61184, 65520)
+"""User ids that no account has (systemd also allocates them temporarily). Each program gets its
+own, since the limit on processes counts all processes of a user."""
 OPEN_FILES = 256
-"""Of each process: sockets and pipes hold memory that counts for no process."""
+"""Per process: the memory of sockets and pipes does not count for any process."""
 CALLS = {
     "x86_64": (0xC000003E, {"shmget": 29, "msgget": 68, "mount": 165, "memfd_create": 319,
                             "fsopen": 430, "memfd_secret": 447}),
     "aarch64": (0xC00000B7, {"mount": 40, "msgget": 186, "shmget": 194, "memfd_create": 279,
                              "fsopen": 430, "memfd_secret": 447}),
 }  # fmt: skip
-"""By machine: its number in a filter, and the system calls that get memory which no file system
-and no process shows."""
+"""By machine: its number in a filter, and the system calls whose memory appears in no process and
+no file system."""
 SUBREAPER, NO_NEW_PRIVILEGES, SECCOMP = 36, 38, 22  # of prctl
 
 
 def own_tasks() -> int:
-    """Threads and processes of this user that can be seen from here."""
+    """Visible threads and processes of this user."""
     total = 0
     for folder in Path("/proc").glob("[0-9]*/task"):
         with contextlib.suppress(OSError):
@@ -42,14 +42,14 @@ def own_tasks() -> int:
 
 
 def restrict(limits: dict[str, float]) -> None:
-    """Put every limit on this process and its children that the system knows."""
-    with contextlib.suppress(OSError):  # the first to go when memory runs out
+    """Sets every limit that the system has, for this process and its children."""
+    with contextlib.suppress(OSError):  # the first process to be killed when memory runs out
         Path("/proc/self/oom_score_adj").write_text("1000")
-    if limits["as_stranger"]:
-        stranger = random.SystemRandom().choice(STRANGERS)
+    if limits["as_unused_user"]:
+        user = random.SystemRandom().choice(UNUSED_USERS)
         os.setgroups([])
-        os.setgid(stranger)
-        os.setuid(stranger)
+        os.setgid(user)
+        os.setuid(user)
     for name, bound in {
         "RLIMIT_CPU": int(limits["seconds"]) + 1,
         "RLIMIT_AS": int(limits["memory"]),
@@ -66,8 +66,8 @@ def restrict(limits: dict[str, float]) -> None:
 
 
 def forbid() -> None:
-    """Refuse the system calls of `CALLS` as unknown ones, for this process and its children, and
-    keep its orphans below it."""
+    """Refuses the system calls of `CALLS` as unknown, for this process and its children, and adopts
+    its orphans."""
     import ctypes
 
     class Program(ctypes.Structure):
@@ -82,12 +82,12 @@ def forbid() -> None:
 
 
 def filter_of(machine: int, calls: dict[str, int]) -> bytes:
-    """A classic BPF program: allow a system call of this machine, unless it is one of these."""
+    """A classic BPF program: allows the system calls of this machine except these."""
     load, equal, at_least, give = 0x20, 0x15, 0x35, 0x06
     unknown, allow = 0x50026, 0x7FFF0000  # ENOSYS
     n = len(calls)
     lines = [(load, 0, 0, 4), (equal, 0, n + 3, machine), (load, 0, 0, 0)]
-    lines += [(at_least, n + 1, 0, 1 << 30)]  # another numbering of the same machine
+    lines += [(at_least, n + 1, 0, 1 << 30)]  # another numbering (x32) of the same machine
     lines += [(equal, n - i, 0, number) for i, number in enumerate(calls.values())]
     lines += [(give, 0, 0, allow), (give, 0, 0, unknown)]
     return b"".join(struct.pack("HBBI", *line) for line in lines)

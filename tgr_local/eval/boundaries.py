@@ -1,5 +1,5 @@
-"""What is kept of a reply's boundaries: enough for every figure of a report, little enough to keep
-for every sample."""
+"""Measurements of a reply's boundaries: enough for every plot of a report, small enough for every
+sample."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _CHUNK_SHOWN, _ROLLOUT_SHOWN = 400, 120  # characters
 
 
 def measured(steps: Sequence[Step], top: int) -> list[dict[str, Any]]:
-    """One dict for each step that has anchors, candidates or figures of its method: ``chunk``,
-    ``tokens``, the score terms ``V``, ``P_bum``, ``P_uni`` and ``S`` of all candidates with the
-    ``chosen`` one, the measures of `diagnostics.Geometry` (the top M candidates), ``figures``."""
+    """One dict for each step that has anchors, candidates or figures (the method's own
+    measurements): ``chunk``, ``tokens``, the score terms ``V``, ``P_bum``, ``P_uni`` and ``S`` of
+    all candidates with the ``chosen`` one, the measures of `diagnostics.Geometry` (the top M
+    candidates), ``figures``."""
     if not any(step.candidates or step.origin is not None or step.figures for step in steps):
         return []
     pairs = zip(steps, diagnostics(steps, top).boundaries, strict=True)
@@ -50,8 +51,8 @@ def _of(step: Step, shape: Geometry) -> dict[str, Any]:
 def with_texts(
     engine: Engine, steps: Sequence[Step], boundaries: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """The same with the beginning of the ``text`` of each chunk and of the ``rollouts`` of each
-    candidate, for the cases that a report shows."""
+    """The boundaries with the first characters of each chunk (``text``) and of each candidate's
+    rollout (``rollouts``), for the cases of a report."""
 
     def text(tokens: NDArray[np.int32], most: int) -> str:
         return engine.detokenize(tokens.tolist()).decode("utf-8", "replace")[:most]

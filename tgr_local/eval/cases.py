@@ -1,8 +1,8 @@
-"""Cases worth reading: one boundary of one reply, with what was tried and what became of it.
+"""Cases: single boundaries of replies, with their candidates and the outcome.
 
-Every case answers the same list: the prompt; the boundary; each candidate's rollout with its score;
-where the chosen rollout and the best that reads otherwise part; what was written; how it ended, and
-how the reference ended on the same problem.
+Every case has the same fields: the prompt; the boundary; each candidate's rollout with its score;
+where the chosen rollout and the best different one diverge; the text of the chunk; the outcome of
+the reply, and that of the reference on the same problem.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from tgr_local.eval.outcome import Outcome
 from tgr_local.eval.samples import Sample
-from tgr_local.eval.summary import Outcome
 
 _SHOWN = 400  # characters of a prompt or an answer
 
@@ -27,40 +27,41 @@ class Case:
     prompt: str
     boundary: str
     candidates: list[list[str]]
-    """Marked, V, P_bum, P_uni, S, rollout; best first."""
+    """Mark, V, P_bum, P_uni, S, rollout; best first."""
     divergence: str
-    written: str
-    end: str
-    """Of the reply, and of the reference on the same problem."""
+    text: str
+    """Of the chunk that followed."""
+    result: str
+    """Outcome of the reply, and of the reference on the same problem."""
 
 
 def of_task(found: Sequence[Outcome], base: Outcome) -> list[Case]:
-    """Up to one case of each kind: where the search was right and the reference wrong, the other
-    way round, and where the choice was clearest."""
+    """At most one case of each kind: the search is correct and the reference wrong, the other way
+    round, and the boundary with the clearest choice."""
     searching = [o for o in found if any("rollouts" in b for b in o.boundaries)]
     if not searching:
         return []
     outcome = max(searching, key=lambda o: o.label == "tgr-latent")
     pairs = [
-        (ours, theirs)
+        (sample, other)
         for problem, drawn in outcome.by_problem.items()
-        if _shown(ours := drawn[0]) and (theirs := _first(base, problem)) is not None
+        if _has_texts(sample := drawn[0]) and (other := _first(base, problem)) is not None
     ]
-    pairs.sort(key=lambda pair: not _differ(_clearest(pair[0])))  # those that show something first
+    pairs.sort(key=lambda pair: not _differ(_clearest(pair[0])))  # different rollouts first
     wanted = {
-        f"{outcome.label} right, {base.label} wrong": [
+        f"{outcome.label} correct, {base.label} wrong": [
             p for p in pairs if p[0].correct and p[1].correct is False
         ],
-        f"{base.label} right, {outcome.label} wrong": [
+        f"{base.label} correct, {outcome.label} wrong": [
             p for p in pairs if p[1].correct and p[0].correct is False
         ],
-        "the clearest choice": sorted(pairs, key=lambda p: -_lead(_clearest(p[0]))),
+        "the clearest choice": sorted(pairs, key=lambda p: -_margin(_clearest(p[0]))),
     }
     return [_case(title, outcome, *some[0]) for title, some in wanted.items() if some]
 
 
-def _case(title: str, outcome: Outcome, ours: Sample, theirs: Sample) -> Case:
-    found = _clearest(ours)
+def _case(title: str, outcome: Outcome, sample: Sample, other: Sample) -> Case:
+    found = _clearest(sample)
     order = np.argsort(-np.array(found["S"]), kind="stable").tolist()
     order.remove(found["chosen"])
     order.insert(0, found["chosen"])
@@ -72,34 +73,34 @@ def _case(title: str, outcome: Outcome, ours: Sample, theirs: Sample) -> Case:
         ]
         for k in order
     ]
-    prompt = outcome.run.problems.get((ours.task, ours.problem), "")
+    prompt = outcome.run.problems.get((sample.task, sample.problem), "")
     return Case(
         title,
         prompt[:_SHOWN],
-        f"problem {ours.problem}, chunk {found['chunk'] + 1} of {ours.boundaries[-1]['chunk'] + 1}"
-        f", won by {_lead(found):.4f}",
+        f"problem {sample.problem}, chunk {found['chunk'] + 1} of "
+        f"{sample.boundaries[-1]['chunk'] + 1}, margin {_margin(found):.4f}",
         rows,
         _divergence([found["rollouts"][k] for k in order]),
         found["text"],
-        f"{_ended(ours)}; {theirs.system}: {_ended(theirs)}",
+        f"{_result(sample)}; {other.system}: {_result(other)}",
     )
 
 
 def _divergence(rollouts: Sequence[str]) -> str:
-    """Where the first one and the next that reads otherwise part."""
+    """Where the first rollout and the next different one diverge."""
     chosen, *others = rollouts
     rejected = next((text for text in others if text != chosen), None)
     if rejected is None:
-        return "all rollouts read the same"
+        return "all rollouts are equal"
     pairs = zip(chosen, rejected, strict=False)
     n = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(chosen), len(rejected)))
     return (
-        f"after {chosen[max(0, n - 40) : n]!r} the chosen one goes on {chosen[n : n + 40]!r}, "
-        f"the best that reads otherwise {rejected[n : n + 40]!r}"
+        f"after {chosen[max(0, n - 40) : n]!r} the chosen one continues with "
+        f"{chosen[n : n + 40]!r}, the best different one with {rejected[n : n + 40]!r}"
     )
 
 
-def _shown(sample: Sample) -> bool:
+def _has_texts(sample: Sample) -> bool:
     return any("rollouts" in boundary for boundary in sample.boundaries)
 
 
@@ -109,23 +110,23 @@ def _first(outcome: Outcome, problem: str) -> Sample | None:
 
 
 def _clearest(sample: Sample) -> dict[str, Any]:
-    """The boundary with the largest lead, of those where the rollouts differ, if there is one."""
+    """The boundary with the largest margin, among those whose rollouts differ if there are any."""
     shown = [b for b in sample.boundaries if "rollouts" in b]
-    return max(shown, key=lambda b: (_differ(b), _lead(b)))
+    return max(shown, key=lambda b: (_differ(b), _margin(b)))
 
 
 def _differ(boundary: dict[str, Any]) -> bool:
     return len(set(boundary["rollouts"])) > 1
 
 
-def _lead(boundary: dict[str, Any]) -> float:
-    """How far the chosen candidate is ahead of the best other one."""
+def _margin(boundary: dict[str, Any]) -> float:
+    """Score of the chosen candidate minus that of the best other one."""
     scores = list(boundary["S"])
     best = scores.pop(boundary["chosen"])
     return float(best - max(scores)) if scores else 0.0
 
 
-def _ended(sample: Sample) -> str:
-    verdict = {True: "right", False: "wrong", None: "not graded"}[sample.correct]
+def _result(sample: Sample) -> str:
+    verdict = {True: "correct", False: "wrong", None: "not graded"}[sample.correct]
     answer = f" with {sample.answer}" if sample.answer is not None else ""
     return f"{verdict}{answer[:_SHOWN]} after {sample.cost} forward tokens ({sample.finish})"

@@ -1,5 +1,5 @@
-"""How far a run is, on stderr: a bar with the time left and the running scores on a terminal, a
-plain line now and then elsewhere."""
+"""The progress of a run on stderr: on a terminal a bar with the remaining time and the current
+score, elsewhere a plain line from time to time."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from typing import Any
 
 from tgr_local.console.progress import LOG_INTERVAL
 from tgr_local.console.sanitize import printable_line
-from tgr_local.eval.runs import Phase
 from tgr_local.eval.samples import Sample
+from tgr_local.eval.sampling import Phase
 
 
 class Live:
-    """A `runs.Watcher`; use it in a ``with`` block. `n_phases` is how many will come."""
+    """A `sampling.Progress`; use it in a ``with`` block. `n_phases` is the number of phases to
+    come."""
 
     def __init__(self, n_phases: int) -> None:
         self._n_phases, self._phase = n_phases, 0
@@ -47,7 +48,7 @@ class Live:
             self._print()
 
     def phase(self, phase: Phase, samples: Sequence[Sample], n_total: int) -> None:
-        """A phase begins, or is found to need more samples."""
+        """A phase begins, or needs more samples than known so far."""
         with self._lock:
             title = printable_line(f"{phase.task} {phase.system.name}")
             if title != self._title:

@@ -1,7 +1,8 @@
-"""What a run depends on, written down before its first sample and checked before every further one.
+"""Everything that a run depends on, written before its first sample and checked before it is
+resumed.
 
-A run folder holds the samples of one manifest. The same command resumes it; whatever would change
-a sample refuses to. More samples (`k`, `budget`) may be asked for at any time, and other grading
+A run folder holds the samples of one manifest. The same command resumes it; a command that would
+change a sample is refused. More samples (`k`, `budget`) are possible at any time, and other grading
 as long as no grade on the disk depends on it.
 """
 
@@ -37,12 +38,12 @@ _OF_THE_MACHINE = (
     "n_threads", "n_batch", "n_ubatch", "n_seq_max", "n_gpu_layers", "main_gpu", "tensor_split",
     "use_mmap", "use_mlock", "python",
 )  # fmt: skip
-"""Settings and versions that say how fast samples are made, not which."""
+"""Settings and versions that change the speed of a run, but not its samples."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """One run folder. Everything but `k`, `budget` and what describes it is fixed."""
+    """One run folder. Only the fields in `_MAY_CHANGE` may change."""
 
     format: str
     created: str
@@ -50,7 +51,7 @@ class Manifest:
     """name, sha256, description, parameters."""
     versions: dict[str, Any]
     engine: dict[str, Any]
-    """How the model was loaded; what depends on the machine alone stands in `machines`."""
+    """Engine options; those that depend on the machine only are in `machines`."""
     raw: bool
     systems: list[dict[str, Any]]
     """name, method, config without its seed; in the order of the tables."""
@@ -58,10 +59,10 @@ class Manifest:
     """name, metric, problems, sha256 of all of them."""
     seeds: list[int]
     k: list[int]
-    """The numbers of samples that the tables are made for; the largest is drawn for each seed."""
+    """The k of the tables; the largest is the number of samples for each seed."""
     budget: int
-    """Forward tokens a problem that the samples of each system, of all seeds together, reach at
-    least; 0 = as k says."""
+    """Forward tokens that the samples of a problem reach at least, for each system and all seeds
+    together; 0 = k determines the samples."""
     grading: dict[str, Any]
     """See `grading.settings`."""
     recipe: str
@@ -69,13 +70,13 @@ class Manifest:
     reference: str
     """The system that the others are compared with; empty = the best `base`."""
     machines: list[dict[str, Any]]
-    """Every machine that worked on it."""
+    """Every machine that made samples."""
     command: str = ""
-    """What was typed last, without where things lie on that machine."""
+    """The last command line, without the folders of that machine."""
 
 
 _CONFIG = {f"{name}?": hint for name, hint in typing.get_type_hints(SearchConfig).items()}
-_CONFIG |= {"rollout_len": int, "n_candidates": int}  # which figures are drawn over
+_CONFIG |= {"rollout_len": int, "n_candidates": int}  # the axes of plots
 _SHAPE: dict[str, Any] = {
     **typing.get_type_hints(Manifest),
     "model": {"name": str, "sha256": str, "description": str, "parameters": Count},
@@ -98,6 +99,7 @@ del _SHAPE["command"]
 
 
 def model_facts(engine: Engine) -> dict[str, Any]:
+    """The entry `model`."""
     return {
         "name": engine.path.stem,
         "sha256": engine.model_hash,
@@ -107,7 +109,7 @@ def model_facts(engine: Engine) -> dict[str, Any]:
 
 
 def machine(engine: Engine) -> dict[str, Any]:
-    """What the samples were made on, without a name of machine or user."""
+    """An entry of `machines`, without the name of the machine or the user."""
     settings = to_json_value(engine.config)
     return {
         "system": f"{platform.system()} {platform.machine()}",
@@ -121,35 +123,40 @@ def machine(engine: Engine) -> dict[str, Any]:
 
 
 def anywhere(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The same without what depends on the machine alone."""
+    """The facts without those that depend on the machine only."""
     return {name: value for name, value in facts.items() if name not in _OF_THE_MACHINE}
 
 
 def digest(problems: Sequence[Problem]) -> str:
-    """sha256 of what the problems ask and expect."""
+    """sha256 of the problems with their expected answers."""
     text = json.dumps([dataclasses.asdict(p) for p in problems], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def now() -> str:
+    """The time in UTC, to the second."""
     return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
 def read(folder: Path) -> Manifest:
-    """The manifest of a run folder. TgrError where there is none, or a damaged one."""
+    """The manifest of a run folder. TgrError where it is missing or damaged."""
     path = folder / NAME
     try:
         data = shapes.loads(path.read_bytes())
         if isinstance(data, dict) and data.get("format") != FORMAT:
             raise ValueError(f"its format is {data.get('format')!r:.40}, but must be {FORMAT!r}")
         shapes.check(_SHAPE, data)
+        if "wall" in data["grading"]:
+            raise ValueError('grading has the former key "wall", which is now "sandbox"')
         for name in ("systems", "tasks", "seeds", "k"):
             items = [item["name"] if isinstance(item, dict) else item for item in data[name]]
             if not items or len(set(items)) < len(items):
                 raise ValueError(f"{name} is {items!r:.60}, but must be a list without repetition")
         found: Manifest = from_json_value(Manifest, data)
     except OSError as error:
-        raise TgrError(f"{folder} is no run of tgr-local eval ({describe(error)})") from None
+        raise TgrError(
+            f"{folder} is not a run folder of tgr-local eval ({describe(error)})"
+        ) from None
     except ValueError as error:
         raise TgrError(
             f"{path} is damaged: {error}; restore it, or name another folder with --out"
@@ -158,12 +165,11 @@ def read(folder: Path) -> Manifest:
 
 
 def settle(folder: Path, wanted: Manifest, in_use: Set[str]) -> Manifest:
-    """Writes the manifest of a new run, or merges it into that of the run that is resumed. Who
-    calls it has the folder's `Store` open, so that no other run writes one. `in_use` are the
-    settings of `grading` that grades on the disk depend on; one of which an old manifest says
-    nothing is taken from the new one.
+    """Writes the manifest of a new run, or merges it with that of a resumed run. The caller has the
+    folder's `Store` open, so that no other run writes one. `in_use` are the settings of `grading`
+    on which grades on the disk depend; the new manifest provides those that an old one lacks.
 
-    Raises TgrError, naming every difference, where that run was another one.
+    Raises TgrError with the differences where the folder has a run with other options.
     """
     if not (folder / NAME).exists():
         if (folder / "samples.jsonl").stat().st_size:
@@ -185,7 +191,7 @@ def settle(folder: Path, wanted: Manifest, in_use: Set[str]) -> Manifest:
     if changes:
         more = f" and {len(changes) - 4} more" if len(changes) > 4 else ""
         raise TgrError(
-            f"{folder} is a run with other options: {'; '.join(changes[:4])}{more}; repeat its "
+            f"{folder} has a run with other options: {'; '.join(changes[:4])}{more}; repeat its "
             "options to resume it, or name another folder with --out"
         )
     machines = known.machines + [m for m in wanted.machines if m not in known.machines]
@@ -194,13 +200,13 @@ def settle(folder: Path, wanted: Manifest, in_use: Set[str]) -> Manifest:
 
 def _write(folder: Path, manifest: Manifest) -> Manifest:
     path = folder / NAME
-    fresh = path.with_suffix(".new")
+    new = path.with_suffix(".new")
     text = json.dumps(to_json_value(manifest), ensure_ascii=False, indent=1)
-    with fresh.open("w", encoding="utf-8") as file:
+    with new.open("w", encoding="utf-8") as file:
         file.write(text + "\n")
         file.flush()
         os.fsync(file.fileno())
-    fresh.replace(path)
+    new.replace(path)
     return manifest
 
 

@@ -1,9 +1,9 @@
-"""The measures of an evaluation: arrays in, numbers out.
+"""The metrics of an evaluation: arrays in, numbers out.
 
-Pure numpy; it knows nothing of models, files or reports. A *problem* has n samples: whether each is
-right (`correct` [n] bool), what it cost (`costs` [n] forward tokens), how likely it was (`logprobs`
-[n]) and its extracted answer. Every measure is one number for each problem, in 0 … 1 unless said,
-so that means, intervals and paired differences over problems are all taken the same way.
+Pure numpy, independent of models, files and reports. A *problem* has n samples, each with its
+correctness (`correct` [n] bool), its cost (`costs` [n] forward tokens), its likelihood (`logprobs`
+[n]) and its extracted answer. Every metric is one number for each problem, in 0 … 1 unless stated
+otherwise, so means, intervals and paired differences over problems are computed the same way.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Interval:
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """The chance that k of n samples, drawn without replacement, hold one of the c right ones:
+    """The chance that k of n samples, drawn without replacement, include one of the c correct ones:
     1 − C(n−c, k)/C(n, k), as the product of Chen et al. (2021), which neither overflows nor
     cancels. ValueError unless 1 ≤ k ≤ n and 0 ≤ c ≤ n."""
     _check_draw(n, k)
@@ -51,7 +51,7 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 
 def any_of_first(correct: Flags, k: int) -> float:
-    """1 if one of the first k samples is right: Pass@k as it came out."""
+    """1 if one of the first k samples is correct: Pass@k measured directly."""
     _check_draw(len(correct), k)
     return float(np.any(correct[:k]))
 
@@ -74,10 +74,10 @@ def best_of_k(values: Floats, keys: Floats, k: int) -> float:
 def majority_at_k(
     answers: Sequence[str | None], correct: Flags, k: int, rng: np.random.Generator
 ) -> float:
-    """The chance that the most frequent answer of k samples is right, over random draws.
+    """The chance that the most frequent answer of k samples is correct, over random draws.
 
-    A sample without an answer does not vote; the answer that came first wins a tie; an answer is
-    right if the first sample that gave it is; no votes are a wrong answer.
+    A sample without an answer does not vote. The earlier answer wins a tie. An answer is correct if
+    the first sample with it is. Without any vote the answer is wrong.
     """
     n = len(answers)
     _check_draw(n, k)
@@ -89,7 +89,7 @@ def majority_at_k(
         given = codes[orders] == name
         first = np.where(given.any(axis=1), given.argmax(axis=1), 0)
         right = np.asarray(correct, bool)[orders[np.arange(_ORDERS), first]]
-        # one vote more outweighs any place in the draw
+        # one more vote outweighs any position in the draw
         wins.append(np.stack([given.sum(axis=1) * (k + 1) + k - first, right]))
     if not wins:
         return 0.0
@@ -127,21 +127,21 @@ def doublings(low: int, high: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Spending:
-    """What a budget buys on one problem."""
+    """The samples that a budget buys on one problem."""
 
     passed: float
-    """Pass@budget: the chance that a right sample is among those that are bought."""
+    """Pass@budget: the chance that a correct sample is among those that are bought."""
     fitting: float
-    """How many samples are bought, on average; the last one in part."""
+    """Mean number of samples that are bought, the last one in part."""
 
 
 def at_budgets(
     correct: Flags, costs: Floats, budgets: Sequence[float], rng: np.random.Generator
 ) -> list[Spending]:
-    """What each budget buys: samples are taken in random orders, without replacement, until it is
-    spent. The last one counts with the share of its cost that was left: a whole number of samples
-    would waste more of a budget the dearer a sample is. A budget that takes every sample says what
-    those samples say."""
+    """The samples that each budget buys: in random orders, without replacement, until it is spent.
+    The last one counts in proportion to the part of its cost that the budget covers: whole samples
+    would waste more of a budget the more a sample costs. A budget that buys every sample gives
+    their Pass@n."""
     n = len(correct)
     orders = rng.permuted(np.tile(np.arange(n), (_ORDERS, 1)), axis=1)  # [orders, n]
     each = np.asarray(costs, np.float64)[orders]
@@ -169,7 +169,7 @@ def interval(values: Sequence[float] | Floats, seed: int = 0) -> Interval:
 
 @functools.lru_cache(maxsize=8)
 def _resamples(n: int, seed: int) -> Floats:
-    """[resamples, n] how much each problem weighs in each resample."""
+    """[resamples, n] the weight of each problem in each resample."""
     draws = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=_RESAMPLES)
     return draws / n
 
@@ -183,7 +183,7 @@ def paired(a: Sequence[float] | Floats, b: Sequence[float] | Floats) -> Interval
 
 def rank_correlation(x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> Interval:
     """Spearman's correlation over problems, -1 … 1, with its bootstrap interval, for which the
-    ranks stay as they are. NaN for fewer than three problems or values that do not differ."""
+    ranks are not computed again. NaN for fewer than three problems or values that do not differ."""
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return Interval(math.nan, math.nan, math.nan)
     a, b = _ranks(x), _ranks(y)

@@ -1,7 +1,7 @@
-"""A published table as a TOML file: its tasks, its systems, how many samples.
+"""A recipe: a published table as a TOML file with its tasks, systems and numbers of samples.
 
-Whatever the command line says wins, except over what sets a system apart. The files beside this
-package (`recipes/`) make the tables of the paper, for any model.
+The command line takes precedence, except over the options of a single system. The files in
+`recipes/` make the tables of the paper, for any model.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ FOLDER = Path(__file__).parent / "recipes"
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a table needs."""
+    """The contents of a recipe."""
 
     name: str
     title: str
     tasks: tuple[str, ...] = ()
     systems: tuple[System, ...] = ()
     k: str = ""
-    """As `--k` takes it; empty = the default."""
+    """In the form of `--k`; empty = the default."""
     seeds: tuple[int, ...] = ()
     limit: int = 0
     budget: int = 0
@@ -43,12 +43,12 @@ class Recipe:
 
 
 def names() -> list[str]:
-    """The recipes that come with the package."""
+    """The recipes of the package."""
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
 def load(name: str) -> Recipe:
-    """The recipe of that name, or of that file. ValueError for an unknown or a bad one."""
+    """The recipe of that name, or of that file. ValueError for an unknown or an invalid one."""
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if not path.is_file():
         near = difflib.get_close_matches(name, names(), n=3)

@@ -1,6 +1,6 @@
-"""One page on one or more runs: Markdown with the tables, HTML with the figures too.
+"""The report on one or more runs: Markdown with the tables, HTML with the plots too.
 
-The HTML is one file that refers to nothing outside it.
+The HTML is one self-contained file.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tgr_local.eval import cases, figures, recipe, summary, tables, walls
+from tgr_local.eval import backends, cases, plots, recipe, summary, tables
 from tgr_local.eval.cases import Case
-from tgr_local.eval.summary import Outcome, Run
-from tgr_local.eval.tables import Table
+from tgr_local.eval.cells import Table
+from tgr_local.eval.outcome import Outcome, reference
+from tgr_local.eval.plots import Plot
+from tgr_local.eval.run_folder import EvaluationRun
 from tgr_local.options.config import SearchConfig
 from tgr_local.trace.json_values import to_json_value
 
@@ -26,7 +28,7 @@ class Section:
     task: str
     outcomes: list[Outcome]
     notes: list[str]
-    """What is missing."""
+    """Notes on missing samples and grades."""
     tables: list[Table]
     cases: list[Case]
 
@@ -37,13 +39,13 @@ class Page:
 
     title: str
     facts: list[list[tuple[str, str]]]
-    """What each of the runs was, by name."""
+    """Name and value of the facts of each run."""
     sections: list[Section]
 
 
-def build(runs: Sequence[Run], ks: Sequence[int] = ()) -> Page:
-    """The report on these runs, with tables for these k in the place of those that were asked for:
-    the samples of several seeds together allow a larger one."""
+def build(runs: Sequence[EvaluationRun], ks: Sequence[int] = ()) -> Page:
+    """The report on these runs, with tables for `ks`, or for the k of the runs. Several seeds
+    together allow a larger k than that of a run."""
     recipes = list(dict.fromkeys(run.manifest.recipe for run in runs))
     known = [recipe.load(name).title for name in recipes if name in recipe.names()]
     sections = [
@@ -52,52 +54,52 @@ def build(runs: Sequence[Run], ks: Sequence[int] = ()) -> Page:
             found,
             _notes(found),
             tables.of_task(found, recipes),
-            cases.of_task(found, summary.reference(found)),
+            cases.of_task(found, reference(found)),
         )
         for task, found in summary.outcomes(runs, ks).items()
     ]
     return Page("; ".join(known) or "Evaluation", [_facts(run) for run in runs], sections)
 
 
-def _facts(run: Run) -> list[tuple[str, str]]:
+def _facts(run: EvaluationRun) -> list[tuple[str, str]]:
     about = run.manifest
     model = about.model
     return [
-        ("run", f"{run.folder.resolve().name}, begun {about.created[:10]}"),
-        ("command", about.command or "not noted"),
+        ("run", f"{run.folder.resolve().name}, started {about.created[:10]}"),
+        ("command", about.command or "not recorded"),
         ("model", f"{model['name']} ({model['description']}), sha256 {model['sha256']}"),
         ("samples", f"{len(run.samples):,}, seeds {', '.join(map(str, about.seeds))}"),
         ("forward tokens", _decoded(run)),
         *_options(about.systems),
         ("versions", ", ".join(f"{name} {version}" for name, version in about.versions.items())),
-        *_programs(about.grading),
-        ("made on", "; ".join(dict.fromkeys(map(_machine, about.machines))) or "not noted"),
+        *_sandbox(about.grading),
+        ("machines", "; ".join(dict.fromkeys(map(_machine, about.machines))) or "not recorded"),
     ]
 
 
-def _programs(grading: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """What the programs of the model ran behind, where any did."""
-    wall = grading.get("wall")
-    if wall:
-        yield "programs ran behind", f"{wall}: {walls.GUARDS.get(wall, 'not known')}"
+def _sandbox(grading: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The sandbox backend, where programs of the model ran."""
+    backend = grading.get("sandbox")
+    if backend:
+        yield "sandbox", f"{backend}: {backends.ISOLATION.get(backend, 'unknown')}"
 
 
-def _decoded(run: Run) -> str:
-    """What was counted, against what the engine says that it decoded."""
+def _decoded(run: EvaluationRun) -> str:
+    """The counted forward tokens, compared with the engine's own count."""
     total = sum(sample.cost for sample in run.samples)
     positions = sum(phase["positions"] for phase in run.phases)
     counted = sum(phase["counted"] for phase in run.phases)
-    law = "equal to" if positions == counted else f"but {positions:,} were decoded, not"
+    relation = "equal to" if positions == counted else f"but {positions:,} were decoded, not"
     if counted == total:
-        return f"{total:,} counted, {law} the engine's own count"
+        return f"{total:,} counted, {relation} the engine's own count"
     return (
-        f"{total:,} counted; {counted:,} of them in parts that were not interrupted, {law} the "
+        f"{total:,} counted; {counted:,} of them in uninterrupted phases, {relation} the "
         "engine's own count"
     )
 
 
 def _options(systems: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    """What is not the default: in all systems, and in each."""
+    """Options that are not the default: of all systems, and of each."""
     defaults = to_json_value(SearchConfig())
     changed = [
         {name: value for name, value in system["config"].items() if value != defaults.get(name)}
@@ -121,14 +123,14 @@ def _listed(options: dict[str, Any]) -> str:
 
 
 def _notes(found: Sequence[Outcome]) -> list[str]:
-    """What is missing, and what that does to the comparison."""
+    """Missing samples and grades, and their effect on the comparison."""
     late = [o for o in found if len(o.all_samples) < o.n_planned]
     ungraded = [o for o in found if o.ungraded]
     compared = [o for o in found if o.graded]
     notes = []
     if late:
-        made = (f"{o.label}: {len(o.all_samples):,} of {o.n_planned:,}" for o in late)
-        notes.append(f"Not finished. Samples made of {'; '.join(made)}.")
+        made = (f"{o.label} {len(o.all_samples):,} of {o.n_planned:,}" for o in late)
+        notes.append(f"Unfinished. Samples so far: {', '.join(made)}.")
     if ungraded:
         notes.append(f"Samples without a grade: {'; '.join(map(_why_ungraded, ungraded))}.")
     if compared and (late or ungraded):
@@ -146,10 +148,11 @@ def _compared(found: Sequence[Outcome], compared: Sequence[Outcome]) -> str:
     first = compared[0]
     n_all, most = max(o.n_expected for o in found), max(first.ks)
     without = [o.label for o in found if o not in compared]
-    left_out = f" Left out, with less than half of them: {', '.join(without)}." if without else ""
+    why = "Left out, because fewer than half of the problems are graded:"
+    left_out = f" {why} {', '.join(without)}." if without else ""
     return (
-        f"Compared are {len(first.graded):,} of {n_all:,} problems at k up to {most}: those with "
-        f"so many graded samples in every system shown.{left_out}"
+        f"The tables compare {len(first.graded):,} of {n_all:,} problems, at k up to {most}: those "
+        f"with at least {most} graded samples in every system shown.{left_out}"
     )
 
 
@@ -166,7 +169,7 @@ def _machine(machine: dict[str, Any]) -> str:
 
 
 def as_markdown(page: Page, *, brief: bool = False) -> str:
-    """The page without its figures; `brief` has the comparisons at equal k and tokens only."""
+    """The page without its plots; `brief` has the comparisons at equal k and tokens only."""
     return "\n".join(_markdown(page, brief)) + "\n"
 
 
@@ -186,7 +189,7 @@ def _markdown(page: Page, brief: bool) -> Iterator[str]:
                 yield f"\n{table.note}"
         for case in () if brief else section.cases:
             yield f"\n### Case: {case.title}\n"
-            for name, text in _told(case):
+            for name, text in _fields(case):
                 yield f"- {name}: `{_one_line(text)}`"
             yield ""
             yield from _markdown_rows(_CANDIDATE, case.candidates)
@@ -210,13 +213,13 @@ def _one_line(text: str) -> str:
 _CANDIDATE = ["", "V", "P_bum", "P_uni", "S", "rollout"]
 
 
-def _told(case: Case) -> list[tuple[str, str]]:
+def _fields(case: Case) -> list[tuple[str, str]]:
     return [
         ("prompt", case.prompt),
         ("boundary", case.boundary),
         ("divergence", case.divergence),
-        ("written", case.written),
-        ("end", case.end),
+        ("text", case.text),
+        ("outcome", case.result),
     ]
 
 
@@ -241,10 +244,10 @@ svg { max-width: 100%; height: auto; } dt { font-weight: 600; } dd { margin: 0 0
 
 def as_html(page: Page) -> str:
     """The whole page. Raises InstallError without matplotlib."""
-    return "\n".join(_html(page, [figures.of_task(s.outcomes) for s in page.sections])) + "\n"
+    return "\n".join(_html(page, [plots.of_task(s.outcomes) for s in page.sections])) + "\n"
 
 
-def _html(page: Page, drawn: Sequence[Sequence[Any]]) -> Iterator[str]:
+def _html(page: Page, plots_of: Sequence[Sequence[Plot]]) -> Iterator[str]:
     title = html.escape(page.title)
     yield '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width">'
@@ -253,7 +256,7 @@ def _html(page: Page, drawn: Sequence[Sequence[Any]]) -> Iterator[str]:
         yield '<dl class="facts">'
         yield from (f"<dt>{html.escape(n)}</dt><dd>{html.escape(text)}</dd>" for n, text in facts)
         yield "</dl>"
-    for section, pictures in zip(page.sections, drawn, strict=True):
+    for section, pictures in zip(page.sections, plots_of, strict=True):
         yield f"<h2>{html.escape(section.task)}</h2>"
         for note in section.notes:
             yield f'<p class="missing">{html.escape(note)}</p>'
@@ -266,7 +269,7 @@ def _html(page: Page, drawn: Sequence[Sequence[Any]]) -> Iterator[str]:
             yield "</figcaption></figure>"
         for case in section.cases:
             yield f"<h3>Case: {html.escape(case.title)}</h3>\n<dl>"
-            for name, text in _told(case):
+            for name, text in _fields(case):
                 yield f'<dt>{name}</dt><dd class="text">{html.escape(text)}</dd>'
             yield "</dl>"
             yield from _html_rows(_CANDIDATE, case.candidates, text_column=len(_CANDIDATE) - 1)

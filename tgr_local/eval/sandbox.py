@@ -1,11 +1,11 @@
-"""Runs a Python program that nobody has read: one process, hard limits, no way out.
+"""Runs an untrusted Python program with hard limits.
 
-In: source text and what it reads from stdin. Out: what it printed and how it ended. It runs behind
-one of the walls of `walls.py`, by default bubblewrap; where that wall does not work nothing runs.
-Every wall bounds wall time, CPU time, sizes of files and the number of processes and open files,
-and on Linux the memory of all processes together, whose use is measured again and again.
+In: source text and standard input. Out: its output and how it ended. It runs in one of the sandbox
+backends of `backends.py`, by default bubblewrap; where that backend does not work nothing runs.
+Every backend limits wall time, CPU time, sizes of files and the number of processes and open files,
+and on Linux the memory of all processes together, which is measured repeatedly.
 
-The caller reads and deletes nothing by a name that the program may put something else behind.
+The caller opens and deletes nothing by a name that the program could replace.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from pathlib import Path
 from typing import IO
 
 from tgr_local.errors import InstallError
-from tgr_local.eval import usage, walls
-from tgr_local.eval.walls import Wall
+from tgr_local.eval import backends, usage
+from tgr_local.eval.backends import Backend
 
 LAUNCHER = Path(__file__).with_name("_launch.py")
 OUTPUT = 16 << 20
-"""Bytes that a program may write to stdout, and to stderr."""
-_LOOK = 0.02  # seconds between two looks at a program; more where a look takes long
-_chosen: Wall = walls.DEFAULT
+"""Limit for stdout, and for stderr, bytes."""
+_INTERVAL = 0.02  # seconds between two checks of a program; more where a check takes long
+_chosen: Backend = backends.DEFAULT
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a program may use."""
+    """Limits of one program."""
 
     seconds: float = 10.0
     """Wall time, and CPU time of each process."""
@@ -46,7 +46,7 @@ class Limits:
     """Address space of each process, and memory of all together with their /tmp and /dev/shm,
     bytes."""
     disk: int = 64 << 20
-    """Size of each file, and of the whole of /tmp and of /dev/shm behind bubblewrap, bytes."""
+    """Size of each file, and of the whole of /tmp and of /dev/shm in bubblewrap, bytes."""
     processes: int = 64
     """Processes and threads at a time."""
 
@@ -56,7 +56,7 @@ class Outcome:
     """How a program ended."""
 
     stopped: str
-    """The limit that it was stopped at: of time, memory or output; empty where it ended itself."""
+    """The limit at which it was stopped: time, memory or output; empty where it ended itself."""
     code: int
     """Exit code; negative: the signal that ended it."""
     stdout: str
@@ -66,50 +66,51 @@ class Outcome:
 
     @property
     def why(self) -> str:
-        """One line for a person: empty where it ended well."""
+        """The reason of a failure in one line; empty after a success."""
         if self.stopped or self.code == 0:
             return self.stopped
         lines = self.stderr.strip().splitlines()
         return lines[-1][:200] if lines else f"exit code {self.code}"
 
 
-def choose(wall: Wall) -> None:
-    """The programs of this process run behind another wall from now on."""
+def choose(backend: Backend) -> None:
+    """Sets the default backend of this process."""
     global _chosen
-    _chosen = wall
+    _chosen = backend
 
 
 def run(
-    code: str, stdin: str = "", limits: Limits | None = None, wall: Wall | None = None
+    code: str, stdin: str = "", limits: Limits | None = None, backend: Backend | None = None
 ) -> Outcome:
     """Run `code` as a program of its own with this Python and its packages. Raises as `check`."""
-    wall = wall or _chosen
-    check(wall)
-    return _run(wall, code, stdin, limits or Limits())
+    backend = backend or _chosen
+    check(backend)
+    return _run(backend, code, stdin, limits or Limits())
 
 
-def check(wall: Wall | None = None) -> None:
-    """Raises ValueError for an unknown wall, InstallError for one that does not work here; None is
-    the one in use."""
-    wall = wall or _chosen
-    if wall not in walls.WALLS:
-        raise ValueError(f"wall is {wall!r}, but must be one of {', '.join(walls.WALLS)}")
-    if why := obstacle(wall):
-        others = [f"{kind} ({walls.GUARDS[kind]})" for kind in usable()]
+def check(backend: Backend | None = None) -> None:
+    """Raises ValueError for an unknown backend, InstallError for one that does not work here; None
+    is the default."""
+    backend = backend or _chosen
+    if backend not in backends.BACKENDS:
+        known = ", ".join(backends.BACKENDS)
+        raise ValueError(f"sandbox is {backend!r}, but must be one of {known}")
+    if why := obstacle(backend):
+        others = [f"{kind} ({backends.ISOLATION[kind]})" for kind in usable()]
         raise InstallError(
-            f"the sandbox {wall} does not work here: {why}; install bubblewrap (apt install "
-            f"bubblewrap), or accept another wall with --wall: {', or '.join(others) or 'none'}"
+            f"the sandbox {backend} does not work here: {why}; install bubblewrap (apt install "
+            f"bubblewrap), or choose another with --sandbox: {', or '.join(others) or 'none works'}"
         )
 
 
-def usable() -> list[Wall]:
-    """The walls that work here, the strongest first."""
-    return [kind for kind in walls.WALLS if not obstacle(kind)]
+def usable() -> list[Backend]:
+    """The backends that work here, the strongest first."""
+    return [kind for kind in backends.BACKENDS if not obstacle(kind)]
 
 
 @functools.cache
-def obstacle(kind: Wall) -> str:
-    """Why a wall does not work here; empty where it does."""
+def obstacle(kind: Backend) -> str:
+    """Why a backend does not work here; empty where it works."""
     if kind != "limits" and not shutil.which(kind):
         return f"there is no program {kind}"
     code = "import threading\nt = threading.Thread(target=print, args=('hello',))\nt.start()"
@@ -118,8 +119,8 @@ def obstacle(kind: Wall) -> str:
 
 
 def remove(folder: Path | str) -> None:
-    """Delete a folder whatever a program has left in it; what cannot be deleted stays. Python's own
-    way fails at deep trees."""
+    """Deletes a folder as far as possible, whatever a program left in it. `shutil.rmtree` fails for
+    very deep trees."""
     for tool in (["rm", "-rf"], ["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
         if os.path.lexists(folder):
             with contextlib.suppress(OSError):
@@ -127,17 +128,17 @@ def remove(folder: Path | str) -> None:
                 subprocess.run([*tool, "--", str(folder)], stderr=quiet, stdin=quiet, check=False)
 
 
-def _run(kind: Wall, code: str, stdin: str, limits: Limits) -> Outcome:
+def _run(kind: Backend, code: str, stdin: str, limits: Limits) -> Outcome:
     with _folder() as folder, contextlib.ExitStack() as files:
         (folder / "program.py").write_text(code, encoding="utf-8", errors="replace")
         (folder / "launch.py").write_text(LAUNCHER.read_text(encoding="utf-8"), encoding="utf-8")
         (folder / "work").mkdir()
-        # without names: nothing that a program does can lead the reading of them elsewhere
+        # without names: the program cannot replace them
         streams = [files.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
         streams[0].write(stdin.encode(errors="replace"))
         streams[0].seek(0)
-        orders = asdict(limits) | {"as_stranger": kind == "bwrap" and os.getuid() == 0}
-        command = [*walls.command(kind, folder, limits.disk), json.dumps(orders)]
+        orders = asdict(limits) | {"as_unused_user": kind == "bwrap" and os.getuid() == 0}
+        command = [*backends.command(kind, folder, limits.disk), json.dumps(orders)]
         stopped, status = _wait(command, folder, streams, limits)
         return Outcome(stopped, status, _head(streams[1]), _tail(streams[2]))
 
@@ -155,7 +156,7 @@ def _folder() -> Iterator[Path]:
 def _wait(
     command: list[str], folder: Path, streams: Sequence[IO[bytes]], limits: Limits
 ) -> tuple[str, int]:
-    """Run a command to its end or to a limit; then nothing of it is left."""
+    """Runs a command to its end or to a limit, then kills all of its processes."""
     stdin, stdout, stderr = streams
     process = subprocess.Popen(
         command,
@@ -163,7 +164,7 @@ def _wait(
         stdout=stdout,
         stderr=stderr,
         cwd=folder / "work",
-        env=walls.environment(folder),
+        env=backends.environment(folder),
         start_new_session=True,
     )
     try:
@@ -180,8 +181,8 @@ def _wait(
 
 
 def _watch(process: subprocess.Popen[bytes], outputs: Sequence[IO[bytes]], limits: Limits) -> str:
-    """The limit that a process has met; empty where it came to its end."""
-    deadline, pause = time.monotonic() + limits.seconds, _LOOK
+    """The limit that a process reached; empty where it ended itself."""
+    deadline, pause = time.monotonic() + limits.seconds, _INTERVAL
     while True:
         left = deadline - time.monotonic()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -195,7 +196,7 @@ def _watch(process: subprocess.Popen[bytes], outputs: Sequence[IO[bytes]], limit
         start = time.monotonic()
         if usage.memory(usage.tree(process.pid), limits.memory) > limits.memory:
             return f"memory limit of {limits.memory:,} bytes for all processes"
-        pause = max(_LOOK, 4 * (time.monotonic() - start))
+        pause = max(_INTERVAL, 4 * (time.monotonic() - start))
 
 
 def _head(file: IO[bytes]) -> str:
@@ -208,5 +209,5 @@ def _tail(file: IO[bytes]) -> str:
 
 
 def _text(data: bytes) -> str:
-    """As a text file is read: every end of a line is one character."""
+    """Text with universal newlines."""
     return io.TextIOWrapper(io.BytesIO(data), "utf-8", "replace").read()

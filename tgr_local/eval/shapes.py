@@ -19,7 +19,7 @@ _NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true o
 
 
 def loads(text: str | bytes) -> Any:
-    """A JSON value; ValueError for what is none, NaN and Infinity among it."""
+    """A JSON value; ValueError for invalid JSON, including NaN and Infinity."""
     try:
         return json.loads(text, parse_constant=_refuse)
     except RecursionError:
@@ -39,14 +39,14 @@ def check(shape: Any, value: Any, key: str = "") -> None:
     elif origin is Annotated:
         check(args[0], value, key)
         if value < args[1]:
-            raise ValueError(f"{_said(key, value)}, but must be at least {args[1]}")
+            raise ValueError(f"{_described(key, value)}, but must be at least {args[1]}")
     elif origin in (types.UnionType, typing.Union):
         kinds = [kind for kind in args if kind is not types.NoneType]
         if value is not None or len(kinds) == len(args):
             _check_any(kinds, value, key)
     elif origin is typing.Literal:
         if value not in args or not isinstance(value, str):
-            raise ValueError(f"{_said(key, value)}, but must be one of {', '.join(args)}")
+            raise ValueError(f"{_described(key, value)}, but must be one of {', '.join(args)}")
     elif origin is dict:
         _check_type(dict, value, key)
         for name, one in value.items():
@@ -58,7 +58,7 @@ def check(shape: Any, value: Any, key: str = "") -> None:
 def _check_type(kind: Any, value: Any, key: str) -> None:
     """ValueError where a value is not of a plain type."""
     if not _is(kind, value):
-        raise ValueError(f"{_said(key, value)}, but must be {_NAMES[kind]}")
+        raise ValueError(f"{_described(key, value)}, but must be {_NAMES[kind]}")
 
 
 def _check_keys(shape: dict[str, Any], value: Any, key: str) -> None:
@@ -80,7 +80,7 @@ def _check_any(kinds: list[Any], value: Any, key: str) -> None:
                 raise
             last = error
     names = " or ".join(_NAMES.get(typing.get_origin(k) or k, str(k)) for k in kinds)
-    raise ValueError(f"{_said(key, value)}, but must be {names}") from last
+    raise ValueError(f"{_described(key, value)}, but must be {names}") from last
 
 
 def _is(kind: Any, value: Any) -> bool:
@@ -91,10 +91,10 @@ def _is(kind: Any, value: Any) -> bool:
     return type(value) is kind and kind is not float
 
 
-def _said(key: str, value: Any) -> str:
+def _described(key: str, value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return f"{key or 'it'} is {text if len(text) <= 60 else text[:60] + '…'}"
 
 
 def _refuse(name: str) -> Any:
-    raise ValueError(f"it holds {name}, which is no JSON")
+    raise ValueError(f"it holds {name}, which is not JSON")

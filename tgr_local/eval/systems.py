@@ -1,8 +1,8 @@
-"""What is compared: a system is a method with the options that set it apart, under a name.
+"""Systems, which a run compares: a method with its own options, under a name.
 
-A person writes ``tgr-latent:lambda_b=0,rank=4``; a recipe writes a table with ``name``, ``method``
-and options. A value that ends in ``x`` is a factor on what the run has without it: ``0.5x`` for
-chunk_len is half of whatever the model's chunks are, so that one recipe fits any model.
+The command line has ``tgr-latent:lambda_b=0,rank=4``; a recipe has a table with ``name``,
+``method`` and options. A value that ends in ``x`` is a factor of the value that the run has without
+it: ``0.5x`` for chunk_len halves the chunks of any model, so that one recipe fits all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tgr_local.options.fields import parse, updated
 
 @dataclass(frozen=True)
 class System:
-    """A method and its options, as text; `resolve` gives them their values."""
+    """A method and its options as text; `resolve` parses them."""
 
     name: str
     method: str
@@ -28,13 +28,13 @@ class System:
     def __post_init__(self) -> None:
         methods.get(self.method)
         if "seed" in self.options:
-            raise ValueError(f"{self.name} sets seed, but the seeds of a run are --seeds")
-        self.resolve(SearchConfig(), 64)  # a bad value is refused before a model is loaded
+            raise ValueError(f"{self.name} sets seed, but --seeds sets the seeds of a run")
+        self.resolve(SearchConfig(), 64)  # an invalid value is refused before a model is loaded
 
     def resolve(self, config: SearchConfig, n_embd: int) -> SearchConfig:
-        """`config` with this system's options; `n_embd` is what d_z = 0 stands for.
+        """`config` with this system's options; `n_embd` is the meaning of d_z = 0.
 
-        Raises ValueError, naming the system, for an unknown option or a bad value.
+        Raises ValueError, naming the system, for an unknown option or an invalid value.
         """
         try:
             values = {name: _value(config, name, n_embd, t) for name, t in self.options.items()}
@@ -63,7 +63,7 @@ def from_text(text: str) -> System:
     for part in filter(None, (part.strip() for part in rest.split(","))):
         name, sign, value = part.partition("=")
         if not sign:
-            cut = f" ({part!r} has no =; a comma ends a value, only a recipe's may hold one)"
+            cut = f" ({part!r} has no =; a comma ends a value, except in a recipe)"
             raise ValueError(
                 f"the variant {text!r} must be as in tgr-latent:lambda_b=0,rank=4"
                 f"{cut if options else ''}"
@@ -73,7 +73,7 @@ def from_text(text: str) -> System:
 
 
 def from_table(table: Mapping[str, Any]) -> System:
-    """A system as a recipe writes it: ``method``, perhaps ``name``, and options."""
+    """A system from a recipe's table: ``method``, optionally ``name``, and options."""
     options = {key: as_text(value) for key, value in table.items() if key not in ("name", "method")}
     if "method" not in table:
         raise ValueError(f"the system {table.get('name', dict(table))!r} has no method")
@@ -83,7 +83,7 @@ def from_table(table: Mapping[str, Any]) -> System:
 
 
 def distinct(systems: Sequence[System]) -> tuple[System, ...]:
-    """The systems, each name once. ValueError where one name stands for two different ones."""
+    """The systems, each name once. ValueError where two different systems have one name."""
     known: dict[str, System] = {}
     for system in systems:
         if known.setdefault(system.name, system) != system:
@@ -92,11 +92,12 @@ def distinct(systems: Sequence[System]) -> tuple[System, ...]:
 
 
 def as_text(value: Any) -> str:
+    """A TOML value in the form that `parse` reads."""
     return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
-def plain(system: System, config: SearchConfig) -> dict[str, Any]:
-    """A system as a manifest has it, with every option that its samples depend on."""
+def record(system: System, config: SearchConfig) -> dict[str, Any]:
+    """A system's entry in a manifest, with every option that its samples depend on."""
     values = dataclasses.asdict(config)
     del values["seed"]
     return {"name": system.name, "method": system.method, "config": values}

@@ -1,7 +1,7 @@
-"""What the evaluation knows of a benchmark: its problems, and a grade for one answer.
+"""The interface of a benchmark: its problems, and a grade for one answer.
 
-A task turns its official file into problems and a text into a grade. It knows nothing of models,
-methods or the search. `Task.grade` may be slow, hang or crash: `grading.Grader` calls it in a
+A task turns its official file into problems and a text into a grade. It does not know models,
+methods or the search. `Task.grade` may be slow, hang or crash: `grader.Grader` calls it in a
 process that can be killed.
 """
 
@@ -26,38 +26,38 @@ class Problem:
     messages: tuple[Mapping[str, str], ...]
     """The prompt as chat messages, in the benchmark's own wording."""
     reference: Any
-    """What grading needs; JSON-able."""
+    """Data for grading, serialisable as JSON."""
     raw: str = ""
-    """The same as a completion prompt, for models without a chat template."""
+    """The prompt for completion, for models without a chat template."""
 
 
 @dataclass(frozen=True)
 class Grade:
-    """The judgement of one answer."""
+    """The grade of one answer."""
 
     correct: bool | None
-    """None: could not be graded (no judge, the grader failed); never to be counted as wrong."""
+    """None: not graded (no judge, or the grader failed); never counts as wrong."""
     score: float
     """0 to 1; for exact tasks 1 when correct."""
     answer: str | None
     """The extracted answer in a normal form, the key for majority votes; None if there is none."""
     detail: str = ""
-    """Why, in one line."""
+    """The reason, in one line."""
 
 
 FAILED = "grader "
-"""How `Grade.detail` begins where the grader failed: it crashed, took too long, or its judge was
-down. Such a grade is worth another try."""
+"""Prefix of `Grade.detail` where the grader failed: a crash, a timeout, or no answer of the judge.
+Another attempt may succeed."""
 
 
 class Task(Protocol):
-    """What every benchmark offers."""
+    """The methods of every benchmark."""
 
     @property
     def name(self) -> str: ...
     @property
     def doc(self) -> str:
-        """One line: what it asks, and how many problems it has."""
+        """One line: its kind of questions and their number."""
 
     @property
     def needs_exec(self) -> bool:
@@ -70,21 +70,22 @@ class Task(Protocol):
         self, path: Path | None = None, *, limit: int = 0, seed: int = 0, fetch: bool = False
     ) -> list[Problem]:
         """The problems, from the official file `path`, or that in the folder `path` or TGR_DATA;
-        where there is none and `fetch` is set, from the Hugging Face hub. A `limit` above 0 draws
-        that many by `seed`.
+        where it is missing and `fetch` is set, from the Hugging Face hub. A `limit` above 0 draws
+        that many with `seed`.
 
-        Raises ValueError for bad arguments or a file of another format, OSError for an unreadable
-        one, InstallError where a package for grading is missing, TgrError where fetching fails.
+        Raises ValueError for invalid arguments or a file of another format, OSError for an
+        unreadable one, InstallError where a package for grading is missing, TgrError where fetching
+        fails.
         """
 
     def prepare(self) -> None:
-        """Import what grading needs: once in each worker, before any clock runs.
+        """Imports the packages for grading, once in each worker, before any time limit starts.
 
         Raises InstallError where a package is missing.
         """
 
     def seconds(self, problem: Problem) -> float:
-        """What grading may take by the benchmark's own rules; 0 where it has none."""
+        """The benchmark's own time limit for grading; 0 where it has none."""
 
     def grade(self, problem: Problem, text: str) -> Grade:
-        """The grade of the answer part of a reply."""
+        """The grade of a reply without its thinking."""

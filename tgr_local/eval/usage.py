@@ -1,7 +1,7 @@
-"""What a process and all its descendants use, as /proc tells it; on other systems, nothing.
+"""Memory of a process and all its descendants, read from /proc; empty on systems without it.
 
-A program may leave its process group and its session, but not the tree of its ancestors: where it
-has its own process ids its orphans stay below their first process, elsewhere below the launcher.
+A program can leave its process group and its session, but not its tree: with a process namespace
+orphans are adopted by its first process, otherwise by the launcher.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _PROC = Path("/proc")
-_FILE_BYTES = 1024  # what an empty file takes in a file system in memory
+_FILE_BYTES = 1024  # of an empty file in a file system in memory
 _OWN = ("tmp", "dev/shm")
 
 
@@ -33,8 +33,8 @@ def tree(root: int) -> list[int]:
 
 
 def memory(pids: Iterable[int], enough: int) -> int:
-    """Bytes that processes and the file systems of their own hold in memory. Pages that several
-    share count once, unless the sum is below `enough` however they count."""
+    """Bytes of processes and of their own file systems in memory. Shared pages count once, unless
+    the sum that counts them several times is at most `enough`."""
     pids = list(pids)
     files = _files(pids)
     most = files + sum(map(_resident, pids))
@@ -46,7 +46,7 @@ def _resident(pid: int) -> int:
 
 
 def _proportional(pid: int) -> int:
-    # a process may forbid to look at its maps, but not at its status
+    # a process can hide its maps, but not its status
     return _sum(pid, "smaps_rollup", ("Pss:", "SwapPss:")) or _resident(pid)
 
 
@@ -58,16 +58,16 @@ def _sum(pid: int, name: str, fields: tuple[str, ...]) -> int:
 
 
 def _files(pids: Iterable[int]) -> int:
-    """Bytes in /tmp and /dev/shm, where these are not the machine's."""
+    """Bytes in /tmp and /dev/shm, where these are not those of the machine."""
     found: dict[int, int] = {}
-    ours = {os.stat(f"/{name}").st_dev for name in _OWN if os.path.exists(f"/{name}")}
+    machines = {os.stat(f"/{name}").st_dev for name in _OWN if os.path.exists(f"/{name}")}
     for pid in pids:
         for name in _OWN:
             with contextlib.suppress(OSError):
                 path = _PROC / str(pid) / "root" / name
                 device = path.stat().st_dev
-                if device not in ours and device not in found:
-                    room = os.statvfs(path)
-                    used = (room.f_blocks - room.f_bfree) * room.f_frsize
-                    found[device] = used + (room.f_files - room.f_ffree) * _FILE_BYTES
+                if device not in machines and device not in found:
+                    usage = os.statvfs(path)
+                    used = (usage.f_blocks - usage.f_bfree) * usage.f_frsize
+                    found[device] = used + (usage.f_files - usage.f_ffree) * _FILE_BYTES
     return sum(found.values())

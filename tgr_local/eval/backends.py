@@ -1,12 +1,13 @@
-"""The walls that a program of a model can be put behind, and the commands that start it there.
+"""Sandbox backends: how a program of a model is isolated, and the command that starts it.
 
 - ``bwrap``: bubblewrap; no network, no other processes, a read-only system without /home, /etc or
-  this project, and /tmp and /dev/shm of its own, of bounded size.
-- ``unshare``: no network, no other processes; files are guarded by their permissions alone.
-- ``limits``: limits on resources, nothing more.
+  this project, and its own /tmp and /dev/shm of limited size.
+- ``unshare``: no network, no other processes; only file permissions protect files.
+- ``limits``: limits on resources only.
 
-None stands in for another: who accepts less than bubblewrap says so. Started as root, the first
-takes root's powers from the program; the others do not, so do not run them as root.
+There is no fallback from one to another: a user who accepts less than bubblewrap has to choose it.
+Started as root, bwrap drops root's privileges for the program; the others do not, so do not run
+them as root.
 """
 
 from __future__ import annotations
@@ -17,26 +18,26 @@ import sys
 from pathlib import Path
 from typing import Literal, get_args
 
-Wall = Literal["bwrap", "unshare", "limits"]
-WALLS: tuple[Wall, ...] = get_args(Wall)
-DEFAULT: Wall = "bwrap"
-GUARDS: dict[Wall, str] = {
-    "bwrap": "no network, no other processes, no files but a read-only system and Python",
-    "unshare": "no network and no other processes, but it may read and change your files",
-    "limits": "resources alone are limited; it may use the network and your files and processes",
+Backend = Literal["bwrap", "unshare", "limits"]
+BACKENDS: tuple[Backend, ...] = get_args(Backend)
+DEFAULT: Backend = "bwrap"
+ISOLATION: dict[Backend, str] = {
+    "bwrap": "no network, no other processes, only a read-only system and Python as files",
+    "unshare": "no network and no other processes, but it can read and change your files",
+    "limits": "only resources are limited; it can use the network, your files and your processes",
 }
-"""What each wall keeps a program from, for people."""
+"""Description of each backend for users."""
 _SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin")
 _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/localtime", "/etc/passwd", "/etc/group")
 
 
-def command(kind: Wall, folder: Path, disk: int) -> list[str]:
-    """Starts ``launch.py`` of a folder behind a wall; `disk` bounds each file system that is its
-    own, bytes."""
+def command(kind: Backend, folder: Path, disk: int) -> list[str]:
+    """The command that starts ``launch.py`` of a folder; `disk` limits each of the sandbox's own
+    file systems, bytes."""
     python = [sys.executable, "-I", "-B"]
     if kind == "bwrap":
         return [*_bubble(folder, disk), *python, f"/{folder.name}/launch.py"]
-    # bwrap does this itself: nothing outlives a caller that was killed
+    # so that nothing outlives a killed caller; bwrap does this itself
     guard = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
     plain = [*python, str(folder / "launch.py")]
     if kind == "unshare":
@@ -47,7 +48,8 @@ def command(kind: Wall, folder: Path, disk: int) -> list[str]:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """No secrets of the caller, and one thread for each library: every thread is a process."""
+    """Environment variables without the caller's secrets, and with one thread for each library: the
+    limit on processes counts threads."""
     one = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     home = str(folder / "work")
     plain = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": home, "TMPDIR": home}
@@ -55,14 +57,14 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def _bubble(folder: Path, disk: int) -> list[str]:
-    """The bwrap command: a file system made of the system, Python and an empty /tmp."""
+    """The bwrap command: a file system with the system, Python and an empty /tmp."""
     command = ["bwrap", "--die-with-parent", "--new-session"]
     command += ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
-    if os.getuid() == 0:  # the launcher becomes a user without rights, for whom limits hold
+    if os.getuid() == 0:  # the launcher becomes an unprivileged user, to whom limits apply
         command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
         command += ["--unshare-user"]
-    # these first: Python may lie below any of them
+    # these first: Python may be below any of them
     command += ["--proc", "/proc", "--dev", "/dev"]
     for path in ("/tmp", "/dev/shm"):
         command += ["--perms", "1777", "--size", str(disk), "--tmpfs", path]
@@ -80,6 +82,6 @@ def _bubble(folder: Path, disk: int) -> list[str]:
                 command += ["--perms", "0755", "--dir", str(parent)]
             command += ["--ro-bind", path, path]
     command += ["--ro-bind", str(folder), f"/{folder.name}"]
-    # bwrap's own file systems have no bound, and an ordinary user may write there
+    # bwrap's own file systems have no size limit, and an ordinary user may write there
     command += ["--remount-ro", "/dev", "--remount-ro", "/"]
     return [*command, "--setenv", "HOME", "/tmp", "--setenv", "TMPDIR", "/tmp", "--chdir", "/tmp"]

@@ -1,4 +1,4 @@
-"""The figures of a report, as inline SVG. Needs the extra `plot` (matplotlib)."""
+"""The plots of a report, as inline SVG. Needs the extra `plot` (matplotlib)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from tgr_local.errors import InstallError
-from tgr_local.eval import metrics, summary
-from tgr_local.eval.summary import Outcome
+from tgr_local.eval import metrics
+from tgr_local.eval.outcome import Outcome, common_budgets
 
 _TERMS = {
     "V": "foresight V",
@@ -23,52 +23,54 @@ _TERMS = {
     "S": "score S",
 }
 _SIZE = (8.0, 3.6)  # inches
-_SHOWN = 99.5  # percent of values in a histogram; what is larger stands in its last bar
+_SHOWN = 99.5  # percent of values in a histogram; larger ones are in the last bar
 
 
 @dataclass(frozen=True)
-class Figure:
+class Plot:
+    """One plot with its caption."""
+
     caption: str
     svg: str
 
 
-Draw = Callable[[Any, Sequence[Outcome]], bool]
+DrawFunction = Callable[[Any, Sequence[Outcome]], bool]
 
 
-def of_task(found: Sequence[Outcome]) -> list[Figure]:
-    """Every figure that the outcomes of one task have numbers for. Raises InstallError."""
+def of_task(found: Sequence[Outcome]) -> list[Plot]:
+    """Every plot for which the outcomes of one task have data. InstallError without matplotlib."""
     try:
         matplotlib: Any = importlib.import_module("matplotlib")
         new_canvas: Any = importlib.import_module("matplotlib.figure").Figure
     except ImportError:
         raise InstallError(
-            "the figures need matplotlib; run: pip install 'tgr-local[plot]'"
+            "the plots need matplotlib; run: pip install 'tgr-local[plot]'"
         ) from None
-    drawings: dict[str, Draw] = {
+    drawings: dict[str, DrawFunction] = {
         "Pass@k at equal k, and at equal forward tokens": _curves,
-        "Forward tokens of a sample against AUC; bars are 95% intervals": _cost,
-        "The terms of the score at every boundary: the chosen candidate and the rejected": _terms,
-        "How alike the candidates of a boundary are: APCS and N_eff": _spread,
-        "How the chain of states moves: curvature κ and angle θ; the last bar holds what is larger":
+        "Forward tokens of a sample against AUC, with 95% intervals": _cost,
+        "Terms of the score at every boundary: the chosen candidate and the rejected ones": _terms,
+        "Similarity of the candidates of a boundary: APCS and N_eff": _spread,
+        "Movement of the states: curvature κ and angle θ; the last bar includes larger values":
             _movement,
-        "Curvature, and effective dimension, against AUC; a point is a problem, a cross a system":
+        "Curvature and effective dimension against AUC; a point is a problem, a cross a system":
             _against_auc,
-        "Sensitivity of AUC to the length of a rollout s and the number of candidates K":
+        "Sensitivity of AUC to the rollout length s and the number of candidates K":
             _sensitivity,
     }  # fmt: skip
-    figures = []
+    plots = []
     colors = matplotlib.colormaps["tab20"].colors
-    cycle = matplotlib.cycler(color=colors[::2] + colors[1::2])  # the strong ones first
+    cycle = matplotlib.cycler(color=colors[::2] + colors[1::2])  # strong colours first
     style = {"svg.hashsalt": "tgr-local", "svg.fonttype": "none", "axes.prop_cycle": cycle,
              "font.size": 9, "axes.titlesize": 9,
              "axes.spines.top": False, "axes.spines.right": False}  # fmt: skip
     defaults = {k: v for k, v in matplotlib.rcParamsDefault.items() if k != "backend"}
-    with matplotlib.rc_context(defaults | style):  # not those of a file in this folder
+    with matplotlib.rc_context(defaults | style):  # not those of a matplotlibrc in this folder
         for caption, draw in drawings.items():
             canvas = new_canvas(figsize=_SIZE, layout="constrained")
             if draw(canvas, found):
-                figures.append(Figure(caption, _svg(canvas)))
-    return figures
+                plots.append(Plot(caption, _svg(canvas)))
+    return plots
 
 
 def _svg(canvas: Any) -> str:
@@ -78,7 +80,7 @@ def _svg(canvas: Any) -> str:
     return text[text.index("<svg") :]
 
 
-# ---- each draws on a canvas and says whether there was anything to draw ----
+# ---- each function draws on a canvas, and returns False where it has no data ----
 
 
 def _curves(canvas: Any, found: Sequence[Outcome]) -> bool:
@@ -86,7 +88,7 @@ def _curves(canvas: Any, found: Sequence[Outcome]) -> bool:
     if not graded or len(graded[0].ks) < 2:
         return False
     left, right = canvas.subplots(1, 2, sharey=True)
-    budgets = summary.common_budgets(graded, n=10)
+    budgets = common_budgets(graded, n=10)
     means = [budget.mean for budget in budgets]
     for outcome in graded:
         curve = [metrics.interval(outcome.passed(k)) for k in outcome.ks]
@@ -101,7 +103,7 @@ def _curves(canvas: Any, found: Sequence[Outcome]) -> bool:
     left.set(xscale="log", xlabel="k", ylabel="Pass (%)", title="equal k")
     left.set_xticks(graded[0].ks, [str(k) for k in graded[0].ks])
     left.minorticks_off()
-    right.set(xscale="log", xlabel="forward tokens a problem", title="equal forward tokens")
+    right.set(xscale="log", xlabel="forward tokens per problem", title="equal forward tokens")
     right.set_xticks(means, [f"{mean:,.0f}" for mean in means])
     right.minorticks_off()
     _legend(canvas)
@@ -123,7 +125,7 @@ def _cost(canvas: Any, found: Sequence[Outcome]) -> bool:
             color=_color(found, outcome),
             label=outcome.label,
         )
-    axes.set(xlabel="forward tokens of a sample", ylabel="AUC")
+    axes.set(xlabel="forward tokens per sample", ylabel="AUC")
     _legend(canvas)
     return bool(graded)
 
@@ -170,7 +172,7 @@ def _histograms(canvas: Any, found: Sequence[Outcome], names: dict[str, str]) ->
         everything = np.concatenate([values for _, values in measured])
         for outcome, values in measured:
             if len(values):
-                high = np.percentile(everything, _SHOWN)  # a few far values would squeeze the rest
+                high = np.percentile(everything, _SHOWN)  # a few outliers would squeeze the rest
                 bins = np.linspace(everything.min(), high + 1e-9, 31)
                 axes.hist(
                     values.clip(max=high), bins, weights=np.full(len(values), 1 / len(values)),
@@ -200,7 +202,7 @@ def _against_auc(canvas: Any, found: Sequence[Outcome]) -> bool:
 
 def _sensitivity(canvas: Any, found: Sequence[Outcome]) -> bool:
     some = False
-    names = {"rollout_len": "tokens of a rollout s", "n_candidates": "candidates K"}
+    names = {"rollout_len": "rollout length s (tokens)", "n_candidates": "candidates K"}
     for axes, (name, label) in zip(canvas.subplots(1, 2, sharey=True), names.items(), strict=True):
         for title, line in _differing_in(found, name).items():
             bars = [metrics.interval(outcome.aucs) for outcome in line]
@@ -217,7 +219,7 @@ def _sensitivity(canvas: Any, found: Sequence[Outcome]) -> bool:
 
 
 def _differing_in(found: Sequence[Outcome], name: str) -> dict[str, list[Outcome]]:
-    """Lines of two or more systems of one method that differ in this option alone."""
+    """Groups of two or more systems of one method that differ in this option only."""
     alike: dict[str, list[Outcome]] = defaultdict(list)
     for outcome in found:
         if len(outcome.aucs) and any("S" in boundary for boundary in outcome.boundaries):
@@ -231,12 +233,12 @@ def _differing_in(found: Sequence[Outcome], name: str) -> dict[str, list[Outcome
 
 
 def _color(found: Sequence[Outcome], outcome: Outcome) -> str:
-    """The same for a system in every figure."""
+    """The colour of a system, the same in every plot."""
     return f"C{found.index(outcome) % 20}"
 
 
 def _legend(canvas: Any) -> None:
-    """One for all axes, beside them."""
+    """One legend beside all axes."""
     entries: dict[str, Any] = {}
     for axes in canvas.axes:
         handles, labels = axes.get_legend_handles_labels()

@@ -1,0 +1,63 @@
+"""Tables as text, and how numbers and their intervals are written in their cells."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tgr_local.eval import metrics
+from tgr_local.eval.metrics import Interval
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells; the first column names the row."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+    note: str = ""
+
+
+def mean(values: Floats, *, scale: float = 100, with_interval: bool = True) -> str:
+    """The mean, with its 95% interval; - without a value."""
+    if not len(values):
+        return "-"
+    if not with_interval:
+        return f"{scale * values.mean():.1f}"
+    return _with_interval(metrics.interval(values), scale, ".1f")
+
+
+def signed(found: Interval, scale: float) -> str:
+    """A difference with its sign and interval."""
+    return _with_interval(found, scale, "+.1f")
+
+
+def _with_interval(found: Interval, scale: float, shape: str) -> str:
+    """Without the interval where all values are equal: its resamples are equal too."""
+    low, high = format(scale * found.low, shape), format(scale * found.high, shape)
+    mean = format(scale * found.mean, shape)
+    return f"{mean} [{low}, {high}]" if low != high else mean
+
+
+def plain_mean(values: Floats) -> str:
+    """The mean with three digits; - without a value."""
+    return f"{values.mean():.3g}" if len(values) else "-"
+
+
+def number(value: float, shape: str) -> str:
+    """A formatted number; - for NaN."""
+    return "-" if math.isnan(value) else shape.format(value)
+
+
+def correlation(points: Floats) -> str:
+    """Rank correlation of [n, 2] points with its interval; - where it is undefined."""
+    found = metrics.rank_correlation(*points.T)
+    if math.isnan(found.mean):
+        return "-"
+    return f"{found.mean:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"

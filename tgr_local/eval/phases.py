@@ -1,0 +1,147 @@
+"""From tasks and systems to samples on disk, one phase for each task and system.
+
+Every sample has a seed of its own, made from (seed, task, problem, number), and all systems share
+these seeds. So neither the order nor an interruption nor the number of threads changes a sample.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from tgr_local import methods
+from tgr_local.engine import Engine, backend_devices
+from tgr_local.errors import CapacityError
+from tgr_local.eval.plan import SamplePlan
+from tgr_local.eval.samples import Sample
+from tgr_local.eval.sampling import SAMPLE_ERRORS, Grades, Job, Phase, Progress, Sampler, prompt_of
+from tgr_local.eval.store import Store
+from tgr_local.eval.systems import System
+from tgr_local.eval.task import Problem
+from tgr_local.options.config import SearchConfig
+
+
+def check(engine: Engine, system: System, config: SearchConfig) -> None:
+    """Raises CapacityError for a system that needs more sequences than this engine has."""
+    needs = methods.get(system.method).sequences(config)
+    if needs > engine.n_seq_max:
+        raise CapacityError(
+            f"{system.name} needs {needs} sequences at a time, but the engine holds "
+            f"{engine.n_seq_max}; raise n_seq_max, or lower the number of candidates or samples"
+        )
+
+
+def run_phase(
+    engine: Engine,
+    phase: Phase,
+    plan: SamplePlan,
+    store: Store,
+    grades: Grades,
+    progress: Progress,
+    parallel: int = 0,
+) -> dict[str, Any]:
+    """Makes every sample of a phase that the store lacks, and returns its cost. A sample that
+    cannot be made is recorded with the reason. Earlier samples without a grade are graded again;
+    those at which the engine failed are made again.
+
+    `parallel` is the number of samples at a time; 0 = as many as fit. KeyboardInterrupt and errors
+    end the work; graded samples remain in the store.
+    """
+    start, begun = time.monotonic(), engine.stats().n_positions
+    prompts = _prompts(engine, phase)
+    n_cells = _cells(engine, phase, prompts)
+    n_made = counted = at_once = 0
+    for sample in _samples(phase, store):
+        if sample.lacks_text:
+            del store.known[sample.key]
+    if ungraded := {sample.key for sample in _samples(phase, store) if sample.lacks_grade}:
+        progress.phase(phase, [], len(ungraded))
+        sampler = Sampler(engine, phase, prompts, store, grades, progress)
+        sampler.grade_again(store.whole(ungraded))
+    while missing := _missing(phase, plan, store):
+        known = _samples(phase, store)
+        progress.phase(phase, known, len(known) + len(missing))
+        sampler = Sampler(engine, phase, prompts, store, grades, progress)
+        fitting = parallel or _fitting(engine, phase, n_cells)
+        at_once = max(at_once, sampler.run(missing, fitting, n_cells))
+        n_made, counted = n_made + sampler.n_added, counted + sampler.counted
+    return {
+        "task": phase.task,
+        "system": phase.system.name,
+        "samples": n_made,
+        "parallel": at_once,
+        "counted": counted,
+        "positions": engine.stats().n_positions - begun,
+        "seconds": round(time.monotonic() - start, 3),
+    }
+
+
+def why_empty(phase: Phase, store: Store) -> str:
+    """Why no sample of a phase could be made, in one line; empty where at least one could."""
+    found = _samples(phase, store)
+    if not found or any(sample.finish != "error" for sample in found):
+        return ""
+    ((why, _),) = Counter(sample.detail for sample in found).most_common(1)
+    of_it = f"{phase.system.name} on {phase.task}"
+    return f"none of the {len(found)} samples of {of_it} could be made: {why}"
+
+
+def _samples(phase: Phase, store: Store) -> list[Sample]:
+    where = (phase.task, phase.system.name)
+    return [sample for key, sample in store.known.items() if key[:2] == where]
+
+
+def _prompts(engine: Engine, phase: Phase) -> dict[str, list[int]]:
+    """Prompt tokens by problem, without the problems whose prompts are invalid: their samples
+    record the reason."""
+    found = {}
+    for problem in phase.problems:
+        with contextlib.suppress(*SAMPLE_ERRORS):
+            found[problem.id] = prompt_of(engine, phase, problem)
+    return found
+
+
+def _missing(phase: Phase, plan: SamplePlan, store: Store) -> list[Job]:
+    """The samples to make next; none when the phase is complete."""
+    known = store.known
+    jobs: list[Job] = []
+    for problem in phase.problems:
+        for seed in plan.seeds:
+
+            def at(i: int, seed: int = seed, problem: Problem = problem) -> Sample | None:
+                return known.get((phase.task, phase.system.name, problem.id, seed, i))
+
+            n = plan.target(at)
+            jobs += [(problem, seed, i) for i in range(n) if at(i) is None]
+    return jobs
+
+
+def _fitting(engine: Engine, phase: Phase, n_cells: int) -> int:
+    """Estimated number of samples that fit into the engine's sequences and memory."""
+    method = methods.get(phase.system.method)
+    most = engine.n_seq_max // method.sequences(phase.config)
+    capacity = engine.config.n_ctx or _free_bytes(engine) // engine.cell_bytes
+    return max(1, min(most, capacity // max(n_cells, 1)))
+
+
+def _cells(engine: Engine, phase: Phase, prompts: Mapping[str, list[int]]) -> int:
+    """Cells of the largest sample; 0 when none fits."""
+    needed = [0]
+    for tokens in prompts.values():
+        with contextlib.suppress(*SAMPLE_ERRORS):  # its samples record the reason
+            method = methods.get(phase.system.method)
+            needed.append(method.cells(engine, len(tokens), phase.config))
+    return max(needed)
+
+
+def _free_bytes(engine: Engine) -> int:
+    """Bytes that the cache may use: most of the free GPU memory, or half of the free main
+    memory."""
+    used = set(engine.devices())
+    devices = [device for device in backend_devices() if device.name in used]
+    gpus = sum(device.memory_free for device in devices if device.kind != "cpu")
+    rest = sum(device.memory_free for device in devices if device.kind == "cpu")
+    return int(0.85 * gpus) or rest // 2

@@ -1,0 +1,63 @@
+"""Reads a run folder, of a finished or unfinished evaluation run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from tgr_local.errors import TgrError
+from tgr_local.eval import manifest, samples, shapes
+from tgr_local.eval.manifest import Manifest
+from tgr_local.eval.samples import Sample
+from tgr_local.eval.shapes import Count
+
+
+@dataclass(frozen=True)
+class EvaluationRun:
+    """The contents of a run folder."""
+
+    folder: Path
+    manifest: Manifest
+    samples: list[Sample]
+    phases: list[dict[str, Any]]
+    """The cost of each phase; see `phases.run_phase`."""
+    problems: dict[tuple[str, str], str]
+    """(task, problem) -> the prompt."""
+
+
+_PHASE = {
+    "task": str, "system": str, "samples": Count, "counted": Count, "positions": Count,
+    "seconds": Annotated[float, 0], "parallel?": Count,
+}  # fmt: skip
+_PROBLEM = {"task": str, "id": str, "prompt": str}
+
+
+def read(folder: Path) -> EvaluationRun:
+    """The run of a folder. TgrError for a folder that is not a run folder, or a damaged file."""
+    found = manifest.read(folder)
+    return EvaluationRun(
+        folder,
+        found,
+        list(samples.read(folder / "samples.jsonl")),
+        _lines(folder / "phases.jsonl", _PHASE),
+        {
+            (line["task"], line["id"]): line["prompt"]
+            for line in _lines(folder / "problems.jsonl", _PROBLEM)
+        },
+    )
+
+
+def _lines(path: Path, shape: dict[str, Any]) -> list[dict[str, Any]]:
+    """The JSON lines of a file, none if it does not exist; an incomplete last line is left out."""
+    found: list[dict[str, Any]] = []
+    *lines, _ = path.read_bytes().split(b"\n") if path.exists() else [b""]
+    for number, line in enumerate(lines, 1):
+        try:
+            found.append(shapes.loads(line))
+            shapes.check(shape, found[-1])
+        except ValueError as error:
+            raise TgrError(
+                f"{path} line {number} is damaged: {error}; restore it, or delete the line"
+            ) from None
+    return found
