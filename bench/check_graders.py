@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from tgr_local.eval import sandbox, walls
-from tgr_local.eval.grading import Grader
+from tgr_local.eval import backends, sandbox
+from tgr_local.eval.grader import Grader
 from tgr_local.eval.task import Grade, Problem
 from tgr_local.eval.tasks import get
 from tgr_local.eval.tasks.data import read_file
@@ -299,14 +299,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("data", type=Path, help="the folder of public data")
     parser.add_argument("names", nargs="*", help=f"of {', '.join(CHECKS)}; all by default")
-    parser.add_argument("--wall", choices=walls.WALLS, default=walls.DEFAULT)
+    parser.add_argument("--sandbox", choices=backends.BACKENDS, default=backends.DEFAULT)
     options = parser.parse_args()
-    sandbox.check(options.wall)
-    print(f"programs run behind {options.wall}")
+    sandbox.check(options.sandbox)
+    print(f"programs run in the sandbox {options.sandbox}")
     for name in options.names or CHECKS:
         started = time.monotonic()
         try:
-            with Grader(1, timeout=20, allow_exec=True, wall=options.wall) as grader:
+            with Grader(1, timeout=20, allow_exec=True, backend=options.sandbox) as grader:
                 CHECKS[name](options.data, grader)
         except (OSError, ValueError) as error:
             print(f"{name}: skipped, {error}")

@@ -123,7 +123,7 @@ def main() -> int:
             folder = Path(place) / "run"
             rates.append((evaluation(options, folder), engine_alone(options, folder)))
             print(f"eval {rates[-1][0]:,.0f} tokens/s, engine alone {rates[-1][1]:,.0f} tokens/s")
-    ratios = [ours / alone for ours, alone in rates]
+    ratios = [evaluated / alone for evaluated, alone in rates]
     median = statistics.median(ratios)
     print(
         f"base on {TASK}, k = {options.k}, {options.parallel} at a time: eval / engine alone "

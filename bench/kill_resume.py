@@ -1,4 +1,4 @@
-"""Kills an evaluation at random moments, resumes it, and compares it with one that was left alone.
+"""Kills an evaluation at random moments, resumes it, and compares it with an undisturbed one.
 
     python bench/kill_resume.py [--kills 10] [--seed 1]
 
@@ -20,9 +20,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from tgr_local.eval import report, samples, summary
+from tgr_local.eval import report, run_folder, samples
+from tgr_local.eval.cells import Table
 from tgr_local.eval.samples import Key, Sample
-from tgr_local.eval.tables import Table
 
 COMMAND = [
     "eval", "run", "arithmetic3", "equations", "--limit", "4", "--k", "1..4", "--seeds", "42,7",
@@ -49,7 +49,7 @@ def finish(process: subprocess.Popen[bytes]) -> None:
 
 
 def killed(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Kills the process after that time; False if it was done before."""
+    """Kills the process after that time; False if it ended before."""
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -61,14 +61,14 @@ def killed(process: subprocess.Popen[bytes], seconds: float) -> bool:
 
 
 def known(folder: Path) -> dict[Key, Sample]:
-    """The samples without what a clock says."""
+    """The samples without times."""
     found = samples.read(folder / "samples.jsonl")
     return {s.key: dataclasses.replace(s, seconds=0.0, parts={}) for s in found}
 
 
-def told(folder: Path) -> list[object]:
-    """What the report says, without what a clock says."""
-    page = report.build([summary.read(folder)])
+def page_of(folder: Path) -> list[object]:
+    """The contents of the report without times."""
+    page = report.build([run_folder.read(folder)])
     return [
         (section.task, section.notes, [timeless(t) for t in section.tables], section.cases)
         for section in page.sections
@@ -102,10 +102,10 @@ def main() -> int:
         expected, found = known(whole), known(cut)
         differing = [key for key in expected.keys() | found if expected.get(key) != found.get(key)]
         n_lines = (cut / "samples.jsonl").read_bytes().count(b"\n")
-        same = told(whole) == told(cut)
+        same = page_of(whole) == page_of(cut)
     print(f"{len(expected)} samples in {took:.0f} s; killed {n_kills} times, with samples on disk:")
     print(" ".join(map(str, samples_then)))
-    print(f"samples that differ: {len(differing)}; lines that are too many: {n_lines - len(found)}")
+    print(f"samples that differ: {len(differing)}; superfluous lines: {n_lines - len(found)}")
     print(f"reports are {'equal' if same else 'NOT equal'}")
     return int(bool(differing) or not same or n_lines != len(found) or n_kills < options.kills)
 

@@ -98,13 +98,15 @@ def _machine() -> Iterator[Finding]:
 
 
 def _sandbox() -> Iterator[Finding]:
-    from tgr_local.eval import sandbox, walls
+    from tgr_local.eval import backends, sandbox
 
-    best = walls.DEFAULT
+    best = backends.DEFAULT
     if not (why := sandbox.obstacle(best)):
-        yield Finding("sandbox", "ok", f"eval --allow-exec uses {best}: {walls.GUARDS[best]}")
+        yield Finding("sandbox", "ok", f"eval --allow-exec uses {best}: {backends.ISOLATION[best]}")
         return
-    others = " or ".join(f"--wall {kind}: {walls.GUARDS[kind]}" for kind in sandbox.usable())
+    others = " or ".join(
+        f"--sandbox {kind}: {backends.ISOLATION[kind]}" for kind in sandbox.usable()
+    )
     detail = f"eval --allow-exec needs {best}, which does not work here ({why}); else {others}"
     yield Finding("sandbox", "warning", detail)
 

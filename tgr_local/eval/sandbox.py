@@ -92,15 +92,20 @@ def check(backend: Backend | None = None) -> None:
     """Raises ValueError for an unknown backend, InstallError for one that does not work here; None
     is the default."""
     backend = backend or _chosen
-    if backend not in backends.BACKENDS:
-        known = ", ".join(backends.BACKENDS)
-        raise ValueError(f"sandbox is {backend!r}, but must be one of {known}")
+    check_name(backend)
     if why := obstacle(backend):
         others = [f"{kind} ({backends.ISOLATION[kind]})" for kind in usable()]
         raise InstallError(
             f"the sandbox {backend} does not work here: {why}; install bubblewrap (apt install "
             f"bubblewrap), or choose another with --sandbox: {', or '.join(others) or 'none works'}"
         )
+
+
+def check_name(backend: str) -> None:
+    """Raises ValueError for an unknown backend."""
+    if backend not in backends.BACKENDS:
+        known = ", ".join(backends.BACKENDS)
+        raise ValueError(f"sandbox is {backend!r}, but must be one of {known}")
 
 
 def usable() -> list[Backend]:

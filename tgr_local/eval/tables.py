@@ -87,9 +87,9 @@ def equal_tokens(graded: Sequence[Outcome]) -> Table:
         + (
             "Every problem has the same budget."
             if len(set(largest.of.values())) == 1
-            else "The largest budget of a problem is the cost of all samples of the "
-            "cheapest system on it; the others are a half, a quarter and so on. The column heads are means over "
-            "problems."
+            else "The largest budget of a problem is the cost of all samples of the cheapest "
+            "system on it; the others are a half, a quarter and so on. The column heads are "
+            "means over problems."
         )
         + _chosen_base(graded, base, f"the share at {largest.mean:,.0f} tokens"),
     )

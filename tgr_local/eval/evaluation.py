@@ -1,0 +1,105 @@
+"""Carries out an evaluation run: its manifest, then all of its phases."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tgr_local.engine import Engine
+from tgr_local.eval import grading, manifest, phases, samples, systems, tasks
+from tgr_local.eval.live import Live
+from tgr_local.eval.manifest import Manifest
+from tgr_local.eval.plan import SamplePlan
+from tgr_local.eval.request import EvaluationRequest
+from tgr_local.eval.sampling import Grades, Phase
+from tgr_local.eval.store import Store
+from tgr_local.eval.task import Problem
+from tgr_local.options.config import SearchConfig
+from tgr_local.options.resolve import resolve
+from tgr_local.system.versions import versions
+from tgr_local.trace.json_values import to_json_value
+
+
+def manifest_of(
+    engine: Engine,
+    request: EvaluationRequest,
+    problems: dict[str, list[Problem]],
+    grading: dict[str, Any],
+    raw: bool,
+    command: str,
+) -> Manifest:
+    """The manifest of a run; `grading` is that of `grading.settings`."""
+    configs = _configs(engine, request)
+    return manifest.Manifest(
+        format=manifest.FORMAT,
+        created=manifest.now(),
+        model=manifest.model_facts(engine),
+        versions=manifest.anywhere(versions()),
+        engine=manifest.anywhere(to_json_value(engine.config)),
+        raw=raw,
+        systems=[systems.record(system, configs[system.name]) for system in request.systems],
+        tasks=[
+            {
+                "name": name,
+                "metric": tasks.get(name).metric,
+                "problems": len(problems[name]),
+                "sha256": manifest.digest(problems[name]),
+            }
+            for name in request.tasks
+        ],
+        seeds=list(request.seeds),
+        k=list(request.ks),
+        budget=request.budget,
+        grading=grading,
+        recipe=request.name,
+        reference=request.reference,
+        machines=[manifest.machine(engine)],
+        command=command,
+    )
+
+
+def evaluate(
+    engine: Engine,
+    request: EvaluationRequest,
+    problems: dict[str, list[Problem]],
+    folder: Path,
+    grades: Grades,
+    wanted: Manifest,
+) -> list[str]:
+    """Makes the samples, into a new or an existing run folder. Returns a reason for each phase
+    without any reply."""
+    configs = _configs(engine, request)
+    for system in request.systems:
+        phases.check(engine, system, configs[system.name])
+    folder.mkdir(parents=True, exist_ok=True)
+    plan = SamplePlan(max(request.ks), request.seeds, request.budget)
+    todo = [
+        Phase(task, system, configs[system.name], problems[task], wanted.raw)
+        for task in request.tasks
+        for system in request.systems
+    ]
+    with Store(folder / "samples.jsonl") as store, Live(len(todo)) as live:
+        manifest.settle(folder, wanted, grading.in_use(store.known.values()))
+        _write_prompts(folder, problems)
+        for phase in todo:
+            took = phases.run_phase(engine, phase, plan, store, grades, live, request.parallel)
+            if took["samples"]:
+                samples.append(folder / "phases.jsonl", took)
+        return [why for phase in todo if (why := phases.why_empty(phase, store))]
+
+
+def _configs(engine: Engine, request: EvaluationRequest) -> dict[str, SearchConfig]:
+    """The options of each system."""
+    config = resolve(engine.metadata, request.options).config
+    return {s.name: s.resolve(config, engine.n_embd) for s in request.systems}
+
+
+def _write_prompts(folder: Path, problems: dict[str, list[Problem]]) -> None:
+    """Writes the prompts, for the cases of a report."""
+    with (folder / "problems.jsonl").open("w", encoding="utf-8") as file:
+        for task, some in problems.items():
+            for problem in some:
+                prompt = problem.messages[-1]["content"] if problem.messages else problem.raw
+                line = {"task": task, "id": problem.id, "prompt": prompt}
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
