@@ -534,7 +534,7 @@ def test_doctor_names_the_sandbox(
     )
     if why:
         assert line.startswith("! sandbox           WARNING: eval --allow-exec needs bwrap")
-        assert f"({why})" in line and "--wall limits: resources alone are limited" in line
+        assert f"({why})" in line and "--sandbox limits: only resources are limited" in line
     else:
         assert line.startswith("  sandbox           eval --allow-exec uses bwrap: no network")
 

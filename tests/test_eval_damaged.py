@@ -12,8 +12,9 @@ import pytest
 from test_eval_report import both, write
 
 from tgr_local.errors import TgrError
-from tgr_local.eval import manifest, report, samples, shapes, summary
-from tgr_local.eval.samples import Draw, Store
+from tgr_local.eval import manifest, report, run_folder, samples, shapes
+from tgr_local.eval.plan import SamplePlan
+from tgr_local.eval.store import Store
 
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1.5, 2**70, "", "x", [], [0], [None], ["x"], {}, {"x": None},
@@ -28,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
     machine = {"system": "Linux", "processor": "fast", "cores": 2, "devices": ["CPU"],
                "threads": 1, "python": "3.11", "settings": {"n_batch": 8}}  # fmt: skip
     return write(
-        tmp_path / "run", both(), machines=[machine], grading={"seconds": 10.0, "wall": "bwrap"}
+        tmp_path / "run", both(), machines=[machine], grading={"seconds": 10.0, "sandbox": "bwrap"}
     )
 
 
@@ -69,7 +70,7 @@ def changed(value: Any, place: tuple[Any, ...], change: Callable[[Any, Any], Any
 def read(folder: Path) -> str:
     """What a report says of a folder, or the error's message."""
     try:
-        return report.as_markdown(report.build([summary.read(folder)]))
+        return report.as_markdown(report.build([run_folder.read(folder)]))
     except (TgrError, ValueError) as error:
         assert str(error) and "\n" not in str(error)
         return str(error)
@@ -112,7 +113,7 @@ def test_any_value_at_any_place_is_read_or_refused_in_one_line(folder: Path, nam
         ("samples.jsonl", ("boundaries", 0, "chosen"), 2, "boundaries[0].chosen is 2, but must be"),
         ("samples.jsonl", ("boundaries", 0, "S"), [1.0], "boundaries[0] has lists of different"),
         ("samples.jsonl", ("boundaries", 0, "apcs"), "x", 'boundaries[0].apcs is "x", but must'),
-        ("samples.jsonl", ("logprob",), float("nan"), "it holds NaN, which is no JSON"),
+        ("samples.jsonl", ("logprob",), float("nan"), "it holds NaN, which is not JSON"),
         ("manifest.json", ("k",), [], "k is [], but must be a list without repetition"),
         ("manifest.json", ("k", 0), 0, "k[0] is 0, but must be at least 1; restore it, or name"),
         ("manifest.json", ("model", "sha256"), None, "model.sha256 is null, but must be a text"),
@@ -154,4 +155,4 @@ def test_samples_without_cost_fill_no_budget(folder: Path) -> None:
     (one, *_) = samples.read(folder / "samples.jsonl")
     for counts, n in (({}, 1), ({"query": 1}, 2**40)):
         free = type(one)(**{**vars(one), "counts": counts})
-        assert Draw(1, (1,), 2**40).target(lambda i, free=free: None if i else free) == n  # type: ignore[misc]
+        assert SamplePlan(1, (1,), 2**40).target(lambda i, free=free: None if i else free) == n  # type: ignore[misc]

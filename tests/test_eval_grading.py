@@ -16,7 +16,7 @@ import pytest
 from surroundings import ROOT
 
 from tgr_local.eval import sandbox, tasks
-from tgr_local.eval.grading import Grader
+from tgr_local.eval.grader import Grader
 from tgr_local.eval.task import FAILED, Grade, Problem
 
 SEVEN = Problem(
@@ -40,7 +40,7 @@ def puzzle(tmp_path_factory: pytest.TempPathFactory) -> Problem:
 
 @pytest.fixture(scope="module")
 def grader() -> Iterator[Grader]:
-    with Grader(2, timeout=60, allow_exec=True, wall=sandbox.usable()[0]) as open_grader:
+    with Grader(2, timeout=60, allow_exec=True, backend=sandbox.usable()[0]) as open_grader:
         yield open_grader
 
 
@@ -82,7 +82,7 @@ def test_programs_are_judged(grader: Grader) -> None:
     assert (gone.correct, gone.detail) == (False, "ended before its tests did")
 
 
-def test_a_wall_that_does_not_work_is_no_wrong_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sandbox_that_does_not_work_gives_no_grade(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with Grader(1, allow_exec=True) as open_grader:
         found = grade(open_grader, SEVEN, "    return 7")
@@ -206,7 +206,7 @@ def test_an_unknown_task_is_refused(grader: Grader, puzzle: Problem) -> None:
 def test_a_killed_run_leaves_no_worker_and_no_files(tmp_path: Path) -> None:
     script = (
         "import os, signal\n"
-        "from tgr_local.eval.grading import Grader\n"
+        "from tgr_local.eval.grader import Grader\n"
         "from tgr_local.eval.task import Problem\n"
         "problem = Problem('game24', '1', (), {'numbers': [4, 6], 'target': 24})\n"
         "grader = Grader(1)\n"
@@ -230,7 +230,7 @@ def test_a_killed_run_leaves_no_worker_and_no_files(tmp_path: Path) -> None:
 def test_a_killed_run_leaves_no_worker_that_hangs(trouble: Problem, tmp_path: Path) -> None:
     script = (
         "import os, signal, time\n"
-        "from tgr_local.eval.grading import Grader\n"
+        "from tgr_local.eval.grader import Grader\n"
         "from tgr_local.eval.task import Problem\n"
         "problem = Problem('countdown', 'trouble', (), {'numbers': [1], 'target': 1})\n"
         "grader = Grader(1, timeout=5)\n"
@@ -264,7 +264,7 @@ def is_alive(pid: int) -> bool:
 
 def test_it_works_from_a_script_without_a_main_guard(tmp_path: Path) -> None:
     script = (
-        "from tgr_local.eval.grading import Grader\n"
+        "from tgr_local.eval.grader import Grader\n"
         "from tgr_local.eval.task import Problem\n"
         "problem = Problem('game24', '1', (), {'numbers': [4, 6], 'target': 24})\n"
         "with Grader(1) as grader:\n"

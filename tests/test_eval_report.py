@@ -13,10 +13,11 @@ import pytest
 
 from tgr_local import cli
 from tgr_local.errors import TgrError
-from tgr_local.eval import manifest, report, summary, tables
+from tgr_local.eval import manifest, outcome, paper, report, run_folder, summary, tables
 from tgr_local.eval.manifest import Manifest
-from tgr_local.eval.samples import Sample, Store
-from tgr_local.eval.summary import Outcome
+from tgr_local.eval.outcome import Outcome
+from tgr_local.eval.samples import Sample
+from tgr_local.eval.store import Store
 from tgr_local.options.config import SearchConfig
 from tgr_local.trace.json_values import to_json_value
 
@@ -85,42 +86,42 @@ def both() -> list[Sample]:
 
 
 def outcomes(*folders: Path) -> list[Outcome]:
-    return summary.outcomes([summary.read(folder) for folder in folders])["toy"]
+    return summary.outcomes([run_folder.read(folder) for folder in folders])["toy"]
 
 
 def test_an_outcome_by_hand(tmp_path: Path) -> None:
-    base, ours = outcomes(write(tmp_path / "run", both()))
+    base, tgr = outcomes(write(tmp_path / "run", both()))
     assert base.passed(1).tolist() == [0.5, 0] and base.passed(2).tolist() == [1, 0]
-    assert base.passed_first(1).tolist() == [0, 0] and ours.passed_first(1).tolist() == [1, 1]
-    assert base.aucs.tolist() == [75, 0] and ours.aucs.tolist() == [100, 75]
+    assert base.passed_first(1).tolist() == [0, 0] and tgr.passed_first(1).tolist() == [1, 1]
+    assert base.aucs.tolist() == [75, 0] and tgr.aucs.tolist() == [100, 75]
     assert base.best_of(2).tolist() == [0, 0]  # the likelier one, index 0, is wrong
-    assert ours.majority(2).tolist() == [1, pytest.approx(0.5, abs=0.1)]  # a tie: the first wins
-    assert (base.cost, ours.cost, ours.kept, ours.seconds) == (30, 60, 10, pytest.approx(0.3))
-    assert base.rate == 60 and ours.parts == {"chunk": 0.2, "rollouts": pytest.approx(0.1)}
-    assert ours.measure("n_eff").tolist() == [1.5] * 4
-    gain = summary.difference(ours, base, lambda outcome: outcome.aucs)
+    assert tgr.majority(2).tolist() == [1, pytest.approx(0.5, abs=0.1)]  # a tie: the first wins
+    assert (base.cost, tgr.cost, tgr.reply_tokens, tgr.seconds) == (30, 60, 10, pytest.approx(0.3))
+    assert base.rate == 60 and tgr.parts == {"chunk": 0.2, "rollouts": pytest.approx(0.1)}
+    assert tgr.measure("n_eff").tolist() == [1.5] * 4
+    gain = outcome.difference(tgr, base, lambda found: found.aucs)
     assert (gain.mean, gain.low, gain.high) == (50, 25, 75)
-    assert summary.reference([base, ours]) is base
+    assert outcome.reference([base, tgr]) is base
 
 
-def test_what_came_out_is_taken_seed_by_seed(tmp_path: Path) -> None:
+def test_any_of_the_first_k_is_computed_seed_by_seed(tmp_path: Path) -> None:
     again = [
         dataclasses.replace(one, seed=7, correct=one.system == "base" and one.index == 1)
         for one in both()
     ]
     folder = write(tmp_path / "run", both() + again, seeds=[42, 7])
-    base, ours = outcomes(folder)
+    base, tgr = outcomes(folder)
     assert base.passed_first(1).tolist() == [0, 0] and base.passed_first(2).tolist() == [1, 0.5]
-    assert ours.passed_first(1).tolist() == [0.5, 0.5]
+    assert tgr.passed_first(1).tolist() == [0.5, 0.5]
     assert np.isnan(base.passed_first(3)).all()
-    table = tables.came_out([base, ours])
+    table = tables.first_k([base, tgr])
     assert table.columns == ["system", "k=1", "k=2"]
     assert table.rows[0] == ["base", "0.0", "75.0 [50.0, 100.0]"]
 
 
 def test_a_report_may_ask_for_a_k_that_all_seeds_together_have(tmp_path: Path) -> None:
     again = [dataclasses.replace(one, seed=7) for one in both()]
-    run = summary.read(write(tmp_path / "run", both() + again, seeds=[42, 7]))
+    run = run_folder.read(write(tmp_path / "run", both() + again, seeds=[42, 7]))
     base, _ = summary.outcomes([run], [1, 4])["toy"]
     assert base.ks == (1, 4) and base.passed(4).tolist() == [1, 0]
     base, _ = summary.outcomes([run], [1, 16])["toy"]
@@ -137,47 +138,47 @@ def test_an_acceptance_rate_is_that_of_all_proposals(tmp_path: Path) -> None:
         sample("tgr-latent", p, 0, boundaries=[{"figures": figures} for figures in some])
         for p, some in zip("pq", steps, strict=True)
     ]
-    base, ours = outcomes(write(tmp_path / "run", [*both()[:4], *made]))
-    assert ours.figure("proposals").tolist() == [1, 999]
-    table = tables.own_figures([base, ours])
+    base, tgr = outcomes(write(tmp_path / "run", [*both()[:4], *made]))
+    assert tgr.method_count("proposals").tolist() == [1, 999]
+    table = tables.method_counts([base, tgr])
     assert table.columns == ["system", "accepted", "proposals", "α", "1/α"]
     assert table.rows == [["tgr-latent", "1", "500", "0.002", "500"]]
 
 
 def test_budgets_are_filled_by_every_system(tmp_path: Path) -> None:
-    base, ours = outcomes(write(tmp_path / "run", both()))
-    budgets = summary.common_budgets([base, ours])
+    base, tgr = outcomes(write(tmp_path / "run", both()))
+    budgets = outcome.common_budgets([base, tgr])
     assert [budget.mean for budget in budgets][-2:] == [30, 60]
     passed, fitting = base.at_budgets(budgets)
     assert passed[-1].tolist() == [1, 0] and fitting[-1].tolist() == [2, 2]
-    passed, fitting = ours.at_budgets(budgets)
+    passed, fitting = tgr.at_budgets(budgets)
     assert passed[-1][0] == 1 and passed[-2][0] == 0.5
     assert fitting[-1].tolist() == [1, 1] and fitting[-2].tolist() == [0.5, 0.5]
 
     fixed = outcomes(write(tmp_path / "fixed", both(), budget=40))
-    assert summary.common_budgets(fixed)[-1].of == {"p": 40, "q": 40}
+    assert outcome.common_budgets(fixed)[-1].of == {"p": 40, "q": 40}
 
 
-def test_what_has_no_grade_is_left_out_and_said_to_be(tmp_path: Path) -> None:
+def test_ungraded_samples_are_left_out_with_a_note(tmp_path: Path) -> None:
     samples = both()
     samples[2] = dataclasses.replace(samples[2], correct=None, detail="grader died")
-    base, ours = outcomes(write(tmp_path / "run", samples[:-1]))
-    assert list(base.graded) == list(ours.graded) == ["p"] and base.passed(2).tolist() == [1]
-    (section,) = report.build([summary.read(tmp_path / "run")]).sections
+    base, tgr = outcomes(write(tmp_path / "run", samples[:-1]))
+    assert list(base.graded) == list(tgr.graded) == ["p"] and base.passed(2).tolist() == [1]
+    (section,) = report.build([run_folder.read(tmp_path / "run")]).sections
     assert section.notes == [
-        "Not finished. Samples made of tgr-latent: 3 of 4.",
+        "Unfinished. Samples so far: tgr-latent 3 of 4.",
         "Samples without a grade: base: 1 (grader died).",
-        "Compared are 1 of 2 problems at k up to 2: those with so many graded samples in every "
-        "system shown.",
+        "The tables compare 1 of 2 problems, at k up to 2: those with at least 2 graded samples in "
+        "every system shown.",
     ]
 
 
 def test_all_numbers_of_a_table_are_about_the_same_problems(tmp_path: Path) -> None:
     samples = both()
     samples[2] = dataclasses.replace(samples[2], correct=None)
-    base, ours = outcomes(write(tmp_path / "run", samples))
-    assert list(base.graded) == list(ours.graded) == ["p"]
-    (table, *_) = tables.of_task([base, ours], [])
+    base, tgr = outcomes(write(tmp_path / "run", samples))
+    assert list(base.graded) == list(tgr.graded) == ["p"]
+    (table, *_) = tables.of_task([base, tgr], [])
     assert [row[-2:] for row in table.rows] == [["1", "2"], ["1", "2"]]
 
 
@@ -201,35 +202,37 @@ def test_runs_of_other_data_are_not_compared(tmp_path: Path) -> None:
         outcomes(*folders)
 
 
-def test_the_tables_say_what_the_samples_say(tmp_path: Path) -> None:
-    page = report.build([summary.read(write(tmp_path / "run", both()))])
+def test_the_tables_agree_with_the_samples(tmp_path: Path) -> None:
+    page = report.build([run_folder.read(write(tmp_path / "run", both()))])
     text = report.as_markdown(page)
     assert "| base | 25.0 [0.0, 50.0] | 50.0 [0.0, 100.0] | 37.5 [0.0, 75.0] | - | 2 | 4 |" in text
     # no interval where the problems do not differ
     assert "| tgr-latent | 75.0 [50.0, 100.0] | 100.0 | 87.5 [75.0, 100.0] |" in text
     assert "+50.0 [+25.0, +75.0]" in text
-    assert "forward tokens: `360 counted; 240 of them in parts that were not interrupted" in text
+    assert "forward tokens: `360 counted; 240 of them in uninterrupted phases" in text
     assert "| tgr-latent | 20 | 10 | 30 | 60 | 10 | 0.30 | 60 | stop 4 |" in text
     assert "| tgr-latent | 0.7 | 0.6 | 1.5 | 0.995 | 0.1 | 2 | 1 | 4 |" in text  # cycling: all
     tasks = text[text.index("## toy") : text.index("### One answer")]
     assert report.as_markdown(page, brief=True).strip() == f"# Evaluation\n\n{tasks}".strip()
 
 
-def test_a_case_shows_what_was_chosen_over_what(tmp_path: Path) -> None:
-    page = report.build([summary.read(write(tmp_path / "run", both()))])
+def test_a_case_shows_the_candidates_and_the_choice(tmp_path: Path) -> None:
+    page = report.build([run_folder.read(write(tmp_path / "run", both()))])
     case = page.sections[0].cases[0]
-    assert case.title == "tgr-latent right, base wrong" and case.prompt == "<what is p?>"
-    assert case.boundary == "problem p, chunk 1 of 1, won by 0.5000"
+    assert case.title == "tgr-latent correct, base wrong" and case.prompt == "<what is p?>"
+    assert case.boundary == "problem p, chunk 1 of 1, margin 0.5000"
     assert case.candidates[0] == ["chosen", "-0.4000", "4.5000", "0.2000", "-2.0000", "ab<u>d"]
-    assert "after 'ab<' the chosen one goes on 'u>d', the best that reads otherwise 'i>c'" in (
+    assert "after 'ab<' the chosen one continues with 'u>d', the best different one with 'i>c'" in (
         case.divergence
     )
-    assert case.end.startswith("right with 7 after 60 forward tokens (stop); base: wrong with 6")
+    assert case.result.startswith(
+        "correct with 7 after 60 forward tokens (stop); base: wrong with 6"
+    )
 
 
 def test_the_page_stands_alone(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    page = report.build([summary.read(write(tmp_path / "run", both()))])
+    page = report.build([run_folder.read(write(tmp_path / "run", both()))])
     text = report.as_html(page)
     assert text.count("<svg") == text.count("</svg>") == 6  # no systems that differ in s or K
     assert not re.search(r"<(script|link|img|iframe|object)\b|@import", text)
@@ -247,11 +250,11 @@ def test_sensitivity_is_drawn_from_systems_that_differ_in_one_option(tmp_path: P
         for name, s in (("tgr-latent", 32), ("base", 16))
     ]
     samples = [dataclasses.replace(s, boundaries=[BOUNDARY]) for s in both()]
-    page = report.build([summary.read(write(tmp_path / "run", samples, systems=some))])
+    page = report.build([run_folder.read(write(tmp_path / "run", samples, systems=some))])
     assert report.as_html(page).count("<svg") == 7
 
 
-def test_several_runs_on_one_page_are_told_apart(tmp_path: Path) -> None:
+def test_systems_of_several_runs_have_different_labels(tmp_path: Path) -> None:
     model = {"name": "toy-8B", "sha256": "1" * 64, "description": "", "parameters": 8}
     one, two = write(tmp_path / "one", both()), write(tmp_path / "two", both(), model=model)
     labels = [outcome.label for outcome in outcomes(one, two)]
@@ -271,15 +274,15 @@ def test_runs_of_one_system_are_one_outcome(tmp_path: Path) -> None:
         write(tmp_path / "one", both()),
         write(tmp_path / "two", [*both(), *alone], seeds=[42, 7], command="else", created="x"),
     ]
-    base, ours = outcomes(*folders)
-    assert (base.label, ours.label) == ("base", "tgr-latent")
-    assert len(base.all_samples) == 8 and len(ours.all_samples) == 4  # none twice
-    assert (base.n_planned, ours.n_planned) == (8, 8)
+    base, tgr = outcomes(*folders)
+    assert (base.label, tgr.label) == ("base", "tgr-latent")
+    assert len(base.all_samples) == 8 and len(tgr.all_samples) == 4  # none twice
+    assert (base.n_planned, tgr.n_planned) == (8, 8)
     assert base.passed(1).tolist() == [0.75, 0.5] and len(base.phases) == 2
-    text = report.as_markdown(report.build([summary.read(folder) for folder in folders]))
+    text = report.as_markdown(report.build([run_folder.read(folder) for folder in folders]))
     assert text.count("### At equal k") == 1
     assert "- run: `one" in text and "- run: `two" in text and "- command: `else`" in text
-    assert "Not finished. Samples made of tgr-latent: 4 of 8." in text
+    assert "Unfinished. Samples so far: tgr-latent 4 of 8." in text
 
 
 def test_a_table_is_made_of_what_an_interrupted_run_has(tmp_path: Path) -> None:
@@ -287,23 +290,25 @@ def test_a_table_is_made_of_what_an_interrupted_run_has(tmp_path: Path) -> None:
         return [sample(system, problem, i, correct=i == 0) for i in range(n)]
 
     samples = [*drawn("base", "p", 4), *drawn("base", "q", 2), *drawn("tgr-latent", "p", 3)]
-    base, ours = outcomes(write(tmp_path / "one", samples, k=[1, 2, 4]))
-    assert base.ks == ours.ks == (1, 2) and list(base.graded) == ["p"]
-    assert base.passed(2).tolist() == [0.5] and ours.passed(2).tolist() == [pytest.approx(2 / 3)]
-    (section,) = report.build([summary.read(tmp_path / "one")]).sections
-    assert section.notes[0] == "Not finished. Samples made of base: 6 of 8; tgr-latent: 3 of 8."
+    base, tgr = outcomes(write(tmp_path / "one", samples, k=[1, 2, 4]))
+    assert base.ks == tgr.ks == (1, 2) and list(base.graded) == ["p"]
+    assert base.passed(2).tolist() == [0.5] and tgr.passed(2).tolist() == [pytest.approx(2 / 3)]
+    (section,) = report.build([run_folder.read(tmp_path / "one")]).sections
+    assert section.notes[0] == "Unfinished. Samples so far: base 6 of 8, tgr-latent 3 of 8."
     assert [table.title for table in section.tables][:2] == [
         "At equal k",
         "At equal forward tokens",
     ]
 
     two = write(tmp_path / "two", samples, k=[8], systems=[*read_systems(tmp_path / "one"), OTHER])
-    base, ours, other = outcomes(two)  # before the first problem is done
+    base, tgr, other = outcomes(two)  # before the first problem is done
     assert base.ks == (1, 2) and (other.n_planned, other.graded) == (16, {})
-    (section,) = report.build([summary.read(two)]).sections
-    assert section.notes[0].endswith("base: 6 of 16; tgr-latent: 3 of 16; other: 0 of 16.")
-    assert "1 of 2 problems at k up to 2" in section.notes[1]
-    assert section.notes[1].endswith("Left out, with less than half of them: other.")
+    (section,) = report.build([run_folder.read(two)]).sections
+    assert section.notes[0].endswith("base 6 of 16, tgr-latent 3 of 16, other 0 of 16.")
+    assert "1 of 2 problems, at k up to 2" in section.notes[1]
+    assert section.notes[1].endswith(
+        "Left out, because fewer than half of the problems are graded: other."
+    )
 
 
 OTHER = {"name": "other", "method": "markov", "config": dataclasses.asdict(SearchConfig())}
@@ -314,9 +319,9 @@ def read_systems(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_a_budget_that_is_not_filled_is_not_finished(tmp_path: Path) -> None:
-    base, ours = outcomes(write(tmp_path / "run", both(), budget=100))
-    assert (base.n_planned, ours.n_planned) == (8, 4)  # at 30 and at 60 tokens a sample
-    assert set(summary.common_budgets([base, ours])[-1].of.values()) == {60}
+    base, tgr = outcomes(write(tmp_path / "run", both(), budget=100))
+    assert (base.n_planned, tgr.n_planned) == (8, 4)  # at 30 and at 60 tokens a sample
+    assert set(outcome.common_budgets([base, tgr])[-1].of.values()) == {60}
 
 
 def test_the_best_base_is_chosen_by_what_is_compared(tmp_path: Path) -> None:
@@ -345,28 +350,28 @@ def test_self_bleu_compares_equal_numbers_of_texts(tmp_path: Path) -> None:
     few = [sample("base", p, i, text=words[i]) for p in "pq" for i in range(2)]
     many = [sample("tgr-latent", p, i, text=words[i]) for p in "pq" for i in range(4)]
     refused = sample("base", "p", 2, text="", finish="error", correct=None)
-    base, ours = found = outcomes(write(tmp_path / "run", [*few, *many, refused]))
-    n, problems = summary.equal_texts(found)
+    base, tgr = found = outcomes(write(tmp_path / "run", [*few, *many, refused]))
+    n, problems = outcome.equal_texts(found)
     assert (n, problems) == (2, ["p", "q"])
-    assert base.self_bleu(n, problems).tolist() == ours.self_bleu(n, problems).tolist()
+    assert base.self_bleu(n, problems).tolist() == tgr.self_bleu(n, problems).tolist()
     table = tables.open_ended(found)
     assert table.columns[-1] == "Self-BLEU@2" and table.rows[0][1] == table.rows[1][1]
 
 
 def test_a_run_without_samples_is_reported_too(tmp_path: Path) -> None:
-    page = report.build([summary.read(write(tmp_path / "run", []))])
+    page = report.build([run_folder.read(write(tmp_path / "run", []))])
     assert "## toy" in report.as_markdown(page)
 
 
-def test_the_papers_figures_are_marked_as_theirs() -> None:
-    (table,) = tables.reported("ablation", "aime25", "Qwen3-8B-Q4_K_M")
-    assert table.title == "As the paper reports it: Qwen3-8B"
+def test_the_papers_numbers_are_marked() -> None:
+    (table,) = paper.reported("ablation", "aime25", "Qwen3-8B-Q4_K_M")
+    assert table.title == "Reported by the paper: Qwen3-8B"
     assert ["w/o P_uni", "31.0"] in table.rows and "not measured here" in table.note
-    assert [t.title[-4:] for t in tables.reported("main", "aime25", "Qwen3-1.7B-Q8_0")] == ["1.7B"]
-    (table,) = tables.reported("ablation", "aime25", "DeepSeek-R1-0528-Qwen3-8B-Q4")
+    assert [t.title[-4:] for t in paper.reported("main", "aime25", "Qwen3-1.7B-Q8_0")] == ["1.7B"]
+    (table,) = paper.reported("ablation", "aime25", "DeepSeek-R1-0528-Qwen3-8B-Q4")
     assert table.note.endswith("and DeepSeek-R1-0528-Qwen3-8B-Q4 is another model.")
-    assert tables.reported("", "aime25", "Qwen3-8B") == []
-    assert tables.reported("ablation", "gsm8k", "Qwen3-8B") == []
+    assert paper.reported("", "aime25", "Qwen3-8B") == []
+    assert paper.reported("ablation", "gsm8k", "Qwen3-8B") == []
 
 
 def test_a_report_is_written_where_it_is_asked_for(

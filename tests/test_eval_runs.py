@@ -25,9 +25,11 @@ from surroundings import ROOT
 from tgr_local import cli, methods
 from tgr_local.engine import Engine
 from tgr_local.errors import TgrError
-from tgr_local.eval import grading, recipe, runs, samples, sandbox, systems, tasks
-from tgr_local.eval.runs import Phase
-from tgr_local.eval.samples import Draw, Sample, Store
+from tgr_local.eval import grading, phases, recipe, samples, sampling, sandbox, systems, tasks
+from tgr_local.eval.plan import SamplePlan, seed_of
+from tgr_local.eval.samples import Sample
+from tgr_local.eval.sampling import Phase
+from tgr_local.eval.store import Store
 from tgr_local.eval.systems import System
 from tgr_local.eval.task import Grade, Problem
 from tgr_local.generation import generate
@@ -72,12 +74,12 @@ def toy(system: str = "tgr-latent", problems: Sequence[Problem] = PROBLEMS) -> P
 
 
 def go(
-    engine: Engine, path: Path, phase: Phase, draw: Draw, watcher: Watcher | None = None,
+    engine: Engine, path: Path, phase: Phase, plan: SamplePlan, watcher: Watcher | None = None,
     parallel: int = 4,
 ) -> tuple[dict[str, Any], dict[samples.Key, Sample]]:  # fmt: skip
     with Store(path) as store:
         watched = watcher or Watcher()
-        took = runs.run_phase(engine, phase, draw, store, Letters(), watched, parallel)
+        took = phases.run_phase(engine, phase, plan, store, Letters(), watched, parallel)
     return took, {sample.key: sample for sample in samples.read(path)}
 
 
@@ -101,16 +103,16 @@ def timeless(known: dict[samples.Key, Sample]) -> dict[samples.Key, Sample]:
 
 def test_a_seed_is_a_function_of_where_its_sample_stands() -> None:
     places = [(s, t, p, i) for s in (1, 2) for t in "xy" for p in ("1", "11") for i in range(9)]
-    seeds = [runs.seed_of(*place) for place in places]
+    seeds = [seed_of(*place) for place in places]
     assert len(set(seeds)) == len(places)
     assert all(0 <= seed < 2**63 for seed in seeds)
-    assert seeds == [runs.seed_of(*place) for place in places]
+    assert seeds == [seed_of(*place) for place in places]
 
 
 def test_every_problem_gets_its_samples_and_each_its_own_seed(
     engine: Engine, tmp_path: Path
 ) -> None:
-    took, known = go(engine, tmp_path / "s", toy(), Draw(3, (42, 7)))
+    took, known = go(engine, tmp_path / "s", toy(), SamplePlan(3, (42, 7)))
     assert took["samples"] == len(known) == 3 * 3 * 2
     assert {key[2:] for key in known} == {
         (p.id, seed, i) for p in PROBLEMS for seed in (42, 7) for i in range(3)
@@ -122,14 +124,14 @@ def test_every_problem_gets_its_samples_and_each_its_own_seed(
 def test_systems_that_differ_in_nothing_draw_the_same(engine: Engine, tmp_path: Path) -> None:
     texts = []
     for name in ("markov", "markov:lambda_b=0.9"):
-        _, known = go(engine, tmp_path / name, toy(name), Draw(2, (42,)))
+        _, known = go(engine, tmp_path / name, toy(name), SamplePlan(2, (42,)))
         texts.append([known[key].text for key in sorted(known)])
     assert texts[0] == texts[1]
 
 
 def test_how_many_run_at_a_time_changes_nothing(engine: Engine, tmp_path: Path) -> None:
-    alone = go(engine, tmp_path / "1", toy(), Draw(3, (42,)), parallel=1)[1]
-    together = go(engine, tmp_path / "9", toy(), Draw(3, (42,)), parallel=0)[1]
+    alone = go(engine, tmp_path / "1", toy(), SamplePlan(3, (42,)), parallel=1)[1]
+    together = go(engine, tmp_path / "9", toy(), SamplePlan(3, (42,)), parallel=0)[1]
     assert timeless(alone) == timeless(together)
 
 
@@ -142,7 +144,7 @@ def test_tokens_by_kind_sum_to_the_engines_own_count(
 ) -> None:
     before = engine.stats().n_positions
     few = "n_samples=2,power_blocks=2,power_steps=1,tree_breadth=1,tree_proposals=2,graph_merges=0"
-    took, known = go(engine, tmp_path / "s", toy(f"{name}:{few}"), Draw(2, (42,)))
+    took, known = go(engine, tmp_path / "s", toy(f"{name}:{few}"), SamplePlan(2, (42,)))
     decoded = engine.stats().n_positions - before
     assert took["positions"] == took["counted"] == decoded > 0
     assert sum(sum(sample.counts.values()) for sample in known.values()) == decoded
@@ -152,18 +154,18 @@ def test_a_budget_is_filled_by_every_problem_and_by_no_more_than_it_takes(
     engine: Engine, tmp_path: Path
 ) -> None:
     budget = 300
-    _, known = go(engine, tmp_path / "s", toy("base"), Draw(2, (42,), budget))
+    _, known = go(engine, tmp_path / "s", toy("base"), SamplePlan(2, (42,), budget))
     for problem in PROBLEMS:
         costs = [s.cost for key, s in sorted(known.items()) if key[2] == problem.id]
         assert sum(costs) >= budget
         assert sum(costs) < 2 * budget
-    _, again = go(engine, tmp_path / "t", toy("base"), Draw(2, (42,), budget), parallel=1)
+    _, again = go(engine, tmp_path / "t", toy("base"), SamplePlan(2, (42,), budget), parallel=1)
     assert timeless(again) == timeless(known)
 
 
 def test_a_budget_is_that_of_a_problem_over_all_seeds(engine: Engine, tmp_path: Path) -> None:
     budget = 900
-    _, known = go(engine, tmp_path / "s", toy("base"), Draw(1, (42, 7, 9), budget))
+    _, known = go(engine, tmp_path / "s", toy("base"), SamplePlan(1, (42, 7, 9), budget))
     for problem in PROBLEMS:
         costs = [s.cost for key, s in known.items() if key[2] == problem.id]
         assert budget <= sum(costs) < budget + 3 * max(costs)
@@ -171,7 +173,7 @@ def test_a_budget_is_that_of_a_problem_over_all_seeds(engine: Engine, tmp_path: 
 
 
 def test_a_method_that_searches_keeps_what_a_report_needs(engine: Engine, tmp_path: Path) -> None:
-    _, known = go(engine, tmp_path / "s", toy("tgr-latent"), Draw(2, (42,)))
+    _, known = go(engine, tmp_path / "s", toy("tgr-latent"), SamplePlan(2, (42,)))
     for key, sample in known.items():
         assert sample.logprob is not None and sample.logprob < 0
         boundary = sample.boundaries[0]
@@ -179,7 +181,7 @@ def test_a_method_that_searches_keeps_what_a_report_needs(engine: Engine, tmp_pa
         assert len(boundary["S"]) == SMALL.n_candidates
         assert boundary["chosen"] == max(range(2), key=lambda k: (boundary["S"][k], -k))
         assert ("rollouts" in boundary) == (key[-1] == 0)
-    _, known = go(engine, tmp_path / "t", toy("base"), Draw(1, (42,)))
+    _, known = go(engine, tmp_path / "t", toy("base"), SamplePlan(1, (42,)))
     assert all(sample.boundaries == [] for sample in known.values())
 
 
@@ -187,7 +189,9 @@ def test_a_prompt_that_cannot_fit_is_recorded_and_the_rest_goes_on(
     engine: Engine, tmp_path: Path
 ) -> None:
     long = Problem("toy", "long", ({"role": "user", "content": "x" * 5000},), None)
-    took, known = go(engine, tmp_path / "s", toy(problems=[*PROBLEMS, long]), Draw(2, (1,), 50))
+    took, known = go(
+        engine, tmp_path / "s", toy(problems=[*PROBLEMS, long]), SamplePlan(2, (1,), 50)
+    )
     refused = [sample for sample in known.values() if sample.finish == "error"]
     assert {sample.problem for sample in refused} == {"long"}
     assert all(s.correct is None and "trained for" in s.detail for s in refused)
@@ -205,27 +209,27 @@ def test_a_sample_that_fails_is_recorded_and_the_rest_goes_on(
             raise ValueError(BAD)
         return generate(engine, prompt, config, **how)
 
-    monkeypatch.setattr(runs, "generate", sometimes)
-    path, draw = tmp_path / "s", Draw(4, (1,))
-    _, known = go(engine, path, toy(), draw)
+    monkeypatch.setattr(sampling, "generate", sometimes)
+    path, plan = tmp_path / "s", SamplePlan(4, (1,))
+    _, known = go(engine, path, toy(), plan)
     assert len(known) == 12 and {s.finish == "error" for s in known.values()} == {True, False}
     for sample in known.values():
-        odd = runs.seed_of(1, "toy", sample.problem, sample.index) % 2
+        odd = seed_of(1, "toy", sample.problem, sample.index) % 2
         assert (sample.finish == "error") == bool(odd)
         assert (sample.correct is None) == bool(odd) == (sample.detail == BAD)
-    assert go(engine, path, toy(), draw)[0]["samples"] == 0  # fixed by its seed: not tried again
+    assert go(engine, path, toy(), plan)[0]["samples"] == 0  # fixed by its seed: not tried again
     with Store(path) as store:
-        assert not runs.why_empty(toy(), store)
+        assert not phases.why_empty(toy(), store)
 
 
 def test_a_budget_below_the_first_step_refuses_every_sample(engine: Engine, tmp_path: Path) -> None:
     for name in sorted(methods.METHODS):
         phase = toy(f"{name}:max_forward_tokens=1")
-        took, known = go(engine, tmp_path / name, phase, Draw(2, (1,)))
+        took, known = go(engine, tmp_path / name, phase, SamplePlan(2, (1,)))
         assert took["counted"] == 0 and len(known) == 6
         assert all("max_forward_tokens" in sample.detail for sample in known.values())
         with Store(tmp_path / name) as store:
-            why = runs.why_empty(phase, store)
+            why = phases.why_empty(phase, store)
         assert f"none of the 6 samples of {phase.system.name} on toy could be made: max_" in why
 
 
@@ -235,14 +239,14 @@ def test_what_the_engine_failed_at_is_made_again(
     def fails(*_: Any, **__: Any) -> Any:
         raise TgrError("llama_decode failed with status -3")
 
-    path, draw = tmp_path / "s", Draw(2, (1,))
-    monkeypatch.setattr(runs, "generate", fails)
-    _, known = go(engine, path, toy(), draw)
+    path, plan = tmp_path / "s", SamplePlan(2, (1,))
+    monkeypatch.setattr(sampling, "generate", fails)
+    _, known = go(engine, path, toy(), plan)
     assert {sample.detail for sample in known.values()} == {
         "the engine failed: llama_decode failed with status -3"
     }
     monkeypatch.undo()
-    took, known = go(engine, path, toy(), draw)
+    took, known = go(engine, path, toy(), plan)
     assert took["samples"] == 6 == len(known)
     assert all(sample.finish != "error" for sample in known.values())
 
@@ -251,29 +255,29 @@ def test_what_the_engine_failed_at_is_made_again(
 
 
 def test_an_interrupted_run_resumes_to_the_same_samples(engine: Engine, tmp_path: Path) -> None:
-    whole = go(engine, tmp_path / "whole", toy(), Draw(4, (42,)))[1]
+    whole = go(engine, tmp_path / "whole", toy(), SamplePlan(4, (42,)))[1]
     path = tmp_path / "cut"
     for after in (1, 3):
         with pytest.raises(RuntimeError, match="interrupted by the test"):
-            go(engine, path, toy(), Draw(4, (42,)), Watcher(after))
+            go(engine, path, toy(), SamplePlan(4, (42,)), Watcher(after))
     n_kept = len(list(samples.read(path)))
     assert n_kept >= 4
     watcher = Watcher()
-    took, resumed = go(engine, path, toy(), Draw(4, (42,)), watcher)
+    took, resumed = go(engine, path, toy(), SamplePlan(4, (42,)), watcher)
     assert took["samples"] == len(whole) - n_kept and watcher.n_known == n_kept
     assert timeless(resumed) == timeless(whole)
     assert len(list(samples.read(path))) == len(whole)  # none twice
-    assert go(engine, path, toy(), Draw(4, (42,)))[0]["samples"] == 0
+    assert go(engine, path, toy(), SamplePlan(4, (42,)))[0]["samples"] == 0
 
 
 def test_a_torn_last_line_is_cut_off_and_made_again(engine: Engine, tmp_path: Path) -> None:
     path = tmp_path / "s"
-    whole = go(engine, path, toy(), Draw(2, (42,)))[1]
+    whole = go(engine, path, toy(), SamplePlan(2, (42,)))[1]
     data = path.read_bytes()
     for cut in (1, 40, len(data) - data.rindex(b"\n", 0, -1) - 2):
         path.write_bytes(data[:-cut])
         assert len(list(samples.read(path))) == len(whole) - 1
-        assert timeless(go(engine, path, toy(), Draw(2, (42,)))[1]) == timeless(whole)
+        assert timeless(go(engine, path, toy(), SamplePlan(2, (42,)))[1]) == timeless(whole)
 
 
 class Broken(Letters):
@@ -297,7 +301,7 @@ def test_a_grade_that_failed_is_made_again(engine: Engine, tmp_path: Path) -> No
     def graded_by(grades: Broken) -> tuple[int, int]:
         """How many grades were asked for, and how many lines there are then."""
         with Store(path) as store:
-            runs.run_phase(engine, toy(), Draw(2, (42,)), store, grades, Watcher(), 4)
+            phases.run_phase(engine, toy(), SamplePlan(2, (42,)), store, grades, Watcher(), 4)
         return grades.asked, path.read_bytes().count(b"\n")
 
     before = engine.stats().n_positions
@@ -324,7 +328,9 @@ def test_a_grade_that_was_missing_is_made_once_it_can_be(
     path = tmp_path / "s"
     for grades, n_missing in ((Broken(lambda _: True, why), 6), (Letters(), 0), (Letters(), 0)):
         with Store(path) as store:
-            took = runs.run_phase(engine, toy(), Draw(2, (42,)), store, grades, Watcher(), 4)
+            took = phases.run_phase(
+                engine, toy(), SamplePlan(2, (42,)), store, grades, Watcher(), 4
+            )
             assert all(not sample.boundaries for sample in store.known.values())
         found = samples.read(path)
         assert sum(sample.correct is None for sample in found) == n_missing
@@ -384,7 +390,7 @@ def test_a_full_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     sample = Sample("t", "p", "s", 1, 0, "", "", 0, "stop", True, 1.0, None, "", None, {}, {}, 0.0)
     monkeypatch.setattr(os, "fsync", fail)
-    says = "cannot be written .*No space left on device.* make room"
+    says = "cannot be written .*No space left on device.* free space"
     with pytest.raises(TgrError, match=says), Store(tmp_path / "s") as store:
         store.add(sample)
         with pytest.raises(TgrError, match=says):
@@ -398,7 +404,7 @@ def test_a_full_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_full_disk_ends_a_phase_at_once_and_the_run_resumes(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, draw = tmp_path / "s", Draw(40, (42,))
+    path, plan = tmp_path / "s", SamplePlan(40, (42,))
     written = 0
 
     def full(_: int) -> None:
@@ -417,10 +423,10 @@ def test_a_full_disk_ends_a_phase_at_once_and_the_run_resumes(
     monkeypatch.setattr(os, "fsync", full)
     watcher = Watcher()
     with pytest.raises(TgrError, match="cannot be written"):
-        go(engine, path, toy("base"), draw, watcher, parallel=1)
+        go(engine, path, toy("base"), plan, watcher, parallel=1)
     assert len(watcher.heard) == 3  # of 120
     monkeypatch.undo()
-    took, known = go(engine, path, toy("base"), draw)
+    took, known = go(engine, path, toy("base"), plan)
     assert 0 < took["samples"] < 120 == len(known)
 
 
@@ -701,7 +707,11 @@ def test_a_manifest_names_the_packages_that_grade() -> None:
         )
 
     assert grading.in_use([graded("math500", True)]) == {"math-verify"}
-    assert grading.in_use([graded("humaneval", False, None)]) == {"seconds", "allow_exec", "wall"}
+    assert grading.in_use([graded("humaneval", False, None)]) == {
+        "seconds",
+        "allow_exec",
+        "sandbox",
+    }
     assert grading.in_use([graded("writingbench", True)]) == {"judge", "judge_model"}
     nothing = [graded("math500", None), graded("humaneval", None), graded("writingbench", None)]
     assert grading.in_use([*nothing, graded("writingbench", False, None)]) == set()
@@ -720,22 +730,24 @@ def humaneval(command: list[str], tmp_path: Path) -> list[str]:
     return asked
 
 
-def test_the_wall_is_named_everywhere_and_stays(
+def test_the_sandbox_is_named_everywhere_and_must_not_change(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = [*humaneval(command, tmp_path), "--wall", "limits"]
+    asked = [*humaneval(command, tmp_path), "--sandbox", "limits"]
     assert run(*asked) == 0
-    assert "programs run behind limits: resources alone are limited" in capsys.readouterr().err
+    assert (
+        "programs run in the sandbox limits: only resources are limited" in capsys.readouterr().err
+    )
     folder = tmp_path / "run"
     about = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    assert about["grading"]["wall"] == "limits" and "--wall limits" in about["command"]
-    assert "programs ran behind: `limits: " in (folder / "report.md").read_text(encoding="utf-8")
+    assert about["grading"]["sandbox"] == "limits" and "--sandbox limits" in about["command"]
+    assert "sandbox: `limits: " in (folder / "report.md").read_text(encoding="utf-8")
     if not sandbox.obstacle("bwrap"):
-        assert run(*asked, "--wall", "bwrap") == 1
-        assert "grading.wall was 'limits' and is 'bwrap'" in capsys.readouterr().err
+        assert run(*asked, "--sandbox", "bwrap") == 1
+        assert "grading.sandbox was 'limits' and is 'bwrap'" in capsys.readouterr().err
 
 
-def test_a_missing_wall_is_no_reason_to_do_without(
+def test_a_missing_sandbox_backend_is_an_error(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -744,7 +756,7 @@ def test_a_missing_wall_is_no_reason_to_do_without(
     assert run(*humaneval(command, tmp_path)) == 1
     err = capsys.readouterr().err
     assert "bwrap does not work here: there is no program bwrap; install bubblewrap" in err
-    assert "--wall: limits (resources alone" in err and err.count("\n") == 1
+    assert "--sandbox: limits (only resources" in err and err.count("\n") == 1
     assert not (tmp_path / "run").exists()
 
 
@@ -801,7 +813,7 @@ def test_a_folder_under_work_is_not_touched(
         ),
         (["eval", "run", "--recipe", "README.md"], "must end in .toml"),
         (["eval", "run", "countdown", "--k", "8..1"], "must increase"),
-        (["eval", "run", "countdown", "--k", "few"], "as in 1..128"),
+        (["eval", "run", "countdown", "--k", "few"], "the form 1..128"),
         (["eval", "run", "countdown", "--k", "0..8"], "at least 1"),
         (["eval", "run", "countdown", "--seeds", "1,1"], "different"),
         (["eval", "run", "countdown", "--seed", "3"], "--seeds"),
@@ -812,10 +824,10 @@ def test_a_folder_under_work_is_not_touched(
         (["eval", "run", "countdown", "--variant", "base:temperature=hot"], "a number"),
         (["eval", "run", "countdown", "--reference", "nobody"], "one of base, tgr-latent"),
         (["eval", "run", "humaneval"], "--allow-exec"),
-        (["eval", "run", "humaneval", "--wall", "limits"], "--allow-exec"),
+        (["eval", "run", "humaneval", "--sandbox", "limits"], "--allow-exec"),
         (
-            ["eval", "run", "humaneval", "--wall", "moat"],
-            "wall is 'moat', but must be one of bwrap",
+            ["eval", "run", "humaneval", "--sandbox", "moat"],
+            "sandbox is 'moat', but must be one of bwrap",
         ),
         (["eval", "report"], "the following arguments are required: RUN"),
         (
@@ -853,7 +865,7 @@ def test_a_folder_that_is_no_run_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("eval", "report", str(tmp_path)) == 1
-    assert "is no run of tgr-local eval" in capsys.readouterr().err
+    assert "is not a run folder of tgr-local eval" in capsys.readouterr().err
 
 
 def killed(command: list[str], after: Iterator[float]) -> int:

@@ -1,4 +1,4 @@
-"""The sandbox: what a program may do, and that it may do nothing else, behind every wall here."""
+"""The sandbox: what a program can do, and that it can do nothing else, in every backend here."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ import pytest
 from surroundings import ROOT
 
 from tgr_local.errors import InstallError
-from tgr_local.eval import sandbox, usage, walls
+from tgr_local.eval import backends, sandbox, usage
+from tgr_local.eval.backends import Backend
 from tgr_local.eval.sandbox import Limits, Outcome
-from tgr_local.eval.walls import Wall
 
 SHORT = Limits(seconds=60, memory=1 << 30, disk=1 << 20, processes=32)
 PLENTY = 60.0
 """Seconds that a test waits for what must come on a machine however busy."""
 
 
-@pytest.fixture(params=walls.WALLS, scope="module")
-def wall(request: pytest.FixtureRequest) -> Wall:
-    """Every wall that works on this machine."""
+@pytest.fixture(params=backends.BACKENDS, scope="module")
+def backend(request: pytest.FixtureRequest) -> Backend:
+    """Every backend that works on this machine."""
     if why := sandbox.obstacle(request.param):
         pytest.skip(f"{request.param} does not work here: {why}")
-    kind: Wall = request.param
+    kind: Backend = request.param
     return kind
 
 
 @pytest.fixture
-def closed() -> Wall:
-    """The wall that keeps a program from files and the network."""
+def closed() -> Backend:
+    """The backend that isolates files and the network."""
     if why := sandbox.obstacle("bwrap"):
         pytest.skip(f"bwrap does not work here: {why}")
     return "bwrap"
@@ -49,64 +49,64 @@ def measured() -> None:
         pytest.skip("memory is measured on Linux only")
 
 
-def attempt(wall: Wall, code: str, stdin: str = "", limits: Limits = SHORT) -> Outcome:
-    return sandbox.run(code, stdin, limits, wall)
+def attempt(backend: Backend, code: str, stdin: str = "", limits: Limits = SHORT) -> Outcome:
+    return sandbox.run(code, stdin, limits, backend)
 
 
-def test_a_program_reads_prints_and_ends(wall: Wall) -> None:
+def test_a_program_reads_prints_and_ends(backend: Backend) -> None:
     code = "import sys\nprint(input()[::-1] + '€')\nprint('no', file=sys.stderr)\nsys.exit(3)"
-    outcome = attempt(wall, code, "olleh\nrest")
+    outcome = attempt(backend, code, "olleh\nrest")
     assert (outcome.stopped, outcome.code, outcome.stdout) == ("", 3, "hello€\n")
     assert outcome.why == "no"
 
 
-def test_it_is_a_main_program_with_this_pythons_packages(wall: Wall) -> None:
+def test_it_is_a_main_program_with_this_pythons_packages(backend: Backend) -> None:
     code = "import numpy\nif __name__ == '__main__': print(numpy.zeros(3).sum())"
-    outcome = attempt(wall, code)
+    outcome = attempt(backend, code)
     assert outcome.stdout == "0.0\n", outcome.why
 
 
-def test_its_folder_is_empty_and_its_own(wall: Wall) -> None:
+def test_its_folder_is_empty_and_its_own(backend: Backend) -> None:
     code = "import os\nprint(os.listdir())\nopen('x', 'w').write('x')\nprint(os.listdir())"
-    assert attempt(wall, code).stdout == "[]\n['x']\n"
-    assert attempt(wall, code).stdout == "[]\n['x']\n"
+    assert attempt(backend, code).stdout == "[]\n['x']\n"
+    assert attempt(backend, code).stdout == "[]\n['x']\n"
 
 
-def test_no_secret_of_the_caller_reaches_it(wall: Wall, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_gets_no_secret_of_the_caller(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_SECRET", "hidden")
-    outcome = attempt(wall, "import os\nprint(dict(os.environ))")
+    outcome = attempt(backend, "import os\nprint(dict(os.environ))")
     assert "TMPDIR" in outcome.stdout and "MY_SECRET" not in outcome.stdout
 
 
-def test_what_does_not_end_is_stopped(wall: Wall) -> None:
+def test_what_does_not_end_is_stopped(backend: Backend) -> None:
     code = (
         "import signal\nfor s in range(1, 32):\n"
         "    try: signal.signal(s, signal.SIG_IGN)\n    except (OSError, ValueError): pass\n"
         "while True: pass"
     )
-    outcome = attempt(wall, code, limits=replace(SHORT, seconds=0.7))
+    outcome = attempt(backend, code, limits=replace(SHORT, seconds=0.7))
     assert outcome.stopped == outcome.why == "time limit"
 
 
-def test_memory_and_files_are_bounded(wall: Wall) -> None:
-    assert "MemoryError" in attempt(wall, "x = bytearray(10 << 30)").why
-    assert "too large" in attempt(wall, "open('x', 'wb').write(bytes(2 << 20))").why
-    flood = attempt(wall, "while True: print('x' * 1000)")
+def test_memory_and_files_are_bounded(backend: Backend) -> None:
+    assert "MemoryError" in attempt(backend, "x = bytearray(10 << 30)").why
+    assert "too large" in attempt(backend, "open('x', 'wb').write(bytes(2 << 20))").why
+    flood = attempt(backend, "while True: print('x' * 1000)")
     assert flood.code != 0 and len(flood.stdout) <= SHORT.disk
 
 
-def test_nothing_of_it_is_left_behind(wall: Wall) -> None:
-    name = f"tgr-left-{os.getpid()}-{wall}"
+def test_nothing_of_it_is_left_behind(backend: Backend) -> None:
+    name = f"tgr-left-{os.getpid()}-{backend}"
     code = "import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', "
     code += f"'import time; time.sleep(600)', {name!r}])"
-    assert attempt(wall, code).code == 0
+    assert attempt(backend, code).code == 0
     assert ends(name)
 
 
-def test_it_does_not_outlive_a_caller_that_is_killed(wall: Wall, tmp_path: Path) -> None:
+def test_it_does_not_outlive_a_caller_that_is_killed(backend: Backend, tmp_path: Path) -> None:
     script = (
         "from tgr_local.eval.sandbox import _run, Limits\n"
-        f"_run({wall!r}, 'import time; time.sleep(600)', '', Limits(seconds=600))\n"
+        f"_run({backend!r}, 'import time; time.sleep(600)', '', Limits(seconds=600))\n"
     )
     caller = subprocess.Popen(
         [sys.executable, "-c", script], cwd=ROOT, env=os.environ | {"TMPDIR": str(tmp_path)}
@@ -138,7 +138,7 @@ def is_running(words: str) -> bool:
     return False
 
 
-def test_a_fork_bomb_is_stopped(closed: Wall) -> None:
+def test_a_fork_bomb_is_stopped(closed: Backend) -> None:
     code = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass"
     assert attempt(closed, code, limits=replace(SHORT, seconds=0.7)).stopped == "time limit"
     code = "import os\nfor i in range(100):\n    if os.fork() == 0:\n        while True: pass"
@@ -147,20 +147,20 @@ def test_a_fork_bomb_is_stopped(closed: Wall) -> None:
 
 
 @pytest.mark.parametrize("where", ["here", "/usr/lib/tgr-hostile", "/etc/tgr-hostile"])
-def test_nothing_can_be_written_outside(closed: Wall, tmp_path: Path, where: str) -> None:
+def test_nothing_can_be_written_outside(closed: Backend, tmp_path: Path, where: str) -> None:
     target = tmp_path / "hostile" if where == "here" else Path(where)
     outcome = attempt(closed, f"open({str(target)!r}, 'w').write('x')")
     assert outcome.code != 0 and not target.exists()
 
 
-def test_files_outside_cannot_be_read(closed: Wall, tmp_path: Path) -> None:
+def test_files_outside_cannot_be_read(closed: Backend, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("hidden")
     assert attempt(closed, f"print(open({str(secret)!r}).read())").stdout == ""
     assert attempt(closed, f"print(open({__file__!r}).read())").stdout == ""
 
 
-def test_there_is_no_network(closed: Wall) -> None:
+def test_there_is_no_network(closed: Backend) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         here = server.getsockname()
         for address in (("192.0.2.1", 80), here):
@@ -169,7 +169,7 @@ def test_there_is_no_network(closed: Wall) -> None:
         socket.create_connection(here, timeout=5).close()
 
 
-def test_other_processes_cannot_be_seen_or_killed(closed: Wall) -> None:
+def test_other_processes_cannot_be_seen_or_killed(closed: Backend) -> None:
     sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(30)"])
     try:
         outcome = attempt(closed, f"import os\nos.kill({sleeper.pid}, 9)")
@@ -181,39 +181,45 @@ def test_other_processes_cannot_be_seen_or_killed(closed: Wall) -> None:
         sleeper.wait()
 
 
-# ---- which wall ----
+# ---- which backend ----
 
 
-def test_no_wall_stands_in_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_backend_replaces_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(sandbox, "obstacle", sandbox.obstacle.__wrapped__)
     assert sandbox.usable() == ["limits"]
-    says = "sandbox bwrap does not work here: there is no program bwrap; install .*--wall: limits"
+    says = (
+        "sandbox bwrap does not work here: there is no program bwrap; install .*--sandbox: limits"
+    )
     with pytest.raises(InstallError, match=says):
         sandbox.run("print(1)")
     with pytest.raises(InstallError, match="sandbox unshare does not work here"):
         sandbox.check("unshare")
-    assert sandbox.run("print(1)", wall="limits").stdout == "1\n"
+    assert sandbox.run("print(1)", backend="limits").stdout == "1\n"
 
 
-def test_an_unknown_wall_is_refused() -> None:
-    with pytest.raises(ValueError, match="wall is 'moat', but must be one of bwrap, unshare, li"):
-        sandbox.run("print(1)", wall="moat")  # type: ignore[arg-type]
+def test_an_unknown_backend_is_refused() -> None:
+    with pytest.raises(ValueError, match="sandbox is 'moat', but must be one of bwrap, unsh"):
+        sandbox.run("print(1)", backend="moat")  # type: ignore[arg-type]
 
 
-def test_a_wall_that_breaks_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_backend_reports_its_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broken = tmp_path / "bwrap"
     broken.write_text("#!/bin/sh\necho 'bwrap: No permissions to create a namespace' >&2\nexit 1\n")
     broken.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(walls, "environment", lambda folder: {"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    monkeypatch.setattr(
+        backends, "environment", lambda folder: {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    )
     why = sandbox.obstacle.__wrapped__("bwrap")
     assert why == "bwrap: No permissions to create a namespace"
 
 
 @pytest.mark.parametrize("place", ["tmp", "dev/shm"])
 def test_a_python_below_its_own_file_systems_works(
-    closed: Wall, place: str, monkeypatch: pytest.MonkeyPatch
+    closed: Backend, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with tempfile.TemporaryDirectory(dir=f"/{place}") as name:
         venv.create(name, symlinks=True)
@@ -232,35 +238,35 @@ def test_a_python_below_its_own_file_systems_works(
     "what", ["os.symlink('/dev/zero', path)", "os.mkdir(path)", "os.mkfifo(path)"]
 )
 @pytest.mark.parametrize("name", ["stdin", "stdout", "stderr", "program.py", "launch.py"])
-def test_what_stands_in_the_place_of_a_file_is_not_read(wall: Wall, name: str, what: str) -> None:
+def test_a_replaced_file_is_not_read(backend: Backend, name: str, what: str) -> None:
     code = (
         f"import os\nfor path in ('../{name}', 'work/{name}', '{name}'):\n"
         "    try: os.remove(path)\n    except OSError: pass\n"
         f"    try: {what}\n    except OSError: pass\n"
         "print('out')\nraise SystemExit('err')"
     )
-    outcome = attempt(wall, code)
+    outcome = attempt(backend, code)
     assert (outcome.stdout, outcome.stderr, outcome.stopped) == ("out\n", "err\n", "")
 
 
-def test_output_is_bounded(wall: Wall, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_is_bounded(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "OUTPUT", 1000)
     for number, kept in ((1, "stdout"), (2, "stderr")):
         for code in (f"os.write({number}, b'x' * 1001)", f"os.truncate({number}, 1 << 19)"):
-            outcome = attempt(wall, f"import os\n{code}\nwhile True: pass")
+            outcome = attempt(backend, f"import os\n{code}\nwhile True: pass")
             assert outcome.why == "output limit of 1,000 bytes"
             assert len(getattr(outcome, kept)) <= 2000
-    assert attempt(wall, "print('x' * 999)").stdout == "x" * 999 + "\n"
+    assert attempt(backend, "print('x' * 999)").stdout == "x" * 999 + "\n"
 
 
-def test_what_a_program_leaves_is_deleted(wall: Wall, tmp_path: Path,
+def test_what_a_program_leaves_is_deleted(backend: Backend, tmp_path: Path,
                                           monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     deep = "import os\nfor i in range(3000):\n    os.mkdir('d')\n    os.chdir('d')\n"
     shut = "import os\nos.makedirs('a/b')\nopen('a/b/c', 'w')\nos.chmod('a/b', 0)\nos.chmod('a', 0)"
     loop = "import os\nos.symlink('.', 'here')\nos.symlink('/', 'root')\nos.mkfifo('pipe')"
     for code in (deep, shut, loop):
-        assert attempt(wall, code).why == ""
+        assert attempt(backend, code).why == ""
         assert list(tmp_path.iterdir()) == []
 
 
@@ -279,38 +285,38 @@ time.sleep(600)
 
 @pytest.mark.parametrize("leave", ["pass", "os.setsid()", "os.setsid(); os.fork() and os._exit(0)"])
 def test_memory_of_all_processes_together_is_bounded(
-    wall: Wall, measured: None, leave: str
+    backend: Backend, measured: None, leave: str
 ) -> None:
-    outcome = attempt(wall, HOLD.format(leave=leave))
+    outcome = attempt(backend, HOLD.format(leave=leave))
     assert outcome.why == "memory limit of 1,073,741,824 bytes for all processes"
 
 
-def test_pages_that_processes_share_count_once(wall: Wall, measured: None) -> None:
+def test_pages_that_processes_share_count_once(backend: Backend, measured: None) -> None:
     code = "import os, time\nx = b'x' * (300 << 20)\npids = []\nfor i in range(8):\n"
     code += "    pid = os.fork()\n    if pid == 0:\n        time.sleep(0.3)\n        os._exit(0)\n"
     code += "    pids.append(pid)\nfor pid in pids: os.waitpid(pid, 0)\nprint('fine')"
-    outcome = attempt(wall, code)
+    outcome = attempt(backend, code)
     assert outcome.stdout == "fine\n", outcome.why
 
 
-def test_memory_without_a_process_is_refused(wall: Wall) -> None:
+def test_memory_without_a_process_is_refused(backend: Backend) -> None:
     if sys.platform != "linux":
         pytest.skip("system calls are filtered on Linux only")
-    outcome = attempt(wall, "import os\nos.memfd_create('x')")
+    outcome = attempt(backend, "import os\nos.memfd_create('x')")
     assert "Function not implemented" in outcome.why
     code = "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
     code += "print(libc.shmget(0, 1 << 20, 0o1600), libc.mount(b'x', b'/tmp', b'tmpfs', 0, 0),"
-    outcome = attempt(wall, code + " ctypes.get_errno())")
+    outcome = attempt(backend, code + " ctypes.get_errno())")
     assert outcome.stdout == "-1 -1 38\n", outcome.why
 
 
 @pytest.mark.parametrize("folder", ["/tmp", "/dev/shm"])
-def test_file_systems_in_memory_are_bounded(closed: Wall, folder: str) -> None:
+def test_file_systems_in_memory_are_bounded(closed: Backend, folder: str) -> None:
     code = f"for i in range(9): open(f'{folder}/{{i}}', 'wb').write(bytes(1 << 19))"
     assert "No space left" in attempt(closed, code).why
 
 
-def test_files_in_memory_count_as_memory(closed: Wall, measured: None) -> None:
+def test_files_in_memory_count_as_memory(closed: Backend, measured: None) -> None:
     limits = Limits(seconds=60, memory=1 << 28, disk=1 << 29)
     code = (
         "for name in ('/dev/shm/x', '/tmp/x'):\n    with open(name, 'wb') as file:\n"
@@ -323,7 +329,7 @@ def test_files_in_memory_count_as_memory(closed: Wall, measured: None) -> None:
 
 
 @pytest.mark.parametrize("folder", ["/", "/etc", "/dev", "/home", "/sys"])
-def test_no_other_folder_can_be_written(closed: Wall, folder: str) -> None:
+def test_no_other_folder_can_be_written(closed: Backend, folder: str) -> None:
     assert "Error" in attempt(closed, f"open('{folder}/x', 'w')").why
     assert attempt(closed, "print(1, file=open('/dev/null', 'w'))").code == 0
 

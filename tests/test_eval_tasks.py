@@ -21,7 +21,7 @@ import pytest
 from command_line import loaded
 
 from tgr_local.errors import InstallError, TgrError
-from tgr_local.eval import sandbox, tasks, walls
+from tgr_local.eval import backends, sandbox, tasks
 from tgr_local.eval.task import Grade, Problem
 from tgr_local.eval.tasks import generated, livecodebench, writingbench
 from tgr_local.eval.tasks.code import program
@@ -231,11 +231,11 @@ def grade(problem: Problem, text: str) -> Grade:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def wall() -> Iterator[None]:
+def backend() -> Iterator[None]:
     """The strongest sandbox of this machine."""
     sandbox.choose(sandbox.usable()[0])
     yield
-    sandbox.choose(walls.DEFAULT)
+    sandbox.choose(backends.DEFAULT)
 
 
 # ---- the registry
