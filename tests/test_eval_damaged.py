@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_eval_report import both, write
+from run_folders import both, write
 
 from tgr_local.errors import TgrError
 from tgr_local.eval import manifest, report, run_folder, samples, shapes

@@ -105,8 +105,8 @@ def test_nothing_of_it_is_left_behind(backend: Backend) -> None:
 
 def test_it_does_not_outlive_a_caller_that_is_killed(backend: Backend, tmp_path: Path) -> None:
     script = (
-        "from tgr_local.eval.sandbox import _run, Limits\n"
-        f"_run({backend!r}, 'import time; time.sleep(600)', '', Limits(seconds=600))\n"
+        "from tgr_local.eval.sandbox import Limits, run\n"
+        f"run('import time; time.sleep(600)', '', Limits(seconds=600), {backend!r})\n"
     )
     caller = subprocess.Popen(
         [sys.executable, "-c", script], cwd=ROOT, env=os.environ | {"TMPDIR": str(tmp_path)}

@@ -51,10 +51,10 @@ class Grader:
         judge = {"TGR_JUDGE_URL": writingbench.checked(judge_url)}
         if judge_model:
             judge["TGR_JUDGE_MODEL"] = judge_model
-        self._workers = [WorkerProcess(judge, backend) for _ in range(n_workers)]
+        self.workers = [WorkerProcess(judge, backend) for _ in range(n_workers)]
         self._threads = [
             threading.Thread(target=self._serve, args=(worker,), name="tgr-grader", daemon=True)
-            for worker in self._workers
+            for worker in self.workers
         ]
         for thread in self._threads:
             thread.start()
@@ -82,7 +82,7 @@ class Grader:
                 job = self._jobs.get_nowait()
                 if job is not None:
                     job[2].cancel()
-        for worker in self._workers:
+        for worker in self.workers:
             self._jobs.put(None)
             worker.kill()
         for thread in self._threads:

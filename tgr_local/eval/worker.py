@@ -44,10 +44,16 @@ class WorkerProcess:
     def __init__(self, environment: Mapping[str, str], backend: Backend) -> None:
         self._environment, self._backend = environment, backend
         self._process: subprocess.Popen[str] | None = None
-        self._folder = ""
+        self.folder = ""
         """Its temporary files, which a killed process cannot delete itself."""
         self._lock = threading.Lock()
         self._is_over = False
+
+    @property
+    def pid(self) -> int | None:
+        """Process id; None while there is no process."""
+        process = self._process
+        return process.pid if process else None
 
     def prepare(self, task: str) -> dict[str, Any]:
         """Prepares the process for a task; a process that died meanwhile is replaced, once."""
@@ -95,13 +101,13 @@ class WorkerProcess:
             if self._is_over:
                 raise RuntimeError(CLOSED)
             if self._process is None:
-                self._folder = tempfile.mkdtemp(prefix="tgr-grader-")
+                self.folder = tempfile.mkdtemp(prefix="tgr-grader-")
                 self._process = subprocess.Popen(
                     [sys.executable, "-c", START, json.dumps(sys.path), self._backend],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=None if os.environ.get("TGR_DEBUG") else subprocess.DEVNULL,
-                    env={**os.environ, **self._environment, "TMPDIR": self._folder},
+                    env={**os.environ, **self._environment, "TMPDIR": self.folder},
                     text=True,
                     encoding="utf-8",
                     start_new_session=True,
@@ -118,7 +124,7 @@ class WorkerProcess:
                 with contextlib.suppress(OSError):
                     if pipe is not None:
                         pipe.close()
-            sandbox.remove(self._folder)
+            sandbox.remove(self.folder)
 
 
 def _exchange(process: subprocess.Popen[str], question: str) -> str:

@@ -1,0 +1,78 @@
+"""Run folders with samples made up by hand: two systems, two problems."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from tgr_local.eval import manifest
+from tgr_local.eval.manifest import Manifest
+from tgr_local.eval.samples import Sample
+from tgr_local.eval.store import Store
+from tgr_local.options.config import SearchConfig
+from tgr_local.trace.json_values import to_json_value
+
+BOUNDARY = {
+    "chunk": 0, "tokens": 4, "chosen": 1, "V": [-0.5, -0.4], "P_bum": [4.0, 4.5],
+    "P_uni": [0.1, 0.2], "S": [-2.5, -2.0], "apcs": 0.7, "min_cosine": 0.6, "n_eff": 1.5,
+    "n_measured": 2, "similarity": 0.995, "angle": 0.1, "curvature": 2.0,
+    "text": "<b>chunk</b>", "rollouts": ["ab<i>c", "ab<u>d"],
+}  # fmt: skip
+
+
+def sample(system: str, problem: str, index: int, **values: Any) -> Sample:
+    plain_one = Sample(
+        "toy", problem, system, 42, index, "<script>text</script>", "", 10, "stop", False, 0.0,
+        "7", "", -0.5 - index, {"query": 20, "chunk": 10}, {"chunk": 0.2, "rollouts": 0.1}, 0.3,
+    )  # fmt: skip
+    return dataclasses.replace(plain_one, **values)
+
+
+def write(folder: Path, samples: list[Sample], **changes: Any) -> Path:
+    """A run folder with two systems and two problems."""
+    config = dataclasses.asdict(SearchConfig())
+    about = Manifest(
+        format=manifest.FORMAT, created="2026-01-01T00:00:00+00:00",
+        model={"name": "toy-1B", "sha256": "0" * 64, "description": "a toy", "parameters": 1},
+        versions={"tgr-local": "0"}, engine={}, raw=False,
+        systems=[
+            {"name": "base", "method": "base", "config": config},
+            {"name": "tgr-latent", "method": "tgr-latent", "config": config},
+        ],
+        tasks=[{"name": "toy", "metric": "pass", "problems": 2, "sha256": ""}],
+        seeds=[42], k=[1, 2], budget=0, grading={}, recipe="", reference="", machines=[],
+    )  # fmt: skip
+    folder.mkdir()
+    text = json.dumps(to_json_value(dataclasses.replace(about, **changes)))
+    (folder / manifest.NAME).write_text(text, encoding="utf-8")
+    problems = [{"task": "toy", "id": p, "prompt": f"<what is {p}?>"} for p in "pq"]
+    (folder / "problems.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in problems), encoding="utf-8"
+    )
+    phases = [{"task": "toy", "system": s, "samples": 4, "counted": 120, "positions": 120,
+               "seconds": 2.0} for s in ("base", "tgr-latent")]  # fmt: skip
+    (folder / "phases.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in phases), encoding="utf-8"
+    )
+    with Store(folder / "samples.jsonl") as store:
+        for one in samples:
+            store.add(one)
+    return folder
+
+
+def both() -> list[Sample]:
+    """base: p right once in two, q never; tgr-latent: p always, q once, at twice the cost."""
+    dear = {"query": 20, "chunk": 10, "rollouts": 30}
+    shown = {"boundaries": [BOUNDARY], "counts": dear}
+    return [
+        sample("base", "p", 0, correct=False, answer="6"),
+        sample("base", "p", 1, correct=True),
+        sample("base", "q", 0, answer=None),
+        sample("base", "q", 1, answer=None),
+        sample("tgr-latent", "p", 0, correct=True, **shown),
+        sample("tgr-latent", "p", 1, correct=True, **shown),
+        sample("tgr-latent", "q", 0, correct=True, **shown),
+        sample("tgr-latent", "q", 1, correct=False, answer="8", **shown),
+    ]

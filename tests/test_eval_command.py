@@ -1,0 +1,402 @@
+"""``tgr-local eval`` from the outside: runs, resumed and refused ones, reports."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from eval_doubles import timeless
+from judge_server import judge_server
+from surroundings import ROOT
+
+from tgr_local import cli
+from tgr_local.eval import grading, samples, sandbox
+from tgr_local.eval.samples import Sample
+from tgr_local.eval.store import Store
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A made-up file in Countdown's format."""
+    rows = [{"input": "1,2,3", "output": "6"}, {"input": "4,5,6", "output": "15"}]
+    path = tmp_path / "countdown.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def command(model: Callable[..., Path], data: Path, tmp_path: Path) -> list[str]:
+    return [
+        "eval", "run", "countdown", "--data", str(data), "--model", str(model()),
+        "--n-threads", "1",
+        "--chunk-len", "6", "--max-chunks", "2", "--n-candidates", "2", "--rollout-len", "3",
+        "--type-k", "f32", "--type-v", "f32", "--flash-attn", "off", "--k", "1..4",
+        "--out", str(tmp_path / "run"),
+    ]  # fmt: skip
+
+
+def run(*arguments: str) -> int:
+    try:
+        return cli.main(list(arguments))
+    except SystemExit as exit:
+        return int(exit.code or 0)
+
+
+def test_a_run_ends_in_a_report(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*command) == 0
+    out, err = capsys.readouterr()
+    assert "| tgr-latent |" in out and "At equal forward tokens" in out
+    assert "countdown base (1 of 2): 8/8 samples" in err
+    folder = tmp_path / "run"
+    about = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    assert about["model"]["sha256"] and about["seeds"] == [42] and about["k"] == [1, 2, 4]
+    assert about["systems"][1]["config"]["chunk_len"] == 6
+    assert (folder / "report.md").read_text(encoding="utf-8").startswith("# Evaluation")
+
+    before = (folder / "samples.jsonl").read_bytes()
+    assert run(*command, "--k", "1..8") == 0  # more samples go on from those there are
+    after = (folder / "samples.jsonl").read_bytes()
+    assert after.startswith(before) and after.count(b"\n") == 2 * before.count(b"\n")
+
+
+def test_another_config_does_not_resume(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*command, "--methods", "base") == 0
+    capsys.readouterr()
+    for change, says in (
+        (("--temperature", "0.7"), "systems.base.temperature was 0.6 and is 0.7"),
+        (("--seeds", "1"), "seeds was [42] and is [1]"),
+        (("--limit", "1"), "tasks.countdown.problems was 2 and is 1"),
+        (("--methods", "markov"), "systems.base was"),
+    ):
+        assert run(*command, "--methods", "base", *change) == 1
+        assert says in capsys.readouterr().err.replace("config.", "")
+
+
+def test_a_system_without_any_reply_is_named_at_the_end(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    some = ["--variant", "tgr-latent:max_forward_tokens=3", "--variant", "base:top_k=5"]
+    for _ in range(2):
+        assert run(*command, *some, "--k", "1,2") == 1
+        out, err = capsys.readouterr()
+        assert "| base:top_k=5 |" in out
+        last = err.splitlines()[-1]
+        assert "none of the 4 samples of tgr-latent:max_forward_tokens=3 on countdown" in last
+        assert "could be made: max_forward_tokens is 3" in last and "bug" not in last
+    assert run(*command, "--max-forward-tokens", "3", "--out", str(tmp_path / "all")) == 1
+    assert "samples of base on countdown" in capsys.readouterr().err
+    assert (tmp_path / "all" / "report.md").exists()
+
+
+def test_methods_replace_the_systems_of_a_recipe(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        "reference = 'hot'\n[[systems]]\nname = 'hot'\nmethod = 'base'\ntemperature = 2.0\n"
+    )
+    names = []
+    for flags in (["--variant", "markov"], ["--methods", "base", "--variant", "base:top_k=5"]):
+        out = tmp_path / f"run{len(names)}"
+        assert run(*command, "--recipe", str(path), *flags, "--k", "1", "--out", str(out)) == 0
+        about = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
+        names.append([about["reference"], *(system["name"] for system in about["systems"])])
+    assert names == [["hot", "hot", "markov"], ["", "base", "base:top_k=5"]]
+    assert run(*command, "--recipe", str(path), "--methods", "base", "--reference", "hot") == 2
+    assert "reference is 'hot', but must be one of base" in capsys.readouterr().err
+
+
+def test_a_report_takes_another_reference(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*command, "--methods", "base,markov", "--k", "1,2") == 0
+    capsys.readouterr()
+    report = ["eval", "report", str(tmp_path / "run"), "--out", str(tmp_path / "a.md")]
+    for name in ("base", "markov"):
+        assert run(*report, "--reference", name) == 0
+        assert f"minus {name} |" in (tmp_path / "a.md").read_text(encoding="utf-8")
+    assert run(*report, "--reference", "nobody") == 2
+    assert "must be one of base, markov" in capsys.readouterr().err
+
+
+def test_the_time_for_a_grade_may_change(command: list[str], tmp_path: Path) -> None:
+    assert run(*command, "--methods", "base", "--k", "1") == 0
+    assert run(*command, "--methods", "base", "--k", "1", "--grade-seconds", "20") == 0
+    about = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
+    assert about["grading"] == {"seconds": 20.0, "allow_exec": False, "judge": ""}
+
+
+@pytest.fixture
+def judge() -> Iterator[str]:
+    """The URL of a judge that gives 8 of 10."""
+    with judge_server("first", lambda _: '{"score": 8}') as url:
+        yield url
+
+
+def test_a_judge_may_be_added_later_but_not_changed(
+    command: list[str],
+    tmp_path: Path,
+    judge: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data = tmp_path / "writingbench.jsonl"
+    row = {"index": 1, "domain1": "Education", "query": "A poem.", "checklist": ["rhymes"]}
+    data.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    asked = [*command, "--data", str(data), "--methods", "base", "--k", "1,2"]
+    asked[asked.index("countdown")] = "writingbench"
+    folder = tmp_path / "run"
+
+    def state() -> tuple[dict[str, Any], set[bool | None]]:
+        about = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        return about["grading"], {s.correct for s in samples.read(folder / "samples.jsonl")}
+
+    assert run(*asked) == 0
+    grading, grades = state()
+    assert grading["judge"] == "" and "judge_model" not in grading and grades == {None}
+    monkeypatch.setenv("TGR_JUDGE_URL", judge)
+    assert run(*asked) == 0
+    grading, grades = state()
+    assert (grading["judge"], grading["judge_model"], grades) == (judge, "first", {True})
+    capsys.readouterr()
+    monkeypatch.setenv("TGR_JUDGE_MODEL", "another")
+    assert run(*asked) == 1
+    assert "grading.judge_model was 'first' and is 'another'" in capsys.readouterr().err
+    monkeypatch.delenv("TGR_JUDGE_MODEL")
+    monkeypatch.delenv("TGR_JUDGE_URL")
+    assert run(*asked, "--judge-url", judge) == 0
+    assert run(*asked) == 1
+    assert "grading.judge was 'http" in capsys.readouterr().err
+
+    path = folder / "manifest.json"  # an older manifest
+    about = json.loads(path.read_text(encoding="utf-8"))
+    about["grading"] = {"seconds": 10.0, "allow_exec": False, "judge": judge}
+    path.write_text(json.dumps(about), encoding="utf-8")
+    assert run(*asked, "--judge-url", judge) == 0
+    assert state()[0]["judge_model"] == "first"
+
+
+def test_a_manifest_names_the_packages_that_grade() -> None:
+    found = grading.settings(["math500", "countdown"], 10.0, False, ("", ""))
+    assert found.pop("math-verify") == importlib.metadata.version("math-verify")
+    assert found == {"seconds": 10.0, "allow_exec": False, "judge": ""}
+    names = set(grading.settings(["ifeval", "writingbench"], 10.0, False, ("http://x", "m")))
+    assert {"lm-eval", "sacrebleu", "judge_model"} <= names
+
+    def graded(task: str, correct: bool | None, answer: str | None = "7") -> Sample:
+        return Sample(
+            task, "p", "s", 1, 0, "text", "", 1, "stop", correct, 0.0, answer, "", None, {}, {}, 0.0
+        )
+
+    assert grading.in_use([graded("math500", True)]) == {"math-verify"}
+    assert grading.in_use([graded("humaneval", False, None)]) == {
+        "seconds",
+        "allow_exec",
+        "sandbox",
+    }
+    assert grading.in_use([graded("writingbench", True)]) == {"judge", "judge_model"}
+    nothing = [graded("math500", None), graded("humaneval", None), graded("writingbench", None)]
+    assert grading.in_use([*nothing, graded("writingbench", False, None)]) == set()
+
+
+def humaneval(command: list[str], tmp_path: Path) -> list[str]:
+    """The command for a task whose grading runs programs."""
+    row = {
+        "task_id": "HumanEval/0", "prompt": "def f():\n", "entry_point": "f",
+        "canonical_solution": "    return 7\n", "test": "def check(f):\n    assert f() == 7\n",
+    }  # fmt: skip
+    data = tmp_path / "humaneval.jsonl"
+    data.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    asked = [*command, "--data", str(data), "--methods", "base", "--k", "1", "--allow-exec"]
+    asked[asked.index("countdown")] = "humaneval"
+    return asked
+
+
+def test_the_sandbox_is_named_everywhere_and_must_not_change(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [*humaneval(command, tmp_path), "--sandbox", "limits"]
+    assert run(*asked) == 0
+    assert (
+        "programs run in the sandbox limits: only resources are limited" in capsys.readouterr().err
+    )
+    folder = tmp_path / "run"
+    about = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    assert about["grading"]["sandbox"] == "limits" and "--sandbox limits" in about["command"]
+    assert "sandbox: `limits: " in (folder / "report.md").read_text(encoding="utf-8")
+    if not sandbox.obstacle("bwrap"):
+        assert run(*asked, "--sandbox", "bwrap") == 1
+        assert "grading.sandbox was 'limits' and is 'bwrap'" in capsys.readouterr().err
+
+
+def test_a_missing_sandbox_backend_is_an_error(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(sandbox, "obstacle", sandbox.obstacle.__wrapped__)
+    assert run(*humaneval(command, tmp_path)) == 1
+    err = capsys.readouterr().err
+    assert "bwrap does not work here: there is no program bwrap; install bubblewrap" in err
+    assert "--sandbox: limits (only resources" in err and err.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_machine_resumes(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run" / "manifest.json"
+    assert run(*command, "--methods", "base", "--k", "1") == 0
+    about = json.loads(path.read_text(encoding="utf-8"))
+    assert "n_threads" not in about["engine"] and about["machines"][0]["threads"] == 1
+    about["engine"]["n_threads"] = 7  # an older manifest
+    about["versions"]["python"] = "3.99"
+    del about["machines"][0]["settings"], about["command"]
+    path.write_text(json.dumps(about), encoding="utf-8")
+    more = [*command, "--methods", "base", "--k", "1,2", "--n-threads", "2", "--n-ubatch", "64"]
+    assert run(*more, "--parallel", "3") == 0
+    about = json.loads(path.read_text(encoding="utf-8"))
+    assert [machine["threads"] for machine in about["machines"]] == [1, 2]
+    assert about["machines"][1]["settings"]["n_ubatch"] == 64
+    assert about["command"].startswith("tgr-local eval run countdown --methods base --k 1,2 --data")
+    assert str(tmp_path) not in about["command"] and "--n-threads 2" in about["command"]
+    capsys.readouterr()
+    assert run(*more, "--type-k", "f16") == 1
+    assert "engine.type_k was 'f32' and is 'f16'" in capsys.readouterr().err
+
+
+def test_a_folder_in_use_is_not_touched(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    assert run(*command, "--methods", "base", "--k", "1") == 0
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with Store(folder / "samples.jsonl"):
+        assert run(*command, "--methods", "base", "--k", "1,2") == 1
+    assert "being written by another process" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    (folder / "manifest.json").unlink()
+    assert run(*command, "--methods", "base", "--k", "1") == 1
+    assert "holds samples but no manifest.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["eval"], "arguments are required: COMMAND; see tgr-local eval --help"),
+        (["eval", "run"], "name a task or a --recipe"),
+        (["eval", "countdown"], "invalid choice: 'countdown' (choose from "),
+        (["eval", "run", "contdown"], "did you mean countdown"),
+        (["eval", "run", "nosuch"], "unknown task 'nosuch'; tgr-local eval list shows all"),
+        (["eval", "run", "--recipe", "abblation"], "did you mean ablation"),
+        (
+            ["eval", "run", "--recipe", "README.md"],
+            "recipe 'README.md'; tgr-local eval list shows all",
+        ),
+        (["eval", "run", "--recipe", "README.md"], "must end in .toml"),
+        (["eval", "run", "countdown", "--k", "8..1"], "must increase"),
+        (["eval", "run", "countdown", "--k", "few"], "the form 1..128"),
+        (["eval", "run", "countdown", "--k", "0..8"], "at least 1"),
+        (["eval", "run", "countdown", "--seeds", "1,1"], "different"),
+        (["eval", "run", "countdown", "--seed", "3"], "--seeds"),
+        (["eval", "run", "countdown", "--limit", "-3"], "between 0"),
+        (["eval", "run", "countdown", "--graders", "0"], "graders is 0, but must be between 1"),
+        (["eval", "run", "countdown", "--grade-seconds", "0"], "grade_seconds is 0, but must be"),
+        (["eval", "run", "countdown", "--methods", "magic"], "unknown method"),
+        (["eval", "run", "countdown", "--variant", "base:temperature=hot"], "a number"),
+        (["eval", "run", "countdown", "--reference", "nobody"], "one of base, tgr-latent"),
+        (["eval", "run", "humaneval"], "--allow-exec"),
+        (["eval", "run", "humaneval", "--sandbox", "limits"], "--allow-exec"),
+        (
+            ["eval", "run", "humaneval", "--sandbox", "moat"],
+            "sandbox is 'moat', but must be one of bwrap",
+        ),
+        (["eval", "report"], "the following arguments are required: RUN"),
+        (
+            ["eval", "report", "x", "--k", "1..4", "--methods", "base"],
+            "unknown argument '--methods'",
+        ),
+        (["eval", "report", "x", "--sigma", "1", "--no-thinking"], "unknown argument '--sigma'"),
+        (["eval", "list", "--k", "3"], "unknown argument '--k'"),
+        (
+            ["eval", "run", "aime25", "math500", "--data", __file__],
+            "have a file each; name ",
+        ),
+        (["eval", "run", "countdown", "--judge-url", "localhost"], "must begin with http"),
+    ],
+)
+def test_bad_usage_is_one_line(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*arguments) == 2
+    err = capsys.readouterr().err
+    assert says in err and err.count("\n") == 1
+
+
+def test_a_system_that_the_engine_cannot_hold_is_refused_before_the_first_sample(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*command, "--n-seq-max", "2") == 1
+    assert "tgr-latent needs 3 sequences at a time, but the engine holds 2" in (
+        capsys.readouterr().err
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_is_not_a_run_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("eval", "report", str(tmp_path)) == 1
+    assert "is not a run folder of tgr-local eval" in capsys.readouterr().err
+
+
+def killed(command: list[str], after: Iterator[float]) -> int:
+    """Runs a command repeatedly, each time killed a while after its first sample, until it
+    completes; returns the number of kills."""
+    path = Path(command[command.index("--out") + 1]) / "samples.jsonl"
+    start = "import sys; from tgr_local.cli import main; sys.exit(main(sys.argv[1:]))"
+    n = 0
+    while True:
+        had = path.stat().st_size if path.exists() else 0
+        process = subprocess.Popen(
+            [sys.executable, "-c", start, *command],
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        wait = next(after, None)
+        while wait is not None and process.poll() is None:
+            if path.exists() and path.stat().st_size > had:
+                time.sleep(wait)
+                process.send_signal(signal.SIGKILL)
+                n += 1
+                wait = None
+            time.sleep(0.002)
+        if process.wait() == 0:
+            return n
+        assert process.returncode == -signal.SIGKILL
+
+
+def test_kill_9_loses_nothing(command: list[str], tmp_path: Path) -> None:
+    options = [*command, "--methods", "tgr-latent", "--k", "40", "--parallel", "1"]
+    assert run(*options) == 0
+    whole = {sample.key: sample for sample in samples.read(tmp_path / "run" / "samples.jsonl")}
+    options[options.index("--out") + 1] = str(tmp_path / "killed")
+    moments = random.Random(1)
+    assert killed(options, iter([moments.random() * 0.05 for _ in range(2)])) > 0
+    found = list(samples.read(tmp_path / "killed" / "samples.jsonl"))
+    assert len(found) == len(whole) == 80
+    assert timeless({sample.key: sample for sample in found}) == timeless(whole)

@@ -1,0 +1,87 @@
+"""Systems and recipes: how they are written, and which are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from surroundings import ROOT
+
+from tgr_local.eval import recipe, systems, tasks
+from tgr_local.eval.systems import System
+from tgr_local.options.config import SearchConfig
+
+
+def test_a_system_is_a_method_with_options() -> None:
+    text = "tgr-latent:lambda_b=0,rank=4,normalize-scores=on"
+    found = systems.from_text(text)
+    assert (found.name, found.method) == (text, "tgr-latent")
+    config = found.resolve(SearchConfig(temperature=0.9), 64)
+    assert (config.lambda_b, config.rank, config.normalize_scores) == (0, 4, True)
+    assert config.temperature == 0.9
+
+
+def test_a_factor_scales_the_options_of_the_run() -> None:
+    options = {"chunk_len": "0.5x", "max_chunks": "2x", "d_z": "0.5x", "eta": "0.5x"}
+    config = System("half", "tgr-latent", options).resolve(SearchConfig(chunk_len=32), 192)
+    assert (config.chunk_len, config.max_chunks, config.d_z, config.eta) == (16, 48, 96, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("tgr-latnet", "did you mean tgr-latent"),
+        ("tgr-latent:lambda", "must be as in"),
+        ("base:stop=a,b", "'b' has no =; a comma ends a value"),
+        ("base:temp=1", r"did you mean temperature\?$"),
+        ("base:zzzz=1", r"unknown option 'zzzz'; tgr-local run --help"),
+        ("tgr-latent:lamda_b=0", "did you mean lambda_b"),
+        ("tgr-latent:lambda_b=-1", "at least 0"),
+        ("tgr-latent:rank=few", "whole number"),
+        ("tgr-latent:rank=ax", "as in 0.5x"),
+        ("base:seed=3", "--seeds"),
+    ],
+)
+def test_a_bad_system_is_refused(text: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        systems.from_text(text)
+
+
+def test_two_systems_of_one_name_are_refused() -> None:
+    a, b = System("x", "base"), System("x", "markov")
+    assert systems.distinct([a, a]) == (a,)
+    with pytest.raises(ValueError, match="'x'"):
+        systems.distinct([a, b])
+
+
+@pytest.mark.parametrize("name", recipe.names())
+def test_every_recipe_has_known_tasks_and_options(name: str) -> None:
+    found = recipe.load(name)
+    assert set(found.tasks) <= set(tasks.TASKS) and found.tasks
+    assert len(found.systems) > 1 and found.title != name
+    assert not found.reference or found.reference in [system.name for system in found.systems]
+    for system in found.systems:
+        for model in (SearchConfig(), SearchConfig(chunk_len=12, rollout_len=6, max_chunks=5)):
+            system.resolve(model, 192)
+
+
+def test_the_recipes_are_those_that_the_documentation_names() -> None:
+    text = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    assert all(f"`{name}`" in text for name in recipe.names())
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("titel = 'x'", "did you mean title"),
+        ("k = 3", "type str"),
+        ("[[systems]]\nname = 'x'", "no method"),
+        ("[options]\nlamda_b = 1", "did you mean lambda_b"),
+        ("k = ", "recipe"),
+    ],
+)
+def test_a_bad_recipe_is_refused(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=says):
+        recipe.load(str(path))
