@@ -1,7 +1,7 @@
-"""Checks every grader against the public data: right answers pass, wrong ones fail.
+"""Checks every grader with the public data: correct answers pass, wrong ones fail.
 
-Run as ``python bench/check_graders.py DATA [NAME ...]``. DATA is the folder that TGR_DATA would
-name; a benchmark whose file is not there is skipped. HumanEval and `hostile` run code in the
+Run as ``python bench/check_graders.py DATA [NAME ...]``. DATA is a folder as in
+TGR_DATA; a benchmark without its file is skipped. HumanEval and `hostile` run code in the
 sandbox. `ifeval` is compared with lm-eval's own entry point in a process of its own, for which
 nltk's punkt_tab must be installed (NLTK_DATA; PUNKT names a folder that lm-eval alone gets, which
 shows what its absence costs).
@@ -37,7 +37,7 @@ def grades(grader: Grader, answers: Answers) -> list[tuple[Problem, Grade]]:
 
 
 def report(name: str, what: str, found: Sequence[tuple[Problem, Grade]], wanted: bool) -> None:
-    """One line, and one more for each grade that is not as it should be."""
+    """Prints one line, and one more for each unexpected grade."""
     good = sum(grade.correct is wanted for _, grade in found)
     print(f"{name}: {what}: {good} of {len(found)} {'accepted' if wanted else 'refused'}")
     for problem, grade in found:
@@ -170,7 +170,7 @@ WORDS = (
 
 
 def made_up(problem: Problem, rng: random.Random) -> str:
-    """A response of random words, sometimes in the shape that some instruction wants."""
+    """A response of random words, sometimes in the form that an instruction requires."""
     words = WORDS.split(" ")
     text = " ".join(rng.choice(words) for _ in range(rng.choice((3, 20, 80, 350))))
     shapes: tuple[Callable[[str], str], ...] = (

@@ -1,11 +1,11 @@
-"""Compares the speed of `tgr-local eval` with what the engine alone reaches with as many sequences.
+"""Compares the speed of `tgr-local eval run` with that of the engine alone with as many sequences.
 
     python bench/eval_throughput.py --data DATA [--k 128] [--parallel 128] [--limit 4] [--rounds 3]
 
 Both run `base` on Countdown with the embedded model, each in a process of its own, in turn. The
-engine alone gets the same prompts and writes as many tokens for each, with a session for every
-sequence and nothing else: no template, no grading, no files. Printed are forward tokens per second
-of both, and their ratio, as median with the smallest and the largest of the rounds.
+engine alone gets the same prompts and generates as many tokens for each, with a session for every
+sequence, but without template, grading and files. It prints the forward tokens per second of both,
+and the median and range of their ratio over the rounds.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def evaluation(options: argparse.Namespace, folder: Path) -> float:
 
 
 def engine_alone(options: argparse.Namespace, folder: Path) -> float:
-    """Forward tokens per second of this script in a process of its own; see `write_again`."""
+    """Forward tokens per second of this script in a process of its own; see `generate_again`."""
     command = [sys.executable, __file__, *sys.argv[1:], "--again", str(folder)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return float(done.stdout)
 
 
-def write_again(options: argparse.Namespace) -> float:
-    """Writes texts of the lengths that a run folder has, from the same prompts, in its order."""
+def generate_again(options: argparse.Namespace) -> float:
+    """Generates replies as long as those of a run folder, from the same prompts, in its order."""
     problems = tasks.get(TASK).load(options.data, limit=options.limit)
     with load(config=EngineConfig(n_threads=options.n_threads)) as engine:
         config = advised(engine)
@@ -115,7 +115,7 @@ def main() -> int:
     parser.add_argument("--again", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.again:
-        print(write_again(options))
+        print(generate_again(options))
         return 0
     rates = []
     for _ in range(options.rounds):

@@ -1,11 +1,11 @@
-"""How long a person waits for the prompt of `tgr-local chat` and for `tgr-local --help`; prints
-medians and what is imported on the way, exit code 1 where a goal is missed.
+"""Measures the time to the prompt of `tgr-local chat` and of `tgr-local --help`; prints medians and
+imported modules, with exit code 1 where a goal is missed.
 
     python bench/startup.py --runs 15
 
 The conversation runs in a pseudo-terminal that answers as a terminal does; the clock stops at the
-prompt. Every run is a process of its own, with the files in the system's cache. The processor's
-time, which the end of the process is part of, tells more than the clock on a machine that is busy.
+prompt. Every run is a process of its own, with the files in the system's cache. On a busy
+machine the CPU time, which includes the end of the process, is more reliable than the clock.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def command(arguments: list[str]) -> list[str]:
 
 
 def cpu_seconds() -> float:
-    """Of all processes that have ended."""
+    """CPU seconds of all ended child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -59,7 +59,7 @@ def seconds_to_help() -> float:
 
 
 def seconds_to_prompt() -> float:
-    """RuntimeError with what was shown if the prompt does not come."""
+    """RuntimeError with the output if no prompt appears."""
     start = time.monotonic()
     pid, terminal = pty.fork()
     if pid == 0:
@@ -84,14 +84,14 @@ def seconds_to_prompt() -> float:
 
 
 def imported(arguments: list[str], before: str = "") -> set[str]:
-    """The modules that a command loads until it ends."""
+    """The modules that a command loads."""
     script = _CLOCK.format(arguments=arguments, before=before)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     return set(json.loads(done.stderr.splitlines()[-1]))
 
 
 def at_the_prompt() -> set[str]:
-    """The modules that the conversation has loaded when it asks for the first line."""
+    """The modules that are loaded when the conversation asks for the first line."""
     ends = "import tgr_local.chat.terminal as t\ndef ask(*_): raise EOFError\nt.Terminal.ask = ask"
     tty = "for file in (sys.stdin, sys.stdout): file.isatty = lambda: True"
     return imported(CHAT, f"{tty}\n{ends}")

@@ -1,4 +1,4 @@
-"""Training samples: chat transcripts of the tasks, tokenized, with the positions that are learnt.
+"""Training samples: tokenized chat transcripts of the tasks, with a mask of the learnt tokens.
 
 In: a `numpy.random.Generator`. Out: a `Sample` of token ids and a mask. Three shapes: the whole
 answer; the answer with its head cut away at an arbitrary token (what a model sees whose context
@@ -25,9 +25,9 @@ MIX = {
 }  # fmt: skip
 """Share of the samples by task."""
 CUT_RATE = 0.3
-"""Share of the longer answers that have lost their head."""
+"""Share of the longer answers whose head is cut away."""
 UNLEARNT_AFTER_CUT = 12
-"""Tokens after a cut that only serve as context."""
+"""Tokens after a cut that are context only."""
 MIN_AFTER_CUT = 24
 """Tokens that a cut leaves at least."""
 DRILL_RATE = 0.15
@@ -82,7 +82,7 @@ def turn(role: str, content: str) -> str:
 
 
 def prompt(rng: np.random.Generator, question: str) -> str:
-    """The text before the answer, now and then with a system line, an earlier turn or a request."""
+    """The text before the answer, sometimes with a system line, an earlier turn or a request."""
     head = ""
     if rng.random() < SYSTEM_RATE:
         head += turn("system", SYSTEMS[int(rng.integers(len(SYSTEMS)))])
@@ -95,7 +95,7 @@ def prompt(rng: np.random.Generator, question: str) -> str:
 
 
 def body(rng: np.random.Generator, goal: Problem) -> tuple[str, list[Piece]]:
-    """What the prompt adds for this answer, and the answer in pieces, its end token included."""
+    """The addition of this answer to the prompt, and the answer in pieces with its end token."""
     end = (goal.answer + "<|im_end|>", True)
     if rng.random() >= NO_THINK_RATE:
         return "", [("<think>\n", True), *goal.reasoning, ("</think>\n\n", True), end]
@@ -104,7 +104,7 @@ def body(rng: np.random.Generator, goal: Problem) -> tuple[str, list[Piece]]:
 
 
 def tokenized(vocabulary: Vocabulary, pieces: list[Piece]) -> tuple[list[int], list[bool]]:
-    """Ids and mask of text pieces, encoded as their whole is."""
+    """Ids and mask of text pieces, encoded as their concatenation."""
     ids: list[int] = []
     learnt: list[bool] = []
     # The mask changes only at digits, which no merge crosses.

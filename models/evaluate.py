@@ -38,7 +38,7 @@ HORIZONS = (6, 8)
 SIDE_PROBLEMS = 200
 """Problems of a task answered greedily and with resets; plain sampling gets all."""
 MARKOV_SAMPLES = 8
-"""Answers to a problem by `markov`, of which Pass@1 is what matters."""
+"""Answers to a problem by `markov`, for Pass@1."""
 AT_ONCE = 64
 """Answers written together."""
 CHAT = (
@@ -52,7 +52,7 @@ CHAT = (
 
 @dataclass(frozen=True)
 class Question:
-    """One question and what makes an answer right."""
+    """One question and the criterion of a correct answer."""
 
     text: str
     target: int
@@ -67,7 +67,7 @@ def boxed(output: str) -> str | None:
 
 
 def evaluated(expression: str) -> tuple[float, Counter[int]] | None:
-    """The value of an arithmetic expression and the numbers in it; None if it is none."""
+    """The value of an arithmetic expression and the numbers in it; None for another text."""
     try:
         return walk(ast.parse(expression, mode="eval").body)
     except (SyntaxError, ValueError, ZeroDivisionError):
@@ -111,14 +111,14 @@ def fresh(seed: int, task: str, n: int) -> list[Question]:
 
 
 def as_question(made: Problem) -> Question:
-    """A generated problem as a question; its own solution says what is right."""
+    """A generated problem as a question; its own solution defines the correct answer."""
     found = evaluated(boxed(made.answer) or "")
     assert found is not None
     if not made.task.startswith("countdown"):
         return Question(made.question, int(found[0]), None)
     numbers = tuple(found[1].elements())
     lines = "".join(text for text, _ in made.reasoning)
-    # A search that was given up boxes a wrong try; its target stands in the question.
+    # A search that gave up boxes a wrong try; the question has its target.
     target = int(found[0]) if "give up" not in lines else asked_target(made.question, numbers)
     return Question(made.question, target, numbers)
 
@@ -142,11 +142,11 @@ def public(data: Path) -> dict[str, list[Question]]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one sampled answer came to."""
+    """The result of one sampled answer."""
 
     is_right: bool
     is_ended: bool
-    """Stopped by itself, with a box."""
+    """Ended by itself, with a box."""
     n_tokens: int
 
 
@@ -214,7 +214,7 @@ def accuracy(engine: Engine, sets: dict[str, list[Question]], seed: int) -> Iter
 def coverage(
     engine: Engine, name: str, questions: Sequence[Question], n: int, seed: int
 ) -> Iterator[str]:
-    """Pass@k for k = 1, 2, 4 … n of `base`, and of `markov` as far as `MARKOV_SAMPLES` go."""
+    """Pass@k for k = 1, 2, 4 … n of `base`, and of `markov` up to `MARKOV_SAMPLES`."""
     config = replace(resolve(engine.metadata).config, seed=seed)
     ks = powers_of_two(n)
     yield f"\n{name}: {len(questions)} problems, {n} answers each, T = {config.temperature}, %\n"
@@ -245,7 +245,7 @@ def powers_of_two(most: int) -> list[int]:
 
 
 def speed(engine: Engine, n: int, seconds: float = 5.0) -> float:
-    """Generated tokens per second of n plain answers at a time, without an end."""
+    """Generated tokens per second of n plain answers at a time."""
     config = replace(resolve(engine.metadata).config, max_tokens=256)
     start, n_tokens = time.monotonic(), 0
     with ThreadPoolExecutor(n) as pool:

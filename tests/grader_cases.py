@@ -325,7 +325,7 @@ BAD_FILES = [
     ("a.txt", b"", "a data file ends in .jsonl, .json"),
     ("a.jsonl", b"", "holds no rows; gsm8k is published at https"),
     ("a.jsonl", b'{"question": 1}\n{"question', "line 2: damaged JSON"),
-    ("a.jsonl", b"[1, 2]", "row 1 is no object: '1'"),
+    ("a.jsonl", b"[1, 2]", "row 1 is not an object: '1'"),
     ("a.json", b"[{", "damaged JSON"),
     ("a.jsonl", b"\xff\xfe\x00", "damaged, or not what its name says"),
     ("a.jsonl.gz", b"plain", "damaged, or not what its name says"),

@@ -115,7 +115,7 @@ def test_a_tolerance_of_olympiadbench_is_kept(load: Load) -> None:
     (problem,) = load("olympiadbench", [row])
     assert grade(problem, r"\boxed{3.2}").correct is True
     assert grade(problem, r"\boxed{3.3}").correct is False
-    with pytest.raises(ValueError, match="the error 'some' is no number"):
+    with pytest.raises(ValueError, match="the error 'some' is not a number"):
         load("olympiadbench", [row | {"error": "some"}])
 
 

@@ -216,7 +216,7 @@ def test_the_public_files_load_whole(name: str, n: int) -> None:
 
 def test_a_row_without_a_list_says_so() -> None:
     row = Row("row 1", {"a": "{}", "b": "[1"})
-    with pytest.raises(ValueError, match="row 1: field 'a' is no list"):
+    with pytest.raises(ValueError, match="row 1: field 'a' is not a list"):
         row.list("a")
     with pytest.raises(ValueError, match="field 'b' is neither JSON nor a Python literal"):
         row.list("b")

@@ -1,4 +1,4 @@
-"""The benchmarks, by name. One is imported when it is asked for, its packages when it grades."""
+"""The benchmarks by name. A task is imported on first use, its packages for grading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tasks that come from a file have in common."""
+"""Common code of the tasks that come from a file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tgr_local.eval.tasks.data import Row, Source, require, rows, sample
 
 @dataclass(frozen=True)
 class Benchmark(ABC):
-    """A task whose problems stand in an official file, one to a row."""
+    """A task whose problems are the rows of an official file."""
 
     name: str
     doc: str
@@ -24,7 +24,7 @@ class Benchmark(ABC):
 
     needs_exec: ClassVar[bool] = False
     packages: ClassVar[tuple[str, ...]] = ()
-    """What grading imports beyond the standard library."""
+    """Packages for grading beyond the standard library."""
 
     def load(
         self, path: Path | None = None, *, limit: int = 0, seed: int = 0, fetch: bool = False
@@ -39,8 +39,8 @@ class Benchmark(ABC):
 
     @abstractmethod
     def problem(self, row: Row, index: str) -> Problem | None:
-        """The problem of a row, whose index serves where the file has no ids; None where the row
-        is not part of the test set."""
+        """The problem of a row; the index replaces a missing id. None where the row is not part of
+        the test set."""
 
     @abstractmethod
     def grade(self, problem: Problem, text: str) -> Grade:
@@ -54,7 +54,7 @@ class Benchmark(ABC):
 
 
 def unique(problems: list[Problem]) -> list[Problem]:
-    """The problems with the repeats of an id numbered."""
+    """The problems, with numbers added to repeated ids."""
     seen: Counter[str] = Counter()
     found = []
     for problem in problems:
@@ -70,16 +70,16 @@ def user(content: str) -> tuple[dict[str, str], ...]:
 
 
 def exact(is_right: bool, answer: str | None, detail: str = "") -> Grade:
-    """The grade of an answer that is right or wrong."""
+    """The grade of an answer that is either correct or wrong."""
     return Grade(is_right, float(is_right), answer, detail)
 
 
 def last_box(text: str) -> str | None:
-    """The content of the last box; of the end alone, where a reply went round in circles."""
+    """The content of the last box; of a reply with many boxes only the end is searched."""
     return boxed(text if text.count("\\boxed") < MANY else text[-END:])
 
 
 END = 8000
-"""Letters at the end of a reply that hold its answer, where not all can be looked through."""
+"""Characters at the end of a long reply that are searched for the answer."""
 MANY = 100
 NO_ANSWER = Grade(False, 0.0, None, "no answer found")

@@ -30,7 +30,7 @@ if not __result.testsRun or not __result.wasSuccessful():
 
 @dataclass(frozen=True)
 class BigCodeBench(Code):
-    """The chat asks in words (Instruct), the completion prompt is the docstring (Complete)."""
+    """The chat prompt is in words (Instruct), the completion prompt is the docstring (Complete)."""
 
     limits: ClassVar[Limits] = Limits(seconds=240.0, memory=4 << 30, disk=256 << 20, processes=128)
 

@@ -1,7 +1,7 @@
-"""What the tasks that run the model's code have in common: found, started in the sandbox, judged.
+"""Common code of the tasks that run the model's programs: extraction, sandbox, grade.
 
-A program counts as passed only if it writes a word that is drawn for each run and stands behind
-its tests; an early exit, however clean, does not.
+A program passes only if it prints a word, random in each run, after its tests; an early exit does
+not pass.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def __run(code):
 __run({code!r})
 """
 SLACK = 10.0
-"""Seconds that a grader waits beyond the time that programs have."""
+"""Seconds that a grader waits beyond the time limit of a program."""
 
 
 def blocks(text: str) -> list[str]:
-    """The Python code blocks of a reply, or those without a language where none says Python. The
-    last may be unfinished."""
+    """The Python code blocks of a reply, or those without a language where none is marked as
+    Python. The last one may be unfinished."""
     found = [
         (language.lower(), moved(code, before)) for before, _, language, code in BLOCK.findall(text)
     ]
@@ -56,7 +56,7 @@ def blocks(text: str) -> list[str]:
 
 
 def moved(code: str, before: str) -> str:
-    """The lines of a block without what stands before its fence: a quote's marks, an indent."""
+    """The lines of a block without the prefix of its fence: quote marks or indentation."""
     if ">" in before:
         code = re.sub(r"^[ \t]*> ?", "", code, flags=re.MULTILINE)
         before = before.rpartition(">")[2][1:]
@@ -85,13 +85,13 @@ def program(text: str, name: str) -> str | None:
 
 
 def as_program(code: str) -> str:
-    """The code with its `from __future__` lines where Python wants them, at the top."""
+    """The code with its `from __future__` lines moved to the top, as Python requires."""
     futures = FUTURE.findall(code)
     return "\n".join([*futures, FUTURE.sub("", code)])
 
 
 def as_module(code: str) -> str:
-    """The code as one that is imported: what stands under `if __name__ == "__main__"` is left."""
+    """The code as an imported module: `if __name__ == "__main__"` is false."""
     return as_program(f"{IMPORTED}{code}")
 
 

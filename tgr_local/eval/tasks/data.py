@@ -1,6 +1,6 @@
 """Reads a benchmark's official file: JSON lines, JSON, CSV or Parquet, gzipped or not.
 
-Knows no benchmark. Nothing is fetched unless asked for; nothing is kept.
+It knows no benchmark. Nothing is fetched without a request, and nothing is cached.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Source:
     """Where a benchmark's file is found."""
 
     names: tuple[str, ...]
-    """File names inside the folder of data, the first that exists is taken; may hold ``*``."""
+    """File names in the data folder, of which the first existing one is used; may contain ``*``."""
     home: str
     """Where it is published."""
     hub: Mapping[str, Any] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a file, and where it stands, for errors."""
+    """One row of a file, with its position for errors."""
 
     where: str
     fields: Mapping[str, Any]
@@ -60,12 +60,12 @@ class Row:
         if isinstance(value, str):
             value = literal(value, f"{self.where}, field {names[0]!r}")
         if not isinstance(value, list | tuple):
-            raise ValueError(f"{self.where}: field {names[0]!r} is no list: {str(value)[:60]!r}")
+            raise ValueError(f"{self.where}: field {names[0]!r} is not a list: {str(value)[:60]!r}")
         return list(value)
 
 
 def literal(text: str, where: str) -> Any:
-    """A JSON value, or the same as Python writes it."""
+    """A JSON value or a Python literal."""
     import ast
 
     for read in (json.loads, ast.literal_eval):
@@ -165,7 +165,7 @@ def _numbered(where: object, read: Iterable[Any]) -> list[Row]:
     found = []
     for i, fields in enumerate(read, start=1):
         if not isinstance(fields, dict):
-            raise ValueError(f"{where}, row {i} is no object: {str(fields)[:60]!r}")
+            raise ValueError(f"{where}, row {i} is not an object: {str(fields)[:60]!r}")
         found.append(Row(f"{where}, row {i}", fields))
     return found
 

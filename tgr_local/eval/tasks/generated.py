@@ -1,4 +1,4 @@
-"""Arithmetic and linear equations, drawn afresh by a seed: what the embedded model was trained on.
+"""Arithmetic and linear equations generated from a seed, as in the embedded model's training.
 
 No file: `limit` says how many (200 by default). The answer is the number in the last box.
 """
@@ -19,18 +19,18 @@ from tgr_local.eval.tasks.puzzles import evaluate
 
 N_DEFAULT, N_MOST = 200, 5000
 LARGEST = 9999
-"""No value on the way to an answer exceeds this."""
+"""Upper limit of every intermediate value."""
 BOUND = {"+": 1, "-": 1, "*": 2, "/": 2}
 
 
 @dataclass(frozen=True)
 class Generated:
-    """A task whose problems are drawn by the seed."""
+    """A task whose problems are generated from the seed."""
 
     name: str
     doc: str
     n_operands: int = 0
-    """0: equations."""
+    """Numbers in an expression; 0: equations."""
 
     needs_exec: ClassVar[bool] = False
     metric: ClassVar[Metric] = "pass"
@@ -38,7 +38,7 @@ class Generated:
     def load(
         self, path: Path | None = None, *, limit: int = 0, seed: int = 0, fetch: bool = False
     ) -> list[Problem]:
-        if path is not None and not path.is_dir():  # a folder is that of the other tasks
+        if path is not None and not path.is_dir():  # a folder has the files of other tasks
             raise ValueError(f"{self.name} is generated: it takes a limit and a seed, no file")
         if not 0 <= limit <= N_MOST:
             raise ValueError(
@@ -68,7 +68,7 @@ class Generated:
 
 
 def sum_(rng: random.Random, n_operands: int) -> tuple[str, int]:
-    """A question with an expression of so many numbers, and its value."""
+    """A question with an expression of `n_operands` numbers, and its value."""
     while True:
         written = tree(rng, n_operands)[0]
         if is_easy(ast.parse(written, mode="eval").body):
@@ -76,7 +76,7 @@ def sum_(rng: random.Random, n_operands: int) -> tuple[str, int]:
 
 
 def tree(rng: random.Random, n_operands: int) -> tuple[str, int]:
-    """A random expression with the fewest brackets, and how tightly it binds."""
+    """A random expression with the fewest brackets, and its precedence."""
     if n_operands == 1:
         return str(rng.randint(1, 12) if rng.random() < 0.5 else rng.randint(2, 99)), 3
     n_left = rng.randint(1, n_operands - 1)
@@ -89,7 +89,7 @@ def tree(rng: random.Random, n_operands: int) -> tuple[str, int]:
 
 
 def is_easy(node: ast.expr) -> bool:
-    """Whether every value on the way is a whole number from 0 to `LARGEST`, without long products
+    """Whether every intermediate value is a whole number from 0 to `LARGEST`, without long products
     or divisions by zero."""
     if not isinstance(node, ast.BinOp):
         return True
@@ -122,7 +122,7 @@ def equation(rng: random.Random) -> tuple[str, int]:
 
 
 def arithmetic(n_operands: int) -> Generated:
-    """The task of expressions with so many numbers."""
+    """The task of expressions with `n_operands` numbers."""
     return Generated(
         f"arithmetic{n_operands}",
         f"generated expressions of {n_operands} numbers; whole values",

@@ -21,11 +21,11 @@ ONE = re.compile(
     r"\s*[%€£¥¢]?\s*(?:/?\s*[A-Za-z](?:[A-Za-z\s./']|\^\{?-?\d\}?)*)?"  # a unit
 )
 LONGEST = 200
-"""Letters of a box at most that holds one number."""
+"""Maximum length of a box with one number, characters."""
 
 
 def number(text: str) -> Fraction | None:
-    """The last number in a text; of a long one, in its end."""
+    """The last number in a text; of a long text only the end is searched."""
     plain = ungrouped(cleaned(text[-END:]))
     found = NUMBER.findall(re.sub(r"(?<=\d)-(?=\d)", " ", plain))
     try:
@@ -35,8 +35,8 @@ def number(text: str) -> Fraction | None:
 
 
 def only_number(box: str) -> Fraction | None:
-    """The number that a box holds, be it written as a fraction or a product of two, beside words, a
-    unit and what it is said to equal; None where there is anything more."""
+    """The only number in a box, possibly a fraction or a product of two, with words, a unit or an
+    equation; None where there is anything else."""
     if len(box) > LONGEST:
         return None
     plain = cleaned(WORDS.sub(" u", box))
@@ -58,7 +58,7 @@ def only_number(box: str) -> Fraction | None:
 
 
 def answer(text: str) -> Fraction | None:
-    """The number in the last box, else behind the last ####, else the last in the text."""
+    """The number in the last box, else after the last ####, else the last in the text."""
     box = last_box(text)
     return number(text.rsplit("####", maxsplit=1)[-1]) if box is None else only_number(box)
 

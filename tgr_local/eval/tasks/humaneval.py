@@ -11,7 +11,7 @@ from tgr_local.eval.tasks.code import Code, blocks, defines, passes, program
 from tgr_local.eval.tasks.data import Row, Source
 
 STOP = re.compile(r"\n(?:class|def|#|if|print)")
-"""Where a bare completion of a function has gone on to something else, as in the paper."""
+"""Where a bare completion of a function continues with something else, as in the paper."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """IFEval (Zhou et al. 2023): prompts with instructions that a program can check.
 
 The checks are lm-evaluation-harness's own functions, strict or loose. Two of the 25 kinds of
-instruction split a text into sentences with nltk's `punkt_tab`, which nltk wants to download; where
+instruction split a text into sentences with nltk's `punkt_tab`, which nltk would download; where
 it is not installed, the same algorithm runs with a list of common abbreviations instead.
 """
 
@@ -30,10 +30,10 @@ SENTENCES = {"length_constraints:number_sentences"}
 
 @dataclass(frozen=True)
 class IFEval(Benchmark):
-    """Correct where every instruction is followed; the score is the share that is."""
+    """Correct if every instruction is followed; the score is the share of followed ones."""
 
     loose: bool = False
-    """Whether a first or last line and asterisks may be left out, whichever helps."""
+    """Whether the first or last line and asterisks may be ignored if that helps."""
     packages: ClassVar[tuple[str, ...]] = ("lm_eval", "langdetect", "nltk", "immutabledict")
 
     def problem(self, row: Row, index: str) -> Problem:
@@ -53,7 +53,7 @@ class IFEval(Benchmark):
         harness, is_punkt_here = checks()
         reference = problem.reference
         names = reference["instruction_id_list"]
-        random.seed(0)  # a check without its options draws them
+        random.seed(0)  # a check without options draws them at random
         check = (
             harness.test_instruction_following_loose
             if self.loose
@@ -84,12 +84,12 @@ def checks() -> tuple[Any, bool]:
         nltk.data.path.append(plain_punkt())
     from lm_eval.tasks.ifeval import utils
 
-    langdetect.DetectorFactory.seed = 0  # it guesses at random otherwise
+    langdetect.DetectorFactory.seed = 0  # otherwise it is random
     return utils, is_punkt_here
 
 
 def plain_punkt() -> str:
-    """A folder of nltk data with a sentence model that knows abbreviations and nothing else."""
+    """A folder of nltk data with a sentence model that has abbreviations only."""
     root = tempfile.mkdtemp(prefix="tgr-nltk-")
     atexit.register(shutil.rmtree, root, ignore_errors=True)
     folder = Path(root) / "tokenizers" / "punkt_tab" / "english"

@@ -53,7 +53,7 @@ import string, re, datetime, collections, heapq, bisect, copy, math, random, sta
 import itertools, functools, operator, io, sys, json
 sys.setrecursionlimit(50000)
 """
-"""What contest sites have imported already."""
+"""Imports that contest sites provide."""
 CALL = """
 
 import json as __json
@@ -65,7 +65,7 @@ print('\\n' + __json.dumps(getattr(__owner, {name!r})(*__inputs)))
 
 @dataclass(frozen=True)
 class LiveCodeBench(Code):
-    """Six seconds to a test, as the official runner has it."""
+    """Six seconds per test, as in the official runner."""
 
     limits: ClassVar[Limits] = Limits(seconds=6.0, memory=4 << 30, disk=64 << 20)
 
@@ -124,7 +124,7 @@ def cases(row: Row, field: str) -> list[dict[str, Any]]:
     if not isinstance(found, list) or not all(
         isinstance(test, dict) and {"input", "output"} <= set(test) for test in found
     ):
-        raise ValueError(f"{row.where}: field {field!r} is no list of inputs and outputs")
+        raise ValueError(f"{row.where}: field {field!r} is not a list of inputs and outputs")
     return found
 
 
@@ -141,7 +141,7 @@ def function(row: Row) -> str:
     if isinstance(metadata, str):
         metadata = literal(metadata, f"{row.where}, field 'metadata'")
     if not isinstance(metadata, dict):
-        raise ValueError(f"{row.where}: field 'metadata' is no object: {str(metadata)[:60]!r}")
+        raise ValueError(f"{row.where}: field 'metadata' is not an object: {str(metadata)[:60]!r}")
     return str(metadata.get("func_name") or "")
 
 

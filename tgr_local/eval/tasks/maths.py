@@ -18,11 +18,11 @@ from tgr_local.eval.tasks.benchmark import END, NO_ANSWER, Benchmark, exact, las
 from tgr_local.eval.tasks.data import Row
 
 UNREADABLE = re.compile(r"\\(?:max|min|gcd|lcm|[lc]?dots)(?![a-z])")
-"""What math-verify takes a part of for the whole."""
+"""LaTeX of which math-verify parses only a part."""
 LETTER = re.compile(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])")
 BASE = re.compile(r"[0-9A-Za-z]+_\{?(\d+)\}?")
 MOST_DIGITS, EXPONENT_DIGITS = 4000, 15
-"""Longer numbers are not evaluated; Python writes out none of more than 4,300 digits."""
+"""Longer numbers are not evaluated; Python does not print more than 4,300 digits."""
 MOST_TERMS = 500
 """Longer sums are not multiplied out."""
 BOXED = "Please reason step by step, and put your final answer within \\boxed{}."
@@ -36,7 +36,7 @@ def prompts(question: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Maths(Benchmark):
-    """A benchmark with a problem and one official answer to a row."""
+    """A benchmark whose rows have a problem and one official answer."""
 
     packages: ClassVar[tuple[str, ...]] = ("math_verify",)
 
@@ -81,8 +81,8 @@ def compare(gold: str, text: str, tolerance: float = 0.0) -> Grade:
 
 
 def unlike(gold: str, said: str) -> bool:
-    """Whether two answers differ in what math-verify does not read: the base of a number, or small
-    letters and capitals."""
+    """Whether two answers differ in something that math-verify ignores: the base of a number, or
+    letter case."""
     bases = [BASE.fullmatch(compact(answer)) for answer in (gold, said)]
     if bases[0] and bases[1]:
         return bases[0][1] != bases[1][1]
@@ -101,7 +101,7 @@ def parsed(text: str) -> list[Any]:
 
 
 def key(found: list[Any], said: str | None) -> str | None:
-    """What equal answers have in common: the value, where there is one; else the text."""
+    """A key that equal answers share: the value if there is one, else the text."""
     import sympy
 
     value = found[0] if found else None

@@ -1,4 +1,4 @@
-"""MBPP (Austin et al. 2021): short Python functions; the tests stand in the question."""
+"""MBPP (Austin et al. 2021): short Python functions; the question contains the tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tgr_local.eval.tasks.puzzles import whole
 
 TEST_IDS = range(11, 511)
 WRAPPERS = {"assert", "set", "sorted", "list", "tuple", "str", "len", "round", "not", "isclose"}
-"""What stands around the call that a test is about."""
+"""The code around the call in a test."""
 
 
 @dataclass(frozen=True)

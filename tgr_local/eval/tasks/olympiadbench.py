@@ -1,4 +1,4 @@
-"""OlympiadBench (He et al. 2024): the open-ended English maths problems that are text alone."""
+"""OlympiadBench (He et al. 2024): the open-ended English maths problems without images."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OlympiadBench(Maths):
         try:
             allowed = max(float(part) for part in str(tolerance).split(","))
         except ValueError:
-            raise ValueError(f"{row.where}: the error {tolerance!r} is no number") from None
+            raise ValueError(f"{row.where}: the error {tolerance!r} is not a number") from None
         reference = {"answer": ", ".join(answers), "tolerance": allowed}
         number = str(row.fields.get("id") or index)
         return Problem(self.name, number, reference=reference, **prompts(question))

@@ -22,11 +22,11 @@ LETTER_X = re.compile(r"(?<=[\d)])(\s*)[xX](?=\s*[\d(])")
 OPERATOR = re.compile(r"[\d)]\s*[-+*/]")
 FOREIGN = "something other than + - * / and whole numbers"
 LONGEST = 300
-"""Letters of an expression at most: no answer to these puzzles is longer."""
+"""Maximum length of an expression, characters; no answer to these puzzles is longer."""
 
 
 def expression(text: str) -> str | None:
-    """The last expression offered, without its layout and whatever it is said to equal."""
+    """The last expression in a reply, without layout and without its stated value."""
     _, is_tagged, inside = text.rpartition("</answer>")[0].rpartition("<answer>")
     found = last_box(inside) or inside if is_tagged else last_box(text)
     if found is None:
@@ -89,10 +89,10 @@ def judge(numbers: Sequence[int], target: int, text: str) -> Grade:
 
 @dataclass(frozen=True)
 class Puzzle(Benchmark):
-    """Numbers and a target to a row."""
+    """Each row has numbers and a target."""
 
     def made(self, identity: str, numbers: list[int], target: int) -> Problem:
-        """The problem in the wording that the embedded model knows."""
+        """The problem in the wording of the embedded model's training."""
         asked = f"Using the numbers {numbers}, create an equation that equals {target}."
         reference = {"numbers": numbers, "target": target}
         return Problem(self.name, identity, user(asked), reference, f"{asked}\n")
@@ -111,7 +111,7 @@ def whole(row: Row, values: Sequence[object]) -> list[int]:
 
 @dataclass(frozen=True)
 class Countdown(Puzzle):
-    """Rows of `input` and `output`, as d1 has them, or of `nums` and `target`, as TinyZero has."""
+    """Rows with `input` and `output` (d1), or with `nums` and `target` (TinyZero)."""
 
     def problem(self, row: Row, index: str) -> Problem:
         if "input" in row.fields:

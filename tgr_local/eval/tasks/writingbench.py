@@ -1,4 +1,4 @@
-"""WritingBench (Wu et al. 2025): long texts to write, each judged on five criteria of its own.
+"""WritingBench (Wu et al. 2025): requests for long texts, each judged by five criteria of its own.
 
 The judge is a model behind an OpenAI-compatible URL in TGR_JUDGE_URL (its name in TGR_JUDGE_MODEL,
 else the first that the server lists; its key in TGR_JUDGE_KEY); a run settles which before its
@@ -21,7 +21,7 @@ from tgr_local.eval.tasks.benchmark import NO_ANSWER, Benchmark, user
 from tgr_local.eval.tasks.data import Row, Source
 
 PASS_MARK = 0.7
-"""Score from which a text counts as passed: "above average" in the benchmark's rules."""
+"""Lowest mean score that passes: "above average" in the benchmark's rules."""
 TRIES = 3
 PATIENCE = 120.0
 """Seconds for one reply of the judge."""
@@ -123,7 +123,7 @@ def judge(url: str | None = None) -> tuple[str, str]:
 
 
 def checked(url: str) -> str:
-    """The URL of a judge, empty for none. Raises ValueError for one that cannot be."""
+    """The URL of a judge; empty for none. ValueError for an invalid one."""
     if url and not url.startswith(("http://", "https://")):
         raise ValueError(f"the judge's URL must begin with http:// or https://: {url!r}")
     return url
@@ -138,7 +138,7 @@ def first_model(url: str) -> str:
 
 
 def call(url: str, body: dict[str, Any] | None = None) -> Any:
-    """The JSON that a URL answers with. Raises TgrError where it does not."""
+    """The JSON answer of a URL. TgrError without one."""
     headers = {"Content-Type": "application/json"}
     if secret := os.environ.get("TGR_JUDGE_KEY"):
         headers["Authorization"] = f"Bearer {secret}"
