@@ -1,22 +1,22 @@
 """Puts the source of llama.cpp, with our hooks in it, into a folder. Run by CMake.
 
 The source is taken from ``--source`` (a llama.cpp tree of the pinned version) or else from the
-source package of llama-cpp-python, which carries it. Our change is ``patches/llama.cpp.patch``:
-insertions only, without context, so that no line of llama.cpp stands in this repository. Because
-such a patch would apply to any file, each file is first compared with the sha256 that it names.
+source package of llama-cpp-python, which carries it. Our change is ``patches/llama.cpp.patch``,
+whose format is in ``hooks_patch.py``.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
 from pathlib import Path
+
+import hooks_patch
 
 PATCH = Path(__file__).parent / "patches" / "llama.cpp.patch"
 PARTS = ("LICENSE", "include/", "src/", "models/ggml-vocab-qwen2")
@@ -44,17 +44,17 @@ def unpack(version: str, parts: tuple[str, ...], out: Path) -> None:
         (archive,) = Path(folder).glob("*.tar.gz")
         root = archive.name.removesuffix(".tar.gz") + "/vendor/llama.cpp/"
         with tarfile.open(archive) as tar:
-            for participant in tar:
-                name = participant.name.removeprefix(root)
+            for member in tar:
+                name = member.name.removeprefix(root)
                 if (
-                    name != participant.name
+                    name != member.name
                     and name.startswith(parts)
                     and ".." not in name
-                    and participant.isfile()
+                    and member.isfile()
                 ):
                     target = out / name
                     target.parent.mkdir(parents=True, exist_ok=True)
-                    target.write_bytes(tar.extractfile(participant).read())
+                    target.write_bytes(tar.extractfile(member).read())
 
 
 def copy(source: Path, parts: tuple[str, ...], out: Path) -> None:
@@ -75,24 +75,16 @@ def copy(source: Path, parts: tuple[str, ...], out: Path) -> None:
 
 def insert(patch: str, out: Path, version: str) -> None:
     """Applies the patch. Exits, naming the version, when a file is another than it was made for."""
-    for section in patch.split("\n# file ")[1:]:
-        head, *lines = section.rstrip("\n").split("\n")
-        name, digest = head.split()
-        path = out / name
-        if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+    for file in hooks_patch.parse(patch).files:
+        path = out / file.name
+        if not path.is_file() or hooks_patch.digest(path) != file.sha256:
             sys.exit(
-                f"{name} is not that of llama-cpp-python {version}, which the hooks were written "
-                f"for; use the llama.cpp source that llama-cpp-python=={version} carries"
+                f"{file.name} is not that of llama-cpp-python {version}, which the hooks were "
+                "written for; use the llama.cpp source that it carries, or move the hooks with "
+                "csrc/reanchor.py"
             )
-        text = path.read_text(encoding="utf-8").split("\n")
-        added = 0
-        for line in lines:
-            if match := re.fullmatch(r"@@ -(\d+),0 \+\d+(?:,\d+)? @@", line):
-                at = int(match[1]) + added
-            elif line.startswith("+"):
-                text.insert(at, line[1:])
-                at, added = at + 1, added + 1
-        path.write_text("\n".join(text), encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
+        path.write_text(hooks_patch.inserted(text, file.hunks), encoding="utf-8")
 
 
 def main() -> None:

@@ -116,7 +116,7 @@ void before_decode(llama_adapter_cvec & cvec, uint32_t n_tokens, uint32_t n_outp
     state->sq_norms_last.assign(state->capture_norms ? n_outputs : 0, -1.0f);
     state->row_of_token.assign(n_tokens, -1);
     state->slot_of_token.assign(n_tokens, -1);
-    state->out_slot.clear();
+    state->row_of_slot.assign(n_tokens, -1);
 }
 
 void after_ubatch(llama_adapter_cvec & cvec, const llm_graph_result & res, ggml_backend_sched_t sched,
@@ -147,11 +147,12 @@ void after_ubatch(llama_adapter_cvec & cvec, const llm_graph_result & res, ggml_
                 copy(norm, state->sq_norms_last.data() + state->n_rows_done, n_outputs);
             }
         }
+        int32_t row = int32_t(state->n_rows_done);
         for (uint32_t i = 0; i < ubatch.n_tokens; ++i) {
             const int32_t slot                                                    = int32_t(state->n_tokens_done + i);
             state->slot_of_token[ubatch.data ? ubatch.data->batch_idxs[i] : slot] = slot;
             if (ubatch.output[i]) {
-                state->out_slot.push_back(slot);
+                state->row_of_slot[slot] = row++;
             }
         }
     }
@@ -209,11 +210,11 @@ bool graph_init(llama_context * ctx, int32_t n_rows) {
     return true;
 }
 
-void graph_set_row(llama_context * ctx, int32_t row, const float * pushes) {
+void graph_set_row(llama_context * ctx, int32_t row, const float * vectors) {
     graph_state_t & state = state_of(ctx);
     const size_t    bytes = state.n_embd * sizeof(float);
     for (int32_t il = 0; il < state.n_layer; ++il) {
-        ggml_backend_tensor_set(state.table[il], pushes + size_t(il) * state.n_embd, row * bytes, bytes);
+        ggml_backend_tensor_set(state.table[il], vectors + size_t(il) * state.n_embd, row * bytes, bytes);
     }
 }
 
@@ -240,10 +241,8 @@ float graph_norm(llama_context * ctx, int32_t layer, int32_t batch_index) {
     }
     float sq = state.sq_norms[size_t(layer) * state.slot_of_token.size() + slot];
     if (sq < 0 && layer == state.n_layer - 1) {
-        const auto it = std::find(state.out_slot.begin(), state.out_slot.end(), slot);
-        if (it != state.out_slot.end()) {
-            sq = state.sq_norms_last[it - state.out_slot.begin()];
-        }
+        const int32_t row = state.row_of_slot[slot];
+        sq                = row < 0 ? sq : state.sq_norms_last[row];
     }
     return sq < 0 ? -1.0f : std::sqrt(sq);
 }

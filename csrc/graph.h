@@ -1,6 +1,6 @@
-// What tgr-local adds to llama.cpp's compute graph: a push on the residual stream after every layer,
-// chosen per sequence, the reading of final-norm states and of per-layer residual norms (graph.cpp), and attention
-// that looks at a session's own cells only (windows.cpp).
+// What tgr-local adds to llama.cpp's compute graph: an injection into the residual stream after every
+// layer, chosen per sequence, the reading of final-norm states and of per-layer residual norms (graph.cpp), and
+// per-session attention, which looks at a session's own cells only (session_attention.cpp).
 //
 // These files are compiled into our copy of libllama; llama.cpp's own files call them from the
 // few lines that csrc/patches adds. Every function must be called from the thread that decodes.
@@ -14,14 +14,14 @@
 
 namespace tgr {
 
-// Allocates the table of pushes, one [n_embd, n_rows] tensor per layer in the memory of that layer's device.
+// Allocates the table of injections, one [n_embd, n_rows] tensor per layer in the memory of that layer's device.
 // Row 0 is zero and means "no injection". Returns false when the memory is not there.
 bool graph_init(llama_context * ctx, int32_t n_rows);
 
-// Fills one row with pushes, [n_layer][n_embd], added after layers 0 … n_layer-1.
-void graph_set_row(llama_context * ctx, int32_t row, const float * pushes);
+// Fills one row with vectors, [n_layer][n_embd], added after layers 0 … n_layer-1.
+void graph_set_row(llama_context * ctx, int32_t row, const float * vectors);
 
-// The row whose push the tokens of a sequence get from the next decode on.
+// The row whose injection the tokens of a sequence get from the next decode on.
 void graph_set_seq_row(llama_context * ctx, llama_seq_id seq_id, int32_t row);
 
 // What the following decodes keep: final-norm states of output tokens; residual norms of all tokens.
@@ -31,7 +31,7 @@ void graph_capture(llama_context * ctx, bool states, bool norms);
 // there is none. Valid until the next decode, and only after llama_synchronize.
 const float * graph_state(llama_context * ctx, int32_t batch_index);
 
-// ‖h‖₂ of a token of the last decode after a layer and its push; negative where it was not computed (in the last
+// ‖h‖₂ of a token of the last decode after a layer and its injection; negative where it was not computed (in the last
 // layer llama.cpp computes output tokens only). Valid as graph_state.
 float graph_norm(llama_context * ctx, int32_t layer, int32_t batch_index);
 
@@ -43,8 +43,8 @@ struct graph_group {
 };
 
 // The distance between sessions of n_cells: a quarter of a power of two as the step, so that sizes that differ a little
-// lie at one distance and their windows in one block.
-inline uint64_t window_stride(uint64_t n_cells) {
+// are at one distance and their cells in one block.
+inline uint64_t session_stride(uint64_t n_cells) {
     uint64_t step = 64;
     while (step * 8 <= n_cells) {
         step *= 2;
@@ -52,25 +52,25 @@ inline uint64_t window_stride(uint64_t n_cells) {
     return std::max(step, (n_cells + step - 1) / step * step);
 }
 
-// Says of the tokens of the next decode which free cell each goes to and which group it belongs to. Attention then
-// looks at the cells of the group only. Where the kind of cache cannot be told, llama.cpp places the tokens itself.
+// The free cell that each token of the next decode goes to, and the group that it belongs to. Attention then looks at
+// the cells of the group only. In a cache of an unknown kind llama.cpp places the tokens itself.
 void graph_place(llama_context * ctx, const std::vector<uint32_t> & cells, const std::vector<int32_t> & group_of,
                  const std::vector<graph_group> & groups);
 
 // Why tokens in the cache cannot move to other positions; nullptr when they can.
 const char * graph_no_shift(llama_context * ctx);
 
-// Turns the keys of moved tokens to their new positions, at once. False, and what is in the cache is lost, when that
+// Turns the keys of moved tokens to their new positions, at once. False, and the cache is lost, when that
 // failed; llama.cpp logs the reason. Must not be interrupted.
 bool graph_apply_shift(llama_context * ctx);
 
 // Layers whose output passed through the injection point in some graph so far: n_layer for a supported model.
 int32_t graph_layers_reached(llama_context * ctx);
 
-// The ggml device that holds a layer; n_layer stands for the output layer.
+// The ggml device that holds a layer; n_layer = the output layer.
 const char * layer_device(const llama_model * model, int32_t layer);
 
-// Whether all layers, the output layer too, lie in the memory that the CPU computes in.
+// Whether all layers, the output layer too, are in the memory that the CPU computes in.
 bool on_cpu(const llama_model * model);
 
 } // namespace tgr

@@ -15,11 +15,11 @@ class llm_graph_result;
 
 namespace tgr {
 
-// llm_graph_context::build_cvec: the residual stream after layer il, with this batch's pushes added.
+// llm_graph_context::build_cvec: the residual stream after layer il, with this batch's injections added.
 ggml_tensor * inject(const llm_graph_context & graph, ggml_tensor * cur, int il);
 
-// llm_graph_context::build_attn_mha: attention over the windows of the batch's groups; nullptr when there are none to
-// speak of, and over the whole cache it is.
+// llm_graph_context::build_attn_mha: per-session attention; nullptr where llama.cpp's own, over the whole cache, is to
+// be used.
 ggml_tensor * attend(const llm_graph_context & graph, ggml_tensor * q, ggml_tensor * k, ggml_tensor * v,
                      ggml_tensor * kq_b, ggml_tensor * kq_mask, ggml_tensor * sinks, ggml_tensor * v_mla,
                      float kq_scale, int il);
@@ -27,8 +27,8 @@ ggml_tensor * attend(const llm_graph_context & graph, ggml_tensor * q, ggml_tens
 // llama_kv_cache::find_slot: the cells chosen for a micro-batch.
 std::vector<uint32_t> cells_of(const std::vector<uint32_t> & cells, const llama_ubatch & ubatch);
 
-// llama_context::graph_max_nodes: nodes that windows add to a graph at most.
-uint32_t window_nodes(uint32_t n_layer);
+// llama_context::graph_max_nodes: nodes that per-session attention adds to a graph at most.
+uint32_t session_attention_nodes(uint32_t n_layer);
 
 // make_cpu_buft_list: whether weights must not lie in a buffer of this type. gcc before 14 drops most of the tile
 // configuration of ggml's AMX kernels as dead stores, and their first product then ends the process.

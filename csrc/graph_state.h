@@ -1,4 +1,4 @@
-// What graph.cpp and windows.cpp keep beside llama.cpp's context. Included by these two only.
+// The state of graph.cpp and session_attention.cpp beside llama.cpp's context. Included by these two only.
 #pragma once
 
 #include "graph_hooks.h"
@@ -22,8 +22,8 @@ struct graph_state_t {
     std::vector<int32_t>                 row_of_seq; // [LLAMA_MAX_SEQ]
     std::vector<bool>                    reached;    // [n_layer]
 
-    // where the tokens of the batch go, see graph_place
-    llama_kv_cache *         kv = nullptr; // null = a cache that cannot be told
+    // the cells of the batch's tokens, see graph_place
+    llama_kv_cache *         kv = nullptr; // null = of another kind
     std::vector<int32_t>     group_of;     // [n_tokens]
     std::vector<graph_group> groups;
     bool                     on_gpu = false; // some layer is
@@ -38,7 +38,7 @@ struct graph_state_t {
     std::vector<int32_t> row_of_token;  // [n_tokens], -1 = no output
     std::vector<float>   sq_norms;      // [n_layer][n_tokens], llama.cpp's token order
     std::vector<int32_t> slot_of_token; // [n_tokens] batch index -> place in sq_norms
-    std::vector<int32_t> out_slot;      // [n_outputs] place in sq_norms of each output row
+    std::vector<int32_t> row_of_slot;   // [n_tokens] place in sq_norms -> output row, -1 = no output
     std::vector<float>   sq_norms_last; // [n_outputs] last layer, when it computes output tokens only
 
     int32_t row_of(const llama_ubatch & ubatch, uint32_t i) const {

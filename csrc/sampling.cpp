@@ -330,7 +330,7 @@ Sampler::Sampler(const llama_vocab * vocab, const SamplingParams & params, uint6
     if (!params.grammar.empty()) {
         check_grammar(params.grammar);
         take_log_error();
-        grammar_work_left = grammar_work_;
+        const GrammarBudget budget(grammar_work_);
         try {
             grammar_.reset(llama_sampler_init_grammar(vocab, params.grammar.c_str(), "root"));
         } catch (const std::runtime_error & error) {
@@ -357,7 +357,7 @@ void Sampler::accept_grammar(const std::vector<llama_token> & tokens) {
         return;
     }
     const AssertGuard guard; // an end token where the grammar does not end
-    grammar_work_left = grammar_work_ + GRAMMAR_WORK / 4096 * tokens.size(); // for all of them
+    GrammarBudget     budget(grammar_work_ + GRAMMAR_WORK / 4096 * tokens.size()); // for all of them
     for (const llama_token token : tokens) {
         try {
             llama_sampler_accept(grammar_.get(), token);
@@ -393,7 +393,7 @@ const float * Sampler::edited(const float * logits) {
             candidates[id] = { id, values[id], 0.0f };
         }
         llama_token_data_array all = { candidates.data(), candidates.size(), -1, false };
-        grammar_work_left          = grammar_work_;
+        const GrammarBudget    budget(grammar_work_);
         llama_sampler_apply(grammar_.get(), &all);
         for (const llama_token_data & candidate : candidates) {
             values[candidate.id] = candidate.logit;
@@ -420,7 +420,7 @@ Draw Sampler::sample(const float * logits, const Distribution & model) {
     }
     accept_prompt(draw.token);
     if (grammar_) {
-        grammar_work_left = grammar_work_;
+        const GrammarBudget budget(grammar_work_);
         llama_sampler_accept(grammar_.get(), draw.token);
     }
     return draw;

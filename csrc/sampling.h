@@ -1,4 +1,4 @@
-// From one row of logits to a token and what is known about it.
+// From one row of logits to a token, its log-probability and the entropy. It does not know sequences or batches.
 #pragma once
 
 #include "llama.h"
@@ -42,7 +42,7 @@ std::vector<std::pair<llama_token, float>> top_tokens(const float * logits, int3
 
 struct Draw {
     llama_token token;
-    float       logprob; // of the distribution that it was drawn from: after bias, penalties, filters and temperature
+    float       logprob; // in the distribution that it was drawn from: after bias, penalties, filters and temperature
 };
 
 // One sequence's sampler. Bias, penalties and a grammar (which is llama.cpp's) change the logits first; then top-k,
@@ -57,10 +57,10 @@ public:
     // `model` is the distribution of these logits.
     Draw sample(const float * logits, const Distribution & model);
 
-    // Tells penalties of a token that stands before the generated text.
+    // Counts a token before the generated text for the penalties.
     void accept_prompt(llama_token token);
 
-    // Tells the grammar of tokens that it has read already. Throws std::invalid_argument when it would not have.
+    // Advances the grammar by tokens that it has read already. Throws std::invalid_argument for one that it refuses.
     void accept_grammar(const std::vector<llama_token> & tokens);
 
 private:
@@ -74,7 +74,7 @@ private:
     uint64_t                             grammar_work_; // for one call
     std::unique_ptr<llama_sampler, Free> grammar_;
     bool                                 has_penalties_ = false;
-    std::deque<llama_token>              recent_; // what penalties count
+    std::deque<llama_token>              recent_; // tokens that penalties count
 
     const float * edited(const float * logits);
 };

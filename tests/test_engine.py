@@ -367,7 +367,7 @@ def test_garbage_gives_its_cells_back(engine: Engine) -> None:
 def test_dropped_injections_make_room(engine: Engine) -> None:
     with engine.session(8, 2) as session:
         kept = [session.injection(injection) for injection in vectors(2)]
-        with pytest.raises(CapacityError, match="granted 2 injections"):
+        with pytest.raises(CapacityError, match="reserved 2 injections"):
             session.injection(vectors()[0])
         kept.pop().drop()
         session.injection(vectors()[0])
@@ -376,9 +376,9 @@ def test_dropped_injections_make_room(engine: Engine) -> None:
 def test_a_session_gets_no_more_than_it_asked_for(engine: Engine) -> None:
     with engine.session(8, 1) as session:
         sequence = session.sequence()
-        with pytest.raises(CapacityError, match="granted 1 sequences"):
+        with pytest.raises(CapacityError, match="reserved 1 sequences"):
             sequence.fork()
-        with pytest.raises(CapacityError, match=r"needs 9 cache cells.*granted 8"):
+        with pytest.raises(CapacityError, match=r"needs 9 cache cells.*reserved 8"):
             session.run([Task(sequence, [1] * 5, n_generate=5)])
         session.run([Task(sequence, [1] * 4, n_generate=5)])
 

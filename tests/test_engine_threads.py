@@ -19,7 +19,7 @@ from engines import EXACT, GREEDY, TOKENS, held, is_free, vectors
 from surroundings import HANG, PACKAGE
 from threads import in_threads, wait_until
 
-from tgr_local.engine import Cancel, Engine, Injection, Sequence, Session, Task, _native_task
+from tgr_local.engine import Cancel, Engine, Injection, Sequence, Session, Task
 from tgr_local.errors import CancelledError, CapacityError, TgrError
 from tgr_local.generation import generate, generate_many, generate_steps, stream
 from tgr_local.options.config import EngineConfig, SearchConfig
@@ -160,12 +160,12 @@ def test_who_comes_and_goes_stops_nobody(engine: Engine) -> None:
     def come_and_go(session: Session, n_generate: int) -> None:
         sequence = session.sequence()
         task = Task(sequence, [1] * 60, n_generate=n_generate, ignore_eog=True)
-        job = engine._native.submit(session._id, [_native_task(session, task)])
+        job = session._submit([task])
         while not stop.is_set():
             job.cancel()
             if n_generate and job.wait(1.0):
                 sequence.truncate(0)
-                job = engine._native.submit(session._id, [_native_task(session, task)])
+                job = session._submit([task])
         job.cancel()
 
     for n_generate in (0, 100):

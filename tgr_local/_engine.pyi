@@ -1,8 +1,7 @@
-"""The native engine. Use tgr_local.engine, which checks arguments and frees what it holds."""
+"""The native engine. Use tgr_local.engine, which checks arguments and frees handles."""
 
-import enum
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,11 +10,6 @@ llama_cpp_python_version: str
 
 def forked() -> None: ...
 def devices() -> list[tuple[str, str, str, int, int]]: ...
-
-class Keep(enum.Enum):
-    none = 0
-    last = 1
-    all = 2
 
 class EngineParams:
     path: str
@@ -32,36 +26,6 @@ class EngineParams:
     type_v: int
     use_mmap: bool
     use_mlock: bool
-
-class SamplingParams:
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-    repeat_penalty: float
-    frequency_penalty: float
-    presence_penalty: float
-    penalty_last_n: int
-    grammar: str
-    logit_bias: Sequence[tuple[int, float]]
-
-class Task:
-    sequence: int
-    feed: ArrayLike
-    history: ArrayLike
-    grammar_history: ArrayLike
-    tail: bytes
-    direction: int
-    n_generate: int
-    sampling: SamplingParams
-    seed: int
-    stop: Sequence[str]
-    ignore_eog: bool
-    states: bool
-    feed_states: Keep
-    feed_logprobs: bool
-    norms: bool
-    n_top: int
 
 class ModelInfo:
     @property
@@ -121,18 +85,82 @@ class EngineStats:
     @property
     def n_jobs(self) -> int: ...
 
-class Crew: ...
+class LockstepGroup: ...
+
+class Output:
+    """The result of a task; n is the number of generated tokens."""
+
+    @property
+    def tokens(self) -> NDArray[np.int32]:
+        """[n] generated tokens, an end token included."""
+
+    @property
+    def logprobs(self) -> NDArray[np.float32]:
+        """[n] log p of each token, nats, at temperature 1 and before any filter."""
+
+    @property
+    def sampled_logprobs(self) -> NDArray[np.float32]:
+        """[n] log of the probability that each token was drawn with, nats: after bias, penalties,
+        the grammar, filters and the temperature; 0 at temperature 0."""
+
+    @property
+    def entropies(self) -> NDArray[np.float32]:
+        """[n] entropy of the distribution each token was drawn from, nats, at temperature 1."""
+
+    @property
+    def states(self) -> NDArray[np.float32]:
+        """[n, n_embd] final-norm state that each token was sampled from; [0, n_embd] unless asked."""
+
+    @property
+    def feed_states(self) -> NDArray[np.float32]:
+        """[0, 1 or n_feed, n_embd] final-norm states of the fed tokens."""
+
+    @property
+    def feed_logprobs(self) -> NDArray[np.float32]:
+        """[n_feed - 1] log p of feed[1:], each given the tokens before it."""
+
+    @property
+    def norm_sums(self) -> NDArray[np.float64]:
+        """[n_layer] sum of the residual norms of the fed tokens after each layer. The last layer,
+        which computes output tokens only, is measured on up to 32 evenly spaced ones."""
+
+    @property
+    def norm_counts(self) -> NDArray[np.float64]:
+        """[n_layer] number of tokens in each sum."""
+
+    @property
+    def top_ids(self) -> NDArray[np.int32]:
+        """[n, n_top] likeliest tokens, likeliest first."""
+
+    @property
+    def top_logprobs(self) -> NDArray[np.float32]:
+        """[n, n_top]"""
+
+    @property
+    def n_decoded(self) -> int:
+        """Positions that this task decoded."""
+
+    @property
+    def finish(self) -> Literal["", "length", "stop", "cancelled"]:
+        """ "stop" = end token or stop text; "" = nothing was to be generated."""
+
+    def joined(self, more: Output) -> Output:
+        """This generation and the one that continued it, as one; `feed_states`, `feed_logprobs` and
+        norms are those of this one."""
+
+    def beginning(self, n: int) -> Output:
+        """The first n tokens of a longer generation, which ended by length."""
 
 class Job:
     def wait(self, seconds: float) -> bool: ...
     def take(self, seconds: float) -> list[list[int]]: ...
     def cancel(self) -> None: ...
-    def outputs(self) -> list[dict[str, Any]]: ...
+    def outputs(self) -> list[Output]: ...
 
 class SessionRequest:
     def wait(self, seconds: float) -> int | None: ...
     def in_the_way(self) -> list[int]: ...
-    def give_up(self) -> None: ...
+    def withdraw(self) -> None: ...
 
 class Engine:
     def __init__(self, params: EngineParams) -> None: ...
@@ -144,9 +172,11 @@ class Engine:
     def detokenize(self, tokens: ArrayLike, special: bool) -> bytes: ...
     def check_grammar(self, grammar: str) -> None: ...
     def reserve(self, n_cells: int, n_sessions: int) -> None: ...
-    def crew(self, n: int) -> Crew: ...
-    def leave(self, crew: Crew, rank: int) -> None: ...
-    def open(self, n_cells: int, n_seqs: int, crew: Crew | None, rank: int) -> SessionRequest: ...
+    def group(self, n: int) -> LockstepGroup: ...
+    def leave(self, group: LockstepGroup, index: int) -> None: ...
+    def open(
+        self, n_cells: int, n_seqs: int, group: LockstepGroup | None, index: int
+    ) -> SessionRequest: ...
     def close_session(self, session: int) -> None: ...
     def session_peak(self, session: int, reset: bool) -> int: ...
     def sequence(self, session: int) -> int: ...
@@ -155,6 +185,8 @@ class Engine:
     def shift(self, session: int, sequence: int, start: int, end: int) -> None: ...
     def drop(self, session: int, sequence: int) -> None: ...
     def length(self, session: int, sequence: int) -> int: ...
-    def direction(self, session: int, pushes: NDArray[np.float32]) -> int: ...
-    def drop_direction(self, session: int, direction: int) -> None: ...
-    def submit(self, session: int, tasks: Sequence[Task]) -> Job: ...
+    def injection(self, session: int, vectors: NDArray[np.float32]) -> int: ...
+    def drop_injection(self, session: int, injection: int) -> None: ...
+    def submit(
+        self, session: int, tasks: Sequence[Any], sequences: list[int], injections: list[int]
+    ) -> Job: ...

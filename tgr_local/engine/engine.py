@@ -212,7 +212,7 @@ class Engine:
 
     def lockstep_group(self, n: int) -> LockstepGroup:
         """A group of n participants: sessions that are always decoded in the same batches."""
-        return LockstepGroup(self._native, self._native.crew(n))
+        return LockstepGroup(self._native, self._native.group(n))
 
     def session(
         self,
@@ -255,7 +255,7 @@ class Engine:
                 reservation = waits.Reservation(n_cells, n_seqs, group)
                 return Session(self._native, admitted, reservation, self._reservations)
         except BaseException:
-            request.give_up()
+            request.withdraw()
             raise
 
     @functools.cached_property

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from tgr_local.engine.native import native
 
 
 @dataclass(frozen=True, eq=False)
@@ -15,8 +16,8 @@ class LockstepGroup:
     in between.
     """
 
-    _engine: Any
-    _native: Any
+    _engine: native.Engine
+    _native: native.LockstepGroup
 
     def participant(self, index: int) -> Participant:
         return Participant(self, index)

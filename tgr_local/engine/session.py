@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, MutableMapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,14 +31,14 @@ class Task:
     n_generate: int = 0
     """Tokens to generate at most. The last one is sampled but not decoded."""
     injection: Injection | None = None
-    """The injection that every token decoded by this task gets; None = none."""
+    """The injection that every token decoded by this task gets."""
     sampling: Sampling = Sampling()  # noqa: RUF009 (frozen)
     seed: int = 0
     history: Seq[int] = ()
     """Tokens before the feed, for repetition penalties."""
     grammar_history: Seq[int] = ()
-    """Tokens that the grammar has read when the first one is generated, so that it holds from task
-    to task; those of the feed are read only if they stand here too."""
+    """Tokens that the grammar reads before the first generated one, so that it holds from task to
+    task. It reads those of the feed only if they are here too."""
     stop: tuple[str, ...] = ()
     """Text that ends the generation."""
     tail: bytes = b""
@@ -48,14 +46,14 @@ class Task:
     ignore_eog: bool = False
     """Go on after an end token."""
     states: bool = False
-    """Keep the state that each generated token was sampled from."""
+    """Read the state that each generated token was sampled from."""
     feed_states: str = "none"
-    """States kept of the fed tokens: "none", "last" or "all"."""
+    """The fed tokens whose states are read: "none", "last" or "all"."""
     feed_logprobs: bool = False
     norms: bool = False
     """Sum residual norms over the fed tokens."""
     n_top: int = 0
-    """Likeliest alternatives kept for each generated token."""
+    """Number of likeliest alternatives to report for each generated token."""
 
 
 class Session:
@@ -63,7 +61,7 @@ class Session:
 
     def __init__(
         self,
-        engine: Any,
+        engine: native.Engine,
         session: int,
         reservation: waits.Reservation,
         reservations: MutableMapping[int, waits.Reservation],
@@ -109,7 +107,7 @@ class Session:
             raise ValueError(
                 "vectors hold a value that is not finite; check what they were made of"
             )
-        return Injection(self, self._native.direction(self._id, vectors))
+        return Injection(self, self._native.injection(self._id, vectors))
 
     def peak_cells(self, *, reset: bool = False) -> int:
         """The most cells that this session has used, since its start or the last reset."""
@@ -134,7 +132,7 @@ class Session:
             raise CancelledError("cancelled")
         with threads.inside():
             self._reservation.use()
-            job = self._native.submit(self._id, [_native_task(self, task) for task in tasks])
+            job = self._submit(tasks)
             self._reservation.job = job
             stopped = False
             try:
@@ -154,7 +152,18 @@ class Session:
         if on_tokens and any(fresh := job.take(0.0)):
             on_tokens(fresh)
         self._reservation.job = None
-        return [Output(**output) for output in job.outputs()]
+        return job.outputs()
+
+    def _submit(self, tasks: Seq[Task]) -> native.Job:
+        for task in tasks:
+            _check(task, self._native.info.n_vocab)
+        # -1 for handles of another session, whose ids may be in use here too
+        sequences = [task.sequence._id if task.sequence.session is self else -1 for task in tasks]
+        injections = [0 if task.injection is None else self._row(task.injection) for task in tasks]
+        return self._native.submit(self._id, tasks, sequences, injections)
+
+    def _row(self, injection: Injection) -> int:
+        return injection._row if injection.session is self else -1
 
     @property
     def is_running(self) -> bool:
@@ -214,7 +223,7 @@ class Injection:
         """Frees it. May be called again."""
         if self._row > 0:
             row, self._row = self._row, -1
-            self.session._native.drop_direction(self.session._id, row)
+            self.session._native.drop_injection(self.session._id, row)
 
     def __del__(self) -> None:
         self.drop()
@@ -225,37 +234,9 @@ def check_whole(name: str, value: int, low: int, high: int) -> None:
         raise ValueError(f"{name} is {value}, but must be between {low} and {high}")
 
 
-def _native_task(session: Session, task: Task) -> Any:
-    if task.feed_states not in native.Keep.__members__:
+def _check(task: Task, n_vocab: int) -> None:
+    if task.feed_states not in ("none", "last", "all"):
         raise ValueError(f"feed_states is {task.feed_states!r}, but must be none, last or all")
     check_whole("n_generate", task.n_generate, 0, INT_MAX)
-    check_whole("n_top", task.n_top, 0, session._native.info.n_vocab)
+    check_whole("n_top", task.n_top, 0, n_vocab)
     check_whole("seed", task.seed, 0, 2**64 - 1)
-    made = native.Task()
-    # ids of another engine's session would be taken for ours
-    made.sequence = task.sequence._id if task.sequence.session is session else -1
-    if task.injection:
-        made.direction = task.injection._row if task.injection.session is session else -1
-    made.feed = task.feed
-    made.history = task.history
-    made.grammar_history = task.grammar_history
-    made.feed_states = native.Keep.__members__[task.feed_states]
-    made.stop = list(task.stop)
-    plain = (
-        "n_generate",
-        "seed",
-        "tail",
-        "ignore_eog",
-        "states",
-        "feed_logprobs",
-        "norms",
-        "n_top",
-    )
-    for name in plain:
-        setattr(made, name, getattr(task, name))
-    sampling = native.SamplingParams()
-    for spec in dataclasses.fields(Sampling):
-        value = getattr(task.sampling, spec.name)
-        setattr(sampling, spec.name, list(value) if isinstance(value, tuple) else value)
-    made.sampling = sampling
-    return made

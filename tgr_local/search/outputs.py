@@ -1,33 +1,13 @@
-"""Outputs of the engine, cut and joined: a generation in two parts is one generation."""
+"""Arrays made of the engine's outputs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
-from dataclasses import fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.engine import Output
-
-# the fields of an Output that have a row for each generated token
-_OF_THE_TASK = {"feed_states", "feed_logprobs", "norm_sums", "norm_counts", "n_decoded", "finish"}
-_PER_TOKEN = [spec.name for spec in fields(Output) if spec.name not in _OF_THE_TASK]
-
-
-def joined(first: Output, more: Output) -> Output:
-    """A generation and its continuation, as one."""
-    arrays = {
-        name: np.concatenate([getattr(first, name), getattr(more, name)]) for name in _PER_TOKEN
-    }
-    n_decoded = first.n_decoded + more.n_decoded
-    return replace(first, **arrays, n_decoded=n_decoded, finish=more.finish)
-
-
-def beginning(output: Output, n: int) -> Output:
-    """The first n tokens of a generation that has more."""
-    arrays = {name: getattr(output, name)[:n] for name in _PER_TOKEN}
-    return replace(output, **arrays, finish="length")
 
 
 def norm_totals(output: Output) -> NDArray[np.float64]:

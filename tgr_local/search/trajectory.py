@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tgr_local.engine import Injection, Output, Sequence, Task
 from tgr_local.search.candidates import scored
 from tgr_local.search.capacity import SPARE_CELLS, longest_rollout, n_rollouts, retained_tokens
-from tgr_local.search.outputs import beginning, joined, norm_totals
+from tgr_local.search.outputs import norm_totals
 from tgr_local.search.run import Method, Run
 from tgr_local.search.seeds import CHUNK, ROLLOUT, derived_seed
 from tgr_local.search.shared_anchors import shared_anchors_of
@@ -141,9 +141,7 @@ class Trajectory:
             purpose = (ROLLOUT, i, len(written))
             tasks.append(self._continuation(fork, injection, n, purpose, written))
         more = dict(zip(going, self._run_rollouts(tasks), strict=True)) if tasks else {}
-        return [
-            joined(output, more[i]) if i in more else output for i, output in enumerate(outputs)
-        ]
+        return [output.joined(more[i]) if i in more else output for i, output in enumerate(outputs)]
 
     @property
     def late(self) -> bool:
@@ -190,7 +188,7 @@ class Trajectory:
         space = min(self.config.chunk_len, self.config.token_limit - len(self.generated))
         sequence, _ = self._rollouts.pop(rollout)
         if len(output.tokens) > space:
-            output = beginning(output, space)
+            output = output.beginning(space)
             sequence.truncate(len(self._main) + space)  # the pending token is one of its cells
         self._main.drop()
         self._main, self._begun = sequence, output
@@ -222,7 +220,7 @@ class Trajectory:
             )
             self._take(output)
             run.count(chunk=output.n_decoded)
-        return joined(begun, output) if begun else output
+        return begun.joined(output) if begun else output
 
     def read_state(self, injection: Injection | None = None) -> NDArray[np.float32]:
         """h_eoc of the text so far [d_h]: the pending token is decoded under `injection`, then the

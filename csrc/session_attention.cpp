@@ -1,7 +1,7 @@
-// Attention for many sessions in one cache. llama.cpp lets every token look, masked, at every cell; here the tokens of
-// a session look at a window of cells, from the session's first to the last that it uses. Windows of the same kind that
-// lie at equal distances form one block, which is one attention operation: [cells, rows, heads, windows]. A window with
-// fewer tokens than the block has rows, or none, is filled up with rows whose result nobody reads.
+// Per-session attention. llama.cpp lets every token look, masked, at every cell of the cache; here the tokens of a
+// session look at a span of cells, from the session's first to the last that it uses. Spans of the same kind at equal
+// distances form one block, which is one attention operation: [cells, rows, heads, spans]. A span with fewer tokens
+// than the block has rows, or none, is padded with rows whose result nobody reads.
 #include "graph_state.h"
 
 #include "llama-adapter.h"
@@ -19,29 +19,29 @@ namespace tgr {
 static constexpr size_t   MAX_BLOCKS = 8;   // more are merged: each takes some twenty nodes in every layer
 static constexpr uint64_t BLOCK_COST = 256; // of one more block, in tokens times cells
 
-uint32_t window_nodes(uint32_t n_layer) {
+uint32_t session_attention_nodes(uint32_t n_layer) {
     return n_layer * (MAX_BLOCKS * 24 + 8);
 }
 
 struct block_t {
     uint32_t begin, stride, n_kv; // cells
-    uint32_t n_windows, n_rows;
+    uint32_t n_spans, n_rows;
 
-    std::vector<int32_t> tokens; // [n_windows][n_rows] place in the micro-batch, -1 = filling
+    std::vector<int32_t> tokens; // [n_spans][n_rows] place in the micro-batch, -1 = padding
 
-    uint32_t end() const { return begin + (n_windows - 1) * stride + n_kv; }
+    uint32_t end() const { return begin + (n_spans - 1) * stride + n_kv; }
 
-    uint64_t cost() const { return uint64_t(n_windows) * n_rows * n_kv + BLOCK_COST; }
+    uint64_t cost() const { return uint64_t(n_spans) * n_rows * n_kv + BLOCK_COST; }
 
     bool same_shape(const block_t & other) const {
-        return begin == other.begin && stride == other.stride && n_kv == other.n_kv && n_windows == other.n_windows &&
+        return begin == other.begin && stride == other.stride && n_kv == other.n_kv && n_spans == other.n_spans &&
                n_rows == other.n_rows;
     }
 };
 
 struct plan_t {
     std::vector<block_t> blocks; // none: attention over the whole cache
-    bool                 direct; // their rows are the tokens as they stand
+    bool                 direct; // their rows are the tokens in order
 
     bool same_shape(const plan_t & other) const {
         return direct == other.direct &&
@@ -56,7 +56,7 @@ struct share_t {
     std::vector<int32_t> tokens;
 
     uint32_t n_kv() const { return group.end - group.begin; }
-    uint32_t kind() const { // one, few or many tokens: what goes well into one block
+    uint32_t kind() const { // one, few or many tokens: those of one kind fit into one block
         const size_t n = tokens.size();
         return n <= 1 ? 0 : n <= 16 ? 1 : n <= 128 ? 2 : 3;
     }
@@ -78,7 +78,7 @@ static std::vector<share_t> shares_of(const graph_state_t & state, const llama_u
     return shares;
 }
 
-// Windows grow by so many cells at a time, so that graphs can be used again.
+// Spans grow by so many cells at a time, so that graphs can be used again.
 static uint32_t padded(uint32_t n_kv) {
     return GGML_PAD(n_kv, 64);
 }
@@ -89,23 +89,23 @@ static block_t block_of(const graph_state_t & state, const share_t & share) {
     return { group.begin, group.size, n_kv, 1, uint32_t(share.tokens.size()), share.tokens };
 }
 
-// Adds a share to a block when its window is one of the block's kind and little filling is needed.
+// Adds a share to a block when its span is one of the block's kind and little padding is needed.
 static bool extend(const graph_state_t & state, block_t & block, const share_t & share) {
     const uint32_t distance = share.group.begin - block.begin;
     if (share.group.size != block.stride || share.group.begin < block.begin || distance % block.stride != 0 ||
-        distance / block.stride < block.n_windows) {
+        distance / block.stride < block.n_spans) {
         return false;
     }
-    block_t larger   = block;
-    larger.n_windows = distance / block.stride + 1;
-    larger.n_rows    = std::max(block.n_rows, uint32_t(share.tokens.size()));
-    larger.n_kv      = std::min(std::max(block.n_kv, padded(share.n_kv())), block.stride);
+    block_t larger = block;
+    larger.n_spans = distance / block.stride + 1;
+    larger.n_rows  = std::max(block.n_rows, uint32_t(share.tokens.size()));
+    larger.n_kv    = std::min(std::max(block.n_kv, padded(share.n_kv())), block.stride);
     if (share.group.begin + larger.n_kv > state.kv->get_size() ||
         larger.cost() > 2 * (block.cost() + uint64_t(share.tokens.size()) * share.n_kv() + BLOCK_COST)) {
         return false;
     }
-    larger.tokens.assign(size_t(larger.n_windows) * larger.n_rows, -1);
-    for (uint32_t w = 0; w < block.n_windows; ++w) {
+    larger.tokens.assign(size_t(larger.n_spans) * larger.n_rows, -1);
+    for (uint32_t w = 0; w < block.n_spans; ++w) {
         std::copy_n(block.tokens.begin() + w * block.n_rows, block.n_rows, larger.tokens.begin() + w * larger.n_rows);
     }
     std::copy(share.tokens.begin(), share.tokens.end(), larger.tokens.end() - larger.n_rows);
@@ -115,7 +115,7 @@ static bool extend(const graph_state_t & state, block_t & block, const share_t &
 
 using blocks_t = std::vector<block_t>;
 
-// One window over all of them.
+// One span over all of them.
 static block_t joined(const graph_state_t & state, blocks_t::const_iterator first, blocks_t::const_iterator last) {
     block_t  all{ first->begin, 0, 0, 1, 0, {} };
     uint32_t end = 0;
@@ -136,7 +136,7 @@ static uint64_t cost_of(const blocks_t & blocks) {
                            [](uint64_t sum, const block_t & block) { return sum + block.cost(); });
 }
 
-// Joins neighbours until there are few enough, each time those who lie closest.
+// Joins neighbours until there are few enough, each time the closest ones.
 static void join_most(const graph_state_t & state, blocks_t & blocks) {
     std::sort(blocks.begin(), blocks.end(), [](const block_t & a, const block_t & b) { return a.begin < b.begin; });
     while (blocks.size() > MAX_BLOCKS) {
@@ -183,9 +183,9 @@ static plan_t plan_of(const graph_state_t * state, const llama_ubatch & ubatch) 
 }
 
 // The masks of the blocks, and which row of them every token is.
-class graph_input_windows : public llm_graph_input_i {
+class graph_input_session_masks : public llm_graph_input_i {
 public:
-    graph_input_windows(const graph_state_t * state, bool enabled, const llama_ubatch & ubatch) :
+    graph_input_session_masks(const graph_state_t * state, bool enabled, const llama_ubatch & ubatch) :
         state(state),
         enabled(enabled),
         plan(enabled ? plan_of(state, ubatch) : plan_t{}) {}
@@ -226,7 +226,7 @@ public:
     const bool            enabled;
     plan_t                plan;
 
-    std::vector<ggml_tensor *> masks;          // [n_kv, n_rows or more, 1, n_windows] of each block
+    std::vector<ggml_tensor *> masks;          // [n_kv, n_rows or more, 1, n_spans] of each block
     ggml_tensor *              rows = nullptr; // I32, the token of every row of every block
     ggml_tensor *              back = nullptr; // I32 [n_tokens], the row of every token
 
@@ -235,9 +235,9 @@ private:
     void fill(const llama_ubatch & ubatch, const block_t & block, ggml_tensor * mask, T keep, T drop) {
         std::vector<T> values(ggml_nelements(mask), drop);
         for (size_t row = 0; row < block.tokens.size(); ++row) {
-            const uint32_t window = uint32_t(row / block.n_rows);
-            T *            to     = values.data() + (window * mask->ne[1] + row % block.n_rows) * block.n_kv;
-            fill_row(ubatch, block, row, block.begin + window * block.stride, to, keep);
+            const uint32_t span = uint32_t(row / block.n_rows);
+            T *            to   = values.data() + (span * mask->ne[1] + row % block.n_rows) * block.n_kv;
+            fill_row(ubatch, block, row, block.begin + span * block.stride, to, keep);
             for (int64_t copy = 1; block.n_rows == 1 && copy < mask->ne[1]; ++copy) {
                 std::copy_n(to, block.n_kv, to + copy * block.n_kv); // see attend_one
             }
@@ -249,14 +249,14 @@ private:
     void fill_row(const llama_ubatch & ubatch, const block_t & block, size_t row, uint32_t begin, T * to, T keep) {
         const int32_t token = block.tokens[row];
         if (token < 0) {
-            to[0] = keep; // softmax of nothing is no number
+            to[0] = keep; // the softmax of nothing is NaN
             return;
         }
         const llama_seq_id seq    = ubatch.seq_id[token][0];
         const llama_pos    pos    = ubatch.pos[token];
         const int32_t      before = row % block.n_rows > 0 ? block.tokens[row - 1] : -1;
         if (before >= 0 && ubatch.seq_id[before][0] == seq && ubatch.pos[before] + 1 == pos) {
-            std::copy_n(to - block.n_kv, block.n_kv, to); // what the token before sees, and itself
+            std::copy_n(to - block.n_kv, block.n_kv, to); // the cells of the token before, and its own
             to[state->kv->tgr_cells[ubatch.data->batch_idxs[token]] - begin] = keep;
             return;
         }
@@ -269,7 +269,7 @@ private:
     }
 };
 
-// One row in each window: the query heads that share a head of keys become the rows of one multiplication, which is
+// One row in each span: the query heads that share a head of keys become the rows of one multiplication, which is
 // much faster on a CPU. The mask has a row for each of them.
 static ggml_tensor * attend_one(ggml_context * ctx, ggml_tensor * q, ggml_tensor * k, ggml_tensor * v,
                                 ggml_tensor * mask, float kq_scale) {
@@ -290,20 +290,20 @@ static uint32_t most_shared(const llama_hparams & hparams) {
     return most;
 }
 
-static graph_input_windows * make_input(const llm_graph_context & graph, const graph_state_t * state,
-                                        ggml_type mask_type) {
-    // what is more than a causal mask is left to llama.cpp; so are GPUs, on which windows are not tried yet
+static graph_input_session_masks * make_input(const llm_graph_context & graph, const graph_state_t * state,
+                                              ggml_type mask_type) {
+    // masks that are more than causal are left to llama.cpp; so are GPUs, on which this is untested
     const llama_hparams & hparams = graph.hparams;
     const bool            enabled = graph.cparams.causal_attn && !hparams.use_alibi && hparams.n_pos_per_embd() == 1 &&
                                     hparams.swa_type == LLAMA_SWA_TYPE_NONE && !state->on_gpu;
-    auto                  made    = std::make_unique<graph_input_windows>(state, enabled, graph.ubatch);
-    auto *                input   = static_cast<graph_input_windows *>(graph.res->add_input(std::move(made)));
+    auto                  made    = std::make_unique<graph_input_session_masks>(state, enabled, graph.ubatch);
+    auto *                input   = static_cast<graph_input_session_masks *>(graph.res->add_input(std::move(made)));
     const plan_t &        plan    = input->plan;
     int64_t               n_rows  = 0;
     for (const block_t & block : plan.blocks) {
         const int64_t n_rows_mask =
             block.n_rows == 1 && !graph.cparams.flash_attn ? most_shared(hparams) : block.n_rows;
-        ggml_tensor * mask = ggml_new_tensor_4d(graph.ctx0, mask_type, block.n_kv, n_rows_mask, 1, block.n_windows);
+        ggml_tensor * mask = ggml_new_tensor_4d(graph.ctx0, mask_type, block.n_kv, n_rows_mask, 1, block.n_spans);
         ggml_set_input(mask);
         input->masks.push_back(mask);
         n_rows += int64_t(block.tokens.size());
@@ -317,13 +317,13 @@ static graph_input_windows * make_input(const llm_graph_context & graph, const g
     return input;
 }
 
-// The window of a block in the keys or the values, whose cells are in dimension 2, or 0 when transposed.
-static ggml_tensor * window_of(ggml_context * ctx, ggml_tensor * kv, const block_t & block) {
+// The spans of a block in the keys or the values, whose cells are in dimension 2, or 0 when transposed.
+static ggml_tensor * spans_of(ggml_context * ctx, ggml_tensor * kv, const block_t & block) {
     const int    dim = kv->nb[1] > kv->nb[2] ? 0 : 2;
     int64_t      ne[3]{ kv->ne[0], kv->ne[1], kv->ne[2] };
     const size_t cell = kv->nb[dim];
     ne[dim]           = block.n_kv;
-    return ggml_view_4d(ctx, kv, ne[0], ne[1], ne[2], block.n_windows, kv->nb[1], kv->nb[2], cell * block.stride,
+    return ggml_view_4d(ctx, kv, ne[0], ne[1], ne[2], block.n_spans, kv->nb[1], kv->nb[2], cell * block.stride,
                         cell * block.begin);
 }
 
@@ -336,7 +336,7 @@ ggml_tensor * attend(const llm_graph_context & graph, ggml_tensor * q, ggml_tens
         q->ne[2] != graph.n_tokens || graph.cparams.training) {
         return nullptr;
     }
-    auto * input = find_input<graph_input_windows>(*graph.res);
+    auto * input = find_input<graph_input_session_masks>(*graph.res);
     if (!input) {
         input = make_input(graph, state, kq_mask->type);
     }
@@ -360,8 +360,8 @@ ggml_tensor * attend(const llm_graph_context & graph, ggml_tensor * q, ggml_tens
         const block_t & block  = plan.blocks[b];
         const int64_t   n_rows = int64_t(block.tokens.size());
         ggml_tensor *   mine   = ggml_view_3d(ctx, q, n_embd, n_heads, n_rows, q->nb[1], q->nb[2], at * q->nb[2]);
-        ggml_tensor *   keys   = window_of(ctx, k, block);
-        ggml_tensor *   values = window_of(ctx, v, block);
+        ggml_tensor *   keys   = spans_of(ctx, k, block);
+        ggml_tensor *   values = spans_of(ctx, v, block);
         ggml_tensor *   mask   = input->masks[b];
         parts.push_back(simple && block.n_rows == 1 && ggml_is_contiguous(mine)
                             ? attend_one(ctx, mine, keys, values, mask, kq_scale)

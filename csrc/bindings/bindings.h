@@ -1,0 +1,105 @@
+// Python's view of the engine: one file for each class, conversions only.
+//
+// Arguments are converted under the GIL, a C++ call that waits runs without it, arrays are built after it. Calls that
+// only hand the worker a command keep the GIL.
+#pragma once
+
+#include "engine.h"
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace py = pybind11;
+
+namespace tgr {
+
+// Calls Python, which may want the GIL again. Where the interpreter ends, Python before 3.14 ends every other thread at
+// that point by unwinding its stack, and a destructor on the way would end the process: the thread sleeps instead.
+template <class F> auto in_python(F && f) {
+    try {
+        return f();
+    } catch (const std::exception &) {
+        throw;
+    } catch (...) { // no C++ exception
+        while (true) {
+            std::this_thread::sleep_for(std::chrono::hours(1));
+        }
+    }
+}
+
+// The GIL is released while this lives.
+class Released {
+public:
+    Released() : state_(PyEval_SaveThread()) {}
+    ~Released() {
+        in_python([&] { PyEval_RestoreThread(state_); });
+    }
+    Released(const Released &) = delete;
+
+private:
+    PyThreadState * state_;
+};
+
+using release = py::call_guard<Released>; // only where C++ values come back, which need no GIL
+
+template <class F> auto without_gil(F && f) {
+    const Released released;
+    return f();
+}
+
+// Hands numbers to numpy without a copy; the array may outlive the engine. With a width of n: [-1, n].
+template <class T> py::array_t<T> to_numpy(const Array<T> & array) {
+    auto *                   shared = new std::shared_ptr<std::vector<T>>(array.values);
+    py::capsule              owner(shared, [](void * p) { delete static_cast<std::shared_ptr<std::vector<T>> *>(p); });
+    const auto               n = py::ssize_t(array.values->size());
+    std::vector<py::ssize_t> shape{ n };
+    if (array.width > 0) {
+        shape = { n / array.width, array.width };
+    }
+    return py::array_t<T>(shape, array.values->data(), owner);
+}
+
+// ValueError for anything but one sequence of whole numbers below 2^31.
+std::vector<llama_token> tokens_of(const py::object & values);
+
+// The tasks of Python's Task records. They name handles of Python, so the ids of their sequences and injections come
+// beside them.
+std::vector<Task> tasks_of(const py::sequence & tasks, const std::vector<int32_t> & sequences,
+                           const std::vector<int32_t> & injections);
+
+// A job with its engine, which it keeps alive.
+struct JobHandle {
+    std::shared_ptr<Engine> engine;
+    std::shared_ptr<Job>    job;
+};
+
+// A request for a session, withdrawn when it is garbage before its session was taken.
+struct SessionRequest {
+    std::shared_ptr<Engine> engine;
+    std::future<uint64_t>   admitted;
+    uint64_t                ticket = 0;
+    bool                    taken  = false;
+
+    ~SessionRequest() {
+        if (!taken && ticket != 0) {
+            engine->withdraw(ticket);
+        }
+    }
+};
+
+void bind_engine_params(py::module_ & m);
+void bind_model_info(py::module_ & m);
+void bind_engine_stats(py::module_ & m);
+void bind_output(py::module_ & m);
+void bind_job(py::module_ & m);
+void bind_session_request(py::module_ & m);
+void bind_lockstep_group(py::module_ & m);
+void bind_engine(py::module_ & m);
+
+} // namespace tgr

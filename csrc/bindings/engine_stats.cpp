@@ -1,0 +1,22 @@
+#include "bindings.h"
+
+namespace tgr {
+
+void bind_engine_stats(py::module_ & m) {
+    py::class_<EngineStats>(m, "EngineStats")
+        .def_readonly("n_positions", &EngineStats::n_positions)
+        .def_readonly("n_decodes", &EngineStats::n_decodes)
+        .def_readonly("decode_seconds", &EngineStats::decode_seconds)
+        .def_readonly("sample_seconds", &EngineStats::sample_seconds)
+        .def_readonly("n_ctx", &EngineStats::n_ctx)
+        .def_readonly("n_seq_max", &EngineStats::n_seq_max)
+        .def_readonly("cells_used", &EngineStats::cells_used)
+        .def_readonly("cells_peak", &EngineStats::cells_peak)
+        .def_readonly("cells_reserved", &EngineStats::cells_reserved)
+        .def_readonly("n_sequences", &EngineStats::n_sequences)
+        .def_readonly("n_sessions", &EngineStats::n_sessions)
+        .def_readonly("n_waiting", &EngineStats::n_waiting)
+        .def_readonly("n_jobs", &EngineStats::n_jobs);
+}
+
+} // namespace tgr

@@ -1,0 +1,9 @@
+#include "bindings.h"
+
+namespace tgr {
+
+void bind_lockstep_group(py::module_ & m) {
+    py::class_<LockstepGroup, std::shared_ptr<LockstepGroup>>(m, "LockstepGroup");
+}
+
+} // namespace tgr

@@ -1,0 +1,32 @@
+#include "bindings.h"
+
+namespace tgr {
+
+// Text of a model file need not be UTF-8: Python gets bytes.
+static py::list metadata_of(const ModelInfo & info) {
+    py::list pairs;
+    for (const auto & [key, value] : info.metadata) {
+        pairs.append(py::make_tuple(py::bytes(key), py::bytes(value)));
+    }
+    return pairs;
+}
+
+void bind_model_info(py::module_ & m) {
+    py::class_<ModelInfo>(m, "ModelInfo")
+        .def_readonly("n_vocab", &ModelInfo::n_vocab)
+        .def_readonly("n_embd", &ModelInfo::n_embd)
+        .def_readonly("n_layer", &ModelInfo::n_layer)
+        .def_readonly("n_ctx_train", &ModelInfo::n_ctx_train)
+        .def_readonly("bos", &ModelInfo::bos)
+        .def_readonly("eos", &ModelInfo::eos)
+        .def_readonly("fim_pad", &ModelInfo::fim_pad)
+        .def_readonly("eog", &ModelInfo::eog)
+        .def_readonly("size_bytes", &ModelInfo::size_bytes)
+        .def_readonly("n_params", &ModelInfo::n_params)
+        .def_readonly("devices", &ModelInfo::devices)
+        .def_property_readonly("description", [](const ModelInfo & i) { return py::bytes(i.description); })
+        .def_property_readonly("chat_template", [](const ModelInfo & i) { return py::bytes(i.chat_template); })
+        .def_property_readonly("metadata", &metadata_of);
+}
+
+} // namespace tgr

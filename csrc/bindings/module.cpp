@@ -1,0 +1,56 @@
+// The module: its classes, its functions, and the exceptions of tgr_local.errors.
+#include "bindings.h"
+
+#include "ggml-backend.h"
+
+using namespace tgr;
+
+// Bad arguments are std::invalid_argument, which pybind11 makes ValueError.
+static void translate(std::exception_ptr error) {
+    const auto raise = [](const char * type, const std::exception & e) {
+        py::set_error(py::module_::import("tgr_local.errors").attr(type), e.what());
+    };
+    try {
+        if (error) {
+            std::rethrow_exception(error);
+        }
+    } catch (const ModelError & e) {
+        raise("ModelError", e);
+    } catch (const CapacityError & e) {
+        raise("CapacityError", e);
+    } catch (const CancelledError & e) {
+        raise("CancelledError", e);
+    } catch (const Error & e) {
+        raise("TgrError", e);
+    }
+}
+
+static py::list ggml_devices() {
+    py::list list;
+    for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
+        ggml_backend_dev_t device = ggml_backend_dev_get(i);
+        size_t             free = 0, total = 0;
+        ggml_backend_dev_memory(device, &free, &total);
+        const char * kinds[] = { "cpu", "gpu", "igpu", "accelerator" };
+        const auto   type    = size_t(ggml_backend_dev_type(device));
+        list.append(py::make_tuple(ggml_backend_dev_name(device), ggml_backend_dev_description(device),
+                                   type < 4 ? kinds[type] : "other", total, free));
+    }
+    return list;
+}
+
+PYBIND11_MODULE(_engine, m) {
+    m.doc() = "The native engine. Use tgr_local.engine, which checks arguments and frees handles.";
+    m.attr("llama_cpp_python_version") = LLAMA_CPP_PYTHON_VERSION;
+    py::register_exception_translator(&translate);
+    bind_engine_params(m);
+    bind_model_info(m);
+    bind_engine_stats(m);
+    bind_output(m);
+    bind_job(m);
+    bind_session_request(m);
+    bind_lockstep_group(m);
+    bind_engine(m);
+    m.def("forked", &forked, "To be called in the child after a fork: engines made before cannot be used there.");
+    m.def("devices", &ggml_devices, "(name, description, kind, total bytes, free bytes) of every device of ggml.");
+}

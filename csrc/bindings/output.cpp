@@ -1,0 +1,36 @@
+#include "bindings.h"
+
+namespace tgr {
+
+template <class T> static auto numpy(Array<T> Output::* array) {
+    return [array](const Output & output) { return to_numpy(output.*array); };
+}
+
+static const char * finish_of(const Output & output) {
+    switch (output.finish) {
+    case Finish::none:
+        return "";
+    case Finish::length:
+        return "length";
+    case Finish::stop:
+        return "stop";
+    case Finish::cancelled:
+        return "cancelled";
+    }
+    return "";
+}
+
+void bind_output(py::module_ & m) {
+    py::class_<Output> output(m, "Output", "The result of a task.");
+    Output::each_token_array([&](const char * name, auto array) { output.def_property_readonly(name, numpy(array)); });
+    output.def_property_readonly("feed_states", numpy(&Output::feed_states))
+        .def_property_readonly("feed_logprobs", numpy(&Output::feed_logprobs))
+        .def_property_readonly("norm_sums", numpy(&Output::norm_sums))
+        .def_property_readonly("norm_counts", numpy(&Output::norm_counts))
+        .def_readonly("n_decoded", &Output::n_decoded)
+        .def_property_readonly("finish", &finish_of)
+        .def("joined", &Output::joined)
+        .def("beginning", &Output::beginning);
+}
+
+} // namespace tgr

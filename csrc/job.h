@@ -1,0 +1,90 @@
+// A job: tasks that were submitted together, and their outputs.
+//
+// In: tasks, whose sequences belong to one session. Out: new tokens while it runs, outputs when it is done. A job does
+// not know the model or the cache; the scheduler runs it, and any thread may wait for it.
+#pragma once
+
+#include "records.h"
+#include "sampling.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace tgr {
+
+// A task while its job runs. Worker only.
+struct RunningTask {
+    const Task *             task   = nullptr;
+    Output *                 output = nullptr;
+    size_t                   index  = 0; // in the job
+    std::unique_ptr<Sampler> sampler;
+    size_t                   n_fed = 0;
+    llama_token              next  = LLAMA_TOKEN_NULL; // sampled, not decoded yet
+    std::string              tail;                     // newest text, for stop texts
+    size_t                   tail_most = 0;            // bytes of it that the longest one may need
+    bool                     done      = false;
+
+    // this step
+    size_t                first_in_batch = 0;
+    size_t                n_in_batch     = 0;
+    std::vector<uint32_t> new_cells; // as places in the session's reservation
+
+    bool feeds() const { return next == LLAMA_TOKEN_NULL; }
+};
+
+class Job {
+public:
+    explicit Job(std::vector<Task> tasks);
+
+    // Waits for the end, at most `seconds`. True when the job is done.
+    bool wait(double seconds);
+
+    // Waits until there are new tokens or the job is done, at most `seconds`; then returns, for each task, the tokens
+    // generated since the last call.
+    std::vector<std::vector<llama_token>> take(double seconds);
+
+    // The outputs of a job that is done, one for each task. Throws the error that ended it, if there is one.
+    const std::vector<Output> & outputs();
+
+    // --- for the engine and its scheduler ---
+
+    // Makes what the tasks need to run: samplers above all, which takes long for a long grammar. Throws
+    // std::invalid_argument. In the thread that submits the job.
+    void prepare(const llama_vocab * vocab, const ModelInfo & info);
+
+    // Adds a generated token to those that take() returns; notify() wakes its callers.
+    void add_new(size_t task, llama_token token);
+    void notify() { changed_.notify_all(); }
+
+    // Ends it, with an error or none.
+    void end(std::exception_ptr error);
+
+    const std::vector<Task> tasks;
+    std::atomic<bool>       cancelled{ false };
+    bool                    in_batch = false; // guarded by Interrupt
+
+    // worker only
+    std::vector<std::unique_ptr<RunningTask>> running;
+    uint64_t                                  session        = 0;
+    size_t                                    cells_to_take  = 0; // of its session's reservation
+    uint64_t                                  session_serial = 0;
+
+private:
+    std::vector<Output>                   outputs_;
+    std::mutex                            mutex_;
+    std::condition_variable               changed_; // there are new tokens, once a step, or it is done
+    std::condition_variable               ended_;
+    std::vector<std::vector<llama_token>> new_tokens_;
+    bool                                  done_ = false;
+    std::exception_ptr                    error_;
+};
+
+// Throws std::invalid_argument for a token outside of the vocabulary; `where` names what holds it.
+void check_token(const char * where, llama_token token, int32_t n_vocab);
+
+} // namespace tgr

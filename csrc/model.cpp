@@ -1,0 +1,290 @@
+// Loading, the context and decoding. The vocabulary is in text.cpp.
+
+#include "model.h"
+
+#include "errors.h"
+#include "grammar_hooks.h"
+#include "graph.h"
+#include "log.h"
+#include "model_file.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tgr {
+
+Model::Model(const EngineParams & params, Interrupt & interrupt) : params_(params), interrupt_(interrupt) {
+    load();
+    describe();
+    if (params_.n_seq_max == 0) {
+        params_.n_seq_max = info_.n_vocab <= 16384 ? 256 : 96; // output rows of a large vocabulary are large
+    }
+    make_context(params_.n_ctx ? params_.n_ctx : 256);
+    check_injection();
+}
+
+template <class Read> static std::string read_text(Read && read) {
+    std::string text(256, '\0');
+    int32_t     n = read(text.data(), text.size());
+    if (n >= int32_t(text.size())) {
+        text.resize(size_t(n) + 1);
+        n = read(text.data(), text.size());
+    }
+    text.resize(n < 0 ? 0 : size_t(n));
+    return text;
+}
+
+void Model::load() {
+    install_log();
+    check_file(params_.path);
+
+    auto load                = llama_model_default_params();
+    load.n_gpu_layers        = params_.n_gpu_layers < 0 ? 1 << 20 : params_.n_gpu_layers;
+    load.main_gpu            = params_.main_gpu;
+    load.load_mode           = params_.use_mlock ? params_.use_mmap ? LLAMA_LOAD_MODE_MMAP_MLOCK : LLAMA_LOAD_MODE_MLOCK
+                               : params_.use_mmap ? LLAMA_LOAD_MODE_MMAP
+                                                  : LLAMA_LOAD_MODE_NONE;
+    std::vector<float> split = params_.tensor_split;
+    split.resize(llama_max_devices(), 0.0f);
+    if (!params_.tensor_split.empty()) {
+        load.tensor_split = split.data();
+    }
+    take_log_error();
+    const AssertGuard guard;
+    weights_.reset(llama_model_load_from_file(params_.path.c_str(), load), llama_model_free);
+    if (!weights_) {
+        refuse(params_.path, "cannot be loaded (" + take_log_error() + ")");
+    }
+    llama_model * model = weights_.get();
+    vocab_              = llama_model_get_vocab(model);
+    if (llama_model_is_recurrent(model) || llama_model_is_hybrid(model)) {
+        throw ModelError(params_.path + " holds a recurrent or hybrid model, whose state cannot be rolled back to a "
+                                        "prefix; use a transformer such as Qwen3");
+    }
+    if (!llama_model_has_decoder(model) || llama_model_has_encoder(model) || llama_model_is_diffusion(model)) {
+        throw ModelError(params_.path + " holds no decoder-only model; use a transformer such as Qwen3");
+    }
+    if (llama_vocab_type(vocab_) == LLAMA_VOCAB_TYPE_NONE) {
+        throw ModelError(params_.path + " holds no vocabulary; use a file with tokenizer metadata");
+    }
+    if ((llama_vocab_get_add_bos(vocab_) && llama_vocab_bos(vocab_) == LLAMA_TOKEN_NULL) ||
+        (llama_vocab_get_add_eos(vocab_) && llama_vocab_eos(vocab_) == LLAMA_TOKEN_NULL) ||
+        (llama_vocab_get_add_sep(vocab_) && llama_vocab_sep(vocab_) == LLAMA_TOKEN_NULL)) {
+        refuse(params_.path, "wants a begin, end or separator token around a text, but has none");
+    }
+}
+
+void Model::describe() {
+    const AssertGuard guard;
+    llama_model *     model = weights_.get();
+    info_.n_vocab           = llama_vocab_n_tokens(vocab_);
+    info_.n_embd            = llama_model_n_embd(model);
+    info_.n_layer           = llama_model_n_layer(model);
+    info_.n_ctx_train       = llama_model_n_ctx_train(model);
+    info_.bos               = llama_vocab_bos(vocab_);
+    info_.eos               = llama_vocab_eos(vocab_);
+    info_.fim_pad           = llama_vocab_fim_pad(vocab_);
+    info_.size_bytes        = llama_model_size(model);
+    info_.n_params          = llama_model_n_params(model);
+    info_.description       = read_text([&](char * to, size_t n) { return llama_model_desc(model, to, n); });
+    if (const char * chat = llama_model_chat_template(model, nullptr)) {
+        info_.chat_template = chat;
+    }
+    for (llama_token token = 0; token < info_.n_vocab; ++token) {
+        if (llama_vocab_is_eog(vocab_, token)) {
+            info_.eog.push_back(token);
+        }
+    }
+    for (int32_t i = 0; i < llama_model_meta_count(model); ++i) {
+        info_.metadata.emplace_back(
+            read_text([&](char * to, size_t n) { return llama_model_meta_key_by_index(model, i, to, n); }),
+            read_text([&](char * to, size_t n) { return llama_model_meta_val_str_by_index(model, i, to, n); }));
+    }
+    for (int32_t layer = 0; layer <= info_.n_layer; ++layer) {
+        info_.devices.emplace_back(layer_device(model, layer));
+    }
+}
+
+// On a CPU ggml's flash attention takes up to twice the time of the plain one (docs/log.md). llama.cpp always wants it
+// for quantised values.
+static llama_flash_attn_type flash_attention(const llama_model * model, const EngineParams & params) {
+    const bool plain = params.flash_attn < 0 && on_cpu(model) && !ggml_is_quantized(params.type_v);
+    return plain ? LLAMA_FLASH_ATTN_TYPE_DISABLED : llama_flash_attn_type(params.flash_attn);
+}
+
+void Model::make_context(uint32_t n_cells) {
+    const uint64_t n_ctx     = (std::max<uint64_t>(n_cells, 1) + 255) / 256 * 256;
+    auto           make      = llama_context_default_params();
+    make.n_ctx               = uint32_t(std::min<uint64_t>(n_ctx, UINT32_MAX - 255));
+    make.n_batch             = params_.n_batch;
+    make.n_ubatch            = params_.n_ubatch;
+    make.n_seq_max           = params_.n_seq_max;
+    make.n_outputs_max       = std::max(params_.n_seq_max, 1u);
+    make.n_threads           = params_.n_threads;
+    make.n_threads_batch     = params_.n_threads;
+    make.flash_attn_type     = flash_attention(weights_.get(), params_);
+    make.type_k              = params_.type_k;
+    make.type_v              = params_.type_v;
+    make.kv_unified          = true; // forks share the cells of their prefix
+    make.swa_full            = true; // a sliding-window cache could not be rolled back
+    make.no_perf             = true;
+    make.abort_callback      = Interrupt::requested;
+    make.abort_callback_data = &interrupt_;
+
+    take_log_error();
+    const AssertGuard guard;
+    llama_context_ptr made(llama_init_from_model(weights_.get(), make));
+    if (!made || !graph_init(made.get(), int32_t(params_.n_seq_max) + 1)) {
+        const std::string reason = take_log_error();
+        if (reason.find("GGML_ASSERT") != std::string::npos) {
+            refuse(params_.path, "cannot be run (" + reason + ")");
+        }
+        throw ModelError(
+            "no context of " + std::to_string(n_cells) + " cells could be made: " +
+            (reason.empty() ? "lower n_ctx or n_batch, or use a smaller cache type such as type_k=q8_0" : reason));
+    }
+    context_ = std::move(made);
+}
+
+bool Model::resize(uint32_t n_cells) {
+    if (params_.n_ctx != 0) {
+        return false;
+    }
+    const uint32_t before = n_ctx();
+    context_.reset(); // first: there need not be memory for both
+    for (const uint32_t size : { n_cells, before }) {
+        try {
+            make_context(size);
+            return size == n_cells;
+        } catch (const std::exception &) {
+        }
+    }
+    return false;
+}
+
+// Decodes one token with an injection after every layer: an architecture that llama.cpp builds without its
+// control-vector hook would ignore the injection, and damaged weights show in the results. On one thread, because a
+// check that fails in another one cannot be caught.
+void Model::check_injection() {
+    const AssertGuard guard;
+    llama_token       token  = info_.bos != LLAMA_TOKEN_NULL ? info_.bos : 0;
+    int32_t           status = 0;
+    std::string       reason;
+    take_log_error();
+    llama_set_n_threads(context_.get(), 1, 1);
+    graph_set_seq_row(context_.get(), 0, 1);
+    graph_capture(context_.get(), /*states =*/true, /*norms =*/false);
+    try {
+        status = llama_decode(context_.get(), llama_batch_get_one(&token, 1));
+        llama_synchronize(context_.get());
+        reason = take_log_error();
+    } catch (const std::exception & error) {
+        reason = printable(error.what());
+        status = -1;
+    }
+    if (status != 0) {
+        refuse(params_.path, "cannot be run (" + reason + ")");
+    }
+    const float * state    = graph_state(context_.get(), 0);
+    const float * logits   = llama_get_logits_ith(context_.get(), -1);
+    const auto [low, high] = std::minmax_element(logits, logits + info_.n_vocab);
+    if (!std::all_of(state, state + info_.n_embd, [](float x) { return std::isfinite(x); }) ||
+        !std::all_of(logits, logits + info_.n_vocab, [](float x) { return x < INFINITY; })) {
+        refuse(params_.path, "computes numbers that are not finite: its weights are damaged");
+    }
+    if (*low == *high) {
+        refuse(params_.path, "gives every token the same probability, as an embedding model does");
+    }
+    graph_set_seq_row(context_.get(), 0, 0);
+    llama_set_n_threads(context_.get(), params_.n_threads, params_.n_threads);
+    llama_memory_clear(llama_get_memory(context_.get()), true);
+    if (graph_layers_reached(context_.get()) != info_.n_layer) {
+        throw ModelError(params_.path + " holds an architecture in which only " +
+                         std::to_string(graph_layers_reached(context_.get())) + " of " + std::to_string(info_.n_layer) +
+                         " layers can be steered; use a dense transformer such as Qwen3");
+    }
+}
+
+int32_t Model::decode(Batch & batch) {
+    const size_t n = batch.size();
+    n_seq_ids_.assign(n, 1);
+    seq_ids_.resize(n);
+    for (size_t i = 0; i < n; ++i) {
+        seq_ids_[i] = &batch.sequences[i];
+    }
+    for (const auto & [sequence, injection] : batch.injections) {
+        graph_set_seq_row(context_.get(), sequence, injection);
+    }
+    graph_capture(context_.get(), batch.states, batch.norms);
+    graph_place(context_.get(), batch.cells, batch.group, batch.groups);
+
+    llama_batch tokens   = {};
+    tokens.n_tokens      = int32_t(n);
+    tokens.token         = batch.tokens.data();
+    tokens.pos           = batch.positions.data();
+    tokens.n_seq_id      = n_seq_ids_.data();
+    tokens.seq_id        = seq_ids_.data();
+    tokens.logits        = batch.output.data();
+    const int32_t status = llama_decode(context_.get(), tokens);
+    llama_synchronize(context_.get());
+    return status;
+}
+
+void Model::sample(Batch & batch, const std::atomic<bool> & closed) {
+    auto &        rows   = batch.rows;
+    const int32_t n_rows = int32_t(rows.size());
+    for (Row & row : rows) {
+        row.logits = llama_get_logits_ith(context_.get(), row.batch_index);
+    }
+#pragma omp parallel for schedule(dynamic) num_threads(params_.n_threads) if (n_rows > 1 && info_.n_vocab > 8192)
+    for (int32_t i = 0; i < n_rows; ++i) {
+        Row &        row  = rows[i];
+        const Task & task = *row.task->task;
+        if (!row.sample && !task.feed_logprobs) {
+            continue;
+        }
+        const GrammarWatch watch{ &closed, &row.job->cancelled };
+        try {
+            row.stats = distribution(row.logits, info_.n_vocab);
+            if (row.sample) {
+                row.draw = row.task->sampler->sample(row.logits, row.stats);
+                if (task.n_top > 0) {
+                    row.top = top_tokens(row.logits, info_.n_vocab, task.n_top, row.stats);
+                }
+            }
+        } catch (const GrammarStopped &) { // its job ends before the next step
+            row.sample = false;
+        } catch (const std::exception & error) {
+            row.error = std::make_exception_ptr(Error(error.what()));
+        }
+    }
+}
+
+// llama.cpp would do so in its next decode, where a cancelled job could interrupt it halfway.
+bool Model::apply_shift(std::string & reason) {
+    take_log_error();
+    llama_set_abort_callback(context_.get(), nullptr, nullptr);
+    const bool done = graph_apply_shift(context_.get());
+    llama_set_abort_callback(context_.get(), Interrupt::requested, &interrupt_);
+    if (!done) {
+        reason = take_log_error();
+    }
+    return done;
+}
+
+std::shared_ptr<llama_model> Model::weights() const {
+    std::shared_lock lock(weights_mutex_);
+    if (!weights_) {
+        throw CancelledError("the engine is closed");
+    }
+    return weights_;
+}
+
+void Model::release() {
+    context_.reset();
+    std::unique_lock lock(weights_mutex_);
+    const auto       weights = std::move(weights_);
+    lock.unlock(); // the weights are freed outside of it
+}
+
+} // namespace tgr

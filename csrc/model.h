@@ -1,0 +1,90 @@
+// The model: its weights, its vocabulary, and the llama.cpp context that decodes.
+//
+// In: a GGUF file; text or tokens; batches, each token with the cache cell that it goes to. Out: tokens or text; the
+// logits, states and norms of the last batch. The model does not know sessions, jobs, or which cells are free.
+#pragma once
+
+#include "batch.h"
+#include "interrupt.h"
+#include "records.h"
+
+#include "llama-cpp.h"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <shared_mutex>
+#include <string>
+#include <vector>
+
+namespace tgr {
+
+class Model {
+public:
+    // Loads the file, makes a context, and checks that every layer can be steered. Throws ModelError. `interrupt` ends
+    // decodes early.
+    Model(const EngineParams & params, Interrupt & interrupt);
+
+    const EngineParams & params() const { return params_; }
+    const ModelInfo &    info() const { return info_; }
+    const llama_vocab *  vocab() const { return vocab_; }
+
+    // --- any thread ---
+
+    // The weights, which live as long as somebody holds them. CancelledError after release().
+    std::shared_ptr<llama_model> weights() const;
+
+    // Text to tokens and back. CancelledError after release(), which does not wait for them.
+    std::vector<llama_token> tokenize(const std::string & text, bool add_special, bool parse_special) const;
+    std::string              detokenize(const std::vector<llama_token> & tokens, bool special) const;
+
+    // Throws std::invalid_argument for a grammar that does not parse.
+    void check_grammar(const std::string & grammar) const;
+
+    // --- one thread at a time: the worker, or who made the model while there is none ---
+
+    // Null after a resize that failed for lack of memory.
+    llama_context * context() const { return context_.get(); }
+    uint32_t        n_ctx() const { return context_ ? llama_n_ctx(context_.get()) : 0; } // cells
+
+    // Replaces the context, and the empty cache in it, by one of at least n_cells. False, with one of the old size
+    // again if possible, when there is no memory for it.
+    bool resize(uint32_t n_cells);
+
+    // Decodes a batch; llama_decode's status: 0 = done, 2 = interrupted.
+    int32_t decode(Batch & batch);
+
+    // Turns the keys of moved tokens to their new positions. False, with what llama.cpp says in `reason`, when that
+    // failed; the cache is lost then.
+    bool apply_shift(std::string & reason);
+
+    // Fills the rows of the last batch: logits, their distribution, and the next tokens, several rows at a time. Sets a
+    // row's error where that failed; `closed` ends what takes long.
+    void sample(Batch & batch, const std::atomic<bool> & closed);
+
+    // Of the last batch, by index in it. The state is null where none was read, the norm negative.
+    const float * state(int32_t index) const { return graph_state(context_.get(), index); }
+    float         norm(int32_t layer, int32_t index) const { return graph_norm(context_.get(), layer, index); }
+
+    // Frees the context, and the weights when nobody else holds them.
+    void release();
+
+private:
+    void load();
+    void describe();
+    void make_context(uint32_t n_cells);
+    void check_injection();
+
+    EngineParams                 params_;
+    Interrupt &                  interrupt_;
+    ModelInfo                    info_;
+    mutable std::shared_mutex    weights_mutex_; // guards the pointer
+    std::shared_ptr<llama_model> weights_;
+    llama_context_ptr            context_;
+    const llama_vocab *          vocab_ = nullptr;
+
+    std::vector<llama_seq_id *> seq_ids_; // of decode
+    std::vector<int32_t>        n_seq_ids_;
+};
+
+} // namespace tgr

@@ -1,0 +1,226 @@
+#include "model_file.h"
+
+#include "errors.h"
+#include "log.h"
+
+#include "ggml-cpp.h"
+#include "llama.h"
+
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace tgr {
+
+void refuse(const std::string & path, const std::string & what) {
+    throw ModelError(path + " " + what + "; download it again, or use another file");
+}
+
+// The header of a model file. Reading it allocates no more than the file has bytes, whatever it claims.
+struct ModelFile {
+    std::string      path;
+    uint64_t         size = 0;
+    gguf_context_ptr gguf;
+
+    [[noreturn]] void refuse(const std::string & what) const { tgr::refuse(path, what); }
+
+    std::string text(const std::string & key) const {
+        const int64_t id = gguf_find_key(gguf.get(), key.c_str());
+        return id >= 0 && gguf_get_kv_type(gguf.get(), id) == GGUF_TYPE_STRING ? gguf_get_val_str(gguf.get(), id) : "";
+    }
+
+    std::optional<double> number(const std::string & key) const {
+        const int64_t id = gguf_find_key(gguf.get(), key.c_str());
+        switch (id < 0 ? GGUF_TYPE_COUNT : gguf_get_kv_type(gguf.get(), id)) {
+        case GGUF_TYPE_BOOL:
+            return gguf_get_val_bool(gguf.get(), id);
+        case GGUF_TYPE_UINT16:
+            return gguf_get_val_u16(gguf.get(), id);
+        case GGUF_TYPE_UINT32:
+            return gguf_get_val_u32(gguf.get(), id);
+        case GGUF_TYPE_FLOAT32:
+            return gguf_get_val_f32(gguf.get(), id);
+        default:
+            return {}; // where a number must stand, llama.cpp itself refuses another type
+        }
+    }
+};
+
+static ModelFile open_file(const std::string & path) {
+    namespace fs = std::filesystem;
+    std::error_code ec;
+    const auto      status = fs::status(path, ec);
+    if (status.type() == fs::file_type::not_found) {
+        throw ModelError("there is no file " + path + "; correct the path, or download the model");
+    }
+    if (fs::is_directory(status)) {
+        throw ModelError(path + " is a directory; name the GGUF file in it");
+    }
+    FILE * stream = fs::is_regular_file(status) ? std::fopen(path.c_str(), "rb") : nullptr;
+    if (!stream) {
+        const std::string reason = ec                            ? ec.message()
+                                   : fs::is_regular_file(status) ? std::strerror(errno)
+                                                                 : "not a regular file";
+        throw ModelError(path + " cannot be read (" + reason + "); correct the path or its permissions");
+    }
+    char         magic[4] = {};
+    const size_t n        = std::fread(magic, 1, sizeof(magic), stream);
+    std::fclose(stream);
+
+    ModelFile file{ path, fs::file_size(path, ec), nullptr };
+    if (n == 0) {
+        file.refuse("is empty");
+    }
+    if (n < sizeof(magic) || std::memcmp(magic, "GGUF", sizeof(magic)) != 0) {
+        throw ModelError(path + " is not a GGUF file; convert the model with llama.cpp's convert_hf_to_gguf.py");
+    }
+    take_log_error();
+    file.gguf.reset(gguf_init_from_file(path.c_str(), { /*no_alloc =*/true, nullptr }));
+    if (!file.gguf) {
+        file.refuse("is damaged or cut off in its header (" + take_log_error() + ")");
+    }
+    return file;
+}
+
+// All files of a model: one, or the parts that it was split into.
+static std::vector<ModelFile> open_parts(const std::string & path) {
+    std::vector<ModelFile> parts;
+    parts.push_back(open_file(path));
+    const int         n_parts = int(parts[0].number("split.count").value_or(1));
+    const int         part    = int(parts[0].number("split.no").value_or(0));
+    const std::string place   = "part " + std::to_string(part + 1) + " of " + std::to_string(n_parts);
+    if (n_parts > 1) {
+        std::string prefix(path.size() + 1, '\0');
+        std::string name(path.size() + 32, '\0');
+        if (llama_split_prefix(prefix.data(), prefix.size(), path.c_str(), part, n_parts) <= 0) {
+            parts[0].refuse("says that it is " + place + ", but its name does not");
+        }
+        if (part > 0) {
+            throw ModelError(path + " is " + place + "; name the first part");
+        }
+        for (int i = 1; i < n_parts; ++i) {
+            llama_split_path(name.data(), name.size(), prefix.c_str(), i, n_parts);
+            parts.push_back(open_file(name.c_str()));
+        }
+    }
+    return parts;
+}
+
+static void check_kind(const ModelFile & file, const std::string & arch) {
+    const std::string type = file.text("general.type");
+    if (arch.empty() || (!type.empty() && type != "model")) {
+        file.refuse("holds no language model (" + (type.empty() ? "no general.architecture" : printable(type)) + ")");
+    }
+    if (gguf_get_n_tensors(file.gguf.get()) == 0) {
+        throw ModelError(file.path + " holds a vocabulary without weights; name a file with the whole model");
+    }
+    if (file.number(arch + ".attention.causal").value_or(1) == 0 ||
+        file.number(arch + ".pooling_type").value_or(0) != 0) {
+        throw ModelError(file.path + " holds an embedding model (" + printable(arch) +
+                         "), which cannot write text; use a model such as Qwen3");
+    }
+}
+
+// Numbers that llama.cpp uses without looking at them: as sizes, as divisors, or in checks that end the process.
+static void check_numbers(const ModelFile & file, const std::string & arch) {
+    struct Bound {
+        const char * key;
+        double       low, high;
+    };
+    static const Bound bounds[] = {
+        { "block_count", 1, 512 },
+        { "context_length", 1, INT32_MAX },
+        { "embedding_length", 1, 1 << 20 },
+        { "attention.key_length", 1, 1 << 16 },
+        { "attention.value_length", 1, 1 << 16 },
+        { "attention.layer_norm_epsilon", 0, 1 },
+        { "attention.layer_norm_rms_epsilon", 0, 1 },
+        { "rope.dimension_count", 2, 1 << 16 },
+        { "rope.dimension_count_swa", 2, 1 << 16 },
+        { "rope.freq_base", 1, 1e12 },
+    };
+    for (const auto & [key, low, high] : bounds) {
+        const auto value = file.number(arch + "." + key);
+        if (value && !(*value >= low && *value <= high)) {
+            char text[128];
+            std::snprintf(text, sizeof(text), " = %.12g, which must be between %.12g and %.12g", *value, low, high);
+            file.refuse("says " + printable(arch) + "." + key + text);
+        }
+    }
+}
+
+// llama.cpp takes for granted that no two tokens have the same text.
+static void check_tokens(const ModelFile & file) {
+    const gguf_context * gguf = file.gguf.get();
+    const int64_t        id   = gguf_find_key(gguf, "tokenizer.ggml.tokens");
+    if (id < 0 || gguf_get_kv_type(gguf, id) != GGUF_TYPE_ARRAY || gguf_get_arr_type(gguf, id) != GGUF_TYPE_STRING) {
+        return;
+    }
+    std::unordered_map<std::string_view, size_t> seen;
+    for (size_t i = 0; i < gguf_get_arr_n(gguf, id); ++i) {
+        const char * text          = gguf_get_arr_str(gguf, id, i);
+        const auto [first, is_new] = seen.emplace(text, i);
+        if (!is_new && *text != '\0') { // empty ones get names of their own
+            file.refuse("has the token '" + printable(text) + "' twice, as " + std::to_string(first->second) +
+                        " and as " + std::to_string(i));
+        }
+    }
+}
+
+// Tensors that lie in the file, of types that can be multiplied.
+static void check_tensors(const ModelFile & file, std::set<std::string> & names) {
+    const gguf_context * gguf = file.gguf.get();
+    for (int64_t i = 0; i < gguf_get_n_tensors(gguf); ++i) {
+        const std::string name = gguf_get_tensor_name(gguf, i);
+        const ggml_type   type = gguf_get_tensor_type(gguf, i);
+        const uint64_t    from = gguf_get_data_offset(gguf) + gguf_get_tensor_offset(gguf, i);
+        const uint64_t    to   = from + gguf_get_tensor_size(gguf, i);
+        if (to > file.size) {
+            file.refuse("is cut off: it has " + std::to_string(file.size) + " bytes, but needs at least " +
+                        std::to_string(to));
+        }
+        if (type != GGML_TYPE_F32 && !ggml_get_type_traits(type)->to_float) {
+            file.refuse("has the tensor " + printable(name) + " of type " + ggml_type_name(type) +
+                        ", which llama.cpp cannot compute with");
+        }
+        names.insert(name);
+    }
+}
+
+// Where the attention of phi3 may be one tensor or three, llama.cpp loads a layer that has neither.
+static void check_attention(const ModelFile & file, const std::set<std::string> & names) {
+    const std::string output = ".attn_output.weight";
+    for (const auto & name : names) {
+        if (name.size() > output.size() && name.compare(name.size() - output.size(), output.size(), output) == 0) {
+            const auto has = [&](const char * part) {
+                return names.count(name.substr(0, name.size() - output.size()) + part) > 0;
+            };
+            if (!has(".attn_qkv.weight") &&
+                !(has(".attn_q.weight") && has(".attn_k.weight") && has(".attn_v.weight"))) {
+                file.refuse("lacks tensors that " + printable(name) + " needs: attn_qkv, or attn_q, attn_k and attn_v");
+            }
+        }
+    }
+}
+
+void check_file(const std::string & path) {
+    const auto        parts = open_parts(path);
+    const std::string arch  = parts[0].text("general.architecture");
+    check_kind(parts[0], arch);
+    check_numbers(parts[0], arch);
+    check_tokens(parts[0]);
+    std::set<std::string> names;
+    for (const auto & part : parts) {
+        check_tensors(part, names);
+    }
+    if (arch == "phi3") {
+        check_attention(parts[0], names);
+    }
+}
+
+} // namespace tgr

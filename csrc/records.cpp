@@ -1,0 +1,36 @@
+#include "records.h"
+
+#include <algorithm>
+
+namespace tgr {
+
+template <class T> static size_t width_of(const Array<T> & array) {
+    return size_t(std::max(array.width, 1));
+}
+
+Output Output::joined(const Output & more) const {
+    Output all = *this;
+    each_token_array([&](const char *, auto array) {
+        auto &       to   = all.*array;
+        const auto & from = *(more.*array).values;
+        to.values         = std::make_shared<std::decay_t<decltype(from)>>(*to.values); // the arrays are shared
+        to.values->insert(to.values->end(), from.begin(), from.end());
+    });
+    all.n_decoded += more.n_decoded;
+    all.finish = more.finish;
+    return all;
+}
+
+Output Output::beginning(size_t n) const {
+    Output cut = *this;
+    each_token_array([&](const char *, auto array) {
+        auto &       to     = cut.*array;
+        const auto & values = *to.values;
+        const size_t most   = std::min(n * width_of(to), values.size());
+        to.values           = std::make_shared<std::decay_t<decltype(values)>>(values.begin(), values.begin() + most);
+    });
+    cut.finish = Finish::length;
+    return cut;
+}
+
+} // namespace tgr

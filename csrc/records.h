@@ -1,0 +1,122 @@
+// What goes into the engine and what comes out of it, as plain data.
+#pragma once
+
+#include "sampling.h"
+
+#include "llama.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tgr {
+
+struct EngineParams {
+    std::string        path;
+    uint32_t           n_ctx        = 0; // cells; 0 = grows to what sessions reserve
+    uint32_t           n_batch      = 512;
+    uint32_t           n_ubatch     = 512;
+    uint32_t           n_seq_max    = 64; // 0 = chosen by the size of the vocabulary
+    int32_t            n_threads    = 1;
+    int32_t            n_gpu_layers = -1; // -1 = all
+    int32_t            main_gpu     = 0;
+    std::vector<float> tensor_split;
+    int32_t            flash_attn = -1; // -1 = llama.cpp decides, 0 = off, 1 = on
+    ggml_type          type_k     = GGML_TYPE_F16;
+    ggml_type          type_v     = GGML_TYPE_F16;
+    bool               use_mmap   = true;
+    bool               use_mlock  = false;
+};
+
+struct ModelInfo {
+    int32_t                  n_vocab, n_embd, n_layer, n_ctx_train;
+    llama_token              bos, eos, fim_pad; // LLAMA_TOKEN_NULL where the vocabulary has none
+    uint64_t                 size_bytes, n_params;
+    std::string              description;
+    std::string              chat_template; // empty = none
+    std::vector<llama_token> eog;
+    std::vector<std::pair<std::string, std::string>> metadata;
+    std::vector<std::string>                         devices; // of every layer, then of the output layer
+};
+
+struct EngineStats {
+    uint64_t n_positions    = 0; // token positions that passed through the model
+    uint64_t n_decodes      = 0; // calls of llama_decode
+    double   decode_seconds = 0, sample_seconds = 0;
+    uint32_t n_ctx = 0, n_seq_max = 0;
+    uint32_t cells_used = 0, cells_peak = 0, cells_reserved = 0;
+    uint32_t n_sequences = 0, n_sessions = 0, n_waiting = 0, n_jobs = 0;
+};
+
+// The states of the fed tokens that an output holds.
+enum class FeedStates { none, last, all };
+
+// What one sequence does in a job.
+struct Task {
+    int32_t                  sequence = -1;
+    std::vector<llama_token> feed;            // appended to the sequence first
+    std::vector<llama_token> history;         // tokens before the feed, for penalties only
+    std::vector<llama_token> grammar_history; // what the grammar has read before the first generated token
+    std::string              tail;            // newest text of the reply so far, for stop texts that began there
+    int32_t                  injection  = 0;  // 0 = none
+    int32_t                  n_generate = 0;  // tokens to generate at most; the last one is not decoded
+    SamplingParams           sampling;
+    uint64_t                 seed = 0;
+    std::vector<std::string> stop; // UTF-8 text that ends the generation
+    bool                     ignore_eog    = false;
+    bool                     states        = false; // output the state that each generated token was sampled from
+    FeedStates               feed_states   = FeedStates::none;
+    bool                     feed_logprobs = false;
+    bool                     norms         = false; // sum residual norms over the fed tokens
+    int32_t                  n_top         = 0;     // likeliest alternatives to output for each generated token
+};
+
+enum class Finish {
+    none, // nothing was to be generated, or the task runs
+    length,
+    stop, // an end token or a stop text
+    cancelled,
+};
+
+// Numbers that a reader may keep without a copy, longer than the output that they belong to.
+template <class T> struct Array {
+    std::shared_ptr<std::vector<T>> values = std::make_shared<std::vector<T>>();
+    int32_t                         width  = 0; // of a row; 0 = one dimension
+};
+
+struct Output {
+    Array<llama_token> tokens;           // [n] generated, the end token included
+    Array<float>       logprobs;         // [n] of each, temperature 1
+    Array<float>       sampled_logprobs; // [n] of each, in the distribution that it was drawn from
+    Array<float>       entropies;        // [n] of each token's distribution, nats
+    Array<float>       states;           // [n][n_embd]
+    Array<float>       feed_states;      // [0, 1 or n_feed][n_embd]
+    Array<float>       feed_logprobs;    // [n_feed - 1] of feed[i] given the tokens before it
+    Array<double>      norm_sums;        // [n_layer] Σ‖h‖₂ over the fed tokens
+    Array<double>      norm_counts;      // [n_layer] tokens in the sum
+    Array<llama_token> top_ids;          // [n][n_top]
+    Array<float>       top_logprobs;     // [n][n_top]
+    int32_t            n_decoded = 0;    // positions that this task decoded
+    Finish             finish    = Finish::none;
+
+    // The arrays with a row for each generated token, with their names. The others describe the fed tokens.
+    template <class F> static void each_token_array(F && visit) {
+        visit("tokens", &Output::tokens);
+        visit("logprobs", &Output::logprobs);
+        visit("sampled_logprobs", &Output::sampled_logprobs);
+        visit("entropies", &Output::entropies);
+        visit("states", &Output::states);
+        visit("top_ids", &Output::top_ids);
+        visit("top_logprobs", &Output::top_logprobs);
+    }
+
+    // This generation and the one that continued it, as one; the fed tokens are those of this one.
+    Output joined(const Output & more) const;
+
+    // The first n of more tokens.
+    Output beginning(size_t n) const;
+};
+
+} // namespace tgr

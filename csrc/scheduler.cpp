@@ -1,0 +1,275 @@
+// Requests, sessions and jobs. The steps are in steps.cpp.
+
+#include "scheduler.h"
+
+#include <set>
+#include <stdexcept>
+#include <utility>
+
+namespace tgr {
+
+Scheduler::Scheduler(Model & model, CacheAllocator & cache, Interrupt & interrupt) :
+    model_(model),
+    cache_(cache),
+    interrupt_(interrupt) {}
+
+//
+// sessions
+//
+
+std::shared_ptr<LockstepGroup> Scheduler::group(uint32_t n) {
+    auto group = std::make_shared<LockstepGroup>();
+    group->participants.assign(n, LockstepGroup::Participant::absent);
+    group->n_jobs.assign(n, 0);
+    group->serial = next_id_++;
+    return group;
+}
+
+std::future<uint64_t> Scheduler::request(uint32_t n_cells, uint32_t n_seqs, std::shared_ptr<LockstepGroup> group,
+                                         uint32_t index, uint64_t & ticket) {
+    if (group &&
+        (index >= group->participants.size() || group->participants[index] != LockstepGroup::Participant::absent)) {
+        throw Error("participant " + std::to_string(index) +
+                    " is not awaited by its group; give each session an index of its own");
+    }
+    cache_.check(n_cells, n_seqs);
+    auto request = std::make_unique<Request>();
+    ticket       = next_id_++;
+    *request     = { ticket, group ? group->serial : ticket, n_cells, n_seqs, group, index, {} };
+    if (group) {
+        group->participants[index] = LockstepGroup::Participant::waiting;
+    }
+    auto admitted = request->admitted.get_future();
+    waiting_.push_back(std::move(request));
+    std::stable_sort(waiting_.begin(), waiting_.end(), [](const auto & a, const auto & b) {
+        return std::make_pair(a->serial, a->index) < std::make_pair(b->serial, b->index);
+    });
+    return admitted;
+}
+
+void Scheduler::admit() {
+    for (size_t i = 0; i < waiting_.size();) {
+        Request & request = *waiting_[i];
+        if (request.group && !request.group->assembled()) {
+            ++i;
+            continue;
+        }
+        try {
+            if (!admit(request)) {
+                return;
+            }
+        } catch (...) { // no memory, now or ever
+            request.admitted.set_exception(std::current_exception());
+            if (request.group) {
+                request.group->participants[request.index] = LockstepGroup::Participant::gone;
+            }
+        }
+        waiting_.erase(waiting_.begin() + i);
+    }
+}
+
+bool Scheduler::admit(Request & request) {
+    const auto place = sessions_.emplace(request.ticket, Session{ request.serial, request.group, request.index }).first;
+    try {
+        if (!cache_.reserve(request.ticket, request.n_cells, request.n_seqs)) {
+            sessions_.erase(place);
+            return false;
+        }
+    } catch (...) {
+        sessions_.erase(place);
+        throw;
+    }
+    if (request.group) {
+        request.group->participants[request.index] = LockstepGroup::Participant::open;
+    }
+    request.admitted.set_value(request.ticket);
+    return true;
+}
+
+std::vector<uint64_t> Scheduler::in_the_way(uint64_t ticket) {
+    admit(); // a request that nothing blocks is not waiting after this
+    std::vector<uint64_t> open;
+    const auto it = std::find_if(waiting_.begin(), waiting_.end(), [&](const auto & r) { return r->ticket == ticket; });
+    if (it != waiting_.end() && (!(*it)->group || (*it)->group->assembled())) {
+        for (const auto & [id, session] : sessions_) {
+            open.push_back(id);
+        }
+    }
+    return open;
+}
+
+void Scheduler::withdraw(uint64_t ticket) {
+    const auto same = [&](const auto & request) { return request->ticket == ticket; };
+    const auto it   = std::find_if(waiting_.begin(), waiting_.end(), same);
+    if (it == waiting_.end()) {
+        close_session(ticket);
+        return;
+    }
+    if ((*it)->group) {
+        (*it)->group->participants[(*it)->index] = LockstepGroup::Participant::gone;
+    }
+    waiting_.erase(it);
+}
+
+void Scheduler::close_session(uint64_t id) {
+    const auto it = sessions_.find(id);
+    if (it == sessions_.end()) {
+        return;
+    }
+    cancel_jobs(id, [](const Task &) { return true; });
+    cache_.release(id);
+    if (it->second.group) {
+        it->second.group->participants[it->second.index] = LockstepGroup::Participant::gone;
+    }
+    sessions_.erase(it);
+}
+
+void Scheduler::drop_sequence(uint64_t session, int32_t sequence) {
+    if (sessions_.count(session) && cache_.of(session).sequences.count(sequence)) {
+        cancel_jobs(session, [&](const Task & task) { return task.sequence == sequence; });
+        cache_.drop(session, sequence);
+    }
+}
+
+void Scheduler::drop_injection(uint64_t session, int32_t injection) {
+    if (sessions_.count(session) && cache_.of(session).injections.count(injection)) {
+        cancel_jobs(session, [&](const Task & task) { return task.injection == injection; });
+        cache_.drop_injection(session, injection);
+    }
+}
+
+//
+// jobs
+//
+
+void Scheduler::check_task(uint64_t session, const Task & task) {
+    if (cache_.sequence(session, task.sequence).busy) {
+        throw Error("the sequence is already in a running job");
+    }
+    if (task.feed.empty()) {
+        throw std::invalid_argument("feed is empty; a task feeds at least one token");
+    }
+    if (task.n_generate < 0) {
+        throw std::invalid_argument("n_generate is " + std::to_string(task.n_generate) + ", but must be at least 0");
+    }
+    for (const llama_token token : task.feed) {
+        check_token("feed", token, model_.info().n_vocab);
+    }
+    if (task.injection != 0 && !cache_.of(session).injections.count(task.injection)) {
+        throw Error("the injection was dropped or belongs to another session");
+    }
+}
+
+void Scheduler::submit(uint64_t session, const std::shared_ptr<Job> & job) {
+    Reservation &     reservation = cache_.of(session);
+    std::set<int32_t> seen;
+    size_t            needed = 0;
+    for (const Task & task : job->tasks) {
+        check_task(session, task);
+        if (!seen.insert(task.sequence).second) {
+            throw std::invalid_argument("two tasks of one job name the same sequence; fork it first");
+        }
+        needed += task.feed.size() + std::max(0, task.n_generate - 1);
+    }
+    const size_t taken = reservation.used + reservation.promised;
+    if (taken + needed > reservation.cells.size()) {
+        throw CapacityError("needs " + std::to_string(taken + needed) + " cache cells, but the session reserved " +
+                            std::to_string(reservation.cells.size()) + "; reserve more when opening it");
+    }
+    for (const Task & task : job->tasks) {
+        cache_.sequence(session, task.sequence).busy = true;
+    }
+    const Session & place = sessions_.at(session);
+    job->session          = session;
+    job->cells_to_take    = needed;
+    job->session_serial   = place.serial;
+    reservation.promised += needed;
+    if (place.group) {
+        ++place.group->n_jobs[place.index];
+    }
+    jobs_.push_back(job);
+    std::stable_sort(jobs_.begin(), jobs_.end(), [&](const auto & a, const auto & b) {
+        const auto order = [&](const auto & j) {
+            return std::make_pair(j->session_serial, sessions_.at(j->session).index);
+        };
+        return order(a) < order(b);
+    });
+}
+
+bool Scheduler::ready() const {
+    return !std::all_of(jobs_.begin(), jobs_.end(), [&](const auto & job) { return held_back(*job); });
+}
+
+// Whether a job's group waits for one of its participants.
+bool Scheduler::held_back(const Job & job) const {
+    const auto & group = sessions_.at(job.session).group;
+    return group && group->has_idle_participant();
+}
+
+// Ends the session's jobs that have such a task.
+void Scheduler::cancel_jobs(uint64_t session, const std::function<bool(const Task &)> & which) {
+    for (auto & job : jobs_) {
+        if (job->session == session && std::any_of(job->tasks.begin(), job->tasks.end(), which)) {
+            job->cancelled = true;
+        }
+    }
+    settle_cancelled();
+}
+
+void Scheduler::settle_cancelled() {
+    for (size_t i = 0; i < jobs_.size();) {
+        if (!jobs_[i]->cancelled) {
+            ++i;
+            continue;
+        }
+        for (const auto & task : jobs_[i]->running) {
+            if (!task->done) {
+                task->output->finish = Finish::cancelled;
+            }
+        }
+        finish(jobs_[i], nullptr);
+    }
+}
+
+void Scheduler::finish(const std::shared_ptr<Job> & finished, std::exception_ptr error) {
+    const std::shared_ptr<Job> job = finished; // outlives its place in jobs_
+    const auto                 it  = sessions_.find(job->session);
+    if (it != sessions_.end()) {
+        Reservation & reservation = cache_.of(job->session);
+        for (const Task & task : job->tasks) {
+            const auto sequence = reservation.sequences.find(task.sequence);
+            if (sequence != reservation.sequences.end()) {
+                sequence->second.busy = false;
+            }
+        }
+        reservation.promised -= job->cells_to_take;
+        if (it->second.group) {
+            --it->second.group->n_jobs[it->second.index];
+        }
+    }
+    jobs_.erase(std::find(jobs_.begin(), jobs_.end(), job));
+    interrupt_.forget(*job);
+    job->end(std::move(error));
+}
+
+void Scheduler::end_all(std::exception_ptr error) {
+    while (!jobs_.empty()) {
+        finish(jobs_.front(), error);
+    }
+}
+
+void Scheduler::close_all(std::exception_ptr error) {
+    end_all(error);
+    while (!sessions_.empty()) {
+        close_session(sessions_.begin()->first);
+    }
+}
+
+void Scheduler::refuse_all(std::exception_ptr error) {
+    for (auto & request : waiting_) {
+        request->admitted.set_exception(error);
+    }
+    waiting_.clear();
+}
+
+} // namespace tgr

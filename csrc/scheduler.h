@@ -1,0 +1,117 @@
+// The scheduler: who gets a reservation, and which tokens are decoded next.
+//
+// In: requests for sessions, jobs, the rows of a decoded batch. Out: sessions, batches, finished jobs. Sessions are
+// admitted in the order of asking (those of a lockstep group in the order in which the groups were made), jobs are
+// decoded in the order of their sessions. The scheduler does not know threads or how a batch is computed. Worker only.
+#pragma once
+
+#include "batch.h"
+#include "cache.h"
+#include "interrupt.h"
+#include "job.h"
+#include "lockstep.h"
+#include "model.h"
+
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <vector>
+
+namespace tgr {
+
+class Scheduler {
+public:
+    Scheduler(Model & model, CacheAllocator & cache, Interrupt & interrupt);
+
+    // --- sessions ---
+
+    std::shared_ptr<LockstepGroup> group(uint32_t n);
+
+    // Asks for a session; the future gets its id, which is `ticket`, when it is admitted. Throws CapacityError if it
+    // never can be.
+    std::future<uint64_t> request(uint32_t n_cells, uint32_t n_seqs, std::shared_ptr<LockstepGroup> group,
+                                  uint32_t index, uint64_t & ticket);
+
+    // The sessions of which at least one must close before the request is admitted; none where it waits only for other
+    // participants of its group.
+    std::vector<uint64_t> in_the_way(uint64_t ticket);
+
+    void withdraw(uint64_t ticket); // a request, or the session that was admitted meanwhile
+    void close_session(uint64_t session);
+    void drop_sequence(uint64_t session, int32_t sequence);
+    void drop_injection(uint64_t session, int32_t injection);
+
+    // Admits waiting requests until one does not fit, so that none starves. A request of an incomplete group does not
+    // count yet.
+    void admit();
+
+    size_t n_waiting() const { return waiting_.size(); }
+
+    // --- jobs ---
+
+    void   submit(uint64_t session, const std::shared_ptr<Job> & job); // which is prepared
+    size_t n_jobs() const { return jobs_.size(); }
+
+    // Whether some job can be decoded now.
+    bool ready() const;
+
+    void settle_cancelled();                   // ends cancelled jobs; their outputs hold what was generated
+    void end_all(std::exception_ptr error);    // jobs
+    void close_all(std::exception_ptr error);  // jobs and sessions
+    void refuse_all(std::exception_ptr error); // requests
+
+    // --- a step ---
+
+    // The next batch: the next token of every sequence that generates, then as much waiting feed as fits.
+    Batch & schedule();
+
+    const std::vector<std::shared_ptr<Job>> & jobs() const { return jobs_; }
+
+    void take_cells();         // for every token of the batch
+    void undo();               // returns the cells after a decode that failed
+    void fail(int32_t status); // ends the jobs in the batch
+    void book_decode();        // the decoded tokens
+    void book_rows();          // what was read and sampled from the rows
+    void finish_done();        // ends jobs that are done
+
+private:
+    struct Request {
+        uint64_t                       ticket;
+        uint64_t                       serial;
+        uint32_t                       n_cells, n_seqs;
+        std::shared_ptr<LockstepGroup> group;
+        uint32_t                       index;
+        std::promise<uint64_t>         admitted;
+    };
+
+    struct Session {
+        uint64_t                       serial; // place in the order of batches
+        std::shared_ptr<LockstepGroup> group;
+        uint32_t                       index; // in the group
+    };
+
+    bool admit(Request & request);
+    bool held_back(const Job & job) const;
+    void cancel_jobs(uint64_t session, const std::function<bool(const Task &)> & which);
+    void check_task(uint64_t session, const Task & task);
+    void finish(const std::shared_ptr<Job> & job, std::exception_ptr error);
+    void book_norms(const RunningTask & task);
+    void book_row(Row & row);
+    void book_token(Row & row);
+
+    Model &          model_;
+    CacheAllocator & cache_;
+    Interrupt &      interrupt_;
+
+    uint64_t                             next_id_ = 1;
+    std::map<uint64_t, Session>          sessions_;
+    std::deque<std::unique_ptr<Request>> waiting_;
+    std::vector<std::shared_ptr<Job>>    jobs_;
+    Batch                                batch_;
+};
+
+} // namespace tgr

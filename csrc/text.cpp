@@ -1,0 +1,149 @@
+// The vocabulary: text to tokens and back.
+
+#include "errors.h"
+#include "model.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace tgr {
+
+// Calls f in a thread with a stack of so many bytes, of which the system gives what is used.
+template <class F> static void with_stack(size_t bytes, const F & f) {
+    struct Call {
+        const F &          f;
+        std::exception_ptr error;
+    } call{ f, {} };
+    const auto run = [](void * p) -> void * {
+        auto & call = *static_cast<Call *>(p);
+        try {
+            call.f();
+        } catch (...) {
+            call.error = std::current_exception();
+        }
+        return nullptr;
+    };
+    pthread_attr_t attributes;
+    pthread_t      thread;
+    pthread_attr_init(&attributes);
+    const bool started =
+        pthread_attr_setstacksize(&attributes, bytes) == 0 && pthread_create(&thread, &attributes, run, &call) == 0;
+    pthread_attr_destroy(&attributes);
+    if (!started) {
+        throw Error("the text has a word that is too long for the memory here; divide it");
+    }
+    pthread_join(thread, nullptr);
+    if (call.error) {
+        std::rethrow_exception(call.error);
+    }
+}
+
+// The length of the longest word: bytes of one kind, which are letters, digits, white space or marks. What lies beyond
+// ASCII counts as letters, but for the marks of Chinese and Japanese (U+3000 to U+303F, U+FF00 to U+FF7F).
+static size_t longest_word(const std::string & text) {
+    const auto kind = [&](size_t i) {
+        const auto c    = (unsigned char)text[i];
+        const auto next = (unsigned char)(i + 1 < text.size() ? text[i + 1] : 0);
+        if (c >= 0x80) {
+            return (c == 0xe3 && next == 0x80) || (c == 0xef && (next == 0xbc || next == 0xbd)) ? 3 : 0;
+        }
+        return (c | 0x20) - 'a' < 26u ? 0 : c - '0' < 10u ? 1 : c == ' ' || c - '\t' < 5u ? 2 : 3;
+    };
+    size_t longest = 0, word = 0;
+    int    before = -1;
+    for (size_t i = 0; i < text.size(); ++i) {
+        const int now = (text[i] & 0xc0) == 0x80 ? before : kind(i); // what continues a character is of its kind
+        word          = now == before ? word + 1 : 1;
+        longest       = std::max(longest, word);
+        before        = now;
+    }
+    return longest;
+}
+
+// The length of the longest line and of the longest white space.
+static size_t longest_run(const std::string & text) {
+    size_t longest = 0, line = 0, space = 0;
+    for (const char c : text) {
+        line    = c == '\n' ? 0 : line + 1;
+        space   = c == ' ' || (c >= '\t' && c <= '\r') ? space + 1 : 0;
+        longest = std::max({ longest, line, space });
+    }
+    return longest;
+}
+
+static constexpr size_t TEXT_MOST = 1 << 29; // bytes: llama.cpp counts in 32 bits
+static constexpr size_t WORD_MOST = 1 << 18; // bytes: a match of std::regex takes some hundred times its length
+
+std::vector<llama_token> Model::tokenize(const std::string & text, bool add_special, bool parse_special) const {
+    if (text.size() > TEXT_MOST) {
+        throw std::invalid_argument("the text has " + std::to_string(text.size()) + " bytes, but may have " +
+                                    std::to_string(TEXT_MOST) + "; divide it");
+    }
+    if (const size_t length = longest_word(text); length > WORD_MOST) {
+        throw std::invalid_argument("the text has a word of " + std::to_string(length) +
+                                    " bytes, but a word may have " + std::to_string(WORD_MOST) + "; divide it");
+    }
+    const auto               held = weights();
+    std::vector<llama_token> tokens(text.size() + 8); // more only where a byte that was added has no token
+    const auto               read = [&] {
+        return llama_tokenize(vocab_, text.data(), int32_t(text.size()), tokens.data(), int32_t(tokens.size()),
+                              add_special, parse_special);
+    };
+    const auto fill = [&] {
+        int32_t n = read();
+        if (n < 0) {
+            tokens.resize(size_t(-n));
+            n = read();
+        }
+        tokens.resize(size_t(std::max(0, n)));
+    };
+    try {
+        // Many vocabularies divide a text by std::regex, which takes some hundred bytes of stack for every character of
+        // a match; and no match is longer than a line with the white space after it.
+        const size_t run = longest_run(text);
+        if (run <= 2048) {
+            fill();
+        } else {
+            with_stack((run / 32 + 32) << 16, fill);
+        }
+    } catch (const std::out_of_range &) {
+        tokens.assign(1, LLAMA_TOKEN_NULL);
+    }
+    if (std::find(tokens.begin(), tokens.end(), LLAMA_TOKEN_NULL) != tokens.end()) {
+        throw ModelError("the vocabulary of " + params_.path +
+                         " has no token for a part of this text; use plain letters, or another model");
+    }
+    return tokens;
+}
+
+void Model::check_grammar(const std::string & grammar) const {
+    const auto     held = weights();
+    SamplingParams params;
+    params.grammar = grammar;
+    Sampler(vocab_, params, 0);
+}
+
+std::string Model::detokenize(const std::vector<llama_token> & tokens, bool special) const {
+    const auto  held = weights();
+    std::string text;
+    for (const llama_token token : tokens) {
+        if (token < 0 || token >= info_.n_vocab) {
+            throw std::invalid_argument("token " + std::to_string(token) + " is not in the vocabulary, which ends at " +
+                                        std::to_string(info_.n_vocab - 1));
+        }
+        char    piece[128];
+        int32_t n = llama_token_to_piece(vocab_, token, piece, sizeof(piece), 0, special);
+        if (n >= 0) {
+            text.append(piece, size_t(n));
+        } else {
+            std::string longer(size_t(-n), '\0');
+            llama_token_to_piece(vocab_, token, longer.data(), int32_t(longer.size()), 0, special);
+            text += longer;
+        }
+    }
+    return text;
+}
+
+} // namespace tgr
