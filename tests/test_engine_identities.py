@@ -181,7 +181,7 @@ def test_a_long_prompt_equals_the_same_in_pieces(
     assert_same(cut, rest)
     states = np.concatenate([piece.feed_states for piece in [*pieces, rest]])
     np.testing.assert_allclose(cut.feed_states, states, atol=ROUNDING, rtol=0)
-    everywhere = None if injection is None else np.tile(injection, (len(LONG), 1, 1))
+    everywhere = None if added is None else np.tile(added, (len(LONG), 1, 1))
     wanted = reference.forward(LONG, everywhere)
     np.testing.assert_allclose(cut.feed_states, wanted.states, atol=1e-4, rtol=0)
     logprobs = log_softmax(wanted.logits)[range(len(LONG) - 1), LONG[1:]]
