@@ -320,7 +320,7 @@ def test_a_shift_that_cannot_be_is_refused_and_changes_nothing(engine: Engine) -
         with pytest.raises(TgrError, match=r"shared with a fork.*drop the fork"):
             sequence.shift(2, 5)
         for start, end in ((5, 2), (0, 26), (26, 26)):
-            with pytest.raises(ValueError, match=f"from {start} to {end} do not lie .* of 25"):
+            with pytest.raises(ValueError, match=f"from {start} to {end} are not in .* of 25"):
                 sequence.shift(start, end)
         with pytest.raises(ValueError, match="start is -1"):
             sequence.shift(-1, 3)
@@ -584,7 +584,7 @@ def test_impossible_rooms_are_refused(engine: Engine, room: tuple[int, int]) -> 
 
 
 def test_bad_text_is_refused(engine: Engine) -> None:
-    with pytest.raises(ValueError, match="no valid Unicode at character 2"):
+    with pytest.raises(ValueError, match="not valid Unicode at character 2"):
         engine.tokenize("ab\ud800")
     for token in (-1, N_VOCAB, 2**32):
         with pytest.raises(ValueError, match="token"):

@@ -153,11 +153,11 @@ def test_a_long_prompt_equals_the_same_in_pieces(
 ) -> None:
     small = load(model(), n_batch=16, n_ubatch=16)
     large, reference = load(model()), Reference(model())
-    injection = vectors()[0] if injected else None
+    added = vectors()[0] if injected else None
     kept: dict[str, Any] = {"feed_states": "all", "feed_logprobs": True}
 
     def with_injection(session: Session) -> Injection | None:
-        return None if injection is None else session.injection(injection)
+        return None if added is None else session.injection(added)
 
     with small.session(256, 2) as session:
         injection = with_injection(session)

@@ -109,7 +109,8 @@ class Output:
 
     @property
     def states(self) -> NDArray[np.float32]:
-        """[n, n_embd] final-norm state that each token was sampled from; [0, n_embd] unless asked."""
+        """[n, n_embd] final-norm state that each token was sampled from; [0, n_embd] without
+        `Task.states`."""
 
     @property
     def feed_states(self) -> NDArray[np.float32]:

@@ -11,7 +11,7 @@ candidates.py      rollouts to scored candidates
 shared_anchors.py  the anchors that a lockstep group shares
 geometry.py        anchors, injections, measures: pure numpy
 scoring.py         the score and its terms: pure numpy
-outputs.py         outputs of the engine, cut and joined
+outputs.py         arrays made of the outputs of the engine
 capacity.py        cells and sequences that a trajectory needs; the tokens that a reset retains
 seeds.py           a seed for every draw
 steps.py           the records: Step, Candidates, Counts, Seconds, Progress
