@@ -89,7 +89,7 @@ def post(path: str, body: Callable[[], bytes], n: int = 1) -> Run:
 
 
 def leave(path: str, body: Callable[[], bytes], n: int = N_LEAVERS) -> Run:
-    """`n` clients that send a whole request and go."""
+    """`n` clients that send a complete request and disconnect."""
 
     def run(target: Target, seconds: float) -> list[Answer]:
         request, answers = target.request(path, body()), []
@@ -141,7 +141,7 @@ def _quietly(call: Callable[..., object], *args: object) -> None:
 
 @contextlib.contextmanager
 def sockets(target: Target, n: int, first: bytes = b"") -> Iterator[list[socket.socket]]:
-    """Many open connections, each of which has sent the same bytes."""
+    """Many open connections that have sent the same bytes."""
     links: list[socket.socket] = []
     try:
         for _ in range(n):
@@ -168,7 +168,7 @@ def is_closed(link: socket.socket) -> bool:
 
 
 def lock_out(first: bytes, n: int = N_SOCKETS) -> Run:
-    """More sockets than a server takes, which send `first` and nothing else for some seconds."""
+    """More sockets than the server accepts; they send `first` and then nothing for some seconds."""
 
     def run(target: Target, seconds: float) -> list[Answer]:
         with sockets(target, n, first):
@@ -225,7 +225,7 @@ def _read(link: socket.socket, begun: float) -> Answer:
 
 
 def hang_up(target: Target, seconds: float) -> list[Answer]:
-    """Clients that go in the middle of a body, politely or with a reset."""
+    """Clients that disconnect in the middle of a body, with a close or a reset."""
     for reset in (False, True):
         for sent in (b"", b'{"content": "'):
             with target.connect() as link:
@@ -259,7 +259,7 @@ def pipelined(n: int, path: str = "/health", read: bool = True) -> Run:
 
 
 def raw(data: Callable[[], bytes]) -> Run:
-    """Bytes that are no good request; the status, or 400 where the connection is just closed."""
+    """Bytes that are not a valid request; the status, or 400 if the connection is just closed."""
 
     def run(target: Target, seconds: float) -> list[Answer]:
         begun = time.monotonic()
@@ -272,7 +272,7 @@ def raw(data: Callable[[], bytes]) -> Run:
     return run
 
 
-def deaf(target: Target, seconds: float) -> list[Answer]:
+def unread(target: Target, seconds: float) -> list[Answer]:
     """Clients that ask for long streams and read nothing."""
     body = attack_bodies.dumped(
         {"prompt": "a", "max_tokens": 4000, "stream": True, "logprobs": 100}
@@ -301,7 +301,7 @@ CONNECTIONS = [
     Attack("hang up in a body", hang_up, _GONE),
     Attack("500 pipelined requests", pipelined(500), frozenset({200}), 20),
     Attack("pipelined, never read", pipelined(20000, "/", read=False), _GONE, 20),
-    Attack("streams that nobody reads", deaf, _GONE, 30),
+    Attack("streams that nobody reads", unread, _GONE, 30),
     Attack("a head of 8 MB", raw(lambda: HEAD + b"X-A: " + b"a" * (8 << 20)), _BAD),
     Attack("100,000 headers", raw(lambda: HEAD + b"X: 1\r\n" * 100_000), _BAD),
     Attack("a path of 8 MB", raw(lambda: b"GET /" + b"a" * (8 << 20)), _BAD),
@@ -415,7 +415,7 @@ class Servers:
 
 
 def judged(attack: Attack, servers: Servers, arguments: argparse.Namespace) -> list[str]:
-    """A row of the table, which ends with all that is broken, or "ok"."""
+    """A row of the table; it ends with the broken bounds, or "ok"."""
     bound = attack.seconds or arguments.request_seconds + SLACK
     if attack.stop:
         bound = arguments.shutdown_seconds + SLACK

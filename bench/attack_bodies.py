@@ -1,4 +1,4 @@
-"""Bodies of requests that cost a careless server its memory or its time; attack.py sends them.
+"""Request bodies that need much memory or time unless they are bounded; attack.py sends them.
 
 Each is a path and a function that makes the body, since together they are large.
 """
@@ -169,7 +169,7 @@ def expensive() -> dict[str, Body]:
 
 
 def plain() -> dict[str, Body]:
-    """Large bodies without a trick in them."""
+    """Large bodies, otherwise ordinary."""
     long, text = "x" * 4_000_000, {"type": "null"}
     return {
         "schema: pattern that backtracks": schema(
@@ -244,7 +244,7 @@ def plain() -> dict[str, Body]:
 
 
 def judged() -> dict[str, tuple[str, Callable[[], bytes], set[int]]]:
-    """Bodies that must be refused, or taken: path, body, and the statuses that are right."""
+    """Bodies that must be refused or accepted: path, body, and the expected statuses."""
     refused = {400, 413, 422}
     bad_json = {
         "nested 100,000 deep": b"[" * 100_000 + b"]" * 100_000,

@@ -1,12 +1,12 @@
-"""Sends thousands of made-up requests to a server, their numbers, lengths and nesting at the
-extremes, and counts what it makes of them; exit code 1 where a bound is broken.
+"""Sends thousands of generated requests to a server, with extreme numbers, lengths and nesting, and
+counts the answers; exit code 1 where a bound is broken.
 
-Each request goes to a random endpoint of /openapi.json: a good body in which some fields, of all
-that any endpoint knows, have other values. Several are on their way at a time. The server must
-answer each within its own time limit and `SLACK` seconds with a status below 500, or 503 when the
-time that a request may run is over; errors must have the shape of OpenAI's. It must stay below
-`--memory` MiB, live, write no traceback, be idle at the end and obey SIGTERM. Request number i of a
-seed is always the same: `--only` repeats some and prints them.
+Each request goes to a random endpoint of /openapi.json: a valid body in which some parameters, of
+all endpoints, have other values. Several are sent at a time. The server must answer each within the
+request's time limit and `SLACK` seconds with a status below 500, or 503 when that limit is over;
+errors must have OpenAI's format. It must stay below `--memory` MiB, stay alive, write no traceback,
+be idle at the end and obey SIGTERM. Request number i of a seed is always the same: `--only` repeats
+some and prints them.
 
     python bench/fuzz_server.py --n 10000 --seed 0
     python bench/fuzz_server.py --only 17,4711
@@ -156,7 +156,7 @@ def schema(rng: random.Random, depth: int = 0) -> Any:
 
 
 def good(rng: random.Random, path: str) -> dict[str, Any]:
-    """A body that the endpoint takes, and that costs little."""
+    """A valid body of the endpoint that costs little."""
     if path == "/tokenize":
         return {"content": text(rng)}
     if path == "/detokenize":
@@ -206,7 +206,7 @@ def changed(rng: random.Random, body: dict[str, Any], known: list[str]) -> None:
         body[rng.choice(known)] = number(rng) if rng.random() < 0.4 else value(rng)
 
 
-def made_up(seed: int, i: int, paths: dict[str, str]) -> Case:
+def generated(seed: int, i: int, paths: dict[str, str]) -> Case:
     """Request number i of a seed; `paths` are the endpoints and their verbs."""
     rng = random.Random(seed * 1_000_003 + i)
     posts = [path for path, verb in paths.items() if verb == "POST"]
@@ -237,8 +237,8 @@ def _whole(text: str) -> str:
 
 
 @dataclass
-class Told:
-    """What came of a request; `failure` is empty where it is as it should be."""
+class Outcome:
+    """The outcome of a request; `failure` is empty if every bound held."""
 
     request: Case
     status: int
@@ -247,7 +247,7 @@ class Told:
     failure: str = ""
 
 
-def ask(target: Target, request: Case, bound: float) -> Told:
+def ask(target: Target, request: Case, bound: float) -> Outcome:
     begun = time.monotonic()
     link = http.client.HTTPConnection(*target.address, timeout=bound + 10)
     status, text, failure = 0, "", ""
@@ -268,7 +268,7 @@ def ask(target: Target, request: Case, bound: float) -> Told:
         failure = f"status {status} without an error in JSON: {text[:200]}"
     elif seconds > bound:
         failure = f"took {seconds:.1f} s of {bound:g}"
-    return Told(request, status, seconds, text, failure)
+    return Outcome(request, status, seconds, text, failure)
 
 
 def _is_error(text: str) -> bool:
@@ -279,7 +279,7 @@ def _is_error(text: str) -> bool:
 
 
 class Memory:
-    """The most bytes that the server's processes had together, looked at several times a second."""
+    """The peak of the memory of the server's processes together, sampled several times a second."""
 
     def __init__(self) -> None:
         self.peak = 0
@@ -303,8 +303,8 @@ def paths_of(target: Target) -> dict[str, str]:
     return {path: next(iter(verbs)).upper() for path, verbs in sorted(found.items())}
 
 
-def run(arguments: argparse.Namespace, numbers: list[int]) -> Iterator[Told | str]:
-    """What came of each request, as it comes; a text is a failure of the server as a whole."""
+def run(arguments: argparse.Namespace, numbers: list[int]) -> Iterator[Outcome | str]:
+    """The outcome of each request; a text is a failure of the server as a whole."""
     flags = [
         f"--model={arguments.model}", f"--request-seconds={arguments.request_seconds}",
         "--shutdown-seconds=1", f"--max-running={arguments.jobs}",
@@ -315,17 +315,17 @@ def run(arguments: argparse.Namespace, numbers: list[int]) -> Iterator[Told | st
         memory.target = target = start(flags, arguments.cap << 20)
         paths = paths_of(target)
 
-        def one(i: int, target: Target = target, paths: dict[str, str] = paths) -> Told | None:
+        def one(i: int, target: Target = target, paths: dict[str, str] = paths) -> Outcome | None:
             if not target.alive:
                 return None
-            return ask(target, made_up(arguments.seed, i, paths), bound)
+            return ask(target, generated(arguments.seed, i, paths), bound)
 
         with ThreadPoolExecutor(arguments.jobs) as pool:
             while waiting and target.alive:
                 batch = [waiting.popleft() for _ in range(min(200, len(waiting)))]
-                for i, told in zip(batch, pool.map(one, batch), strict=True):
-                    if told:
-                        yield told
+                for i, outcome in zip(batch, pool.map(one, batch), strict=True):
+                    if outcome:
+                        yield outcome
                     else:
                         waiting.append(i)
         if not target.alive:
@@ -356,34 +356,35 @@ def main() -> int:
     parser.add_argument("--cap", type=int, default=8192, help="MiB of address space of the server")
     arguments = parser.parse_args()
     only = [int(part) for part in arguments.only.split(",") if part]
-    told_of: list[Told] = []
+    outcomes: list[Outcome] = []
     failures: list[str] = []
     begun = time.monotonic()
-    for told in run(arguments, only or list(range(arguments.n))):
-        failure = told if isinstance(told, str) else told.failure
-        if isinstance(told, Told):
-            told_of.append(told)
+    for outcome in run(arguments, only or list(range(arguments.n))):
+        failure = outcome if isinstance(outcome, str) else outcome.failure
+        if isinstance(outcome, Outcome):
+            outcomes.append(outcome)
             if only:
-                print(f"{told.request}\n-> {told.status} {told.seconds:.2f} s {told.text[:500]}")
-            failure = failure and f"--seed {arguments.seed} --only {told.request.i}: {failure}"
+                took = f"{outcome.status} {outcome.seconds:.2f} s"
+                print(f"{outcome.request}\n-> {took} {outcome.text[:500]}")
+            failure = failure and f"--seed {arguments.seed} --only {outcome.request.i}: {failure}"
         if failure:
             failures.append(failure)
             print("FAIL", failure[:400], flush=True)
-    _sum_up(told_of, time.monotonic() - begun)
+    _sum_up(outcomes, time.monotonic() - begun)
     print(f"{len(failures)} failures" if failures else "passed")
     return int(bool(failures))
 
 
-def _sum_up(told_of: list[Told], seconds: float) -> None:
-    print(f"{len(told_of)} requests in {seconds:.0f} s")
+def _sum_up(outcomes: list[Outcome], seconds: float) -> None:
+    print(f"{len(outcomes)} requests in {seconds:.0f} s")
 
-    def key(told: Told) -> tuple[str, int]:
-        return told.request.path if told.request.verb == "POST" else "GET", told.status
+    def key(outcome: Outcome) -> tuple[str, int]:
+        return outcome.request.path if outcome.request.verb == "POST" else "GET", outcome.status
 
-    for (path, status), n in sorted(collections.Counter(map(key, told_of)).items()):
+    for (path, status), n in sorted(collections.Counter(map(key, outcomes)).items()):
         print(f"  {path:24} {status or 'none':>4} {n:6}")
-    for told in sorted(told_of, key=lambda told: -told.seconds)[:5]:
-        print(f"  slowest: {told.seconds:.2f} s, {told.status}, --only {told.request.i}")
+    for outcome in sorted(outcomes, key=lambda outcome: -outcome.seconds)[:5]:
+        print(f"  slowest: {outcome.seconds:.2f} s, {outcome.status}, --only {outcome.request.i}")
 
 
 if __name__ == "__main__":

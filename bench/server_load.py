@@ -2,7 +2,7 @@
 one of them fails.
 
     python bench/server_load.py --seconds 300             # 32 clients that stream without a pause
-    python bench/server_load.py --seconds 0               # only the 200 clients that go away
+    python bench/server_load.py --seconds 0               # only the 200 clients that disconnect
 
 1. `--clients` clients stream replies without a pause, each with a marker of its own in its prompt,
    half of them with plain sampling and half with the search. Every stream must come to its end.
@@ -58,8 +58,8 @@ HELD = ("cells_used", "cells_reserved", "n_sequences", "n_sessions", "n_waiting"
 
 
 @dataclass
-class Told:
-    """A reply as its client got it."""
+class Received:
+    """A reply as its client received it."""
 
     body: dict[str, Any]
     tokens: list[str]
@@ -67,16 +67,16 @@ class Told:
 
 
 @dataclass
-class Seen:
-    """What the clients of the first part have seen."""
+class Observed:
+    """The observations of the clients of the first part."""
 
     gaps: list[float] = field(default_factory=list)
     """Seconds between two events of one stream."""
     first: list[float] = field(default_factory=list)
     """Seconds to the first event of each stream."""
-    plain: list[Told] = field(default_factory=list)
+    plain: list[Received] = field(default_factory=list)
     """Every reply with plain sampling."""
-    searched: list[Told] = field(default_factory=list)
+    searched: list[Received] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
 
@@ -101,7 +101,7 @@ def with_f32_weights(model: Path, copy: Path) -> Path:
 
 @contextlib.contextmanager
 def server(arguments: argparse.Namespace) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The server's process and address; it is told to stop at the end."""
+    """The server's process and address; it is stopped at the end."""
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "tgr_local", "serve", "--model", str(arguments.model)),
@@ -133,9 +133,11 @@ def memory(pid: int) -> int:
     return int(found.group(1)) << 10
 
 
-async def ask(http: httpx.AsyncClient, name: str, body: dict[str, Any], seen: Seen) -> Told | None:
-    """Streams one reply; None, and an error, if it does not come to its end."""
-    told, last, n_events, ends = Told(body, [], []), time.monotonic(), 0, []
+async def ask(
+    http: httpx.AsyncClient, name: str, body: dict[str, Any], observed: Observed
+) -> Received | None:
+    """Streams one reply; None, and an error, if the stream is incomplete."""
+    received, last, n_events, ends = Received(body, [], []), time.monotonic(), 0, []
     try:
         async with http.stream("POST", "/v1/completions", json=body) as response:
             if response.status_code != 200:
@@ -144,7 +146,7 @@ async def ask(http: httpx.AsyncClient, name: str, body: dict[str, Any], seen: Se
                 if not line:
                     continue
                 now = time.monotonic()
-                (seen.gaps if n_events else seen.first).append(now - last)
+                (observed.gaps if n_events else observed.first).append(now - last)
                 last, n_events = now, n_events + 1
                 if not line.startswith("data: {"):
                     ends += ["done"] * (line == "data: [DONE]")
@@ -155,18 +157,22 @@ async def ask(http: httpx.AsyncClient, name: str, body: dict[str, Any], seen: Se
                 for choice in chunk["choices"]:
                     ends += [choice["finish_reason"]] * bool(choice["finish_reason"])
                     if found := choice["logprobs"]:
-                        told.tokens += found["tokens"]
-                        told.logprobs += found["token_logprobs"]
+                        received.tokens += found["tokens"]
+                        received.logprobs += found["token_logprobs"]
         if len(ends) != 2 or ends[-1] != "done":
             raise ValueError(f"the stream ended with {ends}")
     except (httpx.HTTPError, ValueError) as error:
-        seen.errors.append(f"{name}: {type(error).__name__} {error}")
+        observed.errors.append(f"{name}: {type(error).__name__} {error}")
         return None
-    return told
+    return received
 
 
 async def client(
-    number: int, http: httpx.AsyncClient, end: float, arguments: argparse.Namespace, seen: Seen
+    number: int,
+    http: httpx.AsyncClient,
+    end: float,
+    arguments: argparse.Namespace,
+    observed: Observed,
 ) -> None:
     """One client of the first part."""
     draw = random.Random(number)
@@ -184,29 +190,29 @@ async def client(
             "temperature": 1.0,
             "stream": True,
         }
-        if told := await ask(http, marker, body, seen):
-            (seen.plain if plain else seen.searched).append(told)
+        if received := await ask(http, marker, body, observed):
+            (observed.plain if plain else observed.searched).append(received)
 
 
-async def load(arguments: argparse.Namespace, url: str, pid: int) -> tuple[Seen, list[int]]:
-    """The first part: what was seen, and the server's memory once a second."""
-    seen, samples = Seen(), []
+async def load(arguments: argparse.Namespace, url: str, pid: int) -> tuple[Observed, list[int]]:
+    """The first part: the observations, and the server's memory once a second."""
+    observed, samples = Observed(), []
     end = time.monotonic() + arguments.seconds
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(base_url=url, timeout=120, limits=limits) as http:
         clients = [
-            asyncio.create_task(client(number, http, end, arguments, seen))
+            asyncio.create_task(client(number, http, end, arguments, observed))
             for number in range(arguments.clients)
         ]
         while time.monotonic() < end:
             await asyncio.sleep(1)
             samples.append(memory(pid))
         await asyncio.gather(*clients)
-    return seen, samples
+    return observed, samples
 
 
 async def leave(arguments: argparse.Namespace, url: str) -> tuple[int, list[str]]:
-    """The second part: how many clients went away before their reply was whole, and errors."""
+    """The second part: how many clients disconnected before the end of their reply, and errors."""
     draw, left, errors = random.Random(0), 0, []
 
     async def one(number: int) -> None:
@@ -233,7 +239,7 @@ async def leave(arguments: argparse.Namespace, url: str) -> tuple[int, list[str]
 
 
 def gauges(url: str) -> dict[str, float]:
-    """What runs and what is held."""
+    """Running work and reservations."""
     names = ["tgr_running", "tgr_waiting", *(f"tgr_engine_{name}" for name in HELD)]
     text = httpx.get(f"{url}/metrics", timeout=30).text
     values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
@@ -241,19 +247,19 @@ def gauges(url: str) -> dict[str, float]:
 
 
 def left_over(url: str) -> tuple[dict[str, float], float]:
-    """What is still held once it no longer changes or 20 s have passed, and after how long."""
+    """The gauges above zero after 20 s at most, and the seconds until then."""
     start = time.monotonic()
     while any((held := gauges(url)).values()) and time.monotonic() - start < 20:
         time.sleep(0.05)
     return {name: value for name, value in held.items() if value}, time.monotonic() - start
 
 
-def scored_alone(engine: Engine, told: list[Told]) -> float:
+def scored_alone(engine: Engine, received: list[Received]) -> float:
     """Of the log-probabilities that the server gave to plainly sampled replies, the largest
     difference, in nats, from those that each reply has when it is scored alone."""
     ids = {engine.detokenize([token], special=True): token for token in range(engine.n_vocab)}
     worst = 0.0
-    for reply in told:
+    for reply in received:
         query = engine.tokenize(reply.body["prompt"], add_special=True)
         tokens = query + [ids[_bytes(text)] for text in reply.tokens]
         if len(tokens) == len(query):
@@ -266,12 +272,12 @@ def scored_alone(engine: Engine, told: list[Told]) -> float:
     return worst
 
 
-def written_again(engine: Engine, told: list[Told]) -> tuple[float, int]:
+def written_again(engine: Engine, received: list[Received]) -> tuple[float, int]:
     """The largest difference, in nats, between replies of the search and the same ones written
     alone, up to where their texts part; and how many parted."""
     config = resolve(engine.metadata, SEARCH).config
     worst, parted = 0.0, 0
-    for reply in told:
+    for reply in received:
         body = reply.body | {"stream": False, "method": "tgr-latent"}
         made = respond(engine, completion_request(engine, body, config=config))
         alone = made["choices"][0]["logprobs"]
@@ -286,7 +292,7 @@ def written_again(engine: Engine, told: list[Told]) -> tuple[float, int]:
 
 
 def _bytes(text: str) -> bytes:
-    """A token by the text that stands for it in a response."""
+    """The bytes of a token from its text in a response."""
     name = re.fullmatch(r"bytes:((\\x[0-9a-f]{2})+)", text)
     return bytes.fromhex(name.group(1).replace("\\x", "")) if name else text.encode()
 
@@ -312,19 +318,19 @@ def main() -> int:
         print(json.dumps(report | {"passed": passed}, indent=1))
         return not passed
     for name, point in report.items():
-        figures = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in list(point.items())[1:])
-        print(f"{'ok  ' if point['passed'] else 'FAIL'} {name}: {figures}")
+        numbers = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in list(point.items())[1:])
+        print(f"{'ok  ' if point['passed'] else 'FAIL'} {name}: {numbers}")
     print("passed" if passed else "FAILED")
     return not passed
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Both parts, point by point: whether it passed, and its figures."""
+    """Both parts, point by point: whether it passed, and its numbers."""
     report: dict[str, dict[str, Any]] = {}
     with server(arguments) as (process, url):
         if arguments.seconds:
-            seen, samples = asyncio.run(load(arguments, url, process.pid))
-            report |= _under_load(arguments, seen) | _memory(samples)
+            observed, samples = asyncio.run(load(arguments, url, process.pid))
+            report |= _under_load(arguments, observed) | _memory(samples)
         if arguments.leavers:
             left, errors = asyncio.run(leave(arguments, url))
             held, seconds = left_over(url)
@@ -339,46 +345,48 @@ def measure(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
     return report
 
 
-def _under_load(arguments: argparse.Namespace, seen: Seen) -> dict[str, dict[str, Any]]:
-    chosen = random.Random(0).sample(seen.searched, min(arguments.rewritten, len(seen.searched)))
+def _under_load(arguments: argparse.Namespace, observed: Observed) -> dict[str, dict[str, Any]]:
+    chosen = random.Random(0).sample(
+        observed.searched, min(arguments.rewritten, len(observed.searched))
+    )
     with Engine(arguments.model, EngineConfig(**EXACT)) as engine:
-        scored = scored_alone(engine, seen.plain)
+        scored = scored_alone(engine, observed.plain)
         written, parted = written_again(engine, chosen)
-    every = [*seen.plain, *seen.searched]
+    every = [*observed.plain, *observed.searched]
     return {
         "streams": {
-            "passed": bool(every) and not seen.errors,
+            "passed": bool(every) and not observed.errors,
             "clients": arguments.clients,
             "seconds": arguments.seconds,
             "replies": len(every),
             "tokens": sum(len(reply.tokens) for reply in every),
-            "errors": seen.errors[:5] or "none",
+            "errors": observed.errors[:5] or "none",
         },
         "plain replies scored alone": {
-            "passed": bool(seen.plain) and scored <= TOLERANCE,
-            "replies": len(seen.plain),
-            "tokens": sum(len(reply.tokens) for reply in seen.plain),
+            "passed": bool(observed.plain) and scored <= TOLERANCE,
+            "replies": len(observed.plain),
+            "tokens": sum(len(reply.tokens) for reply in observed.plain),
             "largest_difference_in_nats": round(scored, 6),
         },
         "searched replies written alone again": {
             "passed": bool(chosen) and written <= TOLERANCE and parted <= PARTED * len(chosen),
-            "replies": f"{len(chosen)} of {len(seen.searched)}",
+            "replies": f"{len(chosen)} of {len(observed.searched)}",
             "parted": parted,
             "largest_difference_in_nats": round(written, 6),
         },
-        "seconds to the first event": {"passed": True} | _quantiles(seen.first),
-        "seconds between events": {"passed": True} | _quantiles(seen.gaps),
+        "seconds to the first event": {"passed": True} | _quantiles(observed.first),
+        "seconds between events": {"passed": True} | _quantiles(observed.gaps),
     }
 
 
 def _memory(samples: list[int]) -> dict[str, dict[str, Any]]:
     steady = samples[len(samples) // 3 :]  # the first third warms up
     spread = (max(steady) - min(steady)) / min(steady)
-    figures = {"MiB_first": steady[0], "MiB_last": steady[-1], "MiB_most": max(steady)}
+    numbers = {"MiB_first": steady[0], "MiB_last": steady[-1], "MiB_most": max(steady)}
     return {
         "memory": {
             "passed": spread <= FLAT,
-            **{name: round(value / 2**20, 1) for name, value in figures.items()},
+            **{name: round(value / 2**20, 1) for name, value in numbers.items()},
             "spread_in_percent": round(100 * spread, 2),
         }
     }

@@ -1,4 +1,4 @@
-"""A server to be attacked: started under a memory cap, asked on 127.0.0.1, watched from outside."""
+"""A server under test: started under a memory cap, on 127.0.0.1, measured from outside."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass
 class Answer:
-    """What came back: the status (0 = nothing), after how many seconds, and a few words of it."""
+    """An answer: the status (0 = none), the seconds until it, and the beginning of its text."""
 
     status: int
     seconds: float
@@ -35,7 +35,7 @@ class Answer:
 
 @dataclass
 class Target:
-    """A server's address and process; `lines` is what it has written to stderr, if we see that."""
+    """A server's address and process; `lines` is its stderr, if it was started here."""
 
     url: str
     pid: int
@@ -62,14 +62,16 @@ class Target:
         return f"{how}, {words[-1][-120:] if words else 'without a word'}"
 
     def post(self, path: str, body: bytes, seconds: float) -> Answer:
-        """One request on a connection of its own, given up after so many seconds."""
+        """One request on its own connection, with a timeout."""
         start, answer = time.monotonic(), Answer(0, 0.0)
         try:
             with contextlib.closing(
                 http.client.HTTPConnection(*self.address, timeout=seconds)
             ) as link:
                 link.connect()
-                with contextlib.suppress(ConnectionError):  # refused early: there is an answer
+                with contextlib.suppress(
+                    ConnectionError
+                ):  # refused early: the answer can still be read
                     kind = {"Content-Type": "application/json"}
                     link.request("POST" if body else "GET", path, body or None, kind)
                 response = link.getresponse()
@@ -93,7 +95,7 @@ class Target:
         return head.encode() + body
 
     def stop(self, seconds: float) -> tuple[float, str]:
-        """SIGTERM; after how many seconds the process had ended, and how. Killed at last."""
+        """Sends SIGTERM; seconds until the process ended, and how. Kills it after `seconds`."""
         assert self.process is not None
         start = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
@@ -121,7 +123,7 @@ def start(flags: list[str], cap_bytes: int) -> Target:
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (cap_bytes, cap_bytes))
-        libc.prctl(_PDEATHSIG, signal.SIGKILL)  # it does not outlive us
+        libc.prctl(_PDEATHSIG, signal.SIGKILL)  # it ends with this process
 
     process = subprocess.Popen(
         [sys.executable, "-m", "tgr_local", "serve", "--port", "0", *flags],
@@ -243,7 +245,7 @@ class Watch:
         total = sum(resident(pid) for pid in family(self._target.pid))
         self.peak = max(self.peak, total)
         if total > 2 * self._cap:
-            self._target.kill()  # before this machine suffers
+            self._target.kill()  # before this machine runs out of memory
 
     def _ask(self) -> None:
         if not self._target.alive:
@@ -256,7 +258,7 @@ class Watch:
 
 @contextlib.contextmanager
 def many_files() -> Iterator[None]:
-    """Room for thousands of sockets in this process."""
+    """Allows thousands of sockets in this process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:

@@ -94,7 +94,7 @@ def test_a_chat_completion_is_one_of_openais(engine: Engine, method: str) -> Non
 
 
 @every_method
-def test_a_stream_says_what_the_whole_says(engine: Engine, method: str) -> None:
+def test_a_stream_equals_the_whole_response(engine: Engine, method: str) -> None:
     options: dict[str, Any] = {"n": 2, "logprobs": True, "top_logprobs": 2}
     parts = streamed(engine, method, stream_options={"include_usage": True}, **options)
     for part in parts:
@@ -145,7 +145,9 @@ def test_a_legacy_completion_is_one_of_openais(engine: Engine) -> None:
         assert [one for some in told for one in some] == values
 
 
-def test_an_end_is_told_when_it_comes(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_of_a_choice_is_sent_at_once(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The second reply ends only after the end of the first has been told."""
     options: dict[str, Any] = {"n": 2, "max_tokens": 400, "tgr": {"chunk_len": 400}}
     first, second = (c["message"]["content"] for c in chat(engine, **options)["choices"])
@@ -217,7 +219,7 @@ def test_more_prompts_than_are_written_at_a_time(
         assert a["logprobs"]["tokens"] == b["logprobs"]["tokens"]
 
 
-def test_prompts_of_which_one_cannot_fit_or_is_cancelled_leave_nothing(engine: Engine) -> None:
+def test_a_prompt_that_fails_leaves_nothing_behind(engine: Engine) -> None:
     with pytest.raises(CapacityError, match="the query has 5000 tokens"):
         complete(engine, ["he", "a" * 5000])
     with pytest.raises(CapacityError, match="the prompt has 5000 tokens"):
@@ -302,7 +304,7 @@ def test_the_best_of_several_are_the_likeliest(engine: Engine) -> None:
 # --- sampling ---
 
 
-def test_seeds_repeat_and_without_one_it_is_told(engine: Engine) -> None:
+def test_seeds_repeat_and_a_random_one_is_reported(engine: Engine) -> None:
     assert chat(engine)["choices"] == chat(engine)["choices"]
     first, second = (chat(engine, seed=None) for _ in range(2))
     assert first["tgr"]["seed"] != second["tgr"]["seed"]
@@ -336,7 +338,7 @@ def test_asked_for_more_tokens_a_method_writes_more_chunks(engine: Engine) -> No
 
 
 @every_method
-def test_every_position_is_on_the_bill(engine: Engine, method: str) -> None:
+def test_every_position_is_counted(engine: Engine, method: str) -> None:
     before = engine.stats().n_positions
     made = complete(engine, echo=True, logprobs=1, n=2, method=method)
     assert engine.stats().n_positions - before == made["tgr"]["forward_tokens"]["total"]
@@ -365,7 +367,7 @@ def test_a_thinking_budget_closes_the_thinking(engine: Engine, method: str) -> N
 
 
 @pytest.mark.parametrize("method", ["tgr-latent", "tot"])
-def test_an_answer_that_the_budget_cannot_pay_is_left_out(engine: Engine, method: str) -> None:
+def test_an_answer_beyond_the_budget_is_left_out(engine: Engine, method: str) -> None:
     asks: dict[str, Any] = {"thinking_budget": 8, "tree_value": "prompt", "tree_proposals": 2}
     config = SearchConfig(**vars(THINKING) | asks)
     whole = generate(engine, opened(engine), config, method=method)
@@ -382,7 +384,7 @@ def test_an_answer_that_the_budget_cannot_pay_is_left_out(engine: Engine, method
     assert finishes[0] == "budget" and finishes[-1] == whole.finish
 
 
-def test_thinking_within_its_budget_is_let_alone(engine: Engine) -> None:
+def test_thinking_within_its_budget_is_not_changed(engine: Engine) -> None:
     free = generate(engine, opened(engine), THINKING, method="markov")
     config = SearchConfig(**vars(THINKING) | {"thinking_budget": 1000})
     assert generate(engine, opened(engine), config, method="markov").tokens == free.tokens
@@ -401,7 +403,7 @@ def test_together_they_keep_the_budget_and_repeat(engine: Engine) -> None:
     assert is_free(engine)
 
 
-def test_reasoning_is_told_and_counted_apart(engine: Engine) -> None:
+def test_reasoning_has_its_own_text_and_count(engine: Engine) -> None:
     engine.chat_template, plain = engine.chat_template + "<think>\n", engine.chat_template
     try:
         options: dict[str, Any] = {
@@ -423,7 +425,7 @@ def test_reasoning_is_told_and_counted_apart(engine: Engine) -> None:
     assert told["logprobs"] == choice["logprobs"]["content"]
 
 
-def test_a_model_that_opens_its_thinking_itself_is_helped(engine: Engine) -> None:
+def test_thinking_is_opened_for_models_that_open_it_themselves(engine: Engine) -> None:
     engine.chat_template, plain = engine.chat_template + "{# <think> #}", engine.chat_template
     try:
         request = chat_request(engine, {"messages": ASK, "tgr": {"thinking_budget": 5}})
@@ -459,7 +461,7 @@ def test_answer_now_ends_the_thinking_and_not_the_answer(engine: Engine, method:
     assert engine.stats().n_positions - before == reply.counts.total
 
 
-def test_answer_now_that_nobody_hears_waits_for_the_chunk(engine: Engine) -> None:
+def test_answer_now_without_a_listener_waits_for_the_chunk(engine: Engine) -> None:
     cancel = Cancel()
     cancel.answer_now()
     config = SearchConfig(chunk_len=8, max_chunks=4, temperature=0.0)
@@ -669,7 +671,7 @@ def test_a_bad_prompt_is_refused(engine: Engine, prompt: Any, message: str) -> N
         completion_request(engine, {"prompt": prompt})
 
 
-def test_what_cannot_run_is_said_before_the_first_chunk(engine: Engine) -> None:
+def test_requests_that_cannot_run_fail_before_the_first_chunk(engine: Engine) -> None:
     with pytest.raises(ValueError, match="grammar does not parse"):
         chat(engine, grammar="root ::= nothing here")
     long = {"prompt": "a" * 5000, "stream": True, "method": "base"}
@@ -709,7 +711,7 @@ def test_requests_at_once_are_what_each_is_alone(engine: Engine) -> None:
     assert results == [alone] * 6
 
 
-def test_a_stream_ends_when_it_is_left_or_cancelled(engine: Engine) -> None:
+def test_a_stream_ends_when_it_is_closed_or_cancelled(engine: Engine) -> None:
     parts: Iterator[Any] = chunks(engine, endless(engine, stream=True))
     next(parts)
     parts.close()  # type: ignore[attr-defined]
@@ -721,7 +723,7 @@ def test_a_stream_ends_when_it_is_left_or_cancelled(engine: Engine) -> None:
     assert is_free(engine)
 
 
-def test_a_child_of_a_cancel_hears_it() -> None:
+def test_a_child_of_a_cancel_is_cancelled_with_it() -> None:
     parent = Cancel()
     child = Cancel(parent)
     assert not child.is_set() and not child.answers_now()

@@ -128,7 +128,7 @@ def test_variables_must_be_json() -> None:
         render("", {"x": object()})
 
 
-def test_a_frozen_program_answers_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frozen_program_runs_the_work_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.frozen", True, raising=False)
     assert render("{{ x }}", {"x": 1}) == "1"
 

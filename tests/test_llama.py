@@ -137,7 +137,7 @@ def test_embeddings_are_llama_cpps(ours: TgrLlama, model: Callable[..., Path]) -
         ours.embed("a" * 5000, truncate=False)
 
 
-def test_what_an_instance_says_holds_where_a_request_does_not(
+def test_options_of_an_instance_are_defaults_of_its_requests(
     model: Callable[..., Path],
 ) -> None:
     config = SearchConfig(chunk_len=4, max_chunks=2, n_candidates=2, rollout_len=2)
@@ -172,14 +172,14 @@ def test_what_an_instance_says_holds_where_a_request_does_not(
         ({"prompt": b"bytes"}, "prompt is b'bytes'"),
     ],
 )
-def test_what_cannot_be_done_is_said(
+def test_unsupported_parameters_are_refused(
     ours: TgrLlama, parameters: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
         ours(**{"prompt": "he"} | parameters)
 
 
-def test_neutral_values_of_other_samplers_are_let_through(ours: TgrLlama) -> None:
+def test_neutral_values_of_other_samplers_are_accepted(ours: TgrLlama) -> None:
     made = ours(
         "he", typical_p=1.0, tfs_z=1.0, mirostat_mode=0, mirostat_tau=5.0, mirostat_eta=0.1,
         suffix="", stop=[], top_k=-1, grammar=llama_cpp.LlamaGrammar.from_string('root ::= "ab"'),

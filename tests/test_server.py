@@ -56,7 +56,7 @@ def never_ends(**more: Any) -> dict[str, Any]:
 # ---- what it says of itself ----
 
 
-def test_it_names_its_model_and_methods(server: Served) -> None:
+def test_models_and_methods_are_listed(server: Served) -> None:
     assert server.client.get("/health").json()["status"] == "ok"
     listed = server.client.get("/v1/models").json()["data"]
     assert server.client.get(f"/v1/models/{listed[1]['id']}").json() == listed[1]
@@ -69,7 +69,7 @@ def test_it_names_its_model_and_methods(server: Served) -> None:
     assert props["n_ctx"] > 0 and "api_key" not in props["limits"]
 
 
-def test_tokens_go_there_and_back(server: Served) -> None:
+def test_text_to_tokens_and_back(server: Served) -> None:
     post = server.client.post
     text = "he said: ½ <|im_end|>"
     tokens = post("/tokenize", json={"content": text}).json()["tokens"]
@@ -80,7 +80,7 @@ def test_tokens_go_there_and_back(server: Served) -> None:
     assert [one["piece"] for one in pieces] == ["he", [0xC2], [0xBD]]
 
 
-def test_metrics_count_what_happened(server: Served) -> None:
+def test_metrics_count_tokens(server: Served) -> None:
     def value(name: str) -> float:
         lines = server.client.get("/metrics").text.splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
@@ -93,7 +93,7 @@ def test_metrics_count_what_happened(server: Served) -> None:
     assert value(forward) - before == value("tgr_engine_n_positions_total") - positions > 0
 
 
-def test_no_page_of_it_loads_anything_from_elsewhere(server: Served) -> None:
+def test_the_page_loads_nothing_from_elsewhere(server: Served) -> None:
     page = server.client.get("/")
     assert "default-src 'none'" in page.headers["content-security-policy"]
     assert "://" not in page.text.replace("http://www.w3.org", "")
@@ -116,7 +116,7 @@ def test_the_method_comes_from_the_name_the_body_or_the_flag(server: Served) -> 
     assert server.chat("hi", model="qwen3:bass").json()["error"]["code"] == "model_not_found"
 
 
-def test_another_models_name_is_left_alone() -> None:
+def test_names_of_other_models_are_not_changed() -> None:
     for name in ("qwen3", "owner/other:Q4_K_M", "llama3:8b"):
         assert model_and_method(name, "qwen3") == (name, None)
     assert model_and_method("a:b:base", "qwen3") == ("a:b", METHODS["base"])
@@ -140,7 +140,7 @@ def test_another_models_name_is_left_alone() -> None:
         b'{"messages": [{"role": "user", "content": "a"}], "tgr": {"chunk_len": 9e9}}',
     ],
 )  # fmt: skip
-def test_bad_requests_are_told_what_is_wrong(server: Served, data: bytes) -> None:
+def test_invalid_chats_are_refused_with_a_message(server: Served, data: bytes) -> None:
     response = server.client.post("/v1/chat/completions", content=data)
     error = response.json()["error"]
     assert response.status_code == 400 and error["type"] == "invalid_request_error"
@@ -165,12 +165,14 @@ def test_bad_requests_are_told_what_is_wrong(server: Served, data: bytes) -> Non
         ("/v1/completions", {"prompt": [10**12]}),
     ],
 )
-def test_bad_values_elsewhere_too(server: Served, path: str, body: dict[str, Any]) -> None:
+def test_invalid_bodies_of_other_endpoints_are_refused(
+    server: Served, path: str, body: dict[str, Any]
+) -> None:
     response = server.client.post(path, json=body)
     assert response.status_code == 400 and response.json()["error"]["message"]
 
 
-def test_what_does_not_fit_is_told_the_numbers(server: Served) -> None:
+def test_too_long_prompts_are_refused_with_the_numbers(server: Served) -> None:
     response = server.client.post("/v1/completions", json={"prompt": [5] * 4200, "stream": True})
     error = response.json()["error"]
     assert response.status_code == 400 and error["code"] == "context_length_exceeded"
@@ -192,7 +194,7 @@ def test_a_body_that_is_too_large_is_not_read(server: Served) -> None:
     assert server.client.get("/tokenize").status_code == 405
 
 
-def test_pages_of_other_sites_are_kept_out(server: Served) -> None:
+def test_requests_of_foreign_pages_are_refused(server: Served) -> None:
     def status(origin: str) -> int:
         headers = {"Origin": origin}
         return server.client.post("/tokenize", json={"content": "a"}, headers=headers).status_code
@@ -238,7 +240,7 @@ def events(response: httpx.Response) -> list[Any]:
     return found
 
 
-def test_a_stream_tells_progress_as_comments(server: Served) -> None:
+def test_a_stream_has_progress_as_comments(server: Served) -> None:
     *parts, last = events(server.chat("hi", stream=True, max_tokens=40))
     assert last == "[DONE]"
     steps = [json.loads(part.removeprefix("tgr.step ")) for part in parts if type(part) is str]
@@ -248,7 +250,7 @@ def test_a_stream_tells_progress_as_comments(server: Served) -> None:
     assert chunks[-1]["choices"][0]["finish_reason"] and chunks[-1]["tgr"]["forward_tokens"]
 
 
-def test_a_stream_tells_progress_and_usage_where_it_is_asked(server: Served) -> None:
+def test_a_stream_has_progress_and_usage_on_request(server: Served) -> None:
     options = {"stream_options": {"include_usage": True}, "tgr": {"progress": True}}
     *parts, _ = events(server.chat("hi", stream=True, max_tokens=40, **options))
     assert all(type(part) is dict for part in parts)
@@ -265,7 +267,7 @@ def test_one_seed_gives_one_text_streamed_or_not(server: Served) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_leaves_frees_everything(server: Served, stream: bool) -> None:
+def test_a_client_that_disconnects_frees_everything(server: Served, stream: bool) -> None:
     with httpx.Client(base_url=server.url) as client, pytest.raises(httpx.ReadTimeout):
         messages = [{"role": "user", "content": "a" * 500}]
         body = never_ends(messages=messages, stream=stream)
@@ -279,7 +281,7 @@ def test_a_client_that_leaves_frees_everything(server: Served, stream: bool) -> 
     assert last["status"] == 499
 
 
-def test_a_client_that_leaves_in_prefill_frees_everything(
+def test_a_client_that_disconnects_in_prefill_frees_everything(
     model: Callable[..., Path], tmp_path: Path
 ) -> None:
     big = model(n_embd=256, n_layer=6, n_ff=1024)
@@ -346,7 +348,9 @@ def test_running_requests_may_finish(model: Callable[..., Path], tmp_path: Path)
     assert json.loads(log.splitlines()[-1])["status"] == 200 and "private" not in log
 
 
-def test_prompts_in_a_log_are_for_its_owner(model: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_log_with_prompts_is_readable_by_its_owner_only(
+    model: Callable[..., Path], tmp_path: Path
+) -> None:
     log, options = tmp_path / "log.jsonl", {"log_file": "log.jsonl", "log_prompts": True}
     for mode in (0o600, 0o644):
         with served(model(), tmp_path, **options) as server:
@@ -409,7 +413,7 @@ def test_a_model_that_cannot_be_loaded_ends_it(tmp_path: Path) -> None:
     assert sum("tgr-local: " in line for line in server.lines) == 2  # where it listens, and why not
 
 
-def test_it_says_when_everyone_may_use_it(model: Callable[..., Path], tmp_path: Path) -> None:
+def test_an_open_server_warns(model: Callable[..., Path], tmp_path: Path) -> None:
     with served(model(), tmp_path, host="0.0.0.0") as server:
         assert any("WARNING: EVERYONE" in line for line in server.lines)
     with served(model(), tmp_path, host="0.0.0.0", api_key="secret") as server:
@@ -425,7 +429,7 @@ def test_a_shown_config_hides_the_keys(
     assert "secret" not in out and "(hidden)" in out
 
 
-def test_an_address_that_is_taken(server: Served, tmp_path: Path) -> None:
+def test_an_address_in_use_is_refused(server: Served, tmp_path: Path) -> None:
     port = int(server.url.rpartition(":")[2])
     other = Served(server_model(server), tmp_path, port=port)
     assert other.process.wait(timeout=30) == 2
@@ -460,7 +464,7 @@ def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestCli
         yield client
 
 
-def test_it_says_that_the_model_is_being_loaded(waiting: TestClient) -> None:
+def test_requests_before_the_model_is_loaded(waiting: TestClient) -> None:
     for path in ("/health", "/v1/models", "/props"):
         response = waiting.get(path)
         assert response.status_code == 503 and response.headers["retry-after"] == "2"
@@ -470,7 +474,7 @@ def test_it_says_that_the_model_is_being_loaded(waiting: TestClient) -> None:
     assert "tgr_ready 0.0" in waiting.get("/metrics").text
 
 
-def test_a_bug_is_a_500_in_the_same_shape(
+def test_a_bug_is_a_500_in_the_same_format(
     waiting: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Service, "ready", property(lambda self: 1 // 0))
@@ -481,7 +485,7 @@ def test_a_bug_is_a_500_in_the_same_shape(
 # ---- its parts ----
 
 
-def test_errors_become_problems() -> None:
+def test_errors_become_api_errors() -> None:
     assert api_error(ValueError("x")).status == 400
     assert api_error(CapacityError("x")).code == "context_length_exceeded"
     assert api_error(CancelledError("x")).status == 503
@@ -553,7 +557,7 @@ def coder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return gguf_models.write_model(tmp_path / "coder.gguf")
 
 
-def test_infill_puts_the_gap_between_its_marks(coder: Path) -> None:
+def test_infill_puts_its_tokens_around_the_gap(coder: Path) -> None:
     with Engine(coder, EngineConfig(**EXACT)) as engine:
         body = {"input_prefix": "a<|im_end|>", "input_suffix": "z", "prompt": "b", "n_predict": 9}
         made = infill.infill_request(engine, body | {"temperature": 0})

@@ -141,7 +141,7 @@ def test_a_head_that_does_not_come_ends_the_connection(
         assert everything(link) == b""
 
 
-def test_bytes_now_and_then_do_not_prolong_it(
+def test_single_bytes_do_not_prolong_the_limit(
     front: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "HEAD_SECONDS", 0.5)
@@ -157,7 +157,7 @@ def test_bytes_now_and_then_do_not_prolong_it(
                 break
 
 
-def test_a_body_that_nobody_reads_has_its_time_too(
+def test_the_limit_of_a_body_holds_while_nobody_reads_it(
     front: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "REST_SECONDS", 0.2)
@@ -199,7 +199,7 @@ def test_a_reply_that_is_not_read_ends_the_connection(
 
 
 @pytest.mark.parametrize("first", [b"", HEAD, HEAD + b"Content-Length: 9\r\n\r\n1"])
-def test_many_that_wait_lock_nobody_out(front: Front, first: bytes) -> None:
+def test_silent_clients_lock_nobody_out(front: Front, first: bytes) -> None:
     front.app.gate.clear() if b"\r\n\r\n" in first else None
     links = [front.connect(first) for _ in range(4 * PLACES)]
     front.app.gate.set()
@@ -210,7 +210,7 @@ def test_many_that_wait_lock_nobody_out(front: Front, first: bytes) -> None:
         link.close()
 
 
-def test_requests_that_are_worked_on_are_not_driven_out(front: Front) -> None:
+def test_running_requests_keep_their_connections(front: Front) -> None:
     front.app.gate.clear()
     with front.connect(HEAD + b"\r\n") as working:
         front.until(lambda: front.app.begun == 1)
@@ -222,7 +222,7 @@ def test_requests_that_are_worked_on_are_not_driven_out(front: Front) -> None:
             link.close()
 
 
-def test_there_are_file_descriptors_for_all_places() -> None:
+def test_there_are_file_descriptors_for_all_connections() -> None:
     def places(soft: int, hard: int) -> str:
         code = f"""if True:
             import resource
@@ -245,7 +245,7 @@ def test_there_are_file_descriptors_for_all_places() -> None:
 
 
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
-def test_who_has_sent_all_may_close_that_side(front: Front, version: bytes) -> None:
+def test_a_client_may_close_its_sending_half(front: Front, version: bytes) -> None:
     with front.connect(HEAD.replace(b"1.1", version) + b"\r\n") as link:
         link.shutdown(socket.SHUT_WR)
         assert everything(link).endswith(b"ok")
@@ -263,7 +263,7 @@ def test_a_long_wait_on_a_half_closed_connection(front: Front) -> None:
 
 
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
-def test_who_goes_away_is_noticed(front: Front, version: bytes) -> None:
+def test_a_disconnect_is_noticed(front: Front, version: bytes) -> None:
     front.app.gate.clear()
     link = front.connect(HEAD.replace(b"1.1", version) + b"\r\n")
     front.until(lambda: front.app.begun == 1)
@@ -291,7 +291,7 @@ def posted(server: Served, path: str, body: Any, length: int | None = None) -> s
 
 
 @pytest.mark.parametrize("reset", [False, True])
-def test_a_client_that_goes_within_a_body_is_no_bug(server: Served, reset: bool) -> None:
+def test_a_disconnect_within_a_body_is_not_a_bug(server: Served, reset: bool) -> None:
     n_before = len(server.log())
     with posted(server, "/tokenize", {"content": "a"}, length=1000) as link:
         if reset:
@@ -311,7 +311,7 @@ def test_a_half_closed_client_gets_its_reply(server: Served, stream: bool) -> No
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_goes_while_nothing_is_written_frees_its_place(
+def test_a_disconnect_while_nothing_is_written_frees_its_place(
     server: Served, stream: bool
 ) -> None:
     options = {"method": "tgr-latent", "n_candidates": 64, "rollout_len": 900, "chunk_len": 1000}
@@ -333,7 +333,7 @@ def test_numbers_beyond_all_bounds_are_refused_everywhere(server: Served) -> Non
     assert response.status_code == 400 and "unknown parameter 'x'" in response.text
 
 
-def test_long_bodies_wait_while_others_take_all_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_bodies_wait_for_their_reservation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "_SHORT", 100)
     monkeypatch.setattr(bodies, "_LARGEST", 2)
     all_of_them = bodies.Bodies(1000)
@@ -370,7 +370,7 @@ def test_long_bodies_wait_while_others_take_all_room(monkeypatch: pytest.MonkeyP
     assert all_of_them._n_bytes == 0
 
 
-def test_a_body_that_stops_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_stops_arriving_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "_PART_SECONDS", 0.01)
     all_of_them, parts = bodies.Bodies(1000), [b'{"x":']
 

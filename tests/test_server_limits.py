@@ -98,9 +98,7 @@ def test_a_greedy_request_is_refused(server: Served, body: dict[str, Any], why: 
     ],
     ids=lambda options: f"{options['method']}-{len(options)}",
 )
-def test_a_request_that_could_go_on_for_ever_ends_with_its_time(
-    server: Served, options: dict[str, Any]
-) -> None:
+def test_an_endless_request_ends_at_its_time_limit(server: Served, options: dict[str, Any]) -> None:
     bias = {"logit_bias": {str(token): -100 for token in ends(server)}}
     answer = server.chat("go on", tgr={"max_seconds": 2, **options}, **bias)
     assert answer.status_code == 200, answer.text[:500]
@@ -147,7 +145,7 @@ def test_a_long_body_may_ask_for_a_stream(server: Served) -> None:
     assert answer.text.rstrip().endswith("data: [DONE]")
 
 
-def test_many_clients_that_leave_hold_up_nobody(server: Served) -> None:
+def test_many_disconnects_delay_nobody(server: Served) -> None:
     import httpx
 
     huge = schema({"properties": {chr(0x4E00 + i): {"type": "string"} for i in range(700)}})
@@ -186,7 +184,7 @@ def asked(engine: Engine, **body: Any) -> Any:
     return completion_request(engine, {"prompt": "1+1="} | body, config=config)
 
 
-def test_memory_grows_with_all_that_takes_it(small: Engine) -> None:
+def test_memory_needed_grows_with_each_option(small: Engine) -> None:
     least = memory_needed(small, asked(small))
     for more in (
         {"n": 4},
@@ -223,7 +221,7 @@ def test_memory_is_shared_and_waited_for(small: Engine) -> None:
     assert order == ["first", "second"]
 
 
-def test_what_is_reported_takes_no_more_than_is_reckoned(small: Engine) -> None:
+def test_log_probabilities_take_no_more_memory_than_estimated(small: Engine) -> None:
     import tracemalloc
 
     request = asked(
@@ -241,7 +239,7 @@ def test_what_is_reported_takes_no_more_than_is_reckoned(small: Engine) -> None:
     assert taken < needed
 
 
-def test_the_cache_grows_no_further_than_it_may(
+def test_the_cache_grows_to_its_bound(
     model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with load(model()) as engine:
@@ -258,7 +256,7 @@ def test_the_cache_grows_no_further_than_it_may(
             engine.session(engine.n_ctx + 4001, 1)
 
 
-def test_a_request_beyond_the_cache_is_told_before_it_is_tried(small: Engine) -> None:
+def test_a_request_beyond_the_cache_is_refused_before_decoding(small: Engine) -> None:
     small.max_cells = 500
     try:
         with pytest.raises(CapacityError, match="allows 500"):
