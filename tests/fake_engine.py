@@ -163,4 +163,4 @@ def install(put: Callable[[Any, str, Any], None]) -> None:
     put(generation, "generate_many", fake_many)
     put(generation, "generate", lambda *a, **how: list(fake_stream(*a, **how))[-1])
     put(generation, "prompt_tokens", fake_prompt)
-    put(installation, "_gpu_here", lambda: None)
+    put(installation, "gpu_present", lambda: None)

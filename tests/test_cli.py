@@ -587,7 +587,7 @@ def test_an_unused_gpu_is_a_warning(
 ) -> None:
     from tgr_local.engine import installation
 
-    monkeypatch.setattr(installation, "_gpu_here", lambda: "an NVIDIA GPU")
+    monkeypatch.setattr(installation, "gpu_present", lambda: "an NVIDIA GPU")
     assert run("run", "q", "--model", "f.gguf", "--n-gpu-layers", str(layers)) == 0
     err = capsys.readouterr().err
     assert ("tgr-local: warning: this machine has an NVIDIA GPU, but" in err) == loud

@@ -551,7 +551,7 @@ def test_thoughts_may_be_valued_by_what_the_model_says(
         tree = tot.Tree(branches)
         lengths = []
         while tree.expand():
-            values = [tree._values[thought] for thought in tree.kept]
+            values = [tree.rank(thought)[0] for thought in tree.kept]
             assert values == sorted(values, reverse=True) and min(values) > 0
             lengths.append([len(thought.sequence) for thought in tree.kept])
             for thought in tree.kept:

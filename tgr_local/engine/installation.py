@@ -14,7 +14,7 @@ from tgr_local.engine.engine import Engine
 def unused_gpu(engine: Engine) -> str | None:
     """Why the engine does not use the GPU of this machine; None if it does, if there is none, or if
     the user asked for the CPU."""
-    kind = _gpu_here()
+    kind = gpu_present()
     if kind is None or engine.config.n_gpu_layers == 0 or gpu_devices() & set(engine.devices()):
         return None
     import llama_cpp
@@ -37,7 +37,8 @@ def gpu_devices() -> set[str]:
     return {device.name for device in backend_devices() if device.kind in ("gpu", "igpu")}
 
 
-def _gpu_here() -> str | None:
+def gpu_present() -> str | None:
+    """The kind of GPU that this machine has, whether or not ggml can use it; None without one."""
     if os.path.exists("/proc/driver/nvidia") or shutil.which("nvidia-smi"):
         return "an NVIDIA GPU"
     if os.path.exists("/dev/kfd"):

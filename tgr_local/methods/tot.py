@@ -60,7 +60,7 @@ class Tree:
     @property
     def best(self) -> Branch:
         """The best thought that has ended, else the best."""
-        return max(self.kept, key=lambda thought: (thought.ended, *self._rank(thought)))
+        return max(self.kept, key=lambda thought: (thought.ended, *self.rank(thought)))
 
     def expand(self) -> bool:
         """Continues every kept thought that has not ended by k chunks, and selects. False when
@@ -91,7 +91,7 @@ class Tree:
         new = [one for one in first.values() if one not in self._values]
         self._values |= dict(zip(new, self._valued(new), strict=True))
         self.figures["thoughts"] += len(new)
-        ranked = sorted(first.values(), key=self._rank, reverse=True)
+        ranked = sorted(first.values(), key=self.rank, reverse=True)
         self.kept = ranked[: self.config.tree_breadth]
         for one in thoughts:
             if one not in self.kept:
@@ -101,7 +101,8 @@ class Tree:
     def _turn(self) -> prompts.Turn:
         return value_turn(self.branches.engine)
 
-    def _rank(self, thought: Branch) -> tuple[float, float]:
+    def rank(self, thought: Branch) -> tuple[float, float]:
+        """What selection compares: the model's value of the thought, then its likelihood."""
         return self._values.get(thought, 0.0), thought.likelihood
 
     def _valued(self, thoughts: Sequence[Branch]) -> list[float]:
