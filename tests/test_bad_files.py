@@ -323,7 +323,7 @@ def test_garbage_behind_a_header_is_refused(refusals: dict[str, str | None]) -> 
 
 
 @pytest.mark.parametrize("name", ["sound", *(f"harmless: {name}" for name in HARMLESS)])
-def test_what_does_no_harm_loads(refusals: dict[str, str | None], name: str) -> None:
+def test_harmless_changes_load(refusals: dict[str, str | None], name: str) -> None:
     assert refusals[name] is None
 
 
@@ -343,7 +343,7 @@ def test_foreign_models_are_refused(
         Engine(write(tmp_path / "m.gguf"), CHEAP)
 
 
-def test_what_is_no_model_file_is_refused(tmp_path: Path) -> None:
+def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     (tmp_path / "text").write_text("a poem\n")
     (tmp_path / "short").write_text("GGU")

@@ -332,7 +332,7 @@ def test_a_shift_that_cannot_be_is_refused_and_changes_nothing(engine: Engine) -
         assert len(sequence) == 0 == engine.stats().cells_used
 
 
-def test_a_cache_that_cannot_be_moved_says_why(
+def test_a_shift_of_quantised_keys_is_refused(
     model: Callable[..., Path], load: Callable[..., Engine]
 ) -> None:
     shape = {"n_embd": 128, "head_dim": 32}
@@ -408,7 +408,7 @@ def test_the_cache_grows_on_demand_only(
     assert is_free(grows)
 
 
-def test_a_cache_that_cannot_be_reserved_is_not(engine: Engine) -> None:
+def test_an_impossible_size_of_the_cache_changes_nothing(engine: Engine) -> None:
     n_ctx = engine.n_ctx
     for room in ((2**31, 2), (-1, 1), (8, 2**31)):
         with pytest.raises(ValueError, match=r"n_(cells|sessions) is"):
@@ -453,7 +453,7 @@ def test_bad_tasks_are_value_errors_and_change_nothing(
         session.run([Task(sequence, [1])])
 
 
-def test_no_tasks_are_no_work(engine: Engine) -> None:
+def test_running_no_tasks_returns_nothing(engine: Engine) -> None:
     with engine.session(8, 1) as session:
         assert session.run([], deadline=0.1) == []
 
@@ -568,7 +568,7 @@ def test_vectors_that_are_not_finite_are_refused(engine: Engine, bad: float) -> 
         session.injection(injection)
 
 
-def test_an_injection_that_drowns_the_model_is_an_error_of_its_job_alone(engine: Engine) -> None:
+def test_an_injection_that_overflows_fails_its_own_job_only(engine: Engine) -> None:
     with engine.session(16, 2) as session:
         calm, drowned = session.sequence(), session.sequence()
         injection = session.injection(np.full((2, 64), 3e38))
@@ -578,7 +578,7 @@ def test_an_injection_that_drowns_the_model_is_an_error_of_its_job_alone(engine:
 
 
 @pytest.mark.parametrize("room", [(-1, 1), (8, -1), (2**40, 1), (8, 2**40)])
-def test_impossible_rooms_are_refused(engine: Engine, room: tuple[int, int]) -> None:
+def test_impossible_reservations_are_refused(engine: Engine, room: tuple[int, int]) -> None:
     with pytest.raises((ValueError, CapacityError)):
         engine.session(*room)
 
@@ -591,7 +591,7 @@ def test_bad_text_is_refused(engine: Engine) -> None:
             engine.detokenize([token])
 
 
-def test_a_closed_engine_says_so(model: Callable[..., Path]) -> None:
+def test_a_closed_engine_is_refused(model: Callable[..., Path]) -> None:
     engine = Engine(model(), EngineConfig(**EXACT))
     session = engine.session(16, 1)
     sequence, injection = session.sequence(), session.injection(vectors()[0])
@@ -617,7 +617,7 @@ def test_a_closed_engine_says_so(model: Callable[..., Path]) -> None:
     assert engine.n_vocab == N_VOCAB  # what was read from the file stays known
 
 
-def test_a_word_of_any_length_is_read(
+def test_words_of_any_length_are_tokenized(
     tmp_path: Path, load: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where llama.cpp divides words by std::regex, each character takes some of the stack."""
@@ -634,7 +634,7 @@ def test_a_word_of_any_length_is_read(
 # --- the model ---
 
 
-def test_a_model_says_what_it_is(engine: Engine) -> None:
+def test_properties_of_a_model(engine: Engine) -> None:
     assert (engine.n_layer, engine.n_embd, engine.n_vocab) == (2, 64, N_VOCAB)
     assert engine.n_ctx_train == 4096
     assert engine.metadata["general.architecture"] == "qwen3"

@@ -201,7 +201,7 @@ def test_more_sequences_than_a_batch_holds_take_turns(
         assert_same(ours, theirs)
 
 
-def test_micro_batches_do_not_change_what_a_batch_says(
+def test_micro_batches_do_not_change_outputs(
     model: Callable[..., Path], load: Callable[..., Engine]
 ) -> None:
     """Several sequences, some injected, spread over micro-batches of 16 in batches of 64."""
@@ -245,7 +245,7 @@ def test_a_fork_equals_prefill_again(engine: Engine) -> None:
     assert_same(again, fresh)
 
 
-def test_a_fork_of_an_injected_sequence_keeps_what_it_was_forked_from(engine: Engine) -> None:
+def test_a_fork_keeps_the_cells_of_an_injected_sequence(engine: Engine) -> None:
     with engine.session(256, 4) as session:
         injection = session.injection(vectors()[0])
         first, second = session.sequence(), session.sequence()

@@ -201,7 +201,7 @@ def text_of(engine: Engine, tokens: Any) -> str:
     return engine.detokenize(tokens).decode()
 
 
-def test_a_grammar_goes_on_from_task_to_task(engine: Engine) -> None:
+def test_a_grammar_continues_from_task_to_task(engine: Engine) -> None:
     """In pieces of two tokens it is the text that one task writes."""
     sampling = Sampling(0, grammar=DIGITS)
     whole = generated(engine, sampling=sampling, ignore_eog=False)
@@ -216,7 +216,7 @@ def test_a_grammar_goes_on_from_task_to_task(engine: Engine) -> None:
     assert text_of(engine, tokens[:-1])[0::3] == "abc"
 
 
-def test_forks_share_a_grammar_history_and_part_ways(engine: Engine) -> None:
+def test_forks_share_a_grammar_history_and_diverge(engine: Engine) -> None:
     begun = engine.tokenize("a12")
     sampling = Sampling(5.0, grammar=DIGITS)
     outputs = draws(engine, 20, sampling, n_generate=4, grammar_history=begun)

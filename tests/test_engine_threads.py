@@ -109,7 +109,7 @@ def test_a_long_request_is_not_overtaken_for_ever(
     assert order == ["large", "small"]
 
 
-def test_a_request_that_is_given_up_lets_the_next_one_in(
+def test_a_withdrawn_request_admits_the_next_one(
     model: Callable[..., Path], load: Callable[..., Engine]
 ) -> None:
     engine = load(model(), n_ctx=256)
@@ -126,7 +126,7 @@ def test_a_request_that_is_given_up_lets_the_next_one_in(
     assert is_free(engine)
 
 
-def test_a_grant_that_comes_after_the_cancel_is_given_back(
+def test_a_reservation_admitted_after_the_cancel_is_freed(
     model: Callable[..., Path], load: Callable[..., Engine]
 ) -> None:
     engine = load(model(), n_ctx=256)
@@ -143,13 +143,13 @@ def test_a_grant_that_comes_after_the_cancel_is_given_back(
     assert is_free(engine)
 
 
-def test_a_request_that_is_garbage_is_given_up(engine: Engine) -> None:
+def test_a_request_that_is_garbage_is_withdrawn(engine: Engine) -> None:
     """As when Ctrl-C comes while the engine is being asked."""
     engine._native.open(64, 1, None, 0)
     assert is_free(engine)
 
 
-def test_who_comes_and_goes_stops_nobody(engine: Engine) -> None:
+def test_cancelled_jobs_do_not_stop_others(engine: Engine) -> None:
     """A cancel gives up the decode of its job, but never that of others twice, nor for a job that
     is over."""
     stop = threading.Event()
@@ -184,7 +184,7 @@ def test_who_comes_and_goes_stops_nobody(engine: Engine) -> None:
 # --- groups ---
 
 
-def test_a_group_waits_for_its_members_and_for_nobody_else(engine: Engine) -> None:
+def test_a_group_waits_for_its_participants_only(engine: Engine) -> None:
     group = engine.lockstep_group(2)
     with group.participant(0) as first, group.participant(1) as second:
         sessions = in_threads(
@@ -210,7 +210,7 @@ def test_a_group_waits_for_its_members_and_for_nobody_else(engine: Engine) -> No
             assert done.is_set()
 
 
-def test_a_member_waits_for_its_group_whatever_its_thread_holds(engine: Engine) -> None:
+def test_a_participant_waits_for_its_group_while_its_thread_holds_a_session(engine: Engine) -> None:
     """There is room: nothing that this thread holds is in the way."""
     group = engine.lockstep_group(2)
 
@@ -227,7 +227,7 @@ def test_a_member_waits_for_its_group_whatever_its_thread_holds(engine: Engine) 
         thread.join()
 
 
-def test_an_abandoned_group_holds_up_nobody(engine: Engine) -> None:
+def test_an_incomplete_group_does_not_block_others(engine: Engine) -> None:
     group = engine.lockstep_group(3)
     cancel = Cancel()
 
@@ -244,7 +244,7 @@ def test_an_abandoned_group_holds_up_nobody(engine: Engine) -> None:
     assert not thread.is_alive()
 
 
-def test_a_member_has_one_session_at_a_time(engine: Engine) -> None:
+def test_a_participant_has_one_session_at_a_time(engine: Engine) -> None:
     group = engine.lockstep_group(1)
     with group.participant(0) as participant, engine.session(8, 1, participant=participant):
         with pytest.raises(TgrError, match="participant 0 is not awaited"):
@@ -336,7 +336,7 @@ time.sleep(0.1)
         assert (run.returncode, run.stdout, run.stderr) == (0, b"", b"")
 
 
-def test_a_forked_child_is_told_to_load_again_and_ends(model: Callable[..., Path]) -> None:
+def test_a_forked_child_must_load_again(model: Callable[..., Path]) -> None:
     program = f"""
 import os, sys
 from tgr_local import Engine, SearchConfig, generate
@@ -519,7 +519,7 @@ def test_a_group_beside_an_open_search_of_the_same_thread_is_refused(
     steps.close()
 
 
-def test_a_group_refuses_members_that_it_does_not_have(engine: Engine) -> None:
+def test_an_unknown_participant_is_refused(engine: Engine) -> None:
     with pytest.raises(ValueError, match="no participant 5"):
         engine.lockstep_group(2).participant(5).leave()
     assert engine.stats().n_jobs == 0

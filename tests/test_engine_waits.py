@@ -131,7 +131,7 @@ def test_threads_that_wait_for_each_others_engines(
     assert "had both" in results
 
 
-def test_replies_inside_listeners_of_three_threads(engine_256: Engine) -> None:
+def test_replies_inside_on_event_of_three_threads(engine_256: Engine) -> None:
     meet = threading.Barrier(3)
     room = methods.get("tgr-latent").cells(engine_256, len(engine_256.tokenize("hi")) + 1, SMALL)
 
@@ -165,7 +165,7 @@ def test_a_participant_of_a_group_that_asks_for_more(engine_256: Engine) -> None
     assert is_free(engine_256)
 
 
-def test_nobody_gives_up_while_someone_still_works(engine_256: Engine) -> None:
+def test_no_wait_is_withdrawn_while_another_thread_works(engine_256: Engine) -> None:
     """Two wait for what they hold and a third one holds; when it is done, both can go on."""
     work = engine_256.session(100, 1)
     holding = threading.Barrier(3)

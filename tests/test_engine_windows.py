@@ -135,7 +135,7 @@ def test_a_session_in_scattered_cells_reads_the_same(
         assert_same(one, other, BOUNDS[mode["type_k"]])
 
 
-def test_jobs_of_one_session_cannot_take_more_than_its_room(engine: Engine) -> None:
+def test_jobs_of_one_session_cannot_exceed_its_reservation(engine: Engine) -> None:
     """Each alone would fit; what runs has a claim on the cells that it has yet to take."""
     cancel = Cancel()
     with engine.session(ENDLESS + 10, 2) as session:

@@ -183,7 +183,7 @@ def test_the_default_method_is_tgr_latent(engine: Engine) -> None:
 
 
 @every_method
-def test_the_listener_hears_everything_in_order(engine: Engine, method: str) -> None:
+def test_on_event_gets_everything_in_order(engine: Engine, method: str) -> None:
     heard: list[Event] = []
     reply = generate(engine, "hello", SMALL, method=method, raw=True, on_event=heard.append)
     assert [event for event in heard if isinstance(event, Step)] == reply.steps
@@ -251,7 +251,7 @@ def test_bad_arguments_leave_nothing(
 
 
 @every_method
-def test_together_they_are_what_each_is_alone(engine: Engine, method: str) -> None:
+def test_replies_together_equal_each_alone(engine: Engine, method: str) -> None:
     """Greedy on an F32 file, where rounding changes no choice; otherwise only repeating is
     promised."""
     replies = generate_many(engine, "hello", GREEDY, 5, method=method, raw=True)
@@ -265,9 +265,7 @@ def test_together_they_are_what_each_is_alone(engine: Engine, method: str) -> No
 
 
 @every_method
-def test_together_they_repeat_to_the_bit_and_differ_among_themselves(
-    engine: Engine, method: str
-) -> None:
+def test_replies_together_repeat_to_the_bit_and_differ(engine: Engine, method: str) -> None:
     def run() -> list[list[Any]]:
         replies = generate_many(engine, "hello", SMALL, 6, method=method, raw=True)
         return [[step.logprobs.tolist() for step in reply.steps] for reply in replies]
@@ -297,7 +295,7 @@ def test_two_groups_share_an_engine(engine: Engine) -> None:
     assert in_threads(run, run, run) == [alone] * 3
 
 
-def test_the_listener_is_told_who_speaks(engine: Engine) -> None:
+def test_on_event_gets_the_number_of_the_reply(engine: Engine) -> None:
     heard: list[tuple[int, Event]] = []
     replies = generate_many(
         engine, "hello", SMALL, 3, raw=True, on_event=lambda i, event: heard.append((i, event))

@@ -107,9 +107,7 @@ def test_every_decoded_position_is_counted(
 
 
 @every_method
-def test_a_run_is_numbered_steps_of_which_the_last_says_why_it_ended(
-    engine: Engine, method: str
-) -> None:
+def test_steps_are_numbered_and_only_the_last_has_a_finish(engine: Engine, method: str) -> None:
     steps = steps_of(engine, method)
     assert [step.index for step in steps] == list(range(len(steps)))
     assert [step.finish is None for step in steps] == [True] * (len(steps) - 1) + [False]
@@ -430,14 +428,14 @@ def test_deepening_stops_as_soon_as_the_gap_is_wide_enough(engine: Engine) -> No
         assert lengths == {wanted} if wanted else min(lengths) > 16
 
 
-def test_one_candidate_is_never_in_doubt(engine: Engine) -> None:
+def test_one_candidate_is_not_rolled_out_again(engine: Engine) -> None:
     config = with_(n_candidates=1, min_gap=1e9, reuse_winner=True)
     for step in steps_of(engine, "tgr-latent", config):
         assert step.counts.rollouts == 4
 
 
 @pytest.mark.parametrize("window", [1, 5, 100])
-def test_search_is_only_where_the_newest_tokens_were_uncertain(engine: Engine, window: int) -> None:
+def test_search_runs_only_after_uncertain_tokens(engine: Engine, window: int) -> None:
     config = with_(max_chunks=8, entropy_window=window)
     plain = steps_of(engine, "tgr-latent", config)
     usual = float(np.median([np.mean(step.entropies[-window:]) for step in plain]))
@@ -532,7 +530,7 @@ def test_a_reused_rollout_keeps_to_the_limit_of_new_tokens(engine: Engine, limit
     assert len(text_of(steps)) == limit and steps[-1].finish == "length"
 
 
-def test_a_reused_rollout_is_told_like_any_text(engine: Engine) -> None:
+def test_a_reused_rollout_is_reported_like_any_text(engine: Engine) -> None:
     heard: list[int] = []
     config = with_(reuse_winner=True, top_logprobs=2)
     steps = steps_of(
@@ -577,7 +575,7 @@ def test_trajectories_that_decide_at_different_times_still_repeat(
             assert_identical(run, same)
 
 
-def test_a_trajectory_alone_repels_nobody(engine: Engine) -> None:
+def test_shared_repulsion_has_no_effect_on_a_single_trajectory(engine: Engine) -> None:
     shared = steps_of(engine, "tgr-latent", with_(share_repulsion=True))
     assert_identical(shared, steps_of(engine, "tgr-latent"))
 
@@ -619,7 +617,7 @@ def test_a_weight_of_zero_is_the_papers_ablation(
         assert scores.chosen == np.argmax(sign * getattr(scores, term))
 
 
-def test_random_anchor_draws_as_the_method_does_and_tries_nothing(engine: Engine) -> None:
+def test_random_anchor_draws_as_the_method_does_without_rollouts(engine: Engine) -> None:
     config = with_(calibration="absolute")
     steps = steps_of(engine, "random-anchor", config)
     tried = steps_of(engine, "tgr-latent", dataclasses.replace(config, n_candidates=1))

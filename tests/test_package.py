@@ -95,12 +95,12 @@ def test_no_module_needs_itself() -> None:
     assert not needs
 
 
-def test_every_folder_and_module_stands_in_one_layer() -> None:
+def test_every_folder_and_module_is_in_one_layer() -> None:
     known = [name for names in LAYERS for name in names]
     assert sorted(known) == sorted({folder(name) for name in MODULES} - {"__init__", "tgr_local"})
 
 
-def test_the_native_engine_is_one_folders_secret() -> None:
+def test_only_the_engine_folder_imports_the_extension() -> None:
     assert {folder(name) for name in MODULES if "_engine" in imports(name)} == {"engine"}
     for name, path in MODULES.items():
         if folder(name) != "engine":
@@ -108,7 +108,7 @@ def test_the_native_engine_is_one_folders_secret() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(PURE))
-def test_the_middle_is_pure(name: str) -> None:
+def test_pure_modules_import_only_numpy(name: str) -> None:
     foreign = {module.partition(".")[0] for module in imports(name) - set(MODULES)}
     assert foreign <= set(sys.stdlib_module_names) | {"numpy", "__future__"}
     assert not foreign & {"time", "threading", "os", "subprocess", "pathlib", "random"}

@@ -174,7 +174,7 @@ def test_the_best_are_in_order_and_the_gap_is_between_the_first_two() -> None:
 
 
 @pytest.mark.parametrize("normalize", [False, True])
-def test_another_lambda_u_is_what_it_would_have_been(normalize: bool) -> None:
+def test_changing_lambda_u_equals_scoring_with_it(normalize: bool) -> None:
     terms = ([-1.0, -1.2], [0.3, 0.1], [0.8, 0.1])
     raised = Weights(1.0, 0.5, 3.0)
     scores = scoring.with_lambda_u(combine(*terms, normalize=normalize), 3.0)

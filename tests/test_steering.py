@@ -58,7 +58,7 @@ def llama_cpp_logits(path: Path, tokens: list[int], data: NDArray[np.float32]) -
 
 
 @pytest.mark.parametrize("arch", ["qwen3", "llama"])
-def test_a_steer_is_llama_cpps_control_vector(
+def test_a_control_vector_is_that_of_llama_cpp(
     model: Callable[..., Path], load: Callable[..., Engine], arch: str
 ) -> None:
     path = model(arch, n_layer=3)
@@ -95,7 +95,7 @@ def test_hidden_states_are_those_of_the_reference(
             hidden_states(engine, bad)
 
 
-def test_steers_combine_as_numbers_do(engine: Engine) -> None:
+def test_control_vectors_combine_as_numbers_do(engine: Engine) -> None:
     a, b = (
         ControlVector(vectors(engine, 1)),
         ControlVector(vectors(engine, 2), scale=2.0, layers=[1]),
@@ -125,12 +125,12 @@ def test_steers_combine_as_numbers_do(engine: Engine) -> None:
         ),
     ],
 )
-def test_a_bad_steer_is_refused(make: Callable[[], ControlVector], message: str) -> None:
+def test_a_bad_control_vector_is_refused(make: Callable[[], ControlVector], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
 
 
-def test_a_steer_of_another_model_is_refused(engine: Engine) -> None:
+def test_a_control_vector_of_another_model_is_refused(engine: Engine) -> None:
     with pytest.raises(ValueError, match=r"vectors have shape \(2, 32\), but must have \(2, 64\)"):
         steered(engine, ControlVector(np.ones((2, 32))))
 
@@ -173,7 +173,7 @@ def test_a_request_may_be_steered_beside_others(engine: Engine) -> None:
     assert respond(engine, request)["choices"] == plain
 
 
-def test_one_steer_over_another_and_a_bias_over_both(engine: Engine) -> None:
+def test_control_vectors_of_stacked_engines_add_up(engine: Engine) -> None:
     a, b = ControlVector(vectors(engine, 1)), ControlVector(vectors(engine, 2))
     both = steered(steered(engine, a), b)
     expected = logprobs(steered(engine, a + b), TOKENS)
@@ -188,7 +188,7 @@ def test_one_steer_over_another_and_a_bias_over_both(engine: Engine) -> None:
 # --- files ---
 
 
-def test_a_file_is_what_it_was_made_of(engine: Engine, tmp_path: Path) -> None:
+def test_a_saved_file_loads_unchanged(engine: Engine, tmp_path: Path) -> None:
     vector, path = ControlVector(vectors(engine), scale=0.7), tmp_path / "v.gguf"
     vector.save(path, "qwen3")
     again = ControlVector.load(path, engine.n_layer)
@@ -201,7 +201,7 @@ def test_a_file_is_what_it_was_made_of(engine: Engine, tmp_path: Path) -> None:
     assert fields["controlvector.layer_count"] == 1
 
 
-def test_a_file_of_others_is_read(engine: Engine, tmp_path: Path) -> None:
+def test_a_file_of_another_program_is_read(engine: Engine, tmp_path: Path) -> None:
     """As repeng writes it: some layers, from 1 on."""
     vector = np.arange(engine.n_embd, dtype=np.float32)
     path = write_vector(tmp_path, {"direction.1": vector})
@@ -313,7 +313,7 @@ def test_the_winner_is_the_injection_that_was_used_before_and_after_the_thinking
 
 
 @pytest.mark.parametrize("option", [{"max_cached_tokens": 200}, {"shift_cells": True}])
-def test_norms_that_are_known_no_more_are_said(engine: Engine, option: dict[str, Any]) -> None:
+def test_missing_norms_are_reported(engine: Engine, option: dict[str, Any]) -> None:
     config = SearchConfig(**vars(SMALL) | option)
     reply = generate(engine, "hello", config, raw=True)
     winning_control_vector(engine, reply, config, step=0)

@@ -99,7 +99,7 @@ def test_derived_seeds_change_with_every_part() -> None:
     assert all(0 <= seed < 2**64 for seed in seeds)
 
 
-def test_room_is_the_query_what_a_reset_keeps_and_the_larger_of_a_chunk_and_all_rollouts(
+def test_cells_needed_by_hand(
     engine: Engine,
 ) -> None:
     def room(*, resets: bool = True, searches: bool = True, **options: Any) -> int:
@@ -366,7 +366,7 @@ def test_every_chunk_and_every_rollout_draws_with_a_seed_of_its_own(engine: Engi
 
 
 @every_method
-def test_progress_tells_every_stage_and_every_token(engine: Engine, method: str) -> None:
+def test_progress_reports_every_stage_and_every_token(engine: Engine, method: str) -> None:
     heard: list[Progress] = []
     steps = steps_of(engine, method, on_event=heard.append)
     for step in steps:
@@ -481,7 +481,7 @@ def test_no_option_warns(engine: Engine, options: dict[str, Any]) -> None:
         (PROMPT, {"eta": 1e300}, ValueError, "not finite"),
     ],
 )
-def test_what_cannot_run_is_refused_at_once_and_leaves_nothing(
+def test_impossible_runs_are_refused_and_leave_nothing(
     engine: Engine, method: str, prompt: list[int], options: Any, error: Any, message: str
 ) -> None:
     searching = {"rollout_len", "n_candidates"}
@@ -499,7 +499,7 @@ def test_what_cannot_run_is_refused_at_once_and_leaves_nothing(
     assert is_free(engine)
 
 
-def test_base_writes_to_the_end_of_what_the_model_knows(
+def test_base_writes_to_the_end_of_the_trained_context(
     model: Callable[..., Path], load: Callable[..., Engine]
 ) -> None:
     engine = load(model(n_ctx_train=32))
@@ -549,7 +549,7 @@ def test_resident_memory_does_not_grow_after_chunk_3(engine: Engine) -> None:
     assert abs(sizes[-1] - sizes[3]) <= max(0.02 * sizes[3], 4 << 20)
 
 
-def test_a_session_gives_back_the_room_of_a_thousand_injections(engine: Engine) -> None:
+def test_a_thousand_injections_free_their_memory(engine: Engine) -> None:
     with engine.session(64, 2) as session:
         sequence = session.sequence()
         for i in range(1000):

@@ -1,0 +1,282 @@
+"""What the compared methods share, then tgr-token and hard-geometry; all keep the laws of
+test_methods.py too."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from compared import (
+    END,
+    PROMPT,
+    SMALL,
+    assert_read_after_the_query,
+    only,
+    steps_of,
+    with_,
+)
+from engines import TOKENS, is_free
+from reference import Reference
+from runs import assert_identical, decoded, spent, text_of
+
+from tgr_local import methods
+from tgr_local.engine import Cancel, Engine
+from tgr_local.generation import generate
+from tgr_local.methods import hard_geometry
+from tgr_local.options.config import SearchConfig
+from tgr_local.search import geometry, scoring
+from tgr_local.search.steps import Progress, Step
+from tgr_local.trace import record, render
+
+OURS = [
+    "tgr-token", "hard-geometry", "best-of-n", "self-consistency", "power", "tot", "got",
+]  # fmt: skip
+WHOLE = ["best-of-n", "self-consistency", "power", "tot", "got"]
+
+
+# --- what all of them share ---
+
+
+@pytest.mark.parametrize("method", WHOLE)
+def test_the_chosen_text_is_read_after_the_whole_query(engine: Engine, method: str) -> None:
+    steps = steps_of(engine, method)
+    assert [len(step.tokens) for step in steps] == [6, 6, 6, 6]
+    logprobs = np.concatenate([step.logprobs for step in steps])
+    assert_read_after_the_query(engine, text_of(steps), logprobs)
+    first, *later = steps
+    assert first.counts.query == len(PROMPT) - 1 and first.counts.discarded > 0
+    assert all(step.counts.total == step.counts.chunk == 6 for step in later)
+    assert [bool(step.figures) for step in steps] == [False, False, False, True]
+
+
+@pytest.mark.parametrize("method", WHOLE)
+def test_an_end_token_ends_the_reply(
+    engine: Engine, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only((END,), monkeypatch)
+    (step,) = steps_of(engine, method)
+    assert step.tokens.tolist() == [END] and step.finish == "stop"
+
+
+@pytest.mark.parametrize("method", WHOLE)
+def test_a_stop_text_ends_the_reply(
+    engine: Engine, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only(tuple(engine.tokenize("x") + engine.tokenize("y")), monkeypatch, temperature=4.0)
+    steps = steps_of(engine, method, with_(stop=("xy",), chunk_len=3, max_chunks=10))
+    text = engine.detokenize(text_of(steps)).decode()
+    assert set(text) <= {"x", "y"} and "xy" not in text[:-1]
+    assert (steps[-1].finish == "stop") == text.endswith("xy")
+
+
+@pytest.mark.parametrize("method", WHOLE)
+def test_a_grammar_binds_the_whole_text(engine: Engine, method: str) -> None:
+    config = with_(grammar='root ::= "abc" [xy]{14} "done"', chunk_len=5, max_chunks=6)
+    text = engine.detokenize(text_of(steps_of(engine, method, config))).decode()
+    assert re.fullmatch("abc[xy]{14}done", text)
+
+
+@pytest.mark.parametrize("method", WHOLE)
+@pytest.mark.parametrize("limit", [1, 6, 7, 1000])
+def test_new_tokens_are_limited(engine: Engine, method: str, limit: int) -> None:
+    steps = steps_of(engine, method, with_(max_tokens=limit, power_steps=1))
+    assert len(text_of(steps)) == min(limit, 24) and steps[-1].finish == "length"
+
+
+@pytest.mark.parametrize("method", OURS)
+def test_a_deadline_ends_the_reply(engine: Engine, method: str) -> None:
+    config = with_(max_seconds=1e-6, chunk_len=900, rollout_len=2, power_blocks=1)
+    steps = steps_of(engine, method, config)
+    assert steps[-1].finish == "budget" and len(text_of(steps)) < 900
+    assert is_free(engine)
+
+
+@pytest.mark.parametrize("method", WHOLE)
+def test_answer_now_ends_the_run_with_the_text_so_far(
+    engine: Engine, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only(tuple(TOKENS[:4]), monkeypatch)  # no end token
+    cancel = Cancel()
+
+    def stop(progress: Progress) -> None:
+        if progress.stage == "rollouts":
+            cancel.answer_now()
+
+    config = with_(chunk_len=900, power_blocks=1)
+    steps = steps_of(engine, method, config, on_event=stop, cancel=cancel)
+    assert steps[-1].finish == "budget" and 1 <= len(text_of(steps)) < 900
+
+
+@pytest.mark.parametrize("method", OURS)
+def test_a_run_needs_no_more_cells_than_it_declares(
+    model: Callable[..., Path], load: Callable[..., Engine], engine: Engine, method: str
+) -> None:
+    n_cells = methods.get(method).cells(engine, len(PROMPT), SMALL)
+    tight = load(model(), n_ctx=256 * math.ceil(n_cells / 256))
+    assert text_of(steps_of(tight, method)) == text_of(steps_of(engine, method))
+
+
+@pytest.mark.parametrize("method", ["best-of-n", "self-consistency"])
+@pytest.mark.parametrize("limit", [{"max_tokens": 4}, {"max_forward_tokens": 60}])
+def test_limited_samples_declare_fewer_cells(
+    engine: Engine, method: str, limit: dict[str, int]
+) -> None:
+    config = with_(n_samples=5, chunk_len=200, max_chunks=10, **limit)
+    n_cells = methods.get(method).cells(engine, len(PROMPT), config)
+    assert n_cells <= len(PROMPT) + max(5 * 4, 60) + 8
+    steps = steps_of(engine, method, config)
+    assert max(step.cells for step in steps) <= n_cells and spent(steps) <= n_cells * 5
+
+
+@pytest.mark.parametrize("method", OURS)
+def test_every_token_has_its_alternatives(engine: Engine, method: str) -> None:
+    for step in steps_of(engine, method, with_(top_logprobs=3)):
+        assert step.top_ids is not None and step.top_logprobs is not None
+        assert [ids.shape for ids in step.top_ids] == [(3,)] * len(step.tokens)
+        for token, logprob, ids, likeliest in zip(
+            step.tokens, step.logprobs, step.top_ids, step.top_logprobs, strict=True
+        ):
+            assert likeliest[0] >= logprob - 1e-4
+            if token in ids and method != "got":  # a rewritten text was drawn in another context
+                np.testing.assert_allclose(likeliest[ids == token], logprob, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", OURS)
+def test_a_trace_has_the_figures_of_a_run(engine: Engine, method: str, tmp_path: Path) -> None:
+    reply = generate(engine, "2 + 2 = ?", SMALL, method=method, raw=True)
+    prompt = engine.tokenize("2 + 2 = ?")
+    written = record.make_trace(engine, record.make_header(engine, prompt, SMALL, method), reply)
+    file = io.StringIO()
+    record.write(file, written)
+    (tmp_path / "t.jsonl").write_text(file.getvalue(), encoding="utf-8")
+    (run,) = record.read(tmp_path / "t.jsonl")
+    assert [b.step.figures for b in run.boundaries] == [step.figures for step in reply.steps]
+    shown = "\n".join(render.table(run))
+    for name in reply.steps[-1].figures:
+        assert name in shown
+    assert reply.counts.total == sum(step.counts.total for step in reply.steps)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_samples": 0}, "n_samples is 0, but must be between 1 and 255"),
+        ({"power_alpha": 0.5}, "power_alpha is 0.5, but must be between 1 and 100"),
+        ({"power_alpha": math.inf}, "power_alpha is inf, but must be a finite number"),
+        ({"power_blocks": 0}, "power_blocks is 0, but must be between 1 and"),
+        ({"power_steps": -1}, "power_steps is -1, but must be between 0 and"),
+        ({"tree_breadth": 65}, "tree_breadth is 65, but must be between 1 and 64"),
+        ({"tree_value": "vote"}, "tree_value is 'vote', but must be one of likelihood, prompt"),
+        ({"graph_merges": 2.0}, "graph_merges is 2.0, but must be of type int"),
+        ({"kappa_max": -1.0}, "kappa_max is -1.0, but must be at least 0"),
+        ({"step_max": 4.0}, "step_max is 4.0, but must be between 0 and 3.14"),
+        ({"step_min": 1.0, "step_max": 0.5}, "step_min is 1.0, but cannot exceed step_max"),
+        ({"max_proposals": 0}, "max_proposals is 0, but must be between 1 and"),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        with_(**options)
+
+
+# --- tgr-token ---
+
+
+def test_token_rollouts_are_scored_without_anchors_and_the_winner_begins_the_chunk(
+    engine: Engine,
+) -> None:
+    reference = Reference(engine.path)
+    written: list[int] = []
+    for step in steps_of(engine, "tgr-token"):
+        context, found = PROMPT + written[-6:], step.candidates
+        assert found is not None and step.origin is None and step.anchor is None
+        V, bumpy = [], []
+        for tokens, logprobs in zip(found.tokens, found.logprobs, strict=True):
+            wanted, states = decoded(reference, context, tokens.tolist())
+            np.testing.assert_allclose(logprobs, wanted, atol=1e-4)
+            V.append(wanted.mean())
+            bumpy.append(scoring.bumpiness(states[None], np.array([len(tokens)]))[0])
+        total = np.array(V) - 0.5 * np.array(bumpy)
+        np.testing.assert_allclose(found.scores.total, total, atol=1e-4)
+        assert not found.scores.uniformity.any()
+        chosen = found.scores.chosen
+        assert chosen == found.scores.total.argmax()
+        np.testing.assert_array_equal(step.tokens[:4], found.tokens[chosen])
+        wanted, _ = decoded(reference, context, step.tokens.tolist())
+        np.testing.assert_allclose(step.logprobs, wanted, atol=1e-4)
+        assert step.counts.rollouts == 4 * 4 and step.counts.chunk == 2
+        written += step.tokens.tolist()
+
+
+def test_options_of_anchors_do_not_change_tgr_token(engine: Engine) -> None:
+    anchored = with_(
+        lambda_u=3.0, delta=-1.0, n_mc=3, reevaluate=2, min_gap=9.0, min_n_eff=1.0, max_apcs=-1.0,
+        share_repulsion=True, sigma=2.0, eta=9.0,
+    )  # fmt: skip
+    assert_identical(steps_of(engine, "tgr-token", anchored), steps_of(engine, "tgr-token"))
+    assert methods.get("tgr-token").sequences(anchored) == 1 + 4
+
+
+# --- hard-geometry ---
+
+
+def test_a_rule_that_accepts_every_anchor_is_random_anchor(engine: Engine) -> None:
+    loose = with_(kappa_max=1e9, step_max=math.pi)
+    hard, free = (steps_of(engine, name, loose) for name in ("hard-geometry", "random-anchor"))
+    assert text_of(hard) == text_of(free)
+    for step, other in zip(hard, free, strict=True):
+        np.testing.assert_allclose(step.anchor, other.anchor, rtol=1e-9)
+        assert step.figures == ({"proposals": 1, "accepted": 1} if step.index else {})
+
+
+def follows(before: Step | None, step: Step, config: SearchConfig) -> bool:
+    assert step.origin is not None and step.anchor is not None
+    length = geometry.angle(step.origin, step.anchor)
+    if not config.step_min <= length <= config.step_max:
+        return False
+    if before is None or before.origin is None:
+        return True
+    kappa = geometry.geodesic_curvature(before.origin, step.origin, step.anchor)
+    return kappa <= config.kappa_max
+
+
+def test_an_accepted_anchor_follows_the_rule_and_proposals_are_counted(engine: Engine) -> None:
+    tried = set()
+    for config in (with_(kappa_max=2.1), with_(kappa_max=1.9), with_(step_min=0.38, kappa_max=9.0)):
+        first, *others = steps_of(engine, "hard-geometry", config)
+        assert not first.figures, "there is no turn yet"
+        before = first
+        for step in others:
+            figures = step.figures
+            assert bool(figures["accepted"]) == follows(before, step, config)
+            assert 1 <= figures["proposals"] <= 20
+            tried.add((figures["proposals"] > 1, figures["accepted"]))
+            before = step
+    assert tried >= {(False, 1), (True, 1)}
+
+
+def test_after_the_last_proposal_the_one_nearest_the_rule_is_taken() -> None:
+    rng = np.random.default_rng(5)
+    before, z = geometry.unit(rng.standard_normal((2, 30)))
+    config = with_(kappa_max=0.1, step_min=0.5, step_max=0.6, sigma=0.1, max_proposals=50)
+    anchor, n, passed = hard_geometry.propose(before, z, config, np.random.default_rng(3))
+    assert (n, passed) == (50, False)
+    all_of_them = geometry.propose(z, 50, config.sigma, np.random.default_rng(3))
+    breaches = hard_geometry.breaches(before, z, all_of_them, config)
+    np.testing.assert_allclose(anchor, all_of_them[np.argmin(breaches)])
+    arc, kappa = geometry.angle(z, anchor), geometry.geodesic_curvature(before, z, anchor)
+    missed = max(0.5 - arc, arc - 0.6, 0.0)
+    np.testing.assert_allclose(min(breaches), missed + kappa - 0.1)
+
+
+def test_the_first_boundary_has_no_turn() -> None:
+    z = np.eye(30)[0]
+    config = with_(kappa_max=0.0, sigma=0.1)
+    _, n, passed = hard_geometry.propose(None, z, config, np.random.default_rng(0))
+    assert (n, passed) == (1, True)
