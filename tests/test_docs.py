@@ -65,7 +65,7 @@ def test_an_example_runs(
     runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
     printed = capsys.readouterr()
     assert printed.out and not printed.err
-    assert name != "control_vectors" or "the same: True" in printed.out
+    assert name != "control_vectors" or "equal: True" in printed.out
 
 
 @pytest.fixture(scope="module")
