@@ -5,19 +5,26 @@ report. Methods do not know that they are evaluated; tasks and graders do not kn
 
     tasks + systems -> phases -> samples -> outcomes -> tables, plots, cases -> report
 
-    command.py       the subcommands; request.py is the checked input of a run tasks/           the
-    benchmarks, one file each; task.py is their interface systems.py       methods with options, as
-    the command line and recipes write them recipe.py        published comparisons as TOML files, in
-    recipes/ manifest.py      everything that a run depends on; checked before it is resumed plan.py
-    number and seeds of the samples phases.py        what is missing, and how many samples fit;
-    sampling.py makes them samples.py       samples as JSON lines; store.py writes them
-    boundaries.py    the measurements of a reply's boundaries live.py          the progress of a run
-    on stderr grading.py       what grades depend on grader.py        grades in worker processes;
-    worker.py is such a process, worker_main.py its loop sandbox.py       untrusted programs with
-    limits; backends.py isolates them, usage.py measures memory run_folder.py    reads a run folder
-    summary.py       samples of one or more runs -> outcomes that can be compared outcome.py
-    the numbers of one system on one task; metrics.py computes them tables.py        the tables of a
-    report; cells.py writes numbers, paper.py those of the paper plots.py         the plots of a
-    report cases.py         boundaries worth reading report.py        Markdown and HTML shapes.py
-    checks of JSON from disk
+    command.py     the subcommands; arguments.py, and request.py: the checked input of a run
+    evaluation.py  carries out a run
+    tasks/         the benchmarks, one file each; task.py is their interface
+    systems.py     methods with options, as the command line and recipes write them
+    recipe.py      published comparisons as TOML files, in recipes/
+    manifest.py    everything that a run depends on; checked before it is resumed
+    plan.py        number and seeds of the samples
+    phases.py      what is missing, and how many samples fit; sampling.py makes them
+    samples.py     samples as JSON lines; store.py writes them
+    boundaries.py  the measurements of a reply's boundaries
+    live.py        the progress of a run on stderr
+    grading.py     what grades depend on
+    grader.py      grades in worker processes; worker.py is one, worker_main.py its main loop
+    sandbox.py     untrusted programs with limits; backends.py isolates them, _launch.py sets the
+                   limits, usage.py measures memory
+    run_folder.py  reads a run folder; shapes.py checks its JSON
+    summary.py     samples of one or more runs -> outcomes that can be compared
+    outcome.py     the numbers of one system on one task; metrics.py computes them
+    tables.py      the tables of a report; cells.py writes numbers, paper.py those of the paper
+    plots.py       the plots of a report
+    cases.py       boundaries worth reading
+    report.py      Markdown and HTML
 """
