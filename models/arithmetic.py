@@ -1,4 +1,4 @@
-"""Whole-number expressions, and how a person works them out one operation per line.
+"""Whole-number expressions, and their solutions with one operation per line.
 
 In: a `numpy.random.Generator`. Out: a `Problem` whose reasoning is true (except for slips that it
 marks and repairs itself). Knows nothing of tokens, chat formats or other tasks.
@@ -21,7 +21,7 @@ PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2}
 CHECK_RATE = 0.12
 """Share of steps that are checked by the inverse operation."""
 NEGATIVE_RATE = 0.2
-"""Share of the expressions with a negative value on the way that are kept."""
+"""Share of the expressions with a negative intermediate value that are accepted."""
 SLIP_RATE = 0.4
 """Share of the checked steps whose first result is wrong on purpose."""
 
@@ -162,7 +162,7 @@ def solution(rng: np.random.Generator, expression: Expression) -> list[Piece]:
 
 
 def number(rng: np.random.Generator) -> int:
-    """A number as people type it: mostly one or two digits, now and then three."""
+    """A number as people type it: mostly one or two digits, sometimes three."""
     u = rng.random()
     if u < 0.45:
         return int(rng.integers(1, 13))
@@ -232,7 +232,7 @@ def is_readable(expression: Expression) -> bool:
 
 
 def has_negative(expression: Expression) -> bool:
-    """Whether a value on the way is negative."""
+    """Whether an intermediate value is negative."""
     while isinstance(expression, tuple):
         expression = reduced(expression)
         if text(expression).startswith("-"):

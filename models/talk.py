@@ -1,4 +1,4 @@
-"""Small talk: greetings, questions about the model itself, and everything that it cannot do.
+"""Small talk: greetings, questions about the model itself, and requests that it declines.
 
 In: a `numpy.random.Generator`. Out: a `Problem` with a one-line reasoning and a fixed kind of
 answer. The questions that it declines are many and varied on purpose: the model has to learn that

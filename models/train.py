@@ -130,7 +130,7 @@ def run_step(
 
 
 class Run:
-    """A training run: the model, its optimizers, and how far it has come."""
+    """A training run: the model, its optimizers, and its progress."""
 
     def __init__(self, options: Options) -> None:
         torch.set_num_threads(options.threads)
@@ -155,7 +155,7 @@ class Run:
         self.part = state["part"] + 1
 
     def save(self) -> None:
-        """Write the checkpoint so that a reader never sees half of one."""
+        """Write the checkpoint in one step, so that a reader never gets an incomplete one."""
         path = self.folder / CHECKPOINT
         part = path.with_suffix(".part")
         state = {
