@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from surroundings import ROOT
 
 if not (ROOT / "csrc").is_dir():
     pytest.skip("the sources are not beside the tests", allow_module_level=True)

@@ -334,8 +334,8 @@ def test_numbers_beyond_all_bounds_are_refused_everywhere(server: Served) -> Non
 
 
 def test_long_bodies_wait_for_their_reservation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "_SHORT", 100)
-    monkeypatch.setattr(bodies, "_LARGEST", 2)
+    monkeypatch.setattr(bodies, "SHORT", 100)
+    monkeypatch.setattr(bodies, "LARGEST", 2)
     all_of_them = bodies.Bodies(1000)
 
     async def read(parts: list[bytes], gate: asyncio.Event) -> bodies.Body:
@@ -356,7 +356,7 @@ def test_long_bodies_wait_for_their_reservation(monkeypatch: pytest.MonkeyPatch)
         waits = asyncio.create_task(read([long, b'"}'], opened))
         assert (await read([b'{"x": 1}', b""], opened)).fields == {"x": 1}  # short ones always
         slow = asyncio.create_task(read([b" " * 50, b""], closed))
-        while not slow.done() and not all_of_them._n_bytes >= 3 * len(long):
+        while not slow.done() and not all_of_them.n_bytes >= 3 * len(long):
             await asyncio.sleep(0)
         assert not waits.done()
         with first.pop().used(Cancel()) as fields:
@@ -367,11 +367,11 @@ def test_long_bodies_wait_for_their_reservation(monkeypatch: pytest.MonkeyPatch)
 
     asyncio.run(several())
     gc.collect()
-    assert all_of_them._n_bytes == 0
+    assert all_of_them.n_bytes == 0
 
 
 def test_a_body_that_stops_arriving_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "_PART_SECONDS", 0.01)
+    monkeypatch.setattr(bodies, "PART_SECONDS", 0.01)
     all_of_them, parts = bodies.Bodies(1000), [b'{"x":']
 
     async def receive() -> Any:
@@ -384,7 +384,7 @@ def test_a_body_that_stops_arriving_is_refused(monkeypatch: pytest.MonkeyPatch) 
         asyncio.run(all_of_them.read(Request(scope, receive)))
     assert refused.value.status == 408
     gc.collect()
-    assert all_of_them._n_bytes == 0
+    assert all_of_them.n_bytes == 0
 
 
 def test_one_long_body_is_used_at_a_time() -> None:

@@ -22,10 +22,10 @@ from tgr_local.errors import CancelledError
 from tgr_local.server.errors import ApiError
 
 BODY_SECONDS = 60.0  # for a body to arrive
-_LARGEST = 8  # all bodies together may have this many times the largest size
-_SHORT = 1 << 16  # bytes of a body that is read without a reservation, and parsed at once
+LARGEST = 8  # all bodies together may have this many times the largest size
+SHORT = 1 << 16  # bytes of a body that is read without a reservation, and parsed at once
 _PARTS_MOST = 400_000  # lists and objects in a body
-_PART_SECONDS = 10.0  # for the next part of one
+PART_SECONDS = 10.0  # for the next part of one
 _RESERVE_SECONDS = 20.0  # for a long body to wait for its reservation
 _POLL_SECONDS = 0.02
 _DROP_SECONDS, _DROP_MOST = 5.0, 8  # a body that is too long is read so far; times the largest size
@@ -40,7 +40,7 @@ class Bodies:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._n_bytes = 0
+        self.n_bytes = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._freed = asyncio.Event()
         self._lock = threading.Lock()
@@ -59,7 +59,7 @@ class Bodies:
         except BaseException as error:
             body.give_back()
             raise _problem(error) from None
-        if len(body.data) <= _SHORT:
+        if len(body.data) <= SHORT:
             body.fields = parsed(body.data)
             body.give_back()
         return body
@@ -73,15 +73,15 @@ class Bodies:
         if length > self._max_bytes:
             await _drop(parts, _DROP_MOST * self._max_bytes)
             raise too_large
-        if length > _SHORT:
+        if length > SHORT:
             await self._reserve(body, length)
-        while part := await asyncio.wait_for(_next(parts), _PART_SECONDS):
+        while part := await asyncio.wait_for(_next(parts), PART_SECONDS):
             body.data += part
             if len(body.data) > self._max_bytes:
                 body.give_back()
                 await _drop(parts, _DROP_MOST * self._max_bytes)
                 raise too_large
-            if len(body.data) > max(_SHORT, body.n_reserved):  # its length was not announced
+            if len(body.data) > max(SHORT, body.n_reserved):  # its length was not announced
                 await self._reserve(body, self._max_bytes)
 
     async def _reserve(self, body: Body, n_bytes: int) -> None:
@@ -90,25 +90,25 @@ class Bodies:
         while not self._take(n_bytes):
             self._freed.clear()
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._freed.wait(), _PART_SECONDS)
+                await asyncio.wait_for(self._freed.wait(), PART_SECONDS)
             if time.monotonic() > deadline:
                 raise ApiError(
                     429,
-                    f"long requests hold {_LARGEST * self._max_bytes} bytes already, the limit "
-                    f"here; try again in {_PART_SECONDS:g} s",
-                    headers={"Retry-After": f"{_PART_SECONDS:g}", **_CLOSE},
+                    f"long requests hold {LARGEST * self._max_bytes} bytes already, the limit "
+                    f"here; try again in {PART_SECONDS:g} s",
+                    headers={"Retry-After": f"{PART_SECONDS:g}", **_CLOSE},
                 )
         body.n_reserved = n_bytes
 
     def _take(self, n_bytes: int) -> bool:
         with self._lock:
-            fits = self._n_bytes + n_bytes <= _LARGEST * self._max_bytes
-            self._n_bytes += n_bytes if fits else 0
+            fits = self.n_bytes + n_bytes <= LARGEST * self._max_bytes
+            self.n_bytes += n_bytes if fits else 0
         return fits
 
     def give_back(self, n_bytes: int) -> None:
         with self._lock:
-            self._n_bytes -= n_bytes
+            self.n_bytes -= n_bytes
         if n_bytes and self._loop:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._freed.set)
@@ -164,7 +164,7 @@ def _problem(error: BaseException) -> BaseException:
         return ApiError(
             408,
             f"the body did not arrive within {BODY_SECONDS:g} s, or no part of it for "
-            f"{_PART_SECONDS:g} s",
+            f"{PART_SECONDS:g} s",
             headers=_CLOSE,
         )
     return (

@@ -1,0 +1,70 @@
+"""The tests themselves: what they import, what they touch of the package, and that none measures
+time."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+FILES = sorted(Path(__file__).parent.glob("*.py"))
+TESTS = {path.stem for path in FILES if path.stem.startswith("test_")} | {"conftest"}
+CLOCKS = {"monotonic", "perf_counter", "process_time", "time"}
+
+every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+
+
+def nodes(path: Path) -> Iterator[ast.AST]:
+    return ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+@every_file
+def test_no_file_imports_a_test_module(path: Path) -> None:
+    """Shared helpers have modules of their own."""
+    for node in nodes(path):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        assert not set(names) & TESTS
+
+
+@every_file
+def test_no_assertion_compares_a_duration_with_a_number(path: Path) -> None:
+    """Timings belong to `bench`; a timeout may guard against a hang."""
+    for node in nodes(path):
+        if isinstance(node, ast.Compare) and any(
+            isinstance(side, ast.BinOp)
+            and any(isinstance(n, ast.Attribute) and n.attr in CLOCKS for n in ast.walk(side))
+            for side in (node.left, *node.comparators)
+        ):
+            raise AssertionError(f"line {node.lineno}: {ast.unparse(node)}")
+
+
+PRIVATE = {
+    # processes of a pool, which the tests end to see that new ones replace them
+    "test_confined": {"_idle", "_process"},
+    # jobs that no public function makes: nobody waits for them, or they are dropped at once
+    "test_engine_threads": {"_native", "_submit"},
+}
+"""Private names that a test file may use, since no public way exists."""
+
+
+@every_file
+def test_private_names_are_used_where_no_public_way_exists(path: Path) -> None:
+    used: set[str] = set()
+    for node in nodes(path):
+        if isinstance(node, ast.Attribute):
+            own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls", "os")
+            used |= set() if own else {node.attr}
+        elif isinstance(node, ast.ImportFrom) and node.module != "__future__":
+            used |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Call) and "setattr" in ast.unparse(node.func):
+            strings = (one.value for one in node.args[1:2] if isinstance(one, ast.Constant))
+            used |= {str(one) for one in strings}
+    assert {name for name in used if is_private(name)} == PRIVATE.get(path.stem, set())
