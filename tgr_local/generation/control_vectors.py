@@ -3,8 +3,8 @@
 A `ControlVector` has a vector for every layer; `steered` gives an engine that adds them to the
 states of everything it decodes.
 Files are those of llama.cpp and repeng: GGUF of architecture ``controlvector`` with a tensor
-``direction.N`` for what is added after layer N, counted from 0. Layer 0 has no such tensor there,
-so its vector is kept in the metadata, where llama.cpp does not look.
+``direction.N`` for the vector added after layer N, counted from 0. Layer 0 has no tensor there, so
+its vector is stored in the metadata, which llama.cpp does not read.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class ControlVector:
 
     @property
     def added(self) -> NDArray[np.float32]:
-        """[n_layer, n_embd] what is added: the scaled vectors, zero in the other layers."""
-        with np.errstate(over="ignore"):  # what is then not finite is refused where it is used
+        """[n_layer, n_embd] the scaled vectors; zero in the layers that are not injected."""
+        with np.errstate(over="ignore"):  # an overflow is refused where the vectors are used
             added = np.asarray(self.vectors, np.float32) * np.float32(self.scale)
         if self.layers is not None:
             others = [i for i in range(len(added)) if i not in set(self.layers)]

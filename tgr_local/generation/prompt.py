@@ -1,4 +1,4 @@
-"""From what the user gives to what a run begins with: a model, a config, the query's tokens."""
+"""The beginning of a run: a model, a config, and the prompt as the query's tokens."""
 
 from __future__ import annotations
 

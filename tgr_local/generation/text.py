@@ -1,5 +1,4 @@
-"""From tokens to the text of a reply: what is thinking, what is answer, where it ends, and whether
-it goes in circles."""
+"""From tokens to the text of a reply: its thinking, its answer, its stop texts, and its loops."""
 
 from __future__ import annotations
 
@@ -12,8 +11,8 @@ import numpy as np
 from tgr_local.engine import Engine
 
 OPEN_THINK, CLOSE_THINK = "<think>", "</think>"
-_LOOP_TOKENS = 64  # fewer are no loop: rules of dashes and rows of zeros are text
-_LOOP_NEWEST = 8192  # tokens that are looked at: a longer loop is found when it has no end
+_LOOP_TOKENS = 64  # fewer do not count as a loop: rules of dashes and rows of zeros are text
+_LOOP_NEWEST = 8192  # tokens that are searched for a loop
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,8 @@ class TextDelta:
 
 class TextSplitter:
     """Turns tokens into pieces of thinking and answer. Bytes that may still become a character, a
-    tag or a stop text are held back until it is clear. With `verbatim` all is answer, as it is."""
+    tag or a stop text are held back until it is clear. With `verbatim` all text is answer and does
+    not change."""
 
     def __init__(
         self,
@@ -39,9 +39,9 @@ class TextSplitter:
     ) -> None:
         opened = not verbatim and thinking_is_open(engine, prompt)
         self.kind = "thinking" if opened else "answer"
-        """Of what comes next."""
+        """Of the next text: "thinking" or "answer"."""
         self.stopped = False
-        """A stop text was met; what follows is dropped."""
+        """Whether a stop text was found; the text after it is dropped."""
         self._engine = engine
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._stop = stop
@@ -56,7 +56,7 @@ class TextSplitter:
         return self._take(self._decoder.decode(self._engine.detokenize(tokens)), final=False)
 
     def end(self) -> list[TextDelta]:
-        """What was still held back."""
+        """The text that was still held back."""
         return self._take(self._decoder.decode(b"", final=True), final=True)
 
     @property
@@ -122,8 +122,8 @@ def _pending(text: str, tags: Sequence[str]) -> int:
 
 
 def is_loop(tokens: Sequence[int], parts: int) -> bool:
-    """Whether a text ends in so many equal parts, of 64 tokens together at least. Its newest 8,192
-    tokens are looked at."""
+    """Whether a text ends in so many equal parts, of 64 tokens together at least. Only its newest
+    8,192 tokens are searched."""
     text = np.asarray(tokens[-_LOOP_NEWEST:])
     periods = np.flatnonzero(text[-2::-1] == text[-1:]) + 1  # after which the last token repeats
     for period in periods.tolist():

@@ -1,4 +1,4 @@
-"""``best-of-n``: n plain samples side by side; the one with the highest mean log-likelihood stays.
+"""``best-of-n``: n plain samples side by side, of which the likeliest per token wins.
 
 Each is sampled as by `base`, the whole text as context.
 """

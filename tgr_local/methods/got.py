@@ -45,7 +45,7 @@ def sequences(config: SearchConfig) -> int:
 
 
 class Graph(tot.Tree):
-    """The kept thoughts, and how new ones come of them."""
+    """The kept thoughts; `merge` and `refine` add new ones."""
 
     def __init__(self, branches: Branches) -> None:
         super().__init__(branches)
@@ -53,7 +53,7 @@ class Graph(tot.Tree):
         self.figures |= {"merges": 0, "refinements": 0}
 
     def merge(self) -> None:
-        """Tries mergers of all kept thoughts, told from the best one's point of view."""
+        """Tries mergers of all kept thoughts: the best one is the reply, the others are quoted."""
         best, *others = self.kept
         if others:
             quoted = [self._quotable(other) for other in others]
@@ -67,8 +67,8 @@ class Graph(tot.Tree):
     def _rewrite(
         self, best: Branch, request: str, quoted: list[list[int]], n: int, what: str
     ) -> None:
-        """Asks for n new thoughts after the best one, reads each as a text after the query, which
-        makes its likelihood comparable, and selects. Nothing is tried that the budget cannot pay.
+        """Asks for n new thoughts after the best one, decodes each again as a text after the query,
+        which makes its likelihood comparable, and selects. Does nothing that the budget cannot pay.
         """
         branches = self.branches
         asked = prompts.Turn(branches.engine, request, thinking=self.config.thinking)
@@ -97,7 +97,7 @@ def _limit(engine: Engine, n_query: int, config: SearchConfig) -> int:
 
 
 def _turn_tokens(engine: Engine, config: SearchConfig) -> int:
-    """Tokens of the turns that ask for new thoughts at most, without what they quote."""
+    """Tokens of the turns that ask for new thoughts at most, without the quoted texts."""
     requests = [prompts.merge_request(config.tree_breadth - 1)] * bool(config.graph_merges)
     requests += [prompts.REFINE] * bool(config.graph_refines)
     turns = [prompts.Turn(engine, one, thinking=config.thinking) for one in requests]

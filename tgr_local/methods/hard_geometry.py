@@ -31,7 +31,7 @@ Anchor = NDArray[np.float64]
 def run(run: Run) -> Iterator[Step]:
     """Reset, propose until an anchor passes, write, extract; again until the text ends.
 
-    Each step tells its proposals and whether one was accepted; the first, where there is no turn
+    Each step reports its proposals and whether one was accepted; the first, where there is no turn
     to judge, does not.
     """
     with Trajectory(run, METHOD) as trajectory:
@@ -65,7 +65,7 @@ def propose(
 ) -> tuple[Anchor, int, bool]:
     """The first proposal around z [d_z] that follows the rule, the number of proposals, True.
 
-    After `max_proposals`, or when `is_late` says that time is up, the one that breaks the rule
+    After `max_proposals`, or when `is_late` returns True, the one that breaks the rule
     least, their number, False. `before` is the state that led to z; without one, at the first
     boundary, only the length is asked for.
     """

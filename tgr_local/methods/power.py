@@ -67,7 +67,7 @@ class Chain:
         return {"proposals": self.proposals, "accepted": self.accepted}
 
     def extend(self, end: int) -> bool:
-        """Grows the text to `end` tokens, or what the budget leaves. False if that was all."""
+        """Grows the text to `end` tokens, or as far as the budget allows; False if that is less."""
         self.end = end
         wanted = end - len(self.text.tokens)
         allowed = self._branches.allowance(1, wanted)
@@ -77,7 +77,7 @@ class Chain:
         return allowed == wanted and not self._branches.late
 
     def improve(self) -> bool:
-        """One step of Metropolis-Hastings. False, and the text stays, if budget or time are up."""
+        """One step of Metropolis-Hastings. False, without a change, if budget or time are up."""
         branches, text = self._branches, self.text
         at = int(self._rng.integers(len(text.tokens)))
         if branches.late or not branches.affords(self.end - at):
@@ -112,8 +112,8 @@ def log_ratio(
 ) -> float:
     """log of p(x')^α q(x|x') / (p(x)^α q(x'|x)), nats.
 
-    `new` and `old` are log p of every token of x' and x, `new_drawn` and `old_drawn` log q of those
-    that stand from the chosen position on. That position is one of |x|, and on the way back one of
+    `new` and `old` are log p of every token of x' and x, `new_drawn` and `old_drawn` log q of the
+    tokens from the chosen position on. That position is one of |x|, and on the way back one of
     |x'|: q has this factor too where one of them ended early.
     """
     target = alpha * (math.fsum(new) - math.fsum(old))

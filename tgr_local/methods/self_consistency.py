@@ -1,4 +1,4 @@
-"""``self-consistency``: n plain samples side by side; the most frequent final answer stays.
+"""``self-consistency``: n plain samples side by side; the most frequent final answer wins.
 
 Wang et al., "Self-Consistency Improves Chain of Thought Reasoning in Language Models" (ICLR 2023).
 Answers are found and compared by `tgr_local.answers`.
@@ -32,7 +32,8 @@ def run(run: Run) -> Iterator[Step]:
 
 def elect(keys: Sequence[str | None], likelihoods: Sequence[float]) -> int:
     """The index of the likeliest text among those with the most frequent answer; ties between
-    answers go to the likeliest text too. A text without an answer stays only if none has one."""
+    answers go to the likeliest text too. A text without an answer is chosen only if
+    no text has one."""
     votes = Counter(key for key in keys if key is not None)
     return max(range(len(keys)), key=lambda i: (votes.get(keys[i] or "", 0), likelihoods[i]))
 

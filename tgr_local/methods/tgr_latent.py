@@ -43,7 +43,7 @@ def run(run: Run) -> Iterator[Step]:
 def _decide(
     trajectory: Trajectory, steering: Steering, z: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], Injection, Candidates | None]:
-    """The anchor [d_z] of the next chunk, its injection, and what it was chosen from."""
+    """The anchor [d_z] of the next chunk, its injection, and the candidates it was chosen from."""
     if not _is_uncertain(trajectory):
         (injection,) = steering.injections(z[None])
         return z, injection, None

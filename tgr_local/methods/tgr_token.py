@@ -1,7 +1,7 @@
 """``tgr-token``: the same chunks and resets, but whole tokens are chosen: no anchor, no injection.
 
 At every chunk boundary K plain rollouts of s tokens are scored by w V − λ_b P_bum, and the winner
-is kept: its tokens begin the chunk, its cells stay, and the chunk goes on from there.
+begins the chunk: its cells stay, and the chunk continues its tokens.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WITHOUT_ANCHORS: dict[str, Any] = {
 
 
 def run(run: Run) -> Iterator[Step]:
-    """Reset, roll out, score, keep the winner and go on with it; again until the text ends."""
+    """Reset, roll out, score, continue the winner; again until the text ends."""
     run = run.with_options(**_WITHOUT_ANCHORS)
     config = run.config
     with Trajectory(run, METHOD) as trajectory:

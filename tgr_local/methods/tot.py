@@ -44,11 +44,11 @@ def _limit(engine: Engine, n_query: int, config: SearchConfig) -> int:
     return text_limit(engine, n_query, config, extra=value_cost(engine, config))
 
 
-# --- what the graph of thoughts shares ---
+# --- shared with the graph of thoughts ---
 
 
 class Tree:
-    """The thoughts kept at a level, best first, and how the next level comes of them."""
+    """The thoughts kept at a level, best first; `expand` makes the next level."""
 
     def __init__(self, branches: Branches) -> None:
         self.branches, self.config = branches, branches.config
@@ -63,8 +63,8 @@ class Tree:
         return max(self.kept, key=lambda thought: (thought.ended, *self.rank(thought)))
 
     def expand(self) -> bool:
-        """Continues every kept thought that has not ended by k chunks, and selects. False when
-        there is nothing to continue or no budget for it."""
+        """Continues every kept thought that has not ended by k sampled chunks, and selects. False
+        if all have ended or the budget is spent."""
         branches = self.branches
         growing = [thought for thought in self.kept if not thought.ended]
         if not growing or branches.late:
@@ -106,13 +106,15 @@ class Tree:
         return self._values.get(thought, 0.0), thought.likelihood
 
     def _valued(self, thoughts: Sequence[Branch]) -> list[float]:
-        """What the model says of each, summed over its replies; 0 for all when it is not asked, so
-        that their likelihoods decide."""
+        """The value of each, summed over the model's replies; 0 for all when it is not asked: then
+        their likelihoods decide."""
         branches, n = self.branches, askers(self.config)
         if not n or branches.late:
             return [0.0] * len(thoughts)
         turns = [self._turn.after(branches.context(thought)) for thought in thoughts]
-        free = dataclasses.replace(branches.sampling, grammar="")  # which is for the answer alone
+        free = dataclasses.replace(
+            branches.sampling, grammar=""
+        )  # the grammar holds for the answer alone
         replies = branches.ask(thoughts, turns, n, prompts.VALUE_TOKENS, sampling=free)
         return [
             sum(prompts.value_of(branches.text(reply.tokens.tolist())) for reply in own)

@@ -1,7 +1,8 @@
-"""What a model is asked about its own text: the user's next turn, in the model's chat template.
+"""Requests to a model about its own text: the user's next turn, in the model's chat template.
 
-A turn ends the reply under way, asks, and opens the next reply. A model without a template is asked
-in plain text. Texts are quoted as tokens, so that their length is known and they stay as they are.
+A turn ends the reply under way, makes the request, and opens the next reply. A model without a
+template gets the request in plain text. Texts are quoted as tokens, so that their length is known
+and their tokens do not change.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Turn:
 
     @property
     def n_tokens(self) -> int:
-        """Its tokens at most, without what it quotes."""
+        """Its tokens at most, without the quoted texts."""
         return len(self._closing) + sum(map(len, self._pieces))
 
     def after(self, context: Sequence[int], quoted: Sequence[Sequence[int]] = ()) -> list[int]:
@@ -93,7 +94,7 @@ def _parts(engine: Engine, request: str, thinking: bool) -> list[str]:
             {"role": "user", "content": request},
         ]
         rendered = engine.chat_prompt(messages, thinking=thinking)
-        if _REPLY in rendered:  # else the template rewrites what the assistant said
+        if _REPLY in rendered:  # else the template rewrites the assistant's text
             text = rendered.rpartition(_REPLY)[2]
     return text.split(_QUOTE)
 

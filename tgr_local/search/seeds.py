@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-# what a seed is derived for
+# purposes of a seed
 PROPOSE, ROLLOUT, CHUNK = range(3)
 
 

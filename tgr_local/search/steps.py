@@ -22,7 +22,7 @@ def _add(a: _Sum, b: _Sum) -> _Sum:
 
 @dataclass(frozen=True)
 class Counts:
-    """Positions that passed through the model, by what they were decoded for."""
+    """Positions that passed through the model, by purpose."""
 
     query: int = 0
     rebuild: int = 0
@@ -30,7 +30,7 @@ class Counts:
     chunk: int = 0
     delimiter: int = 0
     discarded: int = 0
-    """Text that was written and not kept, and the prompts that judged or merged it."""
+    """Generated text that was not chosen, and the prompts that judged or merged it."""
 
     @property
     def total(self) -> int:
@@ -60,7 +60,7 @@ class Seconds:
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """The anchors tried at one boundary and what their n rollouts said."""
+    """The anchors tried at one boundary, and their n rollouts."""
 
     anchors: NDArray[np.float64]
     """[K, d_z] unit vectors."""
@@ -70,7 +70,7 @@ class Candidates:
     """[n] their log-probabilities, nats, at temperature 1."""
     scores: scoring.Scores
     owners: NDArray[np.int64]
-    """[n] the candidate of each rollout; those that were rolled out once more stand last."""
+    """[n] the candidate of each rollout; the rollouts of a re-evaluation are last."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,27 +86,27 @@ class Step:
     entropies: NDArray[np.float32]
     """[n] nats."""
     finish: str | None
-    """None = goes on; "stop" (end token or stop text), "length" (chunks or new tokens), "budget"
-    (forward tokens or seconds)."""
+    """None = the run goes on; "stop" (end token or stop text), "length" (chunks or new tokens),
+    "budget" (forward tokens or seconds)."""
     counts: Counts
     seconds: Seconds
     cells: int
     """Cached tokens of this trajectory at their highest in this step."""
     origin: NDArray[np.float64] | None = None
-    """[d_z] z_{t-1}, which the candidates were drawn around; None for a method without anchors."""
+    """[d_z] z_{t-1}, the center of the proposals; None for a method without anchors."""
     candidates: Candidates | None = None
-    """None for a method that tries none."""
+    """None for a method without candidates, and where a boundary was not searched."""
     anchor: NDArray[np.float64] | None = None
     """[d_z] the anchor that steered the chunk."""
     state: NDArray[np.float64] | None = None
-    """[d_z] z_t, read after the chunk; None after the last chunk, which nothing follows."""
+    """[d_z] z_t, read after the chunk; None after the last chunk."""
     top_ids: list[NDArray[np.int32]] | None = None
-    """[n] the likeliest tokens in the place of each, likeliest first, ``top_logprobs`` of them;
-    None unless asked for."""
+    """[n] for each token the ``top_logprobs`` likeliest alternatives, likeliest first; None if
+    ``top_logprobs`` is 0."""
     top_logprobs: list[NDArray[np.float32]] | None = None
     """[n] their log-probabilities, nats, at temperature 1."""
     figures: dict[str, float] = field(default_factory=dict)
-    """What the method reports of itself, by name, such as an acceptance rate."""
+    """Numbers that the method reports, by name, such as its accepted proposals."""
 
 
 @dataclass(frozen=True, eq=False)
