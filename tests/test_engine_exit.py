@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from surroundings import PACKAGE
+from surroundings import HANG, PACKAGE
 
 ENDLESS = """
 import sys, threading, time
@@ -43,6 +43,7 @@ CALLS = {
     "text": "engine.detokenize(engine.tokenize('he said the thing ' * 50))",
     "feed": "feed()",
     "stats": "engine.stats()",
+    "wait": "engine.session(4096, 1)",
     "load": "Engine({path!r}).stats()",
 }
 
@@ -56,7 +57,7 @@ def start(program: str) -> subprocess.Popen[bytes]:
 
 def ended(run: subprocess.Popen[bytes]) -> tuple[int, bytes, bytes]:
     try:
-        out, error = run.communicate(timeout=120)
+        out, error = run.communicate(timeout=HANG)
     finally:
         run.kill()
     return run.returncode, out, error
@@ -184,3 +185,36 @@ os._exit(0)
 def test_a_handler_that_forks_while_its_thread_waits(model: Callable[..., Path], wait: str) -> None:
     program = WAITING_FORK.format(path=str(model()), wait=wait)
     assert ended(start(program)) == (0, b"", b"")
+
+
+FORKED = """
+import os, sys
+from tgr_local import Engine, SearchConfig, generate
+from tgr_local.errors import TgrError
+def load(): return Engine({path!r})
+def reply(engine): return generate(engine, "hi", SearchConfig(max_tokens=8), raw=True).tokens
+engine = load()
+session = engine.session(64, 1)
+sequence = session.sequence()
+if child := os.fork():
+    _, status = os.waitpid(child, 0)
+    session.close()
+    print(os.waitstatus_to_exitcode(status), len(reply(engine)))
+else:
+    for use in (engine.stats, sequence.fork, lambda: engine.tokenize("hi"), lambda: reply(engine)):
+        try:
+            use()
+        except TgrError as error:
+            assert "load it again" in str(error), error
+        else:
+            sys.exit(2)
+    with load() as own:
+        assert len(reply(own)) > 0
+    del session, sequence
+    engine.close()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_must_load_again(model: Callable[..., Path]) -> None:
+    assert ended(start(FORKED.format(path=str(model())))) == (0, b"0 8\n", b"")

@@ -139,6 +139,23 @@ def test_penalties_count_the_last_64_tokens(engine: Engine) -> None:
         assert abs(output.sampled_logprobs[i] - wanted) < 5e-6
 
 
+def test_samplers_that_leave_one_token_are_greedy(engine: Engine) -> None:
+    likeliest = generated(engine)
+    for only in (Sampling(top_k=1), Sampling(top_p=1e-6), Sampling(min_p=1.0)):
+        assert generated(engine, sampling=only) == likeliest
+    assert generated(engine, sampling=Sampling(temperature=5.0)) != likeliest
+
+
+def test_bias_and_penalties_change_what_is_likeliest(engine: Engine) -> None:
+    first = generated(engine)[0]
+    assert first not in generated(engine, sampling=Sampling(0, logit_bias=((first, -1e9),)))
+    assert generated(engine, sampling=Sampling(0, logit_bias=((7, 1e9),))) == [7] * 12
+    never_twice = Sampling(0, presence_penalty=100.0)
+    without = generated(engine, sampling=never_twice)
+    assert len(set(without)) == 12 and not set(without) & set(TOKENS[:4])
+    assert first not in generated(engine, sampling=never_twice, history=[first])
+
+
 def test_a_repeat_penalty_makes_a_recent_token_rarer(engine: Engine) -> None:
     plain = draws(engine, 1, Sampling(), n_top=engine.n_vocab)[0]
     likeliest = int(plain.top_ids[0][0])
@@ -199,6 +216,12 @@ def rules(rule: str, n: int) -> str:
 
 def text_of(engine: Engine, tokens: Any) -> str:
     return engine.detokenize(tokens).decode()
+
+
+def test_a_grammar_decides_what_may_be_written(engine: Engine) -> None:
+    tokens = generated(engine, sampling=Sampling(1.0, grammar='root ::= "7" [a-c]*'))
+    text = engine.detokenize(tokens).decode()
+    assert text[0] == "7" and set(text[1:]) <= set("abc")
 
 
 def test_a_grammar_continues_from_task_to_task(engine: Engine) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import random
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from engines import EXACT, GREEDY, TOKENS, held, is_free, vectors
-from surroundings import HANG, PACKAGE
+from surroundings import HANG
 from threads import in_threads, wait_until
 
 from tgr_local.engine import Cancel, Engine, Injection, Sequence, Session, Task
@@ -314,59 +312,6 @@ def test_an_engine_that_is_garbage_ends_its_worker(model: Callable[..., Path]) -
         del engine, session
         gc.collect()
         wait_until(lambda: len(list(tasks.iterdir())) <= before)
-
-
-def test_a_program_may_end_while_threads_are_in_the_engine(model: Callable[..., Path]) -> None:
-    program = f"""
-import threading, time
-from tgr_local import Engine, EngineConfig, SearchConfig, generate
-engine = Engine({str(model())!r}, EngineConfig(n_ctx=2048))
-session = engine.session(200, 1)
-def wait(): engine.session(2000, 1)
-def work(): generate(engine, "hi", SearchConfig(max_chunks=9999), method="markov", raw=True)
-for target in (wait, wait, work, work):
-    threading.Thread(target=target, daemon=True).start()
-threading.excepthook = lambda args: None
-time.sleep(0.1)
-"""
-    for _ in range(3):
-        run = subprocess.run(
-            [sys.executable, "-c", program], cwd=PACKAGE.parent, capture_output=True, timeout=60
-        )
-        assert (run.returncode, run.stdout, run.stderr) == (0, b"", b"")
-
-
-def test_a_forked_child_must_load_again(model: Callable[..., Path]) -> None:
-    program = f"""
-import os, sys
-from tgr_local import Engine, SearchConfig, generate
-from tgr_local.errors import TgrError
-def load(): return Engine({str(model())!r})
-def reply(engine): return generate(engine, "hi", SearchConfig(max_tokens=8), raw=True).tokens
-engine = load()
-session = engine.session(64, 1)
-sequence = session.sequence()
-if child := os.fork():
-    _, status = os.waitpid(child, 0)
-    session.close()
-    print(os.waitstatus_to_exitcode(status), len(reply(engine)))
-else:
-    for use in (engine.stats, sequence.fork, lambda: engine.tokenize("hi"), lambda: reply(engine)):
-        try:
-            use()
-        except TgrError as error:
-            assert "load it again" in str(error), error
-        else:
-            sys.exit(2)
-    with load() as own:
-        assert len(reply(own)) > 0
-    del session, sequence
-    engine.close()
-"""
-    run = subprocess.run(
-        [sys.executable, "-c", program], cwd=PACKAGE.parent, capture_output=True, timeout=60
-    )
-    assert (run.returncode, run.stdout, run.stderr) == (0, b"0 8\n", b"")
 
 
 # --- anything at any time ---

@@ -36,7 +36,7 @@ Fields = dict[str, Any]
 
 class Bodies:
     """All bodies that are being read or wait to be used. `max_bytes` is the largest size of one.
-    One event loop reads them; any thread uses them."""
+    One event loop reads them; any thread uses them. `n_bytes` is the size of all long ones."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
