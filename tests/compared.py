@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import TOKENS
 from gguf_models import token_id
+from method_runs import PROMPT
 from reference import Reference
 from runs import decoded
 
@@ -19,7 +19,6 @@ from tgr_local.search.branches import Branches
 from tgr_local.search.run import Method, Run
 from tgr_local.search.steps import Step
 
-PROMPT = TOKENS[:10]
 END = token_id("<|im_end|>")
 SMALL = SearchConfig(
     chunk_len=6, max_chunks=4, n_candidates=4, rollout_len=4, temperature=0.8,

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from engines import EXACT, held
+from fake_engine import install
 from gguf_models import write_model
 from surroundings import HANG, ROOT, clear
 
@@ -103,6 +104,18 @@ def stories() -> Path:
     if not path.exists():
         pytest.skip(f"{path} is absent")
     return path
+
+
+@pytest.fixture
+def double(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The double of the engine in place of the engine."""
+    install(monkeypatch.setattr)
+
+
+@pytest.fixture
+def small(model: Callable[..., Path]) -> Path:
+    """A small random model for the real engine."""
+    return model()
 
 
 @pytest.fixture(scope="session")

@@ -1,25 +1,21 @@
-"""The command line: flags, precedence, exit codes, exact messages; then on the real engine."""
+"""The command line: flags, output, exit codes, exact messages; then on the real engine."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib.machinery
 import json
 import signal
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import finished, loaded, process, run
-from fake_engine import FakeEngine, install
-from surroundings import HANG, environment
+from surroundings import HANG
 
 from tgr_local import cli
-from tgr_local.errors import TgrError
 from tgr_local.options import flags
 from tgr_local.options.config import ChatConfig, EngineConfig, SearchConfig
 
@@ -27,18 +23,6 @@ SUMMARY = (
     "tgr-latent: 2 chunks, 15 tokens, 44 forward tokens (query 7, rebuild 10, rollouts 10, "
     "chunk 15, delimiter 2), 0.50 s, 30.0 tokens/s, stop\n"
 )
-
-
-@pytest.fixture
-def double(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The double of the engine in its place."""
-    install(monkeypatch.setattr)
-
-
-@pytest.fixture
-def small(model: Callable[..., Path]) -> Path:
-    """A small random model for the real engine."""
-    return model()
 
 
 # ---- flags ----
@@ -119,192 +103,6 @@ def test_the_first_prompt_waits_for_nothing_that_it_does_not_need() -> None:
     assert {"prompt_toolkit", "tgr_local._engine"} <= found
     late = {"llama_cpp", "jinja2", "rich", "huggingface_hub", "fastapi", "gguf", "matplotlib"}
     assert not found & late
-
-
-# ---- precedence ----
-
-
-def test_defaults_give_way_to_the_models_advice_and_that_to_flags(
-    double: None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run("run", "q", "--model", "f.gguf", "--json", "--chunk-len", "9") == 0
-    config = json.loads(capsys.readouterr().out)["config"]
-    assert FakeEngine("f").metadata == {"tgr.temperature": "0.25", "tgr.chunk_len": "100"}
-    assert config["temperature"] == 0.25  # the model's
-    assert config["chunk_len"] == 9  # the flag's
-    assert config["sigma"] == SearchConfig().sigma  # nobody's
-
-
-def settings_from(
-    home: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    user: str = "",
-    project: str = "",
-    environment: dict[str, str] | None = None,
-) -> None:
-    """A user's file, a project's file in the working folder, and variables."""
-    folder = home / "config" / "tgr-local"
-    folder.mkdir(parents=True)
-    (folder / "config.toml").write_text(user)
-    (home / "tgr-local.toml").write_text(project)
-    monkeypatch.chdir(home)
-    for name, value in (environment or {}).items():
-        monkeypatch.setenv(name, value)
-
-
-def shown_config(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    """What --show-config tells of the embedded model: (value, source) by name."""
-    assert run("run", "--show-config", "--json", *arguments) == 0
-    table = json.loads(capsys.readouterr().out)
-    return {name: (one["value"], one["source"]) for name, one in table.items()}
-
-
-def test_flags_override_variables_and_those_override_files(
-    home: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    settings_from(
-        home,
-        monkeypatch,
-        user='sigma = 0.1\ndelta = 0.1\nseed = 1\nthinking = false\nstop = ["a", "b"]\n'
-        'keys = "vi"\nn_ctx = 64\ntensor_split = [3, 1]',
-        project='delta = 0.2\nseed = 2\nmethod = "base"',
-        environment={"TGR_SEED": "3", "TGR_N_CTX": "128", "TGR_RANK": ""},
-    )
-    config = shown_config(capsys, "--n-ctx", "256")
-    user = str(home / "config" / "tgr-local" / "config.toml")
-    assert config["sigma"] == (0.1, user)
-    assert config["thinking"] == (False, user)
-    assert config["stop"] == (["a", "b"], user)
-    assert config["delta"] == (0.2, "tgr-local.toml")
-    assert config["method"] == ("base", "tgr-local.toml")
-    assert config["tensor_split"] == ([3.0, 1.0], user)
-    assert config["seed"] == (3, "TGR_SEED")
-    assert config["n_ctx"] == (256, "--n-ctx")
-    assert config["rank"] == (SearchConfig().rank, "default")
-    assert {source for _, source in config.values()} >= {"default", "the model file"}
-    assert shown_config(capsys, "--stop", "c", "--thinking")["stop"] == (["c"], "--stop")
-
-
-def test_a_run_uses_the_settings(
-    double: None,
-    home: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    settings_from(
-        home, monkeypatch, user='model = "f.gguf"', project='sigma = 0.5\nmethod = "markov"'
-    )
-    model = home / "config" / "tgr-local" / "f.gguf"
-    model.touch()
-    assert run("run", "q", "--json") == 0
-    result = json.loads(capsys.readouterr().out)
-    assert (result["method"], result["config"]["sigma"]) == ("markov", 0.5)
-    assert result["config"]["temperature"] == 0.25  # what nobody set, the model advises
-    assert result["model"]["path"] == str(model)
-
-
-@pytest.mark.parametrize(
-    ("project", "variables", "message"),
-    [
-        ("sigm = 1", {}, "tgr-local.toml: unknown option 'sigm'; did you mean sigma"),
-        ("[search]\nsigma = 1", {}, "tgr-local.toml: search is a table, but tables are not used"),
-        (
-            "[sigma]\nx = 1",
-            {},
-            "tgr-local.toml: sigma is a table, but tables are not used; write one",
-        ),
-        (
-            "[[stop]]\nx = 1",
-            {},
-            "tgr-local.toml: stop is a table, but tables are not used; write one",
-        ),
-        ("top_k = true", {}, "top_k is 'true', but must be a whole number (set in tgr-local.toml)"),
-        ('method = ["base"]', {}, "tgr-local.toml: method is ['base'], but must be a text"),
-        ("method = true", {}, "tgr-local.toml: method is true, but must be a text"),
-        ("sigma = -1", {}, "sigma is -1.0, but must be at least 0 (set in tgr-local.toml)"),
-        ("sigma = [1, 2]", {}, "sigma is a list, but must be one value (set in tgr-local.toml)"),
-        ("top_k = 1.5", {}, "top_k is '1.5', but must be a whole number (set in tgr-local.toml)"),
-        ("sigma = 1979-05-27", {}, "tgr-local.toml: sigma must be one value"),
-        ("sigma", {}, "tgr-local.toml: "),
-        ("", {"TGR_SEED": "x"}, "seed is 'x', but must be a whole number (set in TGR_SEED)"),
-    ],
-)
-def test_a_bad_setting_is_reported_with_its_place(
-    double: None,
-    home: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    project: str,
-    variables: dict[str, str],
-    message: str,
-) -> None:
-    settings_from(home, monkeypatch, project=project, environment=variables)
-    assert run("run", "q", "--model", "f.gguf") == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.splitlines()[-1].startswith(f"tgr-local: {message}")
-
-
-@pytest.mark.parametrize(
-    ("user", "variables", "place"),
-    [
-        ('method = "nope"', {}, "config.toml"),
-        ('model = "~/nope.gguf"', {}, "config.toml"),
-        ('model = "nope"', {}, "config.toml"),
-        ("", {"TGR_METHOD": "nope"}, "TGR_METHOD"),
-    ],
-)
-def test_an_unknown_method_or_model_is_reported_with_its_place(
-    small: Path,
-    home: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    user: str,
-    variables: dict[str, str],
-    place: str,
-) -> None:
-    settings_from(home, monkeypatch, user=user, environment=variables)
-    assert run("chat") == 2
-    err = capsys.readouterr().err
-    assert "nope" in err and err.endswith(f"{place})\n") and err.count("\n") == 1
-    assert run("run", "--show-config", "--method", "base", "--model", str(small)) == 0
-
-
-def test_a_settings_file_that_cannot_be_read_is_an_error(
-    double: None,
-    home: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(home)
-    path = Path("tgr-local.toml")
-    path.mkdir()
-    assert run("run", "q", "--model", "f.gguf") == 2
-    assert capsys.readouterr().err.startswith("tgr-local: tgr-local.toml is not a file; ")
-    path.rmdir()
-    path.symlink_to(path)
-    assert run("run", "q", "--model", "f.gguf") == 1
-    assert capsys.readouterr().err.startswith("tgr-local: tgr-local.toml: Too many levels of sym")
-
-
-def test_a_misspelt_variable_is_a_warning(
-    double: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("TGR_ROLLOUT_LENGTH", "4")
-    monkeypatch.setenv("TGR_SOMETHING_ELSE", "4")
-    assert run("run", "q", "--model", "f.gguf") == 0
-    warning = "TGR_ROLLOUT_LENGTH is not an option; did you mean TGR_ROLLOUT_LEN?\n"
-    assert capsys.readouterr().err.startswith(f"tgr-local: warning: {warning}")
-
-
-def test_show_config_is_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("doctor", "--show-config") == 0
-    rows = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines()}
-    assert rows.keys() == {"model", *EngineConfig.__dataclass_fields__}
-    assert rows["n_batch"] == ["n_batch", "512", "default"]
-    assert rows["tensor_split"] == ["tensor_split", "none", "default"]
 
 
 # ---- output ----
@@ -509,110 +307,6 @@ def test_control_c_keeps_what_is_written_and_exits_130(tmp_path: Path) -> None:
     assert run("trace", path) == 0
 
 
-# ---- doctor and the embedded model ----
-
-
-def test_doctor_on_the_double(double: None, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("doctor", "--model", "f.gguf") == 0
-    out = capsys.readouterr().out
-    assert "2 on CPU; output on CPU" in out
-    assert run("doctor", "--model", "f.gguf", "--json") == 0
-    findings = json.loads(capsys.readouterr().out)
-    assert {"name": "tokenizer", "status": "ok"}.items() <= findings[-2].items()
-
-
-@pytest.mark.parametrize("why", ["", "there is no program bwrap"])
-def test_doctor_names_the_sandbox(
-    double: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, why: str
-) -> None:
-    from tgr_local.eval import sandbox
-
-    monkeypatch.setattr(sandbox, "obstacle", lambda kind: why if kind == "bwrap" else "")
-    assert run("doctor", "--model", "f.gguf") == 0
-    line = next(
-        line for line in capsys.readouterr().out.split("\n") if line[2:].startswith("sandbox ")
-    )
-    if why:
-        assert line.startswith("! sandbox           WARNING: eval --allow-exec needs bwrap")
-        assert f"({why})" in line and "--sandbox limits: only resources are limited" in line
-    else:
-        assert line.startswith("  sandbox           eval --allow-exec uses bwrap: no network")
-
-
-def test_doctor_reports_a_broken_part(
-    double: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from tgr_local import engine
-
-    def refuse(*_: Any) -> Any:
-        raise TgrError("the file is damaged")
-
-    monkeypatch.setattr(engine, "Engine", refuse)
-    assert run("doctor", "--model", "f.gguf") == 1
-    assert "X model             BROKEN: the file is damaged\n" in capsys.readouterr().out
-
-
-def test_incompatible_parts_are_one_line_and_doctor_still_reports_versions() -> None:
-    code = (
-        "import importlib.metadata as m, sys; true = m.version\n"
-        "m.version = lambda name: '0.1.2' if name == 'llama-cpp-python' else true(name)\n"
-        "from tgr_local.cli import main; sys.exit(main(sys.argv[1:]))"
-    )
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", code, *arguments]
-        return subprocess.run(
-            command, env=environment(), capture_output=True, text=True, timeout=HANG
-        )
-
-    refused = run("run", "q", "--model", "f.gguf")
-    assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr.startswith(
-        "tgr-local: llama-cpp-python is 0.1.2, but tgr-local was built"
-    )
-    assert refused.stderr.count("\n") == 1
-    examined = run("doctor")
-    assert examined.returncode == 1 and examined.stderr == ""
-    assert "llama-cpp-python  0.1.2\n" in examined.stdout
-    assert "X devices           BROKEN: llama-cpp-python is 0.1.2, but" in examined.stdout
-
-
-@pytest.mark.parametrize(("layers", "loud"), [(-1, True), (0, False)])
-def test_an_unused_gpu_is_a_warning(
-    double: None,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    layers: int,
-    loud: bool,
-) -> None:
-    from tgr_local.engine import installation
-
-    monkeypatch.setattr(installation, "gpu_present", lambda: "an NVIDIA GPU")
-    assert run("run", "q", "--model", "f.gguf", "--n-gpu-layers", str(layers)) == 0
-    err = capsys.readouterr().err
-    assert ("tgr-local: warning: this machine has an NVIDIA GPU, but" in err) == loud
-
-
-def test_the_embedded_model_beside_the_extension_comes_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from tgr_local.models.library import embedded_model
-
-    origin = str(tmp_path / "_engine.so")
-    spec = importlib.machinery.ModuleSpec("tgr_local._engine", None, origin=origin)
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: spec)
-    (tmp_path / "embedded.gguf").touch()
-    assert embedded_model() == tmp_path / "embedded.gguf"
-
-
-def test_without_an_embedded_model_the_way_out_is_named(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Path, "is_file", lambda _: False)
-    assert run("run", "q") == 1
-    assert capsys.readouterr().err.endswith("name one with --model FILE\n")
-
-
 # ---- the real engine ----
 
 SHORT = ("--max-chunks", "2", "--chunk-len", "8", "--rollout-len", "4", "--n-candidates", "3")
@@ -648,13 +342,6 @@ def test_control_c_ends_a_model_at_once(small: Path) -> None:
     started = process("run", "hello", *flags, double=False)
     code, _, err = interrupted(started)
     assert (code, err) == (130, b"tgr-local: interrupted\n")
-
-
-def test_doctor_examines_a_model(small: Path) -> None:
-    code, out, err = finished("doctor", "--model", str(small), "--json", double=False)
-    findings = {finding["name"]: finding for finding in json.loads(out)}
-    assert (code, err) == (0, "")
-    assert findings["generation"]["status"] == findings["tokenizer"]["status"] == "ok"
 
 
 @pytest.mark.parametrize("content", [b"", b"GGUF", b"not a model"])

@@ -248,7 +248,7 @@ def test_reset_with_q_kept_equals_a_full_rebuild(engine: Engine, suffix_tokens: 
 
 @every_method
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_every_decoded_position_is_counted(
+def test_positions_of_every_kind_are_counted(
     engine: Engine, method: str, options: dict[str, Any]
 ) -> None:
     config = with_(**options)
@@ -273,7 +273,7 @@ def test_every_decoded_position_is_counted(
 
 @every_method
 @pytest.mark.parametrize("n_prompt", [1, 2, 10])
-def test_a_budget_is_never_exceeded(engine: Engine, method: str, n_prompt: int) -> None:
+def test_the_smallest_budget_suffices(engine: Engine, method: str, n_prompt: int) -> None:
     prompt = PROMPT[:n_prompt]
     with pytest.raises(ValueError, match="max_forward_tokens is 1") as refusal:
         # a lone chunk of a plain method costs one position already

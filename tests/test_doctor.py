@@ -1,0 +1,124 @@
+"""`tgr-local doctor`, warnings about the installation, and the embedded model."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import finished, run
+from surroundings import HANG, environment
+
+from tgr_local.errors import TgrError
+
+
+def test_doctor_on_the_double(double: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("doctor", "--model", "f.gguf") == 0
+    out = capsys.readouterr().out
+    assert "2 on CPU; output on CPU" in out
+    assert run("doctor", "--model", "f.gguf", "--json") == 0
+    findings = json.loads(capsys.readouterr().out)
+    assert {"name": "tokenizer", "status": "ok"}.items() <= findings[-2].items()
+
+
+@pytest.mark.parametrize("why", ["", "there is no program bwrap"])
+def test_doctor_names_the_sandbox(
+    double: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    from tgr_local.eval import sandbox
+
+    monkeypatch.setattr(sandbox, "obstacle", lambda kind: why if kind == "bwrap" else "")
+    assert run("doctor", "--model", "f.gguf") == 0
+    line = next(
+        line for line in capsys.readouterr().out.split("\n") if line[2:].startswith("sandbox ")
+    )
+    if why:
+        assert line.startswith("! sandbox           WARNING: eval --allow-exec needs bwrap")
+        assert f"({why})" in line and "--sandbox limits: only resources are limited" in line
+    else:
+        assert line.startswith("  sandbox           eval --allow-exec uses bwrap: no network")
+
+
+def test_doctor_reports_a_broken_part(
+    double: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tgr_local import engine
+
+    def refuse(*_: Any) -> Any:
+        raise TgrError("the file is damaged")
+
+    monkeypatch.setattr(engine, "Engine", refuse)
+    assert run("doctor", "--model", "f.gguf") == 1
+    assert "X model             BROKEN: the file is damaged\n" in capsys.readouterr().out
+
+
+def test_incompatible_parts_are_one_line_and_doctor_still_reports_versions() -> None:
+    code = (
+        "import importlib.metadata as m, sys; true = m.version\n"
+        "m.version = lambda name: '0.1.2' if name == 'llama-cpp-python' else true(name)\n"
+        "from tgr_local.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", code, *arguments]
+        return subprocess.run(
+            command, env=environment(), capture_output=True, text=True, timeout=HANG
+        )
+
+    refused = run("run", "q", "--model", "f.gguf")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith(
+        "tgr-local: llama-cpp-python is 0.1.2, but tgr-local was built"
+    )
+    assert refused.stderr.count("\n") == 1
+    examined = run("doctor")
+    assert examined.returncode == 1 and examined.stderr == ""
+    assert "llama-cpp-python  0.1.2\n" in examined.stdout
+    assert "X devices           BROKEN: llama-cpp-python is 0.1.2, but" in examined.stdout
+
+
+@pytest.mark.parametrize(("layers", "loud"), [(-1, True), (0, False)])
+def test_an_unused_gpu_is_a_warning(
+    double: None,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    layers: int,
+    loud: bool,
+) -> None:
+    from tgr_local.engine import installation
+
+    monkeypatch.setattr(installation, "gpu_present", lambda: "an NVIDIA GPU")
+    assert run("run", "q", "--model", "f.gguf", "--n-gpu-layers", str(layers)) == 0
+    err = capsys.readouterr().err
+    assert ("tgr-local: warning: this machine has an NVIDIA GPU, but" in err) == loud
+
+
+def test_the_embedded_model_beside_the_extension_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tgr_local.models.library import embedded_model
+
+    origin = str(tmp_path / "_engine.so")
+    spec = importlib.machinery.ModuleSpec("tgr_local._engine", None, origin=origin)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: spec)
+    (tmp_path / "embedded.gguf").touch()
+    assert embedded_model() == tmp_path / "embedded.gguf"
+
+
+def test_without_an_embedded_model_the_way_out_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "is_file", lambda _: False)
+    assert run("run", "q") == 1
+    assert capsys.readouterr().err.endswith("name one with --model FILE\n")
+
+
+def test_doctor_examines_a_model(small: Path) -> None:
+    code, out, err = finished("doctor", "--model", str(small), "--json", double=False)
+    findings = {finding["name"]: finding for finding in json.loads(out)}
+    assert (code, err) == (0, "")
+    assert findings["generation"]["status"] == findings["tokenizer"]["status"] == "ok"

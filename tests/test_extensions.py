@@ -1,0 +1,446 @@
+"""What each extension of the search and of the reset changes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from engines import held, is_free
+from method_runs import PROMPT, group_of, steps_of, with_
+from numpy.typing import NDArray
+from reference import Reference
+from runs import assert_identical, decoded, spent, text_of
+from threads import in_threads
+
+from tgr_local import methods
+from tgr_local.engine import Cancel, Engine
+from tgr_local.errors import CancelledError, CapacityError
+from tgr_local.options.config import SearchConfig
+from tgr_local.search import geometry, scoring
+from tgr_local.search.steps import Progress, Step
+
+# --- what a reset retains ---
+
+
+def contexts(steps: list[Step], kept: Callable[[list[int]], list[int]]) -> list[list[int]]:
+    """What stood before each chunk, when a reset keeps `kept` of the text so far."""
+    written: list[int] = []
+    before = []
+    for step in steps:
+        before.append(PROMPT + kept(written))
+        written += step.tokens.tolist()
+    return before
+
+
+def assert_read_in(engine: Engine, steps: list[Step], before: list[list[int]]) -> None:
+    reference = Reference(engine.path)
+    for step, context in zip(steps, before, strict=True):
+        logprobs, _ = decoded(reference, context, step.tokens.tolist())
+        np.testing.assert_allclose(step.logprobs, logprobs, atol=1e-4)
+
+
+@pytest.mark.parametrize(("head", "tail"), [(1, 1), (3, 4), (2, 12), (8, 6), (100, 6)])
+def test_keep_head_keeps_the_first_tokens_too(engine: Engine, head: int, tail: int) -> None:
+    steps = steps_of(engine, "markov", with_(keep_head=head, suffix_tokens=tail))
+
+    def kept(text: list[int]) -> list[int]:
+        return text if len(text) <= head + tail else text[:head] + text[-tail:]
+
+    assert_read_in(engine, steps, contexts(steps, kept))
+    written = 0
+    for step in steps:
+        assert step.counts.rebuild == min(written, head + tail)
+        written += len(step.tokens)
+
+
+def test_delethink_is_markov_with_a_head_and_a_carry_over(engine: Engine) -> None:
+    """Their C = 16 and m = 8: the first 16 tokens have the whole text before them, and from then on
+    every 8 have the query, the head, and the 8 before."""
+    config = with_(chunk_len=8, suffix_tokens=8, keep_head=2, max_chunks=5)
+    steps = steps_of(engine, "markov", config)
+    text = text_of(steps)
+    assert len(text) == 40
+    before = [text[:0], text[:8], *(text[:2] + text[at - 8 : at] for at in (16, 24, 32))]
+    assert_read_in(engine, steps, [PROMPT + context for context in before])
+
+
+@pytest.mark.parametrize("limit", [1, 30, 34, 40, 44, 1000])
+def test_a_lazy_reset_comes_only_when_the_cache_would_pass_its_limit(
+    engine: Engine, limit: int
+) -> None:
+    steps = steps_of(engine, "markov", with_(max_cached_tokens=limit))
+    before, held_back = [], 1
+    context: list[int] = []
+    for step in steps:
+        if step.index:
+            context = context + steps[step.index - 1].tokens.tolist()
+            fits = len(PROMPT) + len(context) - held_back + 6 + 8 <= limit
+            assert step.counts.rebuild == (0 if fits else 6)
+            context = context if fits else context[-6:]
+        before.append(PROMPT + context)
+        assert step.cells <= max(limit, len(PROMPT) + 2 * 6)
+    assert_read_in(engine, steps, before)
+    n_rebuilds = sum(step.counts.rebuild > 0 for step in steps)
+    assert n_rebuilds == {1: 3, 30: 2, 34: 2, 40: 1, 44: 0, 1000: 0}[limit]
+
+
+def test_a_lazy_reset_of_the_search_counts_its_rollouts(engine: Engine) -> None:
+    plain = with_(n_candidates=4, rollout_len=5)
+    lazy = dataclasses.replace(plain, max_cached_tokens=1000)
+    steps = steps_of(engine, "tgr-latent", lazy)
+    assert not any(step.counts.rebuild for step in steps)
+    # |Q| and three chunks, then all rollouts
+    assert max(step.cells for step in steps) == len(PROMPT) - 1 + 3 * 6 + 4 * 5
+    for limit, rebuilds in ((9 + 6 + 20 + 8, [0, 0, 6, 6]), (9 + 12 + 20 + 8, [0, 0, 0, 6])):
+        edge = dataclasses.replace(plain, max_cached_tokens=limit)
+        steps = steps_of(engine, "tgr-latent", edge)
+        assert [step.counts.rebuild for step in steps] == rebuilds
+
+
+def test_shifted_cells_are_those_of_a_rebuild_where_context_leaves_no_trace(
+    model: Callable[..., Path], load: Callable[..., Engine]
+) -> None:
+    """In a model of one layer the cell of a token depends on nothing but the token."""
+    engine = load(model(n_layer=1))
+    for method in ("markov", "tgr-latent"):
+        for kept in ({}, {"keep_head": 2, "suffix_tokens": 3}, {"suffix_tokens": 9}):
+            config = with_(calibration="absolute", temperature=0.0, **kept)
+            rebuilt = steps_of(engine, method, config)
+            shifted = steps_of(engine, method, dataclasses.replace(config, shift_cells=True))
+            assert not any(step.counts.rebuild for step in shifted)
+            assert text_of(shifted) == text_of(rebuilt)
+            for a, b in zip(shifted, rebuilt, strict=True):
+                np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-4)
+                assert a.cells <= methods.get(method).cells(engine, len(PROMPT), config)
+
+
+def test_shifted_cells_remember_their_context_in_a_deeper_model(engine: Engine) -> None:
+    rebuilt = steps_of(engine, "markov", with_(temperature=0.0))
+    before = engine.stats().n_positions
+    shifted = steps_of(engine, "markov", with_(temperature=0.0, shift_cells=True))
+    assert engine.stats().n_positions - before == spent(shifted) == spent(rebuilt) - 3 * 6
+    for same in (0, 1):  # the first reset drops nothing
+        np.testing.assert_allclose(shifted[same].logprobs, rebuilt[same].logprobs, atol=1e-5)
+    assert not np.allclose(shifted[2].logprobs, rebuilt[2].logprobs, atol=1e-3)
+
+
+def test_quantised_keys_are_not_shifted(
+    model: Callable[..., Path], load: Callable[..., Engine]
+) -> None:
+    engine = load(model(n_head=2), type_k="q8_0")
+    with pytest.raises(ValueError, match="which type_k q8_0 would round again; set type_k to f16"):
+        steps_of(engine, "markov", with_(shift_cells=True))
+    steps_of(engine, "base", with_(shift_cells=True))
+
+
+# --- the extensions of the search ---
+
+
+def found(step: Step) -> Any:
+    assert step.candidates is not None
+    return step.candidates
+
+
+def vectors_of(engine: Engine, config: SearchConfig, anchors: NDArray[Any]) -> NDArray[Any]:
+    """[n, n_layer, d_h] under calibration="absolute"."""
+    d_h = engine.n_embd
+    maps = geometry.InjectionMaps.draw(engine.n_layer, d_h, d_h, config.rank, config.injection_seed)
+    return config.eta * maps.vectors(anchors)
+
+
+def assert_rolled_out(engine: Engine, config: SearchConfig, steps: list[Step]) -> None:
+    """Every rollout of a first step, and its chunk, from the reference."""
+    reference, candidates = Reference(engine.path), found(steps[0])
+    vectors = vectors_of(engine, config, candidates.anchors)
+    for tokens, logprobs, owner in zip(
+        candidates.tokens, candidates.logprobs, candidates.owners, strict=True
+    ):
+        wanted, _ = decoded(reference, PROMPT, tokens.tolist(), vectors[owner])
+        np.testing.assert_allclose(logprobs, wanted, atol=1e-4)
+    injection = vectors[candidates.scores.chosen]
+    wanted, _ = decoded(reference, PROMPT, steps[0].tokens.tolist(), injection)
+    np.testing.assert_allclose(steps[0].logprobs, wanted, atol=1e-4)
+
+
+def test_the_best_are_rolled_out_once_more_and_averaged(engine: Engine) -> None:
+    plain = with_(n_mc=2, n_candidates=4, calibration="absolute", max_chunks=1)
+    config = dataclasses.replace(plain, reevaluate=2)
+    once, again = (steps_of(engine, "tgr-latent", c) for c in (plain, config))
+    first, both = found(once[0]), found(again[0])
+    best = np.argsort(-first.scores.total, kind="stable")[:2]
+    assert both.owners.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, *np.repeat(best, 2)]
+    for before, after in zip(first.tokens, both.tokens, strict=False):
+        np.testing.assert_array_equal(before, after)
+    assert len({tuple(tokens) for tokens in both.tokens}) == 12
+    V = [np.mean(logprobs) for logprobs in both.logprobs]
+    wanted = [np.mean([v for v, o in zip(V, both.owners, strict=True) if o == k]) for k in range(4)]
+    np.testing.assert_allclose(both.scores.foresight, wanted, rtol=1e-6)
+    assert both.scores.chosen == both.scores.total.argmax()
+    assert again[0].counts.rollouts == once[0].counts.rollouts + 2 * 2 * 4
+    assert_rolled_out(engine, config, again)
+
+
+def test_rollouts_deepen_while_the_two_best_are_near(engine: Engine) -> None:
+    plain = with_(calibration="absolute", max_chunks=1)
+    config = dataclasses.replace(plain, min_gap=1e9, max_rollout=11)
+    short, deep = (steps_of(engine, "tgr-latent", c) for c in (plain, config))
+    for before, after in zip(found(short[0]).tokens, found(deep[0]).tokens, strict=True):
+        assert len(after) == 11  # 4, 8, and what was left
+        np.testing.assert_array_equal(before, after[:4])
+    V = [np.mean(logprobs) for logprobs in found(deep[0]).logprobs]
+    np.testing.assert_allclose(found(deep[0]).scores.foresight, V, rtol=1e-6)
+    assert deep[0].counts.rollouts == 3 * 11
+    assert_rolled_out(engine, config, deep)
+
+
+def test_deepening_stops_as_soon_as_the_gap_is_wide_enough(engine: Engine) -> None:
+    plain = with_(max_chunks=1, n_candidates=4)
+    gaps = {}
+    for length in (4, 8, 16):
+        forced = dataclasses.replace(plain, min_gap=1e9, max_rollout=length)
+        (step,) = steps_of(engine, "tgr-latent", forced)
+        gaps[length] = found(step).scores.gap
+    for wide in (gaps[4] * 0.99, gaps[4] * 1.01, max(gaps[4], gaps[8]) * 1.01):
+        (step,) = steps_of(engine, "tgr-latent", dataclasses.replace(plain, min_gap=wide))
+        wanted = next((n for n, gap in gaps.items() if gap >= wide), None)
+        lengths = {len(tokens) for tokens in found(step).tokens}
+        assert lengths == {wanted} if wanted else min(lengths) > 16
+
+
+def test_one_candidate_is_not_rolled_out_again(engine: Engine) -> None:
+    config = with_(n_candidates=1, min_gap=1e9, reuse_winner=True)
+    for step in steps_of(engine, "tgr-latent", config):
+        assert step.counts.rollouts == 4
+
+
+@pytest.mark.parametrize("window", [1, 5, 100])
+def test_search_runs_only_after_uncertain_tokens(engine: Engine, window: int) -> None:
+    config = with_(max_chunks=8, entropy_window=window)
+    plain = steps_of(engine, "tgr-latent", config)
+    usual = float(np.median([np.mean(step.entropies[-window:]) for step in plain]))
+    searched = []
+    steps = steps_of(engine, "tgr-latent", dataclasses.replace(config, search_entropy=usual))
+    entropies = np.concatenate([step.entropies for step in steps])
+    for step in steps:
+        newest = entropies[: 6 * step.index][-window:]
+        assert (step.candidates is not None) == (not newest.size or newest.mean() >= usual)
+        searched.append(step.candidates is not None)
+        if step.candidates is None:
+            np.testing.assert_array_equal(step.anchor, step.origin)  # type: ignore[arg-type]
+            assert step.counts.rollouts == 0
+    assert set(searched) == {False, True}
+
+
+def test_without_a_search_the_chunk_is_steered_by_its_own_anchor(engine: Engine) -> None:
+    config = with_(search_entropy=1e9, calibration="absolute", relative_strength=1.0)
+    first, second, *_ = steps_of(engine, "tgr-latent", config)
+    assert first.candidates is not None and second.candidates is None
+    assert second.origin is not None
+    (injection,) = vectors_of(engine, config, second.origin[None])
+    context = PROMPT + first.tokens.tolist()
+    wanted, _ = decoded(Reference(engine.path), context, second.tokens.tolist(), injection)
+    np.testing.assert_allclose(second.logprobs, wanted, atol=1e-4)
+
+
+@pytest.mark.parametrize("options", [{"min_n_eff": 1.0}, {"max_apcs": -1.0}], ids=str)
+def test_lambda_u_is_raised_where_candidates_are_alike(
+    engine: Engine, options: dict[str, Any]
+) -> None:
+    config = with_(raised_lambda_u=50.0, delta=-1.0, n_candidates=8, max_chunks=1)
+    (plain,) = steps_of(engine, "tgr-latent", config)
+    (raised,) = steps_of(engine, "tgr-latent", dataclasses.replace(config, **options))
+    scores = found(plain).scores
+    wanted = scores.foresight - 0.5 * scores.bumpiness - 50 * scores.uniformity
+    np.testing.assert_array_equal(found(raised).scores.total, wanted)
+    assert found(raised).scores.weights.lambda_u == 50.0
+    assert found(raised).scores.chosen == wanted.argmax() != scores.chosen
+
+
+def test_only_the_best_candidates_decide_whether_lambda_u_is_raised(engine: Engine) -> None:
+    config = with_(n_candidates=8, max_chunks=1)
+    (plain,) = steps_of(engine, "tgr-latent", config)
+    best = found(plain).anchors[found(plain).scores.best(3)]
+    measures = {0: geometry.apcs(found(plain).anchors), 3: geometry.apcs(best)}
+    between = sum(measures.values()) / 2
+    for top, apcs in measures.items():
+        (step,) = steps_of(
+            engine, "tgr-latent",
+            dataclasses.replace(config, max_apcs=between, geometry_top=top, raised_lambda_u=9.0),
+        )  # fmt: skip
+        assert found(step).scores.weights.lambda_u == (9.0 if apcs > between else 0.5)
+
+
+def test_the_winners_rollout_begins_the_chunk(engine: Engine) -> None:
+    config = with_(reuse_winner=True, calibration="absolute", n_mc=2)
+    plain, reused = (
+        steps_of(engine, "tgr-latent", dataclasses.replace(config, reuse_winner=reuse))
+        for reuse in (False, True)
+    )
+    for step in reused:
+        rollout = found(step).tokens[2 * found(step).scores.chosen]
+        np.testing.assert_array_equal(step.tokens[:4], rollout)
+        assert step.counts.chunk == 6 - 4
+    assert spent(reused) == spent(plain) - 4 * 4
+    assert_rolled_out(engine, config, reused)
+
+
+@pytest.mark.parametrize("rollout_len", [6, 7, 20])
+def test_a_rollout_longer_than_a_chunk_is_the_chunk(engine: Engine, rollout_len: int) -> None:
+    config = with_(reuse_winner=True, calibration="absolute", rollout_len=rollout_len)
+    steps = steps_of(engine, "tgr-latent", config)
+    for step in steps:
+        rollout = found(step).tokens[found(step).scores.chosen]
+        np.testing.assert_array_equal(step.tokens, rollout[:6])
+        assert step.counts.chunk == 0
+    assert_rolled_out(engine, config, steps)
+    # the state that follows is read after the cut
+    context, chunk = PROMPT, steps[0].tokens.tolist()
+    (injection,) = vectors_of(engine, config, steps[0].anchor[None])  # type: ignore[index]
+    text = [*context, *chunk, engine.eoc_token()]
+    everywhere = np.zeros((len(text), engine.n_layer, engine.n_embd))
+    everywhere[len(context) - 1 : -1] = injection
+    h = Reference(engine.path).forward(text, everywhere).states[-1]
+    np.testing.assert_allclose(steps[0].state, geometry.unit(h), atol=1e-4)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 4, 5, 7, 10, 11])
+def test_a_reused_rollout_keeps_to_the_limit_of_new_tokens(engine: Engine, limit: int) -> None:
+    steps = steps_of(engine, "tgr-latent", with_(reuse_winner=True, max_tokens=limit))
+    assert len(text_of(steps)) == limit and steps[-1].finish == "length"
+
+
+def test_a_reused_rollout_is_reported_like_any_text(engine: Engine) -> None:
+    heard: list[int] = []
+    config = with_(reuse_winner=True, top_logprobs=2)
+    steps = steps_of(
+        engine, "tgr-latent", config, on_event=lambda progress: heard.extend(progress.tokens)
+    )
+    assert heard == text_of(steps)
+    assert all(len(step.top_ids or ()) == len(step.tokens) for step in steps)
+
+
+def test_trajectories_of_a_group_repel_each_other(engine: Engine) -> None:
+    config = with_(share_repulsion=True, lambda_u=20.0, n_candidates=8)
+    runs, again = (group_of(engine, "tgr-latent", config, 4) for _ in range(2))
+    for run, same in zip(runs, again, strict=True):
+        assert_identical(run, same)
+    for boundary in range(4):
+        chosen: list[NDArray[Any]] = []
+        for run in runs:  # equally long, so that all decide at once and the lower ranks go first
+            step = run[boundary]
+            assert step.origin is not None and step.anchor is not None
+            wanted = scoring.uniformity(found(step).anchors, step.origin, 0.2, chosen)
+            np.testing.assert_allclose(found(step).scores.uniformity, wanted)
+            chosen.append(step.anchor)
+    apart = group_of(engine, "tgr-latent", dataclasses.replace(config, share_repulsion=False), 4)
+    assert text_of(apart[0]) == text_of(runs[0])
+    assert [text_of(run) for run in apart] != [text_of(run) for run in runs]
+
+
+def test_trajectories_that_decide_at_different_times_still_repeat(
+    model: Callable[..., Path], load: Callable[..., Engine]
+) -> None:
+    """Searches on demand and deepened rollouts part their ways, and not all fit at once."""
+    engine = load(model(), n_ctx=256, n_seq_max=10)
+    config = with_(
+        share_repulsion=True, lambda_u=20.0, min_gap=0.3, max_rollout=9, max_chunks=5,
+        search_entropy=4.0, entropy_window=3, reuse_winner=True,
+    )  # fmt: skip
+    runs = group_of(engine, "tgr-latent", config, 5)
+    assert len({tuple(step.counts.rollouts for step in run) for run in runs}) > 1
+    for pause in (0.0, 0.001, 0.003):
+        again = group_of(engine, "tgr-latent", config, 5, pause)
+        for run, same in zip(runs, again, strict=True):
+            assert_identical(run, same)
+
+
+def test_shared_repulsion_has_no_effect_on_a_single_trajectory(engine: Engine) -> None:
+    shared = steps_of(engine, "tgr-latent", with_(share_repulsion=True))
+    assert_identical(shared, steps_of(engine, "tgr-latent"))
+
+
+def test_a_group_with_shared_repulsion_can_be_cancelled(engine: Engine) -> None:
+    group, cancel = engine.lockstep_group(3), Cancel()
+    config = with_(share_repulsion=True, max_chunks=1000)
+
+    def hear(progress: Progress) -> None:
+        if progress.chunk == 3:
+            cancel.cancel()
+
+    def one(index: int) -> Any:
+        with group.participant(index) as participant:
+            return steps_of(
+                engine, "tgr-latent", config, participant=participant, on_event=hear, cancel=cancel
+            )
+
+    results = in_threads(*(lambda i=i: one(i) for i in range(3)))
+    assert all(isinstance(result, CancelledError) for result in results)
+    assert is_free(engine)
+
+
+@pytest.mark.parametrize(
+    ("options", "term"),
+    [
+        ({"lambda_u": 0.0, "lambda_b": 0.0}, "foresight"),
+        ({"lambda_u": 0.0, "foresight_weight": 0.0}, "bumpiness"),
+        ({"lambda_b": 0.0, "foresight_weight": 0.0}, "uniformity"),
+    ],
+)
+def test_a_weight_of_zero_is_the_papers_ablation(
+    engine: Engine, options: dict[str, Any], term: str
+) -> None:
+    """Only the term that is left can decide, and a term that is off cannot."""
+    for step in steps_of(engine, "tgr-latent", with_(n_candidates=6, **options)):
+        scores = found(step).scores
+        sign = 1 if term == "foresight" else -1
+        assert scores.chosen == np.argmax(sign * getattr(scores, term))
+
+
+def test_random_anchor_draws_as_the_method_does_without_rollouts(engine: Engine) -> None:
+    config = with_(calibration="absolute")
+    steps = steps_of(engine, "random-anchor", config)
+    tried = steps_of(engine, "tgr-latent", dataclasses.replace(config, n_candidates=1))
+    assert text_of(steps) == text_of(tried)  # one candidate is no choice
+    for step, other in zip(steps, tried, strict=True):
+        np.testing.assert_array_equal(step.anchor, other.anchor)  # type: ignore[arg-type]
+        np.testing.assert_allclose(step.origin, other.origin, atol=1e-6)  # type: ignore[arg-type]
+        assert step.candidates is None and step.counts.rollouts == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"min_gap": 0.1, "max_rollout": 3}, "max_rollout is 3, but cannot be below rollout_len"),
+        ({"min_gap": -1.0}, "min_gap is -1.0, but must be at least 0"),
+        ({"max_apcs": 1.5}, "max_apcs is 1.5, but must be between -1 and 1"),
+        ({"min_n_eff": 2.0}, "min_n_eff is 2.0, but must be between 0 and 1"),
+        ({"entropy_window": 0}, "entropy_window is 0, but must be between 1 and"),
+        ({"keep_head": -1}, "keep_head is -1, but must be between 0 and"),
+        ({"reuse_winner": 1}, "reuse_winner is 1, but must be of type bool"),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        with_(**options)
+
+
+def test_long_extensions_are_refused_with_the_numbers(engine: Engine) -> None:
+    for method, options, message in (
+        ("markov", {"max_cached_tokens": 9000}, "to 8992 tokens .* 4096; lower max_cached_tokens"),
+        (
+            "markov",
+            {"keep_head": 9000},
+            r"for 4096; shorten it \(in a chat: /clear\) and lower keep",
+        ),
+        ("tgr-latent", {"min_gap": 0.1, "max_rollout": 4090}, "chunk_len and max_rollout to 2043"),
+    ):
+        config = with_(**{"chunk_len": 600, "max_chunks": 20, **options})
+        with pytest.raises(CapacityError, match=message):
+            steps_of(engine, method, config)
+    with pytest.raises(CapacityError, match="needs 301 sequences"):
+        steps_of(engine, "tgr-latent", with_(n_candidates=150, reevaluate=200))
+    assert not any(held(engine.stats()).values())
