@@ -94,7 +94,7 @@ def weights(value: float) -> Change:
 
 
 def integers(name: str) -> Change:
-    """The tensor's type says 32-bit integers, which have the size of what is there."""
+    """The tensor's type says 32-bit integers, which have the size of the F32 data."""
     return kind(name, 26)
 
 
@@ -102,7 +102,7 @@ TOKENS = "tokenizer.ggml.tokens"
 MERGES = "tokenizer.ggml.merges"
 EPS = "qwen3.attention.layer_norm_rms_epsilon"
 
-# what is damaged -> (the damage, a part of the message)
+# name -> (the damage, a part of the message)
 DAMAGES: dict[str, tuple[Change, str]] = {
     # the header
     "version 0": (count("version", 0), "bad GGUF version: 0"),

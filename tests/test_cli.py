@@ -92,7 +92,7 @@ def test_help_is_instant_since_nothing_heavy_is_loaded(arguments: list[str]) -> 
 
 
 def test_the_first_prompt_waits_for_nothing_that_it_does_not_need() -> None:
-    # all that stands between the command and the prompt, and the prompt itself
+    # everything up to the prompt, and the prompt itself
     start = (
         "from tgr_local.cli import main; from tgr_local.chat import terminal\n"
         "terminal.run = lambda conversation: terminal.Terminal(conversation) and 0\n"

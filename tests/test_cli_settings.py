@@ -21,7 +21,7 @@ def test_defaults_give_way_to_the_models_advice_and_that_to_flags(
     assert FakeEngine("f").metadata == {"tgr.temperature": "0.25", "tgr.chunk_len": "100"}
     assert config["temperature"] == 0.25  # the model's
     assert config["chunk_len"] == 9  # the flag's
-    assert config["sigma"] == SearchConfig().sigma  # nobody's
+    assert config["sigma"] == SearchConfig().sigma  # the default
 
 
 def settings_from(
@@ -43,7 +43,7 @@ def settings_from(
 
 
 def shown_config(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    """What --show-config tells of the embedded model: (value, source) by name."""
+    """What --show-config prints for the embedded model: (value, source) by name."""
     assert run("run", "--show-config", "--json", *arguments) == 0
     table = json.loads(capsys.readouterr().out)
     return {name: (one["value"], one["source"]) for name, one in table.items()}
@@ -91,7 +91,7 @@ def test_a_run_uses_the_settings(
     assert run("run", "q", "--json") == 0
     result = json.loads(capsys.readouterr().out)
     assert (result["method"], result["config"]["sigma"]) == ("markov", 0.5)
-    assert result["config"]["temperature"] == 0.25  # what nobody set, the model advises
+    assert result["config"]["temperature"] == 0.25  # the model's advice
     assert result["model"]["path"] == str(model)
 
 

@@ -300,7 +300,7 @@ def test_a_shift_of_quantised_keys_is_refused(
         assert len(sequence) == 20
 
 
-# --- rooms, handles ---
+# --- reservations, handles ---
 
 
 def test_garbage_gives_its_cells_back(engine: Engine) -> None:
@@ -364,9 +364,9 @@ def test_the_cache_grows_on_demand_only(
 
 def test_an_impossible_size_of_the_cache_changes_nothing(engine: Engine) -> None:
     n_ctx = engine.n_ctx
-    for room in ((2**31, 2), (-1, 1), (8, 2**31)):
+    for size in ((2**31, 2), (-1, 1), (8, 2**31)):
         with pytest.raises(ValueError, match=r"n_(cells|sessions) is"):
-            engine.reserve(*room)
+            engine.reserve(*size)
     engine.reserve(2**31 - 1, 2)
     assert engine.n_ctx == n_ctx
 

@@ -1,4 +1,4 @@
-"""What one token, or one question to the engine, may cost however long the work or the text is."""
+"""Bounds on the work for one token and for one call of `stats`, for texts of any length."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_stats_answer_while_a_long_decode_runs(
         cancel.cancel()
         if stats.n_decodes:
             pytest.skip("the decode was over before the engine was asked")
-        # of the moment before the decode: nobody waited for its end
+        # the values before the decode: `stats` did not wait for its end
         assert (stats.n_decodes, stats.n_jobs, stats.n_sessions) == (0, 1, 1)
 
     assert in_threads(read, ask) == [None, None]
@@ -83,7 +83,7 @@ def test_a_stop_text_that_began_long_before_the_task(engine: Engine) -> None:
 
 
 def test_long_and_many_stop_texts_cost_a_token_little(engine: Engine) -> None:
-    """Looked for everywhere in the text, these take seconds to minutes for every token."""
+    """A search through the whole text would take seconds to minutes for every token."""
     half = "\x01" * (MEGABYTE // 2)
     long = (half + "\x02", "\x02" * MEGABYTE)
     many = tuple(f"\x01stop{i}" for i in range(1000))
@@ -96,7 +96,7 @@ def test_long_and_many_stop_texts_cost_a_token_little(engine: Engine) -> None:
 
 @pytest.mark.parametrize("seconds", [0.02, 0.1, 0.4])
 def test_a_run_that_ends_inside_a_grammar_keeps_what_it_has(engine: Engine, seconds: float) -> None:
-    """The work of a grammar for one token is given up in the middle."""
+    """The deadline ends the work of a grammar in the middle of a token."""
     heavy = Sampling(grammar="root ::= " + "[^\\x00]{0,200} " * 60)
     with engine.session(2000, 9) as session:
         tasks = [

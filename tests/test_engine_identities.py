@@ -1,5 +1,5 @@
-"""What must be equal: together and alone, whole and in pieces, shared and decoded again, ours and
-llama.cpp's own."""
+"""Results that must be equal: together and alone, whole and in pieces, forked and decoded again,
+ours and llama.cpp's."""
 
 from __future__ import annotations
 

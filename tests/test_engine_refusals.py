@@ -179,10 +179,10 @@ def test_an_injection_that_overflows_fails_its_own_job_only(engine: Engine) -> N
         assert len(session.run([Task(calm, [1], n_generate=2, ignore_eog=True)])[0].tokens) == 2
 
 
-@pytest.mark.parametrize("room", [(-1, 1), (8, -1), (2**40, 1), (8, 2**40)])
-def test_impossible_reservations_are_refused(engine: Engine, room: tuple[int, int]) -> None:
+@pytest.mark.parametrize("size", [(-1, 1), (8, -1), (2**40, 1), (8, 2**40)])
+def test_impossible_reservations_are_refused(engine: Engine, size: tuple[int, int]) -> None:
     with pytest.raises((ValueError, CapacityError)):
-        engine.session(*room)
+        engine.session(*size)
 
 
 def test_bad_text_is_refused(engine: Engine) -> None:

@@ -31,8 +31,8 @@ def engine_256(model: Callable[..., Path], load: Callable[..., Engine]) -> Engin
 # --- the rule, by hand ---
 
 
-def wait_of(rooms: dict[int, Reservation], line: frozenset[object], ended: bool = False) -> Wait:
-    return Wait(rooms, lambda: list(rooms), lambda: ended, line)
+def wait_of(held: dict[int, Reservation], line: frozenset[object], ended: bool = False) -> Wait:
+    return Wait(held, lambda: list(held), lambda: ended, line)
 
 
 def reservation_of(user: object, **fields: Any) -> Reservation:
@@ -46,12 +46,12 @@ def deadlocked(*asked: Wait) -> list[int]:
 
 def test_only_a_closed_circle_is_deadlocked() -> None:
     a, b, c = (frozenset([name]) for name in "abc")
-    rooms = {1: reservation_of("a"), 2: reservation_of("b")}
-    assert deadlocked(wait_of(rooms, a)) == []  # b works
-    assert deadlocked(wait_of(rooms, a), wait_of(rooms, b)) == [0, 1]
-    assert deadlocked(wait_of(rooms, a), wait_of(rooms, c), wait_of(rooms, b)) == [0, 1, 2]
-    assert deadlocked(wait_of(rooms, a), wait_of(rooms, b, ended=True)) == []
-    assert deadlocked(wait_of(rooms, a | b)) == [0]  # b waits for a
+    held = {1: reservation_of("a"), 2: reservation_of("b")}
+    assert deadlocked(wait_of(held, a)) == []  # b works
+    assert deadlocked(wait_of(held, a), wait_of(held, b)) == [0, 1]
+    assert deadlocked(wait_of(held, a), wait_of(held, c), wait_of(held, b)) == [0, 1, 2]
+    assert deadlocked(wait_of(held, a), wait_of(held, b, ended=True)) == []
+    assert deadlocked(wait_of(held, a | b)) == [0]  # b waits for a
     assert deadlocked(wait_of({}, a)) == []
 
 
@@ -133,19 +133,19 @@ def test_threads_that_wait_for_each_others_engines(
 
 def test_replies_inside_on_event_of_three_threads(engine_256: Engine) -> None:
     meet = threading.Barrier(3)
-    room = methods.get("tgr-latent").cells(engine_256, len(engine_256.tokenize("hi")) + 1, SMALL)
+    needed = methods.get("tgr-latent").cells(engine_256, len(engine_256.tokenize("hi")) + 1, SMALL)
 
     def work() -> str:
         asked = []
 
-        def listen(event: object) -> None:
+        def on_event(event: object) -> None:
             if not asked:
                 asked.append(event)
                 meet.wait()
                 generate(engine_256, "hi", SMALL, raw=True)
 
-        with engine_256.session(256 // 3 - room, 1):  # a third of the cache with what follows
-            generate(engine_256, "hi", SMALL, raw=True, on_event=listen)
+        with engine_256.session(256 // 3 - needed, 1):  # with the reply, a third of the cache
+            generate(engine_256, "hi", SMALL, raw=True, on_event=on_event)
         return "done"
 
     results = in_threads(work, work, work)
@@ -154,14 +154,14 @@ def test_replies_inside_on_event_of_three_threads(engine_256: Engine) -> None:
 
 
 def test_a_participant_of_a_group_that_asks_for_more(engine_256: Engine) -> None:
-    """The others of its group stand still meanwhile, and so do not count as working."""
+    """The others of its group wait meanwhile, so they do not count as working."""
 
-    def listen(number: int, event: object) -> None:
+    def on_event(number: int, event: object) -> None:
         if number == 0:
             engine_256.session(256, 1).close()
 
     with pytest.raises(CapacityError, match="by this thread itself"):
-        generate_many(engine_256, "hi", SMALL, 2, raw=True, on_event=listen)
+        generate_many(engine_256, "hi", SMALL, 2, raw=True, on_event=on_event)
     assert is_free(engine_256)
 
 
@@ -189,7 +189,7 @@ def test_no_wait_is_withdrawn_while_another_thread_works(engine_256: Engine) -> 
 
 
 def test_a_wait_without_a_reservation_of_its_own_goes_on(engine_256: Engine) -> None:
-    """The latest to ask holds nothing: it helps nobody that it gives up."""
+    """The latest to ask holds nothing: its withdrawal would free nothing."""
     meet = threading.Barrier(2)
 
     def hold() -> str:
@@ -205,7 +205,7 @@ def test_a_wait_without_a_reservation_of_its_own_goes_on(engine_256: Engine) -> 
         return "came in"
 
     *held, late = in_threads(hold, hold, come_late)
-    # one gives up for the other, and where the late one asked before them, both for it
+    # one withdraws for the other; both do where the late one asked before them
     assert {type(one) for one in held if one != "got it"} == {CapacityError}
     assert late == "came in"
 

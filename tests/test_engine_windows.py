@@ -1,4 +1,4 @@
-"""Sessions side by side in one cache: each reads what it would read alone, however they lie."""
+"""Per-session attention: each session in a shared cache reads what it would read alone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def text(i: int, n: int) -> list[int]:
 
 
 class Reader:
-    """A session with a prefix and forks that read on, told apart by its number."""
+    """A session with a prefix and forks that generate. Its number selects its tokens."""
 
     def __init__(self, engine: Engine, i: int, n_prefix: int, n_forks: int, n: int) -> None:
         self.engine, self.i, self.n_forks, self.n = engine, i, n_forks, n
@@ -82,7 +82,7 @@ def alone_and_together(engine: Engine, readers: list[tuple[int, int, int]], boun
 @pytest.mark.parametrize(
     "readers",
     [
-        [(20, 1, 12)] * 12,  # one block of windows, one row in each
+        [(20, 1, 12)] * 12,  # one block, one row for each session
         [(30, 4, 8)] * 5,  # one block, several rows
         [(20, 1 + i % 4, 12) for i in range(8)],  # rows to fill up
         [(10 + 17 * i, 1, 6) for i in range(12)],  # sizes that differ
@@ -118,18 +118,18 @@ def test_micro_batches_cut_through_sessions(
 def test_a_session_in_scattered_cells_reads_the_same(
     model: Callable[..., Path], load: Callable[..., Engine], mode: dict[str, Any]
 ) -> None:
-    """With every other room taken there is no free piece as long as the session."""
+    """With every other reservation in use, no free piece is as long as the session."""
     engine = load(model(), n_ctx=512, **mode)
     shape = (60, 3, 20)  # 127 cells
     first = Reader(engine, 0, *shape)
     alone = first.work()
     first.session.close()
-    rooms = [engine.session(64, 1) for _ in range(8)]
-    taken = [rooms[i] for i in (1, 3, 5, 7)]
+    reserved = [engine.session(64, 1) for _ in range(8)]
+    taken = [reserved[i] for i in (1, 3, 5, 7)]
     for session in taken:
         session.run([Task(session.sequence(), text(1, 50))])
     for i in (0, 2, 4, 6):
-        rooms[i].close()
+        reserved[i].close()
     scattered = Reader(engine, 0, *shape)
     for one, other in zip(scattered.work(), alone, strict=True):
         assert_same(one, other, BOUNDS[mode["type_k"]])

@@ -314,12 +314,12 @@ def test_a_reused_rollout_keeps_to_the_limit_of_new_tokens(engine: Engine, limit
 
 
 def test_a_reused_rollout_is_reported_like_any_text(engine: Engine) -> None:
-    heard: list[int] = []
+    seen: list[int] = []
     config = with_(reuse_winner=True, top_logprobs=2)
     steps = steps_of(
-        engine, "tgr-latent", config, on_event=lambda progress: heard.extend(progress.tokens)
+        engine, "tgr-latent", config, on_event=lambda progress: seen.extend(progress.tokens)
     )
-    assert heard == text_of(steps)
+    assert seen == text_of(steps)
     assert all(len(step.top_ids or ()) == len(step.tokens) for step in steps)
 
 
@@ -367,15 +367,14 @@ def test_a_group_with_shared_repulsion_can_be_cancelled(engine: Engine) -> None:
     group, cancel = engine.lockstep_group(3), Cancel()
     config = with_(share_repulsion=True, max_chunks=1000)
 
-    def hear(progress: Progress) -> None:
+    def on_event(progress: Progress) -> None:
         if progress.chunk == 3:
             cancel.cancel()
 
     def one(index: int) -> Any:
         with group.participant(index) as participant:
-            return steps_of(
-                engine, "tgr-latent", config, participant=participant, on_event=hear, cancel=cancel
-            )
+            more: dict[str, Any] = {"participant": participant, "cancel": cancel}
+            return steps_of(engine, "tgr-latent", config, on_event=on_event, **more)
 
     results = in_threads(*(lambda i=i: one(i) for i in range(3)))
     assert all(isinstance(result, CancelledError) for result in results)

@@ -184,15 +184,15 @@ def test_the_default_method_is_tgr_latent(engine: Engine) -> None:
 
 @every_method
 def test_on_event_gets_everything_in_order(engine: Engine, method: str) -> None:
-    heard: list[Event] = []
-    reply = generate(engine, "hello", SMALL, method=method, raw=True, on_event=heard.append)
-    assert [event for event in heard if isinstance(event, Step)] == reply.steps
-    tokens = [t for event in heard if isinstance(event, Progress) for t in event.tokens]
+    events: list[Event] = []
+    reply = generate(engine, "hello", SMALL, method=method, raw=True, on_event=events.append)
+    assert [event for event in events if isinstance(event, Step)] == reply.steps
+    tokens = [t for event in events if isinstance(event, Progress) for t in event.tokens]
     assert tokens == reply.tokens
-    text = "".join(event.text for event in heard if isinstance(event, TextDelta))
+    text = "".join(event.text for event in events if isinstance(event, TextDelta))
     assert text.strip() == reply.text
     chunk = 0
-    for event in heard:
+    for event in events:
         if isinstance(event, Progress):
             assert event.chunk == chunk
         if isinstance(event, Step):
@@ -296,12 +296,12 @@ def test_two_groups_share_an_engine(engine: Engine) -> None:
 
 
 def test_on_event_gets_the_number_of_the_reply(engine: Engine) -> None:
-    heard: list[tuple[int, Event]] = []
+    events: list[tuple[int, Event]] = []
     replies = generate_many(
-        engine, "hello", SMALL, 3, raw=True, on_event=lambda i, event: heard.append((i, event))
+        engine, "hello", SMALL, 3, raw=True, on_event=lambda i, event: events.append((i, event))
     )
     for i, reply in enumerate(replies):
-        assert [e for j, e in heard if i == j and isinstance(e, Step)] == reply.steps
+        assert [e for j, e in events if i == j and isinstance(e, Step)] == reply.steps
 
 
 def test_k_must_be_positive(engine: Engine) -> None:
@@ -310,8 +310,8 @@ def test_k_must_be_positive(engine: Engine) -> None:
 
 
 def test_one_that_fails_ends_the_others(engine: Engine) -> None:
-    def fail(rank: int, event: Event) -> None:
-        if rank == 1 and isinstance(event, Step):
+    def fail(index: int, event: Event) -> None:
+        if index == 1 and isinstance(event, Step):
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -323,12 +323,12 @@ def test_cancel_ends_them_all(engine: Engine) -> None:
     cancel = Cancel()
     endless = SearchConfig(chunk_len=100, max_chunks=100_000, n_candidates=2, rollout_len=4)
 
-    def hear(rank: int, event: Event) -> None:
-        if rank == 2 and isinstance(event, Progress) and event.stage == "tokens":
+    def on_event(index: int, event: Event) -> None:
+        if index == 2 and isinstance(event, Progress) and event.stage == "tokens":
             cancel.cancel()
 
     with pytest.raises(CancelledError):
-        generate_many(engine, "hello", endless, 4, raw=True, on_event=hear, cancel=cancel)
+        generate_many(engine, "hello", endless, 4, raw=True, on_event=on_event, cancel=cancel)
     assert is_free(engine)
 
 

@@ -117,22 +117,22 @@ def test_the_same_seed_repeats_and_another_differs(
 def test_cancel_at_any_stage_leaves_nothing(
     engine: Engine, method: str, options: dict[str, Any]
 ) -> None:
-    config, heard = with_(**options), []
-    steps_of(engine, method, config, on_event=lambda progress: heard.append(progress.stage))
-    assert set(heard) >= {"rebuild", "tokens"}
-    for stage in sorted(set(heard)):
+    config, seen = with_(**options), []
+    steps_of(engine, method, config, on_event=lambda progress: seen.append(progress.stage))
+    assert set(seen) >= {"rebuild", "tokens"}
+    for stage in sorted(set(seen)):
         cancel = Cancel()
 
         decoded = []
 
-        def hear(progress: Progress, stage: str = stage, cancel: Cancel = cancel) -> None:
+        def on_event(progress: Progress, stage: str = stage, cancel: Cancel = cancel) -> None:
             if progress.stage == stage:
                 cancel.cancel()
                 decoded.append(engine.stats().n_positions)  # noqa: B023
 
         long = dataclasses.replace(config, chunk_len=24, max_cached_tokens=0)
         try:
-            steps_of(engine, method, long, on_event=hear, cancel=cancel)
+            steps_of(engine, method, long, on_event=on_event, cancel=cancel)
         except CancelledError:
             pass
         else:  # it had nothing left to decode

@@ -1,4 +1,4 @@
-"""The package as a whole: who may import whom, what is public, what importing it costs."""
+"""The package as a whole: the law of imports, the public names, what an import loads."""
 
 from __future__ import annotations
 

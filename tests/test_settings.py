@@ -23,7 +23,7 @@ REFUSED = sorted(build_parser().all_options().keys() - ALLOWED)
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, somebody else's."""
+    """The current folder, which belongs to another user."""
     place = tmp_path / "foreign"
     place.mkdir()
     monkeypatch.chdir(place)

@@ -102,19 +102,19 @@ def test_derived_seeds_change_with_every_part() -> None:
 def test_cells_needed_by_hand(
     engine: Engine,
 ) -> None:
-    def room(*, resets: bool = True, searches: bool = True, **options: Any) -> int:
+    def n_cells(*, resets: bool = True, searches: bool = True, **options: Any) -> int:
         config = SearchConfig(chunk_len=100, n_candidates=4, n_mc=2, rollout_len=10, max_chunks=3)
         config = dataclasses.replace(config, **options)
         return cells_needed(engine, 50, config, resets=resets, searches=searches) - 50 - 8
 
-    assert room() == 100 + 100
-    assert room(rollout_len=20, suffix_tokens=30) == 30 + 160
-    assert room(rollout_len=20, suffix_tokens=30, searches=False) == 30 + 100
-    assert room(resets=False, searches=False) == 300
-    assert room(max_chunks=1) == 100
-    assert room(max_chunks=1, rollout_len=20) == 160
-    assert room(max_tokens=130) == 100 + 80  # the rollouts, after a whole chunk
-    assert room(max_tokens=130, searches=False) == 130
+    assert n_cells() == 100 + 100
+    assert n_cells(rollout_len=20, suffix_tokens=30) == 30 + 160
+    assert n_cells(rollout_len=20, suffix_tokens=30, searches=False) == 30 + 100
+    assert n_cells(resets=False, searches=False) == 300
+    assert n_cells(max_chunks=1) == 100
+    assert n_cells(max_chunks=1, rollout_len=20) == 160
+    assert n_cells(max_tokens=130) == 100 + 80  # the rollouts, after a whole chunk
+    assert n_cells(max_tokens=130, searches=False) == 130
 
 
 # --- against the reference ---
@@ -367,10 +367,10 @@ def test_every_chunk_and_every_rollout_draws_with_a_seed_of_its_own(engine: Engi
 
 @every_method
 def test_progress_reports_every_stage_and_every_token(engine: Engine, method: str) -> None:
-    heard: list[Progress] = []
-    steps = steps_of(engine, method, on_event=heard.append)
+    events: list[Progress] = []
+    steps = steps_of(engine, method, on_event=events.append)
     for step in steps:
-        mine = [progress for progress in heard if progress.chunk == step.index]
+        mine = [progress for progress in events if progress.chunk == step.index]
         stages = list(dict.fromkeys(progress.stage for progress in mine))
         rebuilt = [] if method == "base" and step.index else ["rebuild"]
         searched = ["rollouts", "scored"] if step.candidates else []
@@ -393,13 +393,13 @@ def test_cancel_while_the_engine_decodes(
     prompt = [1] * ENDLESS if stage == "rebuild" else PROMPT
     config = with_(rollout_len=1 if stage == "rebuild" else ENDLESS, chunk_len=1)
 
-    def hear(progress: Progress) -> None:
+    def on_event(progress: Progress) -> None:
         if progress.stage == stage:
             threading.Timer(0.01, cancel.cancel).start()
 
     before = engine.stats().n_positions
     with pytest.raises(CancelledError):
-        steps_of(engine, "tgr-latent", prompt, config, on_event=hear, cancel=cancel)
+        steps_of(engine, "tgr-latent", prompt, config, on_event=on_event, cancel=cancel)
     assert is_free(engine)
     assert engine.stats().n_positions - before < ENDLESS
 
