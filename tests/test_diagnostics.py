@@ -51,7 +51,7 @@ def test_only_the_best_candidates_are_measured() -> None:
     assert two.n_eff == pytest.approx(1) and all_.n_eff == pytest.approx(2)
 
 
-def test_what_a_step_does_not_have_is_not_measured() -> None:
+def test_a_step_without_candidates_is_not_measured() -> None:
     bare = dataclasses.replace(step(0, None, None), candidates=None, anchor=None)
     found = diagnostics([bare, bare])
     assert found.means == {} and found.cycling is None

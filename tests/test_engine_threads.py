@@ -60,7 +60,7 @@ def test_sessions_queue_when_cells_are_short_and_all_finish(
     assert is_free(engine)
 
 
-def test_sequences_are_queued_for_like_cells(
+def test_sessions_queue_for_sequences_too(
     model: Callable[..., Path], load: Callable[..., Engine]
 ) -> None:
     engine = load(model(), n_seq_max=4)

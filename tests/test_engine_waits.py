@@ -153,7 +153,7 @@ def test_replies_inside_on_event_of_three_threads(engine_256: Engine) -> None:
     assert is_free(engine_256)
 
 
-def test_a_participant_of_a_group_that_asks_for_more(engine_256: Engine) -> None:
+def test_a_participant_that_asks_for_a_second_session_is_refused(engine_256: Engine) -> None:
     """The others of its group wait meanwhile, so they do not count as working."""
 
     def on_event(number: int, event: object) -> None:

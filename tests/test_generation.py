@@ -87,7 +87,7 @@ def test_a_prompt_may_open_the_thinking() -> None:
     assert parts("hm</think>42", prompt="<think></think>") == ("", "hm42")
 
 
-def test_a_tag_in_pieces_is_held_back_until_it_is_clear() -> None:
+def test_an_incomplete_tag_is_not_streamed() -> None:
     thinking, answer = [("x", "thinking")], [("y", "answer")]
     assert split("<th", "ink>x</", "think", ">y") == [[], thinking, [], answer, []]
     assert split("a <", "b") == [[("a ", "answer")], [("<b", "answer")], []]
@@ -136,7 +136,7 @@ def test_prompts_are_raw_text_a_question_or_a_conversation(engine: Engine) -> No
         prompt_tokens(engine, [{"role": "user", "content": "he"}], SMALL, raw=True)
 
 
-def test_a_model_advises_only_who_says_nothing(engine: Engine) -> None:
+def test_the_advice_of_a_model_applies_without_a_config(engine: Engine) -> None:
     assert advised(engine) == SearchConfig()
     assert advised(engine, SMALL) is SMALL
     engine.metadata["tgr.chunk_len"] = "77"
@@ -367,7 +367,7 @@ def test_a_stream_ends_with_the_reply(engine: Engine, method: str) -> None:
     assert not any(isinstance(event, Reply) for event in events[:-1])
 
 
-def test_pieces_come_while_the_reply_is_written(engine: Engine) -> None:
+def test_text_is_streamed_while_the_reply_is_generated(engine: Engine) -> None:
     endless = SearchConfig(chunk_len=100, max_chunks=100_000)
     events: Iterator[Event] = stream(engine, "hello", endless, method="markov", raw=True)
     for event in events:
