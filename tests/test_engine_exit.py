@@ -151,7 +151,11 @@ from tgr_local import Engine, EngineConfig
 from tgr_local.engine import Cancel, Task
 from tgr_local.errors import TgrError
 engine, cancel = Engine({path!r}, EngineConfig(n_ctx=256)), Cancel()
-session = engine.session(200, 1)
+opened = []
+opener = threading.Thread(target=lambda: opened.append(engine.session(200, 1)))
+opener.start()
+opener.join()
+session = opened[0]  # of another thread, so that waiting for it is not a deadlock
 sequence = session.sequence()
 children = []
 def fork(*_):
@@ -176,8 +180,7 @@ os._exit(0)
 @pytest.mark.parametrize(
     "wait",
     [
-        # the reservation belongs to another thread
-        "session._reservation.user = None; engine.session(200, 1, cancel=cancel)",
+        "engine.session(200, 1, cancel=cancel)",
         "[session.run([Task(sequence, [1])], cancel=cancel) and sequence.truncate(0) "
         "for _ in range(10**9)]",
     ],
