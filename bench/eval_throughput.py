@@ -23,7 +23,7 @@ from pathlib import Path
 
 from tgr_local.engine import Engine, Sampling, Task
 from tgr_local.eval import samples, tasks
-from tgr_local.generation import advised, load, prompt_tokens
+from tgr_local.generation import advised, load, query_tokens
 from tgr_local.options.config import EngineConfig
 
 TASK = "countdown"
@@ -55,7 +55,7 @@ def generate_again(options: argparse.Namespace) -> float:
     problems = tasks.get(TASK).load(options.data, limit=options.limit)
     with load(config=EngineConfig(n_threads=options.n_threads)) as engine:
         config = advised(engine)
-        prompts = {p.id: prompt_tokens(engine, p.messages, config) for p in problems}
+        prompts = {p.id: query_tokens(engine, p.messages, config) for p in problems}
         found = {s.key: s for s in samples.read(options.again / "samples.jsonl")}
         jobs = [
             (prompts[problem], found[key].tokens)
@@ -64,7 +64,7 @@ def generate_again(options: argparse.Namespace) -> float:
             if key[2] == problem
         ]
         longest = max(map(len, prompts.values())) + config.token_limit
-        engine.reserve(min(longest, engine.n_ctx_train), options.parallel)
+        engine.grow_cache(min(longest, engine.n_ctx_train), options.parallel)
         return _rate(engine, jobs, Sampling.of(config), options.parallel)
 
 

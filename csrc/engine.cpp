@@ -121,7 +121,7 @@ void Engine::check_grammar(const std::string & grammar) const {
 // sessions
 //
 
-void Engine::reserve(uint32_t n_cells, uint32_t n_sessions) {
+void Engine::grow_cache(uint32_t n_cells, uint32_t n_sessions) {
     const uint64_t total = n_sessions == 1 ? n_cells : session_stride(n_cells) * n_sessions;
     call([&] {
         if (total > model_.n_ctx() && total <= INT32_MAX) {

@@ -61,7 +61,7 @@ public:
     void                     check_grammar(const std::string & grammar) const;
 
     // Enlarges the cache, if it grows on demand and no session is open, so that so many sessions of n_cells fit.
-    void reserve(uint32_t n_cells, uint32_t n_sessions);
+    void grow_cache(uint32_t n_cells, uint32_t n_sessions);
 
     // A group of n participants.
     std::shared_ptr<LockstepGroup> group(uint32_t n);

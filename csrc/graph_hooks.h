@@ -1,4 +1,4 @@
-// The calls that csrc/patches places in llama.cpp's own files. Included by those files and by graph.cpp only.
+// The calls that csrc/patches places in llama.cpp's own files; those files and csrc include it.
 #pragma once
 
 #include "graph.h"

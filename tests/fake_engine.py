@@ -162,5 +162,5 @@ def install(put: Callable[[Any, str, Any], None]) -> None:
     put(generation, "stream", fake_stream)
     put(generation, "generate_many", fake_many)
     put(generation, "generate", lambda *a, **how: list(fake_stream(*a, **how))[-1])
-    put(generation, "prompt_tokens", fake_prompt)
+    put(generation, "query_tokens", fake_prompt)
     put(installation, "gpu_present", lambda: None)

@@ -45,7 +45,7 @@ def group_of(
 ) -> list[list[Step]]:
     """The steps of k runs in one lockstep group, as `generate_many` makes them. With `pause`, their
     threads sleep up to so many seconds at some events."""
-    engine.reserve(k * methods.get(method).cells(engine, len(PROMPT), config))
+    engine.grow_cache(k * methods.get(method).cells(engine, len(PROMPT), config))
     group = engine.lockstep_group(k)
 
     def one(index: int) -> list[Step]:

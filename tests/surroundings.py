@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -20,11 +21,13 @@ NAMES = {"NO_COLOR", "FORCE_COLOR", "COLORTERM", "COLUMNS", "LINES", "LANGUAGE",
 
 def clear() -> None:
     """Removes the variables about terminal, language, network, services and our own options from
-    the environment of the tests and of every process they start."""
+    the environment of the tests and of every process they start, and lets Ctrl-C reach these."""
     for name in set(os.environ) - KEPT:
         if name.startswith(FAMILIES) or name in NAMES or name.lower().endswith("_proxy"):
             del os.environ[name]
     os.environ.update(TERM="xterm", LANG="C.UTF-8", LC_ALL="C.UTF-8")
+    # a shell starts background jobs with SIGINT ignored, which processes of the tests would inherit
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def environment(**more: str) -> dict[str, str]:

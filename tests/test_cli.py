@@ -62,7 +62,7 @@ def test_no_field_is_named_like_another_argument() -> None:
     others = set(vars(parsed())) - engine - search
     assert not engine & search
     assert others == {
-        "parser", "command", "question", "trajectories", "raw", "json", "show_thinking", "trace",
+        "parser", "command", "question", "replies", "raw", "json", "show_thinking", "trace",
         "trace_vectors", "show_config",
     }  # fmt: skip
     assert set(cli.build_parser().all_options()) >= {"method", "model", *engine, *search}
@@ -225,7 +225,7 @@ def test_bytes_that_are_not_text_are_refused_with_their_offset() -> None:
             "unknown argument '--quantum'",
         ),
         ("run -3+4", 2, "unknown argument '-3+4'; a text that begins with - goes after --"),
-        ("run x -k 0", 2, "trajectories is 0, but must be at least 1"),
+        ("run x -k 0", 2, "replies is 0, but must be at least 1"),
         ("run x --trace /nowhere/t", 1, "/nowhere/t: No such file or directory"),
         (
             "run x --trace-vectors",

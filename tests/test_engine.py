@@ -353,8 +353,8 @@ def test_the_cache_grows_on_demand_only(
     model: Callable[..., Path], load: Callable[..., Engine]
 ) -> None:
     grows, fixed = load(model()), load(model(), n_ctx=256)
-    grows.reserve(1000)
-    fixed.reserve(1000)
+    grows.grow_cache(1000)
+    fixed.grow_cache(1000)
     assert (grows.n_ctx, fixed.n_ctx) == (1024, 256)
     with grows.session(2000, 1) as session:
         assert grows.n_ctx == 2048
@@ -366,8 +366,8 @@ def test_an_impossible_size_of_the_cache_changes_nothing(engine: Engine) -> None
     n_ctx = engine.n_ctx
     for size in ((2**31, 2), (-1, 1), (8, 2**31)):
         with pytest.raises(ValueError, match=r"n_(cells|sessions) is"):
-            engine.reserve(*size)
-    engine.reserve(2**31 - 1, 2)
+            engine.grow_cache(*size)
+    engine.grow_cache(2**31 - 1, 2)
     assert engine.n_ctx == n_ctx
 
 

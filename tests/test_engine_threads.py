@@ -167,7 +167,7 @@ def test_cancelled_jobs_do_not_stop_others(engine: Engine) -> None:
         job.cancel()
 
     for n_generate in (0, 100):
-        engine.reserve(2000)
+        engine.grow_cache(2000)
         stop.clear()
         with engine.session(1500, 1) as reader, engine.session(200, 1) as other:
             thread = threading.Thread(target=come_and_go, args=(other, n_generate))
@@ -217,7 +217,7 @@ def test_a_participant_waits_for_its_group_while_its_thread_holds_a_session(engi
             time.sleep(0.2)
             engine.session(8, 1, participant=participant).close()
 
-    engine.reserve(512)
+    engine.grow_cache(512)
     with engine.session(8, 1), group.participant(0) as participant:
         thread = threading.Thread(target=come_late)
         thread.start()

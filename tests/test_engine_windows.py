@@ -62,7 +62,7 @@ class Reader:
 def alone_and_together(engine: Engine, readers: list[tuple[int, int, int]], bound: float) -> None:
     """Each (prefix, forks, tokens) alone in the cache, then all at the same time."""
     n_cells = sum(prefix + forks * (n + 2) + 1 for prefix, forks, n in readers)
-    engine.reserve(n_cells)
+    engine.grow_cache(n_cells)
     alone = []
     for i, shape in enumerate(readers):
         reader = Reader(engine, i, *shape)

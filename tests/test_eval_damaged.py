@@ -12,7 +12,7 @@ import pytest
 from run_folders import both, write
 
 from tgr_local.errors import TgrError
-from tgr_local.eval import manifest, report, run_folder, samples, shapes
+from tgr_local.eval import json_checks, manifest, report, run_folder, samples
 from tgr_local.eval.plan import SamplePlan
 from tgr_local.eval.store import Store
 
@@ -148,8 +148,8 @@ def test_a_manifest_that_is_none_is_refused(folder: Path, text: str) -> None:
 
 def test_a_key_that_is_missing_is_named() -> None:
     with pytest.raises(ValueError, match=r"^a\[1\].b is missing$"):
-        shapes.check({"a": [{"b": int}]}, {"a": [{"b": 1}, {}]})
-    shapes.check({"a?": int}, {"c": None})
+        json_checks.check({"a": [{"b": int}]}, {"a": [{"b": 1}, {}]})
+    json_checks.check({"a?": int}, {"c": None})
 
 
 def test_samples_without_cost_fill_no_budget(folder: Path) -> None:

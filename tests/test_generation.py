@@ -27,7 +27,7 @@ from tgr_local.generation import (
     generate,
     generate_many,
     generate_steps,
-    prompt_tokens,
+    query_tokens,
     stream,
 )
 from tgr_local.methods import METHODS
@@ -127,13 +127,13 @@ def test_pieces_do_not_change_the_parts() -> None:
 
 
 def test_prompts_are_raw_text_a_question_or_a_conversation(engine: Engine) -> None:
-    assert prompt_tokens(engine, "he", SMALL, raw=True) == engine.tokenize("he")
-    asked = prompt_tokens(engine, "he", SMALL)
-    assert asked == prompt_tokens(engine, [{"role": "user", "content": "he"}], SMALL)
+    assert query_tokens(engine, "he", SMALL, raw=True) == engine.tokenize("he")
+    asked = query_tokens(engine, "he", SMALL)
+    assert asked == query_tokens(engine, [{"role": "user", "content": "he"}], SMALL)
     assert engine.detokenize(asked, special=True).endswith(b"<|im_start|>assistant\n")
     assert asked[0] == token_id("<|im_start|>")
     with pytest.raises(ValueError, match="a raw prompt must be a text"):
-        prompt_tokens(engine, [{"role": "user", "content": "he"}], SMALL, raw=True)
+        query_tokens(engine, [{"role": "user", "content": "he"}], SMALL, raw=True)
 
 
 def test_the_advice_of_a_model_applies_without_a_config(engine: Engine) -> None:

@@ -247,7 +247,7 @@ def test_the_cache_grows_to_its_bound(
         engine.max_cells = 3000
         with pytest.raises(CapacityError, match=r"needs 3001 cells .* can have 3000"):
             engine.session(3001, 1)
-        engine.reserve(1000, 8)
+        engine.grow_cache(1000, 8)
         assert engine.n_ctx <= 3072
         with engine.session(2500, 1):
             pass

@@ -21,7 +21,7 @@ from reference import Reference, log_softmax
 from tgr_local import ControlVector, SearchConfig, generate
 from tgr_local.engine import Engine, Session, SteeredEngine, Task
 from tgr_local.errors import ModelError
-from tgr_local.generation import prompt_tokens
+from tgr_local.generation import query_tokens
 from tgr_local.generation.control_vectors import hidden_states, steered, winning_control_vector
 from tgr_local.openai.completions import completion_request, respond
 
@@ -268,7 +268,7 @@ def test_the_winner_of_a_search_steers_as_it_did(
     config = SearchConfig(**vars(SMALL) | {"calibration": calibration, "relative_strength": 0.5})
     reply = generate(engine, "hello", config, raw=True)
     assert len(reply.steps) == 2
-    query = prompt_tokens(engine, "hello", config, raw=True)
+    query = query_tokens(engine, "hello", config, raw=True)
     assert [(run.first, run.query) for run in reply.runs] == [(0, query)]
     for index, step in enumerate(reply.steps):
         vector = winning_control_vector(engine, reply, config, step=index)

@@ -283,13 +283,13 @@ chunk 1
   | hm, 2+2?
   8 tokens, 0.06 s (rebuild 0.01, rollouts 0.02, chunk 0.03)
   26 forward tokens (query 7, rebuild 5, rollouts 5, chunk 8, delimiter 1), 20 cells
-  APCS 0.6000, least cosine 0.6000, N_eff 1.0000 of 2, step cosine 0.8000, angle 0.6435
+  APCS 0.6000, least cosine 0.6000, N_eff 1.0000 of 2, move cosine 0.8000, angle 0.6435
 
 stop after 1 chunk: 15 tokens, 0.50 s, 44 forward tokens \
 (query 7, rebuild 10, rollouts 10, chunk 15, delimiter 2)
 geometry, means over the run: APCS 0.6000, least cosine 0.6000, N_eff 1.0000 of 2, \
-step cosine 0.8000, angle 0.6435
-  0% of the steps hardly moved (cosine over 0.99)
+move cosine 0.8000, angle 0.6435
+  0% of the anchors hardly moved (cosine over 0.99)
 #1 2+2?"""
 
 

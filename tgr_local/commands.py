@@ -62,7 +62,7 @@ def _add_run_arguments(run: Parser) -> None:
     add = run.add_argument
     add("question", nargs="?", help="the question; without it or with -, it is read from stdin")
     text = "number of answers, generated together (default: 1)"
-    add("-k", "--trajectories", type=int, default=1, metavar="N", help=text)
+    add("-k", "--replies", type=int, default=1, metavar="N", help=text)
     add("--raw", action="store_true", help="do not apply the chat template")
     add("--json", action="store_true", help="print JSON; with -k a list")
     text = "print the thinking too (default: on if stdout is a terminal)"
@@ -111,8 +111,8 @@ def show_config(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    if args.trajectories < 1:
-        raise ValueError(f"trajectories is {args.trajectories}, but must be at least 1")
+    if args.replies < 1:
+        raise ValueError(f"replies is {args.replies}, but must be at least 1")
     if args.trace_vectors and args.trace is None:
         raise ValueError("trace_vectors needs a trace file; name it with --trace FILE")
     question = _question(args.question, args.raw)
@@ -121,18 +121,18 @@ def _run(args: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(record.open_file(args.trace)) if args.trace is not None else None
         engine, config, method = stack.enter_context(_loaded(args))
-        from tgr_local.generation import prompt_tokens
+        from tgr_local.generation import query_tokens
 
-        prompt = prompt_tokens(engine, question, config, raw=args.raw)
+        prompt = query_tokens(engine, question, config, raw=args.raw)
         header = None
         if args.json or file:  # only here, because hashing the model file takes long
             header = record.make_header(engine, prompt, config, method.name)
         replies = _generate(args, engine, prompt, config, method, header, file)
         if header and args.json:
             results = [record.result(header, reply) for reply in replies]
-            print(printable_json(results if args.trajectories > 1 else results[0]))
+            print(printable_json(results if args.replies > 1 else results[0]))
             return 0
-        for number, reply in enumerate(replies if args.trajectories > 1 else (), 1):
+        for number, reply in enumerate(replies if args.replies > 1 else (), 1):
             thinking = f"{reply.thinking}\n\n" if _shows_thinking(args) and reply.thinking else ""
             text = f"[{number}] {thinking}{reply.text}"
             print(printable(text) if sys.stdout.isatty() else text)
@@ -155,7 +155,7 @@ def _generate(
     from tgr_local.trace import live, record
     from tgr_local.trace.progress import ReplyProgress
 
-    k = args.trajectories
+    k = args.replies
     unseen = args.json or k > 1
     shown = unseen or not sys.stdout.isatty()
     with (progress := ReplyProgress(shown=shown, until_answer=not unseen)):

@@ -53,7 +53,7 @@ void bind_engine(py::module_ & m) {
         .def("check_grammar", &Engine::check_grammar, release())
         .def("detokenize", [](const Engine & e, const py::object & tokens,
                               bool special) { return py::bytes(e.detokenize(tokens_of(tokens), special)); })
-        .def("reserve", &Engine::reserve, release())
+        .def("grow_cache", &Engine::grow_cache, release())
         .def("group", &Engine::group, release())
         .def("leave", &Engine::leave)
         .def("open", &open)

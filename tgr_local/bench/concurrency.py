@@ -35,7 +35,7 @@ def plain(plan: Plan) -> Iterator[Row]:
     n = N
     with load() as engine:
         prefix, longest = subject.prompt(engine, PREFIX), subject.prompt(engine, PREFIX + SPREAD)
-        engine.reserve(len(longest) + TOKENS, n)
+        engine.grow_cache(len(longest) + TOKENS, n)
 
         def one(participant: Participant, seed: int) -> None:
             prompt = longest[: PREFIX - SPREAD + seed % (2 * SPREAD + 1)]

@@ -78,7 +78,7 @@ def shares(plan: Plan) -> Iterator[Row]:
     text = subject.prompt(engine, READ_AHEAD)
     counts = (1, K)
     # for both sessions: the cache does not grow while one is open
-    engine.reserve(PREFIX + K * n + READ_AHEAD + 16)
+    engine.grow_cache(PREFIX + K * n + READ_AHEAD + 16)
     with (
         subject.Forks(engine, text[:PREFIX], K, n) as forks,
         memory.Reader(engine.n_threads, plan.settings.on_cpu) as reader,

@@ -15,7 +15,7 @@ option_commands.py   /model, /method, /set, /think, /budget
 report_commands.py   /show, /trace, /stats
 arguments.py         parsing and shortening of texts, for the commands
 terminal.py          the front end on a terminal
-prompt.py            … its prompt: completion, history, keys
+input_line.py        … its input line: completion, history, keys
 pastes.py            … long pastes at the prompt
 pager.py             … replies on the whole screen, to choose one
 piped.py             the front end through pipes: lines in, plain text out

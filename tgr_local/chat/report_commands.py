@@ -23,7 +23,7 @@ def show(session: ChatSession, argument: str) -> Iterator[str]:
     elif what == "prompt":
         if not conversation.messages:
             raise ValueError("there is no prompt yet: ask something first")
-        prompt = generation.prompt_tokens(
+        prompt = generation.query_tokens(
             conversation.engine, conversation.messages, conversation.config
         )
         yield conversation.engine.detokenize(prompt, special=True).decode("utf-8", "replace")

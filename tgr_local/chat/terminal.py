@@ -19,8 +19,8 @@ from prompt_toolkit.enums import EditingMode
 from tgr_local.chat import store
 from tgr_local.chat.commands import handle_line
 from tgr_local.chat.conversation import Conversation
+from tgr_local.chat.input_line import make_prompt
 from tgr_local.chat.pastes import Pastes
-from tgr_local.chat.prompt import make_prompt
 from tgr_local.chat.session import ChatSession, print_error
 from tgr_local.console.sanitize import printable
 from tgr_local.generation import Reply

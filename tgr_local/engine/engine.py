@@ -200,7 +200,7 @@ class Engine:
 
     # --- work ---
 
-    def reserve(self, n_cells: int, n_sessions: int = 1) -> None:
+    def grow_cache(self, n_cells: int, n_sessions: int = 1) -> None:
         """Enlarges the cache for `n_sessions` sessions of `n_cells` each, or for as many as the
         memory allows. Does nothing while a session is open or where `n_ctx` fixes the size."""
         check_whole("n_cells", n_cells, 0, INT_MAX)
@@ -208,7 +208,7 @@ class Engine:
         if n_cells:
             n_sessions = min(n_sessions, self.most_cells() // n_cells)
         if n_sessions:
-            self._native.reserve(n_cells, n_sessions)
+            self._native.grow_cache(n_cells, n_sessions)
 
     def lockstep_group(self, n: int) -> LockstepGroup:
         """A group of n participants: sessions that are always decoded in the same batches."""

@@ -20,10 +20,10 @@ report. Methods do not know that they are evaluated; tasks and graders do not kn
     grader.py      grades in worker processes; worker.py is one, worker_main.py its main loop
     sandbox.py     untrusted programs with limits; backends.py isolates them, _launch.py sets the
                    limits, usage.py measures memory
-    run_folder.py  reads a run folder; shapes.py checks its JSON
+    run_folder.py  reads a run folder; json_checks.py checks its JSON
     summary.py     samples of one or more runs -> outcomes that can be compared
     outcome.py     the numbers of one system on one task; metrics.py computes them
-    tables.py      the tables of a report; cells.py writes numbers, paper.py those of the paper
+    tables.py      the tables of a report; table_cells.py, paper.py: their parts
     plots.py       the plots of a report
     cases.py       boundaries worth reading
     report.py      Markdown and HTML

@@ -18,7 +18,7 @@ OWN = ("recipe", "methods", "variant", "k", "limit", "seeds", "budget", "referen
 def add_run_arguments(parser: Parser) -> None:
     """Adds the flags of `OWN`, those of place and speed, and those of the configs."""
     add = parser.add_argument
-    add("tasks", nargs="*", metavar="TASK", help="tasks to run, as tgr-local eval list names them")
+    add("tasks", nargs="*", metavar="TASK", help="task names; tgr-local eval list shows them")
     add(
         "--recipe",
         metavar="NAME",

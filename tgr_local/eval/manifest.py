@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tgr_local.errors import TgrError, describe
-from tgr_local.eval import shapes
-from tgr_local.eval.shapes import Count
+from tgr_local.eval import json_checks
+from tgr_local.eval.json_checks import Count
 from tgr_local.eval.task import Metric, Problem
 from tgr_local.options.config import SearchConfig
 from tgr_local.system.processor import processor
@@ -142,10 +142,10 @@ def read(folder: Path) -> Manifest:
     """The manifest of a run folder. TgrError where it is missing or damaged."""
     path = folder / NAME
     try:
-        data = shapes.loads(path.read_bytes())
+        data = json_checks.loads(path.read_bytes())
         if isinstance(data, dict) and data.get("format") != FORMAT:
             raise ValueError(f"its format is {data.get('format')!r:.40}, but must be {FORMAT!r}")
-        shapes.check(_SHAPE, data)
+        json_checks.check(_SHAPE, data)
         if "wall" in data["grading"]:
             raise ValueError('grading has the former key "wall", which is now "sandbox"')
         for name in ("systems", "tasks", "seeds", "k"):

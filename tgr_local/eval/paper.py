@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from tgr_local.eval.cells import Table
+from tgr_local.eval.table_cells import Table
 
 PAPER = Path(__file__).parent / "paper.csv"
 _PAPER_MODEL = "Qwen3-8B"  # shown where the paper has no numbers for the run's model

@@ -13,10 +13,10 @@ from typing import Any
 
 from tgr_local.eval import backends, cases, plots, recipe, summary, tables
 from tgr_local.eval.cases import Case
-from tgr_local.eval.cells import Table
 from tgr_local.eval.outcome import Outcome, reference
 from tgr_local.eval.plots import Plot
 from tgr_local.eval.run_folder import EvaluationRun
+from tgr_local.eval.table_cells import Table
 from tgr_local.options.config import SearchConfig
 from tgr_local.trace.json_values import to_json_value
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from tgr_local.errors import TgrError
-from tgr_local.eval import manifest, samples, shapes
+from tgr_local.eval import json_checks, manifest, samples
+from tgr_local.eval.json_checks import Count
 from tgr_local.eval.manifest import Manifest
 from tgr_local.eval.samples import Sample
-from tgr_local.eval.shapes import Count
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ def _lines(path: Path, shape: dict[str, Any]) -> list[dict[str, Any]]:
     *lines, _ = path.read_bytes().split(b"\n") if path.exists() else [b""]
     for number, line in enumerate(lines, 1):
         try:
-            found.append(shapes.loads(line))
-            shapes.check(shape, found[-1])
+            found.append(json_checks.loads(line))
+            json_checks.check(shape, found[-1])
         except ValueError as error:
             raise TgrError(
                 f"{path} line {number} is damaged: {error}; restore it, or delete the line"

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from tgr_local.errors import TgrError
-from tgr_local.eval import shapes
-from tgr_local.eval.shapes import Count
+from tgr_local.eval import json_checks
+from tgr_local.eval.json_checks import Count
 
 Key = tuple[str, str, str, int, int]
 ENGINE = "the engine failed: "
@@ -95,8 +95,8 @@ del _SAMPLE["boundaries"]
 
 def parse(line: bytes) -> Sample:
     """The sample of a line. ValueError with the key and the value for an invalid line."""
-    data = shapes.loads(line)
-    shapes.check(_SAMPLE, data)
+    data = json_checks.loads(line)
+    json_checks.check(_SAMPLE, data)
     if unknown := [key for key in data if key not in _FIELDS]:
         raise ValueError(f"it has the unknown key {unknown[0]!r:.60}")
     for i, boundary in enumerate(data.get("boundaries", ())):
@@ -111,11 +111,11 @@ def _check_boundary(boundary: dict[str, Any], key: str) -> None:
     """ValueError where a boundary lacks measures, or has them for only some of its candidates."""
     of_others = {name.removesuffix("?") for name in _BOUNDARY}
     measures = {name: value for name, value in boundary.items() if name not in of_others}
-    shapes.check(dict[str, float], measures, key)
+    json_checks.check(dict[str, float], measures, key)
     if not {*_TERMS, "chosen", "rollouts"} & boundary.keys():
         return
     needed = [*_TERMS, "chosen", *(["chunk", "text"] if "rollouts" in boundary else [])]
-    shapes.check(dict.fromkeys(needed, Any), boundary, key)
+    json_checks.check(dict.fromkeys(needed, Any), boundary, key)
     lists = [name for name in (*_TERMS, "rollouts") if name in boundary]
     n = len(boundary["S"])
     if any(len(boundary[name]) != n for name in lists):

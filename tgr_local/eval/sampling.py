@@ -23,7 +23,7 @@ from tgr_local.eval.samples import ENGINE, Sample
 from tgr_local.eval.store import Store
 from tgr_local.eval.systems import System
 from tgr_local.eval.task import Grade, Problem
-from tgr_local.generation import Reply, generate, prompt_tokens
+from tgr_local.generation import Reply, generate, query_tokens
 from tgr_local.options.config import SearchConfig
 
 _UNGRADED_REPLIES = 512  # at most so many wait for a grade; a kill loses them
@@ -58,9 +58,9 @@ class Progress(Protocol):
 
 
 def prompt_of(engine: Engine, phase: Phase, problem: Problem) -> list[int]:
-    """The tokens of a problem's prompt. ValueError, CapacityError as `prompt_tokens`."""
+    """The tokens of a problem's prompt. ValueError, CapacityError as `query_tokens`."""
     prompt = problem.raw if phase.raw else problem.messages
-    return prompt_tokens(engine, prompt, phase.config, raw=phase.raw)
+    return query_tokens(engine, prompt, phase.config, raw=phase.raw)
 
 
 class Sampler:
@@ -90,7 +90,7 @@ class Sampler:
         """Makes the samples, `at_once` at a time with at most `n_cells` cells each. Returns the
         number at a time when all are on the disk. Raises the first error."""
         at_once = min(at_once, len(jobs))
-        self.engine.reserve(n_cells, at_once)
+        self.engine.grow_cache(n_cells, at_once)
         todo = iter(jobs)
         # a sample that does not fit would get the free cells between the others, and each of its
         # tokens would attend across all of them

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from tgr_local.eval.cells import Floats, Table, correlation, mean, number, plain_mean, signed
 from tgr_local.eval.outcome import (
     Outcome,
     common_budgets,
@@ -15,6 +14,7 @@ from tgr_local.eval.outcome import (
     reference,
 )
 from tgr_local.eval.paper import reported
+from tgr_local.eval.table_cells import Floats, Table, correlation, mean, number, plain_mean, signed
 from tgr_local.search.diagnostics import CYCLING
 
 

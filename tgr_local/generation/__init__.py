@@ -17,7 +17,7 @@ from tgr_local.generation.many import generate_many as generate_many
 from tgr_local.generation.prompt import Prompt as Prompt
 from tgr_local.generation.prompt import advised as advised
 from tgr_local.generation.prompt import load as load
-from tgr_local.generation.prompt import prompt_tokens as prompt_tokens
+from tgr_local.generation.prompt import query_tokens as query_tokens
 from tgr_local.generation.prompt import tokens_within as tokens_within
 from tgr_local.generation.reply import Event as Event
 from tgr_local.generation.reply import Reply as Reply

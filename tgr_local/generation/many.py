@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CapacityError
-from tgr_local.generation.prompt import Prompt, advised, prompt_tokens
+from tgr_local.generation.prompt import Prompt, advised, query_tokens
 from tgr_local.generation.reply import Event, Reply, write_reply
 from tgr_local.generation.threads import in_threads
 from tgr_local.methods import Method
@@ -57,7 +57,7 @@ def generate_each(
     if not prompts:
         raise ValueError("prompts is empty, but must hold at least one")
     config = advised(engine, config)
-    queries = [prompt_tokens(engine, prompt, config, raw=raw, cancel=cancel) for prompt in prompts]
+    queries = [query_tokens(engine, prompt, config, raw=raw, cancel=cancel) for prompt in prompts]
     method = methods.get(method)
     n, n_seqs = len(queries) * k, method.sequences(config)
     if n_seqs > engine.n_seq_max:
@@ -65,7 +65,7 @@ def generate_each(
             f"{method.name} needs {n_seqs} sequences at a time, but the engine holds "
             f"{engine.n_seq_max}; raise n_seq_max, or try fewer candidates or texts"
         )
-    engine.reserve(
+    engine.grow_cache(
         max(method.cells(engine, len(query), config) for query in queries),
         min(n, engine.n_seq_max // n_seqs),
     )

@@ -35,7 +35,7 @@ def advised(engine: Engine, config: SearchConfig | None = None) -> SearchConfig:
     return config or resolve(engine.metadata).config
 
 
-def prompt_tokens(
+def query_tokens(
     engine: Engine,
     prompt: Prompt,
     config: SearchConfig,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine, Participant
 from tgr_local.errors import BudgetError, CapacityError
-from tgr_local.generation.prompt import Prompt, advised, prompt_tokens
+from tgr_local.generation.prompt import Prompt, advised, query_tokens
 from tgr_local.generation.text import CLOSE_THINK, TextDelta, TextSplitter, is_loop
 from tgr_local.generation.thinking import AnswerNow, answer_config, thinking_config
 from tgr_local.generation.threads import streamed
@@ -104,7 +104,7 @@ def generate(
     start = time.monotonic()
     method = methods.get(method)
     config = advised(engine, config)
-    query = prompt_tokens(engine, prompt, config, raw=raw, cancel=cancel)
+    query = query_tokens(engine, prompt, config, raw=raw, cancel=cancel)
     reply = write_reply(
         engine, query, config, method, verbatim=verbatim, on_event=on_event, cancel=cancel
     )
@@ -123,7 +123,7 @@ def generate_steps(
 ) -> Iterator[Step]:
     """The steps of one reply, each as its chunk is done. Closing the iterator frees the cache."""
     config = advised(engine, config)
-    query = prompt_tokens(engine, prompt, config, raw=raw, cancel=cancel)
+    query = query_tokens(engine, prompt, config, raw=raw, cancel=cancel)
     return methods.get(method).run(Run(engine, query, config, on_event=on_event, cancel=cancel))
 
 

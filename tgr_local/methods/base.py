@@ -20,7 +20,7 @@ from tgr_local.search.trajectory import Trajectory
 
 def run(run: Run) -> Iterator[Step]:
     """Plain sampling. The text ends at the length that the model was trained for."""
-    limit = _limit(run.engine, len(run.prompt), run.config)
+    limit = _limit(run.engine, len(run.query), run.config)
     run = run.with_options(max_tokens=limit)
     with Trajectory(run, METHOD) as trajectory:
         trajectory.read_query()

@@ -16,7 +16,7 @@ from tgr_local.search.steps import Step
 
 def run(run: Run) -> Iterator[Step]:
     """Samples all n, then yields the best."""
-    limit = text_limit(run.engine, len(run.prompt), run.config)
+    limit = text_limit(run.engine, len(run.query), run.config)
     with Branches(run, METHOD, limit=limit, least=run.config.n_samples) as branches:
         samples = branches.sample(run.config.n_samples)
         ended = sum(sample.ended for sample in samples)

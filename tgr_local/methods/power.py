@@ -24,7 +24,7 @@ from tgr_local.search.steps import Step
 
 def run(run: Run) -> Iterator[Step]:
     """Block after block until the text has ended when its block is done, then yields the text."""
-    limit = text_limit(run.engine, len(run.prompt), run.config)
+    limit = text_limit(run.engine, len(run.query), run.config)
     with Branches(run, METHOD, limit=limit, least=1) as branches:
         chain = Chain(branches)
         block = math.ceil(limit / run.config.power_blocks)

@@ -18,7 +18,7 @@ from tgr_local.search.steps import Step
 
 def run(run: Run) -> Iterator[Step]:
     """Samples all n, lets them vote, then yields the likeliest sample of the winning answer."""
-    limit = text_limit(run.engine, len(run.prompt), run.config)
+    limit = text_limit(run.engine, len(run.query), run.config)
     with Branches(run, METHOD, limit=limit, least=run.config.n_samples) as branches:
         samples = branches.sample(run.config.n_samples)
         # a text that was cut has not come to its answer

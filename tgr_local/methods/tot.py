@@ -21,7 +21,7 @@ from tgr_local.search.steps import Step
 
 def run(run: Run) -> Iterator[Step]:
     """Level after level until every kept thought has ended, then yields the best."""
-    limit = _limit(run.engine, len(run.prompt), run.config)
+    limit = _limit(run.engine, len(run.query), run.config)
     with Branches(run, METHOD, limit=limit, least=least(run.engine, run.config)) as branches:
         tree = Tree(branches)
         while tree.expand():

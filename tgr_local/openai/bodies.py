@@ -1,4 +1,4 @@
-"""The request bodies of OpenAI's endpoints, in which /infill has its share: the contract.
+"""Request bodies of OpenAI's endpoints and of /infill: what clients may send.
 
 Types and bounds only. What a parameter means here, and what depends on the model, is in `requests`.
 /openapi.json is made from these classes.

@@ -1,8 +1,7 @@
 """Parameters of OpenAI's, llama.cpp's and llama-cpp-python's clients that have no effect here.
 
-Some ask for nothing that would change the reply, or for what this program does in its own way: they
-are accepted and listed as ignored in the response. Others cannot be followed: they are refused
-unless their value is the one that asks for nothing.
+Those that cannot change the reply are accepted and listed as ignored in the response. Those that
+are not supported are refused unless they have a neutral value, one without an effect.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Ignored = Annotated[Any, _IGNORED]
 
 
 class Only:
-    """Marks a parameter that cannot be followed; `neutral` are the values that ask for nothing."""
+    """Marks a parameter that is not supported; `neutral` are its values without an effect."""
 
     def __init__(self, *neutral: Any) -> None:
         self._accepted = [None, *neutral]

@@ -17,7 +17,7 @@ from typing import Any
 
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine
-from tgr_local.generation import advised, prompt_tokens
+from tgr_local.generation import advised, query_tokens
 from tgr_local.methods import Method
 from tgr_local.openai.bodies import (
     ChatRequest,
@@ -96,7 +96,7 @@ def chat_request(
     if limit == 0:
         raise RequestError("max_tokens is 0, but must be at least 1, or -1", "max_tokens")
     request = _prepared(engine, body, config, method, model, limit, _thinking(body), cancel)
-    tokens = prompt_tokens(engine, messages, request.config, cancel=cancel)
+    tokens = query_tokens(engine, messages, request.config, cancel=cancel)
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
     return _with_prompts(request, logprobs, [tokens], ("",), chat=True)
 
@@ -137,7 +137,7 @@ def text_request(
     limit = _limit(body) if {"max_tokens", "n_predict"} & body.model_fields_set else 16
     request = _prepared(engine, body, config, method, model, limit, None, cancel)
     tokens = [
-        prompt_tokens(engine, prompt, request.config, raw=True, cancel=cancel) for prompt in prompts
+        query_tokens(engine, prompt, request.config, raw=True, cancel=cancel) for prompt in prompts
     ]
     if not all(tokens):
         raise RequestError("prompt has no tokens; write something", "prompt")

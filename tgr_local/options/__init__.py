@@ -7,7 +7,7 @@ config.py.
 config.py     EngineConfig, SearchConfig, ChatConfig, ServerConfig
 fields.py     a field with documentation and bounds; checking and parsing values
 cache.py      types of the KV cache and the bytes of a cell
-resolve.py    default < advice of the model file < wish of the user
+resolve.py    the user's setting, else the model file's recommendation, else the default
 settings.py   options from files and the environment
 flags.py      the command line's parser, and flags made from config fields
 """

@@ -1,4 +1,4 @@
-"""The rule for every option of a reply: default < advice of the model file < wish of the user."""
+"""Which value of an option holds: the user's, else the model file's, else the default."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class Branches:
 
     def context(self, branch: Branch) -> list[int]:
         """The query and the text."""
-        return self.run.prompt + branch.tokens
+        return self.run.query + branch.tokens
 
     def text(self, tokens: list[int]) -> str:
         return self.engine.detokenize(tokens).decode("utf-8", "replace")
@@ -137,7 +137,7 @@ class Branches:
             branch.top[:n],
             branch.ended and n_tokens is None,
         )
-        fork.sequence.truncate(len(self.run.prompt) - 1 + n)
+        fork.sequence.truncate(len(self.run.query) - 1 + n)
         return fork
 
     def grow(self, branches: Seq[Branch], n: int, sampling: Sampling | None = None) -> list[Output]:
@@ -214,9 +214,9 @@ class Branches:
         with run.timed("rebuild"):
             branch = self.fork(root, 0)
             tokens = output.tokens.tolist()
-            task = Task(branch.sequence, [run.prompt[-1], *tokens], feed_logprobs=True)
+            task = Task(branch.sequence, [run.query[-1], *tokens], feed_logprobs=True)
             (again,) = run.decode([task])
-            branch.sequence.truncate(len(run.prompt) - 1 + len(tokens))
+            branch.sequence.truncate(len(run.query) - 1 + len(tokens))
             branch.tokens, branch.logprobs = tokens, again.feed_logprobs.tolist()
             branch.entropies = output.entropies.tolist()
             branch.top = list(zip(output.top_ids, output.top_logprobs, strict=True))

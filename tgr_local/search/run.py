@@ -1,6 +1,6 @@
 """One run of a method on one prompt, and the record by which a method is known.
 
-`Run` holds the engine, the query Q, the config, and who watches the run. It reserves the cache,
+`Run` holds the engine, the query Q, the config, and the event callback. It reserves the cache,
 keeps the clock and the budget, counts every decoded position, builds the tasks that continue a
 text, and makes the steps. It does not know what a method decides: `Trajectory` (chunks after a
 query) and `Branches` (several texts after a query) are the two policies over it.
@@ -58,9 +58,9 @@ class Method:
 
 
 class Run:
-    """One run of a method: a prompt's tokens go in, steps come out.
+    """One run of a method: a query goes in, steps come out.
 
-    `prompt` is Q. `participant` places the run in a lockstep group, `on_event` is called with what
+    `query` is Q. `participant` places the run in a lockstep group, `on_event` is called with what
     happens inside a step, and `cancel` ends the run with CancelledError. Nothing is reserved or
     decoded before `open`.
     """
@@ -71,7 +71,7 @@ class Run:
     def __init__(
         self,
         engine: Engine,
-        prompt: Seq[int],
+        query: Seq[int],
         config: SearchConfig,
         *,
         participant: Participant | None = None,
@@ -79,7 +79,7 @@ class Run:
         cancel: Cancel | None = None,
     ) -> None:
         self.engine, self.config = engine, config
-        self.prompt = list(prompt)
+        self.query = list(query)
         self.participant, self.on_event, self.cancel = participant, on_event, cancel
         self.sampling = Sampling.of(config)
         self.n_top = min(config.top_logprobs, engine.n_vocab)
@@ -95,7 +95,7 @@ class Run:
         config = dataclasses.replace(self.config, **changes)
         return Run(
             self.engine,
-            self.prompt,
+            self.query,
             config,
             participant=self.participant,
             on_event=self.on_event,
@@ -111,10 +111,10 @@ class Run:
         Raises BudgetError for a budget below that, and CapacityError when the cache can never hold
         the run.
         """
-        n_cells = method.cells(self.engine, len(self.prompt), self.config)
+        n_cells = method.cells(self.engine, len(self.query), self.config)
         if self.config.max_seconds:
             self._deadline = time.monotonic() + self.config.max_seconds
-        budget, first = self.config.max_forward_tokens, max(1, len(self.prompt) - 1) + least
+        budget, first = self.config.max_forward_tokens, max(1, len(self.query) - 1) + least
         if budget and budget < first:
             raise BudgetError(
                 f"max_forward_tokens is {budget}, but the first step alone takes at least {first}; "
@@ -165,9 +165,9 @@ class Run:
         self.report("rebuild")
         with self.timed("rebuild"):
             sequence = self.session.sequence()
-            prefix = self.prompt[:-1] or self.prompt  # a lone token stands in for its empty prefix
+            prefix = self.query[:-1] or self.query  # a lone token stands in for its empty prefix
             output = self.read(sequence, prefix, norms=norms)
-            sequence.truncate(len(self.prompt) - 1)
+            sequence.truncate(len(self.query) - 1)
         self.count(query=len(prefix))
         return sequence, output
 
@@ -214,7 +214,7 @@ class Run:
         n_top: int | None = None,
     ) -> Task:
         """Up to n_tokens after Q and `text`, whose last token is pending."""
-        context, sampling = self.prompt + text, sampling or self.sampling
+        context, sampling = self.query + text, sampling or self.sampling
         return Task(
             sequence,
             context[-1:],

@@ -1,4 +1,4 @@
-"""The score of candidate anchors from their rollouts: S = w V − λ_b P_bum − λ_u P_uni.
+"""The score of candidate anchors from their rollouts: J = w V − λ_b P_bum − λ_u P_uni.
 
 Pure numpy, arrays in and one record out. It knows nothing of models, sampling or search. A rollout
 array has one row per rollout, padded to the longest; `lengths` says how many tokens are its own
@@ -45,20 +45,20 @@ class Scores:
     uniformity: NDArray[np.float64]
     """P_uni: cosine to the old anchor in excess of δ."""
     total: NDArray[np.float64]
-    """S, of the terms as they are or z-scored."""
+    """J, of the terms as they are or z-scored."""
     chosen: int
-    """The candidate with the largest S, the lowest index among equals."""
+    """The candidate with the largest score, the lowest index among equals."""
     weights: Weights
     normalized: bool
     """Whether each term was z-scored over the candidates before it was weighed."""
 
     def best(self, n: int) -> NDArray[np.intp]:
-        """The n candidates with the largest S, best first; the lowest index among equals."""
+        """The n candidates with the largest score, best first; the lowest index among equals."""
         return np.argsort(-self.total, kind="stable")[:n]
 
     @property
     def gap(self) -> float:
-        """S of the best candidate less that of the second; inf when there is only one."""
+        """Score of the best candidate minus that of the second; inf when there is only one."""
         if len(self.total) < 2:
             return float("inf")
         first, second = self.total[self.best(2)]
@@ -108,7 +108,7 @@ def combine(
     weights: Weights,
     normalize: bool,
 ) -> Scores:
-    """S = w V − λ_b P_bum − λ_u P_uni of K candidates, each term float64 [K]; ties to the lowest.
+    """J = w V − λ_b P_bum − λ_u P_uni of K candidates, each term float64 [K]; ties to the lowest.
 
     With normalize each term is z-scored over the K candidates first; one without spread becomes 0.
     """

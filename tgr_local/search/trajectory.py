@@ -98,11 +98,11 @@ class Trajectory:
         with run.timed("rebuild"):
             head, tail = retained_tokens(self.generated, self.config)
             if self.config.shift_cells:
-                begin = len(run.prompt) + len(head)
+                begin = len(run.query) + len(head)
                 self._main.shift(begin, len(self._main) - len(tail) + 1)
             else:
-                self._main.truncate(len(run.prompt) - 1)
-                output = run.read(self._main, [run.prompt[-1], *head, *tail[:-1]], norms=norms)
+                self._main.truncate(len(run.query) - 1)
+                output = run.read(self._main, [run.query[-1], *head, *tail[:-1]], norms=norms)
                 if norms:
                     self._norms = self._query_norms + norm_totals(output)
                 run.count(rebuild=len(head) + len(tail))
@@ -275,7 +275,7 @@ class Trajectory:
     @property
     def _pending(self) -> int:
         """The newest token, decoded by every candidate and by the chunk itself."""
-        return self.generated[-1] if self.generated else self.run.prompt[-1]
+        return self.generated[-1] if self.generated else self.run.query[-1]
 
     def _run_rollouts(self, tasks: Seq[Task]) -> list[Output]:
         self.run.report("rollouts")

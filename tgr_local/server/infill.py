@@ -32,10 +32,10 @@ def infill_request(
 ) -> PreparedRequest:
     """The body of an infill request, checked, as `completion_request` does. Raises RequestError."""
     body = InfillRequest.parse(body)
-    return text_request(engine, body, [prompt_tokens(engine, body)], **options)
+    return text_request(engine, body, [query_tokens(engine, body)], **options)
 
 
-def prompt_tokens(engine: Engine, body: InfillRequest) -> list[int]:
+def query_tokens(engine: Engine, body: InfillRequest) -> list[int]:
     """The tokens of the prompt. Raises RequestError for a model without such tokens."""
     marks = _marks(engine, ("pre", "suf", "mid"), _MARKS)
     if marks is None:

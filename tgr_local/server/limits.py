@@ -143,7 +143,7 @@ def limit_cache(engine: Engine, config: Any, method: Method, limits: ServerConfi
         needed * limits.max_running,
         needed + engine.n_ctx_train,
     )
-    engine.reserve(needed, limits.max_running)
+    engine.grow_cache(needed, limits.max_running)
 
 
 def model_and_method(name: str | None, served: str) -> tuple[str | None, Method | None]:

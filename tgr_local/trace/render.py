@@ -35,7 +35,7 @@ _MEASURES = {
     "min_cosine": "least cosine",
     "n_eff": "N_eff",
     "n_measured": "of",
-    "similarity": "step cosine",
+    "similarity": "move cosine",
     "angle": "angle",
     "curvature": "curvature",
 }
@@ -186,11 +186,11 @@ def _geometry(boundaries: list[Boundary]) -> Iterator[str]:
     if run.means:
         yield f"geometry, means over the run: {_measures(dict(run.means))}"
     if run.cycling is not None:
-        yield f"  {run.cycling:.0%} of the steps hardly moved (cosine over {CYCLING})"
+        yield f"  {run.cycling:.0%} of the anchors hardly moved (cosine over {CYCLING})"
 
 
 def _measures(values: dict[str, float | None]) -> str:
-    """``APCS 0.8123, least cosine 0.7900, N_eff 5.1000 of 8, step cosine 0.9312``."""
+    """``APCS 0.8123, least cosine 0.7900, N_eff 5.1000 of 8, move cosine 0.9312``."""
     parts = [
         f"{_MEASURES[name]} {value:{'.4g' if name == 'n_measured' else '.4f'}}"
         for name, value in values.items()
