@@ -62,8 +62,10 @@ def place(hunk: Hunk, old: list[str], new: list[str]) -> tuple[int | None, str]:
 
 
 def reanchored(patch: Patch, old: Path, new: Path) -> tuple[Patch, list[FilePatch], list[str]]:
-    """The patch for the new tree, what is not in it, and a report. Raises ValueError when the patch
-    is not for the old tree."""
+    """The patch for the new tree, the insertions that found no place, and a report.
+
+    Raises ValueError when the patch is not for the old tree.
+    """
     moved, left, report = Patch(patch.preamble, []), [], []
     for file in patch.files:
         if digest(old / file.name) != file.sha256:
@@ -86,10 +88,9 @@ def reanchored(patch: Patch, old: Path, new: Path) -> tuple[Patch, list[FilePatc
             if at != hunk.at or how:
                 report.append(f"{file.name}:{hunk.at} in {where} → {at}{how and ' (' + how + ')'}")
         good.hunks.sort(key=lambda hunk: hunk.at)
-        if good.hunks:
-            moved.files.append(good)
+        moved.files.append(good)  # without hunks too: those of the .rej file are added below it
         if bad:
-            left.append(FilePatch(file.name, file.sha256, bad))
+            left.append(FilePatch(good.name, good.sha256, bad))
     return moved, left, report
 
 

@@ -12,6 +12,7 @@ if not (ROOT / "csrc").is_dir():
     pytest.skip("the sources are not beside the tests", allow_module_level=True)
 sys.path.insert(0, str(ROOT / "csrc"))
 
+import fetch_llama_cpp
 import hooks_patch
 import reanchor
 
@@ -89,6 +90,40 @@ def test_insertions_without_a_place_are_reported(tmp_path: Path) -> None:
     assert left[0].hunks[0].lines == ["gone();"]
     assert report[0] == "a.cpp:4 in first: NOT PLACED, the new file has no first"
     assert "CHECK: only the" in report[1]
+
+
+def test_a_file_without_any_placed_insertion_is_moved_by_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The steps that CONTRIBUTING describes: reanchor, add what is in .rej, reanchor again."""
+    old = tree(tmp_path / "old", OLD)
+    new = tree(tmp_path / "new", OLD.replace("int first", "int other"))
+    patch = tmp_path / "llama.cpp.patch"
+    patch.write_text(hooks_patch.written(patch_of(old, hunk(4, "call();"))))
+
+    def run(start: Path, end: Path) -> int:
+        arguments = ["--from", str(start), "--to", str(end), "--patch", str(patch)]
+        monkeypatch.setattr(sys, "argv", ["reanchor.py", *arguments])
+        return reanchor.main()
+
+    assert run(old, new) == 1
+    head = f"# file a.cpp {hooks_patch.digest(new / 'a.cpp')}\n"
+    assert patch.read_text() == f"about\n{head}"
+    rejected = (tmp_path / "llama.cpp.patch.rej").read_text()
+    assert rejected == f"Not placed.\n{head}@@ -4,0 +5 @@ first\n+call();\n"
+    patch.write_text(patch.read_text() + rejected.partition(head)[2])
+    assert run(new, new) == 0
+    assert patch.read_text() == f"about\n{head}@@ -4,0 +5 @@ other\n+call();\n"
+    fetch_llama_cpp.insert(patch.read_text(), new, "0.3.35")
+    assert (new / "a.cpp").read_text().split("\n")[4] == "call();"
+
+
+def test_a_file_that_is_gone_is_in_no_patch(tmp_path: Path) -> None:
+    old, new = tree(tmp_path / "old", OLD), tmp_path / "new"
+    new.mkdir()
+    moved, left, report = reanchor.reanchored(patch_of(old, hunk(4, "call();")), old, new)
+    assert not moved.files and left[0].hunks[0].lines == ["call();"]
+    assert report == ["a.cpp: NOT PLACED, the file is gone"]
 
 
 def test_a_patch_for_another_file_is_refused(tmp_path: Path) -> None:
