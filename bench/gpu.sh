@@ -4,9 +4,9 @@
 #   bench/gpu.sh [--cpu] [--source DIR] [--out DIR] [--shapes 0.6b,8b] [--no-bench]
 #
 # It needs no package registry: DIR is a llama.cpp source tree (src, include, ggml), $PYTHON (python3) a Python 3.10+ that
-# has numpy, jinja2, pybind11, pytest, gguf, rich, prompt_toolkit and llama-cpp-python of the pinned version, built for
-# anything, since its own libraries are not used. Without --source pip fetches the source. --cpu does all of it without
-# CUDA, to try it out. More for CMake stands in $CMAKE_ARGS, such as -DCMAKE_CUDA_ARCHITECTURES=90.
+# has numpy, jinja2, pydantic, pybind11, pytest, gguf, rich, prompt_toolkit and llama-cpp-python of the pinned version,
+# built for anything, since its own libraries are not used. Without --source pip fetches the source. --cpu does all of it
+# without CUDA, to try it out. $CMAKE_ARGS has more arguments for CMake, such as -DCMAKE_CUDA_ARCHITECTURES=90.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 python=${PYTHON:-python3}
@@ -35,7 +35,7 @@ if [ $cuda = ON ]; then
     need nvidia-smi "this machine has no NVIDIA driver; try it out with --cpu"
     nvidia-smi -L | grep -q GPU || fail "nvidia-smi finds no GPU; try it out with --cpu"
 fi
-for module in numpy jinja2 pybind11 pytest gguf rich prompt_toolkit llama_cpp; do
+for module in numpy jinja2 pydantic pybind11 pytest gguf rich prompt_toolkit llama_cpp; do
     "$python" -c "import importlib.util as u, sys; sys.exit(u.find_spec('$module') is None)" ||
         fail "$python has no module $module; install it, or name another Python in PYTHON"
 done
@@ -82,13 +82,13 @@ run -c 'import tgr_local._engine as e; print("\n".join(" ".join(map(str, d)) for
 # --- tests ---
 tests=("$root"/tests -m gpu)
 # without CUDA: the engine's tests, but for those that compare it with llama_cpp's ggml, another build, bit by bit
-[ $cuda = ON ] || tests=("$root"/tests/test_engine*.py "$root/tests/test_trajectory.py" "$root/tests/test_llama.py"
+[ $cuda = ON ] || tests=("$root"/tests/test_engine*.py "$root"/tests/test_{session_attention,trajectory,llama}.py
     -k "not llama_cpp_itself")
 run -m pytest -q -p no:cacheprovider -c "$root/pyproject.toml" --rootdir "$root" "${tests[@]}" 2>&1 | tee "$out/tests.txt"
 
-# --- figures ---
+# --- measurements ---
 [ -n "$bench" ] || exit 0
-only=decode,prefill,plain,capture,sampling,boundary,roofline,runs # what follows is of the embedded model: once
+only=decode,prefill,plain,capture,sampling,boundary,roofline,runs # the others use the embedded model: once
 for shape in ${shapes//,/ }; do
     run -m tgr_local bench --shape "$shape" --type q4_k --only "$only" \
         --json "$out/bench-$shape-q4_k.json" --markdown "$out/bench-$shape-q4_k.md"

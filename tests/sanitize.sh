@@ -20,4 +20,4 @@ case $kind in
 esac
 LD_PRELOAD="$(gcc -print-file-name=$runtime) $(gcc -print-file-name=libstdc++.so.6)" \
     "$venv/bin/pytest" -q -p no:cacheprovider tests/test_engine*.py \
-    tests/test_trajectory.py
+    tests/test_session_attention.py tests/test_trajectory.py

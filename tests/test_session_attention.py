@@ -86,10 +86,10 @@ def alone_and_together(engine: Engine, readers: list[tuple[int, int, int]], boun
         [(30, 4, 8)] * 5,  # one block, several rows
         [(20, 1 + i % 4, 12) for i in range(8)],  # rows to fill up
         [(10 + 17 * i, 1, 6) for i in range(12)],  # sizes that differ
-        [(8 + 97 * (7 * i % 13), 1 + i % 2, 5) for i in range(13)],  # more kinds than blocks
+        [(8 + 97 * (7 * i % 13), 1 + i % 2, 5) for i in range(13)],  # more shapes than blocks
         [(5, 2, 4), (400, 1, 4), (3, 1, 40), (90, 6, 6)],
     ],
-    ids=["equal", "forks", "uneven", "sizes", "many kinds", "mixed"],
+    ids=["equal", "forks", "uneven", "sizes", "many shapes", "mixed"],
 )
 def test_sessions_side_by_side_read_what_each_reads_alone(
     model: Callable[..., Path], load: Callable[..., Engine], mode: dict[str, Any], readers: Any
