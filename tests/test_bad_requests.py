@@ -1,0 +1,123 @@
+"""Requests in OpenAI's format that are refused: the message, and the parameter that it names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from engines import is_free
+from openai_calls import ASK, chat
+
+from tgr_local.engine import Engine
+from tgr_local.errors import CapacityError
+from tgr_local.openai.completions import chunks
+from tgr_local.openai.grammars import json_grammar
+from tgr_local.openai.requests import chat_request, completion_request
+from tgr_local.openai.validation import RequestError
+
+FORMAT = "response_format"
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "message"),
+    [
+        ({"messages": []}, "messages", "messages is empty, but must hold at least one"),
+        ({"messages": "hi"}, "messages", "messages is 'hi', but must be a list"),
+        ({"messages": ["hi"]}, "messages", "messages holds 'hi', but must hold objects"),
+        ({"messages": [{"content": "a"}]}, "messages", r"messages\[0\].role is missing; add it"),
+        ({"messages": [{"role": "user"}]}, "messages", r"messages\[0\].content is None, but"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            "messages",
+            r"messages\[0\].content\[0\] is of type 'image_url', but only text",
+        ),
+        ({"temperature": -1}, "temperature", "temperature is -1, but must be at least 0"),
+        ({"temperature": "hot"}, "temperature", "temperature is 'hot', but must be a number"),
+        ({"temperature": float("nan")}, "temperature", "temperature is nan, but must be a finite"),
+        ({"top_p": 2}, "top_p", "top_p is 2, but must be between 0 and 1"),
+        ({"n": 0}, "n", "n is 0, but must be between 1 and 128"),
+        ({"n": True}, "n", "n is True, but must be a whole number"),
+        ({"n": 3, "best_of": 2}, "best_of", "best_of is 2, but must be at least n, which is 3"),
+        ({"best_of": 2, "stream": True}, "best_of", "best_of cannot be streamed"),
+        ({"max_tokens": -7}, "max_tokens", "max_tokens is -7, but must be between -1 and"),
+        ({"max_tokens": 0}, "max_tokens", "max_tokens is 0, but must be at least 1, or -1"),
+        ({"max_tokens": 10**12}, "max_tokens", "max_tokens is 1000000000000, but must be between"),
+        ({"seed": 2**64}, "seed", "seed is 18446744073709551616, but must be between"),
+        ({"stop": ["a", 1]}, "stop", "stop holds 1, but must hold texts"),
+        ({"stop": [""]}, "stop", "stop holds an empty text"),
+        ({"logit_bias": {"99999": 1}}, "logit_bias", "logit_bias names token '99999'"),
+        ({"logit_bias": {"1": 101}}, "logit_bias", "must be between -100 and 100"),
+        ({"top_logprobs": 3}, "top_logprobs", "top_logprobs needs logprobs=true"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "must be between 0 and 20"),
+        ({"stream_options": {}}, None, None),
+        ({"stream_options": {"include_usage": True}}, "stream_options", "needs stream=true"),
+        ({"tools": [{}]}, "tools", "tools is not supported"),
+        ({"temprature": 1}, "temprature", "unknown parameter 'temprature'; did you mean temper"),
+        ({"method": "tgr-latin"}, "method", "unknown method 'tgr-latin'; did you mean tgr-latent"),
+        ({"tgr": {"method": 3}}, "method", "method is 3, but must be a text"),
+        ({"tgr": {"loop_guard": 1}}, "loop_guard", "loop_guard is 1, but must be 0, for off, or"),
+        ({"tgr": {"sigmar": 1}}, "sigmar", "unknown option 'sigmar'; did you mean sigma"),
+        ({"tgr": {"sigma": -1}}, "sigma", "sigma is -1, but must be at least 0"),
+        ({"tgr": 3}, "tgr", "tgr is 3, but must be an object"),
+        ({FORMAT: {"type": "xml"}}, FORMAT, "type is 'xml', but must be one of text, json_object"),
+        ({FORMAT: {"type": "json_schema"}}, FORMAT, "has no json_schema.schema"),
+        (
+            {FORMAT: {"type": "json_object", "schema": {"type": "no such"}}},
+            FORMAT,
+            "the JSON schema cannot be followed",
+        ),
+        ({FORMAT: {"type": "json_object"}, "grammar": "x"}, "grammar", "exclude each other"),
+        ({"grammar": 3}, "grammar", "grammar is 3, but must be a text"),
+        ({"reasoning_effort": "great"}, "reasoning_effort", "must be one of none"),
+        (
+            {"chat_template_kwargs": {"x": 1}},
+            "chat_template_kwargs",
+            "unknown template variable 'x'; there is enable",
+        ),
+        ({"temperature": 10**400}, "temperature", "but must be a finite number"),
+        ({"model": "\ud800"}, "model", "not valid Unicode"),
+        ({"tgr": {"chunk_len": 1.5}}, "chunk_len", "chunk_len is 1.5, but must be a whole number"),
+        ({"tgr": {"stop": [3]}}, "stop", "stop holds 3, but must hold texts"),
+        ({"mirostat": 2}, "mirostat", "mirostat is not supported; leave it out"),
+    ],
+)
+def test_a_bad_parameter_is_named(
+    engine: Engine, body: dict[str, Any], param: str | None, message: str | None
+) -> None:
+    body = {"messages": ASK} | body
+    if message is None:
+        chat_request(engine, body)
+        return
+    with pytest.raises(RequestError, match=message) as refusal:
+        chat_request(engine, body)
+    assert refusal.value.param == param and "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        (None, "prompt is None"),
+        ([], r"prompt is \[\]"),
+        ([[]], r"prompt is \[\[\]\]"),
+        (["a", 1], "prompt is"),
+        ([10**6], "prompt holds token 1000000, but must hold numbers between 0 and"),
+        ("", "prompt has no tokens"),
+        ("\ud800", "not valid Unicode"),
+    ],
+)
+def test_a_bad_prompt_is_refused(engine: Engine, prompt: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        completion_request(engine, {"prompt": prompt})
+
+
+def test_requests_that_cannot_run_fail_before_the_first_chunk(engine: Engine) -> None:
+    with pytest.raises(ValueError, match="grammar does not parse"):
+        chat(engine, grammar="root ::= nothing here")
+    long = {"prompt": "a" * 5000, "stream": True, "method": "base"}
+    with pytest.raises(CapacityError, match="the query has 5000 tokens"):
+        next(iter(chunks(engine, completion_request(engine, long))))
+    with pytest.raises(RequestError, match="but must be an object of parameters"):
+        chat_request(engine, [])  # type: ignore[arg-type]
+    with pytest.raises(RequestError):
+        json_grammar({"$ref": "#/nowhere"})
+    assert is_free(engine)
