@@ -103,3 +103,18 @@ def served(model: Path, folder: Path, **options: Any) -> Iterator[Served]:
         if server.process.poll() is None:
             server.process.kill()
         server.process.wait()
+
+
+def never_ends(**more: Any) -> dict[str, Any]:
+    """The body of a chat that runs until it is cancelled."""
+    options = {"method": "base", "chunk_len": 64, "max_chunks": 60}
+    return {"max_tokens": 3800, "temperature": 0, "tgr": options} | more
+
+
+def events(response: httpx.Response) -> list[Any]:
+    """The events of a stream: comments as texts, the rest parsed."""
+    found = []
+    for block in response.text.split("\n\n")[:-1]:
+        kind, _, text = block.partition(": ")
+        found.append(json.loads(text) if kind == "data" and text != "[DONE]" else text)
+    return found
