@@ -5,7 +5,7 @@ each did: seconds, statuses, memory, whether /health answered; exit code 1 where
     python bench/attack.py --only 'schema|stop'   # those whose name the expression finds
     python bench/attack.py --url http://127.0.0.1:8080 --pid 1234   # yours; it is not stopped
 
-1. Single requests: schemas, grammars, stop texts, options at their upper bound, JSON that is none.
+1. Single requests: schemas, grammars, stop texts, options at their upper bound, invalid JSON.
    Each must be answered within the server's time for a request and `SLACK` seconds more.
 2. 40 clients that send one of the expensive ones and leave: the server must be idle again after
    the same time.
@@ -15,8 +15,8 @@ each did: seconds, statuses, memory, whether /health answered; exit code 1 where
    `SLACK` seconds.
 
 In every case no more than `--memory` MiB may be used by all the server's processes together,
-/health must answer 200 within `--health-seconds`, the process must live, and no traceback may stand
-on its stderr. The clients share this machine's cores, so all times are upper bounds.
+/health must answer 200 within `--health-seconds`, the process must live, and its stderr
+must have no traceback. The clients share this machine's cores, so all times are upper bounds.
 """
 
 from __future__ import annotations

@@ -230,8 +230,8 @@ def of_reply(reply: Any) -> Json:
 
 
 def of_events(events: Sequence[Any]) -> Json:
-    """What a listener heard. How many tokens come at a time is a matter of speed, so texts and
-    tokens are joined, and what is said again at every such time is taken once."""
+    """The events of a reply. How many tokens one event has is a matter of speed, so texts and
+    tokens are joined, and an event that only repeats the one before it is left out."""
     text: dict[str, str] = {}
     tokens: list[int] = []
     order: list[Any] = []
@@ -241,9 +241,9 @@ def of_events(events: Sequence[Any]) -> Json:
         elif hasattr(event, "stage") and event.stage == "tokens":
             tokens += event.tokens
         elif hasattr(event, "stage"):
-            told = [event.chunk, event.stage, of_candidates(event.candidates)]
-            if [told] != order[-1:]:
-                order.append(told)
+            progress = [event.chunk, event.stage, of_candidates(event.candidates)]
+            if [progress] != order[-1:]:
+                order.append(progress)
         elif hasattr(event, "index"):
             order.append([event.index, "step", len(tokens), event.finish])
         else:
@@ -263,7 +263,7 @@ def lasting(value: Any) -> Any:
 
 def joined(chunks: Sequence[Any]) -> Json:
     """A streamed response as one: the text and log-probabilities of each choice joined, since a
-    chunk holds what was ready."""
+    chunk has the text that was ready at that time."""
     choices: dict[str, Json] = {}
     rest: Json = {}
     progress: dict[str, list[Any]] = {}
@@ -279,12 +279,12 @@ def joined(chunks: Sequence[Any]) -> Json:
                     into.setdefault(key, []).append(part)
                 elif key not in ("delta", "logprobs", "finish_reason"):
                     into[key] = part
-        told = (chunk.get("tgr") or {}).get("progress")
-        if told:
-            heard = progress.setdefault(str(told.get("index")), [])
-            heard += [told] if [told] != heard[-1:] else []  # how often is a matter of speed
+        event = (chunk.get("tgr") or {}).get("progress")
+        if event:
+            events = progress.setdefault(str(event.get("index")), [])
+            events += [event] if [event] != events[-1:] else []  # how often is a matter of speed
         others = {k: v for k, v in chunk.items() if k not in ("choices", "tgr") and v is not None}
-        if chunk.get("tgr") and not told:
+        if chunk.get("tgr") and not event:
             others["tgr"] = chunk["tgr"]
         if isinstance(more := others.pop("content", None), str):  # llama.cpp's words
             rest["content"] = rest.get("content", "") + more
@@ -443,7 +443,7 @@ def crew_cases(model: Model, seeds: Sequence[int]) -> Iterator[Case]:
 
         return run
 
-    def heard(seed: int, method: str) -> Callable[[], Any]:
+    def streamed(seed: int, method: str) -> Callable[[], Any]:
         def run() -> Any:
             events: dict[int, list[Any]] = {i: [] for i in range(3)}
 
@@ -460,7 +460,7 @@ def crew_cases(model: Model, seeds: Sequence[int]) -> Iterator[Case]:
         shorter: Json = {"max_chunks": 2} if method == "got" else {}
         yield Case(f"crew/{method}", many(seeds[0], 3, method, **shorter))
     for method in ("base", "tgr-latent", "best-of-n"):
-        yield Case(f"crew/{method}/heard", heard(seeds[0], method))
+        yield Case(f"crew/{method}/heard", streamed(seeds[0], method))
         run = many(seeds[0], 4, method, thinking_budget=15, max_tokens=60)
         yield Case(f"crew/{method}/thinking_budget", run)
     for seed in seeds:

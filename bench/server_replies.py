@@ -5,7 +5,8 @@ A server with the embedded model in F32 weights, on one thread, gets the request
 those that are written down here, good and bad, and --n that are made up by number. Then a second
 server, with an alias, API keys and narrow limits, gets a few more. A record holds status, headers
 and content of every answer without what is new each time: ids, times and the version. A stream is
-recorded as one answer, since a chunk of it holds what was ready; all have a seed.
+recorded as one answer, since a chunk has the text that was ready at that time; all have a
+seed.
 
     python bench/server_replies.py record before.json
     python bench/server_replies.py record after.json              # with the changed code
@@ -52,7 +53,7 @@ HEADERS = (
     "access-control-allow-origin", "access-control-allow-methods", "content-security-policy",
     "x-content-type-options", "referrer-policy", "x-accel-buffering",
 )  # fmt: skip
-UNCERTAIN = ("/metrics",)  # of which only the status is recorded
+UNCERTAIN = ("/metrics",)  # only their status is recorded
 
 SCHEMA = {
     "type": "object",
@@ -314,8 +315,7 @@ def content(raw: bytes, headers: Mapping[str, str]) -> Any:
 
 
 def of_stream(text: str) -> Json:
-    """A stream as one answer. Comments tell of steps, and that the server lives, which is left
-    out."""
+    """A stream as one answer. Comments that report steps are recorded, pings are not."""
     events: list[Any] = []
     comments: dict[str, list[Any]] = {}
     ends: list[str] = []
@@ -324,8 +324,8 @@ def of_stream(text: str) -> Json:
             events.append(json.loads(line.removeprefix("data: ")))
         elif line.startswith(": tgr.step"):
             step = json.loads(line.removeprefix(": tgr.step "))
-            heard = comments.setdefault(str(step["index"]), [])
-            heard += [step] if [step] != heard[-1:] else []  # how often is a matter of speed
+            steps = comments.setdefault(str(step["index"]), [])
+            steps += [step] if [step] != steps[-1:] else []  # how often is a matter of speed
         elif line and not line.startswith(":"):
             ends.append(line)
     errors = [event for event in events if "error" in event]

@@ -75,7 +75,7 @@ def learn(texts: Iterable[str], n_merges: int) -> list[tuple[str, str]]:
 class Vocabulary:
     """Encoding and decoding with a list of merges.
 
-    `tokens[i]` is the text of token i in GPT-2's byte letters; specials stand at the end.
+    `tokens[i]` is the text of token i in GPT-2's byte letters; specials are at the end.
     """
 
     def __init__(self, merges: list[tuple[str, str]]) -> None:

@@ -1,4 +1,4 @@
-"""What must hold on a GPU: run by bench/gpu.sh, skipped where there is none."""
+"""The engine on a GPU: run by bench/gpu.sh, skipped on a machine without one."""
 
 from __future__ import annotations
 

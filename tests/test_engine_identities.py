@@ -360,7 +360,7 @@ def test_a_shift_leaves_forks_and_neighbours_alone(engine: Engine) -> None:
 
 
 def test_a_shift_is_not_lost_with_a_cancelled_job(engine: Engine) -> None:
-    """What is waiting to be moved is moved whole, whatever ends the decode that comes next."""
+    """Cells that wait to be moved are all moved, however the next decode ends."""
     with engine.session(25_000, 3) as session:
         whole, cut = session.sequence(), session.sequence()
         outputs = []

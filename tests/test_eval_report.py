@@ -1,4 +1,4 @@
-"""The report: every number from samples that were made up by hand, and a page that stands alone."""
+"""The report: every number from hand-made samples, and a page without external files."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_report_may_ask_for_a_k_that_all_seeds_together_have(tmp_path: Path) -
 
 
 def test_an_acceptance_rate_is_that_of_all_proposals(tmp_path: Path) -> None:
-    """Not the mean of the rates of samples, of which those with few proposals have high ones."""
+    """Not the mean of the samples' rates: a sample with few proposals would count too much."""
     steps = [
         [{}, {"proposals": 1, "accepted": 1}],
         [{}, {"proposals": 900, "accepted": 1}, {"proposals": 99, "accepted": 0}],
@@ -164,7 +164,7 @@ def test_a_case_shows_the_candidates_and_the_choice(tmp_path: Path) -> None:
     )
 
 
-def test_the_page_stands_alone(tmp_path: Path) -> None:
+def test_the_page_has_no_external_files(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     page = report.build([run_folder.read(write(tmp_path / "run", both()))])
     text = report.as_html(page)

@@ -216,7 +216,7 @@ def test_every_key_may_have_every_type(model: Callable[..., Path], tmp_path: Pat
 
 @pytest.fixture
 def shelf(home: Path, model: Callable[..., Path]) -> Path:
-    """The user's folder of models with one model in it, and one file that is none."""
+    """The user's folder of models with one model in it, and a file that is not a model."""
     folder = home / "data" / "tgr-local" / "models" / "someone" / "repo"
     folder.mkdir(parents=True)
     (folder / "small.gguf").write_bytes(model().read_bytes())

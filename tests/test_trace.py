@@ -1,4 +1,4 @@
-"""Trace files: a written run reads back as it was, a damaged line is named; and the table."""
+"""Trace files: a run reads back unchanged, a damaged line is named; and the table."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class TextDelta:
 
 class TextSplitter:
     """Turns tokens into pieces of thinking and answer. Bytes that may still become a character, a
-    tag or a stop text are held back until it is clear. With `verbatim` all text is answer and does
+    tag or a stop text are buffered until it is clear. With `verbatim` all text is answer and does
     not change."""
 
     def __init__(
@@ -47,7 +47,7 @@ class TextSplitter:
         self._stop = stop
         self._verbatim = verbatim
         self._tags = () if verbatim else (OPEN_THINK, CLOSE_THINK)
-        self._held = ""
+        self._buffer = ""
         self._fresh = opened  # nothing of this part yet: its leading line breaks are layout
         self._parts = {"thinking": "", "answer": ""}
 
@@ -56,7 +56,7 @@ class TextSplitter:
         return self._take(self._decoder.decode(self._engine.detokenize(tokens)), final=False)
 
     def end(self) -> list[TextDelta]:
-        """The text that was still held back."""
+        """The text that was still buffered."""
         return self._take(self._decoder.decode(b"", final=True), final=True)
 
     @property
@@ -71,20 +71,20 @@ class TextSplitter:
     def _take(self, text: str, *, final: bool) -> list[TextDelta]:
         if self.stopped:
             return []
-        self._held += text
-        found = [at for stop in self._stop if (at := self._held.find(stop)) >= 0]
+        self._buffer += text
+        found = [at for stop in self._stop if (at := self._buffer.find(stop)) >= 0]
         if found:
-            self._held, self.stopped, final = self._held[: min(found)], True, True
+            self._buffer, self.stopped, final = self._buffer[: min(found)], True, True
         pieces: list[TextDelta] = []
-        while tag := _first(self._held, self._tags):
-            before, _, self._held = self._held.partition(tag)
+        while tag := _first(self._buffer, self._tags):
+            before, _, self._buffer = self._buffer.partition(tag)
             self._emit(before, pieces)
             self.kind = "thinking" if tag == OPEN_THINK else "answer"
             self._fresh = True
-        keep = 0 if final else _pending(self._held, (*self._tags, *self._stop))
-        ready, self._held = (
-            self._held[: len(self._held) - keep],
-            self._held[len(self._held) - keep :],
+        keep = 0 if final else _pending(self._buffer, (*self._tags, *self._stop))
+        ready, self._buffer = (
+            self._buffer[: len(self._buffer) - keep],
+            self._buffer[len(self._buffer) - keep :],
         )
         self._emit(ready, pieces)
         return pieces
