@@ -297,7 +297,6 @@ static void check(const SamplingParams & params, int32_t n_vocab) {
     check_range("repeat_penalty", params.repeat_penalty, FLT_MIN, FLT_MAX);
     check_range("frequency_penalty", params.frequency_penalty, -1e6f, 1e6f);
     check_range("presence_penalty", params.presence_penalty, -1e6f, 1e6f);
-    check_range("penalty_last_n", float(params.penalty_last_n), 0.0f, FLT_MAX);
     for (const auto & [token, bias] : params.logit_bias) {
         if (token < 0 || token >= n_vocab) {
             throw std::invalid_argument("logit_bias names token " + std::to_string(token) +
@@ -346,7 +345,7 @@ Sampler::Sampler(const llama_vocab * vocab, const SamplingParams & params, uint6
 void Sampler::accept_prompt(llama_token token) {
     if (has_penalties_) {
         recent_.push_back(token);
-        if (recent_.size() > size_t(params_.penalty_last_n)) {
+        if (recent_.size() > penalty_tokens) {
             recent_.pop_front();
         }
     }

@@ -13,6 +13,9 @@
 
 namespace tgr {
 
+// Tokens that penalties look at; Python hands as many over (tgr_local/search/run.py).
+constexpr size_t penalty_tokens = 64;
+
 struct SamplingParams {
     float   temperature       = 1.0f; // under 1e-6 = the likeliest token
     int32_t top_k             = 0;    // 0 = off
@@ -21,7 +24,6 @@ struct SamplingParams {
     float   repeat_penalty    = 1.0f; // 1 = off
     float   frequency_penalty = 0.0f;
     float   presence_penalty  = 0.0f;
-    int32_t penalty_last_n    = 64;
 
     std::string                                grammar; // GBNF, empty = none
     std::vector<std::pair<llama_token, float>> logit_bias;

@@ -63,6 +63,30 @@ def ended(run: subprocess.Popen[bytes]) -> tuple[int, bytes, bytes]:
     return run.returncode, out, error
 
 
+FORGOTTEN = """
+import threading, time
+from tgr_local import Engine
+from tgr_local.engine import Task
+def opened():
+    return Engine({path!r}).session(900, 1)  # nobody else holds the engine
+def work():
+    try:
+        while True:
+            session.run([Task(session.sequence(), [1], n_generate=800, ignore_eog=True)])
+    except Exception as error:
+        print(type(error).__name__, flush=True)
+session = opened()
+threading.Thread(target=work, daemon=True).start()
+time.sleep(0.05)
+"""
+
+
+def test_a_program_ends_while_a_session_outlives_its_engine(model: Callable[..., Path]) -> None:
+    program = FORGOTTEN.format(path=str(model()))
+    code, out, error = ended(start(program))
+    assert (code, out, error) == (0, b"CancelledError\n", b"")
+
+
 @pytest.mark.parametrize("call", CALLS)
 def test_a_program_ends_while_daemon_threads_call_the_engine(
     model: Callable[..., Path], call: str

@@ -229,7 +229,7 @@ def test_a_stop_text_is_not_part_of_the_reply(engine: Engine, method: str) -> No
         ({"prompt": ""}, ValueError, "the prompt has no tokens"),
         ({"prompt": "a" * 5000}, CapacityError, "the query has 5000 tokens"),
         ({"prompt": "\ud800"}, ValueError, "not valid Unicode"),
-        ({"prompt": []}, ValueError, "the prompt is an empty list"),
+        ({"prompt": []}, ValueError, "the prompt has no tokens"),
         ({"prompt": 5}, ValueError, "the prompt is 5, but must be a text, messages with role and"),
         ({"prompt": b"hello"}, ValueError, "the prompt is b'hello', but must be a text"),
         ({"prompt": ["a", "b"]}, ValueError, "but must be a text"),

@@ -29,6 +29,11 @@ void bind_output(py::module_ & m) {
         .def_property_readonly("norm_counts", numpy(&Output::norm_counts))
         .def_readonly("n_decoded", &Output::n_decoded)
         .def_property_readonly("finish", &finish_of)
+        .def("__repr__",
+             [](const Output & output) {
+                 return "Output(" + std::to_string(output.tokens.values->size()) + " tokens, finish=\"" +
+                        finish_of(output) + "\")";
+             })
         .def("joined", &Output::joined)
         .def("beginning", &Output::beginning);
 }

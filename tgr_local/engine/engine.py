@@ -60,7 +60,7 @@ class Engine:
         """Cells that the cache may grow to; None = as many as fit into memory."""
         self._known_to_fit = 0  # cells
         self._reservations: dict[int, waits.Reservation] = {}  # of every open session
-        threads.close_at_exit(self)
+        threads.close_at_exit(self._native)  # which sessions hold too, when this object is gone
 
         info = self._native.info
         self.n_vocab: int = info.n_vocab

@@ -218,7 +218,7 @@ def _read_vectors(file: BinaryIO, header: Header, n_layer: int) -> NDArray[np.fl
     path, tensors = file.name, header.tensors
     widths = {tensor.shape[-1:] for tensor in tensors.values()}
     plain = all(len(t.shape) == 1 and t.ggml_type == gguf_header.F32 for t in tensors.values())
-    if len(widths) != 1 or not plain:
+    if len(widths) != 1 or not plain or widths == {(0,)}:
         raise ModelError(f"{path} is not a control vector: it needs float32 vectors of one width")
     ((width,),) = widths
     vectors = np.zeros((n_layer, min(width, header.n_bytes)), np.float32)

@@ -89,7 +89,7 @@ def _is_tokens(prompt: Prompt) -> TypeGuard[Sequence[int]]:
         return False
     if isinstance(prompt, Sequence | np.ndarray) and not isinstance(prompt, bytes):
         if not len(prompt):
-            raise ValueError("the prompt is an empty list; write something")
+            raise ValueError("the prompt has no tokens; write something")
         if all(isinstance(one, Integral) for one in prompt):
             return True
         if all(isinstance(one, Mapping) and {"role", "content"} <= one.keys() for one in prompt):

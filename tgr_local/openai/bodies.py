@@ -53,7 +53,7 @@ class _TextPart(TypedDict):
 
 
 def _check_part(part: Any) -> Any:
-    if isinstance(part, dict) and not isinstance(part.get("text"), str):
+    if isinstance(part, dict) and part.get("type") != "text" and "text" not in part:
         raise PydanticCustomError(
             AT_FAULT, "is of type {kind}, but only text is read", {"kind": shown(part.get("type"))}
         )
@@ -181,16 +181,16 @@ class ExtraFile(TypedDict):
     """A file, or a part of one, that the model may look at."""
 
     __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
-    text: NotRequired[str]
-    filename: NotRequired[str]
+    text: NotRequired[str | None]
+    filename: NotRequired[str | None]
 
 
 class InfillRequest(TextRequest):
     """The body of /infill: what comes before and after a gap, in llama.cpp's words."""
 
-    input_prefix: str = Field("", description="text before the gap")
-    input_suffix: str = Field("", description="text after the gap")
+    input_prefix: str | None = Field(None, description="text before the gap")
+    input_suffix: str | None = Field(None, description="text after the gap")
     input_extra: Annotated[list[ExtraFile], Field(fail_fast=True)] | None = Field(
         None, description="other files that the model may look at"
     )
-    prompt: str = Field("", description="text that the filling begins with")
+    prompt: str | None = Field(None, description="text that the filling begins with")

@@ -7,7 +7,6 @@ and lists stop at their first bad item, so a hostile body costs no more than a g
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
@@ -15,7 +14,8 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from typing_extensions import Self
 
-_NAME_MOST = 256  # characters of an unknown name that is compared with known ones
+from tgr_local.options.fields import near_names
+
 _SHOWN_MOST = 80  # characters of a value in an error
 AT_FAULT = "at_fault"
 """The type of a PydanticCustomError whose message goes on after the name of the value."""
@@ -47,6 +47,8 @@ class RequestBody(BaseModel):
     )
     noun: ClassVar[str] = "parameter"
     """What an unknown name is called in an error."""
+    listing: ClassVar[str] = "/openapi.json"
+    """Where all names are listed."""
     wanted: ClassVar[Mapping[str, str]] = {}
     """For parameters of several types: what they must be, in words."""
 
@@ -69,7 +71,7 @@ class RequestBody(BaseModel):
         for name in body if isinstance(body, dict) else ():
             if name not in cls.model_fields:
                 raise RequestError(
-                    f"unknown {cls.noun} {shown(name)}{hint(name, cls.model_fields)}",
+                    f"unknown {cls.noun} {shown(name)}{hint(name, cls.model_fields, cls.listing)}",
                     str(name)[:_SHOWN_MOST],
                 )
         return body
@@ -83,12 +85,12 @@ def shown(value: Any, most: int = _SHOWN_MOST) -> str:
         return f"a {type(value).__name__} that is too large to show"
 
 
-def hint(name: Any, known: Collection[str]) -> str:
-    """The end of an error about an unknown name: the known names that are like it, or a few."""
-    near = difflib.get_close_matches(str(name)[:_NAME_MOST], known, n=3)
-    if not near and len(known) <= 3:
-        return f"; there is {', '.join(known)}"
-    return f"; did you mean {', '.join(near)}?" if near else ""
+def hint(name: Any, known: Collection[str], elsewhere: str) -> str:
+    """The end of an error about an unknown name: the known names that are like it, or where to find
+    all."""
+    if near := near_names(str(name), known):
+        return f"; did you mean {', '.join(near)}?"
+    return f"; there is {', '.join(known)}" if len(known) <= 3 else f"; {elsewhere} has all"
 
 
 def interval(low: float | None, high: float | None) -> str:
@@ -106,7 +108,7 @@ def request_error(
     at_fault = [one for one in details if one["loc"][:1] == details[0]["loc"][:1]]
     # of the alternatives that a parameter has, the one that its value comes closest to
     closest = max(at_fault, key=lambda one: (_is_of_its_type(one), len(one["loc"])))
-    path = _path(body, closest["loc"])
+    path = _path(body, closest)
     if isinstance(cause := closest.get("ctx", {}).get("error"), RequestError):
         is_nested = path and path[0] != "tgr"
         return RequestError(str(cause), str(path[0])) if is_nested else cause
@@ -161,11 +163,14 @@ def _sentence(path: list[Any], detail: Any, same: list[Any], bounds: str) -> str
     return f"{name} {verbs[0]} {shown(value)}, but must {verbs[1]} {' or '.join(wanted) or bounds}"
 
 
-def _path(body: Any, location: tuple[Any, ...]) -> list[Any]:
-    """The names and indices of a location; it also has the types that pydantic tried."""
-    path = []
+def _path(body: Any, error: Mapping[str, Any]) -> list[Any]:
+    """The names and indices in an error's location, without the types that pydantic tried."""
+    path, location = [], error["loc"]
     for i, part in enumerate(location):
-        if isinstance(body, Mapping) and (part in body or i == len(location) - 1):
+        is_last = i == len(location) - 1
+        if isinstance(body, Mapping) and (
+            part in body if not is_last else _is_at(body, part, error)
+        ):
             body = body.get(part)
         elif isinstance(body, list) and isinstance(part, int):
             body = body[part]
@@ -173,6 +178,11 @@ def _path(body: Any, location: tuple[Any, ...]) -> list[Any]:
             continue
         path.append(part)
     return path
+
+
+def _is_at(body: Mapping[Any, Any], part: Any, error: Mapping[str, Any]) -> bool:
+    """Whether the error is about this part of the body, and the part not a type."""
+    return error["type"] == "missing" or (part in body and body[part] is error["input"])
 
 
 def _name(path: list[Any]) -> str:

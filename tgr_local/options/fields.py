@@ -9,7 +9,7 @@ import functools
 import math
 import sys
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import field
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -101,13 +101,18 @@ def _interval(low: float | None, high: float | None) -> str:
     return f"at least {low}" if high is None else f"between {low} and {high}"
 
 
+def near_names(name: str, known: Collection[str]) -> list[str]:
+    """Up to three known names that begin like `name`, or are like it."""
+    near = [one for one in known if name and one.startswith(name)][:3]
+    return near or difflib.get_close_matches(name[:_NAME_LENGTH], known, n=3)
+
+
 def updated(config: _Config, values: Mapping[str, Any]) -> _Config:
     """`config` with some fields replaced. ValueError for an unknown key, naming near ones."""
     known = [spec.name for spec in dataclasses.fields(config)]
     for key in values:
         if key not in known:
-            near = [name for name in known if key and name.startswith(key)][:3]
-            near = near or difflib.get_close_matches(key[:_NAME_LENGTH], known, n=3)
+            near = near_names(key, known)
             hint = f"did you mean {', '.join(near)}?" if near else "tgr-local run --help has all"
             raise ValueError(f"unknown option {key!r:.80}; {hint}")
     return dataclasses.replace(config, **values)

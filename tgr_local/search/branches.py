@@ -115,7 +115,7 @@ class Branches:
 
     def read_query(self) -> Branch:
         """An empty text: Q decoded, all but its last token, which is pending."""
-        sequence, _ = self.run.read_query()
+        sequence, _ = self.run.read_query(to_its_end=self.run.must_answer)
         return Branch(sequence)
 
     def context(self, branch: Branch) -> list[int]:

@@ -159,23 +159,33 @@ class Run:
 
     # --- decoding ---
 
-    def read_query(self, *, norms: bool = False) -> tuple[Sequence, Output]:
+    def read_query(
+        self, *, norms: bool = False, to_its_end: bool = False
+    ) -> tuple[Sequence, Output]:
         """A sequence with Q decoded, all but its last token, which is pending; and the output of
-        that, with residual norms if `norms`."""
+        that, with residual norms if `norms`. Q is read `to_its_end` or until the time is up."""
         self.report("rebuild")
         with self.timed("rebuild"):
             sequence = self.session.sequence()
             prefix = self.query[:-1] or self.query  # a lone token stands in for its empty prefix
-            output = self.read(sequence, prefix, norms=norms)
+            output = self.read(sequence, prefix, norms=norms, to_its_end=to_its_end)
             sequence.truncate(len(self.query) - 1)
         self.count(query=len(prefix))
         return sequence, output
 
-    def read(self, sequence: Sequence, tokens: Seq[int], *, norms: bool = False) -> Output:
-        """Decodes a part of the context. Raises BudgetError when the time is up before its end."""
+    def read(
+        self,
+        sequence: Sequence,
+        tokens: Seq[int],
+        *,
+        norms: bool = False,
+        to_its_end: bool = False,
+    ) -> Output:
+        """Decodes a part of the context. Raises BudgetError when the time is up before its end,
+        unless it is read `to_its_end`."""
         task = Task(sequence, tokens, norms=norms)
         # where the time was up before, a token is still generated
-        deadline = None if self.is_out_of_time else self._deadline
+        deadline = None if to_its_end or self.is_out_of_time else self._deadline
         (output,) = self.session.run([task], cancel=self.cancel, deadline=deadline)
         if output.n_decoded < len(tokens):
             raise BudgetError(

@@ -46,9 +46,9 @@ def query_tokens(engine: Engine, body: InfillRequest) -> list[int]:
     first, before = _extra(engine, body.input_extra or [])
     prompt = [
         *first,
-        *[pre, *_plain(engine, before + body.input_prefix)],
-        *[suf, *_plain(engine, body.input_suffix)],
-        *[mid, *_plain(engine, body.prompt)],
+        *[pre, *_plain(engine, before + (body.input_prefix or ""))],
+        *[suf, *_plain(engine, body.input_suffix or "")],
+        *[mid, *_plain(engine, body.prompt or "")],
     ]
     if engine.metadata.get("tokenizer.ggml.add_bos_token") == "true" and engine.bos is not None:
         prompt.insert(0, engine.bos)
