@@ -64,9 +64,9 @@ def ended(run: subprocess.Popen[bytes]) -> tuple[int, bytes, bytes]:
 
 
 FORGOTTEN = """
-import threading, time
+import time
 from tgr_local import Engine
-from tgr_local.engine import Task
+from tgr_local.engine import Task, start_thread
 def opened():
     return Engine({path!r}).session(900, 1)  # nobody else holds the engine
 def work():
@@ -76,7 +76,7 @@ def work():
     except Exception as error:
         print(type(error).__name__, flush=True)
 session = opened()
-threading.Thread(target=work, daemon=True).start()
+start_thread(work)  # which the end of the program waits for
 time.sleep(0.05)
 """
 
