@@ -121,20 +121,27 @@ def only(properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties} | closed
 
 
+def reach(fuzzed: Served, path: str, cases: Any, reached: set[str]) -> None:
+    """Sends generated bodies to `path` and adds the names of their parameters to `reached`."""
+
+    @settings(max(2, N_EXAMPLES // 4))
+    @hypothesis.given(case=cases)
+    def ask(case: Any) -> None:
+        reached.update(case.body, case.body.get("tgr") or ())
+        check(fuzzed.client.post(path, content=json.dumps(case.body).encode()))
+
+    ask()
+
+
 def test_every_parameter_is_reached(fuzzed: Served, its_schema: Any) -> None:
-    mode, seen = schemathesis.GenerationMode.POSITIVE, []  # type: ignore[var-annotated]
+    mode = schemathesis.GenerationMode.POSITIVE
+    seen: list[Any] = []
     reached: set[str] = set()
     for path, contract in BODIES.items():
         operations = one_by_one(its_schema.raw_schema, contract, seen)
         for name in operations.raw_schema["paths"]:
-
-            @settings(max(2, N_EXAMPLES // 4))
-            @hypothesis.given(case=operations[name]["POST"].as_strategy(generation_mode=mode))
-            def ask(case: Any) -> None:
-                reached.update(case.body, case.body.get("tgr") or ())
-                check(fuzzed.client.post(path, content=json.dumps(case.body).encode()))  # noqa: B023
-
-            ask()
+            cases = operations[name]["POST"].as_strategy(generation_mode=mode)
+            reach(fuzzed, path, cases, reached)
     wanted = {name for contract in BODIES.values() for name in contract.model_fields}
     assert reached == wanted | {spec.name for spec in dataclasses.fields(SearchConfig)} | {
         "progress"

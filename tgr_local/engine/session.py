@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, MutableMapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 
 import numpy as np
@@ -32,7 +32,7 @@ class Task:
     """Tokens to generate at most. The last one is sampled but not decoded."""
     injection: Injection | None = None
     """The injection that every token decoded by this task gets."""
-    sampling: Sampling = Sampling()  # noqa: RUF009 (frozen)
+    sampling: Sampling = field(default_factory=Sampling)
     seed: int = 0
     history: Seq[int] = ()
     """Tokens before the feed, for repetition penalties."""
