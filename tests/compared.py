@@ -39,7 +39,7 @@ def steps_of(engine: Engine, method: str, config: SearchConfig = SMALL, **more: 
 
 def branches_of(engine: Engine, config: SearchConfig = SMALL, **more: Any) -> Branches:
     """Branches of a run whose reservation fits every test."""
-    method = Method("test", lambda run: iter(()), lambda *_: 3000, lambda _: 60)
+    method = Method("test", lambda run: iter(()), lambda *_: 3000, lambda *_: 60)
     return Branches(Run(engine, PROMPT, config, **more), method, limit=config.token_limit, least=1)
 
 

@@ -97,7 +97,7 @@ def test_cells_and_sequences_are_bounds_that_no_run_exceeds(
     monkeypatch.setattr(Sequence, "__init__", init)
     steps = steps_of(engine, method, config)
     needs = methods.get(method)
-    assert 1 <= max(held_at_once) <= needs.sequences(config)
+    assert 1 <= max(held_at_once) <= needs.sequences(engine, config)
     cells = max(step.cells for step in steps)
     assert len(PROMPT) <= cells <= needs.cells(engine, len(PROMPT), config)
 

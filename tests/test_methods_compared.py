@@ -220,7 +220,7 @@ def test_options_of_anchors_do_not_change_tgr_token(engine: Engine) -> None:
         share_repulsion=True, sigma=2.0, eta=9.0,
     )  # fmt: skip
     assert_identical(steps_of(engine, "tgr-token", anchored), steps_of(engine, "tgr-token"))
-    assert methods.get("tgr-token").sequences(anchored) == 1 + 4
+    assert methods.get("tgr-token").sequences(engine, anchored) == 1 + 4
 
 
 # --- hard-geometry ---

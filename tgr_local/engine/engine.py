@@ -102,6 +102,12 @@ class Engine:
         return digest.hexdigest()
 
     @property
+    def rolls_back(self) -> bool:
+        """Whether a sequence can be truncated and shifted. With recurrent layers it cannot: it is
+        only appended to, forked and dropped."""
+        return True
+
+    @property
     def n_ctx(self) -> int:
         """Cells of the KV cache now."""
         return self.stats().n_ctx

@@ -26,7 +26,7 @@ from tgr_local.options.config import SearchConfig
 
 def check(engine: Engine, system: System, config: SearchConfig) -> None:
     """Raises CapacityError for a system that needs more sequences than this engine has."""
-    needs = methods.get(system.method).sequences(config)
+    needs = methods.get(system.method).sequences(engine, config)
     if needs > engine.n_seq_max:
         raise CapacityError(
             f"{system.name} needs {needs} sequences at a time, but the engine holds "
@@ -122,7 +122,7 @@ def _missing(phase: Phase, plan: SamplePlan, store: Store) -> list[Job]:
 def _fitting(engine: Engine, phase: Phase, n_cells: int) -> int:
     """Estimated number of samples that fit into the engine's sequences and memory."""
     method = methods.get(phase.system.method)
-    most = engine.n_seq_max // method.sequences(phase.config)
+    most = engine.n_seq_max // method.sequences(engine, phase.config)
     capacity = engine.config.n_ctx or _free_bytes(engine) // engine.cell_bytes
     return max(1, min(most, capacity // max(n_cells, 1)))
 

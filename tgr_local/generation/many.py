@@ -59,7 +59,7 @@ def generate_each(
     config = advised(engine, config)
     queries = [query_tokens(engine, prompt, config, raw=raw, cancel=cancel) for prompt in prompts]
     method = methods.get(method)
-    n, n_seqs = len(queries) * k, method.sequences(config)
+    n, n_seqs = len(queries) * k, method.sequences(engine, config)
     if n_seqs > engine.n_seq_max:
         raise CapacityError(
             f"{method.name} needs {n_seqs} sequences at a time, but the engine holds "

@@ -51,5 +51,5 @@ METHOD = Method(
     "base",
     run,
     cells=cells,
-    sequences=partial(sequences_needed, searches=False),
+    sequences=partial(sequences_needed, resets=False, searches=False, steers=False),
 )

@@ -32,10 +32,10 @@ def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
     n_texts = config.n_samples * text_limit(engine, n_query, config)
     if config.max_forward_tokens:  # which all texts share
         n_texts = min(n_texts, config.max_forward_tokens)
-    return cells_for(engine, n_query, n_texts, sequences(config), "n_samples")
+    return cells_for(engine, n_query, n_texts, sequences(engine, config), "n_samples")
 
 
-def sequences(config: SearchConfig) -> int:
+def sequences(engine: Engine, config: SearchConfig) -> int:
     return config.n_samples
 
 

@@ -36,10 +36,10 @@ def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
     beside = max(tot.level_cells(engine, limit, config), merging if new else 0, rereading)
     n_texts = config.tree_breadth * limit + beside
     options = "tree_breadth", "tree_proposals", "graph_merges", "graph_refines"
-    return cells_for(engine, n_query, n_texts, sequences(config), *options)
+    return cells_for(engine, n_query, n_texts, sequences(engine, config), *options)
 
 
-def sequences(config: SearchConfig) -> int:
+def sequences(engine: Engine, config: SearchConfig) -> int:
     new = config.tree_breadth * config.tree_proposals, config.graph_merges, config.graph_refines
     return 1 + config.tree_breadth + max(new) * (1 + tot.askers(config))
 

@@ -101,7 +101,7 @@ METHOD = Method(
     "hard-geometry",
     run,
     cells=partial(cells_needed, resets=True, searches=False),
-    sequences=partial(sequences_needed, searches=False),
+    sequences=partial(sequences_needed, resets=True, searches=False, steers=True),
     resets=True,
     steers=True,
 )

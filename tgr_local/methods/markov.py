@@ -28,6 +28,6 @@ METHOD = Method(
     "markov",
     run,
     cells=partial(cells_needed, resets=True, searches=False),
-    sequences=partial(sequences_needed, searches=False),
+    sequences=partial(sequences_needed, resets=True, searches=False, steers=False),
     resets=True,
 )

@@ -40,12 +40,12 @@ def run(run: Run) -> Iterator[Step]:
 
 
 def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
-    n_texts = sequences(config) * text_limit(engine, n_query, config)
-    return cells_for(engine, n_query, n_texts, sequences(config))
+    n_texts = 2 * text_limit(engine, n_query, config)  # the text and the proposal
+    return cells_for(engine, n_query, n_texts, sequences(engine, config))
 
 
-def sequences(config: SearchConfig) -> int:
-    return 2  # the text and the proposal
+def sequences(engine: Engine, config: SearchConfig) -> int:
+    return 2 if engine.rolls_back else 3  # also the query alone
 
 
 class Chain:
@@ -54,7 +54,7 @@ class Chain:
 
     def __init__(self, branches: Branches) -> None:
         config = branches.config
-        self.text = branches.read_query()
+        self.text = branches.read_query(cuts=True)
         self.end = 0
         self.proposals = self.accepted = 0
         self._branches, self._alpha = branches, config.power_alpha
@@ -80,7 +80,7 @@ class Chain:
         """One step of Metropolis-Hastings. False, without a change, if budget or time are up."""
         branches, text = self._branches, self.text
         at = int(self._rng.integers(len(text.tokens)))
-        if branches.late or not branches.affords(self.end - at):
+        if branches.late or not branches.affords(branches.cut_cost(at) + self.end - at):
             return False
         proposal = branches.fork(text, at)
         drawn = self._write(proposal, self.end - at)

@@ -39,7 +39,7 @@ METHOD = Method(
     "random-anchor",
     run,
     cells=partial(cells_needed, resets=True, searches=False),
-    sequences=partial(sequences_needed, searches=False),
+    sequences=partial(sequences_needed, resets=True, searches=False, steers=True),
     resets=True,
     steers=True,
 )

@@ -110,7 +110,7 @@ METHOD = Method(
     "tgr-latent",
     run,
     cells=partial(cells_needed, resets=True, searches=True),
-    sequences=partial(sequences_needed, searches=True),
+    sequences=partial(sequences_needed, resets=True, searches=True, steers=True),
     resets=True,
     searches=True,
     steers=True,

@@ -60,8 +60,9 @@ def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
     return cells_needed(engine, n_query, config, resets=True, searches=True)
 
 
-def sequences(config: SearchConfig) -> int:
-    return sequences_needed(dataclasses.replace(config, **_WITHOUT_ANCHORS), searches=True)
+def sequences(engine: Engine, config: SearchConfig) -> int:
+    config = dataclasses.replace(config, **_WITHOUT_ANCHORS)
+    return sequences_needed(engine, config, resets=True, searches=True, steers=False)
 
 
 METHOD = Method(

@@ -33,10 +33,10 @@ def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
     limit = _limit(engine, n_query, config)
     n_texts = config.tree_breadth * limit + level_cells(engine, limit, config)
     options = "tree_breadth", "tree_proposals", "tree_value_samples"
-    return cells_for(engine, n_query, n_texts, sequences(config), *options)
+    return cells_for(engine, n_query, n_texts, sequences(engine, config), *options)
 
 
-def sequences(config: SearchConfig) -> int:
+def sequences(engine: Engine, config: SearchConfig) -> int:
     return config.tree_breadth * (1 + config.tree_proposals * (1 + askers(config)))
 
 

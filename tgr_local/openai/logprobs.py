@@ -13,7 +13,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from typing import Any
 
-from tgr_local.engine import Cancel, Engine, Sampling, Task
+from tgr_local.engine import Cancel, Engine, Sampling, Sequence, Session, Task
 from tgr_local.errors import CapacityError
 from tgr_local.generation.text import CLOSE_THINK, TextSplitter
 from tgr_local.search.steps import Step
@@ -114,7 +114,8 @@ def read_prompt(
     """The tokens of a prompt with their log-probabilities, and the number of decoded positions.
 
     `text` is the prompt of the client: a begin token that tokenizing added is left out. The
-    alternatives of each position take a second pass, in which every position is a branch.
+    alternatives of each position take a second pass, in which every position is a branch, or
+    where the model cannot roll back one step.
     Raises CapacityError for a prompt longer than the model was trained for.
     """
     if len(tokens) > engine.n_ctx_train:
@@ -124,33 +125,44 @@ def read_prompt(
         )
     n_branches = max(1, min(_AT_ONCE, engine.n_seq_max - 2)) if n_top else 0
     n_cells = len(tokens) + n_branches + 8
-    decoded = 0
     tops: list[Top] = [()]
     with engine.session(n_cells, 1 + n_branches, cancel=cancel) as session:
         main = session.sequence()
         (read,) = session.run([Task(main, tokens, feed_logprobs=True)], cancel=cancel)
-        decoded += read.n_decoded
-        for start in range(0, len(tokens) - 1 if n_top else 0, max(1, n_branches)):
-            places = range(start, min(start + n_branches, len(tokens) - 1))
-            branches = [main.fork() for _ in places]
-            for branch, at in zip(branches, places, strict=True):
-                branch.truncate(at)
-            greedy = Sampling(temperature=0.0)
-            outputs = session.run(
-                [
-                    Task(branch, [tokens[at]], n_generate=1, n_top=n_top, sampling=greedy)
-                    for branch, at in zip(branches, places, strict=True)
-                ],
-                cancel=cancel,
-            )
-            for branch, output in zip(branches, outputs, strict=True):
-                ids, logprobs = output.top_ids[0].tolist(), output.top_logprobs[0].tolist()
-                tops.append(list(zip(ids, logprobs, strict=True)))
-                decoded += output.n_decoded
-                branch.drop()
+        decoded = read.n_decoded
+        if n_top and engine.rolls_back:
+            for start in range(0, len(tokens) - 1, n_branches):
+                places = range(start, min(start + n_branches, len(tokens) - 1))
+                branches = [main.fork() for _ in places]
+                for branch, at in zip(branches, places, strict=True):
+                    branch.truncate(at)
+                tops += _tops(session, branches, [tokens[at] for at in places], n_top, cancel)
+                for branch in branches:
+                    branch.drop()
+        elif n_top:  # token after token
+            main.drop()
+            again = session.sequence()
+            for token in tokens[:-1]:
+                tops += _tops(session, [again], [token], n_top, cancel)
+        decoded += len(tops) - 1
     known = [None, *read.feed_logprobs.tolist()]
     tops += [()] * (len(tokens) - len(tops))
     return _placed(engine, tokens, text, known, tops), decoded
+
+
+def _tops(
+    session: Session, sequences: Seq[Sequence], tokens: Seq[int], n_top: int, cancel: Cancel | None
+) -> list[Top]:
+    """Appends a token to each sequence; the likeliest tokens after it."""
+    greedy = Sampling(temperature=0.0)
+    tasks = [
+        Task(sequence, [token], n_generate=1, n_top=n_top, sampling=greedy)
+        for sequence, token in zip(sequences, tokens, strict=True)
+    ]
+    return [
+        list(zip(output.top_ids[0].tolist(), output.top_logprobs[0].tolist(), strict=True))
+        for output in session.run(tasks, cancel=cancel)
+    ]
 
 
 def _placed(

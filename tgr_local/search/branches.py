@@ -23,6 +23,7 @@ from tgr_local.search.seeds import CHUNK, ROLLOUT, derived_seed
 from tgr_local.search.steps import Step
 
 _SPARE_CELLS = 8  # the pending token and a little more
+_FORCED = 1e30  # a logit bias that only one token has
 
 Top = tuple[NDArray[np.int32], NDArray[np.float32]]
 
@@ -103,6 +104,7 @@ class Branches:
         self.run, self.limit = run, limit
         self.engine, self.config, self.sampling = run.engine, run.config, run.sampling
         self._round = 0
+        self._root: Sequence | None = None  # Q alone, for a model that cannot roll back to it
         run.open(method, least=least)
 
     def __enter__(self) -> Branches:
@@ -113,9 +115,13 @@ class Branches:
 
     # --- texts ---
 
-    def read_query(self) -> Branch:
-        """An empty text: Q decoded, all but its last token, which is pending."""
+    def read_query(self, *, cuts: bool = False) -> Branch:
+        """An empty text: Q decoded, all but its last token, which is pending. With `cuts` a fork
+        may be shorter than the text that it is made of; a model that cannot roll back needs one
+        more sequence for that."""
         sequence, _ = self.run.read_query(to_its_end=self.run.must_answer)
+        if cuts and not self.engine.rolls_back:
+            self._root, sequence = sequence, sequence.fork()
         return Branch(sequence)
 
     def context(self, branch: Branch) -> list[int]:
@@ -126,19 +132,21 @@ class Branches:
         return self.engine.detokenize(tokens).decode("utf-8", "replace")
 
     def fork(self, branch: Branch, n_tokens: int | None = None) -> Branch:
-        """A text with the first `n_tokens` tokens of another, or with all; it shares their cells.
-        One that is cut short has not ended."""
+        """A text with the first `n_tokens` tokens of another, or with all; it shares their cells,
+        or costs `cut_cost`. One that is cut short has not ended."""
         n = len(branch.tokens) if n_tokens is None else n_tokens
-        fork = Branch(
-            branch.sequence.fork(),
+        return Branch(
+            self._sequence_of(branch, n),
             branch.tokens[:n],
             branch.logprobs[:n],
             branch.entropies[:n],
             branch.top[:n],
             branch.ended and n_tokens is None,
         )
-        fork.sequence.truncate(len(self.run.query) - 1 + n)
-        return fork
+
+    def cut_cost(self, n_tokens: int) -> int:
+        """Positions that a fork cut to so many tokens takes."""
+        return 0 if self.engine.rolls_back else n_tokens
 
     def grow(self, branches: Seq[Branch], n: int, sampling: Sampling | None = None) -> list[Output]:
         """Continues every text by at most n tokens, all in one batch, until it ends or the time is
@@ -183,7 +191,10 @@ class Branches:
                 self._asked(branch, turn) for branch, turn in zip(branches, turns, strict=True)
             ]
             forks = [branch.sequence.fork() for branch in branches]
-            feeds = [text[len(fork) :] for text, fork in zip(asked, forks, strict=True)]
+            feeds = [
+                text[len(self.context(branch)) - 1 :]
+                for text, branch in zip(asked, branches, strict=True)
+            ]
             read = self.run.decode(
                 [Task(fork, feed[:-1]) for fork, feed in zip(forks, feeds, strict=True)]
             )
@@ -212,12 +223,18 @@ class Branches:
         """The text of a reply, decoded again as a text of its own after the query."""
         run = self.run
         with run.timed("rebuild"):
-            branch = self.fork(root, 0)
+            branch = self.fork(root)
             tokens = output.tokens.tolist()
-            task = Task(branch.sequence, [run.query[-1], *tokens], feed_logprobs=True)
+            task = Task(
+                branch.sequence,
+                [run.query[-1], *tokens[:-1]],
+                feed_logprobs=True,
+                n_generate=1,  # the last token, which is not decoded
+                sampling=Sampling(0.0, logit_bias=((tokens[-1], _FORCED),)),
+            )
             (again,) = run.decode([task])
-            branch.sequence.truncate(len(run.query) - 1 + len(tokens))
-            branch.tokens, branch.logprobs = tokens, again.feed_logprobs.tolist()
+            branch.tokens = tokens
+            branch.logprobs = [*again.feed_logprobs.tolist(), *again.logprobs.tolist()]
             branch.entropies = output.entropies.tolist()
             branch.top = list(zip(output.top_ids, output.top_logprobs, strict=True))
             branch.ended = output.finish == "stop"
@@ -274,6 +291,22 @@ class Branches:
             )
 
     # --- parts ---
+
+    def _sequence_of(self, branch: Branch, n: int) -> Sequence:
+        """A fork of the text's sequence, cut to the query and n tokens."""
+        run = self.run
+        if n == len(branch.tokens) or self._root is None:
+            sequence = branch.sequence.fork()
+            if n < len(branch.tokens):
+                sequence.truncate(len(run.query) - 1 + n)
+            return sequence
+        sequence = self._root.fork()
+        if n:
+            with run.timed("rebuild"):
+                feed = [run.query[-1], *branch.tokens[: n - 1]]
+                run.decode([Task(sequence, feed)])
+                run.count(rebuild=n)
+        return sequence
 
     def _generate(self, tasks: list[Task]) -> list[Output]:
         with self.run.timed("chunk"):

@@ -34,9 +34,15 @@ def longest_rollout(config: SearchConfig) -> int:
     return config.max_rollout if config.min_gap else config.rollout_len
 
 
-def sequences_needed(config: SearchConfig, *, searches: bool) -> int:
-    """Sequences of one trajectory: its own and one for each rollout."""
-    return 1 + (n_rollouts(config) if searches else 0)
+def sequences_needed(
+    engine: Engine, config: SearchConfig, *, resets: bool, searches: bool, steers: bool
+) -> int:
+    """Sequences of one trajectory: its own and one for each rollout. A model that cannot roll back
+    also needs one for Q alone, to which a reset returns, and one on which a state is read."""
+    beside = n_rollouts(config) if searches else 0
+    if engine.rolls_back:
+        return 1 + beside
+    return 1 + int(resets) + max(beside, int(steers))
 
 
 def cells_needed(
@@ -84,3 +90,17 @@ def cells_needed(
             f"rollouts, but n_ctx is {n_ctx}; raise n_ctx, or lower chunk_len or rollout_len"
         )
     return n_cells
+
+
+def check_shift(engine: Engine) -> None:
+    """Raises ValueError where the cells of the cache cannot be moved."""
+    if not engine.rolls_back:
+        raise ValueError(
+            "shift_cells moves cells of the cache, which a model with recurrent layers cannot do; "
+            "drop shift_cells"
+        )
+    if engine.config.type_k.startswith("q"):
+        raise ValueError(
+            f"shift_cells moves keys, which type_k {engine.config.type_k} would round again; "
+            "set type_k to f16, or drop shift_cells"
+        )

@@ -47,7 +47,7 @@ class Method:
     cells: Callable[[Engine, int, SearchConfig], int]
     """Cache cells for a query of so many tokens. Raises CapacityError, with the numbers, when they
     can never fit."""
-    sequences: Callable[[SearchConfig], int]
+    sequences: Callable[[Engine, SearchConfig], int]
     """Sequences that it uses at a time."""
     resets: bool = False
     """It cuts the context back to the query and the newest tokens; else the context stays whole."""
@@ -122,7 +122,7 @@ class Run:
             )
         self.session = self.engine.session(
             n_cells,
-            method.sequences(self.config),
+            method.sequences(self.engine, self.config),
             participant=self.participant,
             cancel=self.cancel,
         )
@@ -169,9 +169,23 @@ class Run:
             sequence = self.session.sequence()
             prefix = self.query[:-1] or self.query  # a lone token stands in for its empty prefix
             output = self.read(sequence, prefix, norms=norms, to_its_end=to_its_end)
-            sequence.truncate(len(self.query) - 1)
+            if len(self.query) == 1:
+                sequence.drop()
+                sequence = self.session.sequence()
         self.count(query=len(prefix))
         return sequence, output
+
+    @contextlib.contextmanager
+    def passing(self, sequence: Sequence, n_tokens: int) -> Iterator[Sequence]:
+        """A sequence of n_tokens for tasks whose cells are freed at the end of the block: itself,
+        or where the model cannot roll back a fork of it."""
+        if self.engine.rolls_back:
+            yield sequence
+            sequence.truncate(n_tokens)
+        else:
+            fork = sequence.fork()
+            yield fork
+            fork.drop()
 
     def read(
         self,

@@ -15,7 +15,13 @@ from numpy.typing import NDArray
 
 from tgr_local.engine import Injection, Output, Sequence, Task
 from tgr_local.search.candidates import scored
-from tgr_local.search.capacity import SPARE_CELLS, longest_rollout, n_rollouts, retained_tokens
+from tgr_local.search.capacity import (
+    SPARE_CELLS,
+    check_shift,
+    longest_rollout,
+    n_rollouts,
+    retained_tokens,
+)
 from tgr_local.search.outputs import norm_totals
 from tgr_local.search.run import Method, Run
 from tgr_local.search.seeds import CHUNK, ROLLOUT, derived_seed
@@ -37,11 +43,8 @@ class Trajectory:
     def __init__(self, run: Run, method: Method) -> None:
         engine, config = run.engine, run.config
         self.run, self.engine, self.config = run, engine, config
-        if method.resets and config.shift_cells and engine.config.type_k.startswith("q"):
-            raise ValueError(
-                f"shift_cells moves keys, which type_k {engine.config.type_k} would round again; "
-                "set type_k to f16, or drop shift_cells"
-            )
+        if method.resets and config.shift_cells:
+            check_shift(engine)
         self.generated: list[int] = []
         self.entropies: list[float] = []
         """Of each generated token's distribution, nats."""
@@ -62,6 +65,8 @@ class Trajectory:
         if self._shared:
             self._shared.join(run.session)
         self._main: Sequence
+        self._root: Sequence | None = None  # Q alone, for a model that cannot roll back to it
+        self._n_context = 0  # generated tokens in the context
         self._rollouts: list[tuple[Sequence, Injection | None]] = []  # of this boundary
         self._begun: Output | None = None  # the rollout that the chunk begins with
         self._injections: list[Injection] = []
@@ -80,6 +85,8 @@ class Trajectory:
     def read_query(self, *, norms: bool = False) -> None:
         """Decodes Q, all but its last token, which is pending."""
         self._main, output = self.run.read_query(norms=norms)
+        if self._resets and not self.engine.rolls_back:
+            self._root, self._main = self._main, self._main.fork()
         if norms:
             self._norms = self._query_norms = norm_totals(output)
 
@@ -99,13 +106,14 @@ class Trajectory:
             head, tail = retained_tokens(self.generated, self.config)
             if self.config.shift_cells:
                 begin = len(run.query) + len(head)
-                self._main.shift(begin, len(self._main) - len(tail) + 1)
+                self._main.shift(begin, self._length - len(tail) + 1)
             else:
-                self._main.truncate(len(run.query) - 1)
+                self._return_to_query()
                 output = run.read(self._main, [run.query[-1], *head, *tail[:-1]], norms=norms)
                 if norms:
                     self._norms = self._query_norms + norm_totals(output)
                 run.count(rebuild=len(head) + len(tail))
+            self._n_context = len(head) + len(tail)
 
     @property
     def residual_norms(self) -> NDArray[np.float64]:
@@ -184,13 +192,23 @@ class Trajectory:
 
     def adopt(self, rollout: int, output: Output) -> None:
         """Begins the chunk with a rollout of this boundary, or as much of it as the limits allow;
-        `write` continues it. Its cells stay, so it costs nothing."""
+        `write` continues it. Its cells stay, so it costs nothing; only where it must be cut and the
+        model cannot roll back, its beginning is decoded again."""
         space = min(self.config.chunk_len, self.config.token_limit - len(self.generated))
-        sequence, _ = self._rollouts.pop(rollout)
+        sequence, injection = self._rollouts.pop(rollout)
         if len(output.tokens) > space:
+            if self.engine.rolls_back:
+                # the pending token is one of its cells
+                sequence.truncate(self._length + space)
+            else:
+                if self.run.left is not None:
+                    space = min(space, self.run.left - self._state_cost)
+                sequence.drop()
+                sequence = self._main
+                self._read_again(output.tokens[:space].tolist(), injection)
             output = output.beginning(space)
-            sequence.truncate(len(self._main) + space)  # the pending token is one of its cells
-        self._main.drop()
+        if sequence is not self._main:
+            self._main.drop()
         self._main, self._begun = sequence, output
 
     def write(self, injection: Injection | None = None) -> Output:
@@ -225,13 +243,13 @@ class Trajectory:
     def read_state(self, injection: Injection | None = None) -> NDArray[np.float32]:
         """h_eoc of the text so far [d_h]: the pending token is decoded under `injection`, then the
         delimiter without any; the cells of both are freed."""
-        with self.run.timed("delimiter"):
-            length = len(self._main)
-            self.run.decode([Task(self._main, [self._pending], injection=injection)])
-            (output,) = self.run.decode([Task(self._main, [self._eoc], feed_states="last")])
+        run = self.run
+        with run.timed("delimiter"):
+            with run.passing(self._main, self._length) as sequence:
+                run.decode([Task(sequence, [self._pending], injection=injection)])
+                (output,) = run.decode([Task(sequence, [self._eoc], feed_states="last")])
             h: NDArray[np.float32] = output.feed_states[0]
-            self._main.truncate(length)
-            self.run.count(delimiter=_STATE_COST)
+            run.count(delimiter=_STATE_COST)
         return h
 
     def finish(self, output: Output) -> str | None:
@@ -277,6 +295,26 @@ class Trajectory:
         """The newest token, decoded by every candidate and by the chunk itself."""
         return self.generated[-1] if self.generated else self.run.query[-1]
 
+    @property
+    def _length(self) -> int:
+        """Tokens of the text's sequence: the context without the pending token."""
+        return len(self.run.query) - 1 + self._n_context
+
+    def _return_to_query(self) -> None:
+        """Leaves Q alone in the text's sequence, without its last token."""
+        if self._root is None:
+            self._main.truncate(len(self.run.query) - 1)
+        else:
+            self._main.drop()
+            self._main = self._root.fork()
+
+    def _read_again(self, tokens: list[int], injection: Injection | None) -> None:
+        """Appends the pending token and `tokens`, of which the last one is pending then."""
+        with self.run.timed("rebuild"):
+            feed = [self._pending, *tokens[:-1]]
+            self.run.decode([Task(self._main, feed, injection=injection)])
+            self.run.count(rebuild=len(feed))
+
     def _run_rollouts(self, tasks: Seq[Task]) -> list[Output]:
         self.run.report("rollouts")
         with self.run.timed("rollouts"):
@@ -286,6 +324,7 @@ class Trajectory:
 
     def _take(self, output: Output) -> None:
         self.generated += output.tokens.tolist()
+        self._n_context += len(output.tokens)
         self.entropies += output.entropies.tolist()
 
     def _report_chunk(self, new: list[list[int]]) -> None:
@@ -310,7 +349,7 @@ class Trajectory:
     def _fits_lazily(self) -> bool:
         limit = self.config.max_cached_tokens
         next_step = max(self.config.chunk_len, self._rollout_cells) + SPARE_CELLS
-        return bool(limit) and len(self._main) + next_step <= limit
+        return bool(limit) and self._length + next_step <= limit
 
     def _least_cost(self) -> int:
         """Positions that a step after this chunk takes at least: rebuild, rollouts, one token, and

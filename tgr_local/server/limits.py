@@ -51,7 +51,7 @@ def within_limits(
         max_seconds=_lower(request.config.max_seconds, limits.request_seconds),
     )
     needs = request.method
-    n_seqs, n_seq_max = needs.sequences(config), engine.n_seq_max
+    n_seqs, n_seq_max = needs.sequences(engine, config), engine.n_seq_max
     if n_seqs > n_seq_max:
         raise CapacityError(
             f"{needs.name} needs {n_seqs} sequences at a time, but the server holds "
@@ -73,7 +73,7 @@ def memory_needed(engine: Engine, request: PreparedRequest) -> int:
     maps, states of rollouts, records of steps, text and log-probabilities."""
     config, method = request.config, request.method
     n_replies = len(request.prompts) * request.best_of
-    n_seqs = method.sequences(config)
+    n_seqs = method.sequences(engine, config)
     at_once = min(n_replies, max(1, engine.n_seq_max // n_seqs))
     n_steps = min(config.max_chunks, -(-config.token_limit // config.chunk_len))
     n_texts = 1 if method.resets else n_seqs
