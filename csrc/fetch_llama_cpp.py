@@ -18,7 +18,6 @@ from pathlib import Path
 
 import hooks_patch
 
-PATCH = Path(__file__).parent / "patches" / "llama.cpp.patch"
 PARTS = ("LICENSE", "include/", "src/", "models/ggml-vocab-qwen2")
 GGML = ("ggml/",)
 
@@ -74,17 +73,23 @@ def copy(source: Path, parts: tuple[str, ...], out: Path) -> None:
 
 
 def insert(patch: str, out: Path, version: str) -> None:
-    """Applies the patch. Exits, naming the version, when a file is another than it was made for."""
+    """Inserts what has a place. Exits, naming it and the version, when something has none."""
+    placed, missing = 0, []
     for file in hooks_patch.parse(patch).files:
         path = out / file.name
-        if not path.is_file() or hooks_patch.digest(path) != file.sha256:
-            sys.exit(
-                f"{file.name} is not that of llama-cpp-python {version}, which the hooks were "
-                "written for; use the llama.cpp source that it carries, or move the hooks with "
-                "csrc/reanchor.py"
-            )
-        text = path.read_text(encoding="utf-8")
-        path.write_text(hooks_patch.inserted(text, file.hunks), encoding="utf-8")
+        if not path.is_file():
+            missing += [f"{file.name}: {hunk.name}: there is no such file" for hunk in file.hunks]
+            continue
+        text, failed = hooks_patch.inserted(path.read_text(encoding="utf-8"), file.hunks)
+        path.write_text(text, encoding="utf-8")
+        placed += len(file.hunks) - len(failed)
+        missing += [f"{file.name}: {why}" for why in failed]
+    if missing:
+        sys.exit(
+            "\n".join(missing) + f"\n{placed} of {placed + len(missing)} insertions have their "
+            f"place in the llama.cpp of llama-cpp-python {version} in {out}; use the source that "
+            "it carries, or place the others by hand (CONTRIBUTING.md says how)"
+        )
 
 
 def main() -> None:
@@ -98,7 +103,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
 
-    patch = "" if args.plain else PATCH.read_text(encoding="utf-8")
+    patch = "" if args.plain else hooks_patch.PATCH.read_text(encoding="utf-8")
     parts = PARTS + GGML * args.ggml
     stamp = args.out / ".tgr-hooks"
     what = f"{args.version}{args.source}{patch}{'ggml' * args.ggml}"

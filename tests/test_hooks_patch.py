@@ -1,4 +1,4 @@
-"""The patch of llama.cpp: its format, and its move to another version of a file."""
+"""The patch of llama.cpp: its format, its anchors, and a file that has changed around them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ sys.path.insert(0, str(ROOT / "csrc"))
 
 import fetch_llama_cpp
 import hooks_patch
-import reanchor
 
-OLD = """\
+PLAIN = """\
 #include <a>
 
 int first(int x) {
@@ -29,104 +28,156 @@ int second(int x) {
     if (y) {
         y += 1;
     }
+
+    if (y) {
+        y += 1;
+    }
     return y;
 }
 """
 
 
-def patch_of(folder: Path, *hunks: hooks_patch.Hunk) -> hooks_patch.Patch:
-    file = hooks_patch.FilePatch("a.cpp", hooks_patch.digest(folder / "a.cpp"), list(hunks))
-    return hooks_patch.Patch("about", [file])
+def edited(text: str, *changes: tuple[str, str]) -> str:
+    """The text with each first part replaced once, from the top."""
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new, 1)
+    return text
 
 
-def tree(folder: Path, text: str) -> Path:
-    folder.mkdir()
-    (folder / "a.cpp").write_text(text)
-    return folder
-
-
-def hunk(at: int, *lines: str) -> hooks_patch.Hunk:
-    return hooks_patch.Hunk(at, hooks_patch.function_around(OLD.split("\n"), at), list(lines))
-
-
-def test_the_patch_names_the_function_of_every_insertion() -> None:
-    patch = hooks_patch.parse((ROOT / "csrc/patches/llama.cpp.patch").read_text())
-    functions = {h.function for file in patch.files for h in file.hunks}
-    assert "llama_kv_cache::find_slot" in functions and len(functions) > 10
-    assert hooks_patch.parse(hooks_patch.written(patch)) == patch
+def test_the_patch_of_this_repository_is_read_and_written() -> None:
+    text = hooks_patch.PATCH.read_text(encoding="utf-8")
+    patch = hooks_patch.parse(text)
+    functions = {hunk.function for file in patch.files for hunk in file.hunks}
+    assert "llama_kv_cache::find_slot" in functions and len(functions) > 5
+    assert hooks_patch.written(patch) == text
 
 
 def test_functions_are_found_by_their_place() -> None:
-    lines = OLD.split("\n")
-    found = [hooks_patch.function_around(lines, at) for at in (1, 4, 7, 9, 14)]
-    assert found == [hooks_patch.TOP_LEVEL, "first", hooks_patch.TOP_LEVEL, "second", "(top level)"]
+    lines = PLAIN.split("\n")
+    found = [hooks_patch.function_around(lines, at) for at in (0, 1, 4, 7, 9, 19)]
+    top = hooks_patch.TOP_LEVEL
+    assert found == [top, top, "first", top, "second", top]
 
 
-def test_lines_are_inserted_where_the_patch_says() -> None:
-    text = hooks_patch.inserted("a\nb\nc", [hunk(1, "x", "y"), hunk(2, "z")])
-    assert text == "a\nx\ny\nb\nz\nc"
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("#include <a>\n", "#include <b>\n#include <a>\n"),
+        ("int y = x;\n    if", "int y = x;\n    call();\n\n    if"),
+        ("        y += 1;\n    }\n    return", "        y += 1;\n        z();\n    }\n    return"),
+        ("}\n    return y;", "}\n    if (x) {\n        z();\n    }\n    return y;"),
+        ("return y;\n}\n", "return y;\n}\n\nint new_one();\n"),
+    ],
+    ids=["begin", "middle", "in braces", "block", "top level"],
+)
+def test_a_patch_made_of_two_files_gives_the_second_from_the_first(old: str, new: str) -> None:
+    patched = edited(PLAIN, (old, new))
+    hunks = hooks_patch.made(PLAIN, patched)
+    patch = hooks_patch.Patch("about", [hooks_patch.FilePatch("a.cpp", hunks)])
+    assert hooks_patch.parse(hooks_patch.written(patch)) == patch
+    text, missing = hooks_patch.inserted(PLAIN, hunks)
+    assert [line for line in text.split("\n") if line] == [x for x in patched.split("\n") if x]
+    assert not missing
 
 
-def test_insertions_move_with_their_function(tmp_path: Path) -> None:
-    old = tree(tmp_path / "old", OLD)
-    # a longer first function, and a third one that looks like the second
-    longer = OLD.replace("y = x;\n    return", "y = x;\n    // new\n    return")
-    third = "int third(int x) {\n    int y = x;\n    if (y) {\n    }\n}\n"
-    new = tree(tmp_path / "new", f"{longer}\n{third}")
-    moved, left, report = reanchor.reanchored(
-        patch_of(old, hunk(1, "include"), hunk(9, "call();")), old, new
+def test_a_patch_only_inserts() -> None:
+    with pytest.raises(ValueError, match=r"line 3, 'int first\(int x\) \{', is missing"):
+        hooks_patch.made(PLAIN, edited(PLAIN, ("first", "other")))
+
+
+def second_block() -> list[hooks_patch.Hunk]:
+    """An insertion between lines that stand twice in their function."""
+    (hunk,) = hooks_patch.made(
+        PLAIN, edited(PLAIN, ("}\n\n    if (y) {\n", "}\n\n    if (y) {\n        call();\n"))
     )
-    assert [h.at for h in moved.files[0].hunks] == [1, 10] and not left
-    assert moved.files[0].sha256 == hooks_patch.digest(new / "a.cpp")
-    assert len(report) == 2 and report[1].startswith("a.cpp:9 in second → 10")
+    assert (hunk.index, hunk.of) == (2, 2)
+    return [hunk]
 
 
-def test_insertions_without_a_place_are_reported(tmp_path: Path) -> None:
-    old = tree(tmp_path / "old", OLD)
-    new = tree(tmp_path / "new", OLD.replace("int first", "int other").replace("y += 1", "y += 2"))
-    patch = patch_of(old, hunk(4, "gone();"), hunk(11, "call();"))
-    moved, left, report = reanchor.reanchored(patch, old, new)
-    assert [h.at for h in moved.files[0].hunks] == [11]
-    assert left[0].hunks[0].lines == ["gone();"]
-    assert report[0] == "a.cpp:4 in first: NOT PLACED, the new file has no first"
-    assert "CHECK: only the" in report[1]
-
-
-def test_a_file_without_any_placed_insertion_is_moved_by_hand(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("#include <a>", "#include <a>\n\nint zero() {\n    return 0;\n}\n"),
+        ("    return y;\n}\n\nint second", "    return 0;\n}\n\nint second"),
+        ("(int x) {\n    int y = x;\n    if", "(int x, int z) {\n    int y = x + z;\n    if"),
+        ("}\n\n", "}\n\nint second_of(int x) {\n    if (y) {\n        y += 1;\n    }\n}\n\n"),
+        ("    if (y) {\n        y", "      if (y)  {\n\n          y"),
+    ],
+    ids=["file", "other function", "function", "like it", "white space"],
+)
+def test_an_insertion_finds_its_place_in_a_file_that_changed_elsewhere(
+    change: tuple[str, str],
 ) -> None:
-    """The steps that CONTRIBUTING describes: reanchor, add what is in .rej, reanchor again."""
-    old = tree(tmp_path / "old", OLD)
-    new = tree(tmp_path / "new", OLD.replace("int first", "int other"))
+    moved = edited(PLAIN, change)
+    text, missing = hooks_patch.inserted(moved, second_block())
+    assert not missing
+    head, call, tail = text.partition("        call();\n")
+    assert call and head + tail == moved
+    assert head.endswith("}\n\n    if (y) {\n") and tail.endswith(
+        "y += 1;\n    }\n    return y;\n}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ([("int second", "int other")], "there is no second"),
+        ([("y += 1;", "y += 2;")], "the places with the lines around it are 1, but were 2"),
+        ([("y += 1;", "y += 2;"), ("y += 1;", "y += 2;")], "the lines around it have changed"),
+    ],
+)
+def test_an_insertion_without_its_place_is_named(
+    changes: list[tuple[str, str]], message: str
+) -> None:
+    moved = edited(PLAIN, *changes)
+    text, (why,) = hooks_patch.inserted(moved, second_block())
+    assert why.startswith("'call();' in second: ") and message in why
+    assert text == moved
+
+
+def test_the_line_that_is_still_there_is_named() -> None:
+    hunks = hooks_patch.made(PLAIN, edited(PLAIN, ("    return", "    call();\n    return")))
+    _, (why,) = hooks_patch.inserted(edited(PLAIN, ("return y;", "return x;")), hunks)
+    assert why.endswith("the lines around it have changed; the line before it is at 4")
+    _, (why,) = hooks_patch.inserted(edited(PLAIN, ("y = x;", "y = 2;")), hunks)
+    assert why.endswith("the lines around it have changed; the line after it is at 5")
+
+
+def test_a_line_that_is_no_insertion_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"patch of a\.cpp has a line that is no insertion: ' int"):
+        hooks_patch.parse("about\n# file a.cpp\n@@ first 0123456789ab 0123456789ab\n int y = x;\n")
+
+
+def test_a_move_to_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps that CONTRIBUTING describes: apply, place the rest by hand, write the patch."""
+    plain, patched = tmp_path / "plain", tmp_path / "patched"
+    moved = edited(PLAIN, ("y += 1;", "y += 2;"))
+    for folder in (plain, patched):
+        (folder / "src").mkdir(parents=True)
+        (folder / "src" / "a.cpp").write_text(moved)
+    begin = hooks_patch.made(PLAIN, f'#include "hooks.h"\n{PLAIN}')
+    files = [
+        hooks_patch.FilePatch("src/a.cpp", begin + second_block()),
+        hooks_patch.FilePatch("src/gone.cpp", begin),
+    ]
     patch = tmp_path / "llama.cpp.patch"
-    patch.write_text(hooks_patch.written(patch_of(old, hunk(4, "call();"))))
+    patch.write_text(hooks_patch.written(hooks_patch.Patch("about", files)))
 
-    def run(start: Path, end: Path) -> int:
-        arguments = ["--from", str(start), "--to", str(end), "--patch", str(patch)]
-        monkeypatch.setattr(sys, "argv", ["reanchor.py", *arguments])
-        return reanchor.main()
+    with pytest.raises(SystemExit) as error:
+        fetch_llama_cpp.insert(patch.read_text(), patched, "0.3.35")
+    one, two, last = str(error.value).split("\n")
+    assert one.startswith("src/a.cpp: 'call();' in second: the places with the lines around it")
+    assert two == "src/gone.cpp: '#include \"hooks.h\"' in (top level): there is no such file"
+    assert last.startswith(
+        "1 of 3 insertions have their place in the llama.cpp of llama-cpp-python"
+    )
 
-    assert run(old, new) == 1
-    head = f"# file a.cpp {hooks_patch.digest(new / 'a.cpp')}\n"
-    assert patch.read_text() == f"about\n{head}"
-    rejected = (tmp_path / "llama.cpp.patch.rej").read_text()
-    assert rejected == f"Not placed.\n{head}@@ -4,0 +5 @@ first\n+call();\n"
-    patch.write_text(patch.read_text() + rejected.partition(head)[2])
-    assert run(new, new) == 0
-    assert patch.read_text() == f"about\n{head}@@ -4,0 +5 @@ other\n+call();\n"
-    fetch_llama_cpp.insert(patch.read_text(), new, "0.3.35")
-    assert (new / "a.cpp").read_text().split("\n")[4] == "call();"
-
-
-def test_a_file_that_is_gone_is_in_no_patch(tmp_path: Path) -> None:
-    old, new = tree(tmp_path / "old", OLD), tmp_path / "new"
-    new.mkdir()
-    moved, left, report = reanchor.reanchored(patch_of(old, hunk(4, "call();")), old, new)
-    assert not moved.files and left[0].hunks[0].lines == ["call();"]
-    assert report == ["a.cpp: NOT PLACED, the file is gone"]
-
-
-def test_a_patch_for_another_file_is_refused(tmp_path: Path) -> None:
-    old, new = tree(tmp_path / "old", OLD), tree(tmp_path / "new", OLD + "\n")
-    with pytest.raises(ValueError, match="is not the file that the patch was made for"):
-        reanchor.reanchored(patch_of(new, hunk(4, "x")), old, new)
+    text = (patched / "src" / "a.cpp").read_text()
+    by_hand = edited(text, ("y += 1;\n", "call();\n        y += 1;\n"))
+    (patched / "src" / "a.cpp").write_text(by_hand)
+    arguments = [str(plain), str(patched), "--patch", str(patch)]
+    monkeypatch.setattr(sys, "argv", ["hooks_patch.py", *arguments])
+    hooks_patch.main()
+    fetch_llama_cpp.insert(patch.read_text(), plain, "0.3.35")
+    assert (plain / "src" / "a.cpp").read_text() == by_hand
