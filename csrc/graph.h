@@ -35,6 +35,10 @@ const float * graph_state(llama_context * ctx, int32_t batch_index);
 // layer llama.cpp computes output tokens only). Valid as graph_state.
 float graph_norm(llama_context * ctx, int32_t layer, int32_t batch_index);
 
+struct extent { // a run of cells
+    uint32_t begin = 0, n = 0;
+};
+
 // Tokens of a batch that attend to the same part of the cache: those of one session.
 struct graph_group {
     uint32_t begin; // the first cell of the session
