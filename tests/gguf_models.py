@@ -59,7 +59,7 @@ def write_model(
     """
     head_dim = head_dim or n_embd // n_head
     n_q, n_kv = n_head * head_dim, n_head_kv * head_dim
-    draw = _Draw(seed)
+    draw = Draw(seed)
     tensors = {
         "token_embd.weight": draw.vocabulary(n_embd, n_extra),
         "output_norm.weight": draw.norm(n_embd),
@@ -83,23 +83,23 @@ def write_model(
         block["attn_output"] = draw.matrix(n_embd, n_q)
         block["ffn_down"] = draw.matrix(n_embd, n_ff)
         tensors |= {f"blk.{layer}.{name}.weight": tensor for name, tensor in block.items()}
-    writer = _decoder_metadata(path, arch, n_layer, n_embd, n_head, n_ff, n_ctx_train, n_extra)
+    writer = decoder_metadata(path, arch, n_layer, n_embd, n_head, n_ff, n_ctx_train, n_extra)
     writer.add_head_count_kv(n_head_kv)
     writer.add_key_length(head_dim)
     writer.add_value_length(head_dim)
     writer.add_rope_dimension_count(head_dim)
     writer.add_rope_freq_base(10000.0)
-    return _finish(writer, path, tensors, dtype)
+    return finish(writer, path, tensors, dtype)
 
 
 def write_vocab_only(path: Path) -> Path:
     """The metadata and the tokenizer of a qwen3 model, without a single tensor."""
-    return _finish(_decoder_metadata(path, "qwen3", 2, 64, 4, 128, 4096), path, {}, "F32")
+    return finish(decoder_metadata(path, "qwen3", 2, 64, 4, 128, 4096), path, {}, "F32")
 
 
 def write_bert(path: Path, seed: int = 0) -> Path:
     """A complete embedding model of one layer: llama.cpp loads it, but it cannot generate."""
-    n_embd, n_ff, n_ctx, draw = 32, 64, 128, _Draw(seed)
+    n_embd, n_ff, n_ctx, draw = 32, 64, 128, Draw(seed)
     tensors = {
         "token_embd.weight": draw.vocabulary(n_embd),
         "token_types.weight": draw.matrix(2, n_embd),
@@ -115,17 +115,17 @@ def write_bert(path: Path, seed: int = 0) -> Path:
     for name in ("attn_output_norm", "layer_output_norm"):
         tensors[f"blk.0.{name}.weight"] = draw.norm(n_embd)
         tensors[f"blk.0.{name}.bias"] = draw.norm(n_embd)
-    writer = _decoder_metadata(path, "bert", 1, n_embd, 4, n_ff, n_ctx)
+    writer = decoder_metadata(path, "bert", 1, n_embd, 4, n_ff, n_ctx)
     writer.add_layer_norm_eps(1e-12)
     writer.add_causal_attention(False)
     writer.add_pooling_type(gguf.PoolingType.MEAN)
     writer.add_token_type_count(2)
-    return _finish(writer, path, tensors, "F32")
+    return finish(writer, path, tensors, "F32")
 
 
 def write_mamba(path: Path, seed: int = 0) -> Path:
     """A complete recurrent model of one layer: it runs, but its state cannot be rolled back."""
-    n_embd, d_conv, d_state, dt_rank, draw = 32, 4, 16, 2, _Draw(seed)
+    n_embd, d_conv, d_state, dt_rank, draw = 32, 4, 16, 2, Draw(seed)
     d_inner = 2 * n_embd
     tensors = {
         "token_embd.weight": draw.vocabulary(n_embd),
@@ -141,17 +141,17 @@ def write_mamba(path: Path, seed: int = 0) -> Path:
         "blk.0.ssm_d": draw.norm(d_inner),
         "blk.0.ssm_out.weight": draw.matrix(n_embd, d_inner),
     }
-    writer = _decoder_metadata(path, "mamba", 1, n_embd, 0, 0, 4096)
+    writer = decoder_metadata(path, "mamba", 1, n_embd, 0, 0, 4096)
     writer.add_ssm_conv_kernel(d_conv)
     writer.add_ssm_inner_size(d_inner)
     writer.add_ssm_state_size(d_state)
     writer.add_ssm_time_step_rank(dt_rank)
-    return _finish(writer, path, tensors, "F32")
+    return finish(writer, path, tensors, "F32")
 
 
 def write_hybrid(path: Path, seed: int = 0) -> Path:
     """A complete lfm2 model, one convolution and one attention layer: no roll-back either."""
-    n_embd, n_head, n_ff, l_cache, draw = 32, 4, 64, 3, _Draw(seed)
+    n_embd, n_head, n_ff, l_cache, draw = 32, 4, 64, 3, Draw(seed)
     head_dim = n_embd // n_head
     tensors = {
         "token_embd.weight": draw.vocabulary(n_embd),
@@ -172,10 +172,10 @@ def write_hybrid(path: Path, seed: int = 0) -> Path:
         tensors[f"blk.{layer}.ffn_gate.weight"] = draw.matrix(n_ff, n_embd)
         tensors[f"blk.{layer}.ffn_up.weight"] = draw.matrix(n_ff, n_embd)
         tensors[f"blk.{layer}.ffn_down.weight"] = draw.matrix(n_embd, n_ff)
-    writer = _decoder_metadata(path, "lfm2", 2, n_embd, n_head, n_ff, 4096)
+    writer = decoder_metadata(path, "lfm2", 2, n_embd, n_head, n_ff, 4096)
     writer.add_head_count_kv([0, n_head])
     writer.add_shortconv_l_cache(l_cache)
-    return _finish(writer, path, tensors, "F32")
+    return finish(writer, path, tensors, "F32")
 
 
 def write_truncated(source: Path, path: Path, n_bytes: int) -> Path:
@@ -191,7 +191,7 @@ def write_garbage(path: Path, n_bytes: int = 4096, seed: int = 0) -> Path:
     return path
 
 
-class _Draw:
+class Draw:
     """Seeded random weights that keep every activation near unit variance."""
 
     def __init__(self, seed: int) -> None:
@@ -203,13 +203,16 @@ class _Draw:
     def norm(self, n: int) -> NDArray[np.float32]:
         return self._rng.uniform(0.8, 1.2, n).astype(np.float32)
 
+    def bias(self, n: int) -> NDArray[np.float32]:
+        return self._rng.standard_normal(n, dtype=np.float32) / 4
+
     def vocabulary(self, n_embd: int, n_extra: int = 0) -> NDArray[np.float32]:
         rows = 2 * self.matrix(N_VOCAB + n_extra, n_embd)
         rows[N_PLAIN:N_VOCAB] /= 4
         return rows
 
 
-def _decoder_metadata(
+def decoder_metadata(
     path: Path,
     arch: str,
     n_layer: int,
@@ -246,10 +249,13 @@ def _decoder_metadata(
     return writer
 
 
-def _finish(writer: Any, path: Path, tensors: Tensors, dtype: str) -> Path:
-    matrix_type = gguf.GGMLQuantizationType[dtype]
+def finish(
+    writer: Any, path: Path, tensors: Tensors, dtype: str, types: dict[str, str] | None = None
+) -> Path:
+    """Writes the file. Matrices get dtype; `types` are those of tensors by how their names end."""
     for name, tensor in tensors.items():
-        kind = matrix_type if tensor.ndim == 2 else gguf.GGMLQuantizationType.F32
+        named = [kind for end, kind in (types or {}).items() if name.endswith(end)]
+        kind = gguf.GGMLQuantizationType[(*named, dtype if tensor.ndim == 2 else "F32")[0]]
         writer.add_tensor(name, gguf.quants.quantize(tensor, kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
