@@ -1,0 +1,455 @@
+"""This server and llama-server side by side: tokens per second, gaps between events, first tokens.
+
+    python bench/server_speed.py --peer LLAMA_SERVER                     # 1, 8 and 32 clients
+    python bench/server_speed.py --peer LLAMA_SERVER --only prompt,chat --model FILE
+    python bench/server_speed.py --base OTHER/python                     # two versions of this one
+
+`--peer` is a llama-server made from the source of the installed llama-cpp-python, with the same
+ggml. `--base` is a Python in whose environment another version of this package is installed. All
+servers load the same file (by default the embedded model) with the same number of threads and get
+the same requests, and are loaded in turns, every second round backwards; a ratio compares two
+measurements of the same round.
+
+- `load`: clients that stream chats of `--tokens` tokens, `--replies` each, without a pause. Every
+  reply has its full length: a logit bias forbids the end tokens. No prompt is remembered. A gap
+  is the time between two events of a stream that carry text; first is the time from the request
+  to the first of them.
+- `prompt`: the time to the first text after a prompt of `--prompt-tokens` tokens that nobody has
+  read, then after the same prompt. Prompts are remembered.
+- `chat`: the same at turn `--turns` of a chat that has some `--prompt-tokens` tokens by then, and
+  how many tokens of the prompt were decoded for it, as the server reports it.
+
+The clients are coroutines of one process, which parses no JSON while a reply comes. `client` is
+its share of a core: above one half, it may be the bottleneck. `cpu` is the processor time of the
+server for a token, which a busy machine changes less than the rates.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import re
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tgr_local.engine import Engine
+from tgr_local.models.library import embedded_model
+from tgr_local.options.config import EngineConfig
+
+Json = dict[str, Any]
+START_SECONDS, REPLY_SECONDS = 300.0, 3600.0
+TICKS = os.sysconf("SC_CLK_TCK")
+WORDS = ("add", "carry", "digit", "even", "factor", "half", "less", "more", "odd", "root", "sum")
+
+
+# --- the clients: a process of their own ---
+
+
+class Stream(asyncio.Protocol):
+    """One streamed reply, sent off when the connection is made."""
+
+    def __init__(self, body: Json, done: asyncio.Future[Stream]) -> None:
+        content = json.dumps(body).encode()
+        self._request = (
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+            b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(content)
+        ) + content
+        self._done, self._rest = done, b""
+        self.times: list[float] = []
+        """Of the events with text."""
+        self.text: list[bytes] = []
+        """These events."""
+        self.usage = b""
+        """The event with the counts."""
+        self.other: list[bytes] = []
+        """All other lines, for errors."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.start = time.monotonic()
+        transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        now = time.monotonic()
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            if b'content":"' in line and b'content":""' not in line:
+                self.times.append(now)
+                self.text.append(line)
+            elif b'"usage":{' in line:
+                self.usage = line
+            elif b"[DONE]" in line or (len(line) > 8 and len(self.other) < 32):
+                self.other.append(line)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.end = time.monotonic()
+        if not self._done.done():
+            self._done.set_result(self)
+
+    def result(self) -> Json:
+        """What is reported of this reply. RuntimeError for one that did not come to its end."""
+        if not self.times or not self.usage or not any(b"[DONE]" in line for line in self.other):
+            raise RuntimeError(f"a reply did not come: {b' '.join(self.other)[:600]!r}")
+        counts = json.loads(self.usage.removeprefix(b"data: "))
+        usage = counts["usage"]
+        details = usage.get("prompt_tokens_details") or {}
+        decoded = usage["prompt_tokens"] - details.get("cached_tokens", 0)
+        if "timings" in counts:  # llama-server's
+            decoded = counts["timings"]["prompt_n"]
+        return {
+            "start": self.start,
+            "end": self.end,
+            "first": self.times[0] - self.start,
+            "gaps": [b - a for a, b in zip(self.times, self.times[1:], strict=False)],
+            "tokens": usage["completion_tokens"],
+            "prompt_tokens": usage["prompt_tokens"],
+            "decoded": decoded,
+            "text": "".join(_content(line) for line in self.text),
+        }
+
+
+def _content(line: bytes) -> str:
+    choice = json.loads(line.removeprefix(b"data: "))["choices"][0]
+    return choice["delta"].get("content") or ""
+
+
+async def _ask(port: int, body: Json) -> Stream:
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Stream] = loop.create_future()
+    await loop.create_connection(lambda: Stream(body, done), "127.0.0.1", port)
+    return await asyncio.wait_for(done, REPLY_SECONDS)
+
+
+async def _clients(port: int, bodies: list[list[Json]]) -> Json:
+    """Every client sends its bodies one after the other."""
+
+    async def client(own: list[Json]) -> list[Stream]:
+        return [await _ask(port, body) for body in own]
+
+    before, start = time.process_time(), time.monotonic()
+    streams = await asyncio.gather(*(client(own) for own in bodies))
+    wall = time.monotonic() - start
+    share = (time.process_time() - before) / wall
+    return {"share": share, "replies": [one.result() for own in streams for one in own]}
+
+
+def run_clients() -> None:
+    """The main function of the process: a port and bodies in, replies out, in JSON."""
+    given = json.load(sys.stdin)
+    json.dump(asyncio.run(_clients(given["port"], given["bodies"])), sys.stdout)
+
+
+# --- the servers ---
+
+
+@dataclass
+class Server:
+    """A server under measurement."""
+
+    name: str
+    process: subprocess.Popen[str]
+    port: int
+
+    def cpu(self) -> float:
+        """Seconds of processor time so far."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def ask(self, bodies: list[list[Json]]) -> Json:
+        """The replies to the clients' bodies, with the server's processor time."""
+        before = self.cpu()
+        found = subprocess.run(
+            [sys.executable, __file__, "--clients-only"],
+            input=json.dumps({"port": self.port, "bodies": bodies}),
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        report: Json = json.loads(found.stdout)
+        return report | {"cpu": self.cpu() - before}
+
+
+def _started(name: str, command: list[str], port: int, ready: str) -> Server:
+    """The server as soon as a line of its stderr matches `ready`; port 0 = the line has it."""
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    timer = threading.Timer(START_SECONDS, process.kill)
+    timer.start()
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if found := re.search(r"listening on http://127\.0\.0\.1:(\d+)", line):
+            port = port or int(found.group(1))
+        if re.search(ready, line):
+            break
+    else:
+        raise RuntimeError(f"{name} did not start: {''.join(lines[-5:])}")
+    timer.cancel()
+    threading.Thread(target=lambda: [None for _ in process.stderr or ()], daemon=True).start()
+    return Server(name, process, port)
+
+
+def start_ours(name: str, python: str, arguments: argparse.Namespace, remembers: bool) -> Server:
+    """A server of this package, as installed for `python`."""
+    offered = subprocess.run(
+        [python, "-m", "tgr_local", "serve", "--help"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout
+    off = ["--prefix-cells=0"] if "--prefix-cells" in offered and not remembers else []
+    command = [
+        *(python, "-m", "tgr_local", "serve", "--model", str(arguments.model), "--port", "0"),
+        *("--method", "base", "--n-threads", str(arguments.threads)),
+        *("--max-running", str(max(arguments.clients)), "--shutdown-seconds", "1", *off),
+    ]
+    return _started(name, command, 0, "is ready")
+
+
+def start_peer(arguments: argparse.Namespace, remembers: bool) -> Server:
+    """llama-server, with a slot for each client."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    slots = max(arguments.clients)
+    command = [
+        *(arguments.peer, "-m", str(arguments.model), "--host", "127.0.0.1", "--port", str(port)),
+        *("-t", str(arguments.threads), "-tb", str(arguments.threads), "-np", str(slots)),
+        *("-c", str(slots * arguments.slot_cells), "-fa", "off", "-b", "512", "-ub", "512"),
+        *("--reasoning-format", "none", "--no-warmup"),
+        *(() if remembers else ("--no-cache-prompt", "--cache-ram", "0")),
+    ]
+    return _started("llama-server", command, port, r"server is listening|all slots are idle")
+
+
+@contextlib.contextmanager
+def servers(arguments: argparse.Namespace, *, remembers: bool) -> Iterator[list[Server]]:
+    """All contenders, ours first. `remembers`: they may reuse what they have read."""
+    running = [start_ours("tgr-local", sys.executable, arguments, remembers)]
+    try:
+        if arguments.base:
+            running.append(start_ours("base", arguments.base, arguments, remembers))
+        if arguments.peer:
+            running.append(start_peer(arguments, remembers))
+        yield running
+    finally:
+        for server in running:
+            server.process.send_signal(signal.SIGTERM)
+        for server in running:
+            try:
+                server.process.wait(30)
+            except subprocess.TimeoutExpired:
+                server.process.kill()
+
+
+# --- what is measured ---
+
+
+def _body(messages: list[Json], n_tokens: int, ends: list[int], seed: int) -> Json:
+    return {
+        "messages": messages,
+        "max_tokens": n_tokens,
+        "temperature": 1.0,
+        "top_k": 0,
+        "top_p": 1.0,
+        "min_p": 0.0,
+        "seed": seed,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "logit_bias": {str(token): -100 for token in ends},
+    }
+
+
+def _user(text: str) -> list[Json]:
+    return [{"role": "user", "content": text}]
+
+
+def load(arguments: argparse.Namespace, ends: list[int], n: int) -> Callable[[Server, int], Json]:
+    """Measures a server under `n` clients."""
+
+    def measure(server: Server, turn: int) -> Json:
+        draw = random.Random(turn * 1000 + n)
+        bodies = [
+            [
+                _body(
+                    _user(f"[{draw.randrange(10**6)}] What is {draw.randrange(99)} * 7 + 12?"),
+                    arguments.tokens,
+                    ends,
+                    draw.randrange(2**31),
+                )
+                for _ in range(arguments.replies)
+            ]
+            for _ in range(n)
+        ]
+        report = server.ask(bodies)
+        replies = report["replies"]
+        if any(reply["tokens"] != arguments.tokens for reply in replies):
+            raise RuntimeError(f"{server.name} wrote a reply of another length")
+        tokens = sum(reply["tokens"] for reply in replies)
+        wall = max(one["end"] for one in replies) - min(one["start"] for one in replies)
+        gaps = sorted(1000 * gap for reply in replies for gap in reply["gaps"])
+        return {
+            "tokens/s": tokens / wall,
+            "p50 gap ms": gaps[len(gaps) // 2],
+            "p99 gap ms": gaps[int(len(gaps) * 0.99)],
+            "largest gap ms": gaps[-1],
+            "first ms": 1000 * statistics.median(reply["first"] for reply in replies),
+            "text events": (len(gaps) + len(replies)) / tokens,
+            "cpu ms": 1000 * report["cpu"] / tokens,
+            "client": report["share"],
+        }
+
+    return measure
+
+
+def _words(draw: random.Random, n_tokens: int, count: Callable[[str], int]) -> str:
+    """A text of about so many tokens."""
+    each = count(" ".join(WORDS)) / len(WORDS)
+    return " ".join(draw.choice(WORDS) for _ in range(max(1, int(n_tokens / each))))
+
+
+def prompt(
+    arguments: argparse.Namespace, ends: list[int], count: Callable[[str], int]
+) -> Callable[[Server, int], Json]:
+    """Measures the first and the second reading of a prompt."""
+
+    def measure(server: Server, turn: int) -> Json:
+        text = _words(random.Random(turn), arguments.prompt_tokens, count)
+        body = _body(_user(text), 4, ends, 1)
+        first, second = (server.ask([[body]])["replies"][0] for _ in range(2))
+        return {
+            "prompt tokens": first["prompt_tokens"],
+            "first reading s": first["first"],
+            "second reading s": second["first"],
+            "decoded again": second["decoded"],
+        }
+
+    return measure
+
+
+def chat(
+    arguments: argparse.Namespace, ends: list[int], count: Callable[[str], int]
+) -> Callable[[Server, int], Json]:
+    """Measures the last turn of a chat."""
+
+    def measure(server: Server, turn: int) -> Json:
+        draw, messages, n_reply = random.Random(turn), list[Json](), 16
+        each = max(1, arguments.prompt_tokens // (arguments.turns - 1) - n_reply - 12)
+        for number in range(arguments.turns):
+            n_new = each if number + 1 < arguments.turns else 24
+            messages += _user(_words(draw, n_new, count))
+            reply = server.ask([[_body(messages, n_reply, ends, number)]])["replies"][0]
+            messages.append({"role": "assistant", "content": reply["text"]})
+        return {
+            "prompt tokens": reply["prompt_tokens"],
+            "decoded": reply["decoded"],
+            "first s": reply["first"],
+        }
+
+    return measure
+
+
+# --- the report ---
+
+
+def compare(
+    what: str,
+    running: list[Server],
+    measure: Callable[[Server, int], Json],
+    arguments: argparse.Namespace,
+) -> Json:
+    """Rounds in which every server is measured once; prints the table, returns the figures."""
+    rounds: list[dict[str, Json]] = []
+    for turn in range(arguments.rounds + 1):
+        order = running if turn % 2 else running[::-1]
+        found = {server.name: measure(server, turn) for server in order}
+        if turn:  # the first one warms up
+            rounds.append(found)
+        print(f"{what}: round {turn} of {arguments.rounds}", end="\r", file=sys.stderr)
+    print(f"\n{what}: median (range) of {arguments.rounds} rounds, load {os.getloadavg()[0]:.1f}")
+    ours = running[0].name
+    for quantity in rounds[0][ours]:
+        cells = [f"{name} {_spread([one[name][quantity] for one in rounds])}" for name in rounds[0]]
+        for name in (server.name for server in running[1:]):
+            if all(one[name][quantity] for one in rounds):
+                ratios = [one[ours][quantity] / one[name][quantity] for one in rounds]
+                cells.append(f"ratio to {name} {_spread(ratios)}")
+        print(f"  {quantity:16}  " + "  |  ".join(sorted(cells)), flush=True)
+    return {"what": what, "rounds": rounds}
+
+
+def _spread(values: list[float]) -> str:
+    return f"{statistics.median(values):.3g} ({min(values):.3g} to {max(values):.3g})"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--peer", help="llama-server")
+    parser.add_argument("--base", help="Python of another version of this package")
+    parser.add_argument("--model", type=Path, default=embedded_model())
+    parser.add_argument("--only", default="load", help="load, prompt, chat; with commas")
+    parser.add_argument(
+        "--clients", type=lambda t: [int(n) for n in t.split(",")], default="1,8,32"
+    )
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--replies", type=int, default=2, help="of each client in a round")
+    parser.add_argument("--tokens", type=int, default=256, help="of a reply")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--prompt-tokens", type=int, default=1500)
+    parser.add_argument("--turns", type=int, default=10)
+    parser.add_argument("--json", type=Path, help="file for all figures")
+    parser.add_argument("--clients-only", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.clients_only:
+        run_clients()
+        return 0
+    kinds = arguments.only.split(",")
+    if unknown := set(kinds) - {"load", "prompt", "chat"}:
+        parser.error(f"--only names {sorted(unknown)}, but has load, prompt and chat")
+    with Engine(arguments.model, EngineConfig(n_ctx=64, n_gpu_layers=0)) as engine:
+        ends, most = sorted(engine.end_tokens), engine.n_ctx_train
+        figures = _measured(arguments, kinds, ends, lambda text: len(engine.tokenize(text)), most)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(figures, indent=1))
+    return 0
+
+
+def _measured(
+    arguments: argparse.Namespace,
+    kinds: list[str],
+    ends: list[int],
+    count: Callable[[str], int],
+    most: int,
+) -> list[Json]:
+    arguments.slot_cells = min(most, arguments.tokens + 256)
+    figures = []
+    if "load" in kinds:
+        with servers(arguments, remembers=False) as running:
+            for n in arguments.clients:
+                measure = load(arguments, ends, n)
+                figures.append(compare(f"{n} clients", running, measure, arguments))
+    arguments.clients, arguments.slot_cells = [2], min(most, arguments.prompt_tokens + 1024)
+    for kind, make in (("prompt", prompt), ("chat", chat)):
+        if kind in kinds:
+            with servers(arguments, remembers=True) as running:
+                figures.append(compare(kind, running, make(arguments, ends, count), arguments))
+    return figures
+
+
+if __name__ == "__main__":
+    sys.exit(main())
