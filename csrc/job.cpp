@@ -8,7 +8,14 @@
 
 namespace tgr {
 
-Job::Job(std::vector<Task> given) : tasks(std::move(given)), outputs_(tasks.size()), new_tokens_(tasks.size()) {
+Job::Job(std::vector<Task> given) :
+    tasks(std::move(given)),
+    outputs_(tasks.size()),
+    fresh_(tasks.size()),
+    n_rows_(tasks.size()),
+    new_tokens_(tasks.size()),
+    parts_(tasks.size()),
+    n_decoded_(tasks.size()) {
     done_ = tasks.empty();
 }
 
@@ -21,14 +28,26 @@ bool Job::wait(double seconds) {
     return ended_.wait_for(lock, span(seconds), [&] { return done_; });
 }
 
-std::vector<std::vector<llama_token>> Job::take(double seconds) {
+Job::News Job::take(double seconds, size_t least) {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, span(seconds), [&] {
-        return done_ || std::any_of(new_tokens_.begin(), new_tokens_.end(), [](const auto & t) { return !t.empty(); });
-    });
-    std::vector<std::vector<llama_token>> taken(new_tokens_.size());
-    taken.swap(new_tokens_);
-    return taken;
+    changed_.wait_for(lock, span(seconds), [&] { return done_ || n_new_ >= least; });
+    News news{ std::vector<std::vector<llama_token>>(tasks.size()), done_ };
+    news.tokens.swap(new_tokens_);
+    n_new_ = 0;
+    return news;
+}
+
+Output Job::take_part(size_t task, size_t n) {
+    std::lock_guard lock(mutex_);
+    Output          part    = parts_.at(task).split(n);
+    int32_t &       decoded = n_decoded_[task];
+    const bool      last    = done_ && parts_[task].tokens.values->empty();
+    part.finish             = last ? outputs_[task].finish : Finish::length;
+    // the newest token is not decoded yet
+    part.n_decoded = last ? outputs_[task].n_decoded - decoded
+                          : int32_t(part.tokens.values->size() + (decoded == 0 ? tasks[task].feed.size() - 1 : 0));
+    decoded += part.n_decoded;
+    return part;
 }
 
 const std::vector<Output> & Job::outputs() {
@@ -43,14 +62,41 @@ const std::vector<Output> & Job::outputs() {
 }
 
 void Job::add_new(size_t task, llama_token token) {
-    std::lock_guard lock(mutex_);
-    new_tokens_[task].push_back(token);
+    fresh_[task].push_back(token);
+}
+
+// With the mutex held.
+void Job::publish() {
+    for (size_t i = 0; i < tasks.size(); ++i) {
+        new_tokens_[i].insert(new_tokens_[i].end(), fresh_[i].begin(), fresh_[i].end());
+        n_new_ += fresh_[i].size();
+        fresh_[i].clear();
+        if (tasks[i].part > 0) {
+            parts_[i].append(outputs_[i], n_rows_[i]);
+            n_rows_[i] = outputs_[i].tokens.values->size();
+        }
+    }
+}
+
+void Job::notify() {
+    {
+        std::lock_guard lock(mutex_);
+        publish();
+    }
+    changed_.notify_all();
 }
 
 void Job::end(std::exception_ptr error) {
-    std::lock_guard lock(mutex_);
-    error_ = std::move(error);
-    done_  = true;
+    {
+        std::lock_guard lock(mutex_);
+        error_ = std::move(error);
+        try {
+            publish();
+        } catch (...) { // no memory
+            error_ = std::current_exception();
+        }
+        done_ = true;
+    }
     changed_.notify_all();
     ended_.notify_all();
 }
@@ -65,6 +111,7 @@ void check_token(const char * where, llama_token token, int32_t n_vocab) {
 static std::unique_ptr<Sampler> sampler_of(const Task & task, const llama_vocab * vocab, int32_t n_vocab,
                                            size_t n_tasks) {
     auto sampler = std::make_unique<Sampler>(vocab, task.sampling, task.seed, n_tasks);
+    sampler->reseed_every(task.part, task.seeds);
     for (const auto * tokens : { &task.history, &task.feed }) {
         for (const llama_token token : *tokens) {
             check_token(tokens == &task.feed ? "feed" : "history", token, n_vocab);

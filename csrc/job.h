@@ -1,7 +1,8 @@
 // A job: tasks that were submitted together, and their outputs.
 //
-// In: tasks, whose sequences belong to one session. Out: new tokens while it runs, outputs when it is done. A job does
-// not know the model or the cache; the scheduler runs it, and any thread may wait for it.
+// In: tasks, whose sequences belong to one session. Out: new tokens while it runs, also in parts with all that belongs
+// to them, and outputs when it is done. A job does not know the model or the cache; the scheduler runs it, and any
+// thread may wait for it.
 #pragma once
 
 #include "records.h"
@@ -44,9 +45,17 @@ public:
     // Waits for the end, at most `seconds`. True when the job is done.
     bool wait(double seconds);
 
-    // Waits until there are new tokens or the job is done, at most `seconds`; then returns, for each task, the tokens
-    // generated since the last call.
-    std::vector<std::vector<llama_token>> take(double seconds);
+    // Waits until there are `least` new tokens or the job is done, at most `seconds`; then returns the tokens of each
+    // task that were generated since the last call, and whether the job is done.
+    struct News {
+        std::vector<std::vector<llama_token>> tokens;
+        bool                                  done;
+    };
+    News take(double seconds, size_t least = 1);
+
+    // The next n generated tokens of a task with parts, among those that take() has returned. The last ones say why it
+    // ended.
+    Output take_part(size_t task, size_t n);
 
     // The outputs of a job that is done, one for each task. Throws the error that ended it, if there is one.
     const std::vector<Output> & outputs();
@@ -57,9 +66,9 @@ public:
     // std::invalid_argument. In the thread that submits the job.
     void prepare(const llama_vocab * vocab, const ModelInfo & info);
 
-    // Adds a generated token to those that take() returns; notify() wakes its callers.
+    // Adds a generated token to those that take() returns, from notify() on, which wakes its callers.
     void add_new(size_t task, llama_token token);
-    void notify() { changed_.notify_all(); }
+    void notify();
 
     // Ends it, with an error or none.
     void end(std::exception_ptr error);
@@ -75,11 +84,20 @@ public:
     uint64_t                                  session_serial = 0;
 
 private:
-    std::vector<Output>                   outputs_;
-    std::mutex                            mutex_;
+    void publish();
+
+    std::vector<Output> outputs_;
+
+    std::vector<std::vector<llama_token>> fresh_;  // not published yet; worker only
+    std::vector<size_t>                   n_rows_; // of the outputs with parts, published; worker only
+
+    std::mutex                            mutex_;   // guards what follows
     std::condition_variable               changed_; // there are new tokens, once a step, or it is done
     std::condition_variable               ended_;
     std::vector<std::vector<llama_token>> new_tokens_;
+    size_t                                n_new_ = 0;
+    std::vector<Output>                   parts_;     // published tokens that take_part() has not returned
+    std::vector<int32_t>                  n_decoded_; // of the parts that it has returned
     bool                                  done_ = false;
     std::exception_ptr                    error_;
 };

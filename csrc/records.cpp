@@ -33,4 +33,24 @@ Output Output::beginning(size_t n) const {
     return cut;
 }
 
+void Output::append(const Output & more, size_t first) {
+    each_token_array([&](const char *, auto array) {
+        auto &       to    = this->*array;
+        const auto & from  = *(more.*array).values;
+        const size_t begin = std::min(first * width_of(more.*array), from.size());
+        to.width           = (more.*array).width;
+        to.values->insert(to.values->end(), from.begin() + begin, from.end());
+    });
+}
+
+Output Output::split(size_t n) {
+    Output front = beginning(n);
+    each_token_array([&](const char *, auto array) {
+        auto &       from = this->*array;
+        const size_t most = std::min(n * width_of(from), from.values->size());
+        from.values->erase(from.values->begin(), from.values->begin() + most);
+    });
+    return front;
+}
+
 } // namespace tgr

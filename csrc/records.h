@@ -64,7 +64,9 @@ struct Task {
     int32_t                  n_generate = 0;  // tokens to generate at most; the last one is not decoded
     SamplingParams           sampling;
     uint64_t                 seed = 0;
-    std::vector<std::string> stop; // UTF-8 text that ends the generation
+    int32_t                  part = 0; // generated tokens of a part; 0 = all
+    std::vector<uint64_t>    seeds;    // of the parts after the first one
+    std::vector<std::string> stop;     // UTF-8 text that ends the generation
     bool                     ignore_eog    = false;
     bool                     states        = false; // output the state that each generated token was sampled from
     FeedStates               feed_states   = FeedStates::none;
@@ -117,6 +119,12 @@ struct Output {
 
     // The first n of more tokens.
     Output beginning(size_t n) const;
+
+    // Adds those of more from token `first` on.
+    void append(const Output & more, size_t first);
+
+    // Removes the first n tokens and returns them.
+    Output split(size_t n);
 };
 
 } // namespace tgr

@@ -342,6 +342,11 @@ Sampler::Sampler(const llama_vocab * vocab, const SamplingParams & params, uint6
     }
 }
 
+void Sampler::reseed_every(int32_t n, std::vector<uint64_t> seeds) {
+    part_ = left_ = n;
+    seeds_.assign(seeds.begin(), seeds.end());
+}
+
 void Sampler::accept_prompt(llama_token token) {
     if (has_penalties_) {
         recent_.push_back(token);
@@ -410,6 +415,12 @@ Draw Sampler::sample(const float * logits, const Distribution & model) {
         }
         now = distribution(logits, n_vocab_);
     }
+    if (left_ == 0 && !seeds_.empty()) {
+        random_.seed(fold(seeds_.front()));
+        seeds_.pop_front();
+        left_ = part_;
+    }
+    --left_;
     Draw         draw     = { now.likeliest, 0.0f };
     const double u        = std::uniform_real_distribution<double>()(random_);
     const bool   filtered = params_.top_k > 0 || params_.top_p < 1.0f || params_.min_p > 0.0f;

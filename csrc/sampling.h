@@ -59,6 +59,9 @@ public:
     // `model` is the distribution of these logits.
     Draw sample(const float * logits, const Distribution & model);
 
+    // Begins again with the next of these seeds after every n tokens.
+    void reseed_every(int32_t n, std::vector<uint64_t> seeds);
+
     // Counts a token before the generated text for the penalties.
     void accept_prompt(llama_token token);
 
@@ -73,6 +76,9 @@ private:
     SamplingParams                       params_;
     int32_t                              n_vocab_;
     std::mt19937                         random_;
+    int32_t                              part_ = 0;     // tokens for one seed; 0 = no limit
+    int32_t                              left_ = 0;     // of them
+    std::deque<uint64_t>                 seeds_;        // to come
     uint64_t                             grammar_work_; // for one call
     std::unique_ptr<llama_sampler, Free> grammar_;
     bool                                 has_penalties_ = false;

@@ -19,7 +19,7 @@ from gguf_models import (
 from numpy.typing import NDArray
 from reference import Outputs, Reference, log_softmax
 
-from tgr_local.engine import Cancel, Engine, Output, Sampling, Task
+from tgr_local.engine import Cancel, Engine, New, Output, Sampling, Task
 from tgr_local.errors import CancelledError, CapacityError, TgrError
 
 SHAPES = [
@@ -222,7 +222,7 @@ def test_new_tokens_are_handed_out_as_they_come(engine: Engine) -> None:
         ]
         outputs = session.run(tasks, on_tokens=pieces.append)
     for i, output in enumerate(outputs):
-        assert [token for piece in pieces for token in piece[i]] == output.tokens.tolist()
+        assert [token for piece in pieces for token in piece[i][0]] == output.tokens.tolist()
     assert len(pieces) > 1
 
 
@@ -252,7 +252,7 @@ def test_cancel_ends_a_run(engine: Engine, stage: str) -> None:
 
 
 def test_an_error_in_on_tokens_ends_the_job(engine: Engine) -> None:
-    def fail(fresh: list[list[int]]) -> None:
+    def fail(fresh: list[New]) -> None:
         raise ZeroDivisionError
 
     with engine.session(ENDLESS, 1) as session:

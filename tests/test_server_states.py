@@ -8,7 +8,7 @@ import json
 import signal
 import threading
 import weakref
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from tgr_local.methods import METHODS
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.server.app import create_app
 from tgr_local.server.errors import ApiError, api_error
-from tgr_local.server.jobs import Jobs
+from tgr_local.server.jobs import Job, Jobs, Put
 from tgr_local.server.service import Service
 
 # ---- keys, queue, end ----
@@ -215,23 +215,26 @@ def test_errors_become_api_errors() -> None:
 def test_jobs_run_and_wait_and_are_cancelled() -> None:
     go = threading.Event()
 
-    def work(cancel: Cancel) -> Iterator[Any]:
-        yield "begun"
+    def work(cancel: Cancel, put: Put) -> None:
+        put("begun")
         while not go.wait(0.01):
             if cancel.is_set():
                 raise CancelledError("cancelled")
-        yield "done"
+        put("done")
 
-    def work_on(prompt: object, cancel: Cancel) -> Generator[Any, None, None]:
-        yield prompt
+    def work_on(prompt: object, cancel: Cancel, put: Put) -> None:
+        put(prompt)
+
+    async def rest(job: Job) -> list[Any]:
+        return [item async for batch in job.batches(5) for item in batch]
 
     async def scene() -> None:
         jobs = Jobs(1, 2, 0)
-        first, second, third = (jobs.submit(work) for _ in range(3))  # type: ignore[arg-type]
+        first, second, third = (jobs.submit(work) for _ in range(3))
         assert await first.first(5) == "begun"
         assert (jobs.running, jobs.waiting) == (1, 2)
         with pytest.raises(ApiError, match="try again in"):
-            jobs.submit(work)  # type: ignore[arg-type]
+            jobs.submit(work)
         assert await second.first(0.01) is None
         second.end(ApiError(499, "gone"))
         with pytest.raises(ApiError, match="gone"):
@@ -243,12 +246,12 @@ def test_jobs_run_and_wait_and_are_cancelled() -> None:
         last.end(ApiError(499, "gone"))
         assert held() is None, "a cancelled job in the queue still holds its prompt"
         go.set()
-        assert [item async for item in first.items(5)] == ["done"]
-        assert [item async for item in third.items(5)] == ["begun", "done"]
+        assert await rest(first) == ["done"]
+        assert await rest(third) == ["begun", "done"]
         await asyncio.sleep(0.05)
         assert (jobs.running, jobs.waiting) == (0, 0)
         jobs.close()
         with pytest.raises(ApiError, match="shutting down"):
-            jobs.submit(work)  # type: ignore[arg-type]
+            jobs.submit(work)
 
     asyncio.run(scene())

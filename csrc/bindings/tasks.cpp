@@ -62,6 +62,8 @@ static Task task_of(const py::handle & record) {
     read(record, "n_generate", task.n_generate);
     read(record, "sampling", task.sampling);
     read(record, "seed", task.seed);
+    read(record, "part", task.part);
+    read(record, "seeds", task.seeds);
     read(record, "stop", task.stop);
     read(record, "ignore_eog", task.ignore_eog);
     read(record, "states", task.states);

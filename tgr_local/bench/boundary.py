@@ -18,6 +18,7 @@ from tgr_local import methods
 from tgr_local.bench import subject
 from tgr_local.bench.measure import Floats, Row, Spread, clock
 from tgr_local.bench.plan import Plan
+from tgr_local.engine import New
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.run import Run
 
@@ -48,9 +49,9 @@ class Boundary:
         """Seconds until n rollouts after Q + S have each of these lengths."""
         start, done, marks = time.perf_counter(), 0, {}
 
-        def mark(new: list[list[int]]) -> None:
+        def mark(new: list[New]) -> None:
             nonlocal done
-            done += len(new[0])
+            done += len(new[0][0])
             for length in lengths:
                 if done >= length and length not in marks:
                     marks[length] = time.perf_counter() - start

@@ -35,6 +35,8 @@ from tgr_local.engine.records import EngineStats as EngineStats
 from tgr_local.engine.records import Output as Output
 from tgr_local.engine.records import Sampling as Sampling
 from tgr_local.engine.session import Injection as Injection
+from tgr_local.engine.session import New as New
+from tgr_local.engine.session import OnTokens as OnTokens
 from tgr_local.engine.session import Sequence as Sequence
 from tgr_local.engine.session import Session as Session
 from tgr_local.engine.session import Task as Task

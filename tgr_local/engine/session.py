@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import time
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Generator, Iterator, MutableMapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -34,6 +36,10 @@ class Task:
     """The injection that every token decoded by this task gets."""
     sampling: Sampling = field(default_factory=Sampling)
     seed: int = 0
+    part: int = 0
+    """Generated tokens of a part, for `Session.run_parts`; 0 = no parts."""
+    seeds: Seq[int] = ()
+    """Of the parts after the first one."""
     history: Seq[int] = ()
     """Tokens before the feed, for repetition penalties."""
     grammar_history: Seq[int] = ()
@@ -54,6 +60,11 @@ class Task:
     """Sum residual norms over the fed tokens."""
     n_top: int = 0
     """Number of likeliest alternatives to report for each generated token."""
+
+
+New = tuple[list[int], bytes]
+"""New tokens of a task with their text."""
+OnTokens = Callable[[list[New]], None]
 
 
 class Session:
@@ -117,7 +128,7 @@ class Session:
         self,
         tasks: Seq[Task],
         *,
-        on_tokens: Callable[[list[list[int]]], None] | None = None,
+        on_tokens: OnTokens | None = None,
         cancel: Cancel | None = None,
         deadline: float | None = None,
         stop_early: bool = False,
@@ -128,31 +139,97 @@ class Session:
         time.monotonic, the run ends and the outputs hold the tokens so far; with `stop_early`, also
         after `cancel.answer_now()`. Raises CancelledError when `cancel` is set first.
         """
+        job = self._start(tasks, cancel)
+        least = 1 if on_tokens else None
+        with contextlib.closing(self._news(job, least, cancel, deadline, stop_early)) as all_news:
+            for news, _ in all_news:
+                if on_tokens:
+                    on_tokens(news)
+        return job.outputs()
+
+    def run_parts(
+        self,
+        task: Task,
+        *,
+        on_tokens: OnTokens | None = None,
+        cancel: Cancel | None = None,
+        deadline: float | None = None,
+        stop_early: bool = False,
+    ) -> Generator[Output, None, None]:
+        """As `run` with one task, but yields every ``task.part`` generated tokens as an output of
+        their own while the task goes on; the last one says why it ended. Closing the iterator ends
+        the task."""
+        job = self._start([task], cancel)
+        n = 0  # tokens of the part under way
+        done = False
+        least = 1 if on_tokens else task.part
+        with contextlib.closing(self._news(job, least, cancel, deadline, stop_early)) as all_news:
+            for (new,), done in all_news:  # noqa: B007
+                for piece in self._cut(new, task.part - n, task.part):
+                    if on_tokens:
+                        on_tokens([piece])
+                    n += len(piece[0])
+                    if n == task.part:
+                        n = 0
+                        yield job.take_part(0, task.part)
+        job.outputs()  # raises its error
+        if n or not done:  # else the last tokens made a whole part
+            yield job.take_part(0, n)
+
+    def _cut(self, new: New, first: int, n: int) -> Iterator[New]:
+        """New tokens in pieces: the first of at most `first` tokens, the others of n."""
+        tokens, _ = new
+        if len(tokens) <= first:
+            yield new
+            return
+        for start, end in itertools.pairwise([0, *range(first, len(tokens), n), len(tokens)]):
+            piece = tokens[start:end]
+            yield piece, self._native.detokenize(piece, False)
+
+    def _start(self, tasks: Seq[Task], cancel: Cancel | None) -> native.Job:
         if cancel and cancel.is_set():
             raise CancelledError("cancelled")
         with threads.inside():
             self._reservation.use()
-            job = self._submit(tasks)
-            self._reservation.job = job
-            stopped = False
-            try:
-                while not job.wait(0.0 if on_tokens else POLL_SECONDS):
-                    if on_tokens and any(fresh := job.take(POLL_SECONDS)):
-                        on_tokens(fresh)
-                    if cancel and cancel.is_set():
-                        raise CancelledError("cancelled")
-                    due = deadline and time.monotonic() >= deadline
-                    if not stopped and (due or (stop_early and cancel and cancel.answers_now())):
-                        job.cancel()
-                        stopped = True
-            except BaseException:
+            self._reservation.job = job = self._submit(tasks)
+        return job
+
+    def _news(
+        self,
+        job: native.Job,
+        least: int | None,
+        cancel: Cancel | None,
+        deadline: float | None,
+        stop_early: bool,
+    ) -> Generator[tuple[list[New], bool], None, None]:
+        """The new tokens of every task, when there are `least` of them, and the last ones; and
+        whether the job is done. None = no news, just the end. A job whose end is not awaited is
+        ended."""
+        done = stopped = False
+        try:
+            while not done:
+                news: list[New] = []
+                with threads.inside():
+                    if least is None:
+                        done = job.wait(POLL_SECONDS)
+                    else:
+                        news, done = job.take(POLL_SECONDS, least)
+                if any(tokens for tokens, _ in news):
+                    yield news, done
+                if done:
+                    break
+                if cancel and cancel.is_set():
+                    raise CancelledError("cancelled")
+                due = deadline and time.monotonic() >= deadline
+                if not stopped and (due or (stop_early and cancel and cancel.answers_now())):
+                    job.cancel()
+                    stopped = True
+            self._reservation.job = None
+        except BaseException:
+            with threads.inside():
                 job.cancel()
                 job.wait(60.0)
-                raise
-        if on_tokens and any(fresh := job.take(0.0)):
-            on_tokens(fresh)
-        self._reservation.job = None
-        return job.outputs()
+            raise
 
     def _submit(self, tasks: Seq[Task]) -> native.Job:
         for task in tasks:

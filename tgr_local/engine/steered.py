@@ -7,7 +7,7 @@ worker of the engine below, which others may use unsteered at the same time.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Generator
 from collections.abc import Sequence as Seq
 
 import numpy as np
@@ -17,7 +17,7 @@ from tgr_local.engine.cancel import Cancel
 from tgr_local.engine.engine import Engine
 from tgr_local.engine.lockstep import Participant
 from tgr_local.engine.records import Output
-from tgr_local.engine.session import Injection, Session, Task
+from tgr_local.engine.session import Injection, OnTokens, Session, Task
 
 
 class SteeredEngine(Engine):
@@ -93,13 +93,30 @@ class _SteeredSession(Session):
         self,
         tasks: Seq[Task],
         *,
-        on_tokens: Callable[[list[list[int]]], None] | None = None,
+        on_tokens: OnTokens | None = None,
         cancel: Cancel | None = None,
         deadline: float | None = None,
         stop_early: bool = False,
     ) -> list[Output]:
         return super().run(
             [self._steered(task) for task in tasks],
+            on_tokens=on_tokens,
+            cancel=cancel,
+            deadline=deadline,
+            stop_early=stop_early,
+        )
+
+    def run_parts(
+        self,
+        task: Task,
+        *,
+        on_tokens: OnTokens | None = None,
+        cancel: Cancel | None = None,
+        deadline: float | None = None,
+        stop_early: bool = False,
+    ) -> Generator[Output, None, None]:
+        return super().run_parts(
+            self._steered(task),
             on_tokens=on_tokens,
             cancel=cancel,
             deadline=deadline,

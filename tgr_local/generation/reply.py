@@ -314,7 +314,9 @@ class _Generation:
         return True
 
     def _on_progress(self, progress: Progress) -> None:
-        self._emit(dataclasses.replace(progress, chunk=progress.chunk + self._first))
+        if self._first:
+            progress = dataclasses.replace(progress, chunk=progress.chunk + self._first)
+        self._emit(progress)
         if progress.stage == "tokens":
-            for piece in self._splitter.feed(progress.tokens):
+            for piece in self._splitter.feed_text(progress.text):
                 self._emit(piece)

@@ -53,7 +53,11 @@ class TextSplitter:
 
     def feed(self, tokens: Sequence[int]) -> list[TextDelta]:
         """The pieces that these tokens complete."""
-        return self._take(self._decoder.decode(self._engine.detokenize(tokens)), final=False)
+        return self.feed_text(self._engine.detokenize(tokens))
+
+    def feed_text(self, text: bytes) -> list[TextDelta]:
+        """The same for the text of tokens."""
+        return self._take(self._decoder.decode(text), final=False)
 
     def end(self) -> list[TextDelta]:
         """The text that was still buffered."""

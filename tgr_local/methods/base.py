@@ -5,6 +5,7 @@ The text is cut into steps of S tokens only for the stream; the cache is never r
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator
 from functools import partial
@@ -24,11 +25,14 @@ def run(run: Run) -> Iterator[Step]:
     run = run.with_options(max_tokens=limit)
     with Trajectory(run, METHOD) as trajectory:
         trajectory.read_query()
-        finish = None
-        while finish is None:
-            chunk = trajectory.write()
-            finish = trajectory.finish(chunk)
-            yield trajectory.step(chunk, finish)
+        with contextlib.closing(trajectory.chunks()) as chunks:
+            for chunk in chunks:
+                finish = trajectory.finish(chunk)
+                # the newest token is in no cell
+                n_cells = len(run.query) - 1 + len(trajectory.generated)
+                yield trajectory.step(chunk, finish, cells=n_cells)
+                if finish:
+                    return
 
 
 def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +20,7 @@ from tgr_local.engine import (
     Cancel,
     Engine,
     Injection,
+    OnTokens,
     Output,
     Participant,
     Sampling,
@@ -30,8 +31,6 @@ from tgr_local.engine import (
 from tgr_local.errors import BudgetError, CancelledError
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.steps import Counts, OnProgress, Progress, Seconds, Step
-
-OnTokens = Callable[[list[list[int]]], None]
 
 _PENALTY_TOKENS = 64  # tokens before the pending one that repetition penalties look at
 
@@ -223,6 +222,15 @@ class Run:
             cancel=self.cancel,
             deadline=self._deadline,
             stop_early=stop_early,
+        )
+
+    def generate_parts(
+        self, task: Task, *, on_tokens: OnTokens | None = None
+    ) -> Generator[Output, None, None]:
+        """Runs a task with parts to its end, until the time is up or until the user asks for the
+        answer; yields the parts as they come. Closing the iterator ends the task."""
+        return self.session.run_parts(
+            task, on_tokens=on_tokens, cancel=self.cancel, deadline=self._deadline, stop_early=True
         )
 
     def continuation(

@@ -118,6 +118,8 @@ class Progress:
     """"rebuild", "rollouts", "scored", "tokens"; "answer due" where the thinking was ended."""
     tokens: tuple[int, ...] = ()
     """New tokens of the chunk, with "tokens"."""
+    text: bytes = b""
+    """Their text, which may end within a character."""
     candidates: Candidates | None = None
     """With "scored"."""
 

@@ -7,13 +7,16 @@ context, tries candidates, writes a chunk and reads the state at its end. A meth
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+from collections.abc import Generator
 from collections.abc import Sequence as Seq
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.engine import Injection, Output, Sequence, Task
+from tgr_local.engine import Injection, New, Output, Sequence, Task
 from tgr_local.search.candidates import scored
 from tgr_local.search.capacity import (
     SPARE_CELLS,
@@ -28,6 +31,7 @@ from tgr_local.search.seeds import CHUNK, ROLLOUT, derived_seed
 from tgr_local.search.shared_anchors import shared_anchors_of
 from tgr_local.search.steps import Candidates, Step
 
+_CHUNKS = 32  # that one task writes at most
 _STATE_COST = 2  # positions that reading a state decodes: the chunk's last token and the delimiter
 
 
@@ -223,7 +227,8 @@ class Trajectory:
             n_begun = len(begun.tokens) if begun else 0
             if begun:
                 self._take(begun)
-                run.report("tokens", tokens=tuple(begun.tokens.tolist()))
+                tokens = begun.tokens.tolist()
+                run.report("tokens", tokens=tuple(tokens), text=self.engine.detokenize(tokens))
             limits = [
                 self.config.chunk_len - n_begun,
                 self.config.token_limit - len(self.generated),
@@ -239,6 +244,42 @@ class Trajectory:
             self._take(output)
             run.count(chunk=output.n_decoded)
         return begun.joined(output) if begun else output
+
+    def chunks(self) -> Generator[Output, None, None]:
+        """Writes chunk after chunk, under no injection, to the end of the text or of the limits.
+
+        One task writes several chunks, each with the seed that it has when it is written alone, so
+        no chunk waits for the next step of the engine. Where chunks are judged one by one, each is
+        written when it is asked for.
+        """
+        run, config = self.run, self.config
+        if config.loop_guard:
+            while True:
+                yield self.write()
+        while True:
+            left = [config.token_limit - len(self.generated)]
+            if run.left is not None:
+                left.append(run.left)
+            n_chunks = min(_CHUNKS, config.max_chunks - run.index)
+            n = max(1, min(*left, n_chunks * config.chunk_len))
+            task = dataclasses.replace(
+                self._continuation(self._main, None, n, (CHUNK, 0)),
+                part=config.chunk_len,
+                seeds=[
+                    derived_seed(config.seed, run.index + i, CHUNK, 0)
+                    for i in range(1, -(-n // config.chunk_len))
+                ],
+            )
+            on_tokens = self._report_chunk if run.on_event else None
+            with contextlib.closing(run.generate_parts(task, on_tokens=on_tokens)) as parts:
+                while True:
+                    with run.timed("chunk"):
+                        output = next(parts, None)
+                        if output is None:
+                            break
+                        self._take(output)
+                        run.count(chunk=output.n_decoded)
+                    yield output
 
     def read_state(self, injection: Injection | None = None) -> NDArray[np.float32]:
         """h_eoc of the text so far [d_h]: the pending token is decoded under `injection`, then the
@@ -265,19 +306,20 @@ class Trajectory:
             return "budget"
         return None
 
-    def step(self, output: Output, finish: str | None, **search: Any) -> Step:
-        """The record of this step; starts the next one. `search` holds origin, candidates, anchor
-        and state where the method has them."""
+    def step(self, output: Output, finish: str | None, **parts: Any) -> Step:
+        """The record of this step; starts the next one. `parts` holds origin, candidates, anchor
+        and state where the method has them, and cells where it knows them."""
+        if "cells" not in parts:
+            parts["cells"] = self.run.session.peak_cells(reset=True)
         has_top = bool(self.config.top_logprobs)
         return self.run.step(
             finish,
             tokens=output.tokens,
             logprobs=output.logprobs,
             entropies=output.entropies,
-            cells=self.run.session.peak_cells(reset=True),
             top_ids=list(output.top_ids) if has_top else None,
             top_logprobs=list(output.top_logprobs) if has_top else None,
-            **search,
+            **parts,
         )
 
     def injections(self, vectors: NDArray[Any]) -> list[Injection]:
@@ -327,8 +369,9 @@ class Trajectory:
         self._n_context += len(output.tokens)
         self.entropies += output.entropies.tolist()
 
-    def _report_chunk(self, new: list[list[int]]) -> None:
-        self.run.report("tokens", tokens=tuple(new[0]))
+    def _report_chunk(self, new: list[New]) -> None:
+        ((tokens, text),) = new
+        self.run.report("tokens", tokens=tuple(tokens), text=text)
 
     def _continuation(
         self, sequence: Sequence, injection: Injection | None, n: int, purpose: tuple[int, ...],
