@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 
 from tgr_local import methods
-from tgr_local.engine import Cancel, Engine
+from tgr_local.engine import Cancel, Engine, LockstepGroup
 from tgr_local.errors import CapacityError
 from tgr_local.generation.prompt import Prompt, advised, query_tokens
 from tgr_local.generation.reply import Event, Reply, write_reply
@@ -65,26 +66,26 @@ def generate_each(
             f"{method.name} needs {n_seqs} sequences at a time, but the engine holds "
             f"{engine.n_seq_max}; raise n_seq_max, or try fewer candidates or texts"
         )
-    engine.grow_cache(
-        max(method.cells(engine, len(query), config) for query in queries),
-        min(n, engine.n_seq_max // n_seqs),
-    )
-    # the answers that follow an ended thinking are runs of their own, so they have their own group
-    group, answer_group = engine.lockstep_group(n), engine.lockstep_group(n)
+    groups: list[LockstepGroup] = []
+    if n > 1:  # each call of the engine waits for the end of a step; a single reply needs none
+        engine.grow_cache(
+            max(method.cells(engine, len(query), config) for query in queries),
+            min(n, engine.n_seq_max // n_seqs),
+        )
+        # the answers that follow an ended thinking are runs of their own, with their own group
+        groups = [engine.lockstep_group(n) for _ in range(2)]
 
     def one(number: int, stop: Cancel) -> Reply:
         on_own = (lambda event: on_event(number, event)) if on_event else None
-        with (
-            group.participant(number) as participant,
-            answer_group.participant(number) as answer_participant,
-        ):
+        with contextlib.ExitStack() as stack:
+            own = [stack.enter_context(group.participant(number)) for group in groups]
             reply = write_reply(
                 engine,
                 queries[number // k],
                 dataclasses.replace(config, seed=config.seed + number % k),
                 method,
                 verbatim=verbatim,
-                participants=(participant, answer_participant),
+                participants=(own[0], own[1]) if own else (None, None),
                 on_event=on_own,
                 cancel=stop,
             )
@@ -96,5 +97,5 @@ def generate_each(
         return in_threads(n, one, cancel)
     finally:
         for number in range(n):  # the group waits for a participant whose thread never started
-            group.participant(number).leave()
-            answer_group.participant(number).leave()
+            for group in groups:
+                group.participant(number).leave()

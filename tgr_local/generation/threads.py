@@ -19,12 +19,15 @@ _Result = TypeVar("_Result")
 def in_threads(
     n: int, work: Callable[[int, Cancel], _Result], cancel: Cancel | None = None
 ) -> list[_Result]:
-    """The results of ``work(0, stop)`` to ``work(n - 1, stop)``, each called in its own thread.
+    """The results of ``work(0, stop)`` to ``work(n - 1, stop)``, each called in its own thread; a
+    single one in this thread.
 
     Each call must end when `stop` is set, which `cancel` and the failure of another call do. That
     failure is raised here.
     """
     stop, line = Cancel(cancel), awaiting()
+    if n == 1:
+        return [work(0, stop)]
     results: dict[int, _Result] = {}
     failures: list[BaseException] = []
 

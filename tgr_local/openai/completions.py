@@ -8,6 +8,7 @@ threads may call with one engine.
 from __future__ import annotations
 
 import dataclasses
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -64,14 +65,36 @@ def chunks(
     With log-probabilities, text comes with the step that it belongs to. Raises as `respond` does,
     at the first `next` or later.
     """
-    answer = _Answer(engine, request)
-    for i, event in answer.events(cancel):
-        answer.choices[i].handle(event)
-        yield from answer.chunks_of(answer.choices[i], event)
+
+    def work(on_chunk: Callable[[JsonObject], None], stop: Cancel) -> None:
+        stream(engine, request, on_chunk, cancel=stop)
+
+    return streamed(work, cancel)
+
+
+def stream(
+    engine: Engine,
+    request: PreparedRequest,
+    on_chunk: Callable[[JsonObject], None],
+    *,
+    cancel: Cancel | None = None,
+) -> None:
+    """As `chunks`, but passes each chunk to `on_chunk`: one at a time, in the thread that made it,
+    which writes on when it returns."""
+    answer, lock = _Answer(engine, request), threading.Lock()
+
+    def handle(i: int, event: Event) -> None:
+        with lock:  # several replies share the answer
+            answer.choices[i].handle(event)
+            for chunk in answer.chunks_of(answer.choices[i], event):
+                on_chunk(chunk)
+
+    answer.write(handle, cancel)
     for choice in () if request.writes else answer.choices:
-        yield from answer.closing(choice)
+        for chunk in answer.closing(choice):
+            on_chunk(chunk)
     if request.include_usage:
-        yield answer.chunk([], usage=answer.usage(), tgr=answer.about())
+        on_chunk(answer.chunk([], usage=answer.usage(), tgr=answer.about()))
 
 
 class _Choice:
@@ -174,14 +197,6 @@ class _Answer:
             on_event=handle,
             cancel=cancel,
         )
-
-    def events(self, cancel: Cancel | None) -> Iterator[tuple[int, Event]]:
-        """The events of `write`, as they come."""
-
-        def work(on_event: Callable[[tuple[int, Event]], None], stop: Cancel) -> None:
-            self.write(lambda i, event: on_event((i, event)), stop)
-
-        return streamed(work, cancel)
 
     # --- the whole ---
 

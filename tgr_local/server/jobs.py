@@ -1,7 +1,8 @@
 """Work in threads, read by coroutines: how much runs, how much waits, and when it is cancelled.
 
-A job's work is a generator of items. It runs in a thread as soon as one is free; its items are
-queued for the coroutine that reads them, so a slow client delays nobody else.
+A job's work makes items. It runs in a thread as soon as one is free; its items are queued for the
+coroutine that reads them, so a slow client delays nobody else. Items of all jobs that come at about
+the same time wake the event loop once.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Generator
+from collections import deque
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -18,7 +20,9 @@ from tgr_local.engine import Cancel
 from tgr_local.errors import CancelledError
 from tgr_local.server.errors import ApiError, api_error
 
-Work = Callable[[Cancel], Generator[Any, None, None]]
+Put = Callable[[Any], None]
+Work = Callable[[Cancel, Put], None]
+"""Called with a flag that ends it and a function that takes each item."""
 
 _GRACE = 4.0  # seconds after the limit of the reply itself, before its job is cancelled
 _END = object()
@@ -32,6 +36,7 @@ class Jobs:
         self._seconds = seconds
         self._executor = ThreadPoolExecutor(max_running, thread_name_prefix="request")
         self._jobs: set[Job] = set()
+        self._mailbox: _Mailbox | None = None
         self._mean_seconds = 1.0
         self._closing = False
 
@@ -56,7 +61,9 @@ class Jobs:
                 f"try again in {seconds} s",
                 headers={"Retry-After": str(seconds)},
             )
-        job = Job(work, self._seconds)
+        if self._mailbox is None:
+            self._mailbox = _Mailbox()
+        job = Job(work, self._seconds, self._mailbox)
         self._jobs.add(job)
         future = self._executor.submit(job.run)
         job.queued_as(future)
@@ -82,16 +89,44 @@ class Jobs:
         self._executor.shutdown(wait=True)
 
 
+class _Mailbox:
+    """Carries items from the threads of jobs to the event loop that it was made in."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._posts: deque[tuple[Job, Any]] = deque()
+        self._called = False  # and has not begun to deliver
+
+    def post(self, job: Job, item: Any) -> None:
+        """Any thread."""
+        self._posts.append((job, item))
+        if not self._called:
+            self._called = True
+            _soon(self.loop, self._deliver)
+
+    def _deliver(self) -> None:
+        self._called = False  # before the first item is taken: a later one calls again
+        woken: dict[Job, None] = {}
+        while self._posts:
+            job, item = self._posts.popleft()
+            job.items.append(item)
+            woken[job] = None
+        for job in woken:
+            job.wake()
+
+
 class Job:
     """One request's work."""
 
-    def __init__(self, work: Work, seconds: float) -> None:
+    def __init__(self, work: Work, seconds: float, mailbox: _Mailbox) -> None:
         self._work = work
         self._seconds = seconds
         self._cancel = Cancel()
-        self._loop = asyncio.get_running_loop()
-        self._items: asyncio.Queue[Any] = asyncio.Queue()
-        self._next: asyncio.Future[Any] | None = None
+        self._mailbox = mailbox
+        self._loop = mailbox.loop
+        self.items: deque[Any] = deque()
+        """Delivered, and not yet read."""
+        self._reader: asyncio.Future[None] | None = None  # waits for an item
         self._timer: asyncio.TimerHandle | None = None
         self._future: Future[None] | None = None
         self._why: ApiError | None = None
@@ -125,9 +160,7 @@ class Job:
         try:
             if self._cancel.is_set():
                 raise CancelledError("cancelled")
-            with contextlib.closing(self._work(self._cancel)) as items:
-                for item in items:
-                    self._put(item)
+            self._work(self._cancel, self._put)
             self._put(_END)
         except BaseException as error:
             self._put(error)
@@ -151,31 +184,48 @@ class Job:
 
     async def first(self, seconds: float | None) -> Any:
         """The first item, or None if there is none after `seconds`. Raises ApiError."""
-        if not await self._wait(seconds):
-            return None
-        return self._taken()
+        return self._taken() if await self._wait(seconds) else None
 
-    async def items(self, ping_seconds: float) -> AsyncIterator[Any]:
-        """The items as they come, and None after every `ping_seconds` without one. Raises ApiError
-        if the work ended early."""
+    async def batches(self, ping_seconds: float) -> AsyncIterator[list[Any]]:
+        """The items as they come, all that are there at a time, and an empty list after every
+        `ping_seconds` without one. Raises ApiError if the work ended early."""
         while True:
-            if not await self._wait(ping_seconds):
-                yield None
-                continue
-            item = self._taken()
-            if item is _END:
-                return
-            yield item
+            await self._wait(ping_seconds)
+            batch: list[Any] = []
+            while self.items:
+                try:
+                    item = self._taken()
+                except ApiError:
+                    if batch:
+                        yield batch
+                    raise
+                if item is _END:
+                    if batch:
+                        yield batch
+                    return
+                batch.append(item)
+            yield batch
 
     async def _wait(self, seconds: float | None) -> bool:
-        if self._next is None:
-            self._next = asyncio.ensure_future(self._items.get())
-        done, _ = await asyncio.wait({self._next}, timeout=seconds)
-        return bool(done)
+        """Waits for an item, at most `seconds`. Whether there is one."""
+        if not self.items:
+            self._reader = self._loop.create_future()
+            timer = None if seconds is None else self._loop.call_later(seconds, self.wake)
+            try:
+                await self._reader
+            finally:
+                self._reader = None
+                if timer:
+                    timer.cancel()
+        return bool(self.items)
+
+    def wake(self) -> None:
+        """Lets the reader look again. In the event loop."""
+        if self._reader and not self._reader.done():
+            self._reader.set_result(None)
 
     def _taken(self) -> Any:
-        assert self._next is not None
-        item, self._next = self._next.result(), None
+        item = self.items.popleft()
         if item is _END and self._timer:
             self._timer.cancel()
         if isinstance(item, BaseException):
@@ -189,11 +239,11 @@ class Job:
             self._timer = self._loop.call_later(self._seconds + _GRACE, self.end, why)
 
     def _put(self, item: Any) -> None:
-        _soon(self._loop, self._items.put_nowait, item)
+        self._mailbox.post(self, item)
 
 
-def _nothing(_: Cancel) -> Generator[Any, None, None]:
-    yield from ()
+def _nothing(_: Cancel, __: Put) -> None:
+    pass
 
 
 def _soon(loop: asyncio.AbstractEventLoop, call: Callable[..., Any], *args: Any) -> None:

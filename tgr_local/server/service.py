@@ -8,7 +8,7 @@ import dataclasses
 import json
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from tgr_local.options.config import EngineConfig, SearchConfig, ServerConfig
 from tgr_local.options.resolve import resolve
 from tgr_local.server.bodies import Bodies, Body, Fields
 from tgr_local.server.errors import ApiError
-from tgr_local.server.jobs import Job, Jobs
+from tgr_local.server.jobs import Job, Jobs, Put, Work
 from tgr_local.server.limits import (
     Memory,
     limit_cache,
@@ -35,11 +35,10 @@ from tgr_local.server.limits import (
 )
 from tgr_local.server.log import Facts, Log, facts_of
 from tgr_local.server.metrics import Metrics
-from tgr_local.server.wire import EncodedResponse, EventStream, encoded
+from tgr_local.server.wire import EncodedResponse, EventStream, comment, encoded, event
 
 Prepare = Callable[..., PreparedRequest]
 Shape = Callable[[Mapping[str, Any]], Any]
-Items = Generator[Any, None, None]
 
 _FIRST_SECONDS = 1.0  # in which an early error still becomes a status
 _QUICK_AT_ONCE, _QUICK_SECONDS = 2, 30.0  # for requests without a reply of the model
@@ -154,11 +153,11 @@ class Service:
         `quick` jobs have a queue of their own, which does not wait for replies. Raises ApiError."""
         body = await self.body(request)
 
-        def work(cancel: Cancel) -> Items:
+        def work(cancel: Cancel, put: Put) -> None:
             with body.used(cancel) as fields:
                 value = read(fields)
             del fields
-            yield make(value, cancel)
+            put(make(value, cancel))
 
         async with self._job(request, work, self._quick_jobs if quick else self.jobs) as job:
             return await job.first(None)
@@ -175,21 +174,21 @@ class Service:
         body = await self.body(request)
         facts = facts_of(request.scope)
 
-        def work(cancel: Cancel) -> Items:
+        def work(cancel: Cancel, put: Put) -> None:
             with body.used(cancel) as fields:
                 if self.limits.log_prompts:
                     facts["request"] = fields
                 prepared = self._prepared(model.parse(fields), prepare, facts, cancel)
             del fields
-            yield prepared
+            put(prepared)
             with self._memory.held(memory_needed(self.engine, prepared), cancel):
                 if prepared.stream:
                     all_parts = dataclasses.replace(prepared, include_usage=True, progress=True)
-                    yield from completions.chunks(self.engine, all_parts, cancel=cancel)
+                    completions.stream(self.engine, all_parts, put, cancel=cancel)
                 else:
                     response = completions.respond(self.engine, prepared, cancel=cancel)
                     self._note(facts, response)
-                    yield encoded(shape(response))
+                    put(encoded(shape(response)))
 
         async with self._job(request, work, self.jobs) as job:
             # a request for a stream must not wait in silence
@@ -202,9 +201,7 @@ class Service:
             return EncodedResponse(await job.first(None))
 
     @contextlib.asynccontextmanager
-    async def _job(
-        self, request: Request, work: Callable[[Cancel], Items], jobs: Jobs
-    ) -> AsyncIterator[Job]:
+    async def _job(self, request: Request, work: Work, jobs: Jobs) -> AsyncIterator[Job]:
         """A job that ends with the block or with the connection, unless it is taken over."""
         job = jobs.submit(work)
         watcher = asyncio.create_task(job.watch(request.receive))
@@ -239,37 +236,14 @@ class Service:
         first: Any,
         facts: Facts,
         shape: Shape,
-    ) -> AsyncIterator[Any]:
-        """The chunks that the client asked for; the others as comments, which clients skip. If
-        `prepared` is None, it is the job's first item."""
-        unfinished = prepared.n * len(prepared.prompts) if prepared else 0
-        ending: dict[str, Any] = {}  # the end of the last choice, which waits for the usage
-        async for chunk in _after(first, job.items(self.limits.ping_seconds)):
-            if chunk is None:
-                yield "ping"
-                continue
-            if prepared is None:
-                prepared = chunk
-                unfinished = prepared.n * len(prepared.prompts)
-                continue
-            if "first_part" not in facts:
-                facts["first_part"] = round(job.age, 4)
-                facts["queued"] = round(job.seconds_queued, 4)
-            if not chunk["choices"] and not chunk.get("usage"):
-                yield chunk if prepared.progress else _comment(chunk)
-                continue
-            if chunk["choices"] and self.limits.log_prompts:
-                facts.setdefault("reply", []).append(chunk["choices"])
-            if chunk.get("usage"):
-                self._note(facts, chunk)
-            unfinished -= sum(choice["finish_reason"] is not None for choice in chunk["choices"])
-            if not prepared.include_usage:
-                del chunk["usage"]
-                if not unfinished and not ending:
-                    ending = chunk
-                    continue
-                chunk |= ending
-            yield shape(chunk)
+    ) -> AsyncIterator[bytes]:
+        """The encoded events of a stream, as many at a time as there are. If `prepared` is None,
+        it is the job's first item."""
+        events = _Events(self, facts, shape, prepared)
+        if first is not None:
+            yield events.encoded([first], job)
+        async for items in job.batches(self.limits.ping_seconds):
+            yield events.encoded(items, job) if items else comment("ping")
 
     def _note(self, facts: Facts, response: Mapping[str, Any]) -> None:
         usage = response["usage"]
@@ -280,12 +254,52 @@ class Service:
             facts["reply"] = response["choices"]
 
 
-def _comment(chunk: Mapping[str, Any]) -> str:
-    return "tgr.step " + json.dumps(chunk["tgr"]["progress"], separators=(",", ":"))
+class _Events:
+    """The chunks of one reply that its client asked for, as events; the others as comments, which
+    clients skip."""
+
+    def __init__(
+        self, service: Service, facts: Facts, shape: Shape, prepared: PreparedRequest | None
+    ) -> None:
+        self._service, self._facts, self._shape = service, facts, shape
+        self._prepared = prepared
+        self._unfinished = _n_choices(prepared) if prepared else 0
+        self._ending: dict[str, Any] = {}  # the end of the last choice, which waits for the usage
+
+    def encoded(self, items: Iterable[Any], job: Job) -> bytes:
+        """What is sent for some items of the job."""
+        data = b""
+        for item in items:
+            if self._prepared is None:
+                self._prepared = item
+                self._unfinished = _n_choices(item)
+                continue
+            if "first_part" not in self._facts:
+                self._facts["first_part"] = round(job.age, 4)
+                self._facts["queued"] = round(job.seconds_queued, 4)
+            data += self._event(item, self._prepared)
+        return data
+
+    def _event(self, chunk: dict[str, Any], prepared: PreparedRequest) -> bytes:
+        choices, usage, facts = chunk["choices"], chunk.get("usage"), self._facts
+        if not choices and not usage:
+            if prepared.progress:
+                return event(chunk)
+            progress = json.dumps(chunk["tgr"]["progress"], separators=(",", ":"))
+            return comment(f"tgr.step {progress}")
+        if choices and self._service.limits.log_prompts:
+            facts.setdefault("reply", []).append(choices)
+        if usage:
+            self._service._note(facts, chunk)
+        self._unfinished -= sum(choice["finish_reason"] is not None for choice in choices)
+        if not prepared.include_usage:
+            del chunk["usage"]
+            if not self._unfinished and not self._ending:
+                self._ending = chunk
+                return b""
+            chunk |= self._ending
+        return event(self._shape(chunk))
 
 
-async def _after(first: Any, rest: AsyncIterator[Any]) -> AsyncIterator[Any]:
-    if first is not None:
-        yield first
-    async for item in rest:
-        yield item
+def _n_choices(prepared: PreparedRequest) -> int:
+    return prepared.n * len(prepared.prompts)

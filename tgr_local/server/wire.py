@@ -18,9 +18,22 @@ HALF_CLOSED = "half_closed"  # set in a scope's state once the client has ended 
 _PROBE_SECONDS = 0.5
 
 
+_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+
+
 def encoded(value: Any) -> bytes:
     """Compact JSON, plain ASCII: half a surrogate pair from a client must not break a response."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+    return _json.encode(value).encode()
+
+
+def event(value: Any) -> bytes:
+    """A value as an event of a stream."""
+    return b"data: " + encoded(value) + b"\n\n"
+
+
+def comment(text: str) -> bytes:
+    """A line of a stream that clients skip."""
+    return f": {text}\n\n".encode()
 
 
 class JsonResponse(Response):
@@ -46,13 +59,13 @@ def failure(error: ApiError) -> Response:
 class EventStream(Response):
     """Events as they come, `: ping` in between when nothing does, `[DONE]` at the end.
 
-    Each event is a part of a response, or a text that becomes a comment. The work ends when the
-    client disconnects.
+    `events` are encoded, one or more at a time; none at a time are not sent. The work ends when
+    the client disconnects.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, job: Job, events: AsyncIterator[Any]) -> None:
+    def __init__(self, job: Job, events: AsyncIterator[bytes]) -> None:
         # the second is for nginx, which would hold the events back
         super().__init__(None, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
@@ -68,12 +81,13 @@ class EventStream(Response):
         watcher = asyncio.create_task(self._job.watch(receive))
         prober = asyncio.create_task(_probe(scope, write))
         try:
-            async for event in self._events:
-                await write(_event(event))
+            async for events in self._events:
+                if events:
+                    await write(events)
             await write(b"data: [DONE]\n\n")
         except ApiError as error:
             facts_of(scope)["failed"] = error.status
-            await write(b"data: " + encoded(error.body) + b"\n\n")
+            await write(event(error.body))
         finally:
             watcher.cancel()
             prober.cancel()
@@ -87,9 +101,3 @@ async def _probe(scope: Scope, write: Callable[[bytes], Awaitable[None]]) -> Non
         await asyncio.sleep(_PROBE_SECONDS)
         if scope.get("state", {}).get(HALF_CLOSED):
             await write(b":\n\n")
-
-
-def _event(event: Any) -> bytes:
-    if isinstance(event, str):
-        return f": {event}\n\n".encode()
-    return b"data: " + encoded(event) + b"\n\n"
