@@ -2,8 +2,6 @@
 
 #include "engine.h"
 
-#include "grammar_hooks.h"
-
 #include <chrono>
 #include <stdexcept>
 
@@ -221,7 +219,7 @@ std::shared_ptr<Job> Engine::submit(uint64_t session, std::vector<Task> tasks) {
     try {
         const auto         held = model_.weights();
         const GrammarWatch watch{ &closed_, nullptr };
-        job->prepare(model_.vocab(), info());
+        job->prepare(model_.token_texts(), info());
     } catch (const GrammarStopped &) {
         throw CancelledError("the engine was closed");
     }

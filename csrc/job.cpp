@@ -108,9 +108,10 @@ void check_token(const char * where, llama_token token, int32_t n_vocab) {
     }
 }
 
-static std::unique_ptr<Sampler> sampler_of(const Task & task, const llama_vocab * vocab, int32_t n_vocab,
-                                           size_t n_tasks) {
-    auto sampler = std::make_unique<Sampler>(vocab, task.sampling, task.seed, n_tasks);
+static std::unique_ptr<Sampler> sampler_of(const Task & task, const TokenTexts & texts, size_t n_tasks,
+                                           const Sampler * like) {
+    const int32_t n_vocab = texts.n_tokens();
+    auto          sampler = std::make_unique<Sampler>(texts, task.sampling, task.seed, n_tasks, like);
     sampler->reseed_every(task.part, task.seeds);
     for (const auto * tokens : { &task.history, &task.feed }) {
         for (const llama_token token : *tokens) {
@@ -125,7 +126,8 @@ static std::unique_ptr<Sampler> sampler_of(const Task & task, const llama_vocab 
     return sampler;
 }
 
-void Job::prepare(const llama_vocab * vocab, const ModelInfo & info) {
+void Job::prepare(const TokenTexts & texts, const ModelInfo & info) {
+    const Sampler * last = nullptr;
     for (size_t i = 0; i < tasks.size(); ++i) {
         const Task & task   = tasks[i];
         auto         made   = std::make_unique<RunningTask>();
@@ -138,7 +140,8 @@ void Job::prepare(const llama_vocab * vocab, const ModelInfo & info) {
             made->tail_most = std::max(made->tail_most, text.size());
         }
         if (task.n_generate > 0) {
-            made->sampler = sampler_of(task, vocab, info.n_vocab, tasks.size());
+            made->sampler = sampler_of(task, texts, tasks.size(), last);
+            last          = made->sampler.get();
         }
         output.states.width       = info.n_embd;
         output.feed_states.width  = info.n_embd;

@@ -64,7 +64,7 @@ public:
 
     // Makes what the tasks need to run: samplers above all, which takes long for a long grammar. Throws
     // std::invalid_argument. In the thread that submits the job.
-    void prepare(const llama_vocab * vocab, const ModelInfo & info);
+    void prepare(const TokenTexts & texts, const ModelInfo & info);
 
     // Adds a generated token to those that take() returns, from notify() on, which wakes its callers.
     void add_new(size_t task, llama_token token);

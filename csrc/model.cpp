@@ -3,7 +3,6 @@
 #include "model.h"
 
 #include "errors.h"
-#include "grammar_hooks.h"
 #include "graph.h"
 #include "log.h"
 #include "model_file.h"
@@ -57,6 +56,7 @@ void Model::load() {
     }
     llama_model * model = weights_.get();
     vocab_              = llama_model_get_vocab(model);
+    token_texts_        = std::make_unique<TokenTexts>(vocab_);
     if (llama_model_is_recurrent(model) || llama_model_is_hybrid(model)) {
         throw ModelError(params_.path + " holds a recurrent or hybrid model, whose state cannot be rolled back to a "
                                         "prefix; use a transformer such as Qwen3");

@@ -7,6 +7,7 @@
 #include "batch.h"
 #include "interrupt.h"
 #include "records.h"
+#include "token_texts.h"
 
 #include "llama-cpp.h"
 
@@ -28,6 +29,7 @@ public:
     const EngineParams & params() const { return params_; }
     const ModelInfo &    info() const { return info_; }
     const llama_vocab *  vocab() const { return vocab_; }
+    const TokenTexts &   token_texts() const { return *token_texts_; }
 
     // --- any thread ---
 
@@ -82,6 +84,7 @@ private:
     std::shared_ptr<llama_model> weights_;
     llama_context_ptr            context_;
     const llama_vocab *          vocab_ = nullptr;
+    std::unique_ptr<TokenTexts>  token_texts_;
 
     std::vector<llama_seq_id *> seq_ids_; // of decode
     std::vector<int32_t>        n_seq_ids_;

@@ -1,8 +1,5 @@
 #include "sampling.h"
 
-#include "grammar_hooks.h"
-#include "log.h"
-
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
@@ -308,36 +305,27 @@ static void check(const SamplingParams & params, int32_t n_vocab) {
     }
 }
 
-static void check_grammar(const std::string & grammar) {
-    if (grammar.find('\0') != std::string::npos) { // where llama.cpp would end
-        throw std::invalid_argument("the grammar holds a NUL character; remove it");
-    }
-    if (grammar.size() > GRAMMAR_BYTES) {
-        throw std::invalid_argument("the grammar has " + std::to_string(grammar.size()) + " bytes, but may have " +
-                                    std::to_string(GRAMMAR_BYTES) + "; shorten it");
-    }
-}
-
-Sampler::Sampler(const llama_vocab * vocab, const SamplingParams & params, uint64_t seed, size_t share) :
+Sampler::Sampler(const TokenTexts & texts, const SamplingParams & params, uint64_t seed, size_t share,
+                 const Sampler * like) :
     params_(params),
-    n_vocab_(llama_vocab_n_tokens(vocab)),
-    random_(fold(seed)),
-    grammar_work_(std::max(GRAMMAR_WORK / std::max<size_t>(share, 1), GRAMMAR_WORK_LEAST)) {
+    texts_(texts),
+    n_vocab_(texts.n_tokens()),
+    random_(fold(seed)) {
     check(params, n_vocab_);
     has_penalties_ =
         params.repeat_penalty != 1.0f || params.frequency_penalty != 0.0f || params.presence_penalty != 0.0f;
     if (!params.grammar.empty()) {
-        check_grammar(params.grammar);
-        take_log_error();
-        const GrammarBudget budget(grammar_work_);
+        texts.prepare();
+        const uint64_t work  = std::max(GRAMMAR_WORK / std::max<size_t>(share, 1), GRAMMAR_WORK_LEAST);
+        const auto     parse = [&] {
+            return std::make_shared<const GrammarRules>(
+                parse_gbnf(params.grammar, [&](const std::string & text) { return texts.find(text); }));
+        };
+        const bool same = like && like->grammar_ && like->params_.grammar == params.grammar;
         try {
-            grammar_.reset(llama_sampler_init_grammar(vocab, params.grammar.c_str(), "root"));
-        } catch (const std::runtime_error & error) {
+            grammar_ = std::make_unique<Grammar>(same ? like->grammar_->rules() : parse(), work);
+        } catch (const GrammarTooCostly & error) {
             throw std::invalid_argument(error.what());
-        }
-        if (!grammar_) {
-            throw std::invalid_argument("the grammar does not parse (" + take_log_error() +
-                                        "); check it against GBNF and give it a rule 'root'");
         }
     }
 }
@@ -360,18 +348,20 @@ void Sampler::accept_grammar(const std::vector<llama_token> & tokens) {
     if (!grammar_) {
         return;
     }
-    const AssertGuard guard; // an end token where the grammar does not end
-    GrammarBudget     budget(grammar_work_ + GRAMMAR_WORK / 4096 * tokens.size()); // for all of them
+    grammar_->share_work(tokens.size());
     for (const llama_token token : tokens) {
+        bool accepted = false;
         try {
-            llama_sampler_accept(grammar_.get(), token);
+            accepted = grammar_->accept(texts_, token);
         } catch (const GrammarTooCostly & error) {
             throw std::invalid_argument(error.what());
-        } catch (const std::exception &) {
+        }
+        if (!accepted) {
             throw std::invalid_argument("grammar_history holds token " + std::to_string(token) +
                                         ", which the grammar does not allow there");
         }
     }
+    grammar_->share_work(0);
 }
 
 // The logits as bias, penalties and the grammar leave them. Valid until the next call on this thread.
@@ -391,17 +381,7 @@ const float * Sampler::edited(const float * logits) {
         value -= float(count) * params_.frequency_penalty + params_.presence_penalty;
     }
     if (grammar_) {
-        static thread_local std::vector<llama_token_data> candidates;
-        candidates.resize(n_vocab_);
-        for (llama_token id = 0; id < n_vocab_; ++id) {
-            candidates[id] = { id, values[id], 0.0f };
-        }
-        llama_token_data_array all = { candidates.data(), candidates.size(), -1, false };
-        const GrammarBudget    budget(grammar_work_);
-        llama_sampler_apply(grammar_.get(), &all);
-        for (const llama_token_data & candidate : candidates) {
-            values[candidate.id] = candidate.logit;
-        }
+        grammar_->mask(texts_, values.data());
     }
     return values.data();
 }
@@ -430,8 +410,7 @@ Draw Sampler::sample(const float * logits, const Distribution & model) {
     }
     accept_prompt(draw.token);
     if (grammar_) {
-        const GrammarBudget budget(grammar_work_);
-        llama_sampler_accept(grammar_.get(), draw.token);
+        grammar_->accept(texts_, draw.token);
     }
     return draw;
 }

@@ -1,6 +1,9 @@
 // From one row of logits to a token, its log-probability and the entropy. It does not know sequences or batches.
 #pragma once
 
+#include "grammar.h"
+#include "token_texts.h"
+
 #include "llama.h"
 
 #include <cstdint>
@@ -47,14 +50,17 @@ struct Draw {
     float       logprob; // in the distribution that it was drawn from: after bias, penalties, filters and temperature
 };
 
-// One sequence's sampler. Bias, penalties and a grammar (which is llama.cpp's) change the logits first; then top-k,
+// One sequence's sampler. Bias, penalties and a grammar change the logits first; then top-k,
 // top-p and min-p filter at temperature 1, and from the rest one is drawn at the temperature. The same as a chain of
 // llama.cpp's samplers, but without sorting or copying the vocabulary.
 class Sampler {
 public:
     // Throws std::invalid_argument for parameters out of bounds and for a grammar that does not parse.
     // `share` is how many samplers share the work that a grammar may cost in one call.
-    Sampler(const llama_vocab * vocab, const SamplingParams & params, uint64_t seed, size_t share = 1);
+    // `like`, which may be null, lends what it made of the same grammar. `texts` must live as long as the sampler is
+    // used.
+    Sampler(const TokenTexts & texts, const SamplingParams & params, uint64_t seed, size_t share = 1,
+            const Sampler * like = nullptr);
 
     // `model` is the distribution of these logits.
     Draw sample(const float * logits, const Distribution & model);
@@ -69,20 +75,16 @@ public:
     void accept_grammar(const std::vector<llama_token> & tokens);
 
 private:
-    struct Free {
-        void operator()(llama_sampler * chain) const { llama_sampler_free(chain); }
-    };
-
-    SamplingParams                       params_;
-    int32_t                              n_vocab_;
-    std::mt19937                         random_;
-    int32_t                              part_ = 0;     // tokens for one seed; 0 = no limit
-    int32_t                              left_ = 0;     // of them
-    std::deque<uint64_t>                 seeds_;        // to come
-    uint64_t                             grammar_work_; // for one call
-    std::unique_ptr<llama_sampler, Free> grammar_;
-    bool                                 has_penalties_ = false;
-    std::deque<llama_token>              recent_; // tokens that penalties count
+    SamplingParams           params_;
+    const TokenTexts &       texts_;
+    int32_t                  n_vocab_;
+    std::mt19937             random_;
+    int32_t                  part_ = 0; // tokens for one seed; 0 = no limit
+    int32_t                  left_ = 0; // of them
+    std::deque<uint64_t>     seeds_;    // to come
+    std::unique_ptr<Grammar> grammar_;
+    bool                     has_penalties_ = false;
+    std::deque<llama_token>  recent_; // tokens that penalties count
 
     const float * edited(const float * logits);
 };

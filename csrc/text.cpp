@@ -122,7 +122,7 @@ void Model::check_grammar(const std::string & grammar) const {
     const auto     held = weights();
     SamplingParams params;
     params.grammar = grammar;
-    Sampler(vocab_, params, 0);
+    Sampler(*token_texts_, params, 0);
 }
 
 std::string Model::detokenize(const std::vector<llama_token> & tokens, bool special) const {

@@ -1,0 +1,113 @@
+// What a text in a grammar may continue with. The readings of the text so far are stacks of symbols; those with the
+// same contents are one, and a symbol that is repeated is counted instead of copied.
+//
+// A grammar of a client may be ambiguous without end: its work, the number of its stacks and its time are bounded, and
+// its job's cancel ends it.
+#pragma once
+
+#include "gbnf.h"
+#include "token_texts.h"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+namespace tgr {
+
+// In symbols that are looked at, some 8 ns each: a second. A JSON string takes a twentieth of it for every token where the
+// vocabulary has 150,000.
+inline constexpr uint64_t GRAMMAR_WORK = 1 << 27;
+
+// The least for each of many texts that are written together and share it.
+inline constexpr uint64_t GRAMMAR_WORK_LEAST = 1 << 25;
+
+// Of a text's readings: some 10 MB.
+inline constexpr size_t GRAMMAR_NODES = 1 << 18;
+
+struct GrammarTooCostly : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+struct GrammarStopped {}; // no std::exception: it is no error of the grammar
+
+// While it lives, either flag ends the work of grammars on this thread with GrammarStopped. A flag may be null.
+class GrammarWatch {
+public:
+    GrammarWatch(const std::atomic<bool> * one, const std::atomic<bool> * other);
+    ~GrammarWatch();
+    GrammarWatch(const GrammarWatch &) = delete;
+
+    // Throws GrammarStopped when a flag of this thread's watch is set.
+    static void check();
+
+private:
+    const std::atomic<bool> * flags_[2];
+    const GrammarWatch *      outer_;
+};
+
+// The readings of one text. One thread at a time; what throws leaves it unusable.
+class Grammar {
+public:
+    // `work` is what a call may cost. Throws GrammarTooCostly.
+    Grammar(std::shared_ptr<const GrammarRules> rules, uint64_t work);
+
+    const std::shared_ptr<const GrammarRules> & rules() const { return rules_; }
+
+    // Sets the logits of the tokens that may not come next to -inf.
+    void mask(const TokenTexts & texts, float * logits);
+
+    // Reads a token; false when it may not come next.
+    bool accept(const TokenTexts & texts, llama_token token);
+
+    // The next n_tokens calls share the work of one, and a little for each; 0 = each has its own again.
+    void share_work(size_t n_tokens) {
+        shared_ = n_tokens > 0;
+        left_   = work_ + GRAMMAR_WORK / 4096 * n_tokens;
+    }
+
+private:
+    // A stack: its uppermost symbol and the stack below. Equal stacks have equal numbers; 0 is the empty one.
+    struct Node {
+        uint32_t symbol;
+        uint32_t count; // times that a repeated symbol has been read
+        uint32_t below;
+    };
+
+    // After the bytes of a token: the stacks that can go on, and the character that has begun.
+    struct Level {
+        size_t   begin, end; // in stacks_
+        size_t   n_nodes;
+        uint32_t value;  // of the character's bytes so far
+        int      n_more; // bytes that it lacks
+    };
+
+    std::shared_ptr<const GrammarRules> rules_;
+    uint64_t                            work_, left_ = 0; // for a call, and of it
+    bool                                shared_ = false;
+    std::vector<Node>                   nodes_;
+    std::vector<uint32_t>               table_; // hash table of nodes_
+    std::vector<uint64_t>               seen_;  // of a node: the last expansion that met it
+    uint64_t                            expansion_ = 0;
+    std::vector<uint32_t>               todo_;
+    std::vector<uint32_t>               stacks_; // those of the text first, then those of the levels
+    Level                               now_{};  // of the text
+    size_t                              tidy_at_ = 1024;
+
+    void     begin_call();
+    void     spend(uint64_t work);
+    uint32_t node(uint32_t symbol, uint32_t count, uint32_t below);
+    void     forget_nodes(size_t n);
+    size_t   slot_of(const Node & node) const;
+    void     resize_table(size_t n);
+    uint32_t stack(uint32_t symbol, uint32_t below);
+    void     expand(uint32_t first);
+    bool     matches(const GrammarSymbol & symbol, uint32_t c) const;
+    bool     may_match(const GrammarSymbol & symbol, uint32_t value, int n_more) const;
+    bool     may_go_on(const Level & level) const;
+    bool     read(const Level & from, uint8_t byte, Level & to);
+    void     tidy();
+};
+
+} // namespace tgr

@@ -1,0 +1,47 @@
+// The texts of all tokens, in an order in which neighbours share their beginnings. A grammar reads each beginning once.
+#pragma once
+
+#include "llama.h"
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tgr {
+
+class TokenTexts {
+public:
+    explicit TokenTexts(const llama_vocab * vocab) : vocab_(vocab), n_tokens_(llama_vocab_n_tokens(vocab)) {}
+
+    int32_t n_tokens() const { return n_tokens_; }
+
+    // Reads the texts from the vocabulary, once; the functions below need it. Any thread.
+    void prepare() const;
+
+    // Empty for a token that ends the text, and for one that a grammar cannot read.
+    std::string_view text(llama_token token) const {
+        return std::string_view(bytes_).substr(begin_[token], begin_[token + 1] - begin_[token]);
+    }
+    bool ends(llama_token token) const { return ends_[token]; }
+
+    // The tokens with a text, sorted by it, and how many bytes each has in common with the one before.
+    const std::vector<llama_token> & order() const { return order_; }
+    const std::vector<uint32_t> &    shared() const { return shared_; }
+
+    // The token that is written so, for instance <|im_end|>; negative = none. Needs the vocabulary.
+    llama_token find(const std::string & text) const;
+
+private:
+    const llama_vocab *              vocab_;
+    int32_t                          n_tokens_;
+    mutable std::once_flag           once_;
+    mutable std::string              bytes_;
+    mutable std::vector<size_t>      begin_; // [n_tokens + 1]
+    mutable std::vector<bool>        ends_;
+    mutable std::vector<llama_token> order_;
+    mutable std::vector<uint32_t>    shared_;
+};
+
+} // namespace tgr
