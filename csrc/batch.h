@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -36,11 +37,12 @@ struct Batch {
     std::vector<llama_seq_id> sequences;
     std::vector<int8_t>       output; // whether its logits are computed
     std::vector<uint32_t>     cells;  // of the cache, that it goes to
-    std::vector<int32_t>      group;  // in groups
+    std::vector<int32_t>      injections; // 0 = none
+    std::vector<int32_t>      view_of;    // in views
 
-    std::vector<graph_group>                      groups;     // the sessions of the batch
-    std::vector<std::pair<llama_seq_id, int32_t>> injections; // of the sequences in the batch
-    std::vector<Row>                              rows;
+    std::vector<std::vector<extent>>  views; // the cells of each sequence, with those of the batch
+    std::vector<std::shared_ptr<Job>> jobs;  // of the rows
+    std::vector<Row>                  rows;
     bool                                          states = false; // read the states of output tokens
     bool                                          norms  = false; // read the residual norms of all tokens
 
@@ -52,10 +54,11 @@ struct Batch {
         sequences.clear();
         output.clear();
         cells.clear();
-        group.clear();
-        groups.clear();
         injections.clear();
+        view_of.clear();
+        views.clear();
         rows.clear();
+        jobs.clear();
         states = norms = false;
     }
 };

@@ -1,28 +1,26 @@
+// Reservations, sequences and injections. Which cells they get, and what is reused, is in placement.cpp and reuse.cpp.
+
 #include "cache.h"
 
-#include <numeric>
-#include <optional>
 #include <stdexcept>
+#include <utility>
 
 namespace tgr {
 
-CacheAllocator::CacheAllocator(Model & model) : model_(model) {
+CacheAllocator::CacheAllocator(Model & model) :
+    model_(model),
+    kind_(memory_of(model.context())),
+    prefixes_(pool_, model.params().prefix_cells, uint32_t(model.info().n_layer), kind_.recurrent) {
     reset();
 }
 
 void CacheAllocator::reset() {
     const uint32_t n_seq_max = model_.params().n_seq_max;
+    pool_.resize(model_.n_ctx());
     sequence_taken_.assign(n_seq_max, false);
     injection_taken_.assign(n_seq_max + 1, false); // row 0 means no injection
     shift_pending_ = false;
-}
-
-uint32_t CacheAllocator::used() const {
-    uint32_t used = 0;
-    for (const auto & [session, reservation] : reservations_) {
-        used += reservation.used;
-    }
-    return used;
+    queue_.clear();
 }
 
 //
@@ -53,66 +51,53 @@ bool CacheAllocator::grow(uint32_t n_cells) {
     if (!reservations_.empty() || model_.params().n_ctx != 0) {
         return false;
     }
-    const bool grown = model_.resize(n_cells);
+    apply();
+    const bool keep  = prefixes_.size() > 0;
+    const bool grown = model_.resize(n_cells, keep);
     reset();
     return grown;
 }
 
-bool CacheAllocator::reserve(uint64_t session, uint32_t n_cells, uint32_t n_seqs) {
-    if (reservations_.empty() && (n_cells > model_.n_ctx() || !model_.context()) && !grow(n_cells)) {
-        throw CapacityError("needs a cache of " + std::to_string(n_cells) +
-                            " cells, but there is not enough memory for it; shorten the query, chunk_len or "
-                            "rollout_len");
-    }
-    uint64_t cells = n_cells, seqs = n_seqs;
+bool CacheAllocator::reserve(uint64_t session, uint32_t n_cells, uint32_t n_seqs, const Prompt & prompt) {
+    uint64_t seqs = n_seqs;
     for (const auto & [id, reservation] : reservations_) {
-        cells += reservation.cells.size();
         seqs += reservation.n_seqs;
     }
-    if (cells > model_.n_ctx() || seqs > model_.params().n_seq_max) {
+    if (seqs > model_.params().n_seq_max) {
         return false;
     }
     Reservation made;
-    made.cells  = find_cells(n_cells);
-    made.n_seqs = n_seqs;
+    Source      known = longest(prompt, nullptr, -1);
+    if (known.sequence >= 0) { // its state is there only as long as the sequence
+        known = {};
+    }
+    const uint32_t own   = n_cells - std::min(known.n, n_cells);
+    made.n_seqs          = n_seqs;
+    if (known.n > 0) { // in use from now on, so that nothing below reclaims it
+        made.base       = known.prefix;
+        made.base_cells = known.prefix->cells.part(0, known.n);
+        made.n_shared   = known.n;
+        use(made.base_cells);
+    }
+    made.cells = free_cells(own, made.base_cells);
+    if (made.cells.size() < own || !model_.context()) {
+        unuse(made.base_cells);
+        if (reservations_.empty() && made.base) { // a cache that is large enough has no place for the old one beside it
+            prefixes_.clear();
+            return reserve(session, n_cells, n_seqs, prompt);
+        }
+        if (reservations_.empty()) {
+            throw CapacityError("needs a cache of " + std::to_string(n_cells) +
+                                " cells, but there is not enough memory for it; shorten the query, chunk_len or "
+                                "rollout_len");
+        }
+        return false;
+    }
+    for (const uint32_t cell : made.cells) {
+        pool_.own(cell, session);
+    }
     reservations_.emplace(session, std::move(made));
     return true;
-}
-
-// Free cells: in one piece at a multiple of the stride if there is such a piece, so that sessions of nearly the same
-// size are at equal distances (session_attention.cpp); else in any piece; else the lowest ones.
-std::vector<uint32_t> CacheAllocator::find_cells(uint32_t n_cells) const {
-    std::vector<bool> taken(model_.n_ctx(), false);
-    for (const auto & [id, reservation] : reservations_) {
-        for (const uint32_t cell : reservation.cells) {
-            taken[cell] = true;
-        }
-    }
-    const uint64_t          stride = session_stride(n_cells);
-    std::vector<uint32_t>   lowest;
-    std::optional<uint32_t> piece;
-    uint32_t                n_free = 0; // in one piece, up to here
-    for (uint32_t cell = 0; cell < taken.size(); ++cell) {
-        n_free = taken[cell] ? 0 : n_free + 1;
-        if (!taken[cell] && lowest.size() < n_cells) {
-            lowest.push_back(cell);
-        }
-        if (n_free < n_cells) {
-            continue;
-        }
-        const uint32_t begin = cell + 1 - n_cells;
-        if (begin % stride == 0) {
-            piece = begin;
-            break;
-        }
-        piece = piece ? piece : begin;
-    }
-    if (!piece) {
-        return lowest;
-    }
-    std::vector<uint32_t> cells(n_cells);
-    std::iota(cells.begin(), cells.end(), *piece);
-    return cells;
 }
 
 void CacheAllocator::release(uint64_t session) {
@@ -120,8 +105,13 @@ void CacheAllocator::release(uint64_t session) {
     while (!reservation.sequences.empty()) {
         drop(session, reservation.sequences.begin()->first);
     }
-    for (const int32_t row : reservation.injections) {
+    for (const auto & [row, injected] : reservation.injections) {
         injection_taken_[row] = false;
+    }
+    unuse(reservation.base_cells);
+    for (const uint32_t cell : reservation.cells) {
+        pool_.own(cell, 0);
+        pool_.plan(cell, false);
     }
     reservations_.erase(session);
 }
@@ -132,6 +122,28 @@ Reservation & CacheAllocator::of(uint64_t session) {
         throw Error("the session is closed");
     }
     return it->second;
+}
+
+void CacheAllocator::use(const CellList & cells) {
+    cells.each([&](uint32_t cell) { use(cell); });
+}
+
+void CacheAllocator::use(uint32_t cell) {
+    const CellPool::Cell & held = pool_[cell];
+    if (held.uses == 0 && held.owner != 0) {
+        Reservation & owner = of(held.owner);
+        ++owner.n_used;
+        owner.note_most();
+    }
+    pool_.use(cell);
+}
+
+void CacheAllocator::unuse(const CellList & cells) {
+    cells.each([&](uint32_t cell) {
+        if (pool_.unuse(cell) && pool_[cell].owner != 0) {
+            --of(pool_[cell].owner).n_used;
+        }
+    });
 }
 
 //
@@ -169,48 +181,54 @@ int32_t CacheAllocator::add_sequence(uint64_t session) {
 }
 
 int32_t CacheAllocator::fork(uint64_t session, int32_t id) {
-    const Sequence & from        = idle_sequence(session, id, "forking");
-    Reservation &    reservation = of(session);
-    const int32_t    child       = add_sequence(session);
-    llama_memory_seq_cp(memory(), id, child, -1, -1);
-    reservation.sequences[child].cells = from.cells;
-    for (const uint32_t place : from.cells) {
-        ++reservation.refs[place];
-    }
+    const Sequence & from  = idle_sequence(session, id, "forking");
+    const int32_t    child = add_sequence(session);
+    Sequence &       copy  = sequence(session, child);
+    copy.tokens            = from.tokens;
+    copy.cells             = from.cells;
+    copy.digest            = from.digest;
+    copy.n_clean           = from.n_clean;
+    copy.lost              = from.lost;
+    use(copy.cells);
+    later([=](llama_context * context) { llama_memory_seq_cp(llama_get_memory(context), id, child, -1, -1); });
     return child;
 }
 
 void CacheAllocator::truncate(uint64_t session, int32_t id, uint32_t n_tokens) {
-    Sequence &    from        = idle_sequence(session, id, "truncating");
-    Reservation & reservation = of(session);
-    if (n_tokens >= from.cells.size()) {
+    Sequence & from = idle_sequence(session, id, "truncating");
+    if (n_tokens >= from.size()) {
         return;
     }
-    if (!llama_memory_seq_rm(memory(), id, llama_pos(n_tokens), -1)) {
-        throw Error("this model's cache cannot be rolled back");
+    if (kind_.recurrent) {
+        throw Error("this model cannot roll back: its recurrent layers keep the state after the last token only; "
+                    "fork a sequence before it grows");
     }
-    for (size_t i = n_tokens; i < from.cells.size(); ++i) {
-        reservation.drop_cell(from.cells[i]);
-    }
-    from.cells.resize(n_tokens);
+    const CellList kept = from.cells.part(0, n_tokens);
+    unuse(from.cells.part(n_tokens, from.size()));
+    from.cells = kept;
+    from.tokens.resize(n_tokens);
+    from.n_clean = std::min(from.n_clean, n_tokens);
+    from.norms.resize(std::min(from.norms.size(), size_t(n_tokens) * model_.info().n_layer));
+    later([=](llama_context * context) { llama_memory_seq_rm(llama_get_memory(context), id, llama_pos(n_tokens), -1); });
 }
 
 void CacheAllocator::shift(uint64_t session, int32_t id, uint32_t start, uint32_t end) {
-    auto &        cells       = idle_sequence(session, id, "shifting").cells;
-    Reservation & reservation = of(session);
-    if (start > end || end > cells.size()) {
+    Sequence & from = idle_sequence(session, id, "shifting");
+    if (start > end || end > from.size()) {
         throw std::invalid_argument("the tokens from " + std::to_string(start) + " to " + std::to_string(end) +
-                                    " are not in a sequence of " + std::to_string(cells.size()));
+                                    " are not in a sequence of " + std::to_string(from.size()));
     }
     if (start == end) {
         return;
     }
-    const auto shared = [&](uint32_t place) { return reservation.refs[place] > 1; };
-    if (std::any_of(cells.begin() + end, cells.end(), shared)) {
+    const CellList behind = from.cells.part(end, from.size());
+    bool           shared = false;
+    behind.each([&](uint32_t cell) { shared |= pool_[cell].uses > 1 || pool_[cell].keeps > 0; });
+    if (shared) {
         throw Error("the tokens that would move are shared with a fork, whose positions stay; drop the fork, or "
                     "shift before forking");
     }
-    if (end < cells.size()) {
+    if (end < from.size()) {
         // quantised keys would be rounded again, those of all sessions
         const char * reason = ggml_is_quantized(model_.params().type_k) ? "its keys are quantised, set type_k to f16"
                                                                         : graph_no_shift(model_.context());
@@ -220,34 +238,67 @@ void CacheAllocator::shift(uint64_t session, int32_t id, uint32_t start, uint32_
         }
         shift_pending_ = true;
     }
-    llama_memory_seq_rm(memory(), id, llama_pos(start), llama_pos(end));
-    llama_memory_seq_add(memory(), id, llama_pos(end), -1, llama_pos(start) - llama_pos(end));
-    for (size_t i = start; i < end; ++i) {
-        reservation.drop_cell(cells[i]);
-    }
-    cells.erase(cells.begin() + start, cells.begin() + end);
+    unuse(from.cells.part(start, end));
+    CellList cells = from.cells.part(0, start);
+    cells.append(behind);
+    from.cells = std::move(cells);
+    from.tokens.erase(from.tokens.begin() + start, from.tokens.begin() + end);
+    from.n_clean = std::min(from.n_clean, start); // the moved ones know the removed ones
+    from.norms.resize(std::min(from.norms.size(), size_t(start) * model_.info().n_layer));
+    later([=](llama_context * context) {
+        llama_memory_t memory = llama_get_memory(context);
+        llama_memory_seq_rm(memory, id, llama_pos(start), llama_pos(end));
+        llama_memory_seq_add(memory, id, llama_pos(end), -1, llama_pos(start) - llama_pos(end));
+    });
 }
 
 void CacheAllocator::drop(uint64_t session, int32_t id) {
     Reservation & reservation = of(session);
-    llama_memory_seq_rm(memory(), id, -1, -1);
-    graph_set_seq_row(model_.context(), id, 0);
-    for (const uint32_t place : reservation.sequences[id].cells) {
-        reservation.drop_cell(place);
-    }
+    unuse(reservation.sequences.at(id).cells);
     reservation.sequences.erase(id);
     sequence_taken_[id] = false;
+    later([=](llama_context * context) { llama_memory_seq_rm(llama_get_memory(context), id, -1, -1); });
 }
 
-void CacheAllocator::undo_decode(uint64_t session, int32_t id, const std::vector<uint32_t> & places) {
-    llama_memory_seq_rm(memory(), id, llama_pos(sequence(session, id).cells.size()), -1);
-    for (const uint32_t place : places) {
-        of(session).drop_cell(place);
+void CacheAllocator::empty(uint64_t session, int32_t id) {
+    Sequence & emptied = sequence(session, id);
+    unuse(emptied.cells);
+    emptied = Sequence();
+    later([=](llama_context * context) { llama_memory_seq_rm(llama_get_memory(context), id, -1, -1); });
+}
+
+void CacheAllocator::append(uint64_t session, Sequence & to, llama_token token, uint32_t cell,
+                            const Injected & injected) {
+    pool_.plan(cell, false);
+    --of(session).n_planned;
+    use(cell);
+    to.cells.push(cell);
+    to.tokens.push_back(token);
+    const bool follows = injected.clean && to.n_clean + 1 == to.size();
+    if (follows && (to.n_clean == 0 || to.digest == injected.digest)) {
+        to.digest = injected.digest;
+        ++to.n_clean;
     }
 }
 
-std::string CacheAllocator::apply_shift() {
-    shift_pending_ = false;
+void CacheAllocator::undo_decode(uint64_t session, int32_t id) {
+    Sequence & undone = sequence(session, id);
+    if (kind_.recurrent) {
+        undone.lost = true;
+    } else {
+        llama_memory_seq_rm(llama_get_memory(model_.context()), id, llama_pos(undone.size()), -1);
+    }
+}
+
+std::string CacheAllocator::apply() {
+    const auto queue = std::move(queue_);
+    queue_.clear();
+    for (const auto & operation : queue) {
+        operation(model_.context());
+    }
+    if (!std::exchange(shift_pending_, false)) {
+        return "";
+    }
     std::string reason;
     return model_.apply_shift(reason)
                ? ""
@@ -258,7 +309,7 @@ std::string CacheAllocator::apply_shift() {
 // injections
 //
 
-int32_t CacheAllocator::add_injection(uint64_t session, const std::vector<float> & vectors) {
+int32_t CacheAllocator::add_injection(uint64_t session, std::vector<float> vectors, Injected injected) {
     Reservation & reservation = of(session);
     if (reservation.injections.size() >= reservation.n_seqs) {
         throw CapacityError("the session reserved " + std::to_string(reservation.n_seqs) +
@@ -267,8 +318,10 @@ int32_t CacheAllocator::add_injection(uint64_t session, const std::vector<float>
     const auto    it      = std::find(injection_taken_.begin() + 1, injection_taken_.end(), false);
     const int32_t row     = int32_t(it - injection_taken_.begin());
     injection_taken_[row] = true;
-    reservation.injections.insert(row);
-    graph_set_row(model_.context(), row, vectors.data());
+    reservation.injections.emplace(row, std::move(injected));
+    later([row, vectors = std::move(vectors)](llama_context * context) {
+        graph_set_row(context, row, vectors.data());
+    });
     return row;
 }
 
@@ -276,6 +329,10 @@ void CacheAllocator::drop_injection(uint64_t session, int32_t injection) {
     if (of(session).injections.erase(injection)) {
         injection_taken_[injection] = false;
     }
+}
+
+Injected CacheAllocator::injected(uint64_t session, int32_t injection) {
+    return injection == 0 ? Injected{} : of(session).injections.at(injection);
 }
 
 } // namespace tgr

@@ -1,75 +1,61 @@
-// The cache allocator: which cells, sequences and injection rows of the model's cache belong to which session.
+// The cache allocator: which cells, sequences and injection rows of the model's cache belong to which session, and which
+// cells hold remembered prefixes.
 //
-// In: numbers of cells and sequences, operations on sequences. Out: reservations, and cells for the tokens of a batch.
-// llama.cpp's own cache is changed here only, together with these books. The allocator does not know jobs or waiting
-// requests. Worker only.
+// In: numbers of cells and sequences, prompts, operations on sequences. Out: reservations, and cells for the tokens of a
+// batch. The books change at once; what they mean for llama.cpp's own memory is queued, and the worker applies it before
+// the next decode (apply). So any thread that holds the engine's lock may call it while a decode is under way, except
+// where a comment says "worker". The allocator does not know jobs or waiting requests.
 #pragma once
 
+#include "cells.h"
 #include "errors.h"
 #include "graph.h"
+#include "memory.h"
 #include "model.h"
+#include "prefixes.h"
 
-#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
-#include <set>
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace tgr {
 
-// One sequence and the cells that hold its tokens, as places in its reservation. A fork shares cells; their reference
-// counts say how many a session really uses.
+// One text in the cache; token i is at position i. A fork shares cells.
 struct Sequence {
-    std::vector<uint32_t> cells;        // of token i, which is at position i
-    bool                  busy = false; // in a job that runs
+    std::vector<llama_token> tokens;
+    CellList                 cells;  // of the tokens, empty where the model has no attention
+    std::vector<float>       norms;  // [n][n_layer] as in Prefix
+    std::string              digest; // of the control vector under which the first n_clean tokens were decoded
+    uint32_t                 n_clean = 0;     // tokens before the first that a search's injection steered
+    bool                     busy    = false; // in a job that runs
+    bool                     lost    = false; // by a failed decode, where it cannot be rolled back
+
+    uint32_t size() const { return uint32_t(tokens.size()); }
+};
+
+// How an injection counts for remembered prefixes.
+struct Injected {
+    bool        clean = true; // no injection, or a control vector
+    std::string digest;       // of the control vector
 };
 
 // What one session holds.
 struct Reservation {
-    std::vector<uint32_t> cells; // of the cache, ascending
-    uint32_t              n_seqs = 0;
+    std::vector<uint32_t>         cells; // of the cache, ascending
+    uint32_t                      n_seqs = 0;
+    std::map<int32_t, Sequence>   sequences;
+    std::map<int32_t, Injected>   injections;
+    std::shared_ptr<const Prefix> base;          // the prefix for which it reserved no cells of its own
+    CellList                      base_cells;    // of it, in use as long as the session is open
+    uint32_t                      n_shared  = 0; // cells of others that it uses
+    uint32_t                      n_used    = 0; // own cells in use
+    uint32_t                      n_most    = 0; // cells in use at a time, with the shared ones
+    uint32_t                      n_planned = 0; // own cells that running jobs have yet to use
 
-    std::map<int32_t, Sequence> sequences;
-    std::set<int32_t>           injections;
-
-    // places in `cells`; the lowest free one is taken first, so that those in use are close together
-    std::vector<uint32_t> refs; // up to the highest place in use
-    std::set<uint32_t>    free_places;
-    uint32_t              used     = 0;
-    uint32_t              peak     = 0;
-    size_t                promised = 0; // cells that running jobs have yet to take
-
-    uint32_t take_cell() {
-        const uint32_t place = free_places.empty() ? uint32_t(refs.size()) : *free_places.begin();
-        if (free_places.empty()) {
-            refs.push_back(0);
-        } else {
-            free_places.erase(free_places.begin());
-        }
-        refs[place] = 1;
-        peak        = std::max(peak, ++used);
-        return place;
-    }
-
-    void drop_cell(uint32_t place) {
-        if (--refs[place] > 0) {
-            return;
-        }
-        --used;
-        free_places.insert(place);
-        while (!refs.empty() && refs.back() == 0) {
-            refs.pop_back();
-            free_places.erase(uint32_t(refs.size()));
-        }
-    }
-
-    // The part of the cache that the session's tokens attend to.
-    graph_group group() const {
-        const uint32_t span = cells.back() + 1 - cells.front();
-        return { cells.front(), cells[refs.size() - 1] + 1,
-                 span == cells.size() ? uint32_t(session_stride(span)) : span };
-    }
+    void note_most() { n_most = std::max(n_most, n_used + n_shared); }
 };
 
 class CacheAllocator {
@@ -77,17 +63,22 @@ public:
     explicit CacheAllocator(Model & model);
 
     const std::map<uint64_t, Reservation> & reservations() const { return reservations_; }
-    uint32_t                                used() const; // cells
+    const CellPool &                        pool() const { return pool_; }
+    bool                                    rolls_back() const { return !kind_.recurrent; }
+    bool                                    shares() const { return prefixes_.enabled(); }
+    PrefixStore &                           prefixes() { return prefixes_; }
 
     // CapacityError for what this cache can never hold.
     void check(uint32_t n_cells, uint32_t n_seqs) const;
 
-    // Enlarges the cache to n_cells if it may grow and nothing is reserved. False when it is too small then.
+    // Worker. Enlarges the cache to n_cells if it may grow and nothing is reserved; remembered prefixes stay if the
+    // memory allows. False when it is too small then.
     bool grow(uint32_t n_cells);
 
-    // Reserves cells and sequences under the id of a session. False when they are not free now. CapacityError when the
-    // memory is not there.
-    bool reserve(uint64_t session, uint32_t n_cells, uint32_t n_seqs);
+    // Worker. Reserves sequences, and cells: n_cells less those of the longest known prefix of the prompt, which is
+    // pinned. Drops remembered prefixes for it. False when the cells are not free now. CapacityError when the memory is
+    // not there.
+    bool reserve(uint64_t session, uint32_t n_cells, uint32_t n_seqs, const Prompt & prompt);
 
     // Frees everything that the session holds.
     void release(uint64_t session);
@@ -102,26 +93,80 @@ public:
     void    shift(uint64_t session, int32_t sequence, uint32_t start, uint32_t end); // removes [start, end)
     void    drop(uint64_t session, int32_t sequence);
 
-    // Forgets the tokens of a sequence that a failed decode has added to llama.cpp's cache.
-    void undo_decode(uint64_t session, int32_t sequence, const std::vector<uint32_t> & places);
+    // --- prefixes ---
 
-    int32_t add_injection(uint64_t session, const std::vector<float> & vectors); // [n_layer][n_embd]
+    // Gives a sequence that is empty, or holds the beginning of the prompt, more of it: what a remembered prefix or
+    // another sequence has, if that is at least least_shared tokens more. Returns its length then.
+    uint32_t reuse(uint64_t session, int32_t sequence, const Prompt & prompt);
+
+    // Takes all tokens from a sequence again.
+    void empty(uint64_t session, int32_t sequence);
+
+    // Keeps the leading tokens of a sequence that no search steered, as a prefix. Worker, where there is a recurrent
+    // state to read.
+    void remember(uint64_t session, int32_t sequence);
+
+    // --- tokens ---
+
+    // Cells of the session for n tokens of each of these sequences: behind its last cell if they are free there, else a
+    // run with as much space behind it as there is. The caller has checked that there are enough.
+    std::vector<std::vector<uint32_t>> plan(uint64_t session, const std::vector<int32_t> & sequences,
+                                            const std::vector<uint32_t> & n_tokens);
+    void                               unplan(uint64_t session, const uint32_t * cells, size_t n);
+
+    // A decoded token of a sequence, in a planned cell.
+    void append(uint64_t session, Sequence & sequence, llama_token token, uint32_t cell, const Injected & injected);
+
+    // Worker. Forgets what a failed decode has added to llama.cpp's memory behind the tokens of a sequence.
+    void undo_decode(uint64_t session, int32_t sequence);
+
+    // --- injections ---
+
+    int32_t add_injection(uint64_t session, std::vector<float> vectors, Injected injected); // [n_layer][n_embd]
     void    drop_injection(uint64_t session, int32_t injection);
+    Injected injected(uint64_t session, int32_t injection); // row 0 too
 
-    // Whether moved tokens wait for apply_shift. It returns an error, and the cache is lost, when that failed.
-    bool        shift_pending() const { return shift_pending_; }
-    std::string apply_shift();
+    // Worker. Applies what is queued to llama.cpp's memory. An error, and the cache is lost, when keys could not be
+    // shifted.
+    std::string apply();
+
+    // Worker. The longest remembered prefix of the prompt with its keys and values; without tokens where there is none.
+    PrefixData read_prefix(const Prompt & prompt);
+
+    // Worker. Remembers a prefix. False when there are no cells for it. Throws Error for data that do not fit the model.
+    bool add_prefix(PrefixData data);
 
 private:
-    std::vector<uint32_t> find_cells(uint32_t n_cells) const;
-    Sequence &            idle_sequence(uint64_t session, int32_t sequence, const char * doing);
-    void                  reset();
-    llama_memory_t        memory() const { return llama_get_memory(model_.context()); }
+    // Leading tokens of a prompt that are in the cache.
+    struct Source {
+        uint32_t                      n = 0;
+        std::shared_ptr<const Prefix> prefix;
+        int32_t                       sequence = -1; // which still has them, -1 = none
+    };
 
-    Model &                         model_;
-    std::map<uint64_t, Reservation> reservations_;
-    std::vector<bool>               sequence_taken_, injection_taken_;
-    bool                            shift_pending_ = false;
+    void   remember(Prefix prefix);
+    Source longest(const Prompt & prompt, const Reservation * own, int32_t except);
+    void   take(uint64_t session, int32_t sequence, const Source & source);
+    Sequence &            idle_sequence(uint64_t session, int32_t sequence, const char * doing);
+    std::vector<uint32_t> free_cells(uint32_t n_cells, const CellList & behind);
+    using IsFree = bool (CellPool::Cell::*)() const;
+    std::vector<uint32_t> find_cells(uint32_t n_cells, const CellList & behind, IsFree is_free,
+                                     bool * in_one_piece) const;
+    uint32_t              end_of_use() const;
+    void                  use(uint32_t cell);
+    void                  use(const CellList & cells);
+    void                  unuse(const CellList & cells);
+    void                  reset();
+    void                  later(std::function<void(llama_context *)> operation) { queue_.push_back(std::move(operation)); }
+
+    Model &                                           model_;
+    const memory_kind                                 kind_;
+    CellPool                                          pool_;
+    PrefixStore                                       prefixes_;
+    std::map<uint64_t, Reservation>                   reservations_;
+    std::vector<bool>                                 sequence_taken_, injection_taken_;
+    std::vector<std::function<void(llama_context *)>> queue_;
+    bool                                              shift_pending_ = false;
 };
 
 } // namespace tgr

@@ -55,6 +55,19 @@ void Engine::close() {
 // commands
 //
 
+// A command that somebody waits for reports its error itself. The others free something; where that fails for lack of
+// memory, the end of the session frees it.
+void Engine::run_commands() {
+    while (!commands_.empty()) {
+        const auto command = std::move(commands_.front());
+        commands_.pop_front();
+        try {
+            command();
+        } catch (...) {
+        }
+    }
+}
+
 bool Engine::post(std::function<void()> command) {
     if (!here()) { // a thread that held the mutex is not here either
         return false;
@@ -65,12 +78,27 @@ bool Engine::post(std::function<void()> command) {
             return false;
         }
         commands_.push_back(std::move(command));
+        if (!stepping_) {
+            run_commands();
+        }
+        changed_ = true;
     }
     wake_.notify_all();
     return true;
 }
 
 template <class F> auto Engine::call(F && f) -> decltype(f()) {
+    check_here();
+    Lock lock(mutex_);
+    if (closed_) {
+        throw CancelledError("the engine is closed");
+    }
+    changed_ = true;
+    wake_.notify_all();
+    return f();
+}
+
+template <class F> auto Engine::ask(F && f) -> decltype(f()) {
     check_here();
     std::packaged_task<decltype(f())()> task(std::forward<F>(f));
     auto                                result = task.get_future();
@@ -82,18 +110,12 @@ template <class F> auto Engine::call(F && f) -> decltype(f()) {
 
 EngineStats Engine::stats() {
     check_here();
-    const auto answer = std::make_shared<std::promise<EngineStats>>();
-    auto       result = answer->get_future();
-    if (!post([this, answer] { answer->set_value(count()); })) {
+    Lock lock(mutex_);
+    if (closed_) {
         throw CancelledError("the engine is closed");
     }
-    while (result.wait_for(std::chrono::seconds(1)) != std::future_status::ready) {
-        std::lock_guard lock(mutex_);
-        if (stepping_) {
-            return shown_;
-        }
-    }
-    return result.get();
+    stepped_.wait_for(lock, std::chrono::seconds(1), [&] { return commands_.empty() || !stepping_ || closed_; });
+    return count();
 }
 
 //
@@ -121,7 +143,7 @@ void Engine::check_grammar(const std::string & grammar) const {
 
 void Engine::grow_cache(uint32_t n_cells, uint32_t n_sessions) {
     const uint64_t total = n_sessions == 1 ? n_cells : session_stride(n_cells) * n_sessions;
-    call([&] {
+    ask([&] {
         if (total > model_.n_ctx() && total <= INT32_MAX) {
             cache_.grow(uint32_t(total));
         }
@@ -139,13 +161,18 @@ void Engine::leave(const std::shared_ptr<LockstepGroup> & group, uint32_t index)
     post([group, index] { group->participants[index] = LockstepGroup::Participant::gone; });
 }
 
-std::future<uint64_t> Engine::open(uint32_t n_cells, uint32_t n_seqs, std::shared_ptr<LockstepGroup> group,
-                                   uint32_t index, uint64_t & ticket) {
-    return call([&] { return scheduler_.request(n_cells, n_seqs, std::move(group), index, ticket); });
+std::future<uint64_t> Engine::open(uint32_t n_cells, uint32_t n_seqs, Prompt prompt,
+                                   std::shared_ptr<LockstepGroup> group, uint32_t index, uint64_t & ticket) {
+    for (const llama_token token : prompt.tokens) {
+        check_token("prompt", token, info().n_vocab);
+    }
+    return call([&] {
+        return scheduler_.request(n_cells, n_seqs, std::move(prompt), std::move(group), index, ticket);
+    });
 }
 
 std::vector<uint64_t> Engine::in_the_way(uint64_t ticket) {
-    return call([&] { return scheduler_.in_the_way(ticket); });
+    return ask([&] { return scheduler_.in_the_way(ticket); });
 }
 
 void Engine::withdraw(uint64_t ticket) {
@@ -153,17 +180,32 @@ void Engine::withdraw(uint64_t ticket) {
 }
 
 void Engine::close_session(uint64_t session) {
-    post([this, session] { scheduler_.close_session(session); });
+    free_now_or_later(session, [this, session] { scheduler_.close_session(session); });
+}
+
+// At once where the session has no running job; else between two decodes.
+void Engine::free_now_or_later(uint64_t session, std::function<void()> command) {
+    if (here()) {
+        const std::lock_guard lock(mutex_);
+        if (!closed_ && commands_.empty() && !scheduler_.is_busy(session)) {
+            command();
+            changed_ = true;
+            wake_.notify_all();
+            return;
+        }
+    }
+    post(std::move(command));
 }
 
 uint32_t Engine::session_peak(uint64_t session, bool reset) {
     return call([&] {
         Reservation &  reservation = cache_.of(session);
-        const uint32_t peak        = reservation.peak;
+        const uint32_t most        = reservation.n_most;
         if (reset) {
-            reservation.peak = reservation.used;
+            reservation.n_most = 0;
+            reservation.note_most();
         }
-        return peak;
+        return most;
     });
 }
 
@@ -188,22 +230,53 @@ void Engine::shift(uint64_t session, int32_t sequence, uint32_t start, uint32_t 
 }
 
 void Engine::drop(uint64_t session, int32_t sequence) {
-    post([this, session, sequence] { scheduler_.drop_sequence(session, sequence); });
+    free_now_or_later(session, [this, session, sequence] { scheduler_.drop_sequence(session, sequence); });
 }
 
 uint32_t Engine::length(uint64_t session, int32_t sequence) {
-    return call([&] { return uint32_t(cache_.sequence(session, sequence).cells.size()); });
+    return call([&] { return cache_.sequence(session, sequence).size(); });
 }
 
-int32_t Engine::injection(uint64_t session, std::vector<float> vectors) {
+void Engine::remember(uint64_t session, int32_t sequence) {
+    const auto remember = [&] { cache_.remember(session, sequence); };
+    cache_.rolls_back() ? call(remember) : ask(remember);
+}
+
+std::vector<std::pair<std::vector<llama_token>, std::string>> Engine::prefixes() {
+    return call([&] {
+        std::vector<std::pair<std::vector<llama_token>, std::string>> all;
+        for (const auto & prefix : cache_.prefixes().all()) {
+            all.emplace_back(prefix->tokens, prefix->digest);
+        }
+        return all;
+    });
+}
+
+PrefixData Engine::read_prefix(const Prompt & prompt) {
+    return ask([&] { return cache_.read_prefix(prompt); });
+}
+
+bool Engine::add_prefix(PrefixData data) {
+    return ask([&] { return cache_.add_prefix(std::move(data)); });
+}
+
+std::string Engine::memory_layout() {
+    return ask([&] { return tgr::memory_layout(model_.context()); });
+}
+
+bool Engine::is_busy(uint64_t session) {
+    return ask([&] { return scheduler_.is_busy(session); });
+}
+
+int32_t Engine::injection(uint64_t session, std::vector<float> vectors, Injected injected) {
     if (vectors.size() != size_t(info().n_layer) * info().n_embd) {
         throw std::invalid_argument("an injection needs n_layer × n_embd values");
     }
-    return call([&] { return cache_.add_injection(session, vectors); });
+    return call([&] { return cache_.add_injection(session, std::move(vectors), std::move(injected)); });
 }
 
 void Engine::drop_injection(uint64_t session, int32_t injection) {
-    post([this, session, injection] { scheduler_.drop_injection(session, injection); });
+    free_now_or_later(session, [this, session, injection] { scheduler_.drop_injection(session, injection); });
 }
 
 //

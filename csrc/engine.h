@@ -6,8 +6,9 @@
 //   injection  vectors that are added to the residual stream of a task's tokens, [n_layer][n_embd]
 //   Job        tasks that were submitted together: feed tokens to a sequence, then generate
 //
-// The model, the cache allocator and the scheduler belong to the worker thread. Other threads hand it commands and wait
-// for their results.
+// The books (cache allocator, scheduler) belong to whoever holds the lock. The worker gives it up while it decodes, so
+// that other threads fork sequences or submit jobs meanwhile, and nobody waits for a decode to do so. What needs
+// llama.cpp's memory itself, or ends running work, is a command, which runs between two decodes.
 #pragma once
 
 #include "cache.h"
@@ -52,7 +53,7 @@ public:
 
     const ModelInfo & info() const { return model_.info(); }
 
-    // Now; or before the step under way, if that takes longer than a second.
+    // Now; but what commands change is not in it while a step takes longer than a second.
     EngineStats stats();
 
     // As Model's; in the calling thread.
@@ -69,8 +70,8 @@ public:
 
     // Asks for a session; the future gets its id when it is admitted. Throws CapacityError if it never can be. For
     // in_the_way and withdraw see Scheduler.
-    std::future<uint64_t> open(uint32_t n_cells, uint32_t n_seqs, std::shared_ptr<LockstepGroup> group, uint32_t index,
-                               uint64_t & ticket);
+    std::future<uint64_t> open(uint32_t n_cells, uint32_t n_seqs, Prompt prompt, std::shared_ptr<LockstepGroup> group,
+                               uint32_t index, uint64_t & ticket);
     std::vector<uint64_t> in_the_way(uint64_t ticket);
     void                  withdraw(uint64_t ticket);
     void                  close_session(uint64_t session);
@@ -82,21 +83,35 @@ public:
     void     shift(uint64_t session, int32_t sequence, uint32_t start, uint32_t end); // removes [start, end)
     void     drop(uint64_t session, int32_t sequence);
     uint32_t length(uint64_t session, int32_t sequence);
+    void     remember(uint64_t session, int32_t sequence); // as a prefix
+    bool     is_busy(uint64_t session);                    // between two decodes
 
-    int32_t injection(uint64_t session, std::vector<float> vectors); // [n_layer][n_embd]
+    // Remembered prefixes, latest first; the longest of a prompt with its data; see CacheAllocator.
+    std::vector<std::pair<std::vector<llama_token>, std::string>> prefixes();
+    PrefixData                                                    read_prefix(const Prompt & prompt);
+    bool                                                          add_prefix(PrefixData data);
+    std::string                                                   memory_layout(); // what the data depend on
+
+    int32_t injection(uint64_t session, std::vector<float> vectors, Injected injected); // [n_layer][n_embd]
     void    drop_injection(uint64_t session, int32_t injection);
 
     std::shared_ptr<Job> submit(uint64_t session, std::vector<Task> tasks);
     void                 cancel(const std::shared_ptr<Job> & job); // ends it at once, in prefill too; outputs stay
 
 private:
-    template <class F> auto call(F && f) -> decltype(f());       // runs f in the worker and waits for it
+    using Lock = std::unique_lock<std::mutex>;
+
+    template <class F> auto call(F && f) -> decltype(f()); // runs f under the lock, now
+    template <class F> auto ask(F && f) -> decltype(f());  // as a command, and waits for it
     bool                    post(std::function<void()> command); // false when the engine is closed
+    void                    free_now_or_later(uint64_t session, std::function<void()> command);
 
     void        work();
-    void        step();
-    bool        decode(Batch & batch);
-    EngineStats count() const;
+    void        run_commands();
+    bool        prepare();
+    void        step(Lock & lock);
+    bool        decode(Batch & batch, Lock & lock);
+    EngineStats count();
 
     const int      home_;
     Interrupt      interrupt_;
@@ -104,18 +119,18 @@ private:
     CacheAllocator cache_;
     Scheduler      scheduler_;
 
-    std::mutex                        mutex_; // guards the members up to stepping_
-    std::condition_variable           wake_;
+    std::mutex                        mutex_; // guards the books and the members up to stats_
+    std::condition_variable           wake_;  // of the worker
+    std::condition_variable           stepped_;
     std::deque<std::function<void()>> commands_;
     std::atomic<bool>                 closed_{ false };
-    EngineStats                       shown_; // before the step under way
-    bool                              stepping_ = false;
-    std::thread                       worker_;
-    std::once_flag                    close_once_;
+    bool                              changed_  = false; // since the worker looked
+    bool                              stepping_ = false; // the worker decodes or samples, without the lock
+    EngineStats                       stats_;
 
-    // worker only
-    bool        interrupted_ = false; // the last decode
-    EngineStats stats_;
+    std::thread    worker_;
+    std::once_flag close_once_;
+    bool           interrupted_ = false; // the last decode; worker only
 };
 
 } // namespace tgr

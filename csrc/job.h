@@ -5,6 +5,7 @@
 // thread may wait for it.
 #pragma once
 
+#include "prefixes.h"
 #include "records.h"
 #include "sampling.h"
 
@@ -13,6 +14,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,10 +32,15 @@ struct RunningTask {
     size_t                   tail_most = 0;            // bytes of it that the longest one may need
     bool                     done      = false;
 
+    std::vector<uint32_t> cells; // planned for its tokens; those from n_placed on are not used yet
+    size_t                n_placed = 0;
+    std::set<size_t>      marks; // of the feed, at which the text so far is remembered
+    Prompt                prompt;        // of one that reuses
+    bool                  waits = false; // for another task that reads the same tokens
+
     // this step
-    size_t                first_in_batch = 0;
-    size_t                n_in_batch     = 0;
-    std::vector<uint32_t> new_cells; // as places in the session's reservation
+    size_t first_in_batch = 0;
+    size_t n_in_batch     = 0;
 
     bool feeds() const { return next == LLAMA_TOKEN_NULL; }
 };
@@ -80,7 +87,6 @@ public:
     // worker only
     std::vector<std::unique_ptr<RunningTask>> running;
     uint64_t                                  session        = 0;
-    size_t                                    cells_to_take  = 0; // of its session's reservation
     uint64_t                                  session_serial = 0;
 
 private:

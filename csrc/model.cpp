@@ -5,6 +5,7 @@
 #include "errors.h"
 #include "graph.h"
 #include "log.h"
+#include "memory.h"
 #include "model_file.h"
 
 #include <algorithm>
@@ -57,6 +58,7 @@ void Model::load() {
     llama_model * model = weights_.get();
     vocab_              = llama_model_get_vocab(model);
     token_texts_        = std::make_unique<TokenTexts>(vocab_);
+    info_.rolls_back = true;
     if (llama_model_is_recurrent(model) || llama_model_is_hybrid(model)) {
         throw ModelError(params_.path + " holds a recurrent or hybrid model, whose state cannot be rolled back to a "
                                         "prefix; use a transformer such as Qwen3");
@@ -146,8 +148,24 @@ void Model::make_context(uint32_t n_cells) {
     context_ = std::move(made);
 }
 
-bool Model::resize(uint32_t n_cells) {
+bool Model::is_on_cpu() const {
+    return on_cpu(weights_.get());
+}
+
+bool Model::resize(uint32_t n_cells, bool keep) {
     if (params_.n_ctx != 0) {
+        return false;
+    }
+    if (keep) {
+        llama_context_ptr old = std::move(context_);
+        try {
+            make_context(n_cells);
+            if (memory_copy(old.get(), context_.get())) {
+                return true;
+            }
+        } catch (const std::exception &) {
+        }
+        context_ = std::move(old);
         return false;
     }
     const uint32_t before = n_ctx();
@@ -212,11 +230,21 @@ int32_t Model::decode(Batch & batch) {
     for (size_t i = 0; i < n; ++i) {
         seq_ids_[i] = &batch.sequences[i];
     }
-    for (const auto & [sequence, injection] : batch.injections) {
-        graph_set_seq_row(context_.get(), sequence, injection);
+    std::vector<graph_group> groups; // SHIM
+    for (size_t i = 0; i < batch.size(); ++i) {
+        graph_set_seq_row(context_.get(), batch.sequences[i], batch.injections[i]);
+    }
+    for (const auto & view : batch.views) {
+        graph_group g{ UINT32_MAX, 0, 0 };
+        for (const auto & e : view) {
+            g.begin = std::min(g.begin, e.begin);
+            g.end   = std::max(g.end, e.begin + e.n);
+        }
+        g.size = g.end - g.begin;
+        groups.push_back(g);
     }
     graph_capture(context_.get(), batch.states, batch.norms);
-    graph_place(context_.get(), batch.cells, batch.group, batch.groups);
+    graph_place(context_.get(), batch.cells, batch.view_of, groups);
 
     llama_batch tokens   = {};
     tokens.n_tokens      = int32_t(n);

@@ -49,9 +49,11 @@ public:
     llama_context * context() const { return context_.get(); }
     uint32_t        n_ctx() const { return context_ ? llama_n_ctx(context_.get()) : 0; } // cells
 
-    // Replaces the context, and the empty cache in it, by one of at least n_cells. False, with one of the old size
-    // again if possible, when there is no memory for it.
-    bool resize(uint32_t n_cells);
+    // Replaces the context by one of at least n_cells. `keep`: with the cells of the old one; false, and nothing has
+    // changed, when there is no memory for both. Otherwise the cache is empty then; false, with one of the old size again
+    // if possible, when there is no memory for it.
+    bool resize(uint32_t n_cells, bool keep);
+    bool is_on_cpu() const;
 
     // Decodes a batch; llama_decode's status: 0 = done, 2 = interrupted.
     int32_t decode(Batch & batch);

@@ -17,6 +17,7 @@ Output Output::joined(const Output & more) const {
         to.values->insert(to.values->end(), from.begin(), from.end());
     });
     all.n_decoded += more.n_decoded;
+    all.n_reused += more.n_reused;
     all.finish = more.finish;
     return all;
 }

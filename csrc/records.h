@@ -19,6 +19,8 @@ struct EngineParams {
     uint32_t           n_batch      = 512;
     uint32_t           n_ubatch     = 512;
     uint32_t           n_seq_max    = 64; // 0 = chosen by the size of the vocabulary
+    uint32_t           prefix_cells = 0;  // that remembered prefixes may hold; 0 = nothing is remembered or shared
+    double             step_seconds = 0.5; // that a step may take for prompts while other texts are written
     int32_t            n_threads    = 1;
     int32_t            n_gpu_layers = -1; // -1 = all
     int32_t            main_gpu     = 0;
@@ -34,6 +36,8 @@ struct ModelInfo {
     int32_t                  n_vocab, n_embd, n_layer, n_ctx_train;
     llama_token              bos, eos, fim_pad; // LLAMA_TOKEN_NULL where the vocabulary has none
     uint64_t                 size_bytes, n_params;
+    uint64_t                 cell_bytes, state_bytes; // of a cell's keys and values; of a sequence's recurrent state
+    bool                     rolls_back;              // false: a sequence cannot go back to fewer tokens
     std::string              description;
     std::string              chat_template; // empty = none
     std::vector<llama_token> eog;
@@ -47,6 +51,7 @@ struct EngineStats {
     double   decode_seconds = 0, sample_seconds = 0;
     uint32_t n_ctx = 0, n_seq_max = 0;
     uint32_t cells_used = 0, cells_peak = 0, cells_reserved = 0;
+    uint32_t cells_remembered = 0, n_prefixes = 0;
     uint32_t n_sequences = 0, n_sessions = 0, n_waiting = 0, n_jobs = 0;
 };
 
@@ -61,6 +66,9 @@ struct Task {
     std::vector<llama_token> grammar_history; // what the grammar has read before the first generated token
     std::string              tail;            // newest text of the reply so far, for stop texts that began there
     int32_t                  injection  = 0;  // 0 = none
+    int32_t                  n_plain    = 0;  // the last fed tokens that get `plain` instead
+    int32_t                  plain      = 0;  // an injection, 0 = none
+    bool                     reuse      = false; // take what is known of the feed instead of decoding it
     int32_t                  n_generate = 0;  // tokens to generate at most; the last one is not decoded
     SamplingParams           sampling;
     uint64_t                 seed = 0;
@@ -101,6 +109,7 @@ struct Output {
     Array<llama_token> top_ids;          // [n][n_top]
     Array<float>       top_logprobs;     // [n][n_top]
     int32_t            n_decoded = 0;    // positions that this task decoded
+    int32_t            n_reused  = 0;    // fed tokens that it took from the cache instead
     Finish             finish    = Finish::none;
 
     // The arrays with a row for each generated token, with their names. The others describe the fed tokens.

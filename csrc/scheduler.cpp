@@ -8,10 +8,22 @@
 
 namespace tgr {
 
+// A guess that the measured steps correct: 2 operations for each weight, 20 thousand million in a second on each thread.
+static size_t first_prompt_tokens(const Model & model) {
+    const EngineParams & params = model.params();
+    const double         speed  = 2e10 * params.n_threads / (2.0 * double(std::max<uint64_t>(model.info().n_params, 1)));
+    size_t               n      = 8;
+    while (n < params.n_batch && 2 * double(n) <= speed * params.step_seconds) {
+        n *= 2;
+    }
+    return model.is_on_cpu() ? n : params.n_batch;
+}
+
 Scheduler::Scheduler(Model & model, CacheAllocator & cache, Interrupt & interrupt) :
     model_(model),
     cache_(cache),
-    interrupt_(interrupt) {}
+    interrupt_(interrupt),
+    n_prompt_tokens_(first_prompt_tokens(model)) {}
 
 //
 // sessions
@@ -25,8 +37,8 @@ std::shared_ptr<LockstepGroup> Scheduler::group(uint32_t n) {
     return group;
 }
 
-std::future<uint64_t> Scheduler::request(uint32_t n_cells, uint32_t n_seqs, std::shared_ptr<LockstepGroup> group,
-                                         uint32_t index, uint64_t & ticket) {
+std::future<uint64_t> Scheduler::request(uint32_t n_cells, uint32_t n_seqs, Prompt prompt,
+                                         std::shared_ptr<LockstepGroup> group, uint32_t index, uint64_t & ticket) {
     if (group &&
         (index >= group->participants.size() || group->participants[index] != LockstepGroup::Participant::absent)) {
         throw Error("participant " + std::to_string(index) +
@@ -35,7 +47,7 @@ std::future<uint64_t> Scheduler::request(uint32_t n_cells, uint32_t n_seqs, std:
     cache_.check(n_cells, n_seqs);
     auto request = std::make_unique<Request>();
     ticket       = next_id_++;
-    *request     = { ticket, group ? group->serial : ticket, n_cells, n_seqs, group, index, {} };
+    *request     = { ticket, group ? group->serial : ticket, n_cells, n_seqs, std::move(prompt), group, index, {} };
     if (group) {
         group->participants[index] = LockstepGroup::Participant::waiting;
     }
@@ -71,7 +83,7 @@ void Scheduler::admit() {
 bool Scheduler::admit(Request & request) {
     const auto place = sessions_.emplace(request.ticket, Session{ request.serial, request.group, request.index }).first;
     try {
-        if (!cache_.reserve(request.ticket, request.n_cells, request.n_seqs)) {
+        if (!cache_.reserve(request.ticket, request.n_cells, request.n_seqs, request.prompt)) {
             sessions_.erase(place);
             return false;
         }
@@ -124,6 +136,10 @@ void Scheduler::close_session(uint64_t id) {
     sessions_.erase(it);
 }
 
+bool Scheduler::is_busy(uint64_t session) const {
+    return std::any_of(jobs_.begin(), jobs_.end(), [&](const auto & job) { return job->session == session; });
+}
+
 void Scheduler::drop_sequence(uint64_t session, int32_t sequence) {
     if (sessions_.count(session) && cache_.of(session).sequences.count(sequence)) {
         cancel_jobs(session, [&](const Task & task) { return task.sequence == sequence; });
@@ -143,8 +159,20 @@ void Scheduler::drop_injection(uint64_t session, int32_t injection) {
 //
 
 void Scheduler::check_task(uint64_t session, const Task & task) {
-    if (cache_.sequence(session, task.sequence).busy) {
+    const Sequence & sequence = cache_.sequence(session, task.sequence);
+    if (sequence.busy) {
         throw Error("the sequence is already in a running job");
+    }
+    if (sequence.lost) {
+        throw Error("the sequence was lost with a decode that failed; read its text again in a new one");
+    }
+    if (task.reuse && (sequence.size() > 0 || task.feed_logprobs || task.injection != task.plain)) {
+        throw std::invalid_argument("reuse needs an empty sequence, no log-probabilities of the feed, and no injection "
+                                    "of the task's own");
+    }
+    if (task.n_plain < 0 || size_t(task.n_plain) > task.feed.size()) {
+        throw std::invalid_argument("plain is " + std::to_string(task.n_plain) + ", but feed has " +
+                                    std::to_string(task.feed.size()) + " tokens");
     }
     if (task.feed.empty()) {
         throw std::invalid_argument("feed is empty; a task feeds at least one token");
@@ -155,35 +183,51 @@ void Scheduler::check_task(uint64_t session, const Task & task) {
     for (const llama_token token : task.feed) {
         check_token("feed", token, model_.info().n_vocab);
     }
-    if (task.injection != 0 && !cache_.of(session).injections.count(task.injection)) {
-        throw Error("the injection was dropped or belongs to another session");
+    for (const int32_t injection : { task.injection, task.plain }) {
+        if (injection != 0 && !cache_.of(session).injections.count(injection)) {
+            throw Error("the injection was dropped or belongs to another session");
+        }
     }
 }
 
 void Scheduler::submit(uint64_t session, const std::shared_ptr<Job> & job) {
     Reservation &     reservation = cache_.of(session);
     std::set<int32_t> seen;
-    size_t            needed = 0;
     for (const Task & task : job->tasks) {
         check_task(session, task);
         if (!seen.insert(task.sequence).second) {
             throw std::invalid_argument("two tasks of one job name the same sequence; fork it first");
         }
-        needed += task.feed.size() + std::max(0, task.n_generate - 1);
-    }
-    const size_t taken = reservation.used + reservation.promised;
-    if (taken + needed > reservation.cells.size()) {
-        throw CapacityError("needs " + std::to_string(taken + needed) + " cache cells, but the session reserved " +
-                            std::to_string(reservation.cells.size()) + "; reserve more when opening it");
-    }
-    for (const Task & task : job->tasks) {
-        cache_.sequence(session, task.sequence).busy = true;
     }
     const Session & place = sessions_.at(session);
     job->session          = session;
-    job->cells_to_take    = needed;
     job->session_serial   = place.serial;
-    reservation.promised += needed;
+
+    std::vector<int32_t>  sequences;
+    std::vector<uint32_t> n_tokens;
+    size_t                needed = reservation.n_used + reservation.n_planned;
+    for (const auto & task : job->running) {
+        if (task->task->reuse) {
+            start_reading(*job, *task);
+        }
+        sequences.push_back(task->task->sequence);
+        n_tokens.push_back(uint32_t(task->task->feed.size() - task->n_fed + std::max(0, task->task->n_generate - 1)));
+        needed += n_tokens.back();
+    }
+    if (needed > reservation.cells.size()) {
+        for (const auto & task : job->running) {
+            if (task->n_fed > 0) {
+                cache_.empty(session, task->task->sequence);
+            }
+        }
+        throw CapacityError("needs " + std::to_string(needed) + " cache cells, but the session reserved " +
+                            std::to_string(reservation.cells.size()) + "; reserve more when opening it");
+    }
+    auto planned = cache_.plan(session, sequences, n_tokens);
+    for (size_t i = 0; i < planned.size(); ++i) {
+        job->running[i]->cells = std::move(planned[i]);
+        cache_.sequence(session, sequences[i]).busy = true;
+    }
     if (place.group) {
         ++place.group->n_jobs[place.index];
     }
@@ -236,13 +280,13 @@ void Scheduler::finish(const std::shared_ptr<Job> & finished, std::exception_ptr
     const auto                 it  = sessions_.find(job->session);
     if (it != sessions_.end()) {
         Reservation & reservation = cache_.of(job->session);
-        for (const Task & task : job->tasks) {
-            const auto sequence = reservation.sequences.find(task.sequence);
+        for (const auto & task : job->running) {
+            const auto sequence = reservation.sequences.find(task->task->sequence);
             if (sequence != reservation.sequences.end()) {
                 sequence->second.busy = false;
             }
+            cache_.unplan(job->session, task->cells.data() + task->n_placed, task->cells.size() - task->n_placed);
         }
-        reservation.promised -= job->cells_to_take;
         if (it->second.group) {
             --it->second.group->n_jobs[it->second.index];
         }

@@ -33,8 +33,8 @@ public:
 
     // Asks for a session; the future gets its id, which is `ticket`, when it is admitted. Throws CapacityError if it
     // never can be.
-    std::future<uint64_t> request(uint32_t n_cells, uint32_t n_seqs, std::shared_ptr<LockstepGroup> group,
-                                  uint32_t index, uint64_t & ticket);
+    std::future<uint64_t> request(uint32_t n_cells, uint32_t n_seqs, Prompt prompt,
+                                  std::shared_ptr<LockstepGroup> group, uint32_t index, uint64_t & ticket);
 
     // The sessions of which at least one must close before the request is admitted; none where it waits only for other
     // participants of its group.
@@ -42,6 +42,7 @@ public:
 
     void withdraw(uint64_t ticket); // a request, or the session that was admitted meanwhile
     void close_session(uint64_t session);
+    bool is_busy(uint64_t session) const; // some job of it runs
     void drop_sequence(uint64_t session, int32_t sequence);
     void drop_injection(uint64_t session, int32_t injection);
 
@@ -66,23 +67,27 @@ public:
 
     // --- a step ---
 
-    // The next batch: the next token of every sequence that generates, then as much waiting feed as fits.
+    // Gives tasks that wait for another reader what that one has read.
+    void share();
+
+    // The next batch: the next token of every sequence that generates, then as much waiting feed as fits. Both take
+    // turns where there is not space for all.
     Batch & schedule();
 
     const std::vector<std::shared_ptr<Job>> & jobs() const { return jobs_; }
 
-    void take_cells();         // for every token of the batch
-    void undo();               // returns the cells after a decode that failed
-    void fail(int32_t status); // ends the jobs in the batch
-    void book_decode();        // the decoded tokens
-    void book_rows();          // what was read and sampled from the rows
-    void finish_done();        // ends jobs that are done
+    void undo();                      // after a decode that failed
+    void fail(int32_t status);        // ends the jobs in the batch
+    void book_decode(double seconds); // the decoded tokens
+    void book_rows();                 // what was read and sampled from the rows
+    void finish_done();               // ends jobs that are done
 
 private:
     struct Request {
         uint64_t                       ticket;
         uint64_t                       serial;
         uint32_t                       n_cells, n_seqs;
+        Prompt                         prompt;
         std::shared_ptr<LockstepGroup> group;
         uint32_t                       index;
         std::promise<uint64_t>         admitted;
@@ -99,9 +104,29 @@ private:
     void cancel_jobs(uint64_t session, const std::function<bool(const Task &)> & which);
     void check_task(uint64_t session, const Task & task);
     void finish(const std::shared_ptr<Job> & job, std::exception_ptr error);
-    void book_norms(const RunningTask & task);
-    void book_row(Row & row);
-    void book_token(Row & row);
+
+    // A task that can go on, with its job.
+    struct Runnable {
+        std::shared_ptr<Job> job;
+        RunningTask *        task;
+    };
+
+    std::vector<Runnable> runnable(bool feeding) const;
+    Prompt                prompt_of(const Job & job, const Task & task);
+    const RunningTask *   reader_before(const Runnable & reader, const std::vector<Runnable> & readers);
+    void                  start_reading(const Job & job, RunningTask & task);
+    void                  book_reused(const Job & job, RunningTask & task, uint32_t n);
+    static size_t         n_to_read(const RunningTask & task);
+    size_t                most_prompt_tokens(const std::vector<Runnable> & writers,
+                                             const std::vector<Runnable> & readers);
+    void                  add_writers(const std::vector<Runnable> & writers, size_t most);
+    void                  add_feed(const Runnable & reader, size_t most);
+    void                  add(const Runnable & one, llama_token token, bool output);
+    void                  place();
+    void                  read_norms(RunningTask & task, Sequence & sequence);
+    void                  book_norms(RunningTask & task, size_t i, const float * norms);
+    void                  book_row(Row & row);
+    void                  book_token(Row & row);
 
     Model &          model_;
     CacheAllocator & cache_;
@@ -112,6 +137,11 @@ private:
     std::deque<std::unique_ptr<Request>> waiting_;
     std::vector<std::shared_ptr<Job>>    jobs_;
     Batch                                batch_;
+    size_t                               turn_ = 0, reader_turn_ = 0; // who is first, where not all fit
+    size_t                               n_steps_ = 0;
+    size_t                               n_prompt_tokens_; // that a step beside writers decodes
+    double                               prompt_seconds_ = 0.0; // that this step may take for them, 0 = no limit
+    bool                                 prompt_limited_ = false; // it holds as many as the limit allows
 };
 
 } // namespace tgr

@@ -2,108 +2,279 @@
 
 #include "scheduler.h"
 
-#include <map>
+#include <algorithm>
+#include <cstdint>
+#include <set>
+#include <stdexcept>
 #include <string>
 
 namespace tgr {
 
-Batch & Scheduler::schedule() {
-    batch_.clear();
-    llama_context * context       = model_.context();
-    const size_t    n_outputs_max = llama_n_seq_max(context);
-    const size_t    n_batch       = llama_n_batch(context); // llama.cpp may have lowered it to n_ctx
+// How far before the end of a prompt a text is remembered where only whole prefixes can be used: the next turn of a chat
+// leaves out the last few tokens, which open the reply.
+static constexpr size_t before_end = 16;
 
-    const auto each = [&](auto && visit) {
-        for (const auto & job : jobs_) {
-            if (held_back(*job)) {
-                continue;
-            }
-            for (const auto & task : job->running) {
-                if (!task->done) {
-                    visit(*job, *task);
-                }
+//
+// prompts that are known already
+//
+
+Prompt Scheduler::prompt_of(const Job & job, const Task & task) {
+    const Injected injected = cache_.injected(job.session, task.injection);
+    if (!injected.clean) {
+        throw std::invalid_argument("reuse needs an injection with a digest, such as a control vector, or none");
+    }
+    Prompt prompt;
+    prompt.tokens      = task.feed;
+    prompt.digest      = injected.digest;
+    prompt.norm_stride = task.norms ? norm_stride(task.feed.size()) : 0;
+    if (task.n_generate > 0 || task.feed_states != FeedStates::none) { // which the last token is decoded for
+        prompt.tokens.pop_back();
+    }
+    return prompt;
+}
+
+void Scheduler::start_reading(const Job & job, RunningTask & task) {
+    task.prompt = prompt_of(job, *task.task);
+    book_reused(job, task, cache_.reuse(job.session, task.task->sequence, task.prompt));
+    const size_t n = task.prompt.tokens.size();
+    if (!cache_.rolls_back() && n > 4 * before_end) {
+        task.marks.insert(n - before_end);
+    }
+}
+
+// The task's first n tokens are in the cache.
+void Scheduler::book_reused(const Job & job, RunningTask & task, uint32_t n) {
+    if (task.task->norms) {
+        const auto & norms   = cache_.sequence(job.session, task.task->sequence).norms;
+        const size_t n_layer = size_t(model_.info().n_layer);
+        for (size_t i = task.n_fed; i < n; ++i) {
+            book_norms(task, i, norms.data() + i * n_layer);
+        }
+    }
+    task.output->n_reused += int32_t(n - task.n_fed);
+    task.n_fed = n;
+    task.done  = task.task->n_generate == 0 && n == task.task->feed.size();
+}
+
+// An earlier reader that is about to read tokens that this one needs, too.
+const RunningTask * Scheduler::reader_before(const Runnable & reader, const std::vector<Runnable> & readers) {
+    const RunningTask & task = *reader.task;
+    for (const Runnable & other : readers) {
+        if (other.task == reader.task) {
+            return nullptr;
+        }
+        RunningTask & before = *other.task;
+        if (!before.task->reuse || before.prompt.digest != task.prompt.digest ||
+            (task.prompt.norm_stride > 0 && before.prompt.norm_stride == 0)) {
+            continue;
+        }
+        const uint32_t n = n_common(before.prompt.tokens, task.prompt.tokens);
+        if (n < task.n_fed + least_shared || before.n_fed >= n || (!cache_.rolls_back() && task.n_fed > 0)) {
+            continue;
+        }
+        if (!cache_.rolls_back()) {
+            before.marks.insert(n);
+        }
+        return &before;
+    }
+    return nullptr;
+}
+
+void Scheduler::share() {
+    const auto readers = runnable(true);
+    for (const Runnable & reader : readers) {
+        RunningTask & task = *reader.task;
+        if (!task.task->reuse || task.n_placed > 0 || !cache_.shares()) { // it reads already
+            continue;
+        }
+        task.waits = reader_before(reader, readers) != nullptr;
+        if (task.waits) {
+            continue;
+        }
+        const size_t before = task.n_fed;
+        book_reused(*reader.job, task, cache_.reuse(reader.job->session, task.task->sequence, task.prompt));
+        const size_t n = task.n_fed - before; // cells that it does not need
+        cache_.unplan(reader.job->session, task.cells.data() + task.cells.size() - n, n);
+        task.cells.resize(task.cells.size() - n);
+    }
+    finish_done();
+}
+
+//
+// the batch
+//
+
+std::vector<Scheduler::Runnable> Scheduler::runnable(bool feeding) const {
+    std::vector<Runnable> some;
+    for (const auto & job : jobs_) {
+        if (held_back(*job)) {
+            continue;
+        }
+        for (const auto & task : job->running) {
+            if (!task->done && task->feeds() == feeding) {
+                some.push_back({ job, task.get() });
             }
         }
-    };
+    }
+    return some;
+}
+
+Batch & Scheduler::schedule() {
+    batch_.clear();
     for (const auto & job : jobs_) {
         for (const auto & task : job->running) {
             task->n_in_batch = 0;
         }
     }
-    const auto add = [&](RunningTask & task, llama_token token, size_t position, bool output) {
-        const Task & spec = *task.task;
-        if (task.n_in_batch++ == 0) {
-            task.first_in_batch = batch_.size();
-            batch_.injections.emplace_back(spec.sequence, spec.injection);
-            batch_.states |= spec.states || spec.feed_states != FeedStates::none;
-            batch_.norms |= spec.norms && task.feeds();
-        }
-        batch_.tokens.push_back(token);
-        batch_.positions.push_back(llama_pos(position));
-        batch_.sequences.push_back(spec.sequence);
-        batch_.output.push_back(output);
-    };
+    const size_t n_batch = llama_n_batch(model_.context()); // llama.cpp may have lowered it to n_ctx
+    const auto   writers = runnable(false);
+    auto         readers = runnable(true);
+    readers.erase(std::remove_if(readers.begin(), readers.end(), [](const Runnable & r) { return r.task->waits; }),
+                  readers.end());
 
-    each([&](Job & job, RunningTask & task) {
-        if (task.feeds() || batch_.size() >= n_batch || batch_.rows.size() >= n_outputs_max) {
-            return;
+    const size_t kept = readers.empty() ? 0 : std::max<size_t>(n_batch / 4, 1); // for prompts
+    add_writers(writers, n_batch > kept ? n_batch - kept : ++n_steps_ % 2);
+
+    size_t left     = std::min(n_batch - batch_.size(), most_prompt_tokens(writers, readers));
+    prompt_limited_ = prompt_seconds_ > 0;
+    if (left < readers.size()) {
+        std::rotate(readers.begin(), readers.begin() + ++reader_turn_ % readers.size(), readers.end());
+    }
+    // equal parts, so that a short prompt does not wait for a long one; the first ones get what is left
+    std::vector<size_t> parts(readers.size());
+    for (size_t part = readers.empty() ? 0 : std::max<size_t>(left / readers.size(), 1), turn = 0; turn < 2; ++turn) {
+        for (size_t i = 0; i < readers.size(); ++i) {
+            const size_t n = std::min(turn == 0 ? part : left, n_to_read(*readers[i].task) - parts[i]);
+            parts[i] += std::min(n, left);
+            left -= std::min(n, left);
         }
-        const Sequence & sequence = cache_.sequence(job.session, task.task->sequence);
-        batch_.rows.push_back({ &job, &task, int32_t(batch_.size()), -1, true });
-        add(task, task.next, sequence.cells.size(), true);
-    });
-    each([&](Job & job, RunningTask & task) {
-        const Task &     spec     = *task.task;
-        const size_t     n_feed   = spec.feed.size();
-        const Sequence & sequence = cache_.sequence(job.session, spec.sequence);
-        // residual norms of the last layer exist for output tokens only: up to 32 of them, evenly spaced
-        const size_t stride = (n_feed + 31) / 32;
-        for (size_t i = task.n_fed; i < n_feed && batch_.size() < n_batch; ++i) {
-            const bool last   = i + 1 == n_feed;
-            const bool sample = last && spec.n_generate > 0;
-            const bool read   = sample || spec.feed_states == FeedStates::all ||
-                                (last && spec.feed_states == FeedStates::last) || (!last && spec.feed_logprobs);
-            const bool output = read || (spec.norms && i % stride == 0);
-            if (output && batch_.rows.size() >= n_outputs_max) {
-                break;
-            }
-            if (output) {
-                batch_.rows.push_back({ &job, &task, int32_t(batch_.size()), int32_t(i), sample });
-            }
-            add(task, spec.feed[i], sequence.cells.size() + i - task.n_fed, output);
-        }
-    });
+    }
+    prompt_limited_ = prompt_limited_ && left == 0;
+    for (size_t i = 0; i < readers.size(); ++i) {
+        add_feed(readers[i], parts[i]);
+    }
+    place();
     return batch_;
 }
 
-void Scheduler::take_cells() {
-    std::map<uint64_t, int32_t> group_of;
-    batch_.cells.resize(batch_.size());
-    batch_.group.resize(batch_.size());
-    for (const auto & job : jobs_) {
-        Reservation & reservation = cache_.of(job->session);
-        for (const auto & task : job->running) {
-            task->new_cells.clear();
-            task->new_cells.reserve(task->n_in_batch);
-            for (size_t i = task->first_in_batch; i < task->first_in_batch + task->n_in_batch; ++i) {
-                task->new_cells.push_back(reservation.take_cell());
-                batch_.cells[i] = reservation.cells[task->new_cells.back()];
-                batch_.group[i] = group_of.emplace(job->session, int32_t(group_of.size())).first->second;
-            }
-        }
+// Fed tokens that the task may decode in this step.
+size_t Scheduler::n_to_read(const RunningTask & task) {
+    const auto mark = task.marks.upper_bound(task.n_fed);
+    return (mark == task.marks.end() ? task.task->feed.size() : *mark) - task.n_fed;
+}
+
+// So that nobody waits long for a step: other texts that are written, and requests that arrive. A lockstep group alone
+// reads as much as fits, because its batches must not depend on the time.
+size_t Scheduler::most_prompt_tokens(const std::vector<Runnable> & writers, const std::vector<Runnable> & readers) {
+    const auto together = [&](const Runnable & one) {
+        const auto & session = sessions_.at(one.job->session);
+        return session.group ? session.group->serial : session.serial;
+    };
+    std::set<uint64_t> writing, reading;
+    bool               in_group = true;
+    for (const Runnable & one : writers) {
+        writing.insert(together(one));
     }
-    batch_.groups.resize(group_of.size());
-    for (const auto & [session, group] : group_of) {
-        batch_.groups[group] = cache_.of(session).group();
+    for (const Runnable & one : readers) {
+        reading.insert(together(one));
+        in_group &= sessions_.at(one.job->session).group != nullptr;
+    }
+    writing.insert(reading.begin(), reading.end());
+    const double seconds = model_.params().step_seconds;
+    if (!writers.empty() && writing.size() > 1) {
+        prompt_seconds_ = seconds;
+        return n_prompt_tokens_;
+    }
+    prompt_seconds_ = in_group ? 0.0 : 4 * seconds;
+    return in_group ? SIZE_MAX : 4 * n_prompt_tokens_;
+}
+
+void Scheduler::add_writers(const std::vector<Runnable> & writers, size_t most) {
+    most                = std::min({ most, writers.size(), size_t(llama_n_seq_max(model_.context())) });
+    turn_               = most < writers.size() ? turn_ : 0;
+    const size_t before = batch_.size();
+    for (size_t i = 0; i < most; ++i) {
+        const Runnable & one = writers[(turn_ + i) % writers.size()];
+        batch_.rows.push_back({ one.job.get(), one.task, int32_t(batch_.size()), -1, true });
+        add(one, one.task->next, true);
+    }
+    turn_ += batch_.size() - before;
+}
+
+void Scheduler::add_feed(const Runnable & reader, size_t most) {
+    RunningTask & task   = *reader.task;
+    const Task &  spec   = *task.task;
+    const size_t  n_feed = spec.feed.size();
+    // residual norms of the last layer exist for output tokens only
+    const size_t stride = norm_stride(n_feed);
+    const size_t n_rows = llama_n_seq_max(model_.context());
+    for (size_t i = task.n_fed; i < task.n_fed + most; ++i) {
+        const bool last   = i + 1 == n_feed;
+        const bool sample = last && spec.n_generate > 0;
+        const bool read   = sample || spec.feed_states == FeedStates::all ||
+                          (last && spec.feed_states == FeedStates::last) || (!last && spec.feed_logprobs);
+        const bool output = read || (spec.norms && i % stride == 0);
+        if (output && batch_.rows.size() >= n_rows) {
+            break;
+        }
+        if (output) {
+            batch_.rows.push_back({ reader.job.get(), &task, int32_t(batch_.size()), int32_t(i), sample });
+        }
+        add(reader, spec.feed[i], output);
     }
 }
 
-void Scheduler::undo() {
-    for (const auto & job : jobs_) {
+void Scheduler::add(const Runnable & one, llama_token token, bool output) {
+    RunningTask &    task     = *one.task;
+    const Task &     spec     = *task.task;
+    const Sequence & sequence = cache_.sequence(one.job->session, spec.sequence);
+    if (task.n_in_batch == 0) {
+        task.first_in_batch = batch_.size();
+        batch_.states |= spec.states || spec.feed_states != FeedStates::none;
+        batch_.norms |= spec.norms && task.feeds();
+        if (std::find(batch_.jobs.begin(), batch_.jobs.end(), one.job) == batch_.jobs.end()) {
+            batch_.jobs.push_back(one.job);
+        }
+    }
+    const bool plain = task.feeds() && task.n_fed + task.n_in_batch + spec.n_plain >= spec.feed.size();
+    batch_.tokens.push_back(token);
+    batch_.positions.push_back(llama_pos(sequence.size() + task.n_in_batch));
+    batch_.sequences.push_back(spec.sequence);
+    batch_.output.push_back(output);
+    batch_.injections.push_back(plain ? spec.plain : spec.injection);
+    ++task.n_in_batch;
+}
+
+// The cells of the tokens, and what each looks at.
+void Scheduler::place() {
+    batch_.cells.resize(batch_.size());
+    batch_.view_of.resize(batch_.size());
+    for (const auto & job : batch_.jobs) {
         for (const auto & task : job->running) {
-            if (!task->new_cells.empty()) {
-                cache_.undo_decode(job->session, task->task->sequence, task->new_cells);
-                task->new_cells.clear();
+            if (task->n_in_batch == 0) {
+                continue;
+            }
+            CellList view = cache_.sequence(job->session, task->task->sequence).cells;
+            for (size_t i = 0; i < task->n_in_batch; ++i) {
+                const uint32_t cell = task->cells[task->n_placed + i];
+                view.push(cell);
+                batch_.cells[task->first_in_batch + i]   = cell;
+                batch_.view_of[task->first_in_batch + i] = int32_t(batch_.views.size());
+            }
+            batch_.views.push_back(view.runs());
+        }
+    }
+}
+
+//
+// its results
+//
+
+void Scheduler::undo() {
+    for (const auto & job : batch_.jobs) {
+        for (const auto & task : job->running) {
+            if (task->n_in_batch > 0) {
+                cache_.undo_decode(job->session, task->task->sequence);
             }
         }
     }
@@ -111,52 +282,78 @@ void Scheduler::undo() {
 
 void Scheduler::fail(int32_t status) {
     const auto error = std::make_exception_ptr(Error("llama_decode failed with status " + std::to_string(status)));
-    const auto jobs  = jobs_;
-    for (const auto & job : jobs) {
-        if (job->in_batch) {
-            finish(job, error);
-        }
+    for (const auto & job : batch_.jobs) {
+        finish(job, error);
     }
 }
 
-void Scheduler::book_decode() {
-    for (const auto & job : jobs_) {
-        Reservation & reservation = cache_.of(job->session);
+void Scheduler::book_decode(double seconds) {
+    for (const auto & job : batch_.jobs) {
         for (const auto & task : job->running) {
-            auto & cells = reservation.sequences.at(task->task->sequence).cells;
-            cells.insert(cells.end(), task->new_cells.begin(), task->new_cells.end());
-            task->new_cells.clear();
-            job->cells_to_take -= task->n_in_batch;
-            reservation.promised -= task->n_in_batch;
+            const Task & spec     = *task->task;
+            Sequence &   sequence = cache_.sequence(job->session, spec.sequence);
+            for (size_t i = 0; i < task->n_in_batch; ++i) {
+                const size_t at = task->first_in_batch + i;
+                cache_.append(job->session, sequence, batch_.tokens[at], task->cells[task->n_placed++],
+                              cache_.injected(job->session, batch_.injections[at]));
+            }
             task->output->n_decoded += int32_t(task->n_in_batch);
-            if (task->feeds()) {
-                if (task->task->norms) {
-                    book_norms(*task);
+            if (task->feeds() && task->n_in_batch > 0) {
+                if (spec.norms) {
+                    read_norms(*task, sequence);
                 }
                 task->n_fed += task->n_in_batch;
+                if (task->marks.count(task->n_fed)) {
+                    cache_.remember(job->session, spec.sequence);
+                }
             }
+        }
+    }
+    if (prompt_limited_) {
+        if (seconds > 1.1 * prompt_seconds_ && n_prompt_tokens_ > 4) {
+            n_prompt_tokens_ /= 2;
+        } else if (seconds < prompt_seconds_ / 3 && n_prompt_tokens_ < model_.params().n_batch) {
+            n_prompt_tokens_ *= 2;
         }
     }
 }
 
-void Scheduler::book_norms(const RunningTask & task) {
+// The residual norms of the fed tokens of this step; those of the last layer at every stride-th only, as for a prompt
+// that is reused.
+void Scheduler::read_norms(RunningTask & task, Sequence & sequence) {
+    const int32_t      n_layer = model_.info().n_layer;
+    std::vector<float> norms(n_layer);
     for (size_t i = 0; i < task.n_in_batch; ++i) {
-        for (int32_t layer = 0; layer < model_.info().n_layer; ++layer) {
-            const float norm = model_.norm(layer, int32_t(task.first_in_batch + i));
-            if (norm >= 0.0f) {
-                (*task.output->norm_sums.values)[layer] += norm;
-                (*task.output->norm_counts.values)[layer] += 1.0;
-            }
+        for (int32_t layer = 0; layer < n_layer; ++layer) {
+            norms[layer] = model_.norm(layer, int32_t(task.first_in_batch + i));
+        }
+        if ((task.n_fed + i) % norm_stride(task.task->feed.size()) != 0) {
+            norms.back() = -1.0f;
+        }
+        book_norms(task, task.n_fed + i, norms.data());
+        if (task.task->reuse) {
+            sequence.norms.insert(sequence.norms.end(), norms.begin(), norms.end());
+        }
+    }
+}
+
+// Adds those of fed token i to the sums.
+void Scheduler::book_norms(RunningTask & task, size_t i, const float * norms) {
+    const size_t n_layer = size_t(model_.info().n_layer);
+    const bool   last    = i % norm_stride(task.task->feed.size()) == 0;
+    for (size_t layer = 0; layer < n_layer; ++layer) {
+        if (norms[layer] >= 0.0f && (last || layer + 1 < n_layer)) {
+            (*task.output->norm_sums.values)[layer] += norms[layer];
+            (*task.output->norm_counts.values)[layer] += 1.0;
         }
     }
 }
 
 void Scheduler::book_rows() {
-    const auto jobs = jobs_; // a job that fails here must outlive its rows
     for (Row & row : batch_.rows) {
         const auto it =
             std::find_if(jobs_.begin(), jobs_.end(), [&](const auto & job) { return job.get() == row.job; });
-        if (it == jobs_.end()) {
+        if (it == jobs_.end()) { // it failed at an earlier row
             continue;
         }
         if (row.error) {

@@ -6,92 +6,98 @@
 
 namespace tgr {
 
+namespace {
+
+// Gives the lock up while this lives; `stepping` says so to others.
+class Unlocked {
+public:
+    Unlocked(std::unique_lock<std::mutex> & lock, bool & stepping) : lock_(lock), stepping_(stepping) {
+        stepping_ = true;
+        lock_.unlock();
+    }
+    ~Unlocked() {
+        lock_.lock();
+        stepping_ = false;
+    }
+    Unlocked(const Unlocked &) = delete;
+
+private:
+    std::unique_lock<std::mutex> & lock_;
+    bool &                         stepping_;
+};
+
+} // namespace
+
 static double seconds_now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// A command that somebody waits for reports its error itself. The others free something; where that fails for lack of
-// memory, the end of the session frees it.
-static void run(const std::function<void()> & command) {
-    try {
-        command();
-    } catch (...) {
-    }
-}
-
 void Engine::work() {
-    std::unique_lock lock(mutex_);
+    Lock lock(mutex_);
     while (!closed_) {
-        std::deque<std::function<void()>> commands;
-        commands.swap(commands_);
-        lock.unlock();
-        for (auto & command : commands) {
-            run(command);
-        }
-        bool ready = false;
+        changed_ = false;
+        run_commands();
         try {
-            scheduler_.settle_cancelled();
-            scheduler_.admit();
-            ready = scheduler_.ready();
-            if (ready) {
-                {
-                    std::lock_guard show(mutex_);
-                    shown_    = count();
-                    stepping_ = true;
-                }
-                step();
+            if (prepare()) {
+                step(lock);
+                changed_ = true;
             }
         } catch (...) { // no memory, or a throw from llama.cpp: the running jobs end with it, the engine goes on
             scheduler_.end_all(std::current_exception());
         }
-        lock.lock();
-        stepping_ = false;
-        if (!ready) {
-            wake_.wait(lock, [&] { return closed_ || !commands_.empty(); });
-        }
+        stepped_.notify_all();
+        wake_.wait(lock, [&] { return closed_ || changed_ || !commands_.empty(); });
     }
-    auto commands = std::move(commands_);
-    lock.unlock();
     // who waits for a command gets its result; jobs and requests end
-    for (auto & command : commands) {
-        run(command);
-    }
+    run_commands();
     const auto closed = std::make_exception_ptr(CancelledError("the engine was closed"));
     scheduler_.end_all(closed);
     scheduler_.refuse_all(closed);
+    stepped_.notify_all();
 }
 
-void Engine::step() {
+// Whether there is something to decode.
+bool Engine::prepare() {
+    scheduler_.settle_cancelled();
+    scheduler_.admit();
+    scheduler_.share();
+    return scheduler_.ready();
+}
+
+void Engine::step(Lock & lock) {
     Batch & batch = scheduler_.schedule();
-    if (!decode(batch)) {
+    if (!decode(batch, lock)) {
         return;
     }
     const double start = seconds_now();
-    model_.sample(batch, closed_);
+    {
+        const Unlocked unlocked(lock, stepping_);
+        model_.sample(batch, closed_);
+    }
     scheduler_.book_rows();
     stats_.sample_seconds += seconds_now() - start;
     scheduler_.finish_done();
 }
 
 // False when the batch has no results: it was interrupted for a cancelled job, or it failed and so did its jobs.
-bool Engine::decode(Batch & batch) {
-    const double start = seconds_now();
-    if (cache_.shift_pending()) {
-        if (const std::string error = cache_.apply_shift(); !error.empty()) {
-            scheduler_.close_all(std::make_exception_ptr(Error(error)));
-            return false;
-        }
+bool Engine::decode(Batch & batch, Lock & lock) {
+    if (const std::string error = cache_.apply(); !error.empty()) {
+        scheduler_.close_all(std::make_exception_ptr(Error(error)));
+        return false;
     }
-    interrupt_.arm(scheduler_.jobs(), !interrupted_);
-    int32_t status = 0;
+    // a state that cannot roll back must not be left halfway
+    interrupt_.arm(scheduler_.jobs(), !interrupted_ && cache_.rolls_back());
+    const double start  = seconds_now();
+    int32_t      status = 0;
     try {
-        scheduler_.take_cells();
+        const Unlocked unlocked(lock, stepping_);
         status = model_.decode(batch);
     } catch (...) {
         scheduler_.undo();
         throw;
     }
-    stats_.decode_seconds += seconds_now() - start;
+    const double seconds = seconds_now() - start;
+    stats_.decode_seconds += seconds;
 
     interrupted_ = status == 2;
     if (status != 0) {
@@ -103,16 +109,18 @@ bool Engine::decode(Batch & batch) {
     }
     ++stats_.n_decodes;
     stats_.n_positions += batch.size();
-    scheduler_.book_decode();
-    stats_.cells_peak = std::max(stats_.cells_peak, cache_.used());
+    scheduler_.book_decode(seconds);
+    stats_.cells_peak = std::max(stats_.cells_peak, cache_.pool().n_used());
     return true;
 }
 
-EngineStats Engine::count() const {
+EngineStats Engine::count() {
     EngineStats stats = stats_;
     stats.n_ctx       = model_.n_ctx();
     stats.n_seq_max   = model_.params().n_seq_max;
-    stats.cells_used  = cache_.used();
+    stats.cells_used  = cache_.pool().n_used();
+    stats.n_prefixes  = uint32_t(cache_.prefixes().size());
+    stats.cells_remembered = cache_.pool().n_kept();
     stats.n_sessions  = uint32_t(cache_.reservations().size());
     stats.n_waiting   = uint32_t(scheduler_.n_waiting());
     stats.n_jobs      = uint32_t(scheduler_.n_jobs());

@@ -143,7 +143,7 @@ def test_a_reservation_admitted_after_the_cancel_is_freed(
 
 def test_a_request_that_is_garbage_is_withdrawn(engine: Engine) -> None:
     """As when Ctrl-C comes while the engine is being asked."""
-    engine._native.open(64, 1, None, 0)
+    engine._native.open(64, 1, None, 0, [], b"", False)
     assert is_free(engine)
 
 

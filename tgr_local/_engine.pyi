@@ -17,6 +17,8 @@ class EngineParams:
     n_batch: int
     n_ubatch: int
     n_seq_max: int
+    prefix_cells: int
+    step_seconds: float
     n_threads: int
     n_gpu_layers: int
     main_gpu: int
@@ -77,6 +79,10 @@ class EngineStats:
     @property
     def cells_reserved(self) -> int: ...
     @property
+    def cells_remembered(self) -> int: ...
+    @property
+    def n_prefixes(self) -> int: ...
+    @property
     def n_sequences(self) -> int: ...
     @property
     def n_sessions(self) -> int: ...
@@ -122,8 +128,9 @@ class Output:
 
     @property
     def norm_sums(self) -> NDArray[np.float64]:
-        """[n_layer] sum of the residual norms of the fed tokens after each layer. The last layer,
-        which computes output tokens only, is measured on up to 32 evenly spaced ones."""
+        """[n_layer] sum of the residual norms of the fed tokens after each layer, the reused ones
+        too. The last layer, which computes output tokens only, is measured on up to 32 evenly
+        spaced ones."""
 
     @property
     def norm_counts(self) -> NDArray[np.float64]:
@@ -140,6 +147,10 @@ class Output:
     @property
     def n_decoded(self) -> int:
         """Positions that this task decoded."""
+
+    @property
+    def n_reused(self) -> int:
+        """Fed tokens that this task took from the cache instead of decoding them."""
 
     @property
     def finish(self) -> Literal["", "length", "stop", "cancelled"]:
@@ -177,7 +188,14 @@ class Engine:
     def group(self, n: int) -> LockstepGroup: ...
     def leave(self, group: LockstepGroup, index: int) -> None: ...
     def open(
-        self, n_cells: int, n_seqs: int, group: LockstepGroup | None, index: int
+        self,
+        n_cells: int,
+        n_seqs: int,
+        group: LockstepGroup | None,
+        index: int,
+        prompt: ArrayLike,
+        digest: bytes,
+        norms: bool,
     ) -> SessionRequest: ...
     def close_session(self, session: int) -> None: ...
     def session_peak(self, session: int, reset: bool) -> int: ...
@@ -187,8 +205,27 @@ class Engine:
     def shift(self, session: int, sequence: int, start: int, end: int) -> None: ...
     def drop(self, session: int, sequence: int) -> None: ...
     def length(self, session: int, sequence: int) -> int: ...
-    def injection(self, session: int, vectors: NDArray[np.float32]) -> int: ...
+    def remember(self, session: int, sequence: int) -> None: ...
+    def is_busy(self, session: int) -> bool: ...
+    def prefixes(self) -> list[tuple[list[int], bytes]]: ...
+    def read_prefix(
+        self, tokens: ArrayLike, digest: bytes
+    ) -> tuple[list[int], bytes, bytes, bytes]:
+        """Tokens, and as bytes: float32 norms [n, n_layer], recurrent state, keys and values."""
+
+    def add_prefix(
+        self, tokens: ArrayLike, digest: bytes, norms: bytes, state: bytes, cells: bytes
+    ) -> bool: ...
+    def memory_layout(self) -> str: ...
+    def injection(
+        self, session: int, vectors: NDArray[np.float32], digest: bytes | None
+    ) -> int: ...
     def drop_injection(self, session: int, injection: int) -> None: ...
     def submit(
-        self, session: int, tasks: Sequence[Any], sequences: list[int], injections: list[int]
+        self,
+        session: int,
+        tasks: Sequence[Any],
+        sequences: list[int],
+        injections: list[int],
+        plain: int,
     ) -> Job: ...

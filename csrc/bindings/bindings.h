@@ -69,9 +69,9 @@ template <class T> py::array_t<T> to_numpy(const Array<T> & array) {
 std::vector<llama_token> tokens_of(const py::object & values);
 
 // The tasks of Python's Task records. They name handles of Python, so the ids of their sequences and injections come
-// beside them.
+// beside them; `plain` is the injection of tokens that get none of the task's own.
 std::vector<Task> tasks_of(const py::sequence & tasks, const std::vector<int32_t> & sequences,
-                           const std::vector<int32_t> & injections);
+                           const std::vector<int32_t> & injections, int32_t plain);
 
 // A job with its engine, which it keeps alive.
 struct JobHandle {

@@ -13,6 +13,8 @@ void bind_engine_stats(py::module_ & m) {
         .def_readonly("cells_used", &EngineStats::cells_used)
         .def_readonly("cells_peak", &EngineStats::cells_peak)
         .def_readonly("cells_reserved", &EngineStats::cells_reserved)
+        .def_readonly("cells_remembered", &EngineStats::cells_remembered)
+        .def_readonly("n_prefixes", &EngineStats::n_prefixes)
         .def_readonly("n_sequences", &EngineStats::n_sequences)
         .def_readonly("n_sessions", &EngineStats::n_sessions)
         .def_readonly("n_waiting", &EngineStats::n_waiting)

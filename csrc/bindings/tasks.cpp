@@ -60,6 +60,8 @@ static Task task_of(const py::handle & record) {
     read(record, "grammar_history", task.grammar_history);
     read(record, "tail", task.tail);
     read(record, "n_generate", task.n_generate);
+    read(record, "plain", task.n_plain);
+    read(record, "reuse", task.reuse);
     read(record, "sampling", task.sampling);
     read(record, "seed", task.seed);
     read(record, "part", task.part);
@@ -75,7 +77,7 @@ static Task task_of(const py::handle & record) {
 }
 
 std::vector<Task> tasks_of(const py::sequence & records, const std::vector<int32_t> & sequences,
-                           const std::vector<int32_t> & injections) {
+                           const std::vector<int32_t> & injections, int32_t plain) {
     if (sequences.size() != records.size() || injections.size() != records.size()) {
         throw py::value_error("each task needs a sequence and an injection");
     }
@@ -84,6 +86,7 @@ std::vector<Task> tasks_of(const py::sequence & records, const std::vector<int32
         tasks.push_back(task_of(records[i]));
         tasks.back().sequence  = sequences[i];
         tasks.back().injection = injections[i];
+        tasks.back().plain     = plain;
     }
     return tasks;
 }

@@ -26,6 +26,10 @@ from tgr_local.options.config import EngineConfig
 from tgr_local.system import confined, memory
 
 _TEMPLATE_MOST = 1 << 20  # characters of a chat template
+_SAME_NAMES = (
+    "n_ctx", "n_batch", "n_ubatch", "n_gpu_layers", "main_gpu", "use_mmap", "prefix_cells",
+    "step_seconds",
+)  # fmt: skip
 _MEMORY_SHARE = 0.9  # of the available memory that the cache may take
 
 
@@ -39,7 +43,7 @@ class Engine:
         self.path = Path(path)
         self.config = config = config or EngineConfig()
         params = native.EngineParams()
-        for name in ("n_ctx", "n_batch", "n_ubatch", "n_gpu_layers", "main_gpu", "use_mmap"):
+        for name in _SAME_NAMES:
             setattr(params, name, getattr(config, name))
         try:
             params.path = os.fspath(self.path).encode("utf-8").decode()
@@ -105,7 +109,7 @@ class Engine:
     def rolls_back(self) -> bool:
         """Whether a sequence can be truncated and shifted. With recurrent layers it cannot: it is
         only appended to, forked and dropped."""
-        return True
+        return bool(self._native.info.rolls_back)
 
     @property
     def n_ctx(self) -> int:
@@ -225,11 +229,18 @@ class Engine:
         n_cells: int,
         n_seqs: int,
         *,
+        prompt: Seq[int] = (),
+        norms: bool = False,
+        digest: bytes = b"",
         participant: Participant | None = None,
         cancel: Cancel | None = None,
     ) -> Session:
         """Reserves `n_cells` cells and `n_seqs` sequences (and as many injections), and waits until
         they are free.
+
+        `prompt` is what a task with `Task.reuse` will read, with `Task.norms` if `norms`: cells of
+        it that are in the cache already are not reserved again. `digest` names the control vector
+        that it is read under, as in `Session.injection`.
 
         Raises CapacityError if they can never be free, or on a deadlock: when every session in the
         way is used by a thread that waits for a reservation itself, or for this thread. Of the
@@ -240,7 +251,7 @@ class Engine:
         check_whole("n_seqs", n_seqs, 0, INT_MAX)
         self._check_growth(n_cells)
         group, index = (participant.group._native, participant.index) if participant else (None, 0)
-        request = self._native.open(n_cells, n_seqs, group, index)
+        request = self._native.open(n_cells, n_seqs, group, index, prompt, digest, norms)
 
         def blockers() -> list[int]:
             try:

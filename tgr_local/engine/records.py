@@ -50,6 +50,9 @@ class EngineStats:
     cells_used: int
     cells_peak: int
     cells_reserved: int
+    cells_remembered: int
+    """Cells that hold remembered prefixes."""
+    n_prefixes: int
     n_sequences: int
     n_sessions: int
     n_waiting: int

@@ -34,6 +34,11 @@ class Task:
     """Tokens to generate at most. The last one is sampled but not decoded."""
     injection: Injection | None = None
     """The injection that every token decoded by this task gets."""
+    plain: int = 0
+    """Fed tokens, the last ones, that get no injection."""
+    reuse: bool = False
+    """Take fed tokens from the cache where a remembered prefix or another sequence has them, and
+    wait for another task that is reading them. The sequence must be empty, the injection none."""
     sampling: Sampling = field(default_factory=Sampling)
     seed: int = 0
     part: int = 0
@@ -81,6 +86,7 @@ class Session:
         self._native = engine
         self._reservation = reservation
         self._reservations = reservations
+        self._plain = 0  # the injection of tokens that get none of their task's
         reservations[session] = reservation
 
     def close(self) -> None:
@@ -106,8 +112,14 @@ class Session:
         """An empty sequence."""
         return Sequence(self, self._native.sequence(self._id))
 
-    def injection(self, vectors: NDArray[np.float32]) -> Injection:
-        """Vectors to add to the residual stream, [n_layer, n_embd]: row i after layer i."""
+    def injection(
+        self, vectors: NDArray[np.float32], *, digest: bytes | None = None
+    ) -> Injection:
+        """Vectors to add to the residual stream, [n_layer, n_embd]: row i after layer i.
+
+        Tokens decoded under it are remembered only if it has a digest, and only for sessions whose
+        injection has the same one.
+        """
         info = self._native.info
         expected = (info.n_layer, info.n_embd)
         if np.shape(vectors) != expected:
@@ -118,7 +130,13 @@ class Session:
             raise ValueError(
                 "vectors hold a value that is not finite; check what they were made of"
             )
-        return Injection(self, self._native.injection(self._id, vectors))
+        return Injection(self, self._native.injection(self._id, vectors, digest))
+
+    def remember(self, sequence: Sequence) -> None:
+        """Keeps the sequence's tokens in the cache after this session, for tasks with `reuse`: those
+        before the first one that an injection without a digest steered. Where the model cannot roll
+        back, all of them or none."""
+        self._native.remember(self._id, sequence._id)
 
     def peak_cells(self, *, reset: bool = False) -> int:
         """The most cells that this session has used, since its start or the last reset."""
@@ -237,7 +255,7 @@ class Session:
         # -1 for handles of another session, whose ids may be in use here too
         sequences = [task.sequence._id if task.sequence.session is self else -1 for task in tasks]
         injections = [0 if task.injection is None else self._row(task.injection) for task in tasks]
-        return self._native.submit(self._id, tasks, sequences, injections)
+        return self._native.submit(self._id, tasks, sequences, injections, self._plain)
 
     def _row(self, injection: Injection) -> int:
         return injection._row if injection.session is self else -1
@@ -245,9 +263,7 @@ class Session:
     @property
     def is_running(self) -> bool:
         """Whether a run is under way. For other threads; answers between two decodes."""
-        job = self._reservation.job
-        self.peak_cells()  # answered when the decode under way, and all that it ends, is over
-        return job is not None and not job.wait(0.0)
+        return bool(self._native.is_busy(self._id))
 
 
 class Sequence:

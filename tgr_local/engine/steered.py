@@ -7,6 +7,7 @@ worker of the engine below, which others may use unsteered at the same time.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Generator
 from collections.abc import Sequence as Seq
 
@@ -55,6 +56,7 @@ class SteeredEngine(Engine):
                     f"logit_bias names token {token}, but must name one between 0 and "
                     f"{engine.n_vocab - 1}"
                 )
+        self._digest = b"" if self._vectors is None else _digest_of(self._vectors)
         self._bias: tuple[tuple[int, float], ...] = (*(over._bias if over else ()), *logit_bias)
 
     def session(
@@ -62,14 +64,23 @@ class SteeredEngine(Engine):
         n_cells: int,
         n_seqs: int,
         *,
+        prompt: Seq[int] = (),
+        norms: bool = False,
+        digest: bytes = b"",
         participant: Participant | None = None,
         cancel: Cancel | None = None,
     ) -> Session:
         extra = 0 if self._vectors is None else 1  # a row of the table for the injection alone
         session = self._below.session(
-            n_cells, n_seqs + extra, participant=participant, cancel=cancel
+            n_cells,
+            n_seqs + extra,
+            prompt=prompt,
+            norms=norms,
+            digest=digest or self._digest,
+            participant=participant,
+            cancel=cancel,
         )
-        return _SteeredSession(session, self._vectors, self._bias)
+        return _SteeredSession(session, self._vectors, self._bias, self._digest)
 
 
 class _SteeredSession(Session):
@@ -80,14 +91,20 @@ class _SteeredSession(Session):
         below: Session,
         vectors: NDArray[np.float32] | None,
         bias: tuple[tuple[int, float], ...],
+        digest: bytes,
     ) -> None:
         self.__dict__.update(below.__dict__)
         self._below = below  # closes when it is garbage
         self._vectors, self._bias = vectors, bias
-        self._always = None if vectors is None else super().injection(vectors)
+        self._always = None if vectors is None else super().injection(vectors, digest=digest)
+        self._plain = self._always._row if self._always else 0
 
-    def injection(self, vectors: NDArray[np.float32]) -> Injection:
-        return super().injection(vectors if self._vectors is None else vectors + self._vectors)
+    def injection(
+        self, vectors: NDArray[np.float32], *, digest: bytes | None = None
+    ) -> Injection:
+        if self._vectors is None:
+            return super().injection(vectors, digest=digest)
+        return super().injection(vectors + self._vectors)
 
     def run(
         self,
@@ -130,3 +147,8 @@ class _SteeredSession(Session):
             injection=task.injection or self._always,
             sampling=dataclasses.replace(task.sampling, logit_bias=bias),
         )
+
+
+def _digest_of(vectors: NDArray[np.float32]) -> bytes:
+    """What tells the prefixes that were read under different vectors apart."""
+    return hashlib.blake2b(np.ascontiguousarray(vectors).tobytes(), digest_size=16).digest()

@@ -27,6 +27,14 @@ class EngineConfig:
     n_seq_max: int = option(
         0, "maximum sequences at a time; 0 = 256 for a small vocabulary, else 96", low=0, high=256
     )
+    prefix_cells: int = option(
+        16384,
+        "cells that the prefixes of earlier requests may hold; 0 = every request is read anew",
+        low=0,
+    )
+    step_seconds: float = option(
+        0.5, "seconds that one step may spend on prompts while other texts are written", low=0.001
+    )
     n_threads: int = option(
         0,
         "CPU threads; 0 = one for each physical core, or one for a model under 64 MiB",

@@ -1,0 +1,107 @@
+// Remembered prefixes: texts whose cells stay after the sessions that decoded them, least recently used dropped first.
+//
+// In: tokens with their cells, norms and state. Out: the longest prefix of a prompt that is remembered. The store holds
+// no sequence of llama.cpp: the keys and values stay where they are until the cells are reclaimed.
+#pragma once
+
+#include "cells.h"
+
+#include "llama.h"
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tgr {
+
+// Tokens that were decoded in one way, from the first of a text.
+struct Prefix {
+    std::vector<llama_token> tokens;
+    std::string              digest; // of the control vector under which they were decoded, empty = none
+    CellList                 cells;  // empty where the model has no attention
+    std::vector<float>       norms;  // [n][n_layer] residual norms of the first n tokens, negative = not measured
+    std::vector<uint8_t>     state;  // of the recurrent layers after all tokens, empty where there are none
+};
+
+// A prefix with its keys and values, as it is written to a file.
+struct PrefixData {
+    std::vector<llama_token> tokens;
+    std::string              digest;
+    std::vector<float>       norms;
+    std::vector<uint8_t>     state, cells;
+};
+
+// A prompt for which a prefix is searched.
+struct Prompt {
+    std::vector<llama_token> tokens;
+    std::string              digest;
+    uint32_t                 norm_stride = 0; // residual norms are needed, those of the last layer of every such token
+};
+
+// Fewer tokens are not worth a piece of attention of their own.
+constexpr uint32_t least_shared = 16;
+
+// Tokens at the beginning that both have.
+uint32_t n_common(const std::vector<llama_token> & a, const std::vector<llama_token> & b);
+
+// The tokens of a prompt of n whose norms after the last layer are measured: every stride-th. A power of two, so that
+// those of a longer prompt are among those of its beginning.
+uint32_t norm_stride(size_t n);
+
+// Leading tokens of the prompt that can be taken from a text that was decoded in this way. `whole`: all of it or none.
+uint32_t n_usable(const Prompt & prompt, const std::vector<llama_token> & tokens, const std::string & digest,
+                  const std::vector<float> & norms, uint32_t n_layer, bool whole);
+
+// How many of `n` leading tokens of the prompt can be taken where these norms are known: all, or those before the first
+// whose norms are missing.
+uint32_t n_measured(const Prompt & prompt, const std::vector<float> & norms, uint32_t n_layer, uint32_t n);
+
+class PrefixStore {
+public:
+    // `whole`: only a whole prefix can be used, because the model cannot roll back.
+    PrefixStore(CellPool & pool, uint32_t most_cells, uint32_t n_layer, bool whole) :
+        pool_(pool),
+        most_cells_(most_cells),
+        n_layer_(n_layer),
+        whole_(whole) {}
+
+    bool   enabled() const { return most_cells_ > 0; }
+    size_t size() const { return prefixes_.size(); }
+
+    // `state_cells`: what a state of recurrent layers counts as.
+    void remember(Prefix prefix, uint32_t state_cells);
+
+    struct Match {
+        std::shared_ptr<const Prefix> prefix;
+        uint32_t                      n = 0; // leading tokens that can be used
+    };
+
+    // The longest one; none below least_shared tokens.
+    Match find(const Prompt & prompt);
+
+    // Drops the least recently used prefix that frees a cell. False when there is none.
+    bool reclaim();
+
+    // Drops the prefixes that keep this cell.
+    void forget(uint32_t cell);
+
+    void clear();
+
+    const std::list<std::shared_ptr<Prefix>> & all() const { return prefixes_; } // latest first
+
+private:
+    using Place = std::list<std::shared_ptr<Prefix>>::iterator;
+
+    void drop(Place prefix);
+
+    CellPool &        pool_;
+    uint32_t          most_cells_, n_layer_;
+    bool              whole_;
+    uint32_t          state_cells_ = 0; // of one prefix
+
+    std::list<std::shared_ptr<Prefix>> prefixes_; // latest first
+};
+
+} // namespace tgr

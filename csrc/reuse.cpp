@@ -1,0 +1,165 @@
+// Which tokens of a prompt need no decoding, because a remembered prefix or another sequence has them.
+
+#include "cache.h"
+#include "job.h"
+
+#include <utility>
+
+namespace tgr {
+
+// What a remembered state of recurrent layers is divided by, to count as cells, where cells are smaller or have none.
+static constexpr size_t least_cell_bytes = 64 << 10;
+
+CacheAllocator::Source CacheAllocator::longest(const Prompt & prompt, const Reservation * own, int32_t except) {
+    Source best;
+    if (!prefixes_.enabled() || prompt.tokens.size() < least_shared) {
+        return best;
+    }
+    const uint32_t n_layer = uint32_t(model_.info().n_layer);
+    const auto     n_of    = [&](const auto & text, const std::vector<llama_token> & tokens) {
+        return n_usable(prompt, tokens, text.digest, text.norms, n_layer, kind_.recurrent);
+    };
+    if (const auto match = prefixes_.find(prompt); match.prefix) {
+        best = { match.n, match.prefix, -1 };
+    }
+    if (own && own->base && (!kind_.recurrent || !own->base->state.empty())) {
+        if (const uint32_t n = std::min(n_of(*own->base, own->base->tokens), own->base_cells.size()); n >= best.n) {
+            best = { n, own->base, -1 };
+        }
+    }
+    for (const auto & [session, reservation] : reservations_) {
+        for (const auto & [id, sequence] : reservation.sequences) {
+            if (id == except || sequence.lost || sequence.n_clean < least_shared ||
+                (kind_.recurrent && (sequence.busy || sequence.n_clean < sequence.size()))) {
+                continue;
+            }
+            const uint32_t n = std::min(n_of(sequence, sequence.tokens), sequence.n_clean);
+            if (n > best.n) {
+                auto part    = std::make_shared<Prefix>();
+                part->tokens = { sequence.tokens.begin(), sequence.tokens.begin() + n };
+                part->digest = sequence.digest;
+                part->cells  = sequence.cells.part(0, n);
+                part->norms  = sequence.norms;
+                part->norms.resize(std::min(part->norms.size(), size_t(n) * n_layer));
+                best = { n, std::move(part), kind_.recurrent ? id : -1 };
+            }
+        }
+    }
+    return best;
+}
+
+uint32_t CacheAllocator::reuse(uint64_t session, int32_t id, const Prompt & prompt) {
+    const Source   known = longest(prompt, &of(session), id);
+    const uint32_t n     = sequence(session, id).size();
+    if (known.n < n + least_shared || (kind_.recurrent && n > 0)) {
+        return n;
+    }
+    take(session, id, known);
+    return known.n;
+}
+
+// Gives the sequence the source's tokens behind its own.
+void CacheAllocator::take(uint64_t session, int32_t id, const Source & source) {
+    Reservation &  reservation = of(session);
+    Sequence &     to          = sequence(session, id);
+    const Prefix & from        = *source.prefix;
+    const uint32_t before      = to.size();
+    const CellList cells       = from.cells.part(before, source.n);
+    if (source.prefix != reservation.base) {
+        cells.each([&](uint32_t cell) { reservation.n_shared += pool_[cell].owner != session; });
+    }
+    use(cells);
+    reservation.note_most();
+    to.cells.append(cells);
+    to.tokens.assign(from.tokens.begin(), from.tokens.begin() + source.n);
+    to.norms.assign(from.norms.begin(),
+                    from.norms.begin() + std::min(from.norms.size(), size_t(source.n) * model_.info().n_layer));
+    to.digest  = from.digest;
+    to.n_clean = source.n;
+    if (kind_.recurrent && source.sequence >= 0) {
+        later([id, donor = source.sequence](llama_context * context) {
+            llama_memory_seq_cp(llama_get_memory(context), donor, id, -1, -1);
+        });
+        return;
+    }
+    later([id, before, cells](llama_context * context) { memory_attach(context, id, before, cells.runs()); });
+    if (kind_.recurrent) {
+        later([id, prefix = source.prefix](llama_context * context) {
+            memory_write_state(context, id, uint32_t(prefix->tokens.size()), prefix->state);
+        });
+    }
+}
+
+void CacheAllocator::remember(uint64_t session, int32_t id) {
+    const Sequence & from = sequence(session, id);
+    if (!prefixes_.enabled() || from.lost || from.n_clean < least_shared ||
+        (kind_.recurrent && from.n_clean < from.size())) {
+        return;
+    }
+    Prefix prefix;
+    prefix.tokens = { from.tokens.begin(), from.tokens.begin() + from.n_clean };
+    prefix.digest = from.digest;
+    prefix.cells  = from.cells.part(0, from.n_clean);
+    prefix.norms  = from.norms;
+    prefix.norms.resize(std::min(prefix.norms.size(), size_t(from.n_clean) * model_.info().n_layer));
+    if (kind_.recurrent) {
+        apply();
+        prefix.state = memory_read_state(model_.context(), id);
+    }
+    remember(std::move(prefix));
+}
+
+void CacheAllocator::remember(Prefix prefix) {
+    const size_t n = prefix.state.size();
+    prefixes_.remember(std::move(prefix), n ? uint32_t(n / std::max(kind_.cell_bytes, least_cell_bytes)) + 1 : 0);
+}
+
+//
+// files
+//
+
+PrefixData CacheAllocator::read_prefix(const Prompt & prompt) {
+    const auto match = prefixes_.find(prompt);
+    if (!match.prefix) {
+        return {};
+    }
+    apply();
+    const CellList cells = match.prefix->cells.part(0, match.n);
+    PrefixData     data;
+    data.tokens = { match.prefix->tokens.begin(), match.prefix->tokens.begin() + match.n };
+    data.digest = match.prefix->digest;
+    data.norms  = match.prefix->norms;
+    data.norms.resize(std::min(data.norms.size(), size_t(match.n) * model_.info().n_layer));
+    data.state = match.prefix->state;
+    data.cells = memory_read_cells(model_.context(), cells.runs());
+    return data;
+}
+
+bool CacheAllocator::add_prefix(PrefixData data) {
+    const size_t n = data.tokens.size(), n_layer = size_t(model_.info().n_layer);
+    if (data.cells.size() != n * kind_.cell_bytes || data.state.size() != kind_.state_bytes ||
+        data.norms.size() % n_layer != 0 || data.norms.size() > n * n_layer) {
+        throw Error("the saved prefix is of another model or another cache type");
+    }
+    for (const llama_token token : data.tokens) {
+        check_token("the saved prefix", token, model_.info().n_vocab);
+    }
+    if (!prefixes_.enabled() || n < least_shared || n > model_.params().prefix_cells) {
+        return false;
+    }
+    const CellList none;
+    const auto     free = free_cells(uint32_t(n), none);
+    if (free.size() < n) {
+        return false;
+    }
+    Prefix prefix{ std::move(data.tokens), std::move(data.digest), {}, std::move(data.norms), std::move(data.state) };
+    for (const uint32_t cell : free) {
+        prefix.cells.push(cell);
+    }
+    apply();
+    memory_write_cells(model_.context(), prefix.cells.runs(), data.cells);
+    remember(std::move(prefix));
+    return true;
+}
+
+} // namespace tgr
