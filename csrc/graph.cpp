@@ -1,4 +1,5 @@
 #include "graph_state.h"
+#include "memory.h"
 
 #include "llama-adapter.h"
 #include "llama-context.h"
@@ -8,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <numeric>
 
 namespace tgr {
 
@@ -27,7 +29,7 @@ public:
         }
         std::vector<int32_t> all(ubatch->n_tokens), out;
         for (uint32_t i = 0; i < ubatch->n_tokens; ++i) {
-            all[i] = state->row_of(*ubatch, i);
+            all[i] = state->row(*ubatch, i);
             if (ubatch->output[i]) {
                 out.push_back(all[i]);
             }
@@ -69,6 +71,7 @@ ggml_tensor * inject(const llm_graph_context & graph, ggml_tensor * cur, int il)
 
     graph_input_rows * input = find_input<graph_input_rows>(*graph.res);
     if (!input) {
+        ++state->n_built;
         auto fresh = std::make_unique<graph_input_rows>(state, state->any_row(graph.ubatch), state->capture_norms);
         input      = static_cast<graph_input_rows *>(graph.res->add_input(std::move(fresh)));
     }
@@ -184,8 +187,7 @@ bool graph_init(llama_context * ctx, int32_t n_rows) {
     state->n_layer            = int32_t(model.hparams.n_layer());
     state->n_embd             = int32_t(model.hparams.n_embd);
     state->on_gpu             = !on_cpu(&model);
-    state->kv                 = dynamic_cast<llama_kv_cache *>(ctx->get_memory());
-    state->row_of_seq.assign(LLAMA_MAX_SEQ, 0);
+    state->kvs                = memory_caches(ctx);
     state->reached.assign(state->n_layer, false);
 
     std::map<ggml_backend_buffer_type_t, ggml_context *> ctx_of_buft;
@@ -218,10 +220,6 @@ void graph_set_row(llama_context * ctx, int32_t row, const float * vectors) {
     }
 }
 
-void graph_set_seq_row(llama_context * ctx, llama_seq_id seq_id, int32_t row) {
-    state_of(ctx).row_of_seq[seq_id] = row;
-}
-
 void graph_capture(llama_context * ctx, bool states, bool norms) {
     state_of(ctx).capture_states = states;
     state_of(ctx).capture_norms  = norms;
@@ -247,14 +245,28 @@ float graph_norm(llama_context * ctx, int32_t layer, int32_t batch_index) {
     return sq < 0 ? -1.0f : std::sqrt(sq);
 }
 
-void graph_place(llama_context * ctx, const std::vector<uint32_t> & cells, const std::vector<int32_t> & group_of,
-                 const std::vector<graph_group> & groups) {
+void graph_place(llama_context * ctx, const std::vector<uint32_t> & cells, const std::vector<int32_t> & rows,
+                 const std::vector<int32_t> & view_of, const std::vector<std::vector<extent>> & views) {
     graph_state_t & state = state_of(ctx);
-    if (state.kv) {
-        state.kv->tgr_cells = cells;
-        state.group_of      = group_of;
-        state.groups        = groups;
+    state.row_of          = rows;
+    state.view_of         = view_of;
+    state.views           = views;
+    state.view_sizes.clear();
+    for (const auto & view : views) {
+        state.view_sizes.push_back(std::accumulate(view.begin(), view.end(), uint64_t(0),
+                                                   [](uint64_t n, const extent & run) { return n + run.n; }));
     }
+    for (llama_kv_cache * kv : state.kvs) {
+        kv->tgr_cells = cells;
+    }
+}
+
+uint64_t graph_n_built(llama_context * ctx) {
+    return state_of(ctx).n_built;
+}
+
+uint64_t graph_n_whole(llama_context * ctx) {
+    return state_of(ctx).n_whole;
 }
 
 const char * graph_no_shift(llama_context * ctx) {

@@ -1,6 +1,6 @@
 // What tgr-local adds to llama.cpp's compute graph: an injection into the residual stream after every
-// layer, chosen per sequence, the reading of final-norm states and of per-layer residual norms (graph.cpp), and
-// per-session attention, which looks at a session's own cells only (session_attention.cpp).
+// layer, chosen per token, the reading of final-norm states and of per-layer residual norms (graph.cpp), and
+// per-session attention, which looks at a sequence's own cells only (session_attention.cpp).
 //
 // These files are compiled into our copy of libllama; llama.cpp's own files call them from the
 // few lines that csrc/patches adds. Every function must be called from the thread that decodes.
@@ -21,9 +21,6 @@ bool graph_init(llama_context * ctx, int32_t n_rows);
 // Fills one row with vectors, [n_layer][n_embd], added after layers 0 … n_layer-1.
 void graph_set_row(llama_context * ctx, int32_t row, const float * vectors);
 
-// The row whose injection the tokens of a sequence get from the next decode on.
-void graph_set_seq_row(llama_context * ctx, llama_seq_id seq_id, int32_t row);
-
 // What the following decodes keep: final-norm states of output tokens; residual norms of all tokens.
 void graph_capture(llama_context * ctx, bool states, bool norms);
 
@@ -35,15 +32,9 @@ const float * graph_state(llama_context * ctx, int32_t batch_index);
 // layer llama.cpp computes output tokens only). Valid as graph_state.
 float graph_norm(llama_context * ctx, int32_t layer, int32_t batch_index);
 
-struct extent { // a run of cells
+// A run of cells.
+struct extent {
     uint32_t begin = 0, n = 0;
-};
-
-// Tokens of a batch that attend to the same part of the cache: those of one session.
-struct graph_group {
-    uint32_t begin; // the first cell of the session
-    uint32_t end;   // behind the last one that it uses, with this batch
-    uint32_t size;  // the distance at which another one of its kind begins
 };
 
 // The distance between sessions of n_cells: a quarter of a power of two as the step, so that sizes that differ a little
@@ -56,10 +47,17 @@ inline uint64_t session_stride(uint64_t n_cells) {
     return std::max(step, (n_cells + step - 1) / step * step);
 }
 
-// The free cell that each token of the next decode goes to, and the group that it belongs to. Attention then looks at
-// the cells of the group only. In a cache of an unknown kind llama.cpp places the tokens itself.
-void graph_place(llama_context * ctx, const std::vector<uint32_t> & cells, const std::vector<int32_t> & group_of,
-                 const std::vector<graph_group> & groups);
+// For every token of the next decode its free cell, its row of the table of injections and its view; without rows,
+// every token has row 0. A view holds the cells of the token's sequence, oldest first, with those that this batch adds:
+// the cell of position p is the p-th. Attention looks at these only. In a cache of an unknown kind llama.cpp places the
+// tokens itself.
+void graph_place(llama_context * ctx, const std::vector<uint32_t> & cells, const std::vector<int32_t> & rows,
+                 const std::vector<int32_t> & view_of, const std::vector<std::vector<extent>> & views);
+
+// Graphs that were built so far (a step may use the last one again), and those among them whose attention looked at the
+// whole cache instead.
+uint64_t graph_n_built(llama_context * ctx);
+uint64_t graph_n_whole(llama_context * ctx);
 
 // Why tokens in the cache cannot move to other positions; nullptr when they can.
 const char * graph_no_shift(llama_context * ctx);

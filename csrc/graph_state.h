@@ -18,15 +18,19 @@ struct graph_state_t {
 
     std::vector<ggml_context_ptr>        ctxs;
     std::vector<ggml_backend_buffer_ptr> bufs;
-    std::vector<ggml_tensor *>           table;      // [n_layer] of [n_embd, n_rows]
-    std::vector<int32_t>                 row_of_seq; // [LLAMA_MAX_SEQ]
-    std::vector<bool>                    reached;    // [n_layer]
+    std::vector<ggml_tensor *>           table;   // [n_layer] of [n_embd, n_rows]
+    std::vector<bool>                    reached; // [n_layer]
 
-    // the cells of the batch's tokens, see graph_place
-    llama_kv_cache *         kv = nullptr; // null = of another kind
-    std::vector<int32_t>     group_of;     // [n_tokens]
-    std::vector<graph_group> groups;
-    bool                     on_gpu = false; // some layer is
+    // the batch's tokens, see graph_place
+    std::vector<llama_kv_cache *>    kvs;     // of equal size, and placed alike; empty = of another kind
+    std::vector<int32_t>             row_of;  // [n_tokens] or empty = 0
+    std::vector<int32_t>             view_of; // [n_tokens]
+    std::vector<std::vector<extent>> views;
+    std::vector<uint64_t>            view_sizes; // cells
+
+    bool     on_gpu  = false; // some layer is
+    uint64_t n_built = 0;     // graphs
+    uint64_t n_whole = 0;     // … whose attention looks at the whole cache
 
     bool capture_states = false;
     bool capture_norms  = false;
@@ -41,16 +45,14 @@ struct graph_state_t {
     std::vector<int32_t> row_of_slot;   // [n_tokens] place in sq_norms -> output row, -1 = no output
     std::vector<float>   sq_norms_last; // [n_outputs] last layer, when it computes output tokens only
 
-    int32_t row_of(const llama_ubatch & ubatch, uint32_t i) const {
-        return ubatch.n_seq_id && ubatch.n_seq_id[i] > 0 ? row_of_seq[ubatch.seq_id[i][0]] : 0;
+    int32_t row(const llama_ubatch & ubatch, uint32_t i) const {
+        const bool known = !row_of.empty() && ubatch.data && i < ubatch.data->batch_idxs.size();
+        return known ? row_of[ubatch.data->batch_idxs[i]] : 0;
     }
 
     bool any_row(const llama_ubatch & ubatch) const {
-        if (!ubatch.seq_id) {
-            return false;
-        }
         for (uint32_t i = 0; i < ubatch.n_tokens; ++i) {
-            if (row_of(ubatch, i) != 0) {
+            if (row(ubatch, i) != 0) {
                 return true;
             }
         }

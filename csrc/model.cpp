@@ -152,6 +152,11 @@ bool Model::is_on_cpu() const {
     return on_cpu(weights_.get());
 }
 
+void Model::count_graphs(EngineStats & stats) const {
+    stats.n_graphs       = before_.n_graphs + (context_ ? graph_n_built(context_.get()) : 0);
+    stats.n_whole_graphs = before_.n_whole_graphs + (context_ ? graph_n_whole(context_.get()) : 0);
+}
+
 bool Model::resize(uint32_t n_cells, bool keep) {
     if (params_.n_ctx != 0) {
         return false;
@@ -169,6 +174,7 @@ bool Model::resize(uint32_t n_cells, bool keep) {
         return false;
     }
     const uint32_t before = n_ctx();
+    count_graphs(before_);
     context_.reset(); // first: there need not be memory for both
     for (const uint32_t size : { n_cells, before }) {
         try {
@@ -190,7 +196,7 @@ void Model::check_injection() {
     std::string       reason;
     take_log_error();
     llama_set_n_threads(context_.get(), 1, 1);
-    graph_set_seq_row(context_.get(), 0, 1);
+    graph_place(context_.get(), { 0 }, { 1 }, { 0 }, { { { 0, 1 } } });
     graph_capture(context_.get(), /*states =*/true, /*norms =*/false);
     try {
         status = llama_decode(context_.get(), llama_batch_get_one(&token, 1));
@@ -213,7 +219,6 @@ void Model::check_injection() {
     if (*low == *high) {
         refuse(params_.path, "gives every token the same probability, as an embedding model does");
     }
-    graph_set_seq_row(context_.get(), 0, 0);
     llama_set_n_threads(context_.get(), params_.n_threads, params_.n_threads);
     llama_memory_clear(llama_get_memory(context_.get()), true);
     if (graph_layers_reached(context_.get()) != info_.n_layer) {
@@ -230,21 +235,8 @@ int32_t Model::decode(Batch & batch) {
     for (size_t i = 0; i < n; ++i) {
         seq_ids_[i] = &batch.sequences[i];
     }
-    std::vector<graph_group> groups; // SHIM
-    for (size_t i = 0; i < batch.size(); ++i) {
-        graph_set_seq_row(context_.get(), batch.sequences[i], batch.injections[i]);
-    }
-    for (const auto & view : batch.views) {
-        graph_group g{ UINT32_MAX, 0, 0 };
-        for (const auto & e : view) {
-            g.begin = std::min(g.begin, e.begin);
-            g.end   = std::max(g.end, e.begin + e.n);
-        }
-        g.size = g.end - g.begin;
-        groups.push_back(g);
-    }
     graph_capture(context_.get(), batch.states, batch.norms);
-    graph_place(context_.get(), batch.cells, batch.view_of, groups);
+    graph_place(context_.get(), batch.cells, batch.injections, batch.view_of, batch.views);
 
     llama_batch tokens   = {};
     tokens.n_tokens      = int32_t(n);

@@ -47,6 +47,7 @@ public:
 
     // Null after a resize that failed for lack of memory.
     llama_context * context() const { return context_.get(); }
+    void            count_graphs(EngineStats & stats) const; // since loading
     uint32_t        n_ctx() const { return context_ ? llama_n_ctx(context_.get()) : 0; } // cells
 
     // Replaces the context by one of at least n_cells. `keep`: with the cells of the old one; false, and nothing has
@@ -84,6 +85,7 @@ private:
     ModelInfo                    info_;
     mutable std::shared_mutex    weights_mutex_; // guards the pointer
     std::shared_ptr<llama_model> weights_;
+    EngineStats                  before_; // the graphs of contexts before this one
     llama_context_ptr            context_;
     const llama_vocab *          vocab_ = nullptr;
     std::unique_ptr<TokenTexts>  token_texts_;

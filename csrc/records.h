@@ -48,6 +48,8 @@ struct ModelInfo {
 struct EngineStats {
     uint64_t n_positions    = 0; // token positions that passed through the model
     uint64_t n_decodes      = 0; // calls of llama_decode
+    uint64_t n_graphs       = 0; // that were built; a step may use the last one again
+    uint64_t n_whole_graphs = 0; // … whose attention looks at the whole cache
     double   decode_seconds = 0, sample_seconds = 0;
     uint32_t n_ctx = 0, n_seq_max = 0;
     uint32_t cells_used = 0, cells_peak = 0, cells_reserved = 0;

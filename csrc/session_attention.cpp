@@ -1,371 +1,486 @@
 // Per-session attention. llama.cpp lets every token look, masked, at every cell of the cache; here the tokens of a
-// session look at a span of cells, from the session's first to the last that it uses. Spans of the same kind at equal
-// distances form one block, which is one attention operation: [cells, rows, heads, spans]. A span with fewer tokens
-// than the block has rows, or none, is padded with rows whose result nobody reads.
+// sequence look at the cells of its view only. attention_plan.cpp decides with which operations; a block of rows has
+// the scores of its spans side by side in one softmax, and adds what the values of each span weigh.
+#include "attention_plan.h"
 #include "graph_state.h"
 
 #include "llama-adapter.h"
 #include "llama-hparams.h"
-#include "llama-kv-cells.h"
+#include "llama-memory-hybrid-iswa.h"
+#include "llama-memory-hybrid.h"
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
-#include <numeric>
-#include <tuple>
+#include <map>
+#include <utility>
 
 namespace tgr {
 
-static constexpr size_t   MAX_BLOCKS = 8;   // more are merged: each takes some twenty nodes in every layer
-static constexpr uint64_t BLOCK_COST = 256; // of one more block, in tokens times cells
-
 uint32_t session_attention_nodes(uint32_t n_layer) {
-    return n_layer * (MAX_BLOCKS * 24 + 8);
+    return n_layer * (uint32_t(MAX_BLOCKS) * 24 + uint32_t(MAX_SHARED_TOTAL) * 10 + 8);
 }
 
-struct block_t {
-    uint32_t begin, stride, n_kv; // cells
-    uint32_t n_spans, n_rows;
-
-    std::vector<int32_t> tokens; // [n_spans][n_rows] place in the micro-batch, -1 = padding
-
-    uint32_t end() const { return begin + (n_spans - 1) * stride + n_kv; }
-
-    uint64_t cost() const { return uint64_t(n_spans) * n_rows * n_kv + BLOCK_COST; }
-
-    bool same_shape(const block_t & other) const {
-        return begin == other.begin && stride == other.stride && n_kv == other.n_kv && n_spans == other.n_spans &&
-               n_rows == other.n_rows;
-    }
+// The operations of a block.
+enum class layout_t {
+    few,   // few rows: the query heads of one head of keys are the rows of one multiplication: [cells, heads, span, …]
+    many,  // many rows: [cells, rows, heads, span]
+    llama, // llama.cpp's own operation on one span of cells
 };
 
-struct plan_t {
-    std::vector<block_t> blocks; // none: attention over the whole cache
-    bool                 direct; // their rows are the tokens in order
+// What the layers of one kind look at: those with a sliding window, or those without.
+struct half_t {
+    plan_t   plan;
+    layout_t most = layout_t::llama; // few: blocks of few rows are `few`, the others `many`
+    uint32_t gqa  = 1;               // query heads for each head of keys, at most
+    bool     even = true;            // … in every layer
 
-    bool same_shape(const plan_t & other) const {
-        return direct == other.direct &&
-               std::equal(blocks.begin(), blocks.end(), other.blocks.begin(), other.blocks.end(),
-                          [](const block_t & a, const block_t & b) { return a.same_shape(b); });
+    std::vector<ggml_tensor *> masks;          // [n_cells, rows] of each span of each block
+    ggml_tensor *              rows = nullptr; // I32, the token of every row of every block
+    ggml_tensor *              back = nullptr; // I32 [n_tokens], the row of every token
+
+    layout_t layout(const block_t & block) const {
+        // several rows at one span are left as they are in llama.cpp, so that sums have the same order
+        const bool one_span = block.n_spans == 1 && block.shared.empty();
+        const bool many     = block.n_rows > 1 && (one_span || block.n_rows * gqa > 64 || !even);
+        return most == layout_t::few && many ? layout_t::many : most;
     }
+    uint32_t copies(const block_t & block) const { return layout(block) == layout_t::few ? gqa : 1; }
 };
 
-// The tokens of a micro-batch that belong to one group.
-struct share_t {
-    graph_group          group;
-    std::vector<int32_t> tokens;
-
-    uint32_t n_kv() const { return group.end - group.begin; }
-    uint32_t kind() const { // one, few or many tokens: those of one kind fit into one block
-        const size_t n = tokens.size();
-        return n <= 1 ? 0 : n <= 16 ? 1 : n <= 128 ? 2 : 3;
+static bool can_plan(const graph_state_t * state, const llama_ubatch & ubatch) {
+    if (!state || state->kvs.empty() || state->view_of.empty() || !ubatch.token || !ubatch.data ||
+        ubatch.data->batch_idxs.size() != ubatch.n_tokens) {
+        return false;
     }
-};
-
-static std::vector<share_t> shares_of(const graph_state_t & state, const llama_ubatch & ubatch) {
-    std::vector<share_t> shares(state.groups.size());
     for (uint32_t i = 0; i < ubatch.n_tokens; ++i) {
-        const int32_t group = state.group_of[ubatch.data->batch_idxs[i]];
-        shares[group].group = state.groups[group];
-        shares[group].tokens.push_back(int32_t(i));
+        if (state->view_sizes[state->view_of[ubatch.data->batch_idxs[i]]] <= uint64_t(ubatch.pos[i])) {
+            return false; // the caller's books are wrong: llama.cpp has its own
+        }
     }
-    shares.erase(std::remove_if(shares.begin(), shares.end(), [](const share_t & s) { return s.tokens.empty(); }),
-                 shares.end());
-    std::sort(shares.begin(), shares.end(), [](const share_t & a, const share_t & b) {
-        return std::make_tuple(a.kind(), a.group.size, a.group.begin) <
-               std::make_tuple(b.kind(), b.group.size, b.group.begin);
-    });
-    return shares;
-}
-
-// Spans grow by so many cells at a time, so that graphs can be used again.
-static uint32_t padded(uint32_t n_kv) {
-    return GGML_PAD(n_kv, 64);
-}
-
-static block_t block_of(const graph_state_t & state, const share_t & share) {
-    const graph_group & group = share.group;
-    const uint32_t      n_kv  = std::min(padded(share.n_kv()), state.kv->get_size() - group.begin);
-    return { group.begin, group.size, n_kv, 1, uint32_t(share.tokens.size()), share.tokens };
-}
-
-// Adds a share to a block when its span is one of the block's kind and little padding is needed.
-static bool extend(const graph_state_t & state, block_t & block, const share_t & share) {
-    const uint32_t distance = share.group.begin - block.begin;
-    if (share.group.size != block.stride || share.group.begin < block.begin || distance % block.stride != 0 ||
-        distance / block.stride < block.n_spans) {
-        return false;
-    }
-    block_t larger = block;
-    larger.n_spans = distance / block.stride + 1;
-    larger.n_rows  = std::max(block.n_rows, uint32_t(share.tokens.size()));
-    larger.n_kv    = std::min(std::max(block.n_kv, padded(share.n_kv())), block.stride);
-    if (share.group.begin + larger.n_kv > state.kv->get_size() ||
-        larger.cost() > 2 * (block.cost() + uint64_t(share.tokens.size()) * share.n_kv() + BLOCK_COST)) {
-        return false;
-    }
-    larger.tokens.assign(size_t(larger.n_spans) * larger.n_rows, -1);
-    for (uint32_t w = 0; w < block.n_spans; ++w) {
-        std::copy_n(block.tokens.begin() + w * block.n_rows, block.n_rows, larger.tokens.begin() + w * larger.n_rows);
-    }
-    std::copy(share.tokens.begin(), share.tokens.end(), larger.tokens.end() - larger.n_rows);
-    block = std::move(larger);
     return true;
 }
 
-using blocks_t = std::vector<block_t>;
-
-// One span over all of them.
-static block_t joined(const graph_state_t & state, blocks_t::const_iterator first, blocks_t::const_iterator last) {
-    block_t  all{ first->begin, 0, 0, 1, 0, {} };
-    uint32_t end = 0;
-    for (auto block = first; block != last; ++block) {
-        all.begin = std::min(all.begin, block->begin);
-        end       = std::max(end, block->end());
-        std::copy_if(block->tokens.begin(), block->tokens.end(), std::back_inserter(all.tokens),
-                     [](int32_t token) { return token >= 0; });
-    }
-    std::sort(all.tokens.begin(), all.tokens.end());
-    all.n_rows = uint32_t(all.tokens.size());
-    all.n_kv = all.stride = std::min(padded(end - all.begin), state.kv->get_size() - all.begin);
-    return all;
-}
-
-static uint64_t cost_of(const blocks_t & blocks) {
-    return std::accumulate(blocks.begin(), blocks.end(), uint64_t(0),
-                           [](uint64_t sum, const block_t & block) { return sum + block.cost(); });
-}
-
-// Joins neighbours until there are few enough, each time the closest ones.
-static void join_most(const graph_state_t & state, blocks_t & blocks) {
-    std::sort(blocks.begin(), blocks.end(), [](const block_t & a, const block_t & b) { return a.begin < b.begin; });
-    while (blocks.size() > MAX_BLOCKS) {
-        const auto area = [&](size_t i) {
-            const block_t &a = blocks[i], &b = blocks[i + 1];
-            return uint64_t(a.tokens.size() + b.tokens.size()) * (std::max(a.end(), b.end()) - a.begin);
-        };
-        size_t best = 0;
-        for (size_t i = 1; i + 1 < blocks.size(); ++i) {
-            best = area(i) < area(best) ? i : best;
-        }
-        const auto at = blocks.begin() + best;
-        *at           = joined(state, at, at + 2);
-        blocks.erase(at + 1);
-    }
-}
-
-static plan_t plan_of(const graph_state_t * state, const llama_ubatch & ubatch) {
-    plan_t plan{};
-    if (!state || !state->kv || !ubatch.data || ubatch.data->batch_idxs.size() != ubatch.n_tokens ||
-        state->group_of.empty()) {
-        return plan;
-    }
-    auto & blocks = plan.blocks;
-    for (const share_t & share : shares_of(*state, ubatch)) {
-        const auto fits = [&](block_t & block) { return extend(*state, block, share); };
-        if (std::none_of(blocks.rbegin(), blocks.rend(), fits)) {
-            blocks.push_back(block_of(*state, share));
+// The first position that a token at `pos` sees.
+static uint32_t first_seen(const llama_hparams & hparams, bool window, llama_pos pos) {
+    llama_pos low = 0, high = pos;
+    while (window && low < high) {
+        const llama_pos middle = low + (high - low) / 2;
+        if (llama_hparams::is_masked_swa(hparams.n_swa, hparams.swa_type, middle, pos)) {
+            low = middle + 1;
+        } else {
+            high = middle;
         }
     }
-    join_most(*state, blocks);
-    block_t all = joined(*state, blocks.begin(), blocks.end());
-    if (all.cost() < cost_of(blocks)) {
-        blocks.assign(1, std::move(all));
+    return uint32_t(low);
+}
+
+static plan_t plan_of(const graph_state_t & state, const llama_hparams & hparams, const llama_ubatch & ubatch,
+                      bool window, layout_t most) {
+    static constexpr uint32_t step = 256; // by which the first cell moves, so that graphs can be used again
+
+    std::map<int32_t, reader_t> of_view;
+    for (uint32_t i = 0; i < ubatch.n_tokens; ++i) {
+        const int32_t  view   = state.view_of[ubatch.data->batch_idxs[i]];
+        reader_t &     reader = of_view.emplace(view, reader_t{ &state.views[view], UINT32_MAX, 0, {} }).first->second;
+        const uint32_t pos    = uint32_t(ubatch.pos[i]);
+        reader.first          = std::min(reader.first, first_seen(hparams, window, ubatch.pos[i]) / step * step);
+        reader.end            = std::max(reader.end, pos + 1);
+        reader.tokens.push_back(int32_t(i));
     }
-    plan.direct  = true;
-    int32_t next = 0;
-    for (const block_t & block : blocks) {
-        for (const int32_t token : block.tokens) {
-            plan.direct &= token == next++;
+    std::vector<reader_t> readers;
+    bool                  shorter = false;
+    for (auto & [view, reader] : of_view) {
+        shorter |= reader.first > 0;
+        readers.push_back(std::move(reader));
+    }
+    const uint32_t n_cells     = state.kvs.front()->get_size();
+    const size_t   most_shared = most == layout_t::llama ? 0 : MAX_SHARED;
+    plan_t         plan        = plan_attention(readers, n_cells, most_shared);
+    if (shorter) { // sequences that begin alike share more
+        for (reader_t & reader : readers) {
+            reader.first = 0;
+        }
+        plan_t whole = plan_attention(readers, n_cells, most_shared);
+        if (whole.cost() < plan.cost()) {
+            plan = std::move(whole);
         }
     }
     return plan;
 }
 
 // The masks of the blocks, and which row of them every token is.
-class graph_input_session_masks : public llm_graph_input_i {
+class graph_input_views : public llm_graph_input_i {
 public:
-    graph_input_session_masks(const graph_state_t * state, bool enabled, const llama_ubatch & ubatch) :
+    graph_input_views(graph_state_t * state, const llm_graph_context & graph) :
         state(state),
-        enabled(enabled),
-        plan(enabled ? plan_of(state, ubatch) : plan_t{}) {}
+        hparams(graph.hparams),
+        enabled(can_plan(state, graph.ubatch)) {}
 
     void set_input(const llama_ubatch * ubatch) override {
-        std::vector<int32_t> gather, scatter(ubatch->n_tokens);
-        for (size_t b = 0; b < plan.blocks.size(); ++b) {
-            const block_t & block = plan.blocks[b];
-            for (const int32_t token : block.tokens) {
-                if (token >= 0) {
-                    scatter[token] = int32_t(gather.size());
+        for (const bool window : { false, true }) {
+            const half_t & half = halves[window];
+            if (half.masks.empty()) {
+                continue;
+            }
+            std::vector<int32_t> gather, scatter(ubatch->n_tokens);
+            for (size_t b = 0; b < half.plan.blocks.size(); ++b) {
+                for (const int32_t token : half.plan.blocks[b].tokens) {
+                    if (token >= 0) {
+                        scatter[token] = int32_t(gather.size());
+                    }
+                    gather.push_back(std::max(token, 0));
                 }
-                gather.push_back(std::max(token, 0));
+                if (half.masks[b]->type == GGML_TYPE_F16) {
+                    fill(*ubatch, half, b, window, ggml_fp32_to_fp16(0.0f), ggml_fp32_to_fp16(-INFINITY));
+                } else {
+                    fill(*ubatch, half, b, window, 0.0f, -INFINITY);
+                }
             }
-            if (masks[b]->type == GGML_TYPE_F16) {
-                fill<ggml_fp16_t>(*ubatch, block, masks[b], ggml_fp32_to_fp16(0.0f), ggml_fp32_to_fp16(-INFINITY));
-            } else {
-                fill<float>(*ubatch, block, masks[b], 0.0f, -INFINITY);
+            if (half.rows) {
+                ggml_backend_tensor_set(half.rows, gather.data(), 0, ggml_nbytes(half.rows));
+                ggml_backend_tensor_set(half.back, scatter.data(), 0, ggml_nbytes(half.back));
             }
-        }
-        if (rows) {
-            ggml_backend_tensor_set(rows, gather.data(), 0, ggml_nbytes(rows));
-            ggml_backend_tensor_set(back, scatter.data(), 0, ggml_nbytes(back));
         }
     }
 
     bool can_reuse(const llm_graph_params & params) override {
-        if (enabled) {
-            plan_t     now  = plan_of(state, params.ubatch);
-            const bool same = plan.same_shape(now);
-            plan            = std::move(now);
-            return same;
+        if (enabled != can_plan(state, params.ubatch)) {
+            return false;
+        }
+        for (const bool window : { false, true }) {
+            half_t & half = halves[window];
+            if (half.masks.empty()) {
+                continue;
+            }
+            plan_t now = plan_of(*state, hparams, params.ubatch, window, half.most);
+            if (!half.plan.same_shape(now)) {
+                return false;
+            }
+            half.plan = std::move(now);
         }
         return true;
     }
 
-    const graph_state_t * state;
-    const bool            enabled;
-    plan_t                plan;
+    bool has(const ggml_tensor * mask) const {
+        const auto is = [&](const half_t & half) {
+            return std::find(half.masks.begin(), half.masks.end(), mask) != half.masks.end();
+        };
+        return is(halves[0]) || is(halves[1]);
+    }
 
-    std::vector<ggml_tensor *> masks;          // [n_kv, n_rows or more, 1, n_spans] of each block
-    ggml_tensor *              rows = nullptr; // I32, the token of every row of every block
-    ggml_tensor *              back = nullptr; // I32 [n_tokens], the row of every token
+    void count_whole() {
+        state->n_whole += !counted;
+        counted = true;
+    }
+
+    graph_state_t * const state;
+    const llama_hparams   hparams; // a copy: this outlives the graph's parameters
+    const bool            enabled;
+    half_t                halves[2]; // without a sliding window, with one
 
 private:
     template <class T>
-    void fill(const llama_ubatch & ubatch, const block_t & block, ggml_tensor * mask, T keep, T drop) {
-        std::vector<T> values(ggml_nelements(mask), drop);
+    void fill(const llama_ubatch & ubatch, const half_t & half, size_t b, bool window, T keep, T drop) {
+        const block_t & block   = half.plan.blocks[b];
+        const uint32_t  n_cells = block.n_cells(), copies = half.copies(block);
+        std::vector<T>  values(ggml_nelements(half.masks[b]), drop);
         for (size_t row = 0; row < block.tokens.size(); ++row) {
-            const uint32_t span = uint32_t(row / block.n_rows);
-            T *            to   = values.data() + (span * mask->ne[1] + row % block.n_rows) * block.n_kv;
-            fill_row(ubatch, block, row, block.begin + span * block.stride, to, keep);
-            for (int64_t copy = 1; block.n_rows == 1 && copy < mask->ne[1]; ++copy) {
-                std::copy_n(to, block.n_kv, to + copy * block.n_kv); // see attend_one
+            const auto to = values.begin() + row * copies * n_cells;
+            if (block.tokens[row] < 0) {
+                *to = keep; // the softmax of nothing is NaN
+            } else {
+                fill_row(ubatch, block, uint32_t(row), window, to, keep);
+            }
+            for (uint32_t copy = 1; copy < copies; ++copy) {
+                std::copy_n(to, n_cells, to + size_t(copy) * n_cells);
             }
         }
-        ggml_backend_tensor_set(mask, values.data(), 0, ggml_nbytes(mask));
+        ggml_backend_tensor_set(half.masks[b], values.data(), 0, values.size() * sizeof(T));
     }
 
-    template <class T>
-    void fill_row(const llama_ubatch & ubatch, const block_t & block, size_t row, uint32_t begin, T * to, T keep) {
-        const int32_t token = block.tokens[row];
-        if (token < 0) {
-            to[0] = keep; // the softmax of nothing is NaN
-            return;
-        }
-        const llama_seq_id seq    = ubatch.seq_id[token][0];
-        const llama_pos    pos    = ubatch.pos[token];
-        const int32_t      before = row % block.n_rows > 0 ? block.tokens[row - 1] : -1;
-        if (before >= 0 && ubatch.seq_id[before][0] == seq && ubatch.pos[before] + 1 == pos) {
-            std::copy_n(to - block.n_kv, block.n_kv, to); // the cells of the token before, and its own
-            to[state->kv->tgr_cells[ubatch.data->batch_idxs[token]] - begin] = keep;
-            return;
-        }
-        const llama_kv_cells & cells = state->kv->get_cells(seq);
-        for (uint32_t i = 0; i < block.n_kv; ++i) {
-            if (cells.seq_has(begin + i, seq) && cells.pos_get(begin + i) <= pos) {
-                to[i] = keep;
+    // Shows a row the cells of its view up to its own position, each in the first span that has it.
+    template <class To, class T>
+    void fill_row(const llama_ubatch & ubatch, const block_t & block, uint32_t row, bool window, To to, T keep) {
+        const uint32_t token = uint32_t(block.tokens[row]);
+        const uint32_t first = first_seen(hparams, window, ubatch.pos[token]), end = uint32_t(ubatch.pos[token]) + 1;
+        uint32_t       position = 0;
+        for (const extent & run : state->views[state->view_of[ubatch.data->batch_idxs[token]]]) {
+            const uint32_t from = std::max(position, first), until = std::min(position + run.n, end);
+            for (uint32_t p = from; p < until;) {
+                const uint32_t cell    = run.begin + (p - position);
+                const auto [column, n] = find(block, row / block.n_rows, cell);
+                const uint32_t n_here  = std::min(n, until - p);
+                std::fill_n(to + column, n_here, keep);
+                p += n_here;
             }
+            position += run.n;
         }
     }
+
+    // The column of a cell among those that a row looks at, and how many follow in the same span.
+    static std::pair<uint32_t, uint32_t> find(const block_t & block, uint32_t span, uint32_t cell) {
+        uint32_t column = 0;
+        for (const extent & shared : block.shared) {
+            if (cell - shared.begin < shared.n) { // unsigned: not before it either
+                return { column + (cell - shared.begin), shared.n - (cell - shared.begin) };
+            }
+            column += shared.n;
+        }
+        const uint32_t at = cell - (block.own.begin + span * block.stride);
+        GGML_ASSERT(at < block.own.n);
+        return { column + at, block.own.n - at };
+    }
+
+    bool counted = false;
 };
 
-// One row in each span: the query heads that share a head of keys become the rows of one multiplication, which is
-// much faster on a CPU. The mask has a row for each of them.
-static ggml_tensor * attend_one(ggml_context * ctx, ggml_tensor * q, ggml_tensor * k, ggml_tensor * v,
-                                ggml_tensor * mask, float kq_scale) {
-    const int64_t n_shared = q->ne[1] / k->ne[1];
-    q                      = ggml_reshape_4d(ctx, q, q->ne[0], n_shared, k->ne[1], q->ne[2]);
-    ggml_tensor * kq       = ggml_mul_mat(ctx, ggml_permute(ctx, k, 0, 2, 1, 3), q);
-    ggml_prec_set_acc(kq, GGML_PREC_F32);
-    kq                = ggml_soft_max_ext(ctx, kq, mask, kq_scale, 0.0f);
-    ggml_tensor * kqv = ggml_mul_mat(ctx, ggml_permute(ctx, v, 0, 2, 1, 3), kq);
-    return ggml_reshape_2d(ctx, kqv, kqv->ne[0] * kqv->ne[1] * kqv->ne[2], kqv->ne[3]);
+//
+// the operations
+//
+
+// The cells of a span and of those that follow it at the distance `stride`, in keys [d, heads, cells] or in values,
+// whose cells are dimension 0 when they are transposed. The result has the cells in dimension 1, or 0, and then the
+// spans either before the heads or behind them.
+static ggml_tensor * cells_of_span(ggml_context * ctx, ggml_tensor * kv, const extent & span, uint32_t stride,
+                                   uint32_t n_spans, bool spans_first) {
+    const bool    transposed = kv->nb[1] > kv->nb[2];
+    const size_t  cell       = transposed ? kv->nb[0] : kv->nb[2];
+    const int64_t ne0 = transposed ? span.n : kv->ne[0], ne1 = transposed ? kv->ne[2] : span.n;
+    const size_t  nb1 = kv->nb[2], heads = kv->nb[1], spans = cell * stride;
+    return spans_first ? ggml_view_4d(ctx, kv, ne0, ne1, n_spans, kv->ne[1], nb1, spans, heads, cell * span.begin)
+                       : ggml_view_4d(ctx, kv, ne0, ne1, kv->ne[1], n_spans, nb1, heads, spans, cell * span.begin);
 }
 
-static uint32_t most_shared(const llama_hparams & hparams) {
-    uint32_t most = 1;
-    for (uint32_t layer = 0; layer < hparams.n_layer(); ++layer) {
-        most = std::max(most, hparams.n_gqa(layer));
+// What llama.cpp does with the scores before the softmax.
+static ggml_tensor * capped(ggml_context * ctx, ggml_tensor * scores, const llama_hparams & hparams) {
+    if (!hparams.attn_soft_cap) {
+        return scores;
     }
-    return most;
+    scores = ggml_tanh(ctx, ggml_scale(ctx, scores, 1.0f / hparams.f_attn_logit_softcapping));
+    return ggml_scale(ctx, scores, hparams.f_attn_logit_softcapping);
 }
 
-static graph_input_session_masks * make_input(const llm_graph_context & graph, const graph_state_t * state,
-                                              ggml_type mask_type) {
-    // masks that are more than causal are left to llama.cpp; so are GPUs, on which this is untested
+static ggml_tensor * scores_of(ggml_context * ctx, ggml_tensor * k, ggml_tensor * q) {
+    ggml_tensor * scores = ggml_mul_mat(ctx, k, q);
+    ggml_prec_set_acc(scores, GGML_PREC_F32);
+    return scores;
+}
+
+// q [d, heads, rows of the block]. Everything is [cells or d, heads of one head of keys and rows, span, heads of keys]:
+// at a shared span the rows of all spans are those of one multiplication.
+static ggml_tensor * attend_few(ggml_context * ctx, ggml_tensor * q, ggml_tensor * k, ggml_tensor * v,
+                                const block_t & block, ggml_tensor * mask, const llama_hparams & hparams,
+                                float kq_scale) {
+    const int64_t n_kv_heads = k->ne[1], gqa = q->ne[1] / n_kv_heads, n_tokens = q->ne[2];
+    const int64_t n_spans = block.n_spans, n_rows = gqa * block.n_rows;
+
+    q = ggml_reshape_4d(ctx, ggml_is_contiguous(q) ? q : ggml_cont(ctx, q), q->ne[0], gqa, n_kv_heads, n_tokens);
+    q = ggml_cont(ctx, ggml_permute(ctx, q, 0, 1, 3, 2));
+    ggml_tensor * q_all = ggml_reshape_4d(ctx, q, q->ne[0], n_rows * n_spans, 1, n_kv_heads);
+    ggml_tensor * kq    = nullptr;
+    for (const extent & span : block.shared) {
+        ggml_tensor * scores = scores_of(ctx, cells_of_span(ctx, k, span, 0, 1, true), q_all);
+        scores               = ggml_reshape_4d(ctx, scores, span.n, n_rows, n_spans, n_kv_heads);
+        kq                   = kq ? ggml_concat(ctx, kq, scores, 0) : scores;
+    }
+    ggml_tensor * q_own = ggml_reshape_4d(ctx, q, q->ne[0], n_rows, n_spans, n_kv_heads);
+    ggml_tensor * own   = scores_of(ctx, cells_of_span(ctx, k, block.own, block.stride, block.n_spans, true), q_own);
+    kq                  = capped(ctx, kq ? ggml_concat(ctx, kq, own, 0) : own, hparams);
+    kq                  = ggml_soft_max_ext(ctx, kq, mask, kq_scale, 0.0f);
+
+    size_t        at  = 0; // bytes
+    ggml_tensor * kqv = nullptr;
+    for (const extent & span : block.shared) {
+        ggml_tensor * weights =
+            ggml_view_4d(ctx, kq, span.n, n_rows * n_spans, 1, n_kv_heads, kq->nb[1], kq->nb[3], kq->nb[3], at);
+        ggml_tensor * part = ggml_mul_mat(ctx, cells_of_span(ctx, v, span, 0, 1, true), weights);
+        kqv                = kqv ? ggml_add(ctx, kqv, part) : part;
+        at += span.n * kq->nb[0];
+    }
+    ggml_tensor * weights =
+        ggml_view_4d(ctx, kq, block.own.n, n_rows, n_spans, n_kv_heads, kq->nb[1], kq->nb[2], kq->nb[3], at);
+    own = ggml_mul_mat(ctx, cells_of_span(ctx, v, block.own, block.stride, block.n_spans, true), weights);
+    own = ggml_reshape_4d(ctx, own, own->ne[0], n_rows * n_spans, 1, n_kv_heads);
+    kqv = ggml_reshape_4d(ctx, kqv ? ggml_add(ctx, kqv, own) : own, own->ne[0], gqa, n_tokens, n_kv_heads);
+    return ggml_cont_2d(ctx, ggml_permute(ctx, kqv, 0, 1, 3, 2), own->ne[0] * gqa * n_kv_heads, n_tokens);
+}
+
+// The same as [cells or d, rows, heads, span], as llama.cpp has it.
+static ggml_tensor * attend_many(ggml_context * ctx, ggml_tensor * q, ggml_tensor * k, ggml_tensor * v,
+                                 const block_t & block, ggml_tensor * mask, ggml_tensor * sinks,
+                                 const llama_hparams & hparams, float kq_scale) {
+    const int64_t n_heads = q->ne[1], n_rows = block.n_rows, n_spans = block.n_spans;
+
+    q = ggml_view_4d(ctx, q, q->ne[0], n_heads, n_rows, n_spans, q->nb[1], q->nb[2], q->nb[2] * n_rows, 0);
+    q = ggml_permute(ctx, q, 0, 2, 1, 3);
+    ggml_tensor * kq = nullptr;
+    for (const extent & span : block.shared) {
+        ggml_tensor * scores = scores_of(ctx, cells_of_span(ctx, k, span, 0, 1, false), q);
+        kq                   = kq ? ggml_concat(ctx, kq, scores, 0) : scores;
+    }
+    ggml_tensor * own = scores_of(ctx, cells_of_span(ctx, k, block.own, block.stride, block.n_spans, false), q);
+    kq                = capped(ctx, kq ? ggml_concat(ctx, kq, own, 0) : own, hparams);
+    kq                = ggml_soft_max_ext(ctx, kq, mask, kq_scale, 0.0f);
+    ggml_soft_max_add_sinks(kq, sinks);
+
+    size_t        at  = 0; // bytes
+    ggml_tensor * kqv = nullptr;
+    const auto    add = [&](const extent & span, uint32_t stride, uint32_t n) {
+        ggml_tensor * weights =
+            ggml_view_4d(ctx, kq, span.n, n_rows, n_heads, n_spans, kq->nb[1], kq->nb[2], kq->nb[3], at);
+        ggml_tensor * part = ggml_mul_mat(ctx, cells_of_span(ctx, v, span, stride, n, false), weights);
+        kqv                = kqv ? ggml_add(ctx, kqv, part) : part;
+        at += span.n * kq->nb[0];
+    };
+    for (const extent & span : block.shared) {
+        add(span, 0, 1);
+    }
+    add(block.own, block.stride, block.n_spans);
+    return ggml_cont_2d(ctx, ggml_permute(ctx, kqv, 0, 2, 1, 3), kqv->ne[0] * n_heads, n_rows * n_spans);
+}
+
+// llama.cpp's own operation, which also knows flash attention, ALiBi and multi-head latent attention. It wants the
+// cells in dimension 2, or 0 when they are transposed.
+static ggml_tensor * attend_llama(const llm_graph_context & graph, ggml_tensor * q, ggml_tensor * k, ggml_tensor * v,
+                                  const block_t & block, ggml_tensor * mask, ggml_tensor * sinks, ggml_tensor * v_mla,
+                                  float kq_scale, int il) {
+    const auto spans = [&](ggml_tensor * kv) {
+        const bool   transposed = kv->nb[1] > kv->nb[2];
+        const size_t cell       = kv->nb[transposed ? 0 : 2];
+        return ggml_view_4d(graph.ctx0, kv, transposed ? block.own.n : kv->ne[0], kv->ne[1],
+                            transposed ? kv->ne[2] : block.own.n, block.n_spans, kv->nb[1], kv->nb[2],
+                            cell * block.stride, cell * block.own.begin);
+    };
+    ggml_tensor * keys   = spans(k);
+    ggml_tensor * values = spans(v);
+    return graph.build_attn_mha(q, keys, values, nullptr, mask, sinks, v_mla, 0, kq_scale, il);
+}
+
+//
+// the graph
+//
+
+// Which of llama.cpp's masks this is: 0 = of layers that see everything, 1 = of those with a sliding window, -1 =
+// another.
+static int half_of(const llm_graph_context & graph, ggml_tensor * mask) {
+    for (const auto & one : graph.res->inputs) {
+        llm_graph_input_i *                  input  = one.get();
+        const llm_graph_input_attn_kv *      kv     = dynamic_cast<llm_graph_input_attn_kv *>(input);
+        const llm_graph_input_attn_k *       k      = dynamic_cast<llm_graph_input_attn_k *>(input);
+        const llm_graph_input_attn_kv_iswa * iswa   = dynamic_cast<llm_graph_input_attn_kv_iswa *>(input);
+        bool                                 filled = k != nullptr;
+        if (const auto * memory = dynamic_cast<llm_graph_input_mem_hybrid *>(input)) {
+            kv     = memory->get_attn();
+            filled = true;
+        } else if (const auto * memory = dynamic_cast<llm_graph_input_mem_hybrid_k *>(input)) {
+            k      = memory->get_attn();
+            filled = true;
+        } else if (const auto * memory = dynamic_cast<llm_graph_input_mem_hybrid_iswa *>(input)) {
+            iswa = memory->get_attn();
+        }
+        if ((kv && kv->self_kq_mask_cnv == mask) || (k && k->self_kq_mask_cnv == mask)) {
+            if (filled) { // by llama.cpp, also where no layer uses it
+                ggml_build_forward_expand(graph.gf, mask);
+            }
+            return 0;
+        }
+        if (iswa && mask == iswa->self_kq_mask_cnv) {
+            return 0;
+        }
+        if (iswa && mask == iswa->self_kq_mask_swa_cnv) {
+            return 1;
+        }
+    }
+    return -1;
+}
+
+static void make_half(half_t & half, const graph_input_views & input, const llm_graph_context & graph, bool window,
+                      ggml_type mask_type, layout_t most) {
     const llama_hparams & hparams = graph.hparams;
-    const bool            enabled = graph.cparams.causal_attn && !hparams.use_alibi && hparams.n_pos_per_embd() == 1 &&
-                                    hparams.swa_type == LLAMA_SWA_TYPE_NONE && !state->on_gpu;
-    auto                  made    = std::make_unique<graph_input_session_masks>(state, enabled, graph.ubatch);
-    auto *                input   = static_cast<graph_input_session_masks *>(graph.res->add_input(std::move(made)));
-    const plan_t &        plan    = input->plan;
-    int64_t               n_rows  = 0;
-    for (const block_t & block : plan.blocks) {
-        const int64_t n_rows_mask =
-            block.n_rows == 1 && !graph.cparams.flash_attn ? most_shared(hparams) : block.n_rows;
-        ggml_tensor * mask = ggml_new_tensor_4d(graph.ctx0, mask_type, block.n_kv, n_rows_mask, 1, block.n_spans);
-        ggml_set_input(mask);
-        input->masks.push_back(mask);
+    half.most                     = most;
+    for (uint32_t layer = 0; layer < hparams.n_layer(); ++layer) {
+        const uint32_t gqa = std::max(hparams.n_gqa(layer), 1u);
+        half.even &= gqa == half.gqa || layer == 0;
+        half.gqa = std::max(half.gqa, gqa);
+    }
+    half.plan      = plan_of(*input.state, hparams, graph.ubatch, window, most);
+    int64_t n_rows = 0;
+    for (const block_t & block : half.plan.blocks) {
+        const int64_t n = int64_t(block.n_rows) * half.copies(block);
+        half.masks.push_back(half.layout(block) == layout_t::few
+                                 ? ggml_new_tensor_3d(graph.ctx0, mask_type, block.n_cells(), n, block.n_spans)
+                                 : ggml_new_tensor_4d(graph.ctx0, mask_type, block.n_cells(), n, 1, block.n_spans));
+        ggml_set_input(half.masks.back());
         n_rows += int64_t(block.tokens.size());
     }
-    if (!plan.blocks.empty() && !plan.direct) {
-        input->rows = ggml_new_tensor_1d(graph.ctx0, GGML_TYPE_I32, n_rows);
-        input->back = ggml_new_tensor_1d(graph.ctx0, GGML_TYPE_I32, graph.n_tokens);
-        ggml_set_input(input->rows);
-        ggml_set_input(input->back);
+    if (!half.plan.direct) {
+        half.rows = ggml_new_tensor_1d(graph.ctx0, GGML_TYPE_I32, n_rows);
+        half.back = ggml_new_tensor_1d(graph.ctx0, GGML_TYPE_I32, graph.n_tokens);
+        ggml_set_input(half.rows);
+        ggml_set_input(half.back);
     }
-    return input;
-}
-
-// The spans of a block in the keys or the values, whose cells are in dimension 2, or 0 when transposed.
-static ggml_tensor * spans_of(ggml_context * ctx, ggml_tensor * kv, const block_t & block) {
-    const int    dim = kv->nb[1] > kv->nb[2] ? 0 : 2;
-    int64_t      ne[3]{ kv->ne[0], kv->ne[1], kv->ne[2] };
-    const size_t cell = kv->nb[dim];
-    ne[dim]           = block.n_kv;
-    return ggml_view_4d(ctx, kv, ne[0], ne[1], ne[2], block.n_spans, kv->nb[1], kv->nb[2], cell * block.stride,
-                        cell * block.begin);
 }
 
 ggml_tensor * attend(const llm_graph_context & graph, ggml_tensor * q, ggml_tensor * k, ggml_tensor * v,
                      ggml_tensor * kq_b, ggml_tensor * kq_mask, ggml_tensor * sinks, ggml_tensor * v_mla,
                      float kq_scale, int il) {
-    const graph_state_t * state = graph.cvec ? graph.cvec->tgr.get() : nullptr;
-    const auto *          whole = find_input<llm_graph_input_attn_kv>(*graph.res);
-    if (!state || !whole || whole->self_kq_mask_cnv != kq_mask || kq_b || v_mla || k->ne[3] != 1 ||
-        q->ne[2] != graph.n_tokens || graph.cparams.training) {
-        return nullptr;
+    graph_state_t * state = graph.cvec ? graph.cvec->tgr.get() : nullptr;
+    if (!state || !graph.ubatch.data || graph.ubatch.data->batch_idxs.size() != graph.ubatch.n_tokens) {
+        return nullptr; // llama.cpp reserves buffers
     }
-    auto * input = find_input<graph_input_session_masks>(*graph.res);
+    auto * input = find_input<graph_input_views>(*graph.res);
     if (!input) {
-        input = make_input(graph, state, kq_mask->type);
+        auto made = std::make_unique<graph_input_views>(state, graph);
+        input     = static_cast<graph_input_views *>(graph.res->add_input(std::move(made)));
     }
-    const plan_t & plan = input->plan;
-    if (plan.blocks.empty()) {
+    if (input->has(kq_mask)) {
+        return nullptr; // called by attend_llama
+    }
+    const llama_hparams & hparams = graph.hparams;
+    const int             half_at = half_of(graph, kq_mask);
+    // masks that are more than causal are left to llama.cpp; so are GPUs, on which this is untested
+    if (!input->enabled || half_at < 0 || kq_b || k->ne[3] != 1 || q->ne[2] != graph.n_tokens ||
+        !graph.cparams.causal_attn || graph.cparams.training || hparams.use_alibi || state->on_gpu) {
+        input->count_whole();
         return nullptr;
     }
-    ggml_context * ctx     = graph.ctx0;
-    const int64_t  n_embd  = q->ne[0];
-    const int64_t  n_heads = q->ne[1];
+    half_t &   half  = input->halves[half_at];
+    const bool plain = !graph.cparams.flash_attn && !v_mla && hparams.f_max_alibi_bias == 0.0f &&
+                       graph.arch != LLM_ARCH_GROK && v->nb[1] > v->nb[2];
+    if (half.masks.empty()) {
+        const layout_t most = !plain ? layout_t::llama : sinks ? layout_t::many : layout_t::few;
+        make_half(half, *input, graph, half_at == 1, kq_mask->type, most);
+    }
+    if ((!plain && half.most != layout_t::llama) || (sinks && half.most == layout_t::few)) {
+        input->count_whole(); // a layer that differs from those before it
+        return nullptr;
+    }
+    const plan_t & plan   = half.plan;
+    ggml_context * ctx    = graph.ctx0;
+    const int64_t  n_embd = q->ne[0], n_heads = q->ne[1];
     if (!plan.direct) {
         ggml_tensor * flat = ggml_is_contiguous(q) ? q : ggml_cont(ctx, q);
-        q                  = ggml_get_rows(ctx, ggml_reshape_2d(ctx, flat, n_embd * n_heads, q->ne[2]), input->rows);
+        q                  = ggml_get_rows(ctx, ggml_reshape_2d(ctx, flat, n_embd * n_heads, q->ne[2]), half.rows);
         q                  = ggml_reshape_3d(ctx, q, n_embd, n_heads, q->ne[1]);
     }
-    const bool simple = !graph.cparams.flash_attn && !sinks && !graph.hparams.attn_soft_cap &&
-                        graph.hparams.f_max_alibi_bias == 0.0f && graph.arch != LLM_ARCH_GROK && v->nb[1] > v->nb[2];
     std::vector<ggml_tensor *> parts;
     int64_t                    at = 0;
     for (size_t b = 0; b < plan.blocks.size(); ++b) {
         const block_t & block  = plan.blocks[b];
         const int64_t   n_rows = int64_t(block.tokens.size());
         ggml_tensor *   mine   = ggml_view_3d(ctx, q, n_embd, n_heads, n_rows, q->nb[1], q->nb[2], at * q->nb[2]);
-        ggml_tensor *   keys   = spans_of(ctx, k, block);
-        ggml_tensor *   values = spans_of(ctx, v, block);
-        ggml_tensor *   mask   = input->masks[b];
-        parts.push_back(simple && block.n_rows == 1 && ggml_is_contiguous(mine)
-                            ? attend_one(ctx, mine, keys, values, mask, kq_scale)
-                            : graph.build_attn_mha(mine, keys, values, nullptr, mask, sinks, nullptr, 0, kq_scale, il));
+        ggml_tensor *   mask   = half.masks[b];
+        switch (half.layout(block)) {
+        case layout_t::few:
+            parts.push_back(attend_few(ctx, mine, k, v, block, mask, hparams, kq_scale));
+            break;
+        case layout_t::many:
+            parts.push_back(attend_many(ctx, mine, k, v, block, mask, sinks, hparams, kq_scale));
+            break;
+        case layout_t::llama:
+            parts.push_back(attend_llama(graph, mine, k, v, block, mask, sinks, v_mla, kq_scale, il));
+            break;
+        }
         at += n_rows;
     }
     while (parts.size() > 1) { // in pairs: each value is copied log(n) times
@@ -375,7 +490,7 @@ ggml_tensor * attend(const llm_graph_context & graph, ggml_tensor * q, ggml_tens
         }
         parts = std::move(joined);
     }
-    return plan.direct ? parts[0] : ggml_get_rows(ctx, parts[0], input->back);
+    return plan.direct ? parts[0] : ggml_get_rows(ctx, parts[0], half.back);
 }
 
 } // namespace tgr

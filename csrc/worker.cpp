@@ -116,6 +116,7 @@ bool Engine::decode(Batch & batch, Lock & lock) {
 
 EngineStats Engine::count() {
     EngineStats stats = stats_;
+    model_.count_graphs(stats);
     stats.n_ctx       = model_.n_ctx();
     stats.n_seq_max   = model_.params().n_seq_max;
     stats.cells_used  = cache_.pool().n_used();

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import llama_cpp
 import numpy as np
 import pytest
 from engines import GREEDY, ROUNDING, TOKENS, assert_same, distributions, greedy_task, vectors
 from gguf_models import N_PLAIN
-from numpy.typing import NDArray
+from plain_llama import llama_cpp_output
 from reference import Reference, log_softmax
 
 from tgr_local.engine import Engine, Injection, Sampling, Session, Task
@@ -95,27 +94,6 @@ def test_batch_size_moves_nothing_on_a_q8_file_without_flash_attention(
 
 
 # --- llama.cpp itself ---
-
-
-def llama_cpp_output(
-    path: Path, tokens: list[int], n: int, *, cache: int, flash: bool, n_batch: int
-) -> tuple[list[int], NDArray[Any]]:
-    """llama_cpp's own greedy text and the log-probabilities of every position."""
-    llm = llama_cpp.Llama(
-        str(path), n_ctx=256, n_batch=n_batch, n_ubatch=n_batch, n_threads=1, n_threads_batch=1,
-        n_gpu_layers=0, flash_attn=flash, type_k=cache, type_v=cache, verbose=False,
-    )  # fmt: skip
-    try:
-        text, rows = [], []
-        llm.eval(tokens)
-        for _ in range(n):
-            logits = llama_cpp.llama_get_logits_ith(llm.ctx, -1)
-            rows.append(np.ctypeslib.as_array(logits, (llm.n_vocab(),)).copy())
-            text.append(int(rows[-1].argmax()))
-            llm.eval(text[-1:])
-        return text, log_softmax(np.array(rows, np.float64))
-    finally:
-        llm.close()
 
 
 @pytest.mark.parametrize("n_batch", [512, 16])

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENDLESS, assert_same, greedy_task, vectors
+from engines import ENDLESS, ROUNDING, assert_same, greedy_task, vectors
 from gguf_models import N_PLAIN
 from threads import in_threads, wait_until
 
@@ -22,8 +22,14 @@ MODES = [
     {"type_k": "f16", "type_v": "f16", "flash_attn": "on"},
     {"type_k": "q8_0", "type_v": "f16", "flash_attn": "off"},
 ]
-# F16 and Q8_0 caches round; a sum in another order may fall on the other side
-BOUNDS = {"f32": 2e-5, "f16": 5e-3, "q8_0": 5e-2}
+
+
+def bound(mode: dict[str, Any]) -> float:
+    """F16 and Q8_0 caches round, and a sum in another order may fall on the other side. Flash
+    attention also adds up in F16, in pieces that depend on the number of cells."""
+    if mode["flash_attn"] == "on":
+        return 2e-2
+    return {"f32": ROUNDING, "f16": 5e-3, "q8_0": 5e-2}[mode["type_k"]]
 
 
 def text(i: int, n: int) -> list[int]:
@@ -59,7 +65,7 @@ class Reader:
         return outputs
 
 
-def alone_and_together(engine: Engine, readers: list[tuple[int, int, int]], bound: float) -> None:
+def alone_and_together(engine: Engine, readers: list[tuple[int, int, int]], atol: float) -> None:
     """Each (prefix, forks, tokens) alone in the cache, then all at the same time."""
     n_cells = sum(prefix + forks * (n + 2) + 1 for prefix, forks, n in readers)
     engine.grow_cache(n_cells)
@@ -73,7 +79,7 @@ def alone_and_together(engine: Engine, readers: list[tuple[int, int, int]], boun
         for ours, theirs in zip(in_threads(*[r.work for r in group]), alone, strict=True):
             assert not isinstance(ours, BaseException), ours
             for one, other in zip(ours, theirs, strict=True):
-                assert_same(one, other, bound)
+                assert_same(one, other, atol)
     for reader in group:
         reader.session.close()
 
@@ -96,7 +102,7 @@ def test_sessions_side_by_side_read_what_each_reads_alone(
 ) -> None:
     shape = {"n_embd": 128, "head_dim": 32} if mode["type_k"] == "q8_0" else {}
     engine = load(model(**shape), **mode)
-    alone_and_together(engine, readers, BOUNDS[mode["type_k"]])
+    alone_and_together(engine, readers, bound(mode))
 
 
 @pytest.mark.parametrize("arch", ["llama", "phi3"])
@@ -104,14 +110,14 @@ def test_sessions_of_other_architectures(
     model: Callable[..., Path], load: Callable[..., Engine], arch: str
 ) -> None:
     engine = load(model(arch, n_head_kv=4))
-    alone_and_together(engine, [(20, 1 + i % 3, 8) for i in range(6)], BOUNDS["f32"])
+    alone_and_together(engine, [(20, 1 + i % 3, 8) for i in range(6)], ROUNDING)
 
 
 def test_micro_batches_cut_through_sessions(
     model: Callable[..., Path], load: Callable[..., Engine]
 ) -> None:
     engine = load(model(), n_batch=64, n_ubatch=16)
-    alone_and_together(engine, [(50, 3, 6)] * 4 + [(7, 1, 9)] * 3, BOUNDS["f32"])
+    alone_and_together(engine, [(50, 3, 6)] * 4 + [(7, 1, 9)] * 3, ROUNDING)
 
 
 @pytest.mark.parametrize("mode", MODES[:3], ids=str)
@@ -132,7 +138,7 @@ def test_a_session_in_scattered_cells_reads_the_same(
         reserved[i].close()
     scattered = Reader(engine, 0, *shape)
     for one, other in zip(scattered.work(), alone, strict=True):
-        assert_same(one, other, BOUNDS[mode["type_k"]])
+        assert_same(one, other, bound(mode))
 
 
 def test_jobs_of_one_session_cannot_exceed_its_reservation(engine: Engine) -> None:

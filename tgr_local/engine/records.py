@@ -42,6 +42,10 @@ class EngineStats:
     n_positions: int
     """Token positions that passed through the model."""
     n_decodes: int
+    n_graphs: int
+    """Compute graphs that were built; a decode uses the last one again where it can."""
+    n_whole_graphs: int
+    """… in which attention looks at the whole cache instead of each sequence's own cells."""
     decode_seconds: float
     sample_seconds: float
     n_ctx: int
