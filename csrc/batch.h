@@ -35,16 +35,16 @@ struct Batch {
     std::vector<llama_token>  tokens;
     std::vector<llama_pos>    positions;
     std::vector<llama_seq_id> sequences;
-    std::vector<int8_t>       output; // whether its logits are computed
-    std::vector<uint32_t>     cells;  // of the cache, that it goes to
+    std::vector<int8_t>       output;     // whether its logits are computed
+    std::vector<uint32_t>     cells;      // of the cache, that it goes to
     std::vector<int32_t>      injections; // 0 = none
     std::vector<int32_t>      view_of;    // in views
 
     std::vector<std::vector<extent>>  views; // the cells of each sequence, with those of the batch
     std::vector<std::shared_ptr<Job>> jobs;  // of the rows
     std::vector<Row>                  rows;
-    bool                                          states = false; // read the states of output tokens
-    bool                                          norms  = false; // read the residual norms of all tokens
+    bool                              states = false; // read the states of output tokens
+    bool                              norms  = false; // read the residual norms of all tokens
 
     size_t size() const { return tokens.size(); }
 

@@ -71,8 +71,8 @@ bool CacheAllocator::reserve(uint64_t session, uint32_t n_cells, uint32_t n_seqs
     if (known.sequence >= 0) { // its state is there only as long as the sequence
         known = {};
     }
-    const uint32_t own   = n_cells - std::min(known.n, n_cells);
-    made.n_seqs          = n_seqs;
+    const uint32_t own = n_cells - std::min(known.n, n_cells);
+    made.n_seqs        = n_seqs;
     if (known.n > 0) { // in use from now on, so that nothing below reclaims it
         made.base       = known.prefix;
         made.base_cells = known.prefix->cells.part(0, known.n);
@@ -209,7 +209,8 @@ void CacheAllocator::truncate(uint64_t session, int32_t id, uint32_t n_tokens) {
     from.tokens.resize(n_tokens);
     from.n_clean = std::min(from.n_clean, n_tokens);
     from.norms.resize(std::min(from.norms.size(), size_t(n_tokens) * model_.info().n_layer));
-    later([=](llama_context * context) { llama_memory_seq_rm(llama_get_memory(context), id, llama_pos(n_tokens), -1); });
+    later(
+        [=](llama_context * context) { llama_memory_seq_rm(llama_get_memory(context), id, llama_pos(n_tokens), -1); });
 }
 
 void CacheAllocator::shift(uint64_t session, int32_t id, uint32_t start, uint32_t end) {
@@ -319,9 +320,8 @@ int32_t CacheAllocator::add_injection(uint64_t session, std::vector<float> vecto
     const int32_t row     = int32_t(it - injection_taken_.begin());
     injection_taken_[row] = true;
     reservation.injections.emplace(row, std::move(injected));
-    later([row, vectors = std::move(vectors)](llama_context * context) {
-        graph_set_row(context, row, vectors.data());
-    });
+    later(
+        [row, vectors = std::move(vectors)](llama_context * context) { graph_set_row(context, row, vectors.data()); });
     return row;
 }
 

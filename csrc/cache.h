@@ -1,10 +1,10 @@
-// The cache allocator: which cells, sequences and injection rows of the model's cache belong to which session, and which
-// cells hold remembered prefixes.
+// The cache allocator: which cells, sequences and injection rows of the model's cache belong to which session, and
+// which cells hold remembered prefixes.
 //
-// In: numbers of cells and sequences, prompts, operations on sequences. Out: reservations, and cells for the tokens of a
-// batch. The books change at once; what they mean for llama.cpp's own memory is queued, and the worker applies it before
-// the next decode (apply). So any thread that holds the engine's lock may call it while a decode is under way, except
-// where a comment says "worker". The allocator does not know jobs or waiting requests.
+// In: numbers of cells and sequences, prompts, operations on sequences. Out: reservations, and cells for the tokens of
+// a batch. The books change at once; what they mean for llama.cpp's own memory is queued, and the worker applies it
+// before the next decode (apply). So any thread that holds the engine's lock may call it while a decode is under way,
+// except where a comment says "worker". The allocator does not know jobs or waiting requests.
 #pragma once
 
 #include "cells.h"
@@ -26,9 +26,9 @@ namespace tgr {
 // One text in the cache; token i is at position i. A fork shares cells.
 struct Sequence {
     std::vector<llama_token> tokens;
-    CellList                 cells;  // of the tokens, empty where the model has no attention
-    std::vector<float>       norms;  // [n][n_layer] as in Prefix
-    std::string              digest; // of the control vector under which the first n_clean tokens were decoded
+    CellList                 cells;           // of the tokens, empty where the model has no attention
+    std::vector<float>       norms;           // [n][n_layer] as in Prefix
+    std::string              digest;          // of the control vector under which the first n_clean tokens were decoded
     uint32_t                 n_clean = 0;     // tokens before the first that a search's injection steered
     bool                     busy    = false; // in a job that runs
     bool                     lost    = false; // by a failed decode, where it cannot be rolled back
@@ -122,8 +122,8 @@ public:
 
     // --- injections ---
 
-    int32_t add_injection(uint64_t session, std::vector<float> vectors, Injected injected); // [n_layer][n_embd]
-    void    drop_injection(uint64_t session, int32_t injection);
+    int32_t  add_injection(uint64_t session, std::vector<float> vectors, Injected injected); // [n_layer][n_embd]
+    void     drop_injection(uint64_t session, int32_t injection);
     Injected injected(uint64_t session, int32_t injection); // row 0 too
 
     // Worker. Applies what is queued to llama.cpp's memory. An error, and the cache is lost, when keys could not be
@@ -133,7 +133,8 @@ public:
     // Worker. The longest remembered prefix of the prompt with its keys and values; without tokens where there is none.
     PrefixData read_prefix(const Prompt & prompt);
 
-    // Worker. Remembers a prefix. False when there are no cells for it. Throws Error for data that do not fit the model.
+    // Worker. Remembers a prefix. False when there are no cells for it. Throws Error for data that do not fit the
+    // model.
     bool add_prefix(PrefixData data);
 
 private:
@@ -144,9 +145,9 @@ private:
         int32_t                       sequence = -1; // which still has them, -1 = none
     };
 
-    void   remember(Prefix prefix);
-    Source longest(const Prompt & prompt, const Reservation * own, int32_t except);
-    void   take(uint64_t session, int32_t sequence, const Source & source);
+    void                  remember(Prefix prefix);
+    Source                longest(const Prompt & prompt, const Reservation * own, int32_t except);
+    void                  take(uint64_t session, int32_t sequence, const Source & source);
     Sequence &            idle_sequence(uint64_t session, int32_t sequence, const char * doing);
     std::vector<uint32_t> free_cells(uint32_t n_cells, const CellList & behind);
     using IsFree = bool (CellPool::Cell::*)() const;
@@ -157,7 +158,7 @@ private:
     void                  use(const CellList & cells);
     void                  unuse(const CellList & cells);
     void                  reset();
-    void                  later(std::function<void(llama_context *)> operation) { queue_.push_back(std::move(operation)); }
+    void later(std::function<void(llama_context *)> operation) { queue_.push_back(std::move(operation)); }
 
     Model &                                           model_;
     const memory_kind                                 kind_;

@@ -166,9 +166,8 @@ std::future<uint64_t> Engine::open(uint32_t n_cells, uint32_t n_seqs, Prompt pro
     for (const llama_token token : prompt.tokens) {
         check_token("prompt", token, info().n_vocab);
     }
-    return call([&] {
-        return scheduler_.request(n_cells, n_seqs, std::move(prompt), std::move(group), index, ticket);
-    });
+    return call(
+        [&] { return scheduler_.request(n_cells, n_seqs, std::move(prompt), std::move(group), index, ticket); });
 }
 
 std::vector<uint64_t> Engine::in_the_way(uint64_t ticket) {

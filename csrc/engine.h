@@ -101,8 +101,8 @@ public:
 private:
     using Lock = std::unique_lock<std::mutex>;
 
-    template <class F> auto call(F && f) -> decltype(f()); // runs f under the lock, now
-    template <class F> auto ask(F && f) -> decltype(f());  // as a command, and waits for it
+    template <class F> auto call(F && f) -> decltype(f());       // runs f under the lock, now
+    template <class F> auto ask(F && f) -> decltype(f());        // as a command, and waits for it
     bool                    post(std::function<void()> command); // false when the engine is closed
     void                    free_now_or_later(uint64_t session, std::function<void()> command);
 

@@ -34,7 +34,7 @@ struct RunningTask {
 
     std::vector<uint32_t> cells; // planned for its tokens; those from n_placed on are not used yet
     size_t                n_placed = 0;
-    std::set<size_t>      marks; // of the feed, at which the text so far is remembered
+    std::set<size_t>      marks;         // of the feed, at which the text so far is remembered
     Prompt                prompt;        // of one that reuses
     bool                  waits = false; // for another task that reads the same tokens
 

@@ -58,7 +58,7 @@ void Model::load() {
     llama_model * model = weights_.get();
     vocab_              = llama_model_get_vocab(model);
     token_texts_        = std::make_unique<TokenTexts>(vocab_);
-    info_.rolls_back = true;
+    info_.rolls_back    = true;
     if (llama_model_is_recurrent(model) || llama_model_is_hybrid(model)) {
         throw ModelError(params_.path + " holds a recurrent or hybrid model, whose state cannot be rolled back to a "
                                         "prefix; use a transformer such as Qwen3");

@@ -47,12 +47,12 @@ public:
 
     // Null after a resize that failed for lack of memory.
     llama_context * context() const { return context_.get(); }
-    void            count_graphs(EngineStats & stats) const; // since loading
+    void            count_graphs(EngineStats & stats) const;                             // since loading
     uint32_t        n_ctx() const { return context_ ? llama_n_ctx(context_.get()) : 0; } // cells
 
     // Replaces the context by one of at least n_cells. `keep`: with the cells of the old one; false, and nothing has
-    // changed, when there is no memory for both. Otherwise the cache is empty then; false, with one of the old size again
-    // if possible, when there is no memory for it.
+    // changed, when there is no memory for both. Otherwise the cache is empty then; false, with one of the old size
+    // again if possible, when there is no memory for it.
     bool resize(uint32_t n_cells, bool keep);
     bool is_on_cpu() const;
 

@@ -44,9 +44,9 @@ uint32_t CacheAllocator::end_of_use() const {
     return end;
 }
 
-// Free cells: in one piece if there is such a piece, else the lowest ones. The best piece begins behind the cells of the
-// session's prefix; then at a multiple of the stride, so that sessions of nearly the same size are at equal distances
-// (session_attention.cpp).
+// Free cells: in one piece if there is such a piece, else the lowest ones. The best piece begins behind the cells of
+// the session's prefix; then at a multiple of the stride, so that sessions of nearly the same size are at equal
+// distances (session_attention.cpp).
 std::vector<uint32_t> CacheAllocator::find_cells(uint32_t n_cells, const CellList & behind, IsFree is_free,
                                                  bool * in_one_piece) const {
     const uint64_t          stride = session_stride(n_cells);

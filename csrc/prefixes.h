@@ -96,10 +96,10 @@ private:
 
     void drop(Place prefix);
 
-    CellPool &        pool_;
-    uint32_t          most_cells_, n_layer_;
-    bool              whole_;
-    uint32_t          state_cells_ = 0; // of one prefix
+    CellPool & pool_;
+    uint32_t   most_cells_, n_layer_;
+    bool       whole_;
+    uint32_t   state_cells_ = 0; // of one prefix
 
     std::list<std::shared_ptr<Prefix>> prefixes_; // latest first
 };

@@ -18,8 +18,8 @@ struct EngineParams {
     uint32_t           n_ctx        = 0; // cells; 0 = grows to what sessions reserve
     uint32_t           n_batch      = 512;
     uint32_t           n_ubatch     = 512;
-    uint32_t           n_seq_max    = 64; // 0 = chosen by the size of the vocabulary
-    uint32_t           prefix_cells = 0;  // that remembered prefixes may hold; 0 = nothing is remembered or shared
+    uint32_t           n_seq_max    = 64;  // 0 = chosen by the size of the vocabulary
+    uint32_t           prefix_cells = 0;   // that remembered prefixes may hold; 0 = nothing is remembered or shared
     double             step_seconds = 0.5; // that a step may take for prompts while other texts are written
     int32_t            n_threads    = 1;
     int32_t            n_gpu_layers = -1; // -1 = all
@@ -63,15 +63,15 @@ enum class FeedStates { none, last, all };
 // What one sequence does in a job.
 struct Task {
     int32_t                  sequence = -1;
-    std::vector<llama_token> feed;            // appended to the sequence first
-    std::vector<llama_token> history;         // tokens before the feed, for penalties only
-    std::vector<llama_token> grammar_history; // what the grammar has read before the first generated token
-    std::string              tail;            // newest text of the reply so far, for stop texts that began there
-    int32_t                  injection  = 0;  // 0 = none
-    int32_t                  n_plain    = 0;  // the last fed tokens that get `plain` instead
-    int32_t                  plain      = 0;  // an injection, 0 = none
+    std::vector<llama_token> feed;               // appended to the sequence first
+    std::vector<llama_token> history;            // tokens before the feed, for penalties only
+    std::vector<llama_token> grammar_history;    // what the grammar has read before the first generated token
+    std::string              tail;               // newest text of the reply so far, for stop texts that began there
+    int32_t                  injection  = 0;     // 0 = none
+    int32_t                  n_plain    = 0;     // the last fed tokens that get `plain` instead
+    int32_t                  plain      = 0;     // an injection, 0 = none
     bool                     reuse      = false; // take what is known of the feed instead of decoding it
-    int32_t                  n_generate = 0;  // tokens to generate at most; the last one is not decoded
+    int32_t                  n_generate = 0;     // tokens to generate at most; the last one is not decoded
     SamplingParams           sampling;
     uint64_t                 seed = 0;
     int32_t                  part = 0; // generated tokens of a part; 0 = all

@@ -8,11 +8,12 @@
 
 namespace tgr {
 
-// A guess that the measured steps correct: 2 operations for each weight, 20 thousand million in a second on each thread.
+// A guess that the measured steps correct: 2 operations for each weight, 20 thousand million in a second on each
+// thread.
 static size_t first_prompt_tokens(const Model & model) {
     const EngineParams & params = model.params();
-    const double         speed  = 2e10 * params.n_threads / (2.0 * double(std::max<uint64_t>(model.info().n_params, 1)));
-    size_t               n      = 8;
+    const double         speed = 2e10 * params.n_threads / (2.0 * double(std::max<uint64_t>(model.info().n_params, 1)));
+    size_t               n     = 8;
     while (n < params.n_batch && 2 * double(n) <= speed * params.step_seconds) {
         n *= 2;
     }
@@ -225,7 +226,7 @@ void Scheduler::submit(uint64_t session, const std::shared_ptr<Job> & job) {
     }
     auto planned = cache_.plan(session, sequences, n_tokens);
     for (size_t i = 0; i < planned.size(); ++i) {
-        job->running[i]->cells = std::move(planned[i]);
+        job->running[i]->cells                      = std::move(planned[i]);
         cache_.sequence(session, sequences[i]).busy = true;
     }
     if (place.group) {

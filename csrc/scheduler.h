@@ -117,16 +117,15 @@ private:
     void                  start_reading(const Job & job, RunningTask & task);
     void                  book_reused(const Job & job, RunningTask & task, uint32_t n);
     static size_t         n_to_read(const RunningTask & task);
-    size_t                most_prompt_tokens(const std::vector<Runnable> & writers,
-                                             const std::vector<Runnable> & readers);
-    void                  add_writers(const std::vector<Runnable> & writers, size_t most);
-    void                  add_feed(const Runnable & reader, size_t most);
-    void                  add(const Runnable & one, llama_token token, bool output);
-    void                  place();
-    void                  read_norms(RunningTask & task, Sequence & sequence);
-    void                  book_norms(RunningTask & task, size_t i, const float * norms);
-    void                  book_row(Row & row);
-    void                  book_token(Row & row);
+    size_t most_prompt_tokens(const std::vector<Runnable> & writers, const std::vector<Runnable> & readers);
+    void   add_writers(const std::vector<Runnable> & writers, size_t most);
+    void   add_feed(const Runnable & reader, size_t most);
+    void   add(const Runnable & one, llama_token token, bool output);
+    void   place();
+    void   read_norms(RunningTask & task, Sequence & sequence);
+    void   book_norms(RunningTask & task, size_t i, const float * norms);
+    void   book_row(Row & row);
+    void   book_token(Row & row);
 
     Model &          model_;
     CacheAllocator & cache_;
@@ -139,8 +138,8 @@ private:
     Batch                                batch_;
     size_t                               turn_ = 0, reader_turn_ = 0; // who is first, where not all fit
     size_t                               n_steps_ = 0;
-    size_t                               n_prompt_tokens_; // that a step beside writers decodes
-    double                               prompt_seconds_ = 0.0; // that this step may take for them, 0 = no limit
+    size_t                               n_prompt_tokens_;        // that a step beside writers decodes
+    double                               prompt_seconds_ = 0.0;   // that this step may take for them, 0 = no limit
     bool                                 prompt_limited_ = false; // it holds as many as the limit allows
 };
 

@@ -10,8 +10,8 @@
 
 namespace tgr {
 
-// How far before the end of a prompt a text is remembered where only whole prefixes can be used: the next turn of a chat
-// leaves out the last few tokens, which open the reply.
+// How far before the end of a prompt a text is remembered where only whole prefixes can be used: the next turn of a
+// chat leaves out the last few tokens, which open the reply.
 static constexpr size_t before_end = 16;
 
 //
@@ -212,7 +212,7 @@ void Scheduler::add_feed(const Runnable & reader, size_t most) {
         const bool last   = i + 1 == n_feed;
         const bool sample = last && spec.n_generate > 0;
         const bool read   = sample || spec.feed_states == FeedStates::all ||
-                          (last && spec.feed_states == FeedStates::last) || (!last && spec.feed_logprobs);
+                            (last && spec.feed_states == FeedStates::last) || (!last && spec.feed_logprobs);
         const bool output = read || (spec.norms && i % stride == 0);
         if (output && batch_.rows.size() >= n_rows) {
             break;

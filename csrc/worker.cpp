@@ -117,14 +117,14 @@ bool Engine::decode(Batch & batch, Lock & lock) {
 EngineStats Engine::count() {
     EngineStats stats = stats_;
     model_.count_graphs(stats);
-    stats.n_ctx       = model_.n_ctx();
-    stats.n_seq_max   = model_.params().n_seq_max;
-    stats.cells_used  = cache_.pool().n_used();
-    stats.n_prefixes  = uint32_t(cache_.prefixes().size());
+    stats.n_ctx            = model_.n_ctx();
+    stats.n_seq_max        = model_.params().n_seq_max;
+    stats.cells_used       = cache_.pool().n_used();
+    stats.n_prefixes       = uint32_t(cache_.prefixes().size());
     stats.cells_remembered = cache_.pool().n_kept();
-    stats.n_sessions  = uint32_t(cache_.reservations().size());
-    stats.n_waiting   = uint32_t(scheduler_.n_waiting());
-    stats.n_jobs      = uint32_t(scheduler_.n_jobs());
+    stats.n_sessions       = uint32_t(cache_.reservations().size());
+    stats.n_waiting        = uint32_t(scheduler_.n_waiting());
+    stats.n_jobs           = uint32_t(scheduler_.n_jobs());
     for (const auto & [session, reservation] : cache_.reservations()) {
         stats.cells_reserved += uint32_t(reservation.cells.size());
         stats.n_sequences += uint32_t(reservation.sequences.size());

@@ -43,7 +43,9 @@ def read(session: Session, prompt: list[int], **options: Any) -> tuple[Any, Outp
     return sequence, session.run([Task(sequence, prompt, reuse=True, **options)])[0]
 
 
-def answer(engine: Engine, prompt: list[int], *, remember: bool = True, n: int = 8) -> tuple[Output, Output]:
+def answer(
+    engine: Engine, prompt: list[int], *, remember: bool = True, n: int = 8
+) -> tuple[Output, Output]:
     """The outputs of reading a prompt without its last token, and of writing after it."""
     n_cells = len(prompt) + n
     with engine.session(n_cells, 2, prompt=prompt[:-1]) as session:
@@ -95,7 +97,9 @@ def test_requests_that_arrive_together_read_their_beginning_once(
     prompts = [system + text(40 + i, 5 + i % 7) for i in range(32)]
     engine.grow_cache(300, 32)
     before = engine.stats().n_positions
-    results = in_threads(*[lambda prompt=p: answer(engine, prompt, remember=False) for p in prompts])
+    results = in_threads(
+        *[lambda prompt=p: answer(engine, prompt, remember=False) for p in prompts]
+    )
     decoded = engine.stats().n_positions - before
     assert all(not isinstance(result, BaseException) for result in results), results
     assert decoded <= 200 + sum(len(p) - 200 + 7 for p in prompts)
@@ -107,6 +111,7 @@ def test_the_reader_may_be_cancelled_while_others_wait(engine: Engine, fresh: En
     prompt = text(5, 400)
     engine.grow_cache(500, 2)
     with engine.session(500, 1) as first, engine.session(500, 1) as second:
+
         def leave() -> None:
             with pytest.raises(RuntimeError, match="enough"):
                 first.run(
@@ -237,7 +242,9 @@ def test_random_requests_equal_a_fresh_engine(model: Callable[..., Path], fresh:
         texts = [text(300 + i, 150) for i in range(4)]
         for _ in range(150):
             base = texts[rng.integers(4)]
-            prompt = base[: rng.integers(2, 150)] + text(int(rng.integers(5)), int(rng.integers(1, 40)))
+            prompt = base[: rng.integers(2, 150)] + text(
+                int(rng.integers(5)), int(rng.integers(1, 40))
+            )
             with engine.session(len(prompt) + 40, 3, prompt=prompt[:-1]) as session:
                 sequence, _ = read(session, prompt[:-1])
                 kind = rng.integers(4)

@@ -28,12 +28,12 @@ static std::shared_ptr<Engine> make_engine(const EngineParams & params) {
 static std::unique_ptr<SessionRequest> open(const std::shared_ptr<Engine> & engine, uint32_t n_cells, uint32_t n_seqs,
                                             const std::shared_ptr<LockstepGroup> & group, uint32_t index,
                                             const py::object & prompt, const std::string & digest, bool norms) {
-    auto   request     = std::make_unique<SessionRequest>();
-    Prompt known       = { tokens_of(prompt), digest, 0 };
-    known.norm_stride  = norms ? norm_stride(known.tokens.size()) : 0;
-    request->engine    = engine;
-    request->admitted  = without_gil(
-        [&] { return engine->open(n_cells, n_seqs, std::move(known), group, index, request->ticket); });
+    auto   request    = std::make_unique<SessionRequest>();
+    Prompt known      = { tokens_of(prompt), digest, 0 };
+    known.norm_stride = norms ? norm_stride(known.tokens.size()) : 0;
+    request->engine   = engine;
+    request->admitted =
+        without_gil([&] { return engine->open(n_cells, n_seqs, std::move(known), group, index, request->ticket); });
     return request;
 }
 

@@ -112,9 +112,7 @@ class Session:
         """An empty sequence."""
         return Sequence(self, self._native.sequence(self._id))
 
-    def injection(
-        self, vectors: NDArray[np.float32], *, digest: bytes | None = None
-    ) -> Injection:
+    def injection(self, vectors: NDArray[np.float32], *, digest: bytes | None = None) -> Injection:
         """Vectors to add to the residual stream, [n_layer, n_embd]: row i after layer i.
 
         Tokens decoded under it are remembered only if it has a digest, and only for sessions whose
@@ -133,9 +131,9 @@ class Session:
         return Injection(self, self._native.injection(self._id, vectors, digest))
 
     def remember(self, sequence: Sequence) -> None:
-        """Keeps the sequence's tokens in the cache after this session, for tasks with `reuse`: those
-        before the first one that an injection without a digest steered. Where the model cannot roll
-        back, all of them or none."""
+        """Keeps the sequence's tokens in the cache after this session, for tasks with `reuse`:
+        those before the first one that an injection without a digest steered. Where the model
+        cannot roll back, all of them or none."""
         self._native.remember(self._id, sequence._id)
 
     def peak_cells(self, *, reset: bool = False) -> int:

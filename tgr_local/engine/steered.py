@@ -99,9 +99,7 @@ class _SteeredSession(Session):
         self._always = None if vectors is None else super().injection(vectors, digest=digest)
         self._plain = self._always._row if self._always else 0
 
-    def injection(
-        self, vectors: NDArray[np.float32], *, digest: bytes | None = None
-    ) -> Injection:
+    def injection(self, vectors: NDArray[np.float32], *, digest: bytes | None = None) -> Injection:
         if self._vectors is None:
             return super().injection(vectors, digest=digest)
         return super().injection(vectors + self._vectors)
