@@ -1,4 +1,4 @@
-"""Remembered prefixes: what is reused is what would have been decoded, and nothing else is reused."""
+"""Remembered prefixes: what is reused is what would have been decoded, and nothing else is."""
 
 from __future__ import annotations
 
