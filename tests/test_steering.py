@@ -141,9 +141,9 @@ def test_a_steered_search_adds_its_injections(
     injected: list[NDArray[np.float32]] = []
     plain = Session.injection
 
-    def injection(session: Session, vectors: NDArray[np.float32]) -> Any:
+    def injection(session: Session, vectors: NDArray[np.float32], **how: Any) -> Any:
         injected.append(np.array(vectors))
-        return plain(session, vectors)
+        return plain(session, vectors, **how)
 
     monkeypatch.setattr(Session, "injection", injection)
     config = SearchConfig(
@@ -293,9 +293,9 @@ def test_the_winner_is_the_injection_that_was_used_before_and_after_the_thinking
     injected: list[NDArray[np.float32]] = []
     plain = Session.injection
 
-    def injection(session: Session, vectors: NDArray[np.float32]) -> Any:
+    def injection(session: Session, vectors: NDArray[np.float32], **how: Any) -> Any:
         injected.append(np.array(vectors))
-        return plain(session, vectors)
+        return plain(session, vectors, **how)
 
     config = SearchConfig(**vars(SMALL) | {"max_chunks": 4, "thinking_budget": 11})
     with monkeypatch.context() as patch:
