@@ -5,10 +5,11 @@
     python bench/server_speed.py --base OTHER/python                     # two versions of this one
 
 `--peer` is a llama-server made from the source of the installed llama-cpp-python, with the same
-ggml. `--base` is a Python in whose environment another version of this package is installed. All
-servers load the same file (by default the embedded model) with the same number of threads and get
-the same requests, and are loaded in turns, every second round backwards; a ratio compares two
-measurements of the same round.
+options of ggml; it has its own defaults. Where gcc before 14 built it on a machine with AMX, it
+needs `--peer-args=--no-repack`, without which it ends in a wrong instruction. `--base` is a Python
+in whose environment another version of this package is installed. All servers load the same file
+(by default the embedded model) with the same number of threads and get the same requests, and are
+loaded in turns, every second round backwards; a ratio compares two measurements of the same round.
 
 - `load`: clients that stream chats of `--tokens` tokens, `--replies` each, without a pause. Every
   reply has its full length: a logit bias forbids the end tokens. No prompt is remembered. A gap
@@ -230,11 +231,11 @@ def start_peer(arguments: argparse.Namespace, remembers: bool) -> Server:
     command = [
         *(arguments.peer, "-m", str(arguments.model), "--host", "127.0.0.1", "--port", str(port)),
         *("-t", str(arguments.threads), "-tb", str(arguments.threads), "-np", str(slots)),
-        *("-c", str(slots * arguments.slot_cells), "-fa", "off", "-b", "512", "-ub", "512"),
-        *("--reasoning-format", "none", "--no-warmup"),
+        *("-c", str(slots * arguments.slot_cells), "--reasoning-format", "none"),
         *(() if remembers else ("--no-cache-prompt", "--cache-ram", "0")),
+        *arguments.peer_args.split(),
     ]
-    return _started("llama-server", command, port, r"server is listening|all slots are idle")
+    return _started("llama-server", command, port, r"llama_server: listening on")
 
 
 @contextlib.contextmanager
@@ -400,6 +401,7 @@ def _spread(values: list[float]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peer", help="llama-server")
+    parser.add_argument("--peer-args", default="", help="more of its arguments, with spaces")
     parser.add_argument("--base", help="Python of another version of this package")
     parser.add_argument("--model", type=Path, default=embedded_model())
     parser.add_argument("--only", default="load", help="load, prompt, chat; with commas")

@@ -2,6 +2,7 @@
 
 #include "model.h"
 
+#include "decode.h"
 #include "errors.h"
 #include "graph.h"
 #include "log.h"
@@ -245,7 +246,8 @@ int32_t Model::decode(Batch & batch) {
     tokens.n_seq_id      = n_seq_ids_.data();
     tokens.seq_id        = seq_ids_.data();
     tokens.logits        = batch.output.data();
-    const int32_t status = llama_decode(context_.get(), tokens);
+    const int32_t n_seqs = 1 + *std::max_element(batch.sequences.begin(), batch.sequences.end());
+    const int32_t status = tgr::decode(context_.get(), tokens, n_seqs);
     llama_synchronize(context_.get());
     return status;
 }

@@ -30,9 +30,9 @@ _TOKEN, _ALTERNATIVE, _RECORDED, _GRAMMAR = 250, 400, 12, 32
 
 
 def within_limits(
-    engine: Engine, request: PreparedRequest, limits: ServerConfig
+    engine: Engine, request: PreparedRequest, limits: ServerConfig, n_ctx: int
 ) -> PreparedRequest:
-    """The request, its reply bounded by the server's limits.
+    """The request, its reply bounded by the server's limits. The cache has `n_ctx` cells or more.
 
     Raises ApiError for more replies than the server writes, and CapacityError for a request that
     can never fit, before anything is decoded.
@@ -57,10 +57,10 @@ def within_limits(
             f"{needs.name} needs {n_seqs} sequences at a time, but the server holds "
             f"{n_seq_max}; ask for fewer candidates, rollouts or texts"
         )
-    most = engine.most_cells()
     for prompt in request.prompts:
         n_cells = needs.cells(engine, len(prompt), config)
-        if n_cells > most:
+        # the engine answers at the end of a step, so it is only asked if it must be
+        if n_cells > n_ctx and n_cells > (most := engine.most_cells()):
             raise CapacityError(
                 f"the request needs {n_cells} cells of the KV cache, but the server allows {most}; "
                 "shorten the prompt, or lower max_tokens, chunk_len, rollout_len or n_candidates"

@@ -31,6 +31,7 @@ from tgr_local.server.service import Service
 
 _MAX_CONNECTIONS, _FEWEST_CONNECTIONS = 2048, 64
 _OTHER_FILES = 128  # open files of the process beside its connections
+_SWITCH_SECONDS = 0.001
 _LAST_SECONDS = 4.0  # for cancelled work to end, and the model to be freed
 
 
@@ -66,6 +67,8 @@ def run(
         if service.warning:
             _say(f"warning: {service.warning}")
 
+    # a thread that has a new token waits so long at most for one that prepares a request
+    sys.setswitchinterval(_SWITCH_SECONDS)
     server = _Server(
         uvicorn.Config(
             create_app(service, keys, loaded),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import gc
 import json
 import threading
 import time
@@ -94,6 +95,8 @@ class Service:
         limit_cache(engine, self.config, self.method, self.limits)
         self._memory = Memory(engine, self.limits)
         self.last_stats = engine.stats()
+        gc.collect()
+        gc.freeze()  # what lives as long as the server is not searched again: that takes 20 ms
         self._engine = engine
 
     @property
@@ -227,7 +230,7 @@ class Service:
             cancel=cancel,
         )
         facts.update(model=prepared.model, how=prepared.method.name, stream=prepared.stream)
-        return within_limits(self.engine, prepared, self.limits)
+        return within_limits(self.engine, prepared, self.limits, self.last_stats.n_ctx)
 
     async def _events(
         self,
