@@ -262,7 +262,7 @@ def test_a_request_beyond_the_cache_is_refused_before_decoding(small: Engine) ->
     try:
         with pytest.raises(CapacityError, match="allows 500"):
             within_limits(
-                small, asked(small, max_tokens=1900, tgr={"method": "base"}), ServerConfig()
+                small, asked(small, max_tokens=1900, tgr={"method": "base"}), ServerConfig(), 0
             )
     finally:
         small.max_cells = None
