@@ -31,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import gguf
 import numpy as np
+from families import FAMILIES
 from gguf_edit import ARRAY, BOOL, F32, I32, SCALARS, STRING, U32, U64, Array, Gguf
 from gguf_models import write_model
 
@@ -261,7 +262,7 @@ def field_at(raw: bytes, at: int) -> str:
 
 
 def sources() -> list[bytes]:
-    """Valid files: three architectures, rows that fit every quantised type, two tokenizers."""
+    """Valid files: every family, rows that fit every quantised type, two tokenizers."""
     small = {"n_layer": 2, "n_embd": 32, "n_head": 2, "n_head_kv": 1, "n_ff": 64}
     wide = {"n_layer": 1, "n_embd": 256, "n_head": 2, "n_head_kv": 2, "n_ff": 256, "tied": True}
     with tempfile.TemporaryDirectory() as folder:
@@ -270,6 +271,7 @@ def sources() -> list[bytes]:
             write_model(path, arch, **small).read_bytes() for arch in ("qwen3", "llama", "phi3")
         ]
         files.append(write_model(path, "qwen3", **wide).read_bytes())
+        files += [family.write(path).read_bytes() for family in FAMILIES]
     file = Gguf.parse(files[1])
     tokens = file.metadata[b"tokenizer.ggml.tokens"][1].items
     tokens[:256] = [f"<0x{byte:02X}>".encode() for byte in range(256)]

@@ -4,6 +4,7 @@
 #include "llama-adapter.h"
 #include "llama-context.h"
 #include "llama-model.h"
+#include "memory.h"
 
 #include <algorithm>
 #include <cmath>
@@ -272,6 +273,9 @@ uint64_t graph_n_whole(llama_context * ctx) {
 const char * graph_no_shift(llama_context * ctx) {
     const llama_cparams & cparams = ctx->get_cparams();
     const llama_hparams & hparams = ctx->get_model().hparams;
+    if (memory_of(ctx).recurrent) {
+        return "the state of its recurrent layers holds the removed tokens too";
+    }
     if (!ctx->get_memory()->get_can_shift()) {
         return "the positions of this model are no single number, or differ between layers";
     }

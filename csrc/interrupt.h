@@ -19,6 +19,9 @@ public:
     // For llama.cpp's abort callback; `self` is an Interrupt.
     static bool requested(void * self) { return static_cast<Interrupt *>(self)->requested_; }
 
+    // As requested(), for models whose state cannot go back: only the engine's end interrupts a decode.
+    static bool closed(void * self) { return static_cast<Interrupt *>(self)->closed_; }
+
     // Any thread.
     void cancel(Job & job) {
         std::lock_guard lock(mutex_);
@@ -58,7 +61,7 @@ private:
     std::mutex        mutex_;
     std::atomic<bool> requested_{ false };
     bool              allowed_ = true;
-    bool              closed_  = false;
+    std::atomic<bool> closed_{ false };
 };
 
 } // namespace tgr

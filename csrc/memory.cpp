@@ -219,6 +219,16 @@ memory_kind memory_of(llama_context * ctx) {
              bytes_of(state_parts(parts)) };
 }
 
+uint64_t memory_state_bytes(const llama_model * model) {
+    const llama_hparams & hparams = model->hparams;
+    const uint64_t        numbers = uint64_t(hparams.n_embd_r()) + hparams.n_embd_s() + hparams.ple_conv_state();
+    uint64_t              bytes   = 0;
+    for (uint32_t il = 0; il < hparams.n_layer(); ++il) {
+        bytes += hparams.is_recr(il) ? numbers * sizeof(float) : 0;
+    }
+    return bytes;
+}
+
 std::vector<llama_kv_cache *> memory_caches(llama_context * ctx) {
     return parts_of(ctx).caches;
 }

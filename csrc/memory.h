@@ -32,6 +32,9 @@ struct memory_kind {
 // Neither cells nor recurrent: a kind that this engine does not know.
 memory_kind memory_of(llama_context * ctx);
 
+// Bytes of one state, from what the file says. Zero where no layer is recurrent.
+uint64_t memory_state_bytes(const llama_model * model);
+
 // What the raw bytes below depend on: layers, types, sizes, order. Bytes fit wherever this text is the same.
 std::string memory_layout(llama_context * ctx);
 

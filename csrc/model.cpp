@@ -17,10 +17,13 @@ namespace tgr {
 Model::Model(const EngineParams & params, Interrupt & interrupt) : params_(params), interrupt_(interrupt) {
     load();
     describe();
+    const uint32_t n_states = states_in_memory();
     if (params_.n_seq_max == 0) {
-        params_.n_seq_max = info_.n_vocab <= 16384 ? 256 : 96; // output rows of a large vocabulary are large
+        const uint32_t most = info_.n_vocab <= 16384 ? 256 : 96; // output rows of a large vocabulary are large
+        params_.n_seq_max   = std::min(most, n_states);
     }
     make_context(params_.n_ctx ? params_.n_ctx : 256);
+    check_memory();
     check_injection();
 }
 
@@ -59,11 +62,6 @@ void Model::load() {
     llama_model * model = weights_.get();
     vocab_              = llama_model_get_vocab(model);
     token_texts_        = std::make_unique<TokenTexts>(vocab_);
-    info_.rolls_back    = true;
-    if (llama_model_is_recurrent(model) || llama_model_is_hybrid(model)) {
-        throw ModelError(params_.path + " holds a recurrent or hybrid model, whose state cannot be rolled back to a "
-                                        "prefix; use a transformer such as Qwen3");
-    }
     if (!llama_model_has_decoder(model) || llama_model_has_encoder(model) || llama_model_is_diffusion(model)) {
         throw ModelError(params_.path + " holds no decoder-only model; use a transformer such as Qwen3");
     }
@@ -84,6 +82,7 @@ void Model::describe() {
     info_.n_embd            = llama_model_n_embd(model);
     info_.n_layer           = llama_model_n_layer(model);
     info_.n_ctx_train       = llama_model_n_ctx_train(model);
+    info_.rolls_back        = !llama_model_is_recurrent(model) && !llama_model_is_hybrid(model);
     info_.bos               = llama_vocab_bos(vocab_);
     info_.eos               = llama_vocab_eos(vocab_);
     info_.fim_pad           = llama_vocab_fim_pad(vocab_);
@@ -131,7 +130,7 @@ void Model::make_context(uint32_t n_cells) {
     make.kv_unified          = true; // forks share the cells of their prefix
     make.swa_full            = true; // a sliding-window cache could not be rolled back
     make.no_perf             = true;
-    make.abort_callback      = Interrupt::requested;
+    make.abort_callback      = info_.rolls_back ? Interrupt::requested : Interrupt::closed;
     make.abort_callback_data = &interrupt_;
 
     take_log_error();
@@ -147,6 +146,30 @@ void Model::make_context(uint32_t n_cells) {
             (reason.empty() ? "lower n_ctx or n_batch, or use a smaller cache type such as type_k=q8_0" : reason));
     }
     context_ = std::move(made);
+}
+
+// How many states of recurrent layers, one for each sequence, take half a gigabyte; no fewer than a search with the
+// default options needs.
+uint32_t Model::states_in_memory() const {
+    const uint64_t bytes = std::max<uint64_t>(memory_state_bytes(weights_.get()), 1);
+    if (bytes > info_.size_bytes) {
+        refuse(params_.path, "says that a text's recurrent state has " + std::to_string(bytes) +
+                                 " bytes, more than its weights have");
+    }
+    return uint32_t(std::max<uint64_t>((uint64_t(512) << 20) / bytes, 10));
+}
+
+void Model::check_memory() {
+    const memory_kind kind = memory_of(context_.get());
+    if (!kind.cells && !kind.recurrent) {
+        throw ModelError(params_.path +
+                         " holds an architecture whose memory keeps more than keys, values and recurrent "
+                         "states, such as an index of sparse attention, which cannot be shared between "
+                         "texts here; use another model such as Qwen3");
+    }
+    info_.rolls_back  = !kind.recurrent;
+    info_.cell_bytes  = kind.cell_bytes;
+    info_.state_bytes = kind.state_bytes;
 }
 
 bool Model::is_on_cpu() const {
@@ -225,7 +248,7 @@ void Model::check_injection() {
     if (graph_layers_reached(context_.get()) != info_.n_layer) {
         throw ModelError(params_.path + " holds an architecture in which only " +
                          std::to_string(graph_layers_reached(context_.get())) + " of " + std::to_string(info_.n_layer) +
-                         " layers can be steered; use a dense transformer such as Qwen3");
+                         " layers can be steered; use a model such as Qwen3");
     }
 }
 

@@ -75,10 +75,12 @@ public:
     void release();
 
 private:
-    void load();
-    void describe();
-    void make_context(uint32_t n_cells);
-    void check_injection();
+    void     load();
+    void     describe();
+    void     make_context(uint32_t n_cells);
+    uint32_t states_in_memory() const;
+    void     check_memory();
+    void     check_injection();
 
     EngineParams                 params_;
     Interrupt &                  interrupt_;

@@ -143,6 +143,13 @@ static void check_numbers(const ModelFile & file, const std::string & arch) {
         { "rope.dimension_count", 2, 1 << 16 },
         { "rope.dimension_count_swa", 2, 1 << 16 },
         { "rope.freq_base", 1, 1e12 },
+        { "ssm.conv_kernel", 1, 1 << 10 },
+        { "ssm.inner_size", 1, 1 << 24 },
+        { "ssm.state_size", 1, 1 << 16 },
+        { "ssm.time_step_rank", 1, 1 << 16 },
+        { "ssm.group_count", 1, 1 << 16 },
+        { "shortconv.l_cache", 1, 1 << 10 },
+        { "full_attention_interval", 1, 512 },
     };
     for (const auto & [key, low, high] : bounds) {
         const auto value = file.number(arch + "." + key);
@@ -151,6 +158,32 @@ static void check_numbers(const ModelFile & file, const std::string & arch) {
             std::snprintf(text, sizeof(text), " = %.12g, which must be between %.12g and %.12g", *value, low, high);
             file.refuse("says " + printable(arch) + "." + key + text);
         }
+    }
+}
+
+// Parts of a rotation for positions of several dimensions, by whose sum ggml divides.
+static void check_sections(const ModelFile & file, const std::string & arch) {
+    const gguf_context * gguf = file.gguf.get();
+    const std::string    key  = arch + ".rope.dimension_sections";
+    const int64_t        id   = gguf_find_key(gguf, key.c_str());
+    if (id < 0 || gguf_get_kv_type(gguf, id) != GGUF_TYPE_ARRAY) {
+        return;
+    }
+    const gguf_type type = gguf_get_arr_type(gguf, id);
+    if (type != GGUF_TYPE_INT32 && type != GGUF_TYPE_UINT32) {
+        return; // llama.cpp itself refuses it
+    }
+    const auto * items = static_cast<const int32_t *>(gguf_get_arr_data(gguf, id));
+    const size_t n     = gguf_get_arr_n(gguf, id);
+    int64_t      sum   = 0;
+    for (size_t i = 0; i < n; ++i) {
+        sum += items[i];
+        if (items[i] < 0 || items[i] > 1 << 16) {
+            sum = INT64_MIN / 2;
+        }
+    }
+    if (sum <= 0) {
+        file.refuse("says " + printable(key) + " without a part between 1 and 65536, or with one beyond");
     }
 }
 
@@ -213,6 +246,7 @@ void check_file(const std::string & path) {
     const std::string arch  = parts[0].text("general.architecture");
     check_kind(parts[0], arch);
     check_numbers(parts[0], arch);
+    check_sections(parts[0], arch);
     check_tokens(parts[0]);
     std::set<std::string> names;
     for (const auto & part : parts) {

@@ -1,4 +1,5 @@
-"""Small random GGUF files for tests: decoders that run, models to refuse, and damaged files.
+"""Small random GGUF files for tests: decoders that run, models to refuse, and damaged files. Other
+families are in families.py.
 
 Everything is seeded and written in hundredths of a second. The vocabulary is a token for every
 byte, the specials that a Qwen model has, and two merges; llama.cpp loads every file that is not
@@ -124,7 +125,7 @@ def write_bert(path: Path, seed: int = 0) -> Path:
 
 
 def write_mamba(path: Path, seed: int = 0) -> Path:
-    """A complete recurrent model of one layer: it runs, but its state cannot be rolled back."""
+    """A recurrent model of one layer: its state cannot be rolled back."""
     n_embd, d_conv, d_state, dt_rank, draw = 32, 4, 16, 2, Draw(seed)
     d_inner = 2 * n_embd
     tensors = {
@@ -146,35 +147,6 @@ def write_mamba(path: Path, seed: int = 0) -> Path:
     writer.add_ssm_inner_size(d_inner)
     writer.add_ssm_state_size(d_state)
     writer.add_ssm_time_step_rank(dt_rank)
-    return finish(writer, path, tensors, "F32")
-
-
-def write_hybrid(path: Path, seed: int = 0) -> Path:
-    """A complete lfm2 model, one convolution and one attention layer: no roll-back either."""
-    n_embd, n_head, n_ff, l_cache, draw = 32, 4, 64, 3, Draw(seed)
-    head_dim = n_embd // n_head
-    tensors = {
-        "token_embd.weight": draw.vocabulary(n_embd),
-        "token_embd_norm.weight": draw.norm(n_embd),
-        "blk.0.shortconv.conv.weight": draw.matrix(n_embd, l_cache),
-        "blk.0.shortconv.in_proj.weight": draw.matrix(3 * n_embd, n_embd),
-        "blk.0.shortconv.out_proj.weight": draw.matrix(n_embd, n_embd),
-        "blk.1.attn_q_norm.weight": draw.norm(head_dim),
-        "blk.1.attn_k_norm.weight": draw.norm(head_dim),
-        "blk.1.attn_q.weight": draw.matrix(n_embd, n_embd),
-        "blk.1.attn_k.weight": draw.matrix(n_embd, n_embd),
-        "blk.1.attn_v.weight": draw.matrix(n_embd, n_embd),
-        "blk.1.attn_output.weight": draw.matrix(n_embd, n_embd),
-    }
-    for layer in range(2):
-        tensors[f"blk.{layer}.attn_norm.weight"] = draw.norm(n_embd)
-        tensors[f"blk.{layer}.ffn_norm.weight"] = draw.norm(n_embd)
-        tensors[f"blk.{layer}.ffn_gate.weight"] = draw.matrix(n_ff, n_embd)
-        tensors[f"blk.{layer}.ffn_up.weight"] = draw.matrix(n_ff, n_embd)
-        tensors[f"blk.{layer}.ffn_down.weight"] = draw.matrix(n_embd, n_ff)
-    writer = decoder_metadata(path, "lfm2", 2, n_embd, n_head, n_ff, 4096)
-    writer.add_head_count_kv([0, n_head])
-    writer.add_shortconv_l_cache(l_cache)
     return finish(writer, path, tensors, "F32")
 
 

@@ -18,12 +18,11 @@ from pathlib import Path
 import load_files
 import numpy as np
 import pytest
+from families import deepseek32
 from gguf_edit import ARRAY, BOOL, F32, I32, STRING, U32, U64, Array, Gguf, Tensor
 from gguf_models import (
     write_bert,
     write_garbage,
-    write_hybrid,
-    write_mamba,
     write_model,
     write_vocab_only,
 )
@@ -332,8 +331,7 @@ def test_harmless_changes_load(refusals: dict[str, str | None], name: str) -> No
     [
         (write_vocab_only, "a vocabulary without weights; name a file with the whole model"),
         (write_bert, "an embedding model"),
-        (write_mamba, "a recurrent or hybrid model"),
-        (write_hybrid, "a recurrent or hybrid model"),
+        (deepseek32, "keeps more than keys, values and recurrent states"),
     ],
 )
 def test_foreign_models_are_refused(

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from engines import ENDLESS, EXACT, vectors
+from families import deepseek32
 from gguf_models import (
     N_VOCAB,
     write_bert,
-    write_hybrid,
-    write_mamba,
 )
 
 from tgr_local.engine import Cancel, Engine, Sampling, Task
@@ -223,8 +222,7 @@ def test_a_closed_engine_is_refused(model: Callable[..., Path]) -> None:
     ("write", "message"),
     [
         (write_bert, "embedding model"),
-        (write_mamba, "recurrent or hybrid"),
-        (write_hybrid, "recurrent or hybrid"),
+        (deepseek32, "sparse attention"),
     ],
 )
 def test_models_that_cannot_be_searched_are_refused(

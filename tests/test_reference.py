@@ -11,13 +11,12 @@ from typing import Any
 import llama_cpp
 import numpy as np
 import pytest
+from families import deepseek32
 from gguf_models import (
     N_VOCAB,
     token_id,
     write_bert,
     write_garbage,
-    write_hybrid,
-    write_mamba,
     write_model,
     write_truncated,
     write_vocab_only,
@@ -197,18 +196,11 @@ def load(path: Path, vocab_only: bool = False) -> Any:
     return llama_cpp.llama_model_load_from_file(str(path).encode(), params)
 
 
-@pytest.mark.parametrize(
-    ("write", "recurrent", "hybrid"),
-    [(write_bert, False, False), (write_mamba, True, False), (write_hybrid, False, True)],
-)
-def test_models_to_refuse_are_complete(
-    tmp_path: Path, write: Any, recurrent: bool, hybrid: bool
-) -> None:
+@pytest.mark.parametrize("write", [write_bert, deepseek32])
+def test_models_to_refuse_are_complete(tmp_path: Path, write: Any) -> None:
     path = write(tmp_path / "m.gguf")
     model = load(path)
     assert model
-    assert llama_cpp.llama_model_is_recurrent(model) == recurrent
-    assert llama_cpp.llama_model_is_hybrid(model) == hybrid
     llama_cpp.llama_model_free(model)
     with pytest.raises(ValueError, match="no reference for architecture"):
         Reference(path)

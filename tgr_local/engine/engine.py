@@ -72,6 +72,11 @@ class Engine:
         self.n_layer: int = info.n_layer
         self.n_ctx_train: int = info.n_ctx_train
         self.size_bytes: int = info.size_bytes
+        self._rolls_back: bool = info.rolls_back
+        self.cell_bytes: int = max(1, info.cell_bytes)
+        """Bytes of one cell of the KV cache, all layers together."""
+        self.state_bytes: int = info.state_bytes
+        """Bytes of a sequence's recurrent state; 0 for models without recurrent layers."""
         self.bos: int | None = info.bos if info.bos >= 0 else None
         self.eos: int | None = info.eos if info.eos >= 0 else None
         self.fim_pad: int | None = info.fim_pad if info.fim_pad >= 0 else None
@@ -109,7 +114,7 @@ class Engine:
     def rolls_back(self) -> bool:
         """Whether a sequence can be truncated and shifted. With recurrent layers it cannot: it is
         only appended to, forked and dropped."""
-        return bool(self._native.info.rolls_back)
+        return self._rolls_back
 
     @property
     def n_ctx(self) -> int:
@@ -274,12 +279,6 @@ class Engine:
         except BaseException:
             request.withdraw()
             raise
-
-    @functools.cached_property
-    def cell_bytes(self) -> int:
-        """Bytes of one cell of the KV cache, all layers together."""
-        attention = cache.attention(self.metadata, self.n_embd)
-        return cache.cell_bytes(attention, self.n_layer, self.config.type_k, self.config.type_v)
 
     def most_cells(self) -> int:
         """The most cells that the KV cache can have: `n_ctx`, or what `max_cells` and the memory

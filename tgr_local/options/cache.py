@@ -1,4 +1,4 @@
-"""The KV cache: the number types it can have, and the bytes of one cell.
+"""The KV cache: the number types it can have, and the width of what a cell holds.
 
 A cell holds the key and the value of one token in all layers. Pure functions of a model's metadata.
 """
@@ -52,10 +52,3 @@ def attention(metadata: Mapping[str, str], n_embd: int) -> Attention:
     n_head_kv = number("head_count_kv", n_head)
     width = n_embd // n_head
     return Attention(n_head, n_head_kv, number("key_length", width), number("value_length", width))
-
-
-def cell_bytes(model: Attention, n_layer: int, type_k: str, type_v: str) -> int:
-    """Bytes of one cell in all layers."""
-    keys = model.key_width * CACHE_TYPES[type_k].n_bytes
-    values = model.value_width * CACHE_TYPES[type_v].n_bytes
-    return max(1, int(n_layer * model.n_head_kv * (keys + values)))
