@@ -283,11 +283,14 @@ void CacheAllocator::append(uint64_t session, Sequence & to, llama_token token, 
 }
 
 void CacheAllocator::undo_decode(uint64_t session, int32_t id) {
-    Sequence & undone = sequence(session, id);
-    if (kind_.recurrent) {
-        undone.lost = true;
-    } else {
-        llama_memory_seq_rm(llama_get_memory(model_.context()), id, llama_pos(undone.size()), -1);
+    if (!kind_.recurrent) {
+        llama_memory_seq_rm(llama_get_memory(model_.context()), id, llama_pos(sequence(session, id).size()), -1);
+        return;
+    }
+    for (auto & [other, reservation] : reservations_) { // llama.cpp moves states of sequences outside of the batch, too
+        for (auto & [number, lost] : reservation.sequences) {
+            lost.lost = true;
+        }
     }
 }
 

@@ -85,6 +85,30 @@ def test_without_an_injection_it_is_llama_cpp_itself(model: Model) -> None:
     model.assert_same(injected, plain)
 
 
+def test_a_remembered_prefix_equals_a_prefill(model: Model) -> None:
+    """Also where only the whole of it can be used, as in the next turn of a chat."""
+    turns = [LONG[:40], LONG + LONG[:30], LONG + LONG[:30] + LONG[10:40]]
+    engine = model.engine
+
+    def write(text: list[int], *, reuse: bool) -> tuple[Output, Output]:
+        with engine.session(400, 1, prompt=text[:-1] if reuse else ()) as session:
+            sequence = session.sequence()
+            (reading,) = session.run([Task(sequence, text[:-1], reuse=reuse)])
+            if reuse:
+                session.remember(sequence)
+            (written,) = session.run([greedy_task(engine, sequence, text[-1:])])
+        return reading, written
+
+    for i, text in enumerate(turns):
+        _, fresh = write(text, reuse=False)
+        first, one = write(text, reuse=True)
+        again, other = write(text, reuse=True)
+        assert first.n_reused == (len(turns[i - 1]) - 1 if i else 0)
+        assert (again.n_reused, again.n_decoded) == (len(text) - 1, 0)
+        model.assert_same(one, fresh)
+        model.assert_same(other, fresh)
+
+
 @pytest.mark.parametrize("first", ["fork", "original", "together"])
 def test_a_fork_equals_a_prefill(model: Model, first: str) -> None:
     """Whoever goes on first, and though the original was forked twice."""
