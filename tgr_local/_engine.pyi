@@ -224,7 +224,12 @@ class Engine:
         """Tokens, and as bytes: float32 norms [n, n_layer], recurrent state, keys and values."""
 
     def add_prefix(
-        self, tokens: ArrayLike, digest: bytes, norms: bytes, state: bytes, cells: bytes
+        self,
+        tokens: ArrayLike,
+        digest: bytes,
+        norms: bytes | bytearray,
+        state: bytes | bytearray,
+        cells: bytes | bytearray,
     ) -> bool: ...
     def memory_layout(self) -> str: ...
     def injection(

@@ -27,6 +27,10 @@ class CancelledError(TgrError):
     """The work was cancelled before it was finished."""
 
 
+class PrefixError(TgrError):
+    """A saved prefix that cannot be used, or not be saved; the text itself can be read again."""
+
+
 class BudgetError(ValueError):
     """The ``max_forward_tokens`` or ``max_seconds`` that remain are too few for the next step."""
 

@@ -10,6 +10,7 @@ of `Task`, decoded together by `Session.run`, which returns one `Output` for eac
 engine.py        Engine: text functions, capacity, sessions
 session.py       Session, Sequence, Injection, Task
 lockstep.py      LockstepGroup, Participant: sessions decoded in the same batches
+prefix_files.py  remembered prefixes in files
 steered.py       SteeredEngine: an engine with a control vector and a logit bias
 records.py       Sampling, Output, EngineStats
 cancel.py        Cancel
@@ -31,6 +32,10 @@ from tgr_local.engine.loading import load_with_progress as load_with_progress
 from tgr_local.engine.lockstep import LockstepGroup as LockstepGroup
 from tgr_local.engine.lockstep import Participant as Participant
 from tgr_local.engine.native import LLAMA_CPP_PYTHON as LLAMA_CPP_PYTHON
+from tgr_local.engine.prefix_files import SavedPrefix as SavedPrefix
+from tgr_local.engine.prefix_files import load_prefix as load_prefix
+from tgr_local.engine.prefix_files import remembered as remembered
+from tgr_local.engine.prefix_files import save_prefix as save_prefix
 from tgr_local.engine.records import EngineStats as EngineStats
 from tgr_local.engine.records import Output as Output
 from tgr_local.engine.records import Sampling as Sampling
