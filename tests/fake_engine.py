@@ -50,7 +50,7 @@ class FakeEngine:
 
     def stats(self) -> Any:
         class Stats:
-            cells_used, cells_peak, n_ctx = 0, 40, 64
+            cells_used, cells_peak, cells_remembered, n_ctx = 0, 40, 20, 64
 
         return Stats
 

@@ -18,6 +18,7 @@ from tgr_local.engine import Engine, Output, Session, SteeredEngine, Task
 from tgr_local.options.config import EngineConfig
 
 N_LAYER, N_EMBD = 2, 64
+KEEPING = EXACT | {"prefix_cells": 16384}
 
 
 def text(seed: int, n: int) -> list[int]:
@@ -26,14 +27,14 @@ def text(seed: int, n: int) -> list[int]:
 
 @pytest.fixture
 def engine(model: Callable[..., Path]) -> Iterator[Engine]:
-    with Engine(model(), EngineConfig(**EXACT)) as made:
+    with Engine(model(), EngineConfig(**KEEPING)) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def fresh(model: Callable[..., Path]) -> Iterator[Engine]:
     """An engine that remembers nothing."""
-    with Engine(model(), EngineConfig(**EXACT, prefix_cells=0)) as made:
+    with Engine(model(), EngineConfig(**EXACT)) as made:
         yield made
 
 
@@ -200,7 +201,7 @@ def test_zero_cells_remember_nothing_and_share_nothing(fresh: Engine) -> None:
 
 
 def test_many_conversations_stay_within_the_bound(model: Callable[..., Path]) -> None:
-    with Engine(model(), EngineConfig(**EXACT, prefix_cells=500)) as engine:
+    with Engine(model(), EngineConfig(**KEEPING | {"prefix_cells": 500})) as engine:
         sizes = set()
         for i in range(60):
             answer(engine, text(100 + i, 60))
@@ -214,7 +215,7 @@ def test_many_conversations_stay_within_the_bound(model: Callable[..., Path]) ->
 
 
 def test_a_fixed_cache_drops_prefixes_for_reservations(model: Callable[..., Path]) -> None:
-    with Engine(model(), EngineConfig(**EXACT, n_ctx=512)) as engine:
+    with Engine(model(), EngineConfig(**KEEPING, n_ctx=512)) as engine:
         for i in range(10):
             answer(engine, text(200 + i, 60))
         with engine.session(engine.n_ctx, 1) as session:
@@ -225,7 +226,7 @@ def test_a_fixed_cache_drops_prefixes_for_reservations(model: Callable[..., Path
 
 def test_a_session_reserves_only_what_is_not_there(model: Callable[..., Path]) -> None:
     """Ten texts after one prompt of 400 tokens fit into 512 cells."""
-    with Engine(model(), EngineConfig(**EXACT, n_ctx=512)) as engine:
+    with Engine(model(), EngineConfig(**KEEPING, n_ctx=512)) as engine:
         prompt = text(12, 400)
         answer(engine, prompt, n=4)
         sessions = [engine.session(410, 1, prompt=prompt[:-1]) for _ in range(10)]
@@ -238,7 +239,7 @@ def test_a_session_reserves_only_what_is_not_there(model: Callable[..., Path]) -
 def test_random_requests_equal_a_fresh_engine(model: Callable[..., Path], fresh: Engine) -> None:
     """Requests, forks, cancels and evictions in any order change no reply."""
     rng = np.random.default_rng(0)
-    with Engine(model(), EngineConfig(**EXACT, prefix_cells=700)) as engine:
+    with Engine(model(), EngineConfig(**KEEPING | {"prefix_cells": 700})) as engine:
         texts = [text(300 + i, 150) for i in range(4)]
         for _ in range(150):
             base = texts[rng.integers(4)]

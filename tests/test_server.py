@@ -70,6 +70,28 @@ def test_metrics_count_tokens(server: Served) -> None:
     assert value(forward) - before == value("tgr_engine_n_positions_total") - positions > 0
 
 
+def test_what_is_not_read_again_is_reported(model: Callable[..., Path], tmp_path: Path) -> None:
+    with served(model(), tmp_path, prefix_cells=4096, method="base") as server:
+        text, cached, reused = "a question that is long enough to be remembered", [], 0
+        for _ in range(2):
+            made = server.chat(text, max_tokens=8).json()
+            cached.append(made["usage"]["prompt_tokens_details"]["cached_tokens"])
+            reused += made["tgr"]["reused_tokens"]
+        n_prompt = made["usage"]["prompt_tokens"]
+        assert cached == [0, n_prompt - 1] and reused == n_prompt - 1
+        assert server.gauge("tgr_reused_tokens_total") == reused
+        assert server.gauge("tgr_engine_cells_remembered") >= n_prompt - 1
+        body = {"stream": True, "stream_options": {"include_usage": True}, "max_tokens": 8}
+        *_, last, _ = events(server.chat(text, **body))
+        assert last["usage"]["prompt_tokens_details"]["cached_tokens"] == n_prompt - 1
+
+        def logged() -> list[int]:
+            return [line["cached_tokens"] for line in server.log() if line.get("prompt_tokens")]
+
+        server.until(lambda: len(logged()) == 3)
+        assert logged() == [0, n_prompt - 1, n_prompt - 1]
+
+
 def test_the_page_loads_nothing_from_elsewhere(server: Served) -> None:
     page = server.client.get("/")
     assert "default-src 'none'" in page.headers["content-security-policy"]

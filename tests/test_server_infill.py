@@ -55,6 +55,7 @@ def test_infill_takes_what_editors_send(coder: Path, tmp_path: Path) -> None:
         warm = body | {"n_predict": 0, "samplers": []}
         answer = server.client.post("/infill", json=warm).json()
         assert answer["content"] == "" and answer["tokens_predicted"] == 0
+        assert answer["tokens_cached"] == 0
         refused = server.client.post("/infill", json=body | {"n_indnt": 2}).json()["error"]
         assert "did you mean n_indent" in refused["message"] and refused["param"] == "n_indnt"
 

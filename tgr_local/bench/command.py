@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -61,7 +62,8 @@ def run(args: argparse.Namespace) -> int:
     os.environ["PYTHONSAFEPATH"] = "1"
     names = _names(args.only, args.full)
     repeats = _repeats(args.repeats)
-    config = configured(args, EngineConfig)
+    # a measurement must not find what the one before has read
+    config = dataclasses.replace(configured(args, EngineConfig), prefix_cells=0)
     path = _model(args)
     files = {
         kind: _writable(name)

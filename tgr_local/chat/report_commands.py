@@ -69,4 +69,7 @@ def stats(session: ChatSession, _: str) -> Iterator[str]:
     seconds = sum(reply.seconds for reply in replies)
     yield f"all {len(replies)} replies: {render.forward_tokens(counts)}, {seconds:.2f} s"
     cache = session.conversation.engine.stats()
-    yield f"cache: {cache.cells_used} of {cache.n_ctx} cells in use, {cache.cells_peak} at the peak"
+    yield (
+        f"cache: {cache.cells_used} of {cache.n_ctx} cells in use, {cache.cells_peak} at the peak, "
+        f"{cache.cells_remembered} remembered"
+    )

@@ -57,7 +57,8 @@ def run(args: argparse.Namespace) -> int:
     judge = writingbench.checked(args.judge_url or ""), ""
     backend = _backend(args, [name for name in wanted.tasks if tasks.get(name).needs_exec])
     problems = request.load_problems(args, wanted)
-    config = configured(args, EngineConfig)
+    # every sample decodes its whole prompt, so that costs can be compared
+    config = dataclasses.replace(configured(args, EngineConfig), prefix_cells=0)
     name = wanted.name or "+".join(wanted.tasks)
     folder = Path(args.out or f"runs/{name}-{model.stem}")
 

@@ -229,7 +229,7 @@ class Sampler:
             answer=None,
             detail="",
             logprob=float(np.mean(np.concatenate(logprobs), dtype=float)) if logprobs else None,
-            counts=dict(vars(reply.counts)),
+            counts=reply.counts.decoded,
             parts=parts,
             seconds=round(reply.seconds, 5),
             boundaries=measured,

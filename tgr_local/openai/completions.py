@@ -7,7 +7,6 @@ threads may call with one engine.
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 import time
 import uuid
@@ -268,7 +267,8 @@ class _Answer:
         return self._scored[choice.number]
 
     def usage(self) -> JsonObject:
-        """Tokens of the prompts, each counted once, and of all replies."""
+        """Tokens of the prompts, each counted once, and of all replies. Cached tokens are those of
+        a prompt that were decoded for none of its replies."""
         prompt = sum(len(tokens) for tokens in self.request.prompts)
         written = sum(choice.tokens.n_tokens for choice in self.choices)
         thinking = sum(choice.tokens.n_thinking for choice in self.choices)
@@ -276,8 +276,17 @@ class _Answer:
             "prompt_tokens": prompt,
             "completion_tokens": written,
             "total_tokens": prompt + written,
+            "prompt_tokens_details": {"cached_tokens": self._n_cached()},
             "completion_tokens_details": {"reasoning_tokens": thinking},
         }
+
+    def _n_cached(self) -> int:
+        of, cached = self.request.best_of, 0
+        for first in range(0, len(self.choices), of):
+            replies = [choice.reply for choice in self.choices[first : first + of]]
+            # the query of a reply's first run is the prompt
+            cached += min(reply.steps[0].counts.reused if reply else 0 for reply in replies)
+        return cached
 
     def about(self) -> JsonObject:
         """The ``tgr`` part: method, seed, seconds, counts, and the parameters that were ignored."""
@@ -287,7 +296,8 @@ class _Answer:
             "method": self.request.method.name,
             "seed": self.request.config.seed,
             "seconds": round(time.monotonic() - self._start, 6),
-            "forward_tokens": dataclasses.asdict(counts) | {"total": counts.total},
+            "forward_tokens": counts.decoded | {"total": counts.total},
+            "reused_tokens": counts.reused,
             "replies": [
                 {
                     "seed": reply.seed,
@@ -295,6 +305,7 @@ class _Answer:
                     "closed": reply.closed,
                     "chunks": len(reply.steps),
                     "forward_tokens": reply.counts.total,
+                    "reused_tokens": reply.counts.reused,
                     "cells": max(step.cells for step in reply.steps),
                 }
                 for reply in replies

@@ -271,6 +271,7 @@ class Branches:
         """The chosen text in chunks of S tokens. The first step has the counts of all other texts,
         the last step the `figures`."""
         run, size, n = self.run, self.config.chunk_len, len(chosen.tokens)
+        run.remember(chosen.sequence)
         n_steps = max(1, -(-n // size))
         run.count(discarded=-n)  # all that was generated is counted as discarded so far
         for index in range(n_steps):

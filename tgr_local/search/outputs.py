@@ -13,8 +13,8 @@ from tgr_local.engine import Output
 def norm_totals(output: Output) -> NDArray[np.float64]:
     """[2, n_layer] sums of the residual norms over all fed tokens, and the number of those tokens.
     In the last layer, where the engine measures some tokens only, their mean counts for all."""
-    means = output.norm_sums / output.norm_counts
-    return np.stack([means * output.n_decoded, np.full_like(means, output.n_decoded)])
+    means, n_fed = output.norm_sums / output.norm_counts, output.n_reused + output.n_decoded
+    return np.stack([means * n_fed, np.full_like(means, n_fed)])
 
 
 def padded(outputs: Seq[Output]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

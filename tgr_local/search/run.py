@@ -28,7 +28,7 @@ from tgr_local.engine import (
     Session,
     Task,
 )
-from tgr_local.errors import BudgetError, CancelledError
+from tgr_local.errors import BudgetError, CancelledError, TgrError
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.steps import Counts, OnProgress, Progress, Seconds, Step
 
@@ -122,6 +122,8 @@ class Run:
         self.session = self.engine.session(
             n_cells,
             method.sequences(self.engine, self.config),
+            prompt=self.query[:-1],
+            norms=method.steers and self.config.calibration == "residual",
             participant=self.participant,
             cancel=self.cancel,
         )
@@ -161,18 +163,27 @@ class Run:
     def read_query(
         self, *, norms: bool = False, to_its_end: bool = False
     ) -> tuple[Sequence, Output]:
-        """A sequence with Q decoded, all but its last token, which is pending; and the output of
-        that, with residual norms if `norms`. Q is read `to_its_end` or until the time is up."""
+        """A sequence with Q, all but its last token, which is pending; and the output of its task,
+        with residual norms if `norms`. What the cache has of Q is not decoded again, and all of it
+        is remembered for later runs. Q is read `to_its_end` or until the time is up."""
         self.report("rebuild")
         with self.timed("rebuild"):
             sequence = self.session.sequence()
             prefix = self.query[:-1] or self.query  # a lone token stands in for its empty prefix
-            output = self.read(sequence, prefix, norms=norms, to_its_end=to_its_end)
+            try:
+                output = self.read(sequence, prefix, norms=norms, to_its_end=to_its_end, reuse=True)
+            finally:
+                self.remember(sequence)
             if len(self.query) == 1:
                 sequence.drop()
                 sequence = self.session.sequence()
-        self.count(query=len(prefix))
+        self.count(query=output.n_decoded, reused=output.n_reused)
         return sequence, output
+
+    def remember(self, sequence: Sequence) -> None:
+        """Keeps its text in the cache for later runs, as far as no search has steered it."""
+        with contextlib.suppress(TgrError):  # the engine or the session is closed
+            self.session.remember(sequence)
 
     @contextlib.contextmanager
     def passing(self, sequence: Sequence, n_tokens: int) -> Iterator[Sequence]:
@@ -193,14 +204,15 @@ class Run:
         *,
         norms: bool = False,
         to_its_end: bool = False,
+        reuse: bool = False,
     ) -> Output:
-        """Decodes a part of the context. Raises BudgetError when the time is up before its end,
-        unless it is read `to_its_end`."""
-        task = Task(sequence, tokens, norms=norms)
+        """Decodes a part of the context, with `reuse` the part that the cache does not have. Raises
+        BudgetError when the time is up before its end, unless it is read `to_its_end`."""
+        task = Task(sequence, tokens, norms=norms, reuse=reuse)
         # where the time was up before, a token is still generated
         deadline = None if to_its_end or self.is_out_of_time else self._deadline
         (output,) = self.session.run([task], cancel=self.cancel, deadline=deadline)
-        if output.n_decoded < len(tokens):
+        if output.n_reused + output.n_decoded < len(tokens):
             raise BudgetError(
                 f"max_seconds is {self.config.max_seconds:g}, which was over before the context "
                 "was read; raise it or shorten the query"

@@ -22,7 +22,7 @@ def _add(a: _Sum, b: _Sum) -> _Sum:
 
 @dataclass(frozen=True)
 class Counts:
-    """Positions that passed through the model, by purpose."""
+    """Positions that passed through the model, by purpose, and those that had no need to."""
 
     query: int = 0
     rebuild: int = 0
@@ -32,9 +32,19 @@ class Counts:
     discarded: int = 0
     """Generated text that was not chosen, and the prompts that judged or merged it."""
 
+    reused: int = 0
+    """Positions of the query that were in the cache already. They did not pass through the model,
+    so the total is without them."""
+
+    @property
+    def decoded(self) -> dict[str, int]:
+        """The positions that passed through the model, by purpose."""
+        names = [spec.name for spec in fields(self)]
+        return {name: getattr(self, name) for name in names if name != "reused"}
+
     @property
     def total(self) -> int:
-        return sum(getattr(self, spec.name) for spec in fields(self))
+        return sum(self.decoded.values())
 
     def __add__(self, other: Counts) -> Counts:
         return _add(self, other)

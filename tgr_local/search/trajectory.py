@@ -82,6 +82,8 @@ class Trajectory:
     def __exit__(self, *exc: object) -> None:
         if self._shared:
             self._shared.leave()
+        if self.generated and not self._resets:
+            self.run.remember(self._main)
         self.run.close()
 
     # --- moves ---
@@ -282,13 +284,14 @@ class Trajectory:
                     yield output
 
     def read_state(self, injection: Injection | None = None) -> NDArray[np.float32]:
-        """h_eoc of the text so far [d_h]: the pending token is decoded under `injection`, then the
-        delimiter without any; the cells of both are freed."""
+        """h_eoc of the text so far [d_h]: the pending token is decoded under `injection`, the
+        delimiter after it without any; the cells of both are freed."""
         run = self.run
         with run.timed("delimiter"):
             with run.passing(self._main, self._length) as sequence:
-                run.decode([Task(sequence, [self._pending], injection=injection)])
-                (output,) = run.decode([Task(sequence, [self._eoc], feed_states="last")])
+                feed = [self._pending, self._eoc]
+                task = Task(sequence, feed, injection=injection, plain=1, feed_states="last")
+                (output,) = run.decode([task])
             h: NDArray[np.float32] = output.feed_states[0]
             run.count(delimiter=_STATE_COST)
         return h

@@ -63,6 +63,7 @@ def part(response: Mapping[str, Any]) -> dict[str, Any]:
     ends: dict[str, Any] = {"stop_type": "limit" if finish == "length" else "eos"} if finish else {}
     if usage:
         ends["tokens_evaluated"] = usage["prompt_tokens"]
+        ends["tokens_cached"] = usage["prompt_tokens_details"]["cached_tokens"]
         ends["tokens_predicted"] = usage["completion_tokens"]
     if "tgr" in response:
         ends["tgr"] = response["tgr"]

@@ -58,6 +58,11 @@ class Metrics:
             ["purpose"],
             registry=registry,
         )
+        self._reused = Counter(
+            "tgr_reused_tokens",
+            "Positions of finished replies that were in the cache already",
+            registry=registry,
+        )
 
     def count(self, path: str, facts: Mapping[str, Any]) -> None:
         """Counts one request, by the facts that are also logged."""
@@ -71,6 +76,7 @@ class Metrics:
         for purpose, number in facts.get("forward_tokens", {}).items():
             if purpose != "total":
                 self._forward.labels(purpose).inc(number)
+        self._reused.inc(facts.get("reused_tokens", 0))
 
     def text(self) -> bytes:
         """The text that Prometheus reads."""

@@ -252,7 +252,9 @@ class Service:
         usage = response["usage"]
         for kind in ("prompt_tokens", "completion_tokens"):
             facts[kind] = usage[kind]
-        facts["forward_tokens"] = response["tgr"]["forward_tokens"]
+        facts["cached_tokens"] = usage["prompt_tokens_details"]["cached_tokens"]
+        for kind in ("forward_tokens", "reused_tokens"):
+            facts[kind] = response["tgr"][kind]
         if self.limits.log_prompts and response["choices"]:
             facts["reply"] = response["choices"]
 

@@ -67,9 +67,10 @@ def summary(replies: Sequence[Reply]) -> str:
 
 
 def forward_tokens(counts: Counts) -> str:
-    """``131 forward tokens (query 20, chunk 111)``."""
-    kinds = ", ".join(f"{kind} {n}" for kind, n in dataclasses.asdict(counts).items() if n)
-    return f"{plural(counts.total, 'forward token')} ({kinds})"
+    """``131 forward tokens (query 20, chunk 111), 4000 reused``."""
+    kinds = ", ".join(f"{kind} {n}" for kind, n in counts.decoded.items() if n)
+    reused = f", {counts.reused} reused" if counts.reused else ""
+    return f"{plural(counts.total, 'forward token')} ({kinds}){reused}"
 
 
 def score_bars(scores: Iterable[float]) -> str:
