@@ -13,8 +13,9 @@ namespace tgr {
 // look at cost more than their share, because they come from memory.
 static constexpr uint64_t BLOCK_COST   = 512;
 static constexpr uint64_t SPAN_COST    = 256;
-static constexpr uint64_t READ_COST    = 2;  // rows
-static constexpr uint32_t PAD          = 64; // spans grow by so many cells at a time: graphs can be used again
+static constexpr uint64_t EACH_COST    = 128; // of every one of several spans: a small product for each head
+static constexpr uint64_t READ_COST    = 2;   // rows
+static constexpr uint32_t PAD          = 64;  // spans grow by so many cells at a time: graphs can be used again
 static constexpr uint32_t LEAST_SHARED = PAD;
 
 static bool operator==(const extent & a, const extent & b) {
@@ -36,7 +37,8 @@ uint32_t block_t::n_cells() const {
 
 uint64_t block_t::cost() const {
     const uint64_t n_own = uint64_t(own.n) * n_spans * (n_rows + READ_COST);
-    return n_own + uint64_t(n_cells() - own.n) * (uint64_t(n_spans) * n_rows + READ_COST) + BLOCK_COST +
+    return n_own + (n_spans > 1 ? EACH_COST * n_spans : 0) +
+           uint64_t(n_cells() - own.n) * (uint64_t(n_spans) * n_rows + READ_COST) + BLOCK_COST +
            SPAN_COST * shared.size();
 }
 
@@ -209,6 +211,24 @@ static block_t block_of(const share_t & share, uint32_t n_cells) {
     return { share.shared, { share.own.begin, n }, n, 1, uint32_t(share.tokens.size()), share.own.n, share.tokens };
 }
 
+// The cells of each span of a block: as many as there are between two, or fewer. Products are fast with multiples of 32
+// cells, so a span may reach into the next one, where all spans as one still lie within the cache: ggml asks for that.
+// 0 = the spans are too close to each other, or to the end of the cache.
+static uint32_t fitting(const block_t & block, uint32_t n_cells) {
+    const uint64_t room = n_cells - block.own.begin, last = uint64_t(block.n_spans - 1) * block.stride;
+    const auto     fits = [&](uint64_t n) { return n * block.n_spans <= room && last + n <= room; };
+    if (block.n_used > block.stride) {
+        return 0;
+    }
+    const uint32_t most = (block.stride + 31) / 32 * 32;
+    for (const uint32_t n : { padded(block.n_used, most), padded(block.n_used, block.stride) }) {
+        if (fits(n)) {
+            return n;
+        }
+    }
+    return 0;
+}
+
 // Adds a sequence to a block when its span lies at a distance of the block's others and little padding is needed.
 static bool extend(block_t & block, const share_t & share, uint32_t n_cells) {
     if (share.own.begin <= block.own.begin || !same(share.shared, block.shared)) {
@@ -221,10 +241,9 @@ static bool extend(block_t & block, const share_t & share, uint32_t n_cells) {
     larger.n_spans          = distance / larger.stride + 1;
     larger.n_rows           = std::max(block.n_rows, uint32_t(share.tokens.size()));
     larger.n_used           = std::max(block.n_used, share.own.n);
-    larger.own.n            = padded(larger.n_used, larger.stride);
+    larger.own.n            = fitting(larger, n_cells);
     const uint32_t step     = before / larger.stride; // new spans for each that the block had
-    if (larger.n_used > larger.stride || (block.n_spans - 1) * step + 1 >= larger.n_spans ||
-        share.own.begin + larger.own.n > n_cells ||
+    if (larger.own.n == 0 || (block.n_spans - 1) * step + 1 >= larger.n_spans ||
         larger.cost() > 2 * (block.cost() + block_of(share, n_cells).cost())) {
         return false;
     }

@@ -17,7 +17,7 @@
 namespace tgr {
 
 uint32_t session_attention_nodes(uint32_t n_layer) {
-    return n_layer * (uint32_t(MAX_BLOCKS) * 24 + uint32_t(MAX_SHARED_TOTAL) * 10 + 8);
+    return n_layer * (uint32_t(MAX_BLOCKS) * 28 + uint32_t(MAX_SHARED_TOTAL) * 10 + 8);
 }
 
 // The operations of a block.
@@ -266,27 +266,39 @@ static ggml_tensor * scores_of(ggml_context * ctx, ggml_tensor * k, ggml_tensor 
     return scores;
 }
 
-// q [d, heads, rows of the block]. Everything is [cells or d, heads of one head of keys and rows, span, heads of keys]:
-// at a shared span the rows of all spans are those of one multiplication.
+// q [d, heads, rows of the block]. Below, "rows" are those of the block times the heads that share a head of keys. What
+// each span has of its own is [.., rows, heads of keys, span], in the order of its cells in memory; at the shared
+// spans,
+// [.., rows and spans, 1, heads of keys], the rows of all spans are those of one multiplication.
 static ggml_tensor * attend_few(ggml_context * ctx, ggml_tensor * q, ggml_tensor * k, ggml_tensor * v,
                                 const block_t & block, ggml_tensor * mask, const llama_hparams & hparams,
                                 float kq_scale) {
-    const int64_t n_kv_heads = k->ne[1], gqa = q->ne[1] / n_kv_heads, n_tokens = q->ne[2];
+    const int64_t d = q->ne[0], n_kv_heads = k->ne[1], gqa = q->ne[1] / n_kv_heads, n_tokens = q->ne[2];
     const int64_t n_spans = block.n_spans, n_rows = gqa * block.n_rows;
 
-    q = ggml_reshape_4d(ctx, ggml_is_contiguous(q) ? q : ggml_cont(ctx, q), q->ne[0], gqa, n_kv_heads, n_tokens);
-    q = ggml_cont(ctx, ggml_permute(ctx, q, 0, 1, 3, 2));
-    ggml_tensor * q_all = ggml_reshape_4d(ctx, q, q->ne[0], n_rows * n_spans, 1, n_kv_heads);
-    ggml_tensor * kq    = nullptr;
-    for (const extent & span : block.shared) {
-        ggml_tensor * scores = scores_of(ctx, cells_of_span(ctx, k, span, 0, 1, true), q_all);
-        scores               = ggml_reshape_4d(ctx, scores, span.n, n_rows, n_spans, n_kv_heads);
-        kq                   = kq ? ggml_concat(ctx, kq, scores, 0) : scores;
+    q                   = ggml_is_contiguous(q) ? q : ggml_cont(ctx, q);
+    ggml_tensor * q_own = ggml_reshape_4d(ctx, q, d * gqa, n_kv_heads, block.n_rows, n_spans);
+    if (block.n_rows > 1) {
+        q_own = ggml_cont(ctx, ggml_permute(ctx, q_own, 0, 2, 1, 3));
     }
-    ggml_tensor * q_own = ggml_reshape_4d(ctx, q, q->ne[0], n_rows, n_spans, n_kv_heads);
-    ggml_tensor * own   = scores_of(ctx, cells_of_span(ctx, k, block.own, block.stride, block.n_spans, true), q_own);
-    kq                  = capped(ctx, kq ? ggml_concat(ctx, kq, own, 0) : own, hparams);
-    kq                  = ggml_soft_max_ext(ctx, kq, mask, kq_scale, 0.0f);
+    q_own             = ggml_reshape_4d(ctx, q_own, d, n_rows, n_kv_heads, n_spans);
+    ggml_tensor * own = scores_of(ctx, cells_of_span(ctx, k, block.own, block.stride, block.n_spans, false), q_own);
+    ggml_tensor * kq  = own;
+    if (block.shared.empty()) {
+        mask = ggml_reshape_4d(ctx, mask, mask->ne[0], mask->ne[1], 1, n_spans);
+    } else {
+        ggml_tensor * q_all = ggml_reshape_3d(ctx, q, d * gqa, n_kv_heads, n_tokens);
+        q_all               = ggml_cont(ctx, ggml_permute(ctx, q_all, 0, 2, 1, 3));
+        q_all               = ggml_reshape_4d(ctx, q_all, d, n_rows * n_spans, 1, n_kv_heads);
+        kq                  = nullptr;
+        for (const extent & span : block.shared) {
+            ggml_tensor * scores = scores_of(ctx, cells_of_span(ctx, k, span, 0, 1, true), q_all);
+            scores               = ggml_reshape_4d(ctx, scores, span.n, n_rows, n_spans, n_kv_heads);
+            kq                   = kq ? ggml_concat(ctx, kq, scores, 0) : scores;
+        }
+        kq = ggml_concat(ctx, kq, ggml_permute(ctx, own, 0, 1, 3, 2), 0);
+    }
+    kq = ggml_soft_max_ext(ctx, capped(ctx, kq, hparams), mask, kq_scale, 0.0f);
 
     size_t        at  = 0; // bytes
     ggml_tensor * kqv = nullptr;
@@ -297,12 +309,20 @@ static ggml_tensor * attend_few(ggml_context * ctx, ggml_tensor * q, ggml_tensor
         kqv                = kqv ? ggml_add(ctx, kqv, part) : part;
         at += span.n * kq->nb[0];
     }
-    ggml_tensor * weights =
-        ggml_view_4d(ctx, kq, block.own.n, n_rows, n_spans, n_kv_heads, kq->nb[1], kq->nb[2], kq->nb[3], at);
-    own = ggml_mul_mat(ctx, cells_of_span(ctx, v, block.own, block.stride, block.n_spans, true), weights);
-    own = ggml_reshape_4d(ctx, own, own->ne[0], n_rows * n_spans, 1, n_kv_heads);
-    kqv = ggml_reshape_4d(ctx, kqv ? ggml_add(ctx, kqv, own) : own, own->ne[0], gqa, n_tokens, n_kv_heads);
-    return ggml_cont_2d(ctx, ggml_permute(ctx, kqv, 0, 1, 3, 2), own->ne[0] * gqa * n_kv_heads, n_tokens);
+    if (kqv) {
+        kq = ggml_view_4d(ctx, kq, block.own.n, n_rows, n_kv_heads, n_spans, kq->nb[1], kq->nb[3], kq->nb[2], at);
+    }
+    own             = ggml_mul_mat(ctx, cells_of_span(ctx, v, block.own, block.stride, block.n_spans, false), kq);
+    const int64_t n = own->ne[0] * gqa;
+    if (kqv) {
+        kqv = ggml_reshape_4d(ctx, kqv, own->ne[0], n_rows, n_spans, n_kv_heads);
+        own = ggml_add(ctx, own, ggml_permute(ctx, kqv, 0, 1, 3, 2));
+    }
+    if (block.n_rows > 1) {
+        own = ggml_permute(ctx, ggml_reshape_4d(ctx, own, n, block.n_rows, n_kv_heads, n_spans), 0, 2, 1, 3);
+        return ggml_cont_2d(ctx, own, n * n_kv_heads, n_tokens);
+    }
+    return ggml_reshape_2d(ctx, own, n * n_kv_heads, n_tokens);
 }
 
 // The same as [cells or d, rows, heads, span], as llama.cpp has it.
