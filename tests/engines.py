@@ -21,6 +21,8 @@ EXACT: dict[str, Any] = {
     "prefix_cells": 0,  # what a run decodes does not depend on the runs before
 }
 """Engine options for results as exact as llama.cpp's can be."""
+KEEPING = EXACT | {"prefix_cells": 16384}
+"""The same, for an engine that remembers prefixes."""
 TOKENS = [int(t) for t in np.random.default_rng(0).integers(0, N_PLAIN, 24)]
 GREEDY = Sampling(temperature=0)
 ENDLESS = 20_000  # tokens that take long enough to be interrupted on any machine

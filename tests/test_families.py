@@ -11,7 +11,7 @@ from typing import Any
 import llama_cpp
 import numpy as np
 import pytest
-from engines import EXACT, assert_same, distributions, greedy_task, is_free, vectors
+from engines import KEEPING, assert_same, distributions, greedy_task, is_free, vectors
 from families import FAMILIES, Family, gemma2, gemma3, gpt_oss
 from gguf_models import N_PLAIN
 from method_runs import PROMPT, SMALL, steps_of
@@ -32,7 +32,7 @@ class Model:
 
     def __init__(self, family: Family, path: Path) -> None:
         self.family, self.path = family, family.write(path)
-        self.engine = Engine(self.path, EngineConfig(**EXACT))
+        self.engine = Engine(self.path, EngineConfig(**KEEPING))
 
     def assert_same(self, ours: Output, theirs: Output) -> None:
         assert_same(ours, theirs, bound=self.family.rounding)

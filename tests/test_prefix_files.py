@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import EXACT, assert_same, greedy_task, vectors
+from engines import KEEPING, assert_same, greedy_task, vectors
 from families import FAMILIES, Family
 from gguf_models import N_PLAIN
 
@@ -52,7 +52,7 @@ def answer(engine: Engine, prompt: list[int] = PROMPT, **options: Any) -> tuple[
 def saved(model: Callable[..., Path], tmp_path: Path) -> Path:
     """A file with the prompt, read by the default random model with norms."""
     path = tmp_path / "saved"
-    with Engine(model(), EngineConfig(**EXACT)) as engine:
+    with Engine(model(), EngineConfig(**KEEPING)) as engine:
         answer(engine, norms=True)
         assert save_prefix(engine, PROMPT[:-1], path)
     return path
@@ -60,7 +60,7 @@ def saved(model: Callable[..., Path], tmp_path: Path) -> Path:
 
 def round_trip(model: Path, path: Path, **options: Any) -> None:
     """A new engine that loads the file writes what the old one writes, and reads nothing again."""
-    config = EngineConfig(**EXACT | options)
+    config = EngineConfig(**KEEPING | options)
     with Engine(model, config) as engine:
         answer(engine)
         again, expected = answer(engine)
@@ -97,7 +97,7 @@ def test_the_embedded_model_continues(tmp_path: Path, kind: str) -> None:
 def test_every_family_continues(family: Family, tmp_path: Path) -> None:
     model = family.write(tmp_path / "model.gguf")
     try:
-        Engine(model, EngineConfig(**EXACT)).close()
+        Engine(model, EngineConfig(**KEEPING)).close()
     except ModelError as error:
         pytest.skip(str(error))
     round_trip(model, tmp_path / "saved")
@@ -110,14 +110,14 @@ def test_only_the_owner_reads_it(saved: Path) -> None:
 
 def test_the_longest_common_part_is_saved(model: Callable[..., Path], tmp_path: Path) -> None:
     path = tmp_path / "saved"
-    with Engine(model(), EngineConfig(**EXACT)) as engine:
+    with Engine(model(), EngineConfig(**KEEPING)) as engine:
         answer(engine)
         kept = save_prefix(engine, [*PROMPT[:60], *PROMPT[:30]], path)
         assert kept and kept.tokens == PROMPT[:60]
         assert save_prefix(engine, PROMPT[5:], tmp_path / "other") is None
         assert save_prefix(engine, PROMPT, tmp_path / "other", least_tokens=101) is None
     assert not (tmp_path / "other").exists()
-    with Engine(model(), EngineConfig(**EXACT)) as engine:
+    with Engine(model(), EngineConfig(**KEEPING)) as engine:
         load_prefix(engine, path)
         assert answer(engine)[0].n_reused == 60
 
@@ -125,7 +125,7 @@ def test_the_longest_common_part_is_saved(model: Callable[..., Path], tmp_path: 
 def test_norms_are_saved_too(model: Callable[..., Path], saved: Path) -> None:
     outputs = []
     for file in (saved, None):
-        with Engine(model(), EngineConfig(**EXACT)) as engine:
+        with Engine(model(), EngineConfig(**KEEPING)) as engine:
             if file:
                 load_prefix(engine, file)
             outputs.append(answer(engine, norms=True)[0])
@@ -139,13 +139,13 @@ def test_a_prefix_serves_only_its_control_vector(
     model: Callable[..., Path], tmp_path: Path
 ) -> None:
     path, (some, other) = tmp_path / "saved", vectors(2)
-    with Engine(model(), EngineConfig(**EXACT)) as engine:
+    with Engine(model(), EngineConfig(**KEEPING)) as engine:
         _, expected = answer(SteeredEngine(engine, some))
         ((_, digest),) = remembered(engine)
         assert digest
         assert save_prefix(engine, PROMPT, path) is None
         assert save_prefix(engine, PROMPT[:-1], path, digest=digest)
-    with Engine(model(), EngineConfig(**EXACT)) as engine:
+    with Engine(model(), EngineConfig(**KEEPING)) as engine:
         assert load_prefix(engine, path).digest == digest
         assert answer(engine)[0].n_reused == 0
         assert answer(SteeredEngine(engine, other))[0].n_reused == 0
@@ -174,7 +174,7 @@ def write(path: Path, start: list[Any], header: Any, data: bytes) -> Path:
 
 
 def refused(model: Path, path: Path, words: str = "", **options: Any) -> None:
-    with Engine(model, EngineConfig(**EXACT | options)) as engine:
+    with Engine(model, EngineConfig(**KEEPING | options)) as engine:
         with pytest.raises(PrefixError, match=words) as error:
             load_prefix(engine, path)
         assert "\n" not in str(error.value)
@@ -242,7 +242,7 @@ def test_every_truncation_and_every_longer_file_is_refused(
     for size in (4 * header["n_tokens"], header["norms"], header["state"], header["cells"]):
         ends += [ends[-1] + size // 2, ends[-1] + size]
     ends += [len(content) - 32, len(content) - 1]
-    with Engine(model(), EngineConfig(**EXACT)) as engine:
+    with Engine(model(), EngineConfig(**KEEPING)) as engine:
         for end in ends:
             saved.write_bytes(content[:end])
             with pytest.raises(PrefixError, match=r"not a saved prefix|damaged"):
@@ -256,7 +256,7 @@ def test_every_truncation_and_every_longer_file_is_refused(
 def test_every_flipped_bit_is_noticed(model: Callable[..., Path], saved: Path) -> None:
     content = bytearray(saved.read_bytes())
     places = np.random.default_rng(0).integers(0, len(content), 200)
-    with Engine(model(), EngineConfig(**EXACT)) as engine:
+    with Engine(model(), EngineConfig(**KEEPING)) as engine:
         for place in [*range(40), *places.tolist()]:
             content[place] ^= 1
             saved.write_bytes(content)
@@ -287,7 +287,7 @@ def test_another_model_or_cache_is_refused(model: Callable[..., Path], saved: Pa
 
 
 def test_a_full_cache_is_no_error_of_the_engine(model: Callable[..., Path], saved: Path) -> None:
-    with Engine(model(), EngineConfig(**EXACT, n_ctx=256)) as engine:
+    with Engine(model(), EngineConfig(**KEEPING, n_ctx=256)) as engine:
         with engine.session(256, 1), pytest.raises(PrefixError, match="no room"):
             load_prefix(engine, saved)
         load_prefix(engine, saved)
@@ -297,7 +297,7 @@ def test_a_full_cache_is_no_error_of_the_engine(model: Callable[..., Path], save
 def test_other_things_than_files_are_refused(model: Callable[..., Path], tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "text").write_text("precious")
-    with Engine(model(), EngineConfig(**EXACT)) as engine:
+    with Engine(model(), EngineConfig(**KEEPING)) as engine:
         answer(engine)
         for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
             with pytest.raises(PrefixError, match="regular"):
@@ -313,7 +313,7 @@ def test_other_things_than_files_are_refused(model: Callable[..., Path], tmp_pat
 def test_a_limit_or_a_cancel_leaves_the_old_file(model: Callable[..., Path], saved: Path) -> None:
     content = saved.read_bytes()
     (cancel := Cancel()).cancel()
-    with Engine(model(), EngineConfig(**EXACT)) as engine:
+    with Engine(model(), EngineConfig(**KEEPING)) as engine:
         answer(engine)
         with pytest.raises(PrefixError, match="MiB"):
             save_prefix(engine, PROMPT, saved, most_bytes=1000)

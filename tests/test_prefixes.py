@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import EXACT, ROUNDING, assert_same, greedy_task, vectors
+from engines import EXACT, KEEPING, ROUNDING, assert_same, greedy_task, vectors
 from gguf_models import N_PLAIN
 from numpy.typing import NDArray
 from threads import in_threads
@@ -18,7 +18,6 @@ from tgr_local.engine import Engine, Output, Session, SteeredEngine, Task
 from tgr_local.options.config import EngineConfig
 
 N_LAYER, N_EMBD = 2, 64
-KEEPING = EXACT | {"prefix_cells": 16384}
 
 
 def text(seed: int, n: int) -> list[int]:
