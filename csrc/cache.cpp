@@ -45,6 +45,7 @@ void CacheAllocator::check(uint32_t n_cells, uint32_t n_seqs) const {
                             std::to_string(model_.n_ctx()) +
                             "; raise n_ctx, or shorten the query, chunk_len or rollout_len");
     }
+    model_.check_memory(n_cells);
 }
 
 bool CacheAllocator::grow(uint32_t n_cells) {

@@ -23,9 +23,9 @@ void Engine::check_here() const {
     }
 }
 
-Engine::Engine(const EngineParams & params) :
+Engine::Engine(const EngineParams & params, const LoadCheck & check) :
     home_(n_forks),
-    model_(params, interrupt_),
+    model_(params, interrupt_, check),
     cache_(model_),
     scheduler_(model_, cache_, interrupt_) {
     worker_ = std::thread([this] { work(); });
@@ -150,6 +150,14 @@ void Engine::grow_cache(uint32_t n_cells, uint32_t n_sessions) {
     });
 }
 
+uint32_t Engine::n_cells_possible() {
+    return call([&] { return model_.n_cells_possible(); });
+}
+
+std::pair<uint64_t, uint64_t> Engine::memory() {
+    return call([&] { return std::make_pair(model_.context_bytes(), model_.buffer_bytes()); });
+}
+
 std::shared_ptr<LockstepGroup> Engine::group(uint32_t n) {
     return call([&] { return scheduler_.group(n); });
 }
@@ -176,6 +184,10 @@ std::vector<uint64_t> Engine::in_the_way(uint64_t ticket) {
 
 void Engine::withdraw(uint64_t ticket) {
     post([this, ticket] { scheduler_.withdraw(ticket); });
+}
+
+void Engine::give_up(uint64_t ticket) {
+    post([this, ticket] { scheduler_.give_up(ticket); });
 }
 
 void Engine::close_session(uint64_t session) {

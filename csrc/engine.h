@@ -39,8 +39,8 @@ void forked();
 
 class Engine {
 public:
-    // Loads the model and starts the worker. Throws ModelError.
-    explicit Engine(const EngineParams & params);
+    // Loads the model and starts the worker. Throws ModelError, and what `check` throws.
+    explicit Engine(const EngineParams & params, const LoadCheck & check = {});
     ~Engine();
 
     // Ends all work with CancelledError and frees the model. May be called again. Nothing in a forked child.
@@ -64,16 +64,26 @@ public:
     // Enlarges the cache, if it grows on demand and no session is open, so that so many sessions of n_cells fit.
     void grow_cache(uint32_t n_cells, uint32_t n_sessions);
 
+    // Bounds a cache that grows.
+    void bound_cache(uint32_t n_cells) { model_.most_cells = n_cells; }
+
+    // The most cells that the cache may have, as Model estimates it.
+    uint32_t n_cells_possible();
+
+    // Bytes of the context on all devices, and of these what decoding computes in.
+    std::pair<uint64_t, uint64_t> memory();
+
     // A group of n participants.
     std::shared_ptr<LockstepGroup> group(uint32_t n);
     void                           leave(const std::shared_ptr<LockstepGroup> & group, uint32_t index);
 
     // Asks for a session; the future gets its id when it is admitted. Throws CapacityError if it never can be. For
-    // in_the_way and withdraw see Scheduler.
+    // in_the_way, withdraw and give_up see Scheduler.
     std::future<uint64_t> open(uint32_t n_cells, uint32_t n_seqs, Prompt prompt, std::shared_ptr<LockstepGroup> group,
                                uint32_t index, uint64_t & ticket);
     std::vector<uint64_t> in_the_way(uint64_t ticket);
     void                  withdraw(uint64_t ticket);
+    void                  give_up(uint64_t ticket);
     void                  close_session(uint64_t session);
     uint32_t              session_peak(uint64_t session, bool reset); // cells used at most since the last reset
 

@@ -16,8 +16,8 @@
 
 namespace tgr {
 
-// In symbols that are looked at, some 8 ns each: a second. A JSON string takes a twentieth of it for every token where the
-// vocabulary has 150,000.
+// In symbols that are looked at, some 8 ns each: a second. A JSON string takes a twentieth of it for every token where
+// the vocabulary has 150,000.
 inline constexpr uint64_t GRAMMAR_WORK = 1 << 27;
 
 // The least for each of many texts that are written together and share it.

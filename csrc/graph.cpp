@@ -72,9 +72,11 @@ ggml_tensor * inject(const llm_graph_context & graph, ggml_tensor * cur, int il)
 
     graph_input_rows * input = find_input<graph_input_rows>(*graph.res);
     if (!input) {
-        ++state->n_built;
-        auto fresh = std::make_unique<graph_input_rows>(state, state->any_row(graph.ubatch), state->capture_norms);
-        input      = static_cast<graph_input_rows *>(graph.res->add_input(std::move(fresh)));
+        state->n_built += !state->reserving;
+        const bool inject = state->reserving || state->any_row(graph.ubatch);
+        const bool norms  = state->reserving || state->capture_norms;
+        auto       fresh  = std::make_unique<graph_input_rows>(state, inject, norms);
+        input             = static_cast<graph_input_rows *>(graph.res->add_input(std::move(fresh)));
     }
 
     ggml_context * ctx0 = graph.ctx0;
@@ -182,6 +184,15 @@ static graph_state_t & state_of(llama_context * ctx) {
     return *ctx->tgr_adapter().tgr;
 }
 
+// llama.cpp has reserved its buffers before our nodes were known. Throws when the memory is not there.
+static void reserve(llama_context * ctx) {
+    graph_state_t & state = state_of(ctx);
+    state.reserving       = true;
+    ctx->set_adapter_cvec(nullptr, 0, state.n_embd, 0, 0); // there is none; buffers are outdated after this
+    ctx->sched_reserve();
+    state.reserving = false;
+}
+
 bool graph_init(llama_context * ctx, int32_t n_rows) {
     const llama_model & model = ctx->get_model();
     auto                state = std::make_shared<graph_state_t>();
@@ -210,6 +221,7 @@ bool graph_init(llama_context * ctx, int32_t n_rows) {
         state->bufs.emplace_back(buf);
     }
     ctx->tgr_adapter().tgr = std::move(state);
+    reserve(ctx);
     return true;
 }
 
@@ -309,6 +321,36 @@ static ggml_backend_dev_t device_of(const llama_model * model, int32_t layer) {
 
 const char * layer_device(const llama_model * model, int32_t layer) {
     return ggml_backend_dev_name(device_of(model, layer));
+}
+
+std::vector<std::string> without_attention(const llama_model * model, ggml_type type_k, ggml_type type_v) {
+    constexpr int64_t        n_cells = 256, n_tokens = 32;
+    const auto &             hparams = model->hparams;
+    std::vector<std::string> names;
+    for (uint32_t il = 0; il < hparams.n_layer(); ++il) {
+        const ggml_backend_dev_t device = device_of(model, int32_t(il));
+        if (hparams.is_recr(il) || ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU) {
+            continue;
+        }
+        const ggml_context_ptr ctx(ggml_init({ 8 * ggml_tensor_overhead(), nullptr, /*no_alloc =*/true }));
+        const auto             tensor = [&](ggml_type type, int64_t width, int64_t n, int64_t n_head) {
+            return ggml_new_tensor_3d(ctx.get(), type, width, n, n_head);
+        };
+        const int64_t width_k = hparams.n_embd_head_k(il), width_v = hparams.n_embd_head_v(il);
+        if (width_k % ggml_blck_size(type_k) != 0 || width_v % ggml_blck_size(type_v) != 0) {
+            continue; // refused when the context is made
+        }
+        ggml_tensor * q    = tensor(GGML_TYPE_F32, width_k, n_tokens, hparams.n_head(il));
+        ggml_tensor * k    = tensor(type_k, width_k, n_cells, hparams.n_head_kv(il));
+        ggml_tensor * v    = tensor(type_v, width_v, n_cells, hparams.n_head_kv(il));
+        ggml_tensor * mask = tensor(GGML_TYPE_F16, n_cells, n_tokens, 1);
+        ggml_tensor * op   = ggml_flash_attn_ext(ctx.get(), q, k, v, mask, 1.0f, 0.0f, 0.0f);
+        const char *  name = ggml_backend_dev_name(device);
+        if (!ggml_backend_dev_supports_op(device, op) && std::find(names.begin(), names.end(), name) == names.end()) {
+            names.emplace_back(name);
+        }
+    }
+    return names;
 }
 
 bool on_cpu(const llama_model * model) {

@@ -10,12 +10,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace tgr {
 
 // Allocates the table of injections, one [n_embd, n_rows] tensor per layer in the memory of that layer's device.
-// Row 0 is zero and means "no injection". Returns false when the memory is not there.
+// Row 0 is zero and means "no injection". Then reserves llama.cpp's buffers for graphs with injections and norms.
+// False, or a std::exception, when the memory is not there.
 bool graph_init(llama_context * ctx, int32_t n_rows);
 
 // Fills one row with vectors, [n_layer][n_embd], added after layers 0 … n_layer-1.
@@ -71,6 +73,9 @@ int32_t graph_layers_reached(llama_context * ctx);
 
 // The ggml device that holds a layer; n_layer = the output layer.
 const char * layer_device(const llama_model * model, int32_t layer);
+
+// The devices, other than the CPU, that hold layers and have no flash attention for a cache of these types.
+std::vector<std::string> without_attention(const llama_model * model, ggml_type type_k, ggml_type type_v);
 
 // Whether all layers, the output layer too, are in the memory that the CPU computes in.
 bool on_cpu(const llama_model * model);

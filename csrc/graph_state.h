@@ -32,6 +32,7 @@ struct graph_state_t {
     uint64_t n_built = 0;     // graphs
     uint64_t n_whole = 0;     // … whose attention looks at the whole cache
 
+    bool reserving      = false; // buffers, for graphs with all of our nodes
     bool capture_states = false;
     bool capture_norms  = false;
 

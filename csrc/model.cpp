@@ -14,16 +14,19 @@
 
 namespace tgr {
 
-Model::Model(const EngineParams & params, Interrupt & interrupt) : params_(params), interrupt_(interrupt) {
-    load();
+Model::Model(const EngineParams & params, Interrupt & interrupt, const LoadCheck & check) :
+    params_(params),
+    interrupt_(interrupt),
+    weights_(load_weights(params, check)) {
+    check_kind();
     describe();
     const uint32_t n_states = states_in_memory();
     if (params_.n_seq_max == 0) {
         const uint32_t most = info_.n_vocab <= 16384 ? 256 : 96; // output rows of a large vocabulary are large
         params_.n_seq_max   = std::min(most, n_states);
     }
-    make_context(params_.n_ctx ? params_.n_ctx : 256);
-    check_memory();
+    make_first_context();
+    check_memory_kind();
     check_injection();
 }
 
@@ -38,30 +41,11 @@ template <class Read> static std::string read_text(Read && read) {
     return text;
 }
 
-void Model::load() {
-    install_log();
-    check_file(params_.path);
-
-    auto load                = llama_model_default_params();
-    load.n_gpu_layers        = params_.n_gpu_layers < 0 ? 1 << 20 : params_.n_gpu_layers;
-    load.main_gpu            = params_.main_gpu;
-    load.load_mode           = params_.use_mlock ? params_.use_mmap ? LLAMA_LOAD_MODE_MMAP_MLOCK : LLAMA_LOAD_MODE_MLOCK
-                               : params_.use_mmap ? LLAMA_LOAD_MODE_MMAP
-                                                  : LLAMA_LOAD_MODE_NONE;
-    std::vector<float> split = params_.tensor_split;
-    split.resize(llama_max_devices(), 0.0f);
-    if (!params_.tensor_split.empty()) {
-        load.tensor_split = split.data();
-    }
-    take_log_error();
+void Model::check_kind() {
     const AssertGuard guard;
-    weights_.reset(llama_model_load_from_file(params_.path.c_str(), load), llama_model_free);
-    if (!weights_) {
-        refuse(params_.path, "cannot be loaded (" + take_log_error() + ")");
-    }
-    llama_model * model = weights_.get();
-    vocab_              = llama_model_get_vocab(model);
-    token_texts_        = std::make_unique<TokenTexts>(vocab_);
+    llama_model *     model = weights_.get();
+    vocab_                  = llama_model_get_vocab(model);
+    token_texts_            = std::make_unique<TokenTexts>(vocab_);
     if (!llama_model_has_decoder(model) || llama_model_has_encoder(model) || llama_model_is_diffusion(model)) {
         throw ModelError(params_.path + " holds no decoder-only model; use a transformer such as Qwen3");
     }
@@ -105,47 +89,7 @@ void Model::describe() {
     for (int32_t layer = 0; layer <= info_.n_layer; ++layer) {
         info_.devices.emplace_back(layer_device(model, layer));
     }
-}
-
-// On a CPU ggml's flash attention takes up to twice the time of the plain one (docs/log.md). llama.cpp always wants it
-// for quantised values.
-static llama_flash_attn_type flash_attention(const llama_model * model, const EngineParams & params) {
-    const bool plain = params.flash_attn < 0 && on_cpu(model) && !ggml_is_quantized(params.type_v);
-    return plain ? LLAMA_FLASH_ATTN_TYPE_DISABLED : llama_flash_attn_type(params.flash_attn);
-}
-
-void Model::make_context(uint32_t n_cells) {
-    const uint64_t n_ctx     = (std::max<uint64_t>(n_cells, 1) + 255) / 256 * 256;
-    auto           make      = llama_context_default_params();
-    make.n_ctx               = uint32_t(std::min<uint64_t>(n_ctx, UINT32_MAX - 255));
-    make.n_batch             = params_.n_batch;
-    make.n_ubatch            = params_.n_ubatch;
-    make.n_seq_max           = params_.n_seq_max;
-    make.n_outputs_max       = std::max(params_.n_seq_max, 1u);
-    make.n_threads           = params_.n_threads;
-    make.n_threads_batch     = params_.n_threads;
-    make.flash_attn_type     = flash_attention(weights_.get(), params_);
-    make.type_k              = params_.type_k;
-    make.type_v              = params_.type_v;
-    make.kv_unified          = true; // forks share the cells of their prefix
-    make.swa_full            = true; // a sliding-window cache could not be rolled back
-    make.no_perf             = true;
-    make.abort_callback      = info_.rolls_back ? Interrupt::requested : Interrupt::closed;
-    make.abort_callback_data = &interrupt_;
-
-    take_log_error();
-    const AssertGuard guard;
-    llama_context_ptr made(llama_init_from_model(weights_.get(), make));
-    if (!made || !graph_init(made.get(), int32_t(params_.n_seq_max) + 1)) {
-        const std::string reason = take_log_error();
-        if (reason.find("GGML_ASSERT") != std::string::npos) {
-            refuse(params_.path, "cannot be run (" + reason + ")");
-        }
-        throw ModelError(
-            "no context of " + std::to_string(n_cells) + " cells could be made: " +
-            (reason.empty() ? "lower n_ctx or n_batch, or use a smaller cache type such as type_k=q8_0" : reason));
-    }
-    context_ = std::move(made);
+    info_.without_attention = without_attention(model, params_.type_k, params_.type_v);
 }
 
 // How many states of recurrent layers, one for each sequence, take half a gigabyte; no fewer than a search with the
@@ -159,7 +103,7 @@ uint32_t Model::states_in_memory() const {
     return uint32_t(std::max<uint64_t>((uint64_t(512) << 20) / bytes, 10));
 }
 
-void Model::check_memory() {
+void Model::check_memory_kind() {
     const memory_kind kind = memory_of(context_.get());
     if (!kind.cells && !kind.recurrent) {
         throw ModelError(params_.path +
@@ -179,35 +123,6 @@ bool Model::is_on_cpu() const {
 void Model::count_graphs(EngineStats & stats) const {
     stats.n_graphs       = before_.n_graphs + (context_ ? graph_n_built(context_.get()) : 0);
     stats.n_whole_graphs = before_.n_whole_graphs + (context_ ? graph_n_whole(context_.get()) : 0);
-}
-
-bool Model::resize(uint32_t n_cells, bool keep) {
-    if (params_.n_ctx != 0) {
-        return false;
-    }
-    if (keep) {
-        llama_context_ptr old = std::move(context_);
-        try {
-            make_context(n_cells);
-            if (memory_copy(old.get(), context_.get())) {
-                return true;
-            }
-        } catch (const std::exception &) {
-        }
-        context_ = std::move(old);
-        return false;
-    }
-    const uint32_t before = n_ctx();
-    count_graphs(before_);
-    context_.reset(); // first: there need not be memory for both
-    for (const uint32_t size : { n_cells, before }) {
-        try {
-            make_context(size);
-            return size == n_cells;
-        } catch (const std::exception &) {
-        }
-    }
-    return false;
 }
 
 // Decodes one token with an injection after every layer: an architecture that llama.cpp builds without its

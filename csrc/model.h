@@ -5,7 +5,9 @@
 #pragma once
 
 #include "batch.h"
+#include "context_memory.h"
 #include "interrupt.h"
+#include "loading.h"
 #include "records.h"
 #include "token_texts.h"
 
@@ -23,8 +25,8 @@ namespace tgr {
 class Model {
 public:
     // Loads the file, makes a context, and checks that every layer can be steered. Throws ModelError. `interrupt` ends
-    // decodes early.
-    Model(const EngineParams & params, Interrupt & interrupt);
+    // decodes early, `check` the load.
+    Model(const EngineParams & params, Interrupt & interrupt, const LoadCheck & check);
 
     const EngineParams & params() const { return params_; }
     const ModelInfo &    info() const { return info_; }
@@ -50,11 +52,26 @@ public:
     void            count_graphs(EngineStats & stats) const;                             // since loading
     uint32_t        n_ctx() const { return context_ ? llama_n_ctx(context_.get()) : 0; } // cells
 
-    // Replaces the context by one of at least n_cells. `keep`: with the cells of the old one; false, and nothing has
-    // changed, when there is no memory for both. Otherwise the cache is empty then; false, with one of the old size
-    // again if possible, when there is no memory for it.
-    bool resize(uint32_t n_cells, bool keep);
     bool is_on_cpu() const;
+
+    // Enlarges a cache without a fixed size to at least n_cells, and by half where the memory and most_cells allow.
+    // With `contents`, its cells, sequences and states are copied, and old and new must fit into the memory together;
+    // without, the new cache is empty and takes the place of the old one. False where that cannot be; the cache has its
+    // old size, and with `contents` is as it was. Injections and rows of sequences are lost in any case.
+    bool resize(uint32_t n_cells, bool contents);
+
+    // Throws CapacityError, with the numbers, when the memory that is available now, and that of the present cache, are
+    // too little for a cache of n_cells.
+    void check_memory(uint32_t n_cells);
+
+    // The most cells that the cache may have: what the memory allows, at most `most_cells`. An estimate.
+    uint32_t n_cells_possible();
+
+    std::atomic<uint32_t> most_cells{ INT32_MAX }; // the owner's bound for a cache that grows; any thread
+
+    // Bytes on all devices.
+    uint64_t context_bytes() const;
+    uint64_t buffer_bytes() const; // of these, what decoding computes in
 
     // Decodes a batch; llama_decode's status: 0 = done, 2 = interrupted.
     int32_t decode(Batch & batch);
@@ -75,12 +92,19 @@ public:
     void release();
 
 private:
-    void     load();
-    void     describe();
-    void     make_context(uint32_t n_cells);
-    uint32_t states_in_memory() const;
-    void     check_memory();
-    void     check_injection();
+    void                 check_kind();
+    void                 describe();
+    llama_context_params context_params(uint32_t n_cells) const;
+    DeviceBytes          planned(uint32_t n_cells);
+    std::string          obstacle(uint32_t n_cells, bool beside);
+    llama_context_ptr    made_context(uint32_t n_cells);
+    void                 make_first_context();
+    void                 measure_cells();
+    bool                 copy_context(uint32_t n_cells);
+    bool                 replace_context(uint32_t n_cells);
+    uint32_t             states_in_memory() const;
+    void                 check_memory_kind();
+    void                 check_injection();
 
     EngineParams                 params_;
     Interrupt &                  interrupt_;
@@ -91,6 +115,9 @@ private:
     llama_context_ptr            context_;
     const llama_vocab *          vocab_ = nullptr;
     std::unique_ptr<TokenTexts>  token_texts_;
+
+    DeviceBytes cell_bytes_;       // of every further cell, buffers included
+    uint32_t    known_to_fit_ = 0; // cells
 
     std::vector<llama_seq_id *> seq_ids_; // of decode
     std::vector<int32_t>        n_seq_ids_;

@@ -241,20 +241,29 @@ static void check_attention(const ModelFile & file, const std::set<std::string> 
     }
 }
 
-void check_file(const std::string & path) {
+std::vector<std::string> check_file(const std::string & path) {
     const auto        parts = open_parts(path);
     const std::string arch  = parts[0].text("general.architecture");
     check_kind(parts[0], arch);
     check_numbers(parts[0], arch);
     check_sections(parts[0], arch);
     check_tokens(parts[0]);
-    std::set<std::string> names;
+    std::set<std::string>    names;
+    std::vector<std::string> paths;
     for (const auto & part : parts) {
         check_tensors(part, names);
+        paths.push_back(part.path);
     }
     if (arch == "phi3") {
         check_attention(parts[0], names);
     }
+    return paths;
+}
+
+uint64_t file_size(const std::string & path) {
+    std::error_code ec;
+    const auto      size = std::filesystem::file_size(path, ec);
+    return ec ? 0 : size;
 }
 
 } // namespace tgr

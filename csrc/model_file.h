@@ -1,13 +1,18 @@
 // What a model file must be before llama.cpp reads it.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 namespace tgr {
 
-// Throws ModelError, with the reason, for every file that llama.cpp would refuse without one, or would abort or crash
-// on.
-void check_file(const std::string & path);
+// The files of a model: one, or the parts that it was split into. Throws ModelError, with the reason, for every file
+// that llama.cpp would refuse without one, or would abort or crash on.
+std::vector<std::string> check_file(const std::string & path);
+
+// Bytes; 0 for a file that is gone.
+uint64_t file_size(const std::string & path);
 
 // Throws ModelError: the file `what`; download it again, or use another file.
 [[noreturn]] void refuse(const std::string & path, const std::string & what);

@@ -23,7 +23,7 @@ struct EngineParams {
     double             step_seconds = 0.5; // that a step may take for prompts while other texts are written
     int32_t            n_threads    = 1;
     int32_t            n_gpu_layers = -1; // -1 = all
-    int32_t            main_gpu     = 0;
+    int32_t            main_gpu     = -1; // the only GPU to use; -1 = all
     std::vector<float> tensor_split;
     int32_t            flash_attn = -1; // -1 = llama.cpp decides, 0 = off, 1 = on
     ggml_type          type_k     = GGML_TYPE_F16;
@@ -42,7 +42,8 @@ struct ModelInfo {
     std::string              chat_template; // empty = none
     std::vector<llama_token> eog;
     std::vector<std::pair<std::string, std::string>> metadata;
-    std::vector<std::string>                         devices; // of every layer, then of the output layer
+    std::vector<std::string>                         devices;           // of every layer, then of the output layer
+    std::vector<std::string>                         without_attention; // those that cannot attend to such a cache
 };
 
 struct EngineStats {

@@ -111,17 +111,24 @@ std::vector<uint64_t> Scheduler::in_the_way(uint64_t ticket) {
     return open;
 }
 
-void Scheduler::withdraw(uint64_t ticket) {
+bool Scheduler::give_up(uint64_t ticket) {
     const auto same = [&](const auto & request) { return request->ticket == ticket; };
     const auto it   = std::find_if(waiting_.begin(), waiting_.end(), same);
     if (it == waiting_.end()) {
-        close_session(ticket);
-        return;
+        return false;
     }
     if ((*it)->group) {
         (*it)->group->participants[(*it)->index] = LockstepGroup::Participant::gone;
     }
+    (*it)->admitted.set_exception(std::make_exception_ptr(CancelledError("the request was withdrawn")));
     waiting_.erase(it);
+    return true;
+}
+
+void Scheduler::withdraw(uint64_t ticket) {
+    if (!give_up(ticket)) {
+        close_session(ticket);
+    }
 }
 
 void Scheduler::close_session(uint64_t id) {

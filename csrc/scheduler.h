@@ -40,6 +40,7 @@ public:
     // participants of its group.
     std::vector<uint64_t> in_the_way(uint64_t ticket);
 
+    bool give_up(uint64_t ticket);  // ends a wait with CancelledError; false = none waits
     void withdraw(uint64_t ticket); // a request, or the session that was admitted meanwhile
     void close_session(uint64_t session);
     bool is_busy(uint64_t session) const; // some job of it runs

@@ -169,7 +169,7 @@ public:
     }
 
     void count_whole() {
-        state->n_whole += !counted;
+        state->n_whole += !counted && !state->reserving;
         counted = true;
     }
 

@@ -45,6 +45,9 @@ class FakeEngine:
     def detokenize(self, tokens: Any, *, special: bool = False) -> bytes:
         return bytes(tokens)
 
+    def devices_without_attention(self) -> list[str]:
+        return []
+
     def devices(self) -> list[str]:
         return ["CPU"] * (self.n_layer + 1)
 

@@ -100,7 +100,7 @@ def test_a_signal_ends_it_while_the_model_is_being_loaded(
     model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int,
     code: int,
 ) -> None:  # fmt: skip
-    slow = "import time; from tgr_local.server import service; service.Engine = lambda *_: "
+    slow = "import time; from tgr_local.server import service; service.Engine = lambda *_, **__: "
     monkeypatch.setattr(serving, "START", f"{slow}time.sleep({10 * HANG}); {serving.START}")
     server = Served(model(), tmp_path)
     assert server.client.get("/health").status_code == 503

@@ -114,15 +114,18 @@ def _sandbox() -> Iterator[Finding]:
 def _devices() -> Iterator[Finding]:
     from tgr_local.engine import backend_devices
 
+    n_seen: collections.Counter[str] = collections.Counter()
     for device in backend_devices():
         memory = f"{device.memory_free / 2**30:.1f} of {device.memory_total / 2**30:.1f} GiB free"
-        yield Finding(
-            f"device {device.name}", "ok", f"{device.kind}, {device.description}, {memory}"
-        )
+        kind = device.kind
+        if kind in ("gpu", "igpu"):
+            kind = f"{kind} {n_seen[kind]}"  # its number for main_gpu
+            n_seen[device.kind] += 1
+        yield Finding(f"device {device.name}", "ok", f"{kind}, {device.description}, {memory}")
 
 
 def _model(model: str | None, config: EngineConfig) -> Iterator[Finding]:
-    from tgr_local.engine import Engine, gpu_devices, unused_gpu
+    from tgr_local.engine import Engine, gpu_devices, slow_cache, unused_gpu
 
     path = library.model_file(model)
     with Engine(path, config) as engine:
@@ -134,10 +137,13 @@ def _model(model: str | None, config: EngineConfig) -> Iterator[Finding]:
         why = "" if gpu_devices() else "; ggml sees no GPU"
         if config.n_gpu_layers == 0:
             why = "; n_gpu_layers is 0"
+        if config.main_gpu >= 0:
+            why = f"; main_gpu is {config.main_gpu}"
         yield Finding("layers", "ok", f"{where}; output on {output}{why}")
-        warning = unused_gpu(engine)
-        if warning:
+        if warning := unused_gpu(engine):
             yield Finding("gpu", "warning", warning)
+        if warning := slow_cache(engine):
+            yield Finding("cache", "warning", warning)
         yield Finding("threads", "ok", f"{engine.n_threads} for computation")
         cells = f"{config.n_ctx} cells" if config.n_ctx else "grows as needed"
         context = f"trained with {engine.n_ctx_train} tokens; cache: {cells}"

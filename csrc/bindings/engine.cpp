@@ -8,8 +8,20 @@ using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
 
 // Freed without the GIL: the destructor waits for the worker, which may wait for a thread that needs the GIL. In a
 // forked child it is not freed at all.
-static std::shared_ptr<Engine> make_engine(const EngineParams & params) {
-    auto * engine = without_gil([&] { return new Engine(params); });
+//
+// While it loads, `check` is called now and then, and signals are handled if this is the main thread; what they raise
+// ends the load.
+static std::shared_ptr<Engine> make_engine(const EngineParams & params, const py::function & check) {
+    const auto ask = [&] {
+        in_python([&] {
+            const py::gil_scoped_acquire acquired;
+            if (PyErr_CheckSignals() != 0) {
+                throw py::error_already_set();
+            }
+            check();
+        });
+    };
+    auto * engine = without_gil([&] { return new Engine(params, ask); });
     return { engine, [](Engine * e) {
                 if (!e->here()) {
                     return;
@@ -96,6 +108,9 @@ void bind_engine(py::module_ & m) {
         .def("detokenize", [](const Engine & e, const py::object & tokens,
                               bool special) { return py::bytes(e.detokenize(tokens_of(tokens), special)); })
         .def("grow_cache", &Engine::grow_cache, release())
+        .def("bound_cache", &Engine::bound_cache)
+        .def("n_cells_possible", &Engine::n_cells_possible, release())
+        .def("memory", &Engine::memory, release())
         .def("group", &Engine::group, release())
         .def("leave", &Engine::leave)
         .def("open", &open)

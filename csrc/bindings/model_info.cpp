@@ -27,6 +27,7 @@ void bind_model_info(py::module_ & m) {
         .def_readonly("state_bytes", &ModelInfo::state_bytes)
         .def_readonly("rolls_back", &ModelInfo::rolls_back)
         .def_readonly("devices", &ModelInfo::devices)
+        .def_readonly("without_attention", &ModelInfo::without_attention)
         .def_property_readonly("description", [](const ModelInfo & i) { return py::bytes(i.description); })
         .def_property_readonly("chat_template", [](const ModelInfo & i) { return py::bytes(i.chat_template); })
         .def_property_readonly("metadata", &metadata_of);

@@ -1,5 +1,7 @@
 // The module: its classes, its functions, and the exceptions of tgr_local.errors.
+#include "available.h"
 #include "bindings.h"
+#include "loading.h"
 
 #include "ggml-backend.h"
 
@@ -52,5 +54,8 @@ PYBIND11_MODULE(_engine, m) {
     bind_lockstep_group(m);
     bind_engine(m);
     m.def("forked", &forked, "To be called in the child after a fork: engines made before cannot be used there.");
+    m.def("available_memory", &available_ram, "Bytes of RAM that are available without swapping; None = unknown.");
+    m.def("pretend_available", &pretend_available, "For tests: the memory that every device has from now on.");
+    m.def("refuse_load", &refuse_load, "Raises the error of a load that failed for this reason.");
     m.def("devices", &ggml_devices, "(name, description, kind, total bytes, free bytes) of every device of ggml.");
 }

@@ -20,7 +20,8 @@ void bind_session_request(py::module_ & m) {
         .def("wait", &wait)
         .def("in_the_way",
              [](SessionRequest & r) { return without_gil([&] { return r.engine->in_the_way(r.ticket); }); })
-        .def("withdraw", [](SessionRequest & r) { r.engine->withdraw(r.ticket); });
+        .def("withdraw", [](SessionRequest & r) { r.engine->withdraw(r.ticket); })
+        .def("give_up", [](SessionRequest & r) { r.engine->give_up(r.ticket); });
 }
 
 } // namespace tgr

@@ -185,14 +185,15 @@ class Conversation:
         self.user_options[name] = value
 
     def load_model(self, path: Any) -> None:
-        """Continues with another model. ModelError if it cannot be loaded; the old model stays."""
+        """Continues with another model. ModelError if it cannot be loaded; then, and after Ctrl-C,
+        the old model stays."""
         from tgr_local.engine import Engine
 
         old = self.engine
         old.close()  # both together may not fit into memory
         try:
             self.engine = Engine(path, old.config)
-        except Exception:
+        except BaseException:
             self.engine = Engine(old.path, old.config)
             raise
         self.steps = []

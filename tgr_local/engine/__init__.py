@@ -15,7 +15,7 @@ steered.py       SteeredEngine: an engine with a control vector and a logit bias
 records.py       Sampling, Output, EngineStats
 cancel.py        Cancel
 devices.py       devices of ggml, cores
-installation.py  whether the GPU of this machine is used
+installation.py  whether the GPU of this machine is used, and well
 loading.py       loading with a progress line and warnings
 waits.py         deadlocks between threads that wait for reservations
 threads.py       the end of the program, forks
@@ -23,10 +23,13 @@ native.py        loads the extension
 """
 
 from tgr_local.engine.cancel import Cancel as Cancel
+from tgr_local.engine.cancel import watched as watched
+from tgr_local.engine.devices import available_memory as available_memory
 from tgr_local.engine.devices import backend_devices as backend_devices
 from tgr_local.engine.devices import physical_cores as physical_cores
 from tgr_local.engine.engine import Engine as Engine
 from tgr_local.engine.installation import gpu_devices as gpu_devices
+from tgr_local.engine.installation import slow_cache as slow_cache
 from tgr_local.engine.installation import unused_gpu as unused_gpu
 from tgr_local.engine.loading import load_with_progress as load_with_progress
 from tgr_local.engine.lockstep import LockstepGroup as LockstepGroup
@@ -37,6 +40,7 @@ from tgr_local.engine.prefix_files import load_prefix as load_prefix
 from tgr_local.engine.prefix_files import remembered as remembered
 from tgr_local.engine.prefix_files import save_prefix as save_prefix
 from tgr_local.engine.records import EngineStats as EngineStats
+from tgr_local.engine.records import MemoryUse as MemoryUse
 from tgr_local.engine.records import Output as Output
 from tgr_local.engine.records import Sampling as Sampling
 from tgr_local.engine.session import Injection as Injection

@@ -2,29 +2,72 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Callable, Iterator
 
 
 class Cancel:
-    """A flag that ends running work from another thread; with a parent, also when that one does."""
+    """A flag that ends running work from another thread; with a parent, also when that one does.
+
+    Whoever waits for something else meanwhile has itself called by `watched`.
+    """
 
     def __init__(self, parent: Cancel | None = None) -> None:
-        self._event = threading.Event()
-        self._answer = threading.Event()
+        self._cancelled = self._answer = False
         self._parent = parent
+        self._lock = threading.RLock()  # a signal handler may cancel
+        self._watchers: dict[object, Callable[[], object]] = {}
 
     def cancel(self) -> None:
         """Ends the work that watches this flag at its next decoded token, in prefill too."""
-        self._event.set()
+        self._cancelled = True
+        self._call_watchers()
 
     def is_set(self) -> bool:
-        return self._event.is_set() or (self._parent is not None and self._parent.is_set())
+        return self._cancelled or (self._parent is not None and self._parent.is_set())
 
     def answer_now(self) -> None:
         """Makes the replies that watch this flag close their thinking and answer. The chunk under
         way is kept and ends at its next token (without `stop_early`, at its last one). An answer
         under way goes on."""
-        self._answer.set()
+        self._answer = True
+        self._call_watchers()
 
     def answers_now(self) -> bool:
-        return self._answer.is_set() or (self._parent is not None and self._parent.answers_now())
+        return self._answer or (self._parent is not None and self._parent.answers_now())
+
+    @contextlib.contextmanager
+    def watched(self, call: Callable[[], object]) -> Iterator[None]:
+        """Inside, ``call()`` follows every `cancel` and `answer_now` of this flag or one above it,
+        in the thread that calls those; it must be quick, and may come late or twice. A flag that
+        was set before calls nobody: look at it inside."""
+        key, line = object(), list(self._line())
+        try:
+            for flag in line:
+                with flag._lock:
+                    flag._watchers[key] = call
+            yield
+        finally:
+            for flag in line:
+                with flag._lock:
+                    flag._watchers.pop(key, None)
+
+    def _line(self) -> Iterator[Cancel]:
+        flag: Cancel | None = self
+        while flag is not None:
+            yield flag
+            flag = flag._parent
+
+    def _call_watchers(self) -> None:
+        with self._lock:
+            calls = list(self._watchers.values())
+        for call in calls:
+            call()
+
+
+@contextlib.contextmanager
+def watched(cancel: Cancel | None, call: Callable[[], object]) -> Iterator[None]:
+    """`Cancel.watched` where there may be no flag."""
+    with cancel.watched(call) if cancel else contextlib.nullcontext():
+        yield

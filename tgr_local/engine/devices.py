@@ -30,6 +30,12 @@ def backend_devices() -> list[DeviceInfo]:
     return [DeviceInfo(*device) for device in native.devices()]
 
 
+def available_memory() -> int | None:
+    """Bytes of RAM that are available without swapping, to this machine and to every control group
+    (container) above this process; None where the system does not say."""
+    return native.available_memory()
+
+
 def physical_cores() -> int:
     """Physical cores that this process may use: hyper-threads share the units that matter here."""
     allowed = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0)

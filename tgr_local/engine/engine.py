@@ -14,32 +14,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.engine import threads, waits
-from tgr_local.engine.cancel import Cancel
+from tgr_local.engine.cancel import Cancel, watched
 from tgr_local.engine.devices import default_threads
 from tgr_local.engine.lockstep import LockstepGroup, Participant
 from tgr_local.engine.native import native
-from tgr_local.engine.records import EngineStats
-from tgr_local.engine.session import INT_MAX, POLL_SECONDS, Session, check_whole
+from tgr_local.engine.records import EngineStats, MemoryUse
+from tgr_local.engine.session import INT_MAX, Session, check_whole
 from tgr_local.errors import CancelledError, CapacityError, ModelError, TgrError
 from tgr_local.options import cache
 from tgr_local.options.config import EngineConfig
-from tgr_local.system import confined, memory
+from tgr_local.system import confined
 
 _TEMPLATE_MOST = 1 << 20  # characters of a chat template
 _SAME_NAMES = (
     "n_ctx", "n_batch", "n_ubatch", "n_gpu_layers", "main_gpu", "use_mmap", "prefix_cells",
     "step_seconds",
 )  # fmt: skip
-_MEMORY_SHARE = 0.9  # of the available memory that the cache may take
 
 
 class Engine:
     """One model, loaded. Use it from any thread; `close` it or leave its ``with`` block.
 
-    Raises ModelError for a file that cannot be used, with the reason.
+    Raises ModelError for a file that cannot be used, with the reason; CancelledError when `cancel`
+    is set, and in the main thread KeyboardInterrupt on Ctrl-C, while it loads.
     """
 
-    def __init__(self, path: str | os.PathLike[str], config: EngineConfig | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        config: EngineConfig | None = None,
+        *,
+        cancel: Cancel | None = None,
+    ) -> None:
         self.path = Path(path)
         self.config = config = config or EngineConfig()
         params = native.EngineParams()
@@ -58,11 +64,14 @@ class Engine:
         params.type_k = cache.CACHE_TYPES[config.type_k].ggml_id
         params.type_v = cache.CACHE_TYPES[config.type_v].ggml_id
         params.n_seq_max = config.n_seq_max
-        self._native = native.Engine(params)
+
+        def check() -> None:
+            if cancel and cancel.is_set():
+                raise CancelledError(f"cancelled while {self.path} was being loaded")
+
+        self._native = native.Engine(params, check)
         self.n_seq_max: int = self._native.stats().n_seq_max
-        self.max_cells: int | None = None
-        """Cells that the cache may grow to; None = as many as fit into memory."""
-        self._known_to_fit = 0  # cells
+        self._max_cells: int | None = None
         self._reservations: dict[int, waits.Reservation] = {}  # of every open session
         threads.close_at_exit(self._native)  # which sessions hold too, when this object is gone
 
@@ -130,6 +139,10 @@ class Engine:
     def devices(self) -> list[str]:
         """The device of every layer, then of the output layer; [n_layer + 1]."""
         return list(self._native.info.devices)
+
+    def devices_without_attention(self) -> list[str]:
+        """The GPUs that hold layers but have no flash attention for a cache of these types."""
+        return list(self._native.info.without_attention)
 
     # --- text ---
 
@@ -254,7 +267,6 @@ class Engine:
         """
         check_whole("n_cells", n_cells, 0, INT_MAX)
         check_whole("n_seqs", n_seqs, 0, INT_MAX)
-        self._check_growth(n_cells)
         group, index = (participant.group._native, participant.index) if participant else (None, 0)
         request = self._native.open(n_cells, n_seqs, group, index, prompt, digest, norms)
 
@@ -265,46 +277,56 @@ class Engine:
                 return []
 
         wait = waits.Wait(
-            self._reservations, blockers, lambda: cancel is not None and cancel.is_set()
+            self._reservations,
+            blockers,
+            lambda: cancel is not None and cancel.is_set(),
+            withdraw=request.give_up,
         )
+
+        def look() -> None:
+            if cancel and cancel.is_set():
+                request.give_up()
+
         try:
-            with threads.inside(), waits.registered(wait):
-                while (admitted := request.wait(POLL_SECONDS)) is None:
-                    if cancel and cancel.is_set():
-                        raise CancelledError("cancelled while waiting for a cache reservation")
-                    if waits.must_withdraw(wait):
-                        raise CapacityError(self._deadlock(n_cells, n_seqs, wait))
-                reservation = waits.Reservation(n_cells, n_seqs, group)
-                return Session(self._native, admitted, reservation, self._reservations)
-        except BaseException:
+            with threads.inside(), watched(cancel, look), waits.registered(wait):
+                look()
+                while (admitted := request.wait(threads.patience())) is None:
+                    pass
+            if cancel and cancel.is_set():
+                raise CancelledError
+            reservation = waits.Reservation(n_cells, n_seqs, group)
+            return Session(self._native, admitted, reservation, self._reservations)
+        except BaseException as error:
             request.withdraw()
-            raise
+            if isinstance(error, CancelledError):
+                if wait.is_withdrawn:
+                    raise CapacityError(self._deadlock(n_cells, n_seqs, wait)) from None
+                if cancel and cancel.is_set():
+                    text = "cancelled while waiting for a cache reservation"
+                    raise CancelledError(text) from None
+            raise  # also when the engine was closed
+
+    @property
+    def max_cells(self) -> int | None:
+        """Cells that the cache may grow to; None = as many as fit into memory."""
+        return self._max_cells
+
+    @max_cells.setter
+    def max_cells(self, n_cells: int | None) -> None:
+        if n_cells is not None:
+            check_whole("max_cells", n_cells, 0, INT_MAX)
+        self._max_cells = n_cells
+        self._native.bound_cache(INT_MAX if n_cells is None else n_cells)
 
     def most_cells(self) -> int:
         """The most cells that the KV cache can have: `n_ctx`, or what `max_cells` and the memory
-        that is available now allow. The limit of a GPU's memory shows only when it is reached."""
-        if self.config.n_ctx:
-            return self.config.n_ctx
-        most = INT_MAX if self.max_cells is None else self.max_cells
-        left = memory.available() if set(self.devices()) == {"CPU"} else None
-        if left is not None:
-            most = min(most, self.n_ctx + int(_MEMORY_SHARE * left) // self.cell_bytes)
-        return most
+        that is available now on its devices allow, by an estimate."""
+        return self.config.n_ctx or self._native.n_cells_possible()
 
-    def _check_growth(self, n_cells: int) -> None:
-        """Raises CapacityError for a cache that cannot become so large: the system would end a
-        process that takes more memory than there is."""
-        if self.config.n_ctx or n_cells <= self._known_to_fit:
-            return
-        most = self.most_cells()
-        if n_cells > most:
-            needed, possible = (round(n * self.cell_bytes / 2**20) for n in (n_cells, most))
-            raise CapacityError(
-                f"needs {n_cells} cells of the KV cache ({needed} MiB), but it can have {most} "
-                f"({possible} MiB); shorten the query, lower chunk_len, rollout_len or "
-                "n_candidates, or set a smaller type_k and type_v"
-            )
-        self._known_to_fit = n_cells
+    def memory(self) -> MemoryUse:
+        """What the cache and its buffers take now, on all devices."""
+        total, buffers = self._native.memory()
+        return MemoryUse(total - buffers, buffers)
 
     def _deadlock(self, n_cells: int, n_seqs: int, wait: waits.Wait) -> str:
         """The message for a wait that a deadlock ends."""

@@ -1,4 +1,4 @@
-"""Whether the installed parts use this machine's GPU."""
+"""Whether the installed parts use this machine's GPU, and use it well."""
 
 from __future__ import annotations
 
@@ -29,6 +29,24 @@ def unused_gpu(engine: Engine) -> str | None:
         f"this machine has {kind}, but the installed llama-cpp-python is built without GPU "
         f"support, so every layer is on the CPU: CMAKE_ARGS=-DGGML_{backend}=on pip install "
         f"--force-reinstall --no-cache-dir llama-cpp-python=={llama_cpp.__version__}"
+    )
+
+
+def slow_cache(engine: Engine) -> str | None:
+    """Why attention is slow with the cache's types; None if it is not."""
+    if not (devices := engine.devices_without_attention()):
+        return None
+    config = engine.config
+    # llama.cpp keeps flash attention where it was asked for, and wants it for quantized values
+    on_cpu = config.flash_attn == "on" or config.type_v not in ("f32", "f16", "bf16")
+    instead = (
+        "the CPU computes attention instead, which is many times slower"
+        if on_cpu
+        else "attention without it is slower and takes larger buffers"
+    )
+    return (
+        f"{' and '.join(devices)} cannot compute flash attention with type_k={config.type_k} and "
+        f"type_v={config.type_v}, so {instead}: set both to the same type, f16, q8_0 or q4_0"
     )
 
 

@@ -8,15 +8,15 @@ from pathlib import Path
 from tgr_local.console.progress import ProgressLine
 from tgr_local.console.sanitize import printable_line
 from tgr_local.engine.engine import Engine
-from tgr_local.engine.installation import unused_gpu
+from tgr_local.engine.installation import slow_cache, unused_gpu
 from tgr_local.options.config import EngineConfig
 
 
 def load_with_progress(path: Path, config: EngineConfig) -> Engine:
     """Loads a model, with a progress line on stderr, and a warning there if the model does not use
-    the GPU of this machine. Raises ModelError."""
+    the GPU of this machine, or its cache is slow there. Raises ModelError."""
     with ProgressLine(f"loading {path}"):
         engine = Engine(path, config)
-    if warning := unused_gpu(engine):
+    for warning in filter(None, (unused_gpu(engine), slow_cache(engine))):
         print(f"tgr-local: warning: {printable_line(warning)}", file=sys.stderr)
     return engine

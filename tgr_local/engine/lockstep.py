@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tgr_local.engine import waits
 from tgr_local.engine.native import native
 
 
@@ -33,6 +34,7 @@ class Participant:
     def leave(self) -> None:
         """The group stops waiting for this participant. May be called again."""
         self.group._engine.leave(self.group._native, self.index)
+        waits.search()  # requests of a group count only when all of it has asked
 
     def __enter__(self) -> Participant:
         return self

@@ -61,3 +61,13 @@ class EngineStats:
     n_sessions: int
     n_waiting: int
     n_jobs: int
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """Bytes that a model takes beside its weights."""
+
+    cache: int
+    """The KV cache, the logits and states of a batch, and the table of injections."""
+    buffers: int
+    """What decoding computes in."""

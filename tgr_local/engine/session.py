@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.engine import threads, waits
-from tgr_local.engine.cancel import Cancel
+from tgr_local.engine.cancel import Cancel, watched
 from tgr_local.engine.native import native
 from tgr_local.engine.records import Output, Sampling
 from tgr_local.errors import CancelledError
 
 INT_MAX = 2**31 - 1
-POLL_SECONDS = 0.05  # how often a wait looks for Ctrl-C, a cancel or a deadline
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,11 +87,14 @@ class Session:
         self._reservations = reservations
         self._plain = 0  # the injection of tokens that get none of their task's
         reservations[session] = reservation
+        self.on_run: Callable[[], object] | None = None
+        """Called when a run begins."""
 
     def close(self) -> None:
         """Cancels what runs and frees all sequences and injections. May be called again."""
         self._native.close_session(self._id)
-        self._reservations.pop(self._id, None)
+        if self._reservations.pop(self._id, None) and waits:  # None while the interpreter ends
+            waits.search()  # those that it was in the way of may now be in each other's
 
     def __enter__(self) -> Session:
         return self
@@ -208,6 +210,10 @@ class Session:
         with threads.inside():
             self._reservation.use()
             self._reservation.job = job = self._submit(tasks)
+            if self._reservation.group:
+                waits.search()  # the group may stand still for a participant that waits
+        if self.on_run:
+            self.on_run()
         return job
 
     def _news(
@@ -221,26 +227,31 @@ class Session:
         """The new tokens of every task, when there are `least` of them, and the last ones; and
         whether the job is done. None = no news, just the end. A job whose end is not awaited is
         ended."""
-        done = stopped = False
+
+        def look() -> None:
+            if cancel and (cancel.is_set() or (stop_early and cancel.answers_now())):
+                job.cancel()
+
+        done, due = False, deadline or None
         try:
-            while not done:
-                news: list[New] = []
-                with threads.inside():
-                    if least is None:
-                        done = job.wait(POLL_SECONDS)
-                    else:
-                        news, done = job.take(POLL_SECONDS, least)
-                if any(tokens for tokens, _ in news):
-                    yield news, done
-                if done:
-                    break
-                if cancel and cancel.is_set():
-                    raise CancelledError("cancelled")
-                due = deadline and time.monotonic() >= deadline
-                if not stopped and (due or (stop_early and cancel and cancel.answers_now())):
-                    job.cancel()
-                    stopped = True
+            with watched(cancel, look):
+                look()
+                while not done:
+                    if due is not None and time.monotonic() >= due:
+                        job.cancel()
+                        due = None
+                    news: list[New] = []
+                    with threads.inside():
+                        if least is None:
+                            done = job.wait(threads.patience(due))
+                        else:
+                            news, done = job.take(threads.patience(due), least)
+                    if any(tokens for tokens, _ in news):
+                        yield news, done
+                        look()  # what the tokens say may make "answer now" due
             self._reservation.job = None
+            if cancel and cancel.is_set() and any(o.finish == "cancelled" for o in job.outputs()):
+                raise CancelledError("cancelled")
         except BaseException:
             with threads.inside():
                 job.cancel()

@@ -16,6 +16,8 @@ from tgr_local.engine.native import native
 from tgr_local.errors import CancelledError
 
 _CLOSING_SECONDS = 2.0  # at most, from the end of the program to that of its threads
+_SIGNAL_SECONDS = 0.1  # how often the main thread looks for Ctrl-C
+_FOREVER = 1e8  # seconds
 
 
 class _Closable(Protocol):
@@ -42,6 +44,14 @@ def start_thread(work: Callable[[], None]) -> threading.Thread:
     _started.add(thread)
     thread.start()
     return thread
+
+
+def patience(deadline: float | None = None) -> float:
+    """Seconds that a wait in native code may take: until the deadline, a time of time.monotonic,
+    and in the main thread, which alone receives Ctrl-C, a moment."""
+    left = _FOREVER if deadline is None else max(0.0, deadline - time.monotonic())
+    is_main = threading.current_thread() is threading.main_thread()
+    return min(left, _SIGNAL_SECONDS) if is_main else left
 
 
 @contextlib.contextmanager

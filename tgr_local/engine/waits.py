@@ -2,15 +2,17 @@
 
 A `Wait` is a thread that asked an engine for a reservation, a `Reservation` what an open session
 holds. A wait is deadlocked when every reservation in its way is used by a thread that is itself
-deadlocked. Of the deadlocked waits whose thread could free a reservation, the latest one must be
+deadlocked. Of the deadlocked waits whose thread could free a reservation, the latest one is
 withdrawn. This module does not read the cache: an engine tells it what blocks a wait.
+
+Nobody looks at intervals: `search` is called by whoever may have closed a circle. That is a thread
+that begins to wait, closes a session, leaves a group, or begins work in a group.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -74,56 +76,58 @@ class Wait:
     participants to ask. One that was just admitted may be missing from `reservations`."""
     is_cancelled: Callable[[], bool]
     line: frozenset[object] = field(default_factory=awaiting)
+    withdraw: Callable[[], object] = lambda: None
+    """Ends the wait of the thread, with `is_withdrawn` set."""
+    is_withdrawn: bool = False
 
 
 _lock = threading.RLock()
 _waits: list[Wait] = []  # the latest last
-_SEARCH_SECONDS = 0.05  # between two searches among all waits
-_next_search = 0.0
-_suspects: frozenset[Wait] = frozenset()
 
 
 def forget_all() -> None:
     """In a forked child, which has none of the waiting threads."""
-    global _lock, _suspects
+    global _lock
     _lock = threading.RLock()
-    _suspects = frozenset()
     _waits.clear()
 
 
 @contextlib.contextmanager
 def registered(wait: Wait) -> Iterator[None]:
-    """Inside, `must_withdraw` considers the wait."""
+    """Inside, `search` considers the wait, now first of all."""
     _waits.append(wait)
     try:
+        search()
         yield
     finally:
         with contextlib.suppress(ValueError):
             _waits.remove(wait)
+        search()  # a group goes on without a participant whose wait was cancelled
 
 
-def must_withdraw(wait: Wait) -> bool:
-    """Whether a deadlock must end by withdrawing this wait, which then counts as ended."""
-    global _next_search, _suspects
+def search() -> None:
+    """Withdraws a wait of every deadlock, which then counts as ended."""
+    if not _waits:
+        return
     with _lock:
-        now = time.monotonic()
-        if now >= _next_search:  # one search serves all waiting threads
-            _suspects = frozenset(deadlocked(list(_waits), _all_reservations))
-            _next_search = now + _SEARCH_SECONDS
-        if wait not in _suspects:
-            return False
-        waits = deadlocked(list(_waits), _all_reservations)
-        if wait not in waits or not _could_free(wait, waits):
-            return False
-        # the engines are asked last, because that takes longer; their answers are the newest
-        asked: dict[Wait, list[Reservation | None]] = {
-            one: [one.reservations.get(session) for session in one.blockers()] for one in waits
-        }
-        waits = deadlocked(waits, asked.__getitem__)
-        if [one for one in waits if _could_free(one, waits)][-1:] != [wait]:
-            return False
-        _waits.remove(wait)
-        return True
+        while (wait := _latest_deadlocked()) is not None:
+            with contextlib.suppress(ValueError):
+                _waits.remove(wait)
+            wait.is_withdrawn = True
+            wait.withdraw()
+
+
+def _latest_deadlocked() -> Wait | None:
+    """The wait to withdraw, if there is a deadlock."""
+    waits = deadlocked(list(_waits), _all_reservations)
+    if not any(_could_free(wait, waits) for wait in waits):
+        return None
+    # the engines are asked last, because that takes longer; their answers are the newest
+    asked: dict[Wait, list[Reservation | None]] = {
+        one: [one.reservations.get(session) for session in one.blockers()] for one in waits
+    }
+    waits = deadlocked(waits, asked.__getitem__)
+    return next((wait for wait in reversed(waits) if _could_free(wait, waits)), None)
 
 
 def _all_reservations(wait: Wait) -> list[Reservation | None]:

@@ -101,8 +101,7 @@ class Sampler:
             for thread in threads:
                 thread.start()
             for thread in threads:
-                while thread.is_alive():
-                    thread.join(0.1)
+                thread.join()
             self._await_grades()
         except BaseException:
             self._cancel.cancel()
@@ -133,7 +132,7 @@ class Sampler:
     def _await_grades(self) -> None:
         with self._graded:
             while self._pending and not self._failure:
-                self._graded.wait(0.1)
+                self._graded.wait()
 
     def _work(self, todo: Iterator[Job]) -> None:
         try:

@@ -44,8 +44,7 @@ def in_threads(
         for number in range(n):
             threads.append(start_thread(functools.partial(run, number)))
         for thread in threads:
-            while thread.is_alive():
-                thread.join(0.05)
+            thread.join()
     finally:
         stop.cancel()
         for thread in threads:

@@ -42,7 +42,9 @@ class EngineConfig:
         high=512,
     )
     n_gpu_layers: int = option(-1, "layers put on the GPU; -1 = all, 0 = none", low=-1)
-    main_gpu: int = option(0, "GPU for a model that is not split", low=0)
+    main_gpu: int = option(
+        -1, "the only GPU to use, by its number in doctor; -1 = split over all GPUs", low=-1
+    )
     tensor_split: tuple[float, ...] = option(
         (), "share of the model on each GPU, such as 3,1", low=0
     )
@@ -58,6 +60,11 @@ class EngineConfig:
             raise ValueError(
                 f"n_ubatch is {self.n_ubatch}, but cannot exceed n_batch, which is {self.n_batch}; "
                 "lower n_ubatch or raise n_batch"
+            )
+        if self.main_gpu >= 0 and self.tensor_split:
+            raise ValueError(
+                f"tensor_split splits the model, but main_gpu is {self.main_gpu}, which puts it on "
+                "one GPU; leave one of them out"
             )
 
 

@@ -14,10 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.engine import Cancel, LockstepGroup, Participant, Session
+from tgr_local.engine import Cancel, LockstepGroup, Participant, Session, watched
 from tgr_local.errors import CancelledError
-
-_POLL_SECONDS = 0.01  # how often a wait looks for a new run or a cancel, which notify nobody
 
 
 class _Board:
@@ -48,6 +46,7 @@ class SharedAnchors:
     def join(self, session: Session) -> None:
         with self._board.changed:
             self._board.sessions[self._index] = session
+        session.on_run = self._wake
 
     def leave(self) -> None:
         with self._board.changed:
@@ -67,14 +66,18 @@ class SharedAnchors:
         CancelledError when `cancel` is set first.
         """
         board = self._board
-        with board.changed:
+        with watched(cancel, self._wake), board.changed:
             for index in range(self._index):
                 while self._decides(index, boundary):
-                    board.changed.wait(_POLL_SECONDS)
                     if cancel and cancel.is_set():
                         raise CancelledError("cancelled while another trajectory chose")
+                    board.changed.wait()
             chosen = sorted(at for at in board.anchors if at[0] == boundary)
             return [board.anchors[at] for at in chosen if at[1] != self._index]
+
+    def _wake(self) -> None:
+        with self._board.changed:
+            self._board.changed.notify_all()
 
     def _decides(self, index: int, boundary: int) -> bool:
         """Whether a participant has nothing to run and has not chosen yet."""

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.engine import Injection
+from tgr_local.engine import Injection, available_memory
 from tgr_local.errors import CapacityError
 from tgr_local.search import geometry
 from tgr_local.search.seeds import PROPOSE, derived_seed
 from tgr_local.search.trajectory import Trajectory
-from tgr_local.system import memory
 
 
 class Steering:
@@ -84,7 +83,7 @@ def _maps_of(n_layer: int, d_h: int, d_z: int, rank: int, seed: int) -> _Maps:
         maps = _in_use.get(key)
         if maps is None:
             _newest.clear()
-            needed, left = geometry.map_bytes(n_layer, d_h, d_z, rank), memory.available()
+            needed, left = geometry.map_bytes(n_layer, d_h, d_z, rank), available_memory()
             if left is not None and needed > left:
                 raise CapacityError(
                     f"the injection maps take {needed >> 20} MiB, but {left >> 20} MiB of memory "

@@ -18,8 +18,8 @@ from typing import Any, NoReturn
 from starlette.requests import ClientDisconnect, Request
 
 from tgr_local.engine import Cancel
-from tgr_local.errors import CancelledError
 from tgr_local.server.errors import ApiError
+from tgr_local.system.slots import Slots
 
 BODY_SECONDS = 60.0  # for a body to arrive
 LARGEST = 8  # all bodies together may have this many times the largest size
@@ -27,7 +27,6 @@ SHORT = 1 << 16  # bytes of a body that is read without a reservation, and parse
 _PARTS_MOST = 400_000  # lists and objects in a body
 PART_SECONDS = 10.0  # for the next part of one
 _RESERVE_SECONDS = 20.0  # for a long body to wait for its reservation
-_POLL_SECONDS = 0.02
 _DROP_SECONDS, _DROP_MOST = 5.0, 8  # a body that is too long is read so far; times the largest size
 _CLOSE = {"Connection": "close"}  # the rest of the body is not read
 
@@ -44,7 +43,7 @@ class Bodies:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._freed = asyncio.Event()
         self._lock = threading.Lock()
-        self._turn = threading.Lock()  # to parse a long one
+        self.turn = Slots(1)  # to parse a long one
 
     async def read(self, request: Request) -> Body:
         """The body of a request. A long one is not read from the socket while others use up the
@@ -113,21 +112,6 @@ class Bodies:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._freed.set)
 
-    @contextlib.contextmanager
-    def turn(self, cancel: Cancel) -> Iterator[None]:
-        while not self._turn.acquire(timeout=_POLL_SECONDS):
-            _check(cancel)
-        try:
-            _check(cancel)
-            yield
-        finally:
-            self._turn.release()
-
-
-def _check(cancel: Cancel) -> None:
-    if cancel.is_set():
-        raise CancelledError("cancelled while waiting for its turn")
-
 
 class Body:
     """One body. Its reservation ends when it is used or garbage-collected."""
@@ -146,7 +130,7 @@ class Body:
         if self.fields is not None:
             yield self.fields
             return
-        with self._bodies.turn(cancel):
+        with self._bodies.turn.taken(cancel):
             fields = parsed(self.data)
             self.give_back()
             yield fields

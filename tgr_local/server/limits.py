@@ -115,11 +115,11 @@ class Memory:
                 f"allows {self._most >> 20} MiB; lower max_tokens, n, logprobs, n_candidates, "
                 "rollout_len, rank or d_z",
             )
-        with self._changed:
+        with cancel.watched(self._wake), self._changed:
             while n_bytes > self._left:
                 if cancel.is_set():
                     raise CancelledError("cancelled while waiting for memory")
-                self._changed.wait(0.05)
+                self._changed.wait()
             self._left -= n_bytes
         try:
             yield
@@ -127,6 +127,10 @@ class Memory:
             with self._changed:
                 self._left += n_bytes
                 self._changed.notify_all()
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
 
 def limit_cache(engine: Engine, config: Any, method: Method, limits: ServerConfig) -> None:
@@ -143,6 +147,7 @@ def limit_cache(engine: Engine, config: Any, method: Method, limits: ServerConfi
         needed * limits.max_running,
         needed + engine.n_ctx_train,
     )
+    engine.max_cells += engine.config.prefix_cells
     engine.grow_cache(needed, limits.max_running)
 
 

@@ -85,7 +85,7 @@ def run(
     if service.failure:
         raise service.failure
     if any(thread.name == "load" for thread in threading.enumerate()):
-        server.leave()  # a load cannot be cancelled
+        server.leave()  # a read of the disk that takes long
     return server.code
 
 

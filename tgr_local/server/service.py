@@ -17,7 +17,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tgr_local.engine import Cancel, Engine, EngineStats, unused_gpu
+from tgr_local.engine import Cancel, Engine, EngineStats, slow_cache, unused_gpu
+from tgr_local.errors import CancelledError
 from tgr_local.methods import Method
 from tgr_local.openai import completions
 from tgr_local.openai.bodies import GenerationRequest
@@ -44,6 +45,7 @@ Shape = Callable[[Mapping[str, Any]], Any]
 _FIRST_SECONDS = 1.0  # in which an early error still becomes a status
 _QUICK_AT_ONCE, _QUICK_SECONDS = 2, 30.0  # for requests without a reply of the model
 _STATS_SECONDS = 0.25  # for the engine to answer
+_LOADING_SECONDS = 2.0  # for a load that is cancelled
 
 
 class Service:
@@ -66,6 +68,8 @@ class Service:
         self.failure: Exception | None = None
         self._path, self._engine_config, self._options = path, engine_config, dict(options)
         self._engine: Engine | None = None
+        self._loading: threading.Thread | None = None
+        self._stop_loading = Cancel()
         self._bodies = Bodies(limits.max_body)
         self._stats_future: asyncio.Future[EngineStats] | None = None
         self.log = Log(limits.log_file)
@@ -76,21 +80,24 @@ class Service:
     # ---- the model ----
 
     def load(self, then: Callable[[], object]) -> threading.Thread:
-        """Loads in a thread and calls `then` at the end; `failure` is the error, if any."""
+        """Loads in a thread and calls `then` at the end; `failure` is the error, if any. `close`
+        ends the load."""
 
         def work() -> None:
             try:
                 self._load()
+            except CancelledError:
+                return
             except Exception as error:
                 self.failure = error
             then()
 
-        thread = threading.Thread(target=work, name="load", daemon=True)
-        thread.start()
-        return thread
+        self._loading = threading.Thread(target=work, name="load", daemon=True)
+        self._loading.start()
+        return self._loading
 
     def _load(self) -> None:
-        engine = Engine(self._path, self._engine_config)
+        engine = Engine(self._path, self._engine_config, cancel=self._stop_loading)
         self.config = resolve(engine.metadata, self._options).config
         limit_cache(engine, self.config, self.method, self.limits)
         self._memory = Memory(engine, self.limits)
@@ -113,10 +120,13 @@ class Service:
     @property
     def warning(self) -> str | None:
         """A warning about the loaded model for the owner."""
-        return unused_gpu(self._engine) if self._engine else None
+        return (unused_gpu(self._engine) or slow_cache(self._engine)) if self._engine else None
 
     def close(self) -> None:
-        """Ends all work and frees the model."""
+        """Ends all work, a load too, and frees the model."""
+        self._stop_loading.cancel()
+        if self._loading:
+            self._loading.join(_LOADING_SECONDS)
         self._quick_jobs.close()
         self.jobs.close()
         if self._engine:

@@ -1,11 +1,11 @@
-"""The operating system: folders of the user, free memory, versions, processes with limits.
+"""The operating system: folders of the user, versions, processes with limits.
 
 It does not know models, options or requests.
 
 paths.py             the XDG folders
-memory.py            available memory
 versions.py          versions of the installed parts
 processor.py         the processor's name
+slots.py             places for work that few may do at a time
 confined.py          chat templates and JSON schemas, evaluated in a process with limits
 confined_worker.py   that process
 """

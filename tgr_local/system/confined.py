@@ -17,28 +17,21 @@ import selectors
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from tgr_local.errors import CancelledError, TgrError
 from tgr_local.system import confined_worker
 from tgr_local.system.confined_worker import CPU_SECONDS, HEADER
+from tgr_local.system.slots import Flag, Slots
 
 _MAX_SECONDS = 20.0  # wall time, for a worker that sleeps or that a busy machine slows down
 _MAX_WORKERS = 2  # at a time: each may take a few hundred MB
-_POLL_SECONDS = 0.05
 
 
 class ConfinedError(TgrError):
     """The code failed or exceeded a limit; the message says which."""
-
-
-class Flag(Protocol):
-    """Something that can cancel a call, such as `engine.Cancel`."""
-
-    def is_set(self) -> bool: ...
 
 
 def render(template: str, variables: dict[str, Any], cancel: Flag | None = None) -> str:
@@ -61,7 +54,7 @@ def _call(request: dict[str, Any], cancel: Flag | None) -> str:
     python = _interpreter()
     if not python:  # a frozen program has no interpreter to start
         return _text(confined_worker.answer(json.loads(data)))
-    with _slot(cancel):
+    with _slots.taken(cancel):
         worker = _worker(python)
         try:
             answer = worker.ask(data, cancel)
@@ -101,16 +94,6 @@ def _text(answer: dict[str, str]) -> str:
     return answer["text"]
 
 
-@contextlib.contextmanager
-def _slot(cancel: Flag | None) -> Any:
-    while not _slots.acquire(timeout=_POLL_SECONDS):
-        _check(cancel)
-    try:
-        yield
-    finally:
-        _slots.release()
-
-
 def _check(cancel: Flag | None) -> None:
     if cancel and cancel.is_set():
         raise CancelledError("cancelled")
@@ -137,12 +120,23 @@ class _Worker:
 
     def ask(self, data: bytes, cancel: Flag | None) -> dict[str, str]:
         deadline = time.monotonic() + _MAX_SECONDS
+
+        def look() -> None:
+            if cancel and cancel.is_set():
+                self._process.kill()  # which ends the wait for its answer
+
+        with cancel.watched(look) if cancel else contextlib.nullcontext():
+            _check(cancel)
+            return self._answer(data, deadline, cancel)
+
+    def _answer(self, data: bytes, deadline: float, cancel: Flag | None) -> dict[str, str]:
         stdin = self._process.stdin
         assert stdin is not None
         try:
             stdin.write(HEADER.pack(len(data)) + data)
             stdin.flush()
         except BrokenPipeError:
+            _check(cancel)
             self._failed()
         (length,) = HEADER.unpack(self._read(HEADER.size, deadline, cancel))
         answer: dict[str, str] = json.loads(self._read(length, deadline, cancel))
@@ -155,14 +149,14 @@ class _Worker:
         with selectors.DefaultSelector() as selector:
             selector.register(stdout, selectors.EVENT_READ)
             while len(data) < n_bytes:
-                _check(cancel)
-                if time.monotonic() > deadline:
+                left = deadline - time.monotonic()
+                if left <= 0 or not selector.select(left):
                     raise ConfinedError(f"takes more than {_MAX_SECONDS:g} s")
-                if selector.select(_POLL_SECONDS):
-                    part = os.read(stdout.fileno(), min(n_bytes - len(data), 1 << 20))
-                    if not part:
-                        self._failed()
-                    data += part
+                part = os.read(stdout.fileno(), min(n_bytes - len(data), 1 << 20))
+                if not part:
+                    _check(cancel)
+                    self._failed()
+                data += part
         return bytes(data)
 
     def _failed(self) -> NoReturn:
@@ -181,7 +175,7 @@ class _Worker:
 
 
 _idle: list[_Worker] = []
-_slots = threading.BoundedSemaphore(_MAX_WORKERS)
+_slots = Slots(_MAX_WORKERS)
 
 
 @atexit.register
@@ -194,7 +188,7 @@ def _after_fork() -> None:
     # the pipes of the workers belong to the parent
     global _slots
     _idle.clear()
-    _slots = threading.BoundedSemaphore(_MAX_WORKERS)
+    _slots = Slots(_MAX_WORKERS)
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,115 @@
+#include "available.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <string>
+
+namespace tgr {
+
+namespace fs = std::filesystem;
+
+static std::mutex              pretended_mutex;
+static std::optional<uint64_t> pretended;
+
+void pretend_available(std::optional<uint64_t> bytes) {
+    std::lock_guard lock(pretended_mutex);
+    pretended = bytes;
+}
+
+static std::optional<uint64_t> pretended_now() {
+    std::lock_guard lock(pretended_mutex);
+    return pretended;
+}
+
+// The number behind a name in a file of lines "name number"; without a name the first number of the file.
+static std::optional<uint64_t> number_in(const fs::path & path, const std::string & name) {
+    std::ifstream file(path);
+    std::string   word;
+    while (!name.empty() && file >> word && word != name) {
+    }
+    uint64_t number = 0;
+    return file >> number ? std::optional(number) : std::nullopt; // "max" is no number
+}
+
+// The names of one version of control groups for the limit, the use, and the cached file pages, which are freed when
+// memory is short.
+struct GroupFiles {
+    const char *root, *limit, *used, *cached;
+};
+
+// What a control group and those above it leave.
+static std::optional<uint64_t> available_in(const GroupFiles & files, const std::string & group) {
+    std::optional<uint64_t> least;
+    const fs::path          root = files.root;
+    fs::path                at   = (root / fs::path(group).relative_path()).lexically_normal();
+    while (true) {
+        const auto limit = number_in(at / files.limit, "");
+        const auto used  = number_in(at / files.used, "");
+        if (limit && used) {
+            const uint64_t held = *used - std::min(*used, number_in(at / "memory.stat", files.cached).value_or(0));
+            const uint64_t left = *limit - std::min(*limit, held);
+            least               = std::min(least.value_or(left), left);
+        }
+        if (at == root || !at.has_relative_path()) {
+            return least;
+        }
+        at = at.parent_path();
+    }
+}
+
+static std::optional<uint64_t> available_in_groups() {
+    static const GroupFiles v2 = { "/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file" };
+    static const GroupFiles v1 = { "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+                                   "total_inactive_file" };
+    std::optional<uint64_t> least;
+    std::ifstream           groups("/proc/self/cgroup"); // lines "number:controllers:group"
+    std::string             line;
+    while (std::getline(groups, line)) {
+        const size_t first  = line.find(':');
+        const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
+        if (second == std::string::npos) {
+            continue;
+        }
+        const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+        const bool        is_v1       = controllers.find(",memory,") != std::string::npos;
+        if (!is_v1 && controllers != ",,") {
+            continue;
+        }
+        if (const auto left = available_in(is_v1 ? v1 : v2, line.substr(second + 1))) {
+            least = std::min(least.value_or(*left), *left);
+        }
+    }
+    return least;
+}
+
+std::optional<uint64_t> available_ram() {
+    if (const auto bytes = pretended_now()) {
+        return bytes;
+    }
+    auto least = number_in("/proc/meminfo", "MemAvailable:");
+    if (least) {
+        *least *= 1024;
+    }
+    if (const auto left = available_in_groups()) {
+        least = std::min(least.value_or(*left), *left);
+    }
+    return least;
+}
+
+std::optional<uint64_t> available_on(ggml_backend_dev_t device) {
+    const auto type = ggml_backend_dev_type(device);
+    if (type == GGML_BACKEND_DEVICE_TYPE_CPU || type == GGML_BACKEND_DEVICE_TYPE_ACCEL) {
+        return available_ram();
+    }
+    if (const auto bytes = pretended_now()) {
+        return bytes;
+    }
+    size_t free = 0, total = 0;
+    ggml_backend_dev_memory(device, &free, &total);
+    return total > 0 ? std::optional<uint64_t>(free) : std::nullopt; // a backend may not know
+}
+
+} // namespace tgr

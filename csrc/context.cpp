@@ -1,0 +1,224 @@
+// The model's context: how large it may be, how it is made, how it grows.
+
+#include "model.h"
+
+#include "available.h"
+#include "errors.h"
+#include "graph.h"
+#include "log.h"
+#include "memory.h"
+#include "model_file.h"
+
+#include <algorithm>
+
+namespace tgr {
+
+static constexpr double   most_of_memory = 0.9; // of what is available
+static constexpr uint32_t few_cells      = 256; // of a cache that grows, at the start
+
+// On a CPU ggml's flash attention takes up to twice the time of the plain one (docs/log.md). llama.cpp always wants it
+// for quantised values.
+static llama_flash_attn_type flash_attention(const llama_model * model, const EngineParams & params) {
+    const bool plain = params.flash_attn < 0 && on_cpu(model) && !ggml_is_quantized(params.type_v);
+    return plain ? LLAMA_FLASH_ATTN_TYPE_DISABLED : llama_flash_attn_type(params.flash_attn);
+}
+
+llama_context_params Model::context_params(uint32_t n_cells) const {
+    const uint64_t n_ctx     = (std::max<uint64_t>(n_cells, 1) + 255) / 256 * 256;
+    auto           make      = llama_context_default_params();
+    make.n_ctx               = uint32_t(std::min<uint64_t>(n_ctx, UINT32_MAX - 255));
+    make.n_batch             = params_.n_batch;
+    make.n_ubatch            = params_.n_ubatch;
+    make.n_seq_max           = params_.n_seq_max;
+    make.n_outputs_max       = std::max(params_.n_seq_max, 1u);
+    make.n_threads           = params_.n_threads;
+    make.n_threads_batch     = params_.n_threads;
+    make.flash_attn_type     = flash_attention(weights_.get(), params_);
+    make.type_k              = params_.type_k;
+    make.type_v              = params_.type_v;
+    make.kv_unified          = true; // forks share the cells of their prefix
+    make.swa_full            = true; // a sliding-window cache could not be rolled back
+    make.no_perf             = true;
+    make.abort_callback      = info_.rolls_back ? Interrupt::requested : Interrupt::closed;
+    make.abort_callback_data = &interrupt_;
+    return make;
+}
+
+llama_context_ptr Model::made_context(uint32_t n_cells) {
+    take_log_error();
+    const AssertGuard guard;
+    llama_context_ptr made(llama_init_from_model(weights_.get(), context_params(n_cells)));
+    bool              ready = false;
+    try {
+        ready = made && graph_init(made.get(), int32_t(params_.n_seq_max) + 1);
+    } catch (const std::exception &) { // its log says why
+    }
+    if (!ready) {
+        const std::string reason = take_log_error();
+        if (reason.find("GGML_ASSERT") != std::string::npos) {
+            refuse(params_.path, "cannot be run (" + reason + ")");
+        }
+        throw ModelError("no context of " + std::to_string(n_cells) + " cells could be made: " +
+                         (reason.empty() || is_out_of_memory(reason)
+                              ? "lower n_gpu_layers, n_ctx or n_batch, or use a smaller cache type such as type_k=q8_0"
+                              : reason));
+    }
+    return made;
+}
+
+//
+// memory
+//
+
+static uint64_t of(const DeviceBytes & bytes, ggml_backend_dev_t device) {
+    const auto it = bytes.find(device);
+    return it == bytes.end() ? 0 : it->second;
+}
+
+static uint64_t total(const DeviceBytes & bytes) {
+    uint64_t sum = 0;
+    for (const auto & [device, n] : bytes) {
+        sum += n;
+    }
+    return sum;
+}
+
+DeviceBytes Model::planned(uint32_t n_cells) {
+    const AssertGuard guard;
+    try {
+        return planned_bytes(weights_.get(), context_params(n_cells), int32_t(params_.n_seq_max) + 1);
+    } catch (const std::exception &) { // the real context will say why
+        return {};
+    }
+}
+
+// Why there is no memory for a cache of n_cells, beside the present one or in its place; empty = there is.
+std::string Model::obstacle(uint32_t n_cells, bool beside) {
+    const DeviceBytes freed = beside || !context_ ? DeviceBytes() : taken_bytes(context_.get());
+    for (const auto & [device, needed] : planned(n_cells)) {
+        const auto available = available_on(device);
+        if (!available) {
+            continue;
+        }
+        const auto most = uint64_t(most_of_memory * double(*available + of(freed, device)));
+        if (needed > most) {
+            const std::string name = ggml_backend_dev_name(device);
+            return "needs " + std::to_string(n_cells) + " cells of the KV cache, which take " +
+                   std::to_string(needed >> 20) + " MiB of " + (name == "CPU" ? "RAM" : name + "'s memory") +
+                   " with the buffers, but it can have " + std::to_string(most >> 20) +
+                   " MiB; shorten the query, lower chunk_len, rollout_len, n_candidates or n_ctx, or set a smaller "
+                   "type_k and type_v" +
+                   (name == "CPU" ? "" : ", or lower n_gpu_layers");
+        }
+    }
+    return "";
+}
+
+void Model::check_memory(uint32_t n_cells) {
+    if (n_cells > most_cells) {
+        throw CapacityError("needs " + std::to_string(n_cells) + " cells of the KV cache, but it can have " +
+                            std::to_string(most_cells) +
+                            "; shorten the query, or lower chunk_len, rollout_len or n_candidates");
+    }
+    if (params_.n_ctx != 0 || n_cells <= std::max(n_ctx(), known_to_fit_)) {
+        return;
+    }
+    if (const std::string why = obstacle(n_cells, /*beside =*/false); !why.empty()) {
+        throw CapacityError(why);
+    }
+    known_to_fit_ = n_cells;
+}
+
+// The bytes of a cell are the difference between two large caches: a small one may need less than its prompt does.
+void Model::measure_cells() {
+    constexpr uint32_t large = 1 << 15;
+    const DeviceBytes  fewer = planned(large);
+    for (const auto & [device, bytes] : planned(2 * large)) {
+        cell_bytes_[device] = (bytes - std::min(bytes, of(fewer, device))) / large;
+    }
+}
+
+uint32_t Model::n_cells_possible() {
+    uint64_t most = most_cells;
+    if (params_.n_ctx != 0) {
+        return n_ctx();
+    }
+    if (cell_bytes_.empty()) {
+        measure_cells();
+    }
+    for (const auto & [device, bytes] : cell_bytes_) {
+        if (const auto available = available_on(device); available && bytes > 0) {
+            most = std::min(most, n_ctx() + uint64_t(most_of_memory * double(*available)) / bytes);
+        }
+    }
+    return uint32_t(most);
+}
+
+uint64_t Model::context_bytes() const {
+    return context_ ? total(taken_bytes(context_.get())) : 0;
+}
+
+uint64_t Model::buffer_bytes() const {
+    return context_ ? compute_bytes(context_.get()) : 0;
+}
+
+//
+// size
+//
+
+void Model::make_first_context() {
+    const uint32_t n_cells = params_.n_ctx ? params_.n_ctx : few_cells;
+    if (const std::string why = obstacle(n_cells, /*beside =*/true); !why.empty()) {
+        throw CapacityError(why);
+    }
+    context_ = made_context(n_cells);
+}
+
+bool Model::resize(uint32_t n_cells, bool contents) {
+    if (params_.n_ctx != 0) {
+        return false;
+    }
+    const uint64_t half_more = uint64_t(n_ctx()) + n_ctx() / 2;
+    const uint32_t larger    = std::max(n_cells, uint32_t(std::min<uint64_t>(half_more, most_cells)));
+    for (const uint32_t size : { larger, n_cells }) {
+        if (obstacle(size, /*beside =*/contents).empty() && (contents ? copy_context(size) : replace_context(size))) {
+            return true;
+        }
+        if (size == n_cells) {
+            break;
+        }
+    }
+    return false;
+}
+
+bool Model::copy_context(uint32_t n_cells) {
+    try {
+        llama_context_ptr made = made_context(n_cells);
+        if (!memory_copy(context_.get(), made.get())) {
+            return false;
+        }
+        count_graphs(before_);
+        context_ = std::move(made);
+        return true;
+    } catch (const std::exception &) { // the old one is as it was
+        return false;
+    }
+}
+
+// The old context goes first. It comes back, empty, where the new one cannot be made although the memory seemed to be
+// there.
+bool Model::replace_context(uint32_t n_cells) {
+    const uint32_t before = n_ctx();
+    count_graphs(before_);
+    context_.reset();
+    for (const uint32_t size : { n_cells, before }) {
+        try {
+            context_ = made_context(size);
+            return size == n_cells;
+        } catch (const std::exception &) {
+        }
+    }
+    return false;
+}
+
+} // namespace tgr

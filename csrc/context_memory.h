@@ -1,0 +1,28 @@
+// What a context takes of the memory of its devices: the cache, the buffers that decoding computes in, the outputs and
+// our table of injections.
+//
+// Compiled into our copy of libllama. Call these from the thread that decodes.
+#pragma once
+
+#include "llama.h"
+
+#include "ggml-backend.h"
+
+#include <cstdint>
+#include <map>
+
+namespace tgr {
+
+using DeviceBytes = std::map<ggml_backend_dev_t, uint64_t>;
+
+// Of a context that is not there yet: nothing of it is taken. Empty where llama.cpp refuses the parameters; its log
+// says why.
+DeviceBytes planned_bytes(llama_model * model, const llama_context_params & params, int32_t n_rows);
+
+// Of a context that is there.
+DeviceBytes taken_bytes(llama_context * ctx);
+
+// Of the buffers that decoding computes in, on all devices. They grow when a graph does not fit into them.
+uint64_t compute_bytes(llama_context * ctx);
+
+} // namespace tgr

@@ -1,0 +1,200 @@
+#include "loading.h"
+
+#include "available.h"
+#include "errors.h"
+#include "log.h"
+#include "model_file.h"
+
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <exception>
+#include <stdexcept>
+#include <vector>
+
+#ifdef __linux__
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
+
+namespace tgr {
+
+namespace {
+
+// Asks a LoadCheck at intervals, and keeps what it throws: llama.cpp's callback only says whether to go on.
+class Watch {
+public:
+    explicit Watch(const LoadCheck & check) : check_(check) {}
+
+    bool goes_on() {
+        const auto now = std::chrono::steady_clock::now();
+        if (!thrown_ && check_ && now - last_ >= std::chrono::milliseconds(100)) {
+            try {
+                check_();
+            } catch (...) {
+                thrown_ = std::current_exception();
+            }
+            last_ = now;
+        }
+        return !thrown_;
+    }
+
+    void rethrow() const {
+        if (thrown_) {
+            std::rethrow_exception(thrown_);
+        }
+    }
+
+private:
+    const LoadCheck &                     check_;
+    std::chrono::steady_clock::time_point last_; // long ago: the first question comes at once
+    std::exception_ptr                    thrown_;
+};
+
+} // namespace
+
+static std::string mib(uint64_t bytes) {
+    return std::to_string(bytes >> 20) + " MiB";
+}
+
+// GPUs in ggml's order; the integrated ones where there is no other.
+static std::vector<ggml_backend_dev_t> gpus() {
+    for (const auto type : { GGML_BACKEND_DEVICE_TYPE_GPU, GGML_BACKEND_DEVICE_TYPE_IGPU }) {
+        std::vector<ggml_backend_dev_t> found;
+        for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
+            if (ggml_backend_dev_type(ggml_backend_dev_get(i)) == type) {
+                found.push_back(ggml_backend_dev_get(i));
+            }
+        }
+        if (!found.empty()) {
+            return found;
+        }
+    }
+    return {};
+}
+
+static ggml_backend_dev_t gpu_number(int32_t number) {
+    const auto  found = gpus();
+    std::string names;
+    for (size_t i = 0; i < found.size(); ++i) {
+        names += (i ? ", " : ": ") + std::to_string(i) + " is " + ggml_backend_dev_name(found[i]);
+    }
+    if (size_t(number) >= found.size()) {
+        throw std::invalid_argument("main_gpu is " + std::to_string(number) + ", but ggml sees " +
+                                    (found.empty()
+                                         ? "no GPU; leave main_gpu out, or set n_gpu_layers to 0"
+                                         : std::to_string(found.size()) + " GPUs" + names + "; choose one of them"));
+    }
+    return found[number];
+}
+
+// llama.cpp maps a file in one call that reads all of it and cannot be ended. So it is read here before, in parts,
+// where it fits into memory; what the system has read already costs little.
+static void read_ahead(const std::vector<std::string> & paths, uint64_t n_bytes, Watch & watch) {
+#ifdef MADV_POPULATE_READ // where the kernel is older, the call fails and llama.cpp reads
+    if (n_bytes > available_ram().value_or(0)) {
+        return;
+    }
+    constexpr size_t part = 32 << 20;
+    for (const auto & path : paths) {
+        const int   file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+        const off_t size = file < 0 ? -1 : lseek(file, 0, SEEK_END);
+        void *      map  = size > 0 ? mmap(nullptr, size_t(size), PROT_READ, MAP_SHARED, file, 0) : MAP_FAILED;
+        if (file >= 0) {
+            close(file);
+        }
+        if (map == MAP_FAILED) {
+            return;
+        }
+        char * at = static_cast<char *>(map);
+        for (size_t done = 0; done < size_t(size) && watch.goes_on(); done += part) {
+            if (madvise(at + done, std::min(part, size_t(size) - done), MADV_POPULATE_READ) != 0) {
+                break;
+            }
+        }
+        munmap(map, size_t(size));
+    }
+#else
+    (void)paths, (void)n_bytes, (void)watch;
+#endif
+}
+
+bool is_out_of_memory(const std::string & reason) {
+    std::string text = reason;
+    std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return char(std::tolower(c)); });
+    for (const char * sign :
+         { "failed to allocate", "unable to allocate", "cannot allocate", "out of memory", "insufficient memory",
+           "memory allocation of size", "outofdevicememory", "outofhostmemory", "bad_alloc", "malloc failed" }) {
+        if (text.find(sign) != std::string::npos) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void refuse_load(const EngineParams & params, uint64_t n_bytes, const std::string & reason) {
+    if (!is_out_of_memory(reason)) {
+        refuse(params.path, "cannot be loaded (" + reason + ")");
+    }
+    auto devices = params.n_gpu_layers == 0 ? std::vector<ggml_backend_dev_t>() : gpus();
+    if (params.main_gpu >= 0 && size_t(params.main_gpu) < devices.size()) {
+        devices = { devices[params.main_gpu] };
+    }
+    std::string free;
+    for (const auto device : devices) {
+        if (const auto bytes = available_on(device)) {
+            free += std::string(ggml_backend_dev_name(device)) + " has " + mib(*bytes) + " free, ";
+        }
+    }
+    if (const auto bytes = available_ram()) {
+        free += "RAM " + mib(*bytes) + ", ";
+    }
+    throw ModelError("there is not enough memory for " + params.path + " (" + reason + "): its weights take " +
+                     mib(n_bytes) + "; " + free +
+                     (devices.empty() ? "so close other programs or use a smaller quantization"
+                                      : "so lower n_gpu_layers, or use a smaller quantization"));
+}
+
+std::shared_ptr<llama_model> load_weights(const EngineParams & params, const LoadCheck & check) {
+    install_log();
+    const auto paths = check_file(params.path);
+    uint64_t   size  = 0;
+    for (const auto & path : paths) {
+        size += file_size(path);
+    }
+    auto load                 = llama_model_default_params();
+    load.n_gpu_layers         = params.n_gpu_layers < 0 ? 1 << 20 : params.n_gpu_layers;
+    load.load_mode            = params.use_mlock  ? params.use_mmap ? LLAMA_LOAD_MODE_MMAP_MLOCK : LLAMA_LOAD_MODE_MLOCK
+                                : params.use_mmap ? LLAMA_LOAD_MODE_MMAP
+                                                  : LLAMA_LOAD_MODE_NONE;
+    ggml_backend_dev_t only[] = { nullptr, nullptr };
+    if (params.main_gpu >= 0 && params.n_gpu_layers != 0) {
+        only[0]         = gpu_number(params.main_gpu);
+        load.devices    = only;
+        load.split_mode = LLAMA_SPLIT_MODE_NONE;
+        load.main_gpu   = 0; // of these devices
+    }
+    std::vector<float> split = params.tensor_split;
+    split.resize(llama_max_devices(), 0.0f);
+    if (!params.tensor_split.empty()) {
+        load.tensor_split = split.data();
+    }
+    Watch watch(check);
+    load.progress_callback           = [](float, void * w) { return static_cast<Watch *>(w)->goes_on(); };
+    load.progress_callback_user_data = &watch;
+    if (params.use_mmap) {
+        read_ahead(paths, size, watch);
+        watch.rethrow();
+    }
+    take_log_error();
+    const AssertGuard            guard;
+    std::shared_ptr<llama_model> weights(llama_model_load_from_file(params.path.c_str(), load), llama_model_free);
+    watch.rethrow();
+    if (!weights) {
+        refuse_load(params, size, take_log_error());
+    }
+    return weights;
+}
+
+} // namespace tgr

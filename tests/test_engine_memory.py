@@ -1,0 +1,143 @@
+"""The memory of the cache: asked for before it is taken, and taken in steps that grow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from engines import EXACT, TOKENS, generated, vectors
+
+from tgr_local.engine import Cancel, Engine, Task, available_memory
+from tgr_local.engine.native import native
+from tgr_local.errors import CapacityError
+from tgr_local.options.config import EngineConfig
+
+SHARE = 0.9  # of the available memory that a cache may take
+
+
+@pytest.fixture(autouse=True)
+def truth() -> Iterator[None]:
+    """The system's own answers again, whatever a test pretended."""
+    yield
+    native.pretend_available(None)
+
+
+def taken(engine: Engine) -> int:
+    memory = engine.memory()
+    return memory.cache + memory.buffers
+
+
+def pretend_room_for(engine: Engine, n_bytes: float) -> None:
+    """As much memory as lets a cache of `n_bytes` take the place of the present one."""
+    native.pretend_available(max(0, int(n_bytes / SHARE) - taken(engine)))
+
+
+def loaded(path: Path, **options: object) -> Engine:
+    return Engine(path, EngineConfig(**(EXACT | options)))
+
+
+def test_what_is_available() -> None:
+    known = available_memory()
+    assert known is None or known > 1 << 20
+    native.pretend_available(12345)
+    assert available_memory() == 12345
+
+
+@pytest.mark.parametrize("options", [{}, {"type_k": "q8_0", "type_v": "q8_0", "flash_attn": "on"}])
+@pytest.mark.parametrize("n_ctx", [256, 8192])
+def test_a_cache_is_planned_as_large_as_it_is(
+    model: Callable[..., Path], n_ctx: int, options: dict[str, object]
+) -> None:
+    """No less, or the system would end the process; not much more, or memory would stay unused."""
+    path = model(n_embd=128)
+    with loaded(path, n_ctx=n_ctx, **options) as engine:
+        needed = taken(engine)
+    native.pretend_available(int(0.97 * needed / SHARE))
+    with pytest.raises(CapacityError, match=rf"needs {n_ctx} cells .* MiB of RAM"):
+        loaded(path, n_ctx=n_ctx, **options)
+    native.pretend_available(int(1.03 * needed / SHARE))
+    loaded(path, n_ctx=n_ctx, **options).close()
+
+
+def test_a_session_without_memory_is_refused_at_once(model: Callable[..., Path]) -> None:
+    """Also while others hold the cache; what is there goes on."""
+    with loaded(model()) as engine, engine.session(200, 1) as session:
+        before = generated_in(session)
+        native.pretend_available(1 << 20)
+        with pytest.raises(CapacityError, match=r"needs 100000 cells .* lower chunk_len"):
+            engine.session(100_000, 1)
+        assert engine.most_cells() < 20_000
+        native.pretend_available(None)
+        assert generated_in(session) == before
+
+
+def generated_in(session: object) -> list[int]:
+    sequence = session.sequence()  # type: ignore[attr-defined]
+    task = Task(sequence, TOKENS[:4], n_generate=4, ignore_eog=True)
+    return session.run([task])[0].tokens.tolist()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_a_cache_grows_by_half(model: Callable[..., Path]) -> None:
+    with loaded(model()) as engine:
+        sizes = []
+        for n_cells in (1000, 1100, 1500, 1600, 5000):
+            engine.session(n_cells, 1).close()
+            sizes.append(engine.n_ctx)
+        assert sizes == [1024, 1536, 1536, 2304, 5120]
+        assert len(generated(engine)) == 12
+
+
+def test_a_cache_grows_by_less_where_memory_is_short(model: Callable[..., Path]) -> None:
+    path = model()
+    with loaded(path, n_ctx=4352) as exact, loaded(path, n_ctx=6144) as half_more:
+        least, most = taken(exact), taken(half_more)
+    with loaded(path) as engine:
+        engine.session(4096, 1).close()
+        pretend_room_for(engine, (least + most) / 2)
+        engine.session(4200, 1).close()
+        assert engine.n_ctx == 4352
+        pretend_room_for(engine, most)
+        with pytest.raises(CapacityError, match="needs 100000 cells"):
+            engine.session(100_000, 1)
+        assert engine.n_ctx == 4352
+        assert len(generated(engine)) == 12
+
+
+def test_a_cache_does_not_grow_beyond_its_bound(model: Callable[..., Path]) -> None:
+    with loaded(model()) as engine:
+        engine.max_cells = 1200
+        engine.session(1000, 1).close()
+        engine.session(1100, 1).close()
+        assert engine.n_ctx == 1280
+        with pytest.raises(CapacityError, match=r"needs 1201 cells .* can have 1200"):
+            engine.session(1201, 1)
+        assert engine.most_cells() == 1200
+        engine.max_cells = None
+        engine.session(1201, 1).close()
+
+
+def test_growing_ahead_stops_where_the_memory_does(model: Callable[..., Path]) -> None:
+    with loaded(model()) as engine:
+        native.pretend_available(1 << 20)
+        engine.grow_cache(100_000)
+        assert engine.n_ctx == 256
+        native.pretend_available(None)
+        engine.grow_cache(1000, 2)
+        assert engine.n_ctx >= 2000
+
+
+def test_the_first_steered_decode_needs_no_new_buffers(model: Callable[..., Path]) -> None:
+    """Nor do norms and states: the buffers are reserved for graphs with all of our nodes."""
+    path = model()
+    with loaded(path, n_ctx=2048) as engine:
+        before = engine.memory().buffers
+        n = engine.config.n_batch
+        with engine.session(2 * n, 2) as session:
+            steer = session.injection(vectors()[0])
+            task = Task(
+                session.sequence(), TOKENS[:16] * (n // 16), n_generate=4, injection=steer,
+                states=True, feed_states="last", norms=True, ignore_eog=True,
+            )  # fmt: skip
+            session.run([task], cancel=Cancel())
+        assert engine.memory().buffers == before > 0
