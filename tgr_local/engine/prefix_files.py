@@ -27,10 +27,10 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tgr_local.engine.cancel import Cancel
+from tgr_local.engine.devices import available_memory
 from tgr_local.engine.engine import Engine
 from tgr_local.engine.native import LLAMA_CPP_PYTHON
 from tgr_local.errors import CancelledError, PrefixError
-from tgr_local.system import memory
 
 MAGIC = b"tgrprefx"
 _VERSION = 1
@@ -145,7 +145,6 @@ def load_prefix(engine: Engine, path: Path, *, cancel: Cancel | None = None) -> 
     if ids.min() < 0 or ids.max() >= engine.n_vocab:
         raise PrefixError(f"{path} is damaged: it holds a token that the model does not have")
     found = SavedPrefix(ids.tolist(), bytes.fromhex(header.digest), n_bytes)
-    engine._check_growth(len(ids))
     added = engine._native.add_prefix(found.tokens, found.digest, norms, state, cells)
     if not added:
         raise PrefixError(
@@ -190,7 +189,7 @@ def _check_size(n_bytes: int, most: int | None) -> None:
 
 
 def _check_memory(n_bytes: int, what: str) -> None:
-    left = memory.available()
+    left = available_memory()
     if left is not None and _COPIES * n_bytes > left:
         raise PrefixError(
             f"{what} the prefix needs {_COPIES * n_bytes >> 20} MiB of memory, but only "
