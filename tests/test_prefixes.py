@@ -97,9 +97,7 @@ def test_requests_that_arrive_together_read_their_beginning_once(
     prompts = [system + text(40 + i, 5 + i % 7) for i in range(32)]
     engine.grow_cache(300, 32)
     before = engine.stats().n_positions
-    results = in_threads(
-        *[lambda prompt=p: answer(engine, prompt, remember=False) for p in prompts]
-    )
+    results = in_threads(*[lambda prompt=p: answer(engine, prompt) for p in prompts])
     decoded = engine.stats().n_positions - before
     assert all(not isinstance(result, BaseException) for result in results), results
     assert decoded <= 200 + sum(len(p) - 200 + 7 for p in prompts)
