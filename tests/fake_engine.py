@@ -154,6 +154,7 @@ def fake_many(engine: Any, prompt: Any, config: SearchConfig, k: int, **how: Any
 def install(put: Callable[[Any, str, Any], None]) -> None:
     """Replaces the engine with the double; `put` is setattr, or monkeypatch.setattr."""
     from tgr_local import engine, generation
+    from tgr_local.chat import prefixes
     from tgr_local.console import progress
     from tgr_local.engine import installation, loading
     from tgr_local.models import library
@@ -167,4 +168,5 @@ def install(put: Callable[[Any, str, Any], None]) -> None:
     put(generation, "generate_many", fake_many)
     put(generation, "generate", lambda *a, **how: list(fake_stream(*a, **how))[-1])
     put(generation, "query_tokens", fake_prompt)
+    put(prefixes, "save_prefix", lambda *_, **__: None)  # it remembers nothing
     put(installation, "gpu_present", lambda: None)

@@ -48,6 +48,8 @@ def add_to(parser: Parser) -> None:
         text = f"method of reasoning (default: {DEFAULT_METHOD})"
         sub.add_option("method", DEFAULT_METHOD, metavar="NAME", help=text)
         add_config_flags(sub, SearchConfig, "how a reply is generated")
+    text = "continue the latest saved conversation"
+    chat.add_argument("--resume", action="store_true", help=text)
     add_config_flags(chat, ChatConfig, "the conversation")
     add_config_flags(serve, ServerConfig, "the server and its limits")
     for sub in (run, chat, serve, doctor):
@@ -208,7 +210,7 @@ def _chat(args: argparse.Namespace) -> int:
 
     options = configured(args, ChatConfig)
     with _loaded(args) as (engine, _, method):
-        return chat.run(engine, given(args, SearchConfig), method, options)
+        return chat.run(engine, given(args, SearchConfig), method, options, resume=args.resume)
 
 
 def _serve(args: argparse.Namespace) -> int:

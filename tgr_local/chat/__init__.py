@@ -6,6 +6,7 @@ the methods' inner workings nor HTTP.
 
 conversation.py      the turns, and what the next reply depends on; no terminal, no file
 store.py             conversations as files of JSON lines
+prefixes.py          what the model has read of a conversation, as files
 session.py           a conversation with its front end and its file; the protocol of a front end
 text_input.py        bytes → text; blocks of several lines
 commands.py          the table of slash commands; what a line of input does
@@ -36,20 +37,27 @@ if TYPE_CHECKING:
     from tgr_local.methods import Method
 
 
-def run(engine: Engine, user_options: Mapping[str, Any], method: Method, config: ChatConfig) -> int:
+def run(
+    engine: Engine,
+    user_options: Mapping[str, Any],
+    method: Method,
+    config: ChatConfig,
+    *,
+    resume: bool = False,
+) -> int:
     """Answers until the input ends; returns the exit code and closes the engine.
 
-    `user_options` are the fields of `SearchConfig` that the user set. KeyboardInterrupt ends a
-    piped conversation.
+    `user_options` are the fields of `SearchConfig` that the user set; `resume` continues the latest
+    saved conversation. KeyboardInterrupt ends a piped conversation.
     """
     conversation = Conversation(engine, user_options, method, config)
     try:
         if sys.stdin.isatty() and sys.stdout.isatty():
             from tgr_local.chat import terminal
 
-            return terminal.run(conversation)
+            return terminal.run(conversation, resume=resume)
         from tgr_local.chat import piped
 
-        return piped.run(conversation)
+        return piped.run(conversation, resume=resume)
     finally:
         conversation.engine.close()  # after /model this is not `engine`

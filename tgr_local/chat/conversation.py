@@ -137,6 +137,10 @@ class Conversation:
         self.turns[-1] = Turn(self.last.question, reply.text, reply.thinking)
         self.steps = reply.steps
 
+    def tokens(self) -> list[int]:
+        """Tokens that the prompt of the next question begins with; the last ones may differ."""
+        return generation.query_tokens(self.engine, self._prompt(self.turns, ""), self.config)
+
     @property
     def last(self) -> Turn:
         """The last turn. ValueError if there is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from tgr_local.chat import store
 from tgr_local.chat.arguments import shortened, whole_number
 from tgr_local.chat.session import ChatSession
+from tgr_local.console.sanitize import printable
 from tgr_local.trace.render import plural
 
 N_LISTED = 10  # conversations that /resume lists
@@ -49,10 +51,18 @@ def resume(session: ChatSession, argument: str) -> Iterator[str]:
     yield "/resume N continues number N"
 
 
+def resume_latest(session: ChatSession) -> None:
+    """Continues the latest saved conversation. ValueError if there is none."""
+    for line in resume(session, "1"):
+        print(printable(line), file=sys.stderr)
+
+
 def _restore(session: ChatSession, path: Path) -> Iterator[str]:
     saved = store.load(path)
+    session.leave()
     saved.restore(session.conversation)
     session.start_new_file()
+    session.arrive(path)
     session.other_files.add(path)
     yield f"{path.stem}: {plural(len(saved.turns), 'turn')}, method {saved.method}"
     if saved.model != str(session.conversation.engine.path):

@@ -28,7 +28,10 @@ def model(session: ChatSession, argument: str) -> Iterator[str]:
         # checked before the old model is closed
         if "tokenizer.chat_template" not in library.card(path).metadata:
             raise ModelError(f"{path} has no chat template; name a chat model")
+        session.leave()
         conversation.load_model(path)
+        if file := session.path or next(iter(session.other_files), None):
+            session.arrive(file)
     engine = conversation.engine
     devices = ", ".join(dict.fromkeys(engine.devices()))
     yield f"{engine.description} ({engine.path}) on {devices}"

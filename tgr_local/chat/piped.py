@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from tgr_local.chat.commands import handle_line
 from tgr_local.chat.conversation import Conversation
+from tgr_local.chat.file_commands import resume_latest
 from tgr_local.chat.session import ChatSession, print_error
 from tgr_local.chat.text_input import decode_utf8
 from tgr_local.console.sanitize import printable
@@ -42,9 +43,11 @@ class Pipe:
         raise ValueError("the clipboard needs a terminal")
 
 
-def run(conversation: Conversation) -> int:
+def run(conversation: Conversation, *, resume: bool = False) -> int:
     """Answers the lines of stdin; returns the exit code, 1 if a line failed."""
     session = ChatSession(conversation, Pipe())
+    if resume:
+        resume_latest(session)
     offset = code = 0
 
     def next_line() -> str:
@@ -60,6 +63,7 @@ def run(conversation: Conversation) -> int:
             handle_line(session, next_line(), next_line)
             sys.stdout.flush()
         except EOFError:
+            session.leave()
             return code
         except BrokenPipeError:
             raise

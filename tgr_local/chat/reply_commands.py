@@ -14,6 +14,7 @@ MAX_FILE_BYTES = 16 << 20  # of a file before a question
 
 
 def clear(session: ChatSession, _: str) -> Iterable[str]:
+    session.leave()
     session.conversation.clear()
     session.attached.clear()
     session.start_new_file()

@@ -6,6 +6,7 @@ through pipes. Nothing here parses input.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
@@ -13,8 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from tgr_local.chat import store
-from tgr_local.chat.conversation import Conversation
+from tgr_local.chat import prefixes, store
+from tgr_local.chat.conversation import Conversation, Turn
 from tgr_local.errors import describe
 from tgr_local.generation import Reply
 from tgr_local.trace.live import Events, OnReplyEvent
@@ -53,6 +54,8 @@ class ChatSession:
         """The file that is written after every turn; None = none."""
         self.other_files: set[Path] = set()
         """Other files of this conversation: it was loaded from them or saved to them."""
+        self._known_turns: list[Turn] = []
+        """Those that the files with prefixes have."""
 
     def ask(self, question: str) -> None:
         """Shows the reply to a question with the attached texts before it."""
@@ -77,9 +80,24 @@ class ChatSession:
             print(f"tgr-local: the conversation is not saved: {error}", file=sys.stderr)
             self.path = None
 
+    def leave(self) -> None:
+        """Saves what the model has read of the conversation, before another one or the end."""
+        turns = list(self.conversation.turns)
+        if turns != self._known_turns:
+            own = [] if self.path is None else [self.path]
+            with contextlib.suppress(KeyboardInterrupt):
+                prefixes.save(self.conversation, dict.fromkeys([*own, *sorted(self.other_files)]))
+            self._known_turns = turns
+
+    def arrive(self, file: Path) -> None:
+        """Loads what the model had read of the conversation in `file`."""
+        prefixes.load(self.conversation, file)
+        self._known_turns = list(self.conversation.turns)
+
     def start_new_file(self) -> None:
         """Saves from now on to a new file, if conversations are saved at all."""
         self.other_files.clear()
+        self._known_turns = []
         self.path = store.new_path() if self.path is not None else None
 
 

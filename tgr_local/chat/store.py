@@ -68,6 +68,11 @@ def saved_paths() -> list[Path]:
     return sorted(_folder().glob("*" + ENDING), key=lambda path: path.stat().st_mtime, reverse=True)
 
 
+def is_in_folder(path: Path) -> bool:
+    """Whether it is the path of a conversation in the state folder."""
+    return path.parent == _folder() and path.name.endswith(ENDING)
+
+
 def _folder() -> Path:
     return Path(os.path.realpath(folder("state") / "chats"))  # comparable with `path_of`
 

@@ -19,6 +19,7 @@ from prompt_toolkit.enums import EditingMode
 from tgr_local.chat import store
 from tgr_local.chat.commands import handle_line
 from tgr_local.chat.conversation import Conversation
+from tgr_local.chat.file_commands import resume_latest
 from tgr_local.chat.input_line import make_prompt
 from tgr_local.chat.pastes import Pastes
 from tgr_local.chat.session import ChatSession, print_error
@@ -30,7 +31,7 @@ from tgr_local.trace.live import Events, OnReplyEvent
 _CLIPBOARDS = ("pbcopy", "wl-copy", "xclip -selection clipboard", "xsel --clipboard --input")
 
 
-def run(conversation: Conversation) -> int:
+def run(conversation: Conversation, *, resume: bool = False) -> int:
     """Answers until the user leaves; returns the exit code."""
     terminal = Terminal(conversation)
     session = ChatSession(conversation, terminal)
@@ -38,6 +39,8 @@ def run(conversation: Conversation) -> int:
         session.path = store.new_path()
     for line in _banner(conversation):
         print(printable(line))
+    if resume:
+        resume_latest(session)
     while True:
         asked = False
         try:
@@ -45,6 +48,7 @@ def run(conversation: Conversation) -> int:
             asked = True
             handle_line(session, line, terminal.read_block_line)
         except EOFError:
+            session.leave()
             return 0
         except KeyboardInterrupt:
             print(_stopped(conversation) if asked else "Ctrl-D or /exit leaves")

@@ -251,6 +251,12 @@ class ChatConfig:
     keys: str = option("emacs", "key bindings of the line editor", choices=("emacs", "vi"))
     show_thinking: bool = option(True, "show the thinking, dimmed, above the answer")
     save: bool = option(True, "save conversations and typed lines in the user's state folder")
+    prefix_mib: int = option(
+        2048,
+        "MiB of files with what the model has read of saved conversations; 0 = it is read again",
+        low=0,
+        high=1 << 30,
+    )
 
     def __post_init__(self) -> None:
         validate(self)

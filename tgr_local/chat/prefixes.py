@@ -1,0 +1,94 @@
+"""What the model has read of a conversation, in a file beside that of the conversation, so that a
+resumed conversation is not read again.
+
+It is large (0.1 MiB for a token of a 0.6B model), so it is written when the conversation is left
+and not after every turn, only in the state folder, and only if reading it again would take long.
+The files of removed conversations are removed, and the oldest beyond `ChatConfig.prefix_mib`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from tgr_local.chat import store
+from tgr_local.chat.conversation import Conversation
+from tgr_local.console.progress import ProgressLine
+from tgr_local.engine import load_prefix, save_prefix
+from tgr_local.errors import TgrError, describe
+
+ENDING = ".prefix"
+LEAST_TOKENS = 256  # fewer are read again in a few seconds
+_UNFINISHED_SECONDS = 3600  # after which a file that is being written was given up
+
+
+def path_of(file: Path) -> Path:
+    """The file with the prefix of the conversation in `file`."""
+    return file.with_name(file.name.removesuffix(store.ENDING) + ENDING)
+
+
+def save(conversation: Conversation, files: Iterable[Path]) -> None:
+    """Saves what the engine remembers of the conversation for those of its files that are in the
+    state folder. If that fails, a warning is printed."""
+    files = [file for file in files if store.is_in_folder(file) and file.exists()]
+    most = conversation.chat_config.prefix_mib << 20
+    if not files:
+        return
+    first, *others = (path_of(file) for file in files)
+    try:
+        saved = None
+        if most and conversation.turns:
+            with ProgressLine("saving what was read of the conversation; Ctrl-C skips it"):
+                saved = save_prefix(
+                    conversation.engine,
+                    conversation.tokens(),
+                    first,
+                    least_tokens=LEAST_TOKENS,
+                    most_bytes=most,
+                )
+        for path in others if saved else (first, *others):
+            path.unlink(missing_ok=True)  # of an earlier state of the conversation
+            if saved:
+                os.link(first, path)
+        _prune(first.parent, most)
+    except (TgrError, ValueError, OSError) as error:
+        print(
+            f"tgr-local: what was read of the conversation is not saved: {describe(error)}",
+            file=sys.stderr,
+        )
+
+
+def load(conversation: Conversation, file: Path) -> None:
+    """Loads what was saved for the conversation in `file`, if anything was. If that fails, a
+    warning is printed, and the next reply reads the conversation again."""
+    path = path_of(file)
+    if not conversation.chat_config.prefix_mib or not path.exists():
+        return
+    try:
+        with ProgressLine("loading what was read of the conversation"):
+            load_prefix(conversation.engine, path)
+    except (TgrError, OSError) as error:
+        print(
+            f"tgr-local: warning: the conversation is read again: {describe(error)}",
+            file=sys.stderr,
+        )
+
+
+def _prune(folder: Path, most: int) -> None:
+    """Removes files without a conversation, given-up ones, and the oldest ones beyond `most` bytes;
+    two names of one file count once."""
+    for path in folder.glob(".*" + ENDING + ".*"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > _UNFINISHED_SECONDS:
+                path.unlink()
+    found = [(path.stat(), path) for path in folder.glob("*" + ENDING)]
+    sizes: dict[int, int] = {}
+    for status, path in sorted(found, key=lambda one: one[0].st_mtime, reverse=True):
+        sizes[status.st_ino] = status.st_size
+        conversation = path.with_name(path.name.removesuffix(ENDING) + store.ENDING)
+        if sum(sizes.values()) > most or not conversation.exists():
+            path.unlink(missing_ok=True)
