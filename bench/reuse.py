@@ -1,0 +1,294 @@
+"""Measures what the engine remembers and shares, and how prompts are read beside other texts.
+
+    python bench/reuse.py --rounds 3
+    python bench/reuse.py --shape 0.6b --only turn,reread,beside,forks
+    python bench/reuse.py --json out.json
+
+turn     turn 10 of a chat with 4,000 tokens before it: tokens decoded for the prompt, time to the
+         first token; remembered, and read anew
+arrive   32 requests with 2,000 tokens in common, at once: positions decoded, time, the same texts
+reread   first and second reading of a prompt of 2,000 tokens
+beside   one text is written while a prompt of 4,096 tokens is read: the writer's longest gap, and
+         the time of the prompt alone / beside the writer
+forks    8 forks with 8 injections beside a text that is written: its decodes that pass meanwhile
+memory   1,000 different conversations through 2,048 remembered cells: resident memory, in MiB
+
+Medians of the rounds, with the lowest and the highest. --shape makes random weights in a shape of
+Qwen3. "anew" is an engine with prefix_cells=0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tgr_local.bench import shapes
+from tgr_local.engine import Engine, Output, Sampling, Session, Task
+from tgr_local.models import library
+from tgr_local.options.config import EngineConfig
+
+Numbers = dict[str, float]
+GREEDY = Sampling(temperature=0)
+N_TURNS, BEFORE, TURN = 10, 4000, 40
+N_REQUESTS, COMMON = 32, 2000
+LONG = 4096
+
+
+class Bench:
+    """The engines of one model, and texts that no two measurements share."""
+
+    def __init__(self, model: Path, options: dict[str, Any]) -> None:
+        self._model, self._options = model, options
+        self._rng = np.random.default_rng(1)
+
+    def engine(self, **options: Any) -> Engine:
+        return Engine(self._model, EngineConfig(**self._options | options))
+
+    def tokens(self, engine: Engine, n: int) -> list[int]:
+        return [int(t) for t in self._rng.integers(0, engine.n_vocab * 9 // 10, n)]
+
+
+def read(engine: Engine, session: Session, prompt: list[int]) -> tuple[Any, Output]:
+    sequence = session.sequence()
+    return sequence, session.run([Task(sequence, prompt, reuse=True)])[0]
+
+
+def write(session: Session, sequence: Any, token: int, n: int, **options: Any) -> Output:
+    task = Task(sequence, [token], n_generate=n, sampling=GREEDY, ignore_eog=True)
+    return session.run([task], **options)[0]
+
+
+def reply(engine: Engine, prompt: list[int], n: int = 16) -> tuple[Output, Output, float]:
+    """The outputs of reading and of writing, and the seconds to the first token."""
+    start, first = time.monotonic(), [0.0]
+
+    def on_tokens(_: Any) -> None:
+        first[0] = first[0] or time.monotonic() - start
+
+    with engine.session(len(prompt) + n, 1, prompt=prompt[:-1]) as session:
+        sequence, reading = read(engine, session, prompt[:-1])
+        written = write(session, sequence, prompt[-1], n, on_tokens=on_tokens)
+        session.remember(sequence)
+    return reading, written, first[0]
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    start = time.monotonic()
+    work()
+    return time.monotonic() - start
+
+
+def turn(bench: Bench) -> Numbers:
+    numbers: Numbers = {}
+    with bench.engine() as engine:
+        chat = bench.tokens(engine, BEFORE - (N_TURNS - 1) * (TURN + 16))
+        for _ in range(N_TURNS - 1):
+            chat += bench.tokens(engine, TURN)
+            chat += reply(engine, chat)[1].tokens.tolist()
+        chat += bench.tokens(engine, TURN)
+        reading, remembered, first = reply(engine, chat)
+        numbers["prompt tokens"] = len(chat)
+        numbers["decoded"] = reading.n_decoded + 1  # the last one begins the reply
+        numbers["first token s"] = first
+    with bench.engine(prefix_cells=0) as engine:
+        reading, anew, first = reply(engine, chat)
+    numbers["anew: decoded"] = reading.n_decoded + 1
+    numbers["anew: first token s"] = first
+    numbers["ratio"] = numbers["first token s"] / first
+    numbers["same text"] = float(remembered.tokens.tolist() == anew.tokens.tolist())
+    return numbers
+
+
+def arrive(bench: Bench, n_requests: int) -> Numbers:
+    numbers: Numbers = {}
+    texts: list[list[list[int]]] = []
+    prompts: list[list[int]] = []
+    for name, options in (("", {}), ("anew: ", {"prefix_cells": 0})):
+        with bench.engine(**options) as engine:
+            if not prompts:
+                common = bench.tokens(engine, COMMON)
+                prompts = [common + bench.tokens(engine, 20) for _ in range(n_requests)]
+            engine.grow_cache(COMMON + 64, n_requests)
+            written: list[list[int]] = [[] for _ in prompts]
+
+            def one(i: int, engine: Engine, prompt: list[int], to: list[list[int]]) -> None:
+                to[i] = reply(engine, prompt)[1].tokens.tolist()
+
+            threads = [
+                threading.Thread(target=one, args=(i, engine, prompt, written))
+                for i, prompt in enumerate(prompts)
+            ]
+            start = time.monotonic()
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            numbers[f"{name}s"] = time.monotonic() - start
+            numbers[f"{name}positions"] = engine.stats().n_positions
+            texts.append(written)
+    same = sum(a == b for a, b in zip(*texts, strict=True))
+    return numbers | {"equal texts": same, "ratio": numbers["s"] / numbers["anew: s"]}
+
+
+def reread(bench: Bench) -> Numbers:
+    with bench.engine() as engine:
+        prompt = bench.tokens(engine, COMMON)
+        engine.grow_cache(COMMON + 64)
+        first, again = (seconds(lambda: reply(engine, prompt, 1)) for _ in range(2))
+    return {"first s": first, "second s": again}
+
+
+class Stopped(Exception):
+    """The writer has written enough."""
+
+
+@contextmanager
+def writer(engine: Engine, times: list[float]) -> Iterator[None]:
+    """A text that is written meanwhile; the times of its tokens."""
+    stop = threading.Event()
+
+    def on_tokens(_: Any) -> None:
+        times.append(time.monotonic())
+        if stop.is_set():
+            raise Stopped
+
+    def work() -> None:
+        with engine.session(6000, 1) as session, suppress(Stopped):
+            write(session, session.sequence(), 5, 5900, on_tokens=on_tokens)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        while len(times) < 8:
+            time.sleep(0.005)
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def beside(bench: Bench) -> Numbers:
+    numbers: Numbers = {}
+    with bench.engine(prefix_cells=0) as engine:
+        engine.grow_cache(6000 + LONG + 64)
+        prompt = bench.tokens(engine, LONG)
+        times: list[float] = []
+
+        def whole(n: int = LONG) -> None:
+            with engine.session(n, 1) as session:
+                read(engine, session, prompt[:n])
+
+        whole(LONG // 8)  # from here on the engine knows the time of a step
+        alone = [seconds(whole)]
+        with writer(engine, times):
+            start = time.monotonic()
+            numbers["beside s"] = seconds(whole)
+            end = time.monotonic()
+        alone.append(seconds(whole))
+        during = [t for t in times if start <= t <= end]
+        before = max((t for t in times if t < start), default=start)
+        gaps = np.diff([before, *during, end])
+    numbers["alone s"] = statistics.mean(alone)
+    numbers["alone / beside"] = numbers["alone s"] / numbers["beside s"]
+    numbers["longest gap s"] = float(gaps.max())
+    numbers["writer's tokens"] = len(during)
+    return numbers
+
+
+def forks(bench: Bench) -> Numbers:
+    with bench.engine() as engine:
+        engine.grow_cache(6600)
+        vectors = np.zeros((engine.n_layer, engine.n_embd), np.float32)
+        times: list[float] = []
+        with engine.session(500, 9) as session, writer(engine, times):
+            sequence = session.sequence()
+            session.run([Task(sequence, bench.tokens(engine, 64))])
+            before, start = engine.stats().n_decodes, time.monotonic()
+            made = [(sequence.fork(), session.injection(vectors)) for _ in range(8)]
+            took = time.monotonic() - start
+            passed = engine.stats().n_decodes - before
+            del made
+    return {"decodes that pass": passed, "ms": 1000 * took}
+
+
+def resident() -> float:
+    """MiB of this process in memory."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def memory(bench: Bench, n: int) -> Numbers:
+    numbers: Numbers = {}
+    with bench.engine(prefix_cells=2048) as engine:
+        for i in range(1, n + 1):
+            reply(engine, bench.tokens(engine, 100 + i * 37 % 150), 4)
+            if i in (n // 5, n):
+                numbers[f"after {i}"] = resident()
+        numbers["remembered cells"] = engine.stats().cells_remembered
+        numbers["cells"] = engine.n_ctx
+    numbers["growth"] = numbers[f"after {n}"] / numbers[f"after {n // 5}"] - 1
+    return numbers
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("model", nargs="?", help="a GGUF file; default: the embedded model")
+    parser.add_argument("--shape", help=f"random weights: {', '.join(shapes.SHAPES)}")
+    parser.add_argument("--type", default="q8_0", help="of the random weights")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--requests", type=int, default=N_REQUESTS)
+    parser.add_argument("--conversations", type=int, default=1000)
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--only", default="", help="groups, with commas between them")
+    parser.add_argument("--json", type=Path, help="also write all numbers there")
+    args = parser.parse_args()
+    if args.shape:
+        path = shapes.model_file(args.shape.lower(), args.type)
+    else:
+        path = library.model_file(args.model)
+    bench = Bench(path, {"n_threads": args.threads})
+    groups: dict[str, Callable[[], Numbers]] = {
+        "turn": lambda: turn(bench),
+        "arrive": lambda: arrive(bench, args.requests),
+        "reread": lambda: reread(bench),
+        "beside": lambda: beside(bench),
+        "forks": lambda: forks(bench),
+        "memory": lambda: memory(bench, args.conversations),
+    }
+    chosen = args.only.split(",") if args.only else list(groups)
+    if unknown := set(chosen) - set(groups):
+        parser.error(
+            f"there is no group {', '.join(sorted(unknown))}; choose of {', '.join(groups)}"
+        )
+    print(f"{path.name}, load {os.getloadavg()[0]:.1f}")
+    everything: dict[str, list[Numbers]] = {}
+    for name in chosen:
+        rounds = 1 if name == "memory" else args.rounds
+        everything[name] = [groups[name]() for _ in range(rounds)]
+        print(name)
+        for quantity in everything[name][0]:
+            values = [one[quantity] for one in everything[name]]
+            spread = f"  ({min(values):.4g} to {max(values):.4g})" if len(values) > 1 else ""
+            print(f"  {quantity:22} {statistics.median(values):.4g}{spread}", flush=True)
+    if args.json:
+        report = {
+            "model": path.name,
+            "load": os.getloadavg(),
+            "cores": os.cpu_count(),
+            "groups": everything,
+        }
+        args.json.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
