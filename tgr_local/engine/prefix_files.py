@@ -54,7 +54,7 @@ class SavedPrefix:
 
 
 @dataclass(frozen=True)
-class _Header:
+class Header:
     """What a file says about its data; `norms`, `state` and `cells` are numbers of bytes."""
 
     llama_cpp: str
@@ -199,10 +199,10 @@ def _check_memory(n_bytes: int, what: str) -> None:
 
 def _header(
     engine: Engine, digest: bytes, n_tokens: int, norms: int, state: int, cells: int
-) -> _Header:
+) -> Header:
     layout = engine._native.memory_layout()
     text = digest.hex()
-    return _Header(LLAMA_CPP_PYTHON, engine.model_hash, layout, text, n_tokens, norms, state, cells)
+    return Header(LLAMA_CPP_PYTHON, engine.model_hash, layout, text, n_tokens, norms, state, cells)
 
 
 # ---- reading ----
@@ -219,7 +219,7 @@ def _opened(path: Path) -> Iterator[FileIO]:
         yield file
 
 
-def _read_header(engine: Engine, path: Path, file: FileIO, n_bytes: int, sha: Any) -> _Header:
+def _read_header(engine: Engine, path: Path, file: FileIO, n_bytes: int, sha: Any) -> Header:
     """The header, which fits the engine and the size of the file. Raises PrefixError."""
     start = file.read(_START.size)
     if len(start) < _START.size or start[: len(MAGIC)] != MAGIC:
@@ -241,7 +241,7 @@ def _read_header(engine: Engine, path: Path, file: FileIO, n_bytes: int, sha: An
     return header
 
 
-def _parsed(path: Path, text: bytearray) -> _Header:
+def _parsed(path: Path, text: bytearray) -> Header:
     fields = {spec.name: {"str": str, "int": int}[str(spec.type)] for spec in _FIELDS}
     try:
         values = json.loads(text)
@@ -254,13 +254,13 @@ def _parsed(path: Path, text: bytearray) -> _Header:
             raise ValueError("its digest is too long")
     except (ValueError, RecursionError) as error:
         raise PrefixError(f"{path} is damaged: {str(error)[:80]}") from None
-    return _Header(**values)
+    return Header(**values)
 
 
-_FIELDS = dataclasses.fields(_Header)
+_FIELDS = dataclasses.fields(Header)
 
 
-def _check_header(engine: Engine, path: Path, header: _Header) -> None:
+def _check_header(engine: Engine, path: Path, header: Header) -> None:
     """Raises PrefixError for a prefix that the engine cannot use, the cheapest checks first."""
     layout = engine._native.memory_layout()
     if header.llama_cpp != LLAMA_CPP_PYTHON:
