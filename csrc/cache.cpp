@@ -53,7 +53,7 @@ bool CacheAllocator::grow(uint32_t n_cells) {
         return false;
     }
     apply();
-    const bool keep  = prefixes_.size() > 0;
+    const bool keep  = pool_.n_kept() > 0 || pool_.n_used() > 0; // in use: a prefix that a request has pinned
     const bool grown = model_.resize(n_cells, keep);
     reset();
     return grown;
@@ -72,14 +72,16 @@ bool CacheAllocator::reserve(uint64_t session, uint32_t n_cells, uint32_t n_seqs
     if (known.sequence >= 0) { // its state is there only as long as the sequence
         known = {};
     }
-    const uint32_t own = n_cells - std::min(known.n, n_cells);
-    made.n_seqs        = n_seqs;
+    made.n_seqs = n_seqs;
     if (known.n > 0) { // in use from now on, so that nothing below reclaims it
         made.base       = known.prefix;
         made.base_cells = known.prefix->cells.part(0, known.n);
         made.n_shared   = known.n;
         use(made.base_cells);
     }
+    // cells of another session that is open may have to be exchanged for own ones (recall)
+    uint32_t own = n_cells;
+    made.base_cells.each([&](uint32_t cell) { own -= own > 0 && pool_[cell].owner == 0; });
     made.cells = free_cells(own, made.base_cells);
     if (made.cells.size() < own || !model_.context()) {
         unuse(made.base_cells);
@@ -295,19 +297,24 @@ void CacheAllocator::undo_decode(uint64_t session, int32_t id) {
     }
 }
 
-std::string CacheAllocator::apply() {
+void CacheAllocator::apply() {
     const auto queue = std::move(queue_);
     queue_.clear();
     for (const auto & operation : queue) {
-        operation(model_.context());
-    }
-    if (!std::exchange(shift_pending_, false)) {
-        return "";
+        try {
+            operation(model_.context());
+        } catch (const std::exception & error) { // the others still have to be applied
+            fault_ = std::string("the cache could not be changed (") + error.what() + ")";
+        }
     }
     std::string reason;
-    return model_.apply_shift(reason)
-               ? ""
-               : "the cache could not be shifted (" + reason + "); all sessions are closed, open new ones";
+    if (std::exchange(shift_pending_, false) && !model_.apply_shift(reason)) {
+        fault_ = "the cache could not be shifted (" + reason + ")";
+    }
+}
+
+std::string CacheAllocator::take_fault() {
+    return std::exchange(fault_, "");
 }
 
 //

@@ -114,6 +114,10 @@ public:
                                             const std::vector<uint32_t> & n_tokens);
     void                               unplan(uint64_t session, const uint32_t * cells, size_t n);
 
+    // Exchanges cells of the session that only others use for cells of theirs that nobody uses: what it reserved is
+    // there again.
+    void recall(uint64_t session);
+
     // A decoded token of a sequence, in a planned cell.
     void append(uint64_t session, Sequence & sequence, llama_token token, uint32_t cell, const Injected & injected);
 
@@ -126,9 +130,11 @@ public:
     void     drop_injection(uint64_t session, int32_t injection);
     Injected injected(uint64_t session, int32_t injection); // row 0 too
 
-    // Worker. Applies what is queued to llama.cpp's memory. An error, and the cache is lost, when keys could not be
-    // shifted.
-    std::string apply();
+    // Worker. Applies what is queued to llama.cpp's memory.
+    void apply();
+
+    // Why that failed, since the last call. Then no session's cells can be trusted.
+    std::string take_fault();
 
     // Worker. The longest remembered prefix of the prompt with its keys and values; without tokens where there is none.
     PrefixData read_prefix(const Prompt & prompt);
@@ -157,6 +163,7 @@ private:
     void                  use(uint32_t cell);
     void                  use(const CellList & cells);
     void                  unuse(const CellList & cells);
+    std::vector<bool>     used_by(const Reservation & reservation) const;
     void                  reset();
     void later(std::function<void(llama_context *)> operation) { queue_.push_back(std::move(operation)); }
 
@@ -168,6 +175,7 @@ private:
     std::vector<bool>                                 sequence_taken_, injection_taken_;
     std::vector<std::function<void(llama_context *)>> queue_;
     bool                                              shift_pending_ = false;
+    std::string                                       fault_;
 };
 
 } // namespace tgr

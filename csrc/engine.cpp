@@ -115,6 +115,9 @@ EngineStats Engine::stats() {
         throw CancelledError("the engine is closed");
     }
     stepped_.wait_for(lock, std::chrono::seconds(1), [&] { return commands_.empty() || !stepping_ || closed_; });
+    if (closed_) { // meanwhile: the model is going
+        throw CancelledError("the engine is closed");
+    }
     return count();
 }
 

@@ -8,6 +8,7 @@
 #include "llama-graph.h"
 #include "llama-kv-cache.h"
 
+#include <atomic>
 #include <vector>
 
 namespace tgr {
@@ -28,9 +29,9 @@ struct graph_state_t {
     std::vector<std::vector<extent>> views;
     std::vector<uint64_t>            view_sizes; // cells
 
-    bool     on_gpu  = false; // some layer is
-    uint64_t n_built = 0;     // graphs
-    uint64_t n_whole = 0;     // … whose attention looks at the whole cache
+    bool                  on_gpu = false; // some layer is
+    std::atomic<uint64_t> n_built{ 0 };   // graphs; read by other threads
+    std::atomic<uint64_t> n_whole{ 0 };   // … whose attention looks at the whole cache
 
     bool reserving      = false; // buffers, for graphs with all of our nodes
     bool capture_states = false;

@@ -44,8 +44,11 @@ Output Job::take_part(size_t task, size_t n) {
     const bool      last    = done_ && parts_[task].tokens.values->empty();
     part.finish             = last ? outputs_[task].finish : Finish::length;
     // the newest token is not decoded yet
-    part.n_decoded = last ? outputs_[task].n_decoded - decoded
-                          : int32_t(part.tokens.values->size() + (decoded == 0 ? tasks[task].feed.size() - 1 : 0));
+    const bool first = decoded == 0;
+    part.n_reused    = first ? outputs_[task].n_reused : 0;
+    part.n_decoded =
+        last ? outputs_[task].n_decoded - decoded
+             : int32_t(part.tokens.values->size() + (first ? tasks[task].feed.size() - 1 : 0)) - part.n_reused;
     decoded += part.n_decoded;
     return part;
 }

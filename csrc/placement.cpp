@@ -28,7 +28,10 @@ std::vector<uint32_t> CacheAllocator::free_cells(uint32_t n_cells, const CellLis
             grow(uint32_t(wanted))) {
             continue;
         }
-        find_cells(n_cells, behind, &CellPool::Cell::obtainable, &possible);
+        const size_t n_possible = find_cells(n_cells, behind, &CellPool::Cell::obtainable, &possible).size();
+        if (n_possible < n_cells && !reservations_.empty()) { // others have to go first: prefixes would go for nothing
+            return cells;
+        }
         if ((cells.size() == n_cells && !possible) || !prefixes_.reclaim()) {
             return cells;
         }
@@ -157,6 +160,45 @@ std::vector<std::vector<uint32_t>> CacheAllocator::plan(uint64_t session, const 
         }
     }
     return planned;
+}
+
+// The cells that a session uses.
+std::vector<bool> CacheAllocator::used_by(const Reservation & reservation) const {
+    std::vector<bool> used(pool_.size());
+    const auto        mark = [&](uint32_t cell) { used[cell] = true; };
+    reservation.base_cells.each(mark);
+    for (const auto & [id, sequence] : reservation.sequences) {
+        sequence.cells.each(mark);
+    }
+    return used;
+}
+
+void CacheAllocator::recall(uint64_t session) {
+    Reservation &           lender = of(session);
+    const std::vector<bool> used   = used_by(lender);
+    for (auto & [id, borrower] : reservations_) {
+        if (id == session) {
+            continue;
+        }
+        const std::vector<bool> borrowed = used_by(borrower);
+        auto                    spare    = borrower.cells.begin();
+        for (uint32_t & cell : lender.cells) {
+            if (pool_[cell].uses == 0 || used[cell] || !borrowed[cell]) {
+                continue;
+            }
+            spare = std::find_if(spare, borrower.cells.end(), [&](uint32_t other) { return pool_[other].idle(); });
+            if (spare == borrower.cells.end()) {
+                break;
+            }
+            pool_.own(cell, id);
+            pool_.own(*spare, session);
+            std::swap(cell, *spare++);
+            --lender.n_used;
+            ++borrower.n_used;
+        }
+        std::sort(lender.cells.begin(), lender.cells.end());
+        std::sort(borrower.cells.begin(), borrower.cells.end());
+    }
 }
 
 void CacheAllocator::unplan(uint64_t session, const uint32_t * cells, size_t n) {

@@ -80,14 +80,17 @@ void PrefixStore::remember(Prefix prefix, uint32_t state_cells) {
         }
         if (same == old.tokens.size() && (!whole_ || same == prefix.tokens.size())) { // part of the new one
             if (old.norms.size() > prefix.norms.size()) {
-                prefix.norms = std::move(old.norms);
+                prefix.norms = old.norms; // a session may have pinned the old one
             }
             drop(place);
         }
     }
     prefix.cells.each([&](uint32_t cell) { pool_.keep(cell); });
+    n_tokens_ += prefix.tokens.size();
     prefixes_.push_front(std::make_shared<Prefix>(std::move(prefix)));
-    while (!prefixes_.empty() && pool_.n_kept() + prefixes_.size() * state_cells_ > most_cells_) {
+    // texts that share almost all of their cells still have tokens and norms of their own
+    while (!prefixes_.empty() && (pool_.n_kept() + prefixes_.size() * state_cells_ > most_cells_ ||
+                                  n_tokens_ > most_tokens * uint64_t(most_cells_))) {
         drop(std::prev(prefixes_.end()));
     }
 }
@@ -118,6 +121,7 @@ void PrefixStore::forget(uint32_t cell) {
 
 void PrefixStore::drop(Place prefix) {
     (*prefix)->cells.each([&](uint32_t cell) { pool_.unkeep(cell); });
+    n_tokens_ -= (*prefix)->tokens.size();
     prefixes_.erase(prefix);
 }
 

@@ -43,6 +43,9 @@ struct Prompt {
 // Fewer tokens are not worth a piece of attention of their own.
 constexpr uint32_t least_shared = 16;
 
+// Tokens of all prefixes together, for each cell that they may keep.
+constexpr uint64_t most_tokens = 16;
+
 // Tokens at the beginning that both have.
 uint32_t n_common(const std::vector<llama_token> & a, const std::vector<llama_token> & b);
 
@@ -100,6 +103,7 @@ private:
     uint32_t   most_cells_, n_layer_;
     bool       whole_;
     uint32_t   state_cells_ = 0; // of one prefix
+    uint64_t   n_tokens_    = 0; // of all
 
     std::list<std::shared_ptr<Prefix>> prefixes_; // latest first
 };

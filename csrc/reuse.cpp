@@ -65,12 +65,12 @@ void CacheAllocator::take(uint64_t session, int32_t id, const Source & source) {
     const Prefix & from        = *source.prefix;
     const uint32_t before      = to.size();
     const CellList cells       = from.cells.part(before, source.n);
-    if (source.prefix != reservation.base) {
-        cells.each([&](uint32_t cell) { reservation.n_shared += pool_[cell].owner != session; });
-    }
     use(cells);
-    reservation.note_most();
     to.cells.append(cells);
+    uint32_t n_shared = 0;
+    to.cells.each([&](uint32_t cell) { n_shared += pool_[cell].owner != session; });
+    reservation.n_shared = std::max(reservation.n_shared, n_shared);
+    reservation.note_most();
     to.tokens.assign(from.tokens.begin(), from.tokens.begin() + source.n);
     to.norms.assign(from.norms.begin(),
                     from.norms.begin() + std::min(from.norms.size(), size_t(source.n) * model_.info().n_layer));

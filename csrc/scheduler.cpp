@@ -211,27 +211,39 @@ void Scheduler::submit(uint64_t session, const std::shared_ptr<Job> & job) {
     job->session          = session;
     job->session_serial   = place.serial;
 
-    std::vector<int32_t>  sequences;
-    std::vector<uint32_t> n_tokens;
-    size_t                needed = reservation.n_used + reservation.n_planned;
-    for (const auto & task : job->running) {
-        if (task->task->reuse) {
-            start_reading(*job, *task);
+    std::vector<int32_t>               sequences;
+    std::vector<uint32_t>              n_tokens;
+    size_t                             needed = 0;
+    std::vector<std::vector<uint32_t>> planned;
+    jobs_.reserve(jobs_.size() + 1);
+    try {
+        for (const auto & task : job->running) {
+            if (task->task->reuse) {
+                start_reading(*job, *task);
+            }
+            const size_t n_new = task->task->feed.size() - task->n_fed + std::max(0, task->task->n_generate - 1);
+            sequences.push_back(task->task->sequence);
+            n_tokens.push_back(uint32_t(std::min<size_t>(n_new, UINT32_MAX)));
+            needed += n_new;
         }
-        sequences.push_back(task->task->sequence);
-        n_tokens.push_back(uint32_t(task->task->feed.size() - task->n_fed + std::max(0, task->task->n_generate - 1)));
-        needed += n_tokens.back();
-    }
-    if (needed > reservation.cells.size()) {
+        const auto reserved = [&] { return reservation.cells.size() - reservation.n_used - reservation.n_planned; };
+        if (needed > reserved()) {
+            cache_.recall(session);
+        }
+        if (needed > reserved()) {
+            needed += reservation.n_used + reservation.n_planned;
+            throw CapacityError("needs " + std::to_string(needed) + " cache cells, but the session reserved " +
+                                std::to_string(reservation.cells.size()) + "; reserve more when opening it");
+        }
+        planned = cache_.plan(session, sequences, n_tokens);
+    } catch (...) {
         for (const auto & task : job->running) {
             if (task->n_fed > 0) {
                 cache_.empty(session, task->task->sequence);
             }
         }
-        throw CapacityError("needs " + std::to_string(needed) + " cache cells, but the session reserved " +
-                            std::to_string(reservation.cells.size()) + "; reserve more when opening it");
+        throw;
     }
-    auto planned = cache_.plan(session, sequences, n_tokens);
     for (size_t i = 0; i < planned.size(); ++i) {
         job->running[i]->cells                      = std::move(planned[i]);
         cache_.sequence(session, sequences[i]).busy = true;

@@ -137,7 +137,7 @@ Batch & Scheduler::schedule() {
 
     size_t left     = std::min(n_batch - batch_.size(), most_prompt_tokens(writers, readers));
     prompt_limited_ = prompt_seconds_ > 0;
-    if (left < readers.size()) {
+    if (left > 0 && left < readers.size()) { // a step without space for prompts is nobody's turn
         std::rotate(readers.begin(), readers.begin() + ++reader_turn_ % readers.size(), readers.end());
     }
     // equal parts, so that a short prompt does not wait for a long one; the first ones get what is left
@@ -312,7 +312,7 @@ void Scheduler::book_decode(double seconds) {
     if (prompt_limited_) {
         if (seconds > 1.1 * prompt_seconds_ && n_prompt_tokens_ > 4) {
             n_prompt_tokens_ /= 2;
-        } else if (seconds < prompt_seconds_ / 3 && n_prompt_tokens_ < model_.params().n_batch) {
+        } else if (seconds < 0.45 * prompt_seconds_ && n_prompt_tokens_ < model_.params().n_batch) {
             n_prompt_tokens_ *= 2;
         }
     }

@@ -81,8 +81,10 @@ void Engine::step(Lock & lock) {
 
 // False when the batch has no results: it was interrupted for a cancelled job, or it failed and so did its jobs.
 bool Engine::decode(Batch & batch, Lock & lock) {
-    if (const std::string error = cache_.apply(); !error.empty()) {
-        scheduler_.close_all(std::make_exception_ptr(Error(error)));
+    cache_.apply();
+    if (const std::string fault = cache_.take_fault(); !fault.empty()) {
+        cache_.prefixes().clear();
+        scheduler_.close_all(std::make_exception_ptr(Error(fault + "; all sessions are closed, open new ones")));
         return false;
     }
     // a state that cannot roll back must not be left halfway

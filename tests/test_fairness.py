@@ -79,6 +79,37 @@ def test_writers_beyond_the_batch_all_go_on(made: Callable[..., Engine], n_batch
         assert max(spreads[10 // n_batch + 10 :], default=0) <= 10
 
 
+def test_readers_and_writers_share_a_batch_of_one(made: Callable[..., Engine]) -> None:
+    """Two prompts of 300 tokens beside a text, one token a step: they end at nearly one time."""
+    with made(n_batch=1, n_ubatch=1) as engine:
+        started, ended = threading.Event(), []
+        written = [0]
+        with engine.session(8000, 3) as session:
+            tasks = [
+                greedy_task(engine, session.sequence(), text(i, 300), n_generate=1)
+                for i in range(2)
+            ]
+
+            def news(n: int) -> None:
+                written[0] += n
+                started.set()
+                if len(ended) == 2:
+                    raise RuntimeError("enough")
+
+            def note(new: list[Any]) -> None:
+                ended.extend(written[0] for tokens, _ in new if tokens)
+
+            def read() -> None:
+                assert started.wait(60)
+                session.run(tasks, on_tokens=note)
+
+            writing, error = in_threads(lambda: write(engine, session, 6000, news), read)
+            assert error is None
+            assert "enough" in str(writing)
+            assert ended[0] >= 300, "one of three is the writer's"
+            assert ended[1] - ended[0] <= 150
+
+
 def test_a_short_prompt_ends_before_a_long_one_that_came_first(
     made: Callable[..., Engine],
 ) -> None:

@@ -12,9 +12,10 @@ import pytest
 from engines import EXACT, KEEPING, ROUNDING, assert_same, greedy_task, vectors
 from gguf_models import N_PLAIN
 from numpy.typing import NDArray
-from threads import in_threads
+from threads import in_threads, wait_until
 
-from tgr_local.engine import Engine, Output, Session, SteeredEngine, Task
+from tgr_local.engine import Cancel, Engine, Output, Session, SteeredEngine, Task
+from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.options.config import EngineConfig
 
 N_LAYER, N_EMBD = 2, 64
@@ -278,3 +279,100 @@ def test_plain_tokens_get_no_injection(engine: Engine) -> None:
         states.append(output.feed_states)
     for one, other in itertools.pairwise(states):
         np.testing.assert_allclose(one, other, atol=ROUNDING)
+
+
+def test_a_session_keeps_its_reservation_while_another_uses_its_cells(
+    engine: Engine, fresh: Engine
+) -> None:
+    prompt, other = text(20, 61), text(21, 96)
+    engine.grow_cache(110, 3)
+    with engine.session(100, 2) as lender:
+        first, _ = read(lender, prompt[:-1])
+        with engine.session(70, 1, prompt=prompt[:-1]) as borrower:
+            sequence, reading = read(borrower, prompt[:-1])
+            assert reading.n_reused == 60
+            first.drop()
+            second, _ = read(lender, other[:-1])
+            (ours,) = lender.run([greedy_task(engine, second, other[-1:], n_generate=5)])
+            assert_same(ours, answer(fresh, other, n=5)[1])
+            (written,) = borrower.run([greedy_task(engine, sequence, prompt[-1:])])
+            assert_same(written, answer(fresh, prompt)[1])
+
+
+def test_own_remembered_cells_count_when_they_are_reused(engine: Engine) -> None:
+    prompt = text(22, 60)
+    with engine.session(100, 2) as session:
+        sequence, _ = read(session, prompt)
+        session.remember(sequence)
+        sequence.drop()
+        tasks = [
+            Task(session.sequence(), [*prompt, 1], reuse=True),
+            Task(session.sequence(), text(23, 60)),
+        ]
+        with pytest.raises(CapacityError, match="needs 121 cache cells"):
+            session.run(tasks)
+        assert [len(task.sequence) for task in tasks] == [0, 0]
+        session.run(tasks[:1])
+
+
+def test_prefixes_stay_while_a_request_waits(engine: Engine) -> None:
+    prompt = text(24, 100)
+    engine.grow_cache(200, 2)
+    answer(engine, prompt)
+    with engine.session(60, 1) as open_one:
+        cancel = Cancel()
+
+        def ask() -> None:
+            with pytest.raises(CancelledError):
+                engine.session(engine.n_ctx, 1, cancel=cancel)
+
+        def look() -> int:
+            wait_until(lambda: engine.stats().n_waiting == 1)
+            n_prefixes = engine.stats().n_prefixes
+            cancel.set()
+            return n_prefixes
+
+        assert in_threads(ask, look) == [None, 1]
+        open_one.close()
+    assert answer(engine, prompt)[0].n_reused == 99
+
+
+def test_a_pinned_prefix_outlives_the_growth_of_the_cache(
+    model: Callable[..., Path], fresh: Engine
+) -> None:
+    """Its own entry is dropped for a large request that begins alike; its cells are copied."""
+    prompt = text(25, 80)
+    with Engine(model(), EngineConfig(**EXACT, prefix_cells=100)) as engine:
+        with engine.session(4096, 2) as session:
+            sequence = session.sequence()
+            session.run([Task(sequence, prompt[:40])])
+            between = sequence.fork()
+            session.run([Task(between, text(26, 2960))])
+            session.run([Task(sequence, prompt[40:])])  # far behind
+            session.remember(sequence)
+        similar = prompt[:40] + text(27, 20)
+        with engine.session(4100, 1, prompt=similar[:-1]) as session:
+            sequence, reading = read(session, similar[:-1])
+            assert reading.n_reused == 40
+            (ours,) = session.run([greedy_task(engine, sequence, similar[-1:])])
+    assert_same(ours, answer(fresh, similar)[1])
+
+
+def test_texts_that_differ_in_their_end_are_bounded_too(model: Callable[..., Path]) -> None:
+    """Each keeps a cell or two of its own, but all of its tokens."""
+    common = text(28, 200)
+    with Engine(model(), EngineConfig(**EXACT, prefix_cells=300)) as engine:
+        for i in range(80):
+            answer(engine, [*common, i % N_PLAIN, 1], n=1)
+        assert engine.stats().n_prefixes <= 16 * 300 // 200
+
+
+def test_parts_of_a_reused_prompt_count_what_was_decoded(engine: Engine) -> None:
+    prompt = text(29, 60)
+    answer(engine, prompt)
+    with engine.session(100, 1, prompt=prompt[:-1]) as session:
+        task = Task(session.sequence(), prompt, reuse=True, n_generate=20, part=8, ignore_eog=True)
+        parts = list(session.run_parts(task))
+    assert [part.n_reused for part in parts] == [59, 0, 0]
+    assert sum(part.n_decoded for part in parts) == 20
+    assert min(part.n_decoded for part in parts) > 0
