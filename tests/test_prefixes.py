@@ -342,7 +342,7 @@ def test_a_pinned_prefix_outlives_the_growth_of_the_cache(
 ) -> None:
     """Its own entry is dropped for a large request that begins alike; its cells are copied."""
     prompt = text(25, 80)
-    with Engine(model(), EngineConfig(**EXACT, prefix_cells=100)) as engine:
+    with Engine(model(), EngineConfig(**EXACT | {"prefix_cells": 100})) as engine:
         with engine.session(4096, 2) as session:
             sequence = session.sequence()
             session.run([Task(sequence, prompt[:40])])
@@ -361,7 +361,7 @@ def test_a_pinned_prefix_outlives_the_growth_of_the_cache(
 def test_texts_that_differ_in_their_end_are_bounded_too(model: Callable[..., Path]) -> None:
     """Each keeps a cell or two of its own, but all of its tokens."""
     common = text(28, 200)
-    with Engine(model(), EngineConfig(**EXACT, prefix_cells=300)) as engine:
+    with Engine(model(), EngineConfig(**EXACT | {"prefix_cells": 300})) as engine:
         for i in range(80):
             answer(engine, [*common, i % N_PLAIN, 1], n=1)
         assert engine.stats().n_prefixes <= 16 * 300 // 200
