@@ -329,7 +329,7 @@ def test_prefixes_stay_while_a_request_waits(engine: Engine) -> None:
         def look() -> int:
             wait_until(lambda: engine.stats().n_waiting == 1)
             n_prefixes = engine.stats().n_prefixes
-            cancel.set()
+            cancel.cancel()
             return n_prefixes
 
         assert in_threads(ask, look) == [None, 1]
