@@ -37,7 +37,8 @@ def settings(n_examples: int) -> Any:
 @pytest.fixture(scope="module")
 def fuzzed(model: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("fuzz")
-    with served(model(), folder, request_seconds=0.1, max_choices=4, max_body=10**6) as running:
+    limits = {"request_seconds": 0.1, "max_choices": 4, "max_body": 10**6}
+    with served(model(), folder, slot_save_path=folder, **limits) as running:
         yield running
         running.until(running.is_free)
         assert not any("Traceback" in line for line in running.lines)
@@ -45,7 +46,7 @@ def fuzzed(model: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory)
 
 OPERATIONS = (
     "/v1/chat/completions", "/v1/completions", "/infill", "/v1/embeddings", "/tokenize",
-    "/detokenize",
+    "/detokenize", "/slots/{id_slot}",
 )  # fmt: skip
 
 
@@ -123,6 +124,8 @@ def only(properties: dict[str, Any]) -> dict[str, Any]:
 
 def reach(fuzzed: Served, path: str, cases: Any, reached: set[str]) -> None:
     """Sends generated bodies to `path` and adds the names of their parameters to `reached`."""
+
+    path = path.replace("{id_slot}", "0?action=restore")
 
     @settings(max(2, N_EXAMPLES // 4))
     @hypothesis.given(case=cases)

@@ -23,6 +23,7 @@ from tgr_local.openai.search_options import (
 )
 from tgr_local.openai.validation import AT_FAULT, RequestBody, shown
 
+SLOTS_MAX = 256
 CHOICES_MAX = 128
 PROMPTS_MAX = 128
 NAME_MAX = 256
@@ -140,6 +141,12 @@ class GenerationRequest(ClientParameters):
     logit_bias: LogitBias | None = Field(None, description="token id to what is added to its logit")
     grammar: Annotated[str | None, BeforeValidator(_grammar_text)] = option_field("grammar")
     response_format: ResponseFormat | None = None
+    id_slot: int | None = Field(
+        None,
+        ge=-1,
+        le=SLOTS_MAX - 1,
+        description="the server's slot whose text this is, for /slots; -1 = none",
+    )
     stream: bool | None = None
     stream_options: StreamOptions | None = None
 

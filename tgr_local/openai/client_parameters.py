@@ -52,7 +52,6 @@ class ClientParameters(RequestBody):
 
     # llama.cpp's: its cache and slots, its report, its limits of time
     cache_prompt: Ignored = None
-    id_slot: Ignored = None
     n_keep: Ignored = None
     n_discard: Ignored = None
     n_indent: Ignored = None

@@ -287,6 +287,12 @@ class ServerConfig:
         10.0, "seconds for running requests to finish when the server stops", low=0
     )
     ping_seconds: float = option(5.0, "seconds without data before a ping", low=0.05)
+    slot_save_path: str = option(
+        "", "folder for slots that clients save; empty = clients cannot save them"
+    )
+    slot_save_mib: int = option(
+        8192, "maximum MiB of the files in slot_save_path together", low=1, high=1 << 30
+    )
     log_file: str = option("", "log file, with a JSON line for each request; empty = stderr")
     log_prompts: bool = option(False, "log requests and replies in full")
 

@@ -16,6 +16,6 @@ parameter means: `tgr_local.openai` has the bodies, their meaning and the respon
     errors.py      every error as a status and a body in OpenAI's format
     log.py         one line for each request
     metrics.py     counts and times for Prometheus
-    infill.py embeddings.py tokens.py    endpoints beside completions
+    infill.py embeddings.py tokens.py slots.py    endpoints beside completions
     index.html     the page at /
 """

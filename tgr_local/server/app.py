@@ -26,6 +26,7 @@ from tgr_local.server.errors import ApiError, api_error
 from tgr_local.server.log import Observe
 from tgr_local.server.openapi import ANSWERS, Application, takes
 from tgr_local.server.service import Service
+from tgr_local.server.slots import SlotRequest
 from tgr_local.server.tokens import DetokenizeRequest, TokenizeRequest
 from tgr_local.server.wire import EncodedResponse, JsonResponse, failure
 
@@ -162,10 +163,29 @@ def _add_state(app: FastAPI, service: Service) -> None:
         stats = await service.stats()
         return JsonResponse({"status": "ok", "model": service.name, "n_ctx": stats.n_ctx})
 
+    @app.get("/slots", **ANSWERS)
+    async def slots(fail_on_no_slot: str = "") -> Response:
+        n_running = service.jobs.running
+        if fail_on_no_slot and n_running >= service.limits.max_running:
+            raise ApiError(503, "no slot available")
+        return JsonResponse(service.slots.shown(service.engine, n_running))
+
+    @app.post("/slots/{id_slot}", **takes(SlotRequest))
+    async def slot_action(id_slot: str, request: Request, action: str = "") -> Response:
+        number = service.slots.number(id_slot, action)
+        if action == "erase":
+            return JsonResponse(service.slots.erase(number))
+        act = service.slots.save if action == "save" else service.slots.restore
+
+        def make(body: SlotRequest, cancel: Cancel) -> Any:
+            return act(service.engine, number, body.filename, cancel)
+
+        return JsonResponse(await service.run(request, SlotRequest.parse, make, quick=True))
+
     @app.get("/props", **ANSWERS)
     async def props() -> Response:
         engine, limits = service.engine, dataclasses.asdict(service.limits)
-        for name in ("api_key", "api_key_file", "log_file"):
+        for name in ("api_key", "api_key_file", "log_file", "slot_save_path"):
             limits.pop(name)
         return JsonResponse(
             {

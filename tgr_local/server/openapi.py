@@ -11,6 +11,7 @@ from tgr_local.openai.bodies import ChatRequest, CompletionRequest, InfillReques
 from tgr_local.openai.validation import RequestBody
 from tgr_local.server.embeddings import EmbeddingsRequest
 from tgr_local.server.errors import ErrorBody
+from tgr_local.server.slots import SlotRequest
 from tgr_local.server.tokens import DetokenizeRequest, TokenizeRequest
 
 BODIES: tuple[type[RequestBody], ...] = (
@@ -20,6 +21,7 @@ BODIES: tuple[type[RequestBody], ...] = (
     EmbeddingsRequest,
     TokenizeRequest,
     DetokenizeRequest,
+    SlotRequest,
 )
 _REFERENCE = "#/components/schemas/{model}"
 

@@ -37,6 +37,7 @@ from tgr_local.server.limits import (
 )
 from tgr_local.server.log import Facts, Log, facts_of
 from tgr_local.server.metrics import Metrics
+from tgr_local.server.slots import Slots
 from tgr_local.server.wire import EncodedResponse, EventStream, comment, encoded, event
 
 Prepare = Callable[..., PreparedRequest]
@@ -72,6 +73,7 @@ class Service:
         self._stop_loading = Cancel()
         self._bodies = Bodies(limits.max_body)
         self._stats_future: asyncio.Future[EngineStats] | None = None
+        self.slots = Slots(limits)
         self.log = Log(limits.log_file)
         self.jobs = Jobs(limits.max_running, limits.max_queue, limits.request_seconds)
         self._quick_jobs = Jobs(_QUICK_AT_ONCE, limits.max_queue, _QUICK_SECONDS)
@@ -240,7 +242,9 @@ class Service:
             cancel=cancel,
         )
         facts.update(model=prepared.model, how=prepared.method.name, stream=prepared.stream)
-        return within_limits(self.engine, prepared, self.limits, self.last_stats.n_ctx)
+        prepared = within_limits(self.engine, prepared, self.limits, self.last_stats.n_ctx)
+        self.slots.note(body.id_slot, prepared.prompts[0])
+        return prepared
 
     async def _events(
         self,

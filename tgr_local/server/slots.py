@@ -1,0 +1,190 @@
+"""Slots: the texts of the latest requests, saved in files and restored, as with llama-server.
+
+A slot is only a name here: of the prompt of the latest request with its number in `id_slot`. A slot
+that no request has named stands for the latest request of all. Requests run and share what is
+remembered as without slots.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from tgr_local.engine import Cancel, Engine, load_prefix, remembered, save_prefix
+from tgr_local.errors import PrefixError
+from tgr_local.openai.validation import RequestBody, RequestError
+from tgr_local.options.config import ServerConfig
+from tgr_local.server.errors import ApiError
+
+_NAME_BYTES = 200  # the name of a temporary file is a little longer
+
+
+class SlotRequest(RequestBody):
+    """The body of /slots/{id_slot} with the action save or restore; erase needs none."""
+
+    filename: str = Field(
+        max_length=_NAME_BYTES, description="name of a file in the folder of --slot-save-path"
+    )
+
+
+class Slots:
+    """The slots of one server. Any thread. ValueError for a `slot_save_path` that is no folder."""
+
+    def __init__(self, limits: ServerConfig) -> None:
+        self._n, self._most = limits.max_running, limits.slot_save_mib << 20
+        self._folder = Path(limits.slot_save_path) if limits.slot_save_path else None
+        if self._folder and not self._folder.is_dir():
+            raise ValueError(
+                f"slot_save_path is {limits.slot_save_path!r}, but must be an existing folder"
+            )
+        self._lock = threading.Lock()
+        self._writing = threading.Lock()  # so that two files together keep within the limit
+        self._texts: dict[int, Sequence[int]] = {}
+        self._latest: Sequence[int] = ()
+
+    @property
+    def saves(self) -> bool:
+        """Whether slots can be saved."""
+        return self._folder is not None
+
+    def note(self, id_slot: int | None, prompt: Sequence[int]) -> None:
+        """Notes the prompt of a request. Raises RequestError for a slot that does not exist."""
+        if id_slot is not None and id_slot >= self._n:
+            raise RequestError(
+                f"id_slot is {id_slot}, but must be between -1 and {self._n - 1}", "id_slot"
+            )
+        with self._lock:
+            self._latest = prompt
+            if id_slot is not None and id_slot >= 0:
+                self._texts[id_slot] = prompt
+
+    def shown(self, engine: Engine, n_running: int) -> list[dict[str, Any]]:
+        """The response to GET /slots."""
+        with self._lock:
+            sizes = [len(self._texts.get(i, ())) for i in range(self._n)]
+        return [
+            {
+                "id": i,
+                "n_ctx": engine.n_ctx_train,
+                "speculative": False,
+                "is_processing": i < n_running,
+                "n_prompt_tokens": size,
+            }
+            for i, size in enumerate(sizes)
+        ]
+
+    def number(self, id_slot: str, action: str) -> int:
+        """The number of a slot for an action. Raises ApiError."""
+        if not self.saves:
+            raise ApiError(
+                501,
+                "This server does not support slots action. Start it with `--slot-save-path`",
+            )
+        if not (id_slot.isascii() and id_slot.isdecimal() and len(id_slot) < 4):
+            raise ApiError(400, "Invalid slot ID", param="id_slot")
+        if int(id_slot) >= self._n:
+            raise ApiError(
+                400, f"Invalid slot ID: it must be between 0 and {self._n - 1}", param="id_slot"
+            )
+        if action not in ("save", "restore", "erase"):
+            raise ApiError(400, "Invalid action: it must be save, restore or erase", param="action")
+        return int(id_slot)
+
+    def erase(self, id_slot: int) -> dict[str, Any]:
+        """Forgets the text of a slot; its cells stay in the cache until room is needed."""
+        with self._lock:
+            text = self._texts.pop(id_slot, ())
+        return {"id_slot": id_slot, "n_erased": len(text)}
+
+    def save(self, engine: Engine, id_slot: int, filename: str, cancel: Cancel) -> dict[str, Any]:
+        """Saves what is remembered of a slot's text, with the reply to it. Raises ApiError."""
+        start, path = time.monotonic(), self._path(filename)
+        with self._lock:
+            prompt = self._texts.get(id_slot, self._latest)
+        tokens, digest = _longest(engine, list(prompt))
+        with self._writing:
+            try:
+                left = self._most - sum(
+                    other.stat().st_size
+                    for other in path.parent.iterdir()
+                    if other != path and other.is_file()
+                )
+                saved = save_prefix(
+                    engine, tokens, path, digest=digest, most_bytes=max(0, left), cancel=cancel
+                )
+            except (PrefixError, OSError) as error:
+                raise _failed("save", error, path) from None
+        if saved is None:
+            raise ApiError(
+                400, f"Unable to save slot: nothing is remembered of the text of slot {id_slot}"
+            )
+        return {
+            "id_slot": id_slot,
+            "filename": filename,
+            "n_saved": len(saved.tokens),
+            "n_written": saved.n_bytes,
+            "timings": {"save_ms": _ms_since(start)},
+        }
+
+    def restore(
+        self, engine: Engine, id_slot: int, filename: str, cancel: Cancel
+    ) -> dict[str, Any]:
+        """Loads a file; the engine remembers its text from now on. Raises ApiError."""
+        start, path = time.monotonic(), self._path(filename)
+        try:
+            loaded = load_prefix(engine, path, cancel=cancel)
+        except (PrefixError, OSError) as error:
+            raise _failed("restore", error, path) from None
+        self.note(id_slot, loaded.tokens)
+        return {
+            "id_slot": id_slot,
+            "filename": filename,
+            "n_restored": len(loaded.tokens),
+            "n_read": loaded.n_bytes,
+            "timings": {"restore_ms": _ms_since(start)},
+        }
+
+    def _path(self, filename: str) -> Path:
+        """A file in the folder, and nowhere else. Raises RequestError."""
+        n_bytes = len(filename.encode("utf-8", "replace"))
+        if (
+            not 0 < n_bytes <= _NAME_BYTES
+            or not filename.isprintable()
+            or filename.startswith(".")
+            or any(part in filename for part in ("/", "\\", ":", ".."))
+        ):
+            raise RequestError(
+                f"Invalid filename: it must have 1 to {_NAME_BYTES} bytes, without separators, "
+                '".." and a dot at the beginning',
+                "filename",
+            )
+        assert self._folder is not None
+        return self._folder / filename
+
+
+def _longest(engine: Engine, prompt: list[int]) -> tuple[list[int], bytes]:
+    """The latest remembered text that the prompt begins, its last token aside; else the prompt."""
+    beginning = prompt[:-1]
+    for tokens, digest in remembered(engine):
+        if beginning and tokens[: len(beginning)] == beginning:
+            return tokens, digest
+    return prompt, b""
+
+
+def _failed(action: str, error: PrefixError | OSError, path: Path) -> ApiError:
+    """The error as clients see it, without the folder."""
+    message = f"Unable to {action} slot: "
+    if isinstance(error, FileNotFoundError):
+        return ApiError(400, f"{message}there is no file {path.name!r}", param="filename")
+    if isinstance(error, OSError):
+        return ApiError(500, f"{message}{error.strerror}")
+    return ApiError(400, message + str(error).replace(str(path), path.name), param="filename")
+
+
+def _ms_since(start: float) -> float:
+    return round(1000 * (time.monotonic() - start), 3)
