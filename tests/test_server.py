@@ -290,7 +290,7 @@ def test_a_client_that_disconnects_frees_everything(server: Served, stream: bool
     with httpx.Client(base_url=server.url) as client, pytest.raises(httpx.ReadTimeout):
         messages = [{"role": "user", "content": "a" * 500}]
         body = never_ends(messages=messages, stream=stream)
-        with client.stream("POST", "/v1/chat/completions", json=body, timeout=0.4) as response:
+        with client.stream("POST", "/v1/chat/completions", json=body, timeout=0.1) as response:
             for _ in response.iter_raw():
                 time.sleep(0.5)
                 raise httpx.ReadTimeout("has seen enough")
