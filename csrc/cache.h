@@ -26,7 +26,7 @@ namespace tgr {
 // One text in the cache; token i is at position i. A fork shares cells.
 struct Sequence {
     std::vector<llama_token> tokens;
-    CellList                 cells;           // of the tokens, empty where the model has no attention
+    CellList                 cells;           // of the tokens; a mere count where the model has no attention
     std::vector<float>       norms;           // [n][n_layer] as in Prefix
     std::string              digest;          // of the control vector under which the first n_clean tokens were decoded
     uint32_t                 n_clean = 0;     // tokens before the first that a search's injection steered

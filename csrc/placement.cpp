@@ -49,7 +49,7 @@ uint32_t CacheAllocator::end_of_use() const {
 
 // Free cells: in one piece if there is such a piece, else the lowest ones. The best piece begins behind the cells of
 // the session's prefix; then at a multiple of the stride, so that sessions of nearly the same size are at equal
-// distances (session_attention.cpp).
+// distances (attention_plan.cpp).
 std::vector<uint32_t> CacheAllocator::find_cells(uint32_t n_cells, const CellList & behind, IsFree is_free,
                                                  bool * in_one_piece) const {
     const uint64_t          stride = session_stride(n_cells);

@@ -20,7 +20,7 @@ namespace tgr {
 struct Prefix {
     std::vector<llama_token> tokens;
     std::string              digest; // of the control vector under which they were decoded, empty = none
-    CellList                 cells;  // empty where the model has no attention
+    CellList                 cells;  // a mere count where the model has no attention
     std::vector<float>       norms;  // [n][n_layer] residual norms of the first n tokens, negative = not measured
     std::vector<uint8_t>     state;  // of the recurrent layers after all tokens, empty where there are none
 };

@@ -182,12 +182,15 @@ def qwen35(path: Path) -> Path:
 
 def lfm2(path: Path) -> Path:
     draw, n_cache = Draw(11), 3
-    convolution = lambda: {  # noqa: E731
-        "attn_norm.weight": draw.norm(N_EMBD),
-        "shortconv.conv.weight": draw.matrix(N_EMBD, n_cache),
-        "shortconv.in_proj.weight": draw.matrix(3 * N_EMBD, N_EMBD),
-        "shortconv.out_proj.weight": draw.matrix(N_EMBD, N_EMBD),
-    }
+
+    def convolution() -> Tensors:
+        return {
+            "attn_norm.weight": draw.norm(N_EMBD),
+            "shortconv.conv.weight": draw.matrix(N_EMBD, n_cache),
+            "shortconv.in_proj.weight": draw.matrix(3 * N_EMBD, N_EMBD),
+            "shortconv.out_proj.weight": draw.matrix(N_EMBD, N_EMBD),
+        }
+
     layers = [
         mixer | dense(draw) for mixer in (convolution(), attention(draw, norms=True), convolution())
     ]
