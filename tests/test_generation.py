@@ -190,7 +190,7 @@ def test_on_event_gets_everything_in_order(engine: Engine, method: str) -> None:
     tokens = [t for event in events if isinstance(event, Progress) for t in event.tokens]
     assert tokens == reply.tokens
     text = "".join(event.text for event in events if isinstance(event, TextDelta))
-    assert text.strip() == reply.text
+    assert text.strip() == reply.text != ""
     chunk = 0
     for event in events:
         if isinstance(event, Progress):

@@ -277,7 +277,8 @@ class Branches:
         for index in range(n_steps):
             part = slice(index * size, (index + 1) * size)
             tokens, top, last = chosen.tokens[part], chosen.top[part], index == n_steps - 1
-            run.report("tokens", tokens=tuple(tokens))
+            text = self.engine.detokenize(tokens)
+            run.report("tokens", tokens=tuple(tokens), text=text)
             run.check_cancelled()
             run.count(chunk=len(tokens))
             yield run.step(
