@@ -24,7 +24,7 @@ Scheduler::Scheduler(Model & model, CacheAllocator & cache, Interrupt & interrup
     model_(model),
     cache_(cache),
     interrupt_(interrupt),
-    n_prompt_tokens_(first_prompt_tokens(model)) {}
+    prompt_tokens_(double(first_prompt_tokens(model))) {}
 
 //
 // sessions

@@ -139,7 +139,7 @@ private:
     Batch                                batch_;
     size_t                               turn_ = 0, reader_turn_ = 0; // who is first, where not all fit
     size_t                               n_steps_ = 0;
-    size_t                               n_prompt_tokens_;        // that a step beside writers decodes
+    double                               prompt_tokens_;          // that a step beside writers decodes
     double                               prompt_seconds_ = 0.0;   // that this step may take for them, 0 = no limit
     bool                                 prompt_limited_ = false; // it holds as many as the limit allows
 };

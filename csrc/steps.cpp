@@ -163,6 +163,14 @@ size_t Scheduler::n_to_read(const RunningTask & task) {
     return (mark == task.marks.end() ? task.task->feed.size() : *mark) - task.n_fed;
 }
 
+// At most n tokens beside the n_before that are in the batch, so that it has a multiple of what ggml's products of
+// matrices take at a time: a few more cost as much as all.
+static size_t whole_tiles(size_t n_before, size_t n) {
+    static constexpr size_t tile = 16;
+    const size_t            rest = (n_before + n) % tile;
+    return n > rest ? n - rest : n;
+}
+
 // So that nobody waits long for a step: other texts that are written, and requests that arrive. A lockstep group alone
 // reads as much as fits, because its batches must not depend on the time.
 size_t Scheduler::most_prompt_tokens(const std::vector<Runnable> & writers, const std::vector<Runnable> & readers) {
@@ -183,10 +191,10 @@ size_t Scheduler::most_prompt_tokens(const std::vector<Runnable> & writers, cons
     const double seconds = model_.params().step_seconds;
     if (!writers.empty() && writing.size() > 1) {
         prompt_seconds_ = seconds;
-        return n_prompt_tokens_;
+        return whole_tiles(batch_.size(), size_t(prompt_tokens_));
     }
     prompt_seconds_ = in_group ? 0.0 : 4 * seconds;
-    return in_group ? SIZE_MAX : 4 * n_prompt_tokens_;
+    return in_group ? SIZE_MAX : whole_tiles(batch_.size(), size_t(4 * prompt_tokens_));
 }
 
 void Scheduler::add_writers(const std::vector<Runnable> & writers, size_t most) {
@@ -310,11 +318,9 @@ void Scheduler::book_decode(double seconds) {
         }
     }
     if (prompt_limited_) {
-        if (seconds > 1.1 * prompt_seconds_ && n_prompt_tokens_ > 4) {
-            n_prompt_tokens_ /= 2;
-        } else if (seconds < 0.45 * prompt_seconds_ && n_prompt_tokens_ < model_.params().n_batch) {
-            n_prompt_tokens_ *= 2;
-        }
+        // half of the way to what fits in nine tenths of the time: one slow step does not decide
+        const double fitting = prompt_tokens_ * std::clamp(0.9 * prompt_seconds_ / seconds, 0.25, 4.0);
+        prompt_tokens_       = std::clamp((prompt_tokens_ + fitting) / 2, 4.0, double(model_.params().n_batch));
     }
 }
 
