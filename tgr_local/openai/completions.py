@@ -106,7 +106,11 @@ class _Choice:
         self.opened = False
         self._sent = {"answer": 0, "thinking": 0}
         self.tokens = TokenText(
-            engine, request.prompts[number], request.config.stop, verbatim=not request.chat
+            engine,
+            request.prompts[number],
+            request.config.stop,
+            verbatim=not request.chat,
+            counts_only=request.logprobs is None,
         )
 
     def handle(self, event: Event) -> None:

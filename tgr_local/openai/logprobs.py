@@ -43,8 +43,15 @@ class TokenText:
     """Follows the tokens of one reply, in step with its `TextSplitter`."""
 
     def __init__(
-        self, engine: Engine, prompt: Seq[int], stop: tuple[str, ...], *, verbatim: bool
+        self,
+        engine: Engine,
+        prompt: Seq[int],
+        stop: tuple[str, ...],
+        *,
+        verbatim: bool,
+        counts_only: bool = False,
     ) -> None:
+        """`counts_only`: nobody asks for the tokens, so `ready` has none."""
         self.n_tokens = 0
         """Tokens so far without an end token."""
         self.n_thinking = 0
@@ -56,9 +63,12 @@ class TokenText:
         self._at = 0  # characters of the answer that the tokens decode to
         self._bare = self._splitter.kind == "thinking"  # only layout since the last tag
         self._waiting: list[Token] = []
+        self._counts_only = counts_only
 
     def feed(self, step: Step) -> None:
         """The tokens of a step."""
+        if self._counts_only and self._counted(step.tokens.tolist()):
+            return
         for i, token in enumerate(step.tokens.tolist()):
             top: Top = ()
             if step.top_ids is not None and step.top_logprobs is not None:
@@ -76,6 +86,17 @@ class TokenText:
         given = [token for token in self._waiting if token.offset < n_chars]
         self._waiting = self._waiting[len(given) :]
         return given
+
+    def _counted(self, tokens: list[int]) -> bool:
+        """Counts all tokens at once, if none of them can end a tag."""
+        text = self._engine.detokenize(tokens)
+        if b">" in text:
+            return False
+        n_tokens = sum(token not in self._engine.end_tokens for token in tokens)
+        self._splitter.feed_text(text)
+        self.n_tokens += n_tokens
+        self.n_thinking += n_tokens if self._splitter.kind == "thinking" else 0
+        return True
 
     def _take(self, token: int, logprob: float, top: Top) -> None:
         if token in self._engine.end_tokens:
@@ -96,6 +117,8 @@ class TokenText:
             if not layout:
                 self._at += len(text.lstrip("\n") if self._bare else text)
                 self._bare = False
+                if self._counts_only:
+                    return
                 data = data or self._engine.detokenize([token], special=True)
                 self._waiting.append(Token(token, data, offset, logprob, top))
 
