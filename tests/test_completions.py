@@ -23,7 +23,7 @@ from tgr_local import SearchConfig, generate
 from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.generation import Reply, generate_each
-from tgr_local.openai import aio, completions
+from tgr_local.openai import aio, answer
 from tgr_local.openai.completions import chunks, respond
 from tgr_local.openai.requests import chat_request, completion_request
 
@@ -127,7 +127,7 @@ def test_the_end_of_a_choice_is_sent_at_once(
 
         return generate_each(*arguments, on_event=delayed, **more)
 
-    monkeypatch.setattr(completions, "generate_each", write)
+    monkeypatch.setattr(answer, "generate_each", write)
     body = {"messages": ASK, "seed": 5, "stream": True, "stop": [stop]} | options
     parts = []
     for part in chunks(engine, chat_request(engine, body, config=SMALL, method="base")):
@@ -175,7 +175,7 @@ def test_more_prompts_than_are_written_at_a_time(
 ) -> None:
     prompts = ["hello", "he", "the", "a", "b"]
     whole = complete(engine, prompts, temperature=0, max_tokens=3, echo=True, logprobs=1)
-    monkeypatch.setattr(completions, "CHOICES_MAX", 2)
+    monkeypatch.setattr(answer, "CHOICES_MAX", 2)
     parts = complete(engine, prompts, temperature=0, max_tokens=3, echo=True, logprobs=1)
     texts = [[choice["text"] for choice in made["choices"]] for made in (whole, parts)]
     assert texts[0] == texts[1] and [text[0] for text in texts[0]] == ["h", "h", "t", "a", "b"]

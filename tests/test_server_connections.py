@@ -402,11 +402,11 @@ def test_one_long_body_is_used_at_a_time() -> None:
 
 DEAF = """if True:
     import sys, time
-    from tgr_local.openai import completions
-    def respond(*args, **kwargs):
+    from tgr_local.openai import answer
+    def write(*args, **kwargs):
         print("deaf", file=sys.stderr, flush=True)
         time.sleep(3600)
-    completions.respond = respond
+    answer.write = write
 """
 
 

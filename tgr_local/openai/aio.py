@@ -18,7 +18,8 @@ from tgr_local import generation
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation import Event, Prompt, Reply
 from tgr_local.openai import completions
-from tgr_local.openai.completions import JsonObject, OnReplyEvent
+from tgr_local.openai.answer import OnReplyEvent
+from tgr_local.openai.events import JsonObject
 from tgr_local.openai.requests import PreparedRequest
 from tgr_local.options.config import DEFAULT_METHOD, SearchConfig
 

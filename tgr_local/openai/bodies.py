@@ -28,6 +28,8 @@ CHOICES_MAX = 128
 PROMPTS_MAX = 128
 NAME_MAX = 256
 """Characters of a model's name."""
+TOOLS_MAX, CALLS_MAX = 512, 512
+ToolName = Annotated[str, Field(min_length=1, max_length=NAME_MAX)]
 # ids are compared with the vocabulary later, which has the lower bound too
 Tokens = Annotated[
     list[Annotated[int, Field(json_schema_extra={"minimum": 0})]], Field(fail_fast=True)
@@ -64,12 +66,71 @@ def _check_part(part: Any) -> Any:
 TextPart = Annotated[_TextPart, BeforeValidator(_check_part)]
 
 
+class CalledFunction(TypedDict):
+    """The function that a call names; its arguments are the text of a JSON object, or one."""
+
+    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
+    name: ToolName
+    arguments: NotRequired[str | dict[str, Any] | None]
+
+
+class ToolCall(TypedDict):
+    """A call of a tool in an earlier message of the assistant."""
+
+    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
+    id: NotRequired[Annotated[str, Field(max_length=NAME_MAX)] | None]
+    type: NotRequired[Literal["function"] | None]
+    function: CalledFunction
+
+
 class Message(TypedDict):
-    """A message; what else it has is for the chat template."""
+    """A message; what else it has is for the chat template. One with the role "tool" is the result
+    of the call `tool_call_id`."""
 
     __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
     role: str
     content: NotRequired[str | Annotated[list[TextPart], Field(fail_fast=True)] | None]
+    reasoning_content: NotRequired[str | None]
+    tool_calls: NotRequired[
+        Annotated[list[ToolCall], Field(fail_fast=True, max_length=CALLS_MAX)] | None
+    ]
+    tool_call_id: NotRequired[Annotated[str, Field(max_length=NAME_MAX)] | None]
+
+
+class ToolFunction(TypedDict):
+    """A function that the model may call; `parameters` is the JSON schema of its arguments."""
+
+    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
+    name: ToolName
+    description: NotRequired[str | None]
+    parameters: NotRequired[dict[str, Any] | None]
+    strict: NotRequired[bool | None]
+
+
+class Tool(TypedDict):
+    """A tool of a request."""
+
+    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
+    type: Literal["function"]
+    function: ToolFunction
+
+
+class NamedFunction(TypedDict):
+    """The function that must be called."""
+
+    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
+    name: ToolName
+
+
+class NamedTool(TypedDict):
+    """The tool that must be called."""
+
+    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
+    type: Literal["function"]
+    function: NamedFunction
+
+
+ToolChoice = Literal["none", "auto", "required"] | NamedTool
 
 
 class StreamOptions(TypedDict):
@@ -164,6 +225,15 @@ class ChatRequest(GenerationRequest):
         None, description="none = no thinking; the other values change nothing"
     )
     chat_template_kwargs: ChatTemplateOptions | None = None
+    tools: Annotated[list[Tool], Field(fail_fast=True, max_length=TOOLS_MAX)] | None = Field(
+        None, description="functions that the model may call"
+    )
+    tool_choice: ToolChoice | None = Field(
+        None, description="none, auto, required, or the function that must be called"
+    )
+    parallel_tool_calls: bool | None = Field(
+        None, description="whether one message may have several calls; true if absent"
+    )
 
 
 class TextRequest(GenerationRequest):

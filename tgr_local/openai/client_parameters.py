@@ -47,7 +47,6 @@ class ClientParameters(RequestBody):
     safety_identifier: Ignored = None
     prompt_cache_key: Ignored = None
     prompt_cache_retention: Ignored = None
-    parallel_tool_calls: Ignored = None
     verbosity: Ignored = None
 
     # llama.cpp's: its cache and slots, its report, its limits of time
@@ -82,8 +81,6 @@ class ClientParameters(RequestBody):
     mirostat_eta: Ignored = None
 
     # what cannot be followed
-    tools: Annotated[Any, Only([])] = None
-    tool_choice: Annotated[Any, Only("none", "auto")] = None
     functions: Annotated[Any, Only([])] = None
     function_call: Annotated[Any, Only("none", "auto")] = None
     audio: Annotated[Any, Only()] = None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tgr_local.engine import Engine
 from tgr_local.errors import CapacityError
-from tgr_local.openai.bodies import CompletionRequest, Message
+from tgr_local.openai.bodies import ChatRequest, CompletionRequest, Message
 from tgr_local.openai.validation import RequestError, shown
+
+_TOOLS_MOST = 1 << 20  # characters of all definitions of tools
 
 
 def template_message(i: int, message: Message) -> dict[str, Any]:
@@ -19,6 +22,24 @@ def template_message(i: int, message: Message) -> dict[str, Any]:
     if content is None and role != "assistant":
         raise RequestError(f"messages[{i}].content is None, but must be a text", "messages")
     return {**message, "role": role, "content": content or ""}
+
+
+def check_tools(body: ChatRequest) -> None:
+    """Refuses definitions that are too long together, and a choice of a tool that is not there."""
+    tools = body.tools or []
+    length = len(json.dumps(tools))
+    if length > _TOOLS_MOST:
+        raise RequestError(
+            f"tools has {length} characters, but may have {_TOOLS_MOST}; leave some out", "tools"
+        )
+    names = [tool["function"]["name"] for tool in tools]
+    choice = body.tool_choice
+    if isinstance(choice, dict) and (name := choice["function"]["name"]) not in names:
+        raise RequestError(
+            f"tool_choice names {shown(name)}, but tools has no such function", "tool_choice"
+        )
+    if choice == "required" and not tools:
+        raise RequestError("tool_choice is required, but there are no tools", "tool_choice")
 
 
 def given_prompts(engine: Engine, prompt: Any) -> list[str | list[int]]:

@@ -20,7 +20,7 @@ from tgr_local.engine import Cancel, Engine
 from tgr_local.generation import load
 from tgr_local.generation.control_vectors import ControlVector, hidden_states, steered
 from tgr_local.openai import completions
-from tgr_local.openai.completions import JsonObject
+from tgr_local.openai.events import JsonObject
 from tgr_local.openai.requests import PreparedRequest, chat_request, completion_request
 from tgr_local.options.cache import CACHE_TYPES
 from tgr_local.options.config import DEFAULT_METHOD, EngineConfig, SearchConfig

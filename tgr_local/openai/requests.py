@@ -24,9 +24,11 @@ from tgr_local.openai.bodies import (
     CompletionRequest,
     GenerationRequest,
     TextRequest,
+    Tool,
+    ToolChoice,
 )
 from tgr_local.openai.grammars import requested_grammar
-from tgr_local.openai.inputs import given_prompts, template_message, text_of
+from tgr_local.openai.inputs import check_tools, given_prompts, template_message, text_of
 from tgr_local.openai.search_options import INT_MAX
 from tgr_local.openai.validation import RequestError, shown
 from tgr_local.options.config import DEFAULT_METHOD, SearchConfig
@@ -68,6 +70,13 @@ class PreparedRequest:
     """A stream also reports what the search does, in chunks without choices."""
     ignored: tuple[str, ...] = ()
     """Parameters of the body that have no effect."""
+    id_slot: int | None = None
+    """The server's slot whose text this is."""
+    tools: tuple[Tool, ...] = ()
+    """Functions that the model may call, as OpenAI's API defines them."""
+    tool_choice: ToolChoice = "auto"
+    parallel_tool_calls: bool = True
+    """Whether one message may have several calls."""
 
 
 def chat_request(
@@ -89,6 +98,9 @@ def chat_request(
     """
     body = ChatRequest.parse(body)
     messages = [template_message(i, message) for i, message in enumerate(body.messages)]
+    check_tools(body)
+    if body.tools and body.tool_choice != "none":
+        raise RequestError("tools need tool_choice none; calls are not supported", "tools")
     if body.top_logprobs is not None and not body.logprobs:
         raise RequestError("top_logprobs needs logprobs=true", "top_logprobs")
     limit = body.max_completion_tokens
@@ -98,7 +110,13 @@ def chat_request(
     request = _prepared(engine, body, config, method, model, limit, _thinking(body), cancel)
     tokens = query_tokens(engine, messages, request.config, cancel=cancel)
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
-    return _with_prompts(request, logprobs, [tokens], ("",), chat=True)
+    request = _with_prompts(request, logprobs, [tokens], ("",), chat=True)
+    return dataclasses.replace(
+        request,
+        tools=tuple(body.tools or ()),
+        tool_choice=body.tool_choice or "auto",
+        parallel_tool_calls=body.parallel_tool_calls is not False,
+    )
 
 
 def completion_request(
@@ -187,6 +205,7 @@ def _prepared(
         include_usage=bool(body.stream_options and body.stream_options.get("include_usage")),
         progress=bool(body.tgr and body.tgr.progress),
         ignored=body.ignored(),
+        id_slot=body.id_slot,
     )
 
 

@@ -18,6 +18,7 @@ from tgr_local import __version__, methods
 from tgr_local.engine import Cancel
 from tgr_local.openai import requests
 from tgr_local.openai.bodies import ChatRequest, CompletionRequest, InfillRequest
+from tgr_local.openai.completions import ChatTranslation, TextTranslation
 from tgr_local.server import embeddings, infill, tokens
 from tgr_local.server.auth import LOCAL_ORIGIN, Auth
 from tgr_local.server.bodies import Fields
@@ -25,7 +26,7 @@ from tgr_local.server.embeddings import EmbeddingsRequest
 from tgr_local.server.errors import ApiError, api_error
 from tgr_local.server.log import Observe
 from tgr_local.server.openapi import ANSWERS, Application, takes
-from tgr_local.server.service import Service
+from tgr_local.server.service import Api, Service
 from tgr_local.server.slots import SlotRequest
 from tgr_local.server.tokens import DetokenizeRequest, TokenizeRequest
 from tgr_local.server.wire import EncodedResponse, JsonResponse, failure
@@ -39,6 +40,10 @@ _PAGE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
+
+_CHAT = Api(ChatRequest, requests.chat_request, ChatTranslation)
+_TEXT = Api(CompletionRequest, requests.completion_request, TextTranslation)
+_INFILL = Api(InfillRequest, infill.infill_request, infill.InfillTranslation)
 
 
 def create_app(
@@ -87,16 +92,15 @@ async def _failed(_: Request, error: Exception) -> Response:
 def _add_completions(app: FastAPI, service: Service) -> None:
     @app.post("/v1/chat/completions", **takes(ChatRequest))
     async def chat_completions(request: Request) -> Response:
-        return await service.complete(request, ChatRequest, requests.chat_request)
+        return await service.complete(request, _CHAT)
 
     @app.post("/v1/completions", **takes(CompletionRequest))
     async def legacy_completions(request: Request) -> Response:
-        return await service.complete(request, CompletionRequest, requests.completion_request)
+        return await service.complete(request, _TEXT)
 
     @app.post("/infill", **takes(InfillRequest))
     async def fill_in(request: Request) -> Response:
-        prepare, shape = infill.infill_request, infill.part
-        return await service.complete(request, InfillRequest, prepare, shape)
+        return await service.complete(request, _INFILL)
 
     @app.post("/v1/embeddings", **takes(EmbeddingsRequest))
     async def embed(request: Request) -> Response:

@@ -7,7 +7,16 @@ from typing import Any
 
 from tgr_local.engine import Engine
 from tgr_local.generation import tokens_within
+from tgr_local.openai.answer import Answer
 from tgr_local.openai.bodies import ExtraFile, InfillRequest
+from tgr_local.openai.events import (
+    ApiEvent,
+    ChoiceEnded,
+    JsonObject,
+    TextPart,
+    Totals,
+    Usage,
+)
 from tgr_local.openai.requests import PreparedRequest, text_request
 from tgr_local.openai.validation import RequestError
 
@@ -55,23 +64,38 @@ def query_tokens(engine: Engine, body: InfillRequest) -> list[int]:
     return prompt
 
 
-def part(response: Mapping[str, Any]) -> dict[str, Any]:
-    """A completion, or a chunk of one, in llama.cpp's format."""
-    choice = (response.get("choices") or [{}])[0]
-    finish = choice.get("finish_reason")
-    usage = response.get("usage") or {}
-    ends: dict[str, Any] = {"stop_type": "limit" if finish == "length" else "eos"} if finish else {}
-    if usage:
-        ends["tokens_evaluated"] = usage["prompt_tokens"]
-        ends["tokens_cached"] = usage["prompt_tokens_details"]["cached_tokens"]
-        ends["tokens_predicted"] = usage["completion_tokens"]
-    if "tgr" in response:
-        ends["tgr"] = response["tgr"]
+class InfillTranslation:
+    """llama.cpp's format of a completion."""
+
+    def __init__(self, engine: Engine, request: PreparedRequest) -> None:
+        self._model = request.model
+        self._last: JsonObject = {}  # the end of the last choice, which waits for the totals
+
+    def parts(self, event: ApiEvent) -> list[JsonObject]:
+        """What a stream sends for an event."""
+        if isinstance(event, TextPart) and event.kind != "thinking":
+            return [{"content": event.text, "stop": False, "model": self._model}]
+        if isinstance(event, ChoiceEnded):
+            self._last = self._end("", event.finish)
+        return [self._last | _costs(event.usage, event.about)] if isinstance(event, Totals) else []
+
+    def whole(self, answer: Answer) -> JsonObject:
+        """The response, when everything is written."""
+        choice = answer.best()[0]
+        end = self._end(choice.text("answer"), choice.finish)
+        return end | _costs(answer.usage(), answer.about())
+
+    def _end(self, content: str, finish: str) -> JsonObject:
+        stop_type = "limit" if finish == "length" else "eos"
+        return {"content": content, "stop": True, "model": self._model, "stop_type": stop_type}
+
+
+def _costs(usage: Usage, about: JsonObject) -> JsonObject:
     return {
-        "content": choice.get("text", ""),
-        "stop": finish is not None,
-        "model": response.get("model"),
-        **ends,
+        "tokens_evaluated": usage.prompt,
+        "tokens_cached": usage.cached,
+        "tokens_predicted": usage.completion,
+        "tgr": about,
     }
 
 

@@ -10,6 +10,7 @@ import json
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,11 @@ from starlette.responses import Response
 from tgr_local.engine import Cancel, Engine, EngineStats, slow_cache, unused_gpu
 from tgr_local.errors import CancelledError
 from tgr_local.methods import Method
-from tgr_local.openai import completions
+from tgr_local.openai import answer
+from tgr_local.openai.answer import Translation
 from tgr_local.openai.bodies import GenerationRequest
+from tgr_local.openai.completions import progress_object
+from tgr_local.openai.events import ApiEvent, Searched, TextPart, Totals, Usage
 from tgr_local.openai.requests import PreparedRequest
 from tgr_local.options.config import EngineConfig, SearchConfig, ServerConfig
 from tgr_local.options.resolve import resolve
@@ -38,15 +42,26 @@ from tgr_local.server.limits import (
 from tgr_local.server.log import Facts, Log, facts_of
 from tgr_local.server.metrics import Metrics
 from tgr_local.server.slots import Slots
-from tgr_local.server.wire import EncodedResponse, EventStream, comment, encoded, event
+from tgr_local.server.wire import OPENAI, EncodedResponse, EventStream, Frames, comment, encoded
 
 Prepare = Callable[..., PreparedRequest]
-Shape = Callable[[Mapping[str, Any]], Any]
+AnyRequest = GenerationRequest
 
 _FIRST_SECONDS = 1.0  # in which an early error still becomes a status
 _QUICK_AT_ONCE, _QUICK_SECONDS = 2, 30.0  # for requests without a reply of the model
 _STATS_SECONDS = 0.25  # for the engine to answer
 _LOADING_SECONDS = 2.0  # for a load that is cancelled
+
+
+@dataclass(frozen=True)
+class Api:
+    """An API for replies: how its requests are read, and how its responses are written."""
+
+    body: type[AnyRequest]
+    prepare: Prepare
+    """Makes a `PreparedRequest` of an engine, a checked body and the server's options."""
+    translate: Callable[[Engine, PreparedRequest], Translation]
+    frames: Frames = OPENAI
 
 
 class Service:
@@ -73,6 +88,7 @@ class Service:
         self._stop_loading = Cancel()
         self._bodies = Bodies(limits.max_body)
         self._stats_future: asyncio.Future[EngineStats] | None = None
+        self._ignored: set[str] = set()  # parameters that the log has named
         self.slots = Slots(limits)
         self.log = Log(limits.log_file)
         self.jobs = Jobs(limits.max_running, limits.max_queue, limits.request_seconds)
@@ -177,15 +193,8 @@ class Service:
         async with self._job(request, work, self._quick_jobs if quick else self.jobs) as job:
             return await job.first(None)
 
-    async def complete(
-        self,
-        request: Request,
-        model: type[GenerationRequest],
-        prepare: Prepare,
-        shape: Shape = lambda part: part,
-    ) -> Response:
-        """The response to a request for replies: `model` checks its body, `prepare` makes a
-        PreparedRequest of that, `shape` converts a part of the response for its clients."""
+    async def complete(self, request: Request, api: Api) -> Response:
+        """The response to a request for replies."""
         body = await self.body(request)
         facts = facts_of(request.scope)
 
@@ -193,17 +202,23 @@ class Service:
             with body.used(cancel) as fields:
                 if self.limits.log_prompts:
                     facts["request"] = fields
-                prepared = self._prepared(model.parse(fields), prepare, facts, cancel)
+                prepared = self._prepared(api.body.parse(fields), api.prepare, facts, cancel)
             del fields
             put(prepared)
+            translation = api.translate(self.engine, prepared)
             with self._memory.held(memory_needed(self.engine, prepared), cancel):
                 if prepared.stream:
-                    all_parts = dataclasses.replace(prepared, include_usage=True, progress=True)
-                    completions.stream(self.engine, all_parts, put, cancel=cancel)
+
+                    def pass_on(made: ApiEvent) -> None:
+                        put((made, translation.parts(made)))
+
+                    answer.write(self.engine, prepared, pass_on, cancel=cancel)
                 else:
-                    response = completions.respond(self.engine, prepared, cancel=cancel)
-                    self._note(facts, response)
-                    put(encoded(shape(response)))
+                    made = answer.write(self.engine, prepared, cancel=cancel)
+                    self._note(facts, made.usage(), made.about())
+                    if self.limits.log_prompts:
+                        facts["reply"] = [_said(choice) for choice in made.best()]
+                    put(encoded(translation.whole(made)))
 
         async with self._job(request, work, self.jobs) as job:
             # a request for a stream must not wait in silence
@@ -211,8 +226,8 @@ class Service:
             prepared = await job.first(_FIRST_SECONDS if streams else None)
             if prepared is None or prepared.stream:
                 first = await job.first(_FIRST_SECONDS) if prepared else None
-                events = self._events(job, prepared, first, facts, shape)
-                return EventStream(job.taken_over(), events)
+                events = self._events(job, prepared, first, facts, api.frames)
+                return EventStream(job.taken_over(), events, api.frames)
             return EncodedResponse(await job.first(None))
 
     @contextlib.asynccontextmanager
@@ -229,7 +244,7 @@ class Service:
                 job.end(ApiError(499, "the client does not wait for the reply"))
 
     def _prepared(
-        self, body: GenerationRequest, prepare: Prepare, facts: Facts, cancel: Cancel
+        self, body: AnyRequest, prepare: Prepare, facts: Facts, cancel: Cancel
     ) -> PreparedRequest:
         """The request within this server's limits. Raises RequestError, ApiError and others."""
         name, method = model_and_method(body.model, self.name)
@@ -243,7 +258,7 @@ class Service:
         )
         facts.update(model=prepared.model, how=prepared.method.name, stream=prepared.stream)
         prepared = within_limits(self.engine, prepared, self.limits, self.last_stats.n_ctx)
-        self.slots.note(body.id_slot, prepared.prompts[0])
+        self.slots.note(prepared.id_slot, prepared.prompts[0])
         return prepared
 
     async def _events(
@@ -252,38 +267,36 @@ class Service:
         prepared: PreparedRequest | None,
         first: Any,
         facts: Facts,
-        shape: Shape,
+        frames: Frames,
     ) -> AsyncIterator[bytes]:
         """The encoded events of a stream, as many at a time as there are. If `prepared` is None,
         it is the job's first item."""
-        events = _Events(self, facts, shape, prepared)
+        events = _Events(self, facts, frames, prepared)
         if first is not None:
             yield events.encoded([first], job)
         async for items in job.batches(self.limits.ping_seconds):
-            yield events.encoded(items, job) if items else comment("ping")
+            yield events.encoded(items, job) if items else frames.ping
 
-    def _note(self, facts: Facts, response: Mapping[str, Any]) -> None:
-        usage = response["usage"]
-        for kind in ("prompt_tokens", "completion_tokens"):
-            facts[kind] = usage[kind]
-        facts["cached_tokens"] = usage["prompt_tokens_details"]["cached_tokens"]
+    def _note(self, facts: Facts, usage: Usage, about: Mapping[str, Any]) -> None:
+        facts["prompt_tokens"], facts["completion_tokens"] = usage.prompt, usage.completion
+        facts["cached_tokens"] = usage.cached
         for kind in ("forward_tokens", "reused_tokens"):
-            facts[kind] = response["tgr"][kind]
-        if self.limits.log_prompts and response["choices"]:
-            facts["reply"] = response["choices"]
+            facts[kind] = about[kind]
+        if new := set(about.get("ignored", ())) - self._ignored:  # each is logged once
+            self._ignored |= new
+            facts["ignored"] = sorted(new)
 
 
 class _Events:
-    """The chunks of one reply that its client asked for, as events; the others as comments, which
+    """The events of one response: what its API sends for them, and the search as comments, which
     clients skip."""
 
     def __init__(
-        self, service: Service, facts: Facts, shape: Shape, prepared: PreparedRequest | None
+        self, service: Service, facts: Facts, frames: Frames, prepared: PreparedRequest | None
     ) -> None:
-        self._service, self._facts, self._shape = service, facts, shape
+        self._service, self._facts, self._frames = service, facts, frames
         self._prepared = prepared
-        self._unfinished = _n_choices(prepared) if prepared else 0
-        self._ending: dict[str, Any] = {}  # the end of the last choice, which waits for the usage
+        self._is_logged = service.limits.log_prompts
 
     def encoded(self, items: Iterable[Any], job: Job) -> bytes:
         """What is sent for some items of the job."""
@@ -291,34 +304,38 @@ class _Events:
         for item in items:
             if self._prepared is None:
                 self._prepared = item
-                self._unfinished = _n_choices(item)
                 continue
             if "first_part" not in self._facts:
                 self._facts["first_part"] = round(job.age, 4)
                 self._facts["queued"] = round(job.seconds_queued, 4)
-            data += self._event(item, self._prepared)
+            made, parts = item
+            if isinstance(made, Searched) and not self._prepared.progress:
+                data += comment(
+                    f"tgr.step {json.dumps(progress_object(made), separators=(',', ':'))}"
+                )
+            elif isinstance(made, Totals):
+                self._service._note(self._facts, made.usage, made.about)
+            elif self._is_logged and isinstance(made, TextPart):
+                _log_text(self._facts, made)
+            for part in parts:
+                data += self._frames.event(part)
         return data
 
-    def _event(self, chunk: dict[str, Any], prepared: PreparedRequest) -> bytes:
-        choices, usage, facts = chunk["choices"], chunk.get("usage"), self._facts
-        if not choices and not usage:
-            if prepared.progress:
-                return event(chunk)
-            progress = json.dumps(chunk["tgr"]["progress"], separators=(",", ":"))
-            return comment(f"tgr.step {progress}")
-        if choices and self._service.limits.log_prompts:
-            facts.setdefault("reply", []).append(choices)
-        if usage:
-            self._service._note(facts, chunk)
-        self._unfinished -= sum(choice["finish_reason"] is not None for choice in choices)
-        if not prepared.include_usage:
-            del chunk["usage"]
-            if not self._unfinished and not self._ending:
-                self._ending = chunk
-                return b""
-            chunk |= self._ending
-        return event(self._shape(chunk))
+
+def _said(choice: answer.Choice) -> dict[str, Any]:
+    """A choice as the log has it."""
+    calls = [dataclasses.asdict(call) for call in choice.calls]
+    return {
+        "index": choice.index,
+        "thinking": choice.text("thinking"),
+        "answer": choice.text("answer"),
+    } | ({"calls": calls} if calls else {})
 
 
-def _n_choices(prepared: PreparedRequest) -> int:
-    return prepared.n * len(prepared.prompts)
+def _log_text(facts: Facts, part: TextPart) -> None:
+    choices: list[dict[str, Any]] = facts.setdefault("reply", [])
+    found = next((one for one in choices if one["index"] == part.index), None)
+    if found is None:
+        choices.append(found := {"index": part.index, "thinking": "", "answer": ""})
+    if part.kind in found:
+        found[part.kind] += part.text

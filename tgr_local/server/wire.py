@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from starlette.responses import Response
@@ -26,14 +28,30 @@ def encoded(value: Any) -> bytes:
     return _json.encode(value).encode()
 
 
-def event(value: Any) -> bytes:
-    """A value as an event of a stream."""
-    return b"data: " + encoded(value) + b"\n\n"
-
-
 def comment(text: str) -> bytes:
     """A line of a stream that clients skip."""
     return f": {text}\n\n".encode()
+
+
+@dataclass(frozen=True)
+class Frames:
+    """How an API writes the events of a stream."""
+
+    named: bool = False
+    """Whether the type of an event is also its name."""
+    end: bytes = b"data: [DONE]\n\n"
+    ping: bytes = b": ping\n\n"
+    """What is sent after a silence."""
+    failure: Callable[[ApiError], Any] = attrgetter("body")
+    """The event of an error."""
+
+    def event(self, value: Any) -> bytes:
+        """A value as an event."""
+        name = f"event: {value['type']}\n".encode() if self.named else b""
+        return name + b"data: " + encoded(value) + b"\n\n"
+
+
+OPENAI = Frames()
 
 
 class JsonResponse(Response):
@@ -57,7 +75,7 @@ def failure(error: ApiError) -> Response:
 
 
 class EventStream(Response):
-    """Events as they come, `: ping` in between when nothing does, `[DONE]` at the end.
+    """Events as they come, and the end that `frames` has.
 
     `events` are encoded, one or more at a time; none at a time are not sent. The work ends when
     the client disconnects.
@@ -65,11 +83,11 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, job: Job, events: AsyncIterator[bytes]) -> None:
+    def __init__(self, job: Job, events: AsyncIterator[bytes], frames: Frames) -> None:
         # the second is for nginx, which would hold the events back
         super().__init__(None, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self._job, self._events = job, events
+        self._job, self._events, self._frames = job, events, frames
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def write(data: bytes, more: bool = True) -> None:
@@ -84,10 +102,10 @@ class EventStream(Response):
             async for events in self._events:
                 if events:
                     await write(events)
-            await write(b"data: [DONE]\n\n")
+            await write(self._frames.end)
         except ApiError as error:
             facts_of(scope)["failed"] = error.status
-            await write(event(error.body))
+            await write(self._frames.event(self._frames.failure(error)))
         finally:
             watcher.cancel()
             prober.cancel()

@@ -1,0 +1,334 @@
+"""A response while it is written: a `PreparedRequest` in, events out, and at the end its parts.
+
+`write` does the work. The formats of the APIs are translations: of the events for a stream, of the
+`Answer` for a whole response.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from tgr_local.engine import Cancel, Engine, SteeredEngine
+from tgr_local.generation import Event, Reply, generate_each, in_threads
+from tgr_local.generation.text import TextDelta
+from tgr_local.openai.bodies import CHOICES_MAX
+from tgr_local.openai.events import (
+    ApiEvent,
+    CallArguments,
+    CallBegun,
+    ChoiceEnded,
+    Finish,
+    JsonObject,
+    Kind,
+    OnApiEvent,
+    Searched,
+    TextPart,
+    Totals,
+    Usage,
+)
+from tgr_local.openai.logprobs import Token, TokenText, read_prompt
+from tgr_local.openai.requests import PreparedRequest
+from tgr_local.search.steps import Counts, Progress, Step
+
+OnReplyEvent = Callable[[int, Event], None]
+"""Called with the number of a reply and an event of it."""
+
+
+class Translation(Protocol):
+    """The format of one API, for one response. It is called by one thread at a time."""
+
+    def parts(self, event: ApiEvent) -> list[JsonObject]:
+        """What a stream sends for an event; often nothing."""
+        ...
+
+    def whole(self, answer: Answer) -> JsonObject:
+        """The response, when everything is written."""
+        ...
+
+
+def write(
+    engine: Engine,
+    request: PreparedRequest,
+    on_event: OnApiEvent | None = None,
+    *,
+    on_reply_event: OnReplyEvent | None = None,
+    cancel: Cancel | None = None,
+) -> Answer:
+    """Writes all replies of a request. `on_event` gets the events of the response, one at a time,
+    in the thread that made each, which goes on when it returns; with log-probabilities, text comes
+    with the step that it belongs to. ``on_reply_event(i, event)`` gets those of reply i, for
+    several replies from several threads; replies are numbered on from prompt to prompt.
+
+    Raises CapacityError for a prompt that cannot fit, CancelledError when `cancel` is set, and
+    ValueError for options that do not go together.
+    """
+    answer = Answer(engine, request)
+    lock = threading.Lock()
+
+    def handle(i: int, event: Event) -> None:
+        choice = answer.choices[i]
+        if on_event is None:
+            choice.handle(event)
+        else:
+            with lock:  # several replies share the answer
+                for made in answer.report(choice, event):
+                    on_event(made)
+        if on_reply_event:
+            on_reply_event(i, event)
+
+    answer.write(handle, cancel)
+    if on_event:
+        for choice in () if request.writes else answer.choices:
+            for made in answer.ended(choice):
+                on_event(made)
+        on_event(Totals(answer.usage(), answer.about()))
+    return answer
+
+
+@dataclass
+class Call:
+    """A call of a tool."""
+
+    id: str
+    name: str
+    arguments: str = ""
+    """The text of a JSON object."""
+
+
+class Choice:
+    """One reply while it is written."""
+
+    def __init__(self, engine: Engine, request: PreparedRequest, number: int, index: int) -> None:
+        self.index, self.number = index, number
+        self.reply: Reply | None = None
+        self.calls: list[Call] = []
+        self.n_chars = 0
+        """Of the answer so far."""
+        self.opened = False
+        """Whether anything of it was reported."""
+        self.waiting: list[ApiEvent] = []
+        """What is reported with the log-probabilities of the step under way."""
+        self.tokens = TokenText(
+            engine,
+            request.prompts[number],
+            request.config.stop,
+            verbatim=not request.chat,
+            counts_only=request.logprobs is None,
+        )
+        self._texts: dict[Kind, list[str]] = {"answer": [], "thinking": []}
+
+    def handle(self, event: Event) -> list[ApiEvent]:
+        """Takes an event of the reply, and returns the text and the calls that it adds."""
+        if isinstance(event, TextDelta):
+            kind: Kind = "thinking" if event.kind == "thinking" else "answer"
+            return self._added([TextPart(self.index, kind, event.text)])
+        if isinstance(event, Step):
+            self.tokens.feed(event)
+        elif isinstance(event, Progress) and event.stage == "answer due":
+            self.tokens.close_thinking()
+        elif isinstance(event, Reply):
+            self.reply = event
+        return []
+
+    def _added(self, parts: list[ApiEvent]) -> list[ApiEvent]:
+        for part in parts:
+            if isinstance(part, TextPart):
+                self._texts[part.kind].append(part.text)
+                self.n_chars += len(part.text) if part.kind == "answer" else 0
+            elif isinstance(part, CallBegun):
+                self.calls.append(Call(part.id, part.name))
+            elif isinstance(part, CallArguments):
+                self.calls[part.call].arguments += part.text
+        return parts
+
+    def text(self, kind: Kind) -> str:
+        """The answer or the thinking so far."""
+        return "".join(self._texts[kind])
+
+    @property
+    def finish(self) -> Finish:
+        """Why it ended."""
+        if self.reply is None or self.reply.finish != "stop":
+            return "length"
+        return "tool_calls" if self.calls else "stop"
+
+
+class Answer:
+    """A response: its replies and their cost."""
+
+    def __init__(self, engine: Engine, request: PreparedRequest) -> None:
+        self.engine = (
+            SteeredEngine(engine, logit_bias=request.logit_bias) if request.logit_bias else engine
+        )
+        self.request = request
+        self.choices = [
+            Choice(self.engine, request, number, number * request.n + i)
+            for number in range(len(request.prompts))
+            for i in range(request.best_of)
+        ]
+        """`best_of` for every prompt."""
+        self._prompts: list[list[Token]] = []
+        self._counts = Counts()
+        self._start = time.monotonic()
+
+    # --- work ---
+
+    def write(self, on_event: OnReplyEvent, cancel: Cancel | None) -> None:
+        """Reads the prompts, if they are to be scored, and writes the replies to them, all in the
+        same batches; `on_event` gets the events of each and last the reply."""
+        prompts, k = self.request.prompts, self.request.best_of
+        at_once = max(1, CHOICES_MAX // k)  # each of their replies takes a thread
+        for first in range(0, len(prompts), at_once):
+            numbers = range(first, min(first + at_once, len(prompts)))
+            if self.request.echo and self.request.logprobs is not None:
+                self._read(numbers, cancel)
+            if self.request.writes:
+                self._reply(numbers, on_event, cancel)
+
+    def _read(self, numbers: range, cancel: Cancel | None) -> None:
+        request, n_top = self.request, self.request.logprobs or 0
+
+        def read(i: int, stop: Cancel) -> tuple[list[Token], int]:
+            prompt, text = request.prompts[numbers[i]], request.texts[numbers[i]]
+            return read_prompt(self.engine, prompt, text, n_top, stop)
+
+        for tokens, decoded in in_threads(len(numbers), read, cancel):
+            self._prompts.append(tokens)
+            self._counts += Counts(query=decoded)
+
+    def _reply(self, numbers: range, on_event: OnReplyEvent, cancel: Cancel | None) -> None:
+        request, k = self.request, self.request.best_of
+        prompts = [request.prompts[number] for number in numbers]
+        first = numbers.start * k
+
+        def handle(i: int, event: Event) -> None:
+            on_event(first + i, event)
+
+        generate_each(
+            self.engine,
+            prompts,
+            request.config,
+            k,
+            method=request.method,
+            verbatim=not request.chat,
+            on_event=handle,
+            cancel=cancel,
+        )
+
+    # --- events ---
+
+    def report(self, choice: Choice, event: Event) -> list[ApiEvent]:
+        """Takes an event of a reply, and returns what a stream reports of it."""
+        parts = choice.handle(event)
+        if isinstance(event, Progress):
+            return [Searched(choice.index, event)] if event.stage != "tokens" else []
+        if isinstance(event, Reply):
+            return self.ended(choice)
+        if self.request.logprobs is not None:  # they come with the step, and text waits for it
+            choice.waiting += parts
+            parts = self._flushed(choice) if isinstance(event, Step) else []
+        return self._opening(choice) + parts if parts and not choice.opened else parts
+
+    def ended(self, choice: Choice) -> list[ApiEvent]:
+        """The rest of a choice, and why it ended."""
+        parts = self._opening(choice)
+        if self.request.logprobs is not None:
+            parts += self._flushed(choice)
+        return [*parts, ChoiceEnded(choice.index, choice.finish, choice.reply)]
+
+    def _opening(self, choice: Choice) -> list[ApiEvent]:
+        if choice.opened:
+            return []
+        choice.opened = True
+        if not self.request.echo:
+            return []
+        text, tokens = self.request.texts[choice.number], self.prompt_tokens(choice)
+        return [TextPart(choice.index, "prompt", text, tokens)]
+
+    def _flushed(self, choice: Choice) -> list[ApiEvent]:
+        """All that waits, the text of a kind as one part."""
+        waiting, choice.waiting = choice.waiting, []
+        texts = [part for part in waiting if isinstance(part, TextPart)]
+        thinking = "".join(part.text for part in texts if part.kind == "thinking")
+        answer = "".join(part.text for part in texts if part.kind == "answer")
+        tokens = choice.tokens.ready(choice.n_chars)
+        parts: list[ApiEvent] = [TextPart(choice.index, "thinking", thinking)] if thinking else []
+        if answer or tokens:
+            parts.append(TextPart(choice.index, "answer", answer, tokens))
+        return parts + [part for part in waiting if not isinstance(part, TextPart)]
+
+    # --- the whole ---
+
+    def best(self) -> list[Choice]:
+        """The n likeliest replies to each prompt, in order."""
+        n, of = self.request.n, self.request.best_of
+        if n == of:
+            return self.choices
+        kept = []
+        for at in range(0, len(self.choices), of):
+            ranked = sorted(self.choices[at : at + of], key=_mean_logprob, reverse=True)[:n]
+            for i, choice in enumerate(ranked):
+                choice.index = at // of * n + i
+            kept += ranked
+        return kept
+
+    def answer_tokens(self, choice: Choice) -> list[Token] | None:
+        """The tokens of a whole answer; None where no log-probabilities are asked for."""
+        return None if self.request.logprobs is None else choice.tokens.ready(choice.n_chars)
+
+    def prompt_tokens(self, choice: Choice) -> list[Token] | None:
+        """The tokens of the prompt that `echo` repeats; None as for `answer_tokens`."""
+        return None if self.request.logprobs is None else self._prompts[choice.number]
+
+    def usage(self) -> Usage:
+        """The tokens of all prompts and replies."""
+        return Usage(
+            prompt=sum(len(tokens) for tokens in self.request.prompts),
+            completion=sum(choice.tokens.n_tokens for choice in self.choices),
+            cached=self._n_cached(),
+            reasoning=sum(choice.tokens.n_thinking for choice in self.choices),
+        )
+
+    def _n_cached(self) -> int:
+        of, cached = self.request.best_of, 0
+        for first in range(0, len(self.choices), of):
+            replies = [choice.reply for choice in self.choices[first : first + of]]
+            # the query of a reply's first run is the prompt
+            cached += min(reply.steps[0].counts.reused if reply else 0 for reply in replies)
+        return cached
+
+    def about(self) -> JsonObject:
+        """The ``tgr`` part: method, seed, seconds, counts, and the parameters that were ignored."""
+        replies = [choice.reply for choice in self.choices if choice.reply]
+        counts = sum((reply.counts for reply in replies), self._counts)
+        return {
+            "method": self.request.method.name,
+            "seed": self.request.config.seed,
+            "seconds": round(time.monotonic() - self._start, 6),
+            "forward_tokens": counts.decoded | {"total": counts.total},
+            "reused_tokens": counts.reused,
+            "replies": [
+                {
+                    "seed": reply.seed,
+                    "finish": reply.finish,
+                    "closed": reply.closed,
+                    "chunks": len(reply.steps),
+                    "forward_tokens": reply.counts.total,
+                    "reused_tokens": reply.counts.reused,
+                    "cells": max(step.cells for step in reply.steps),
+                }
+                for reply in replies
+            ],
+        } | ({"ignored": list(self.request.ignored)} if self.request.ignored else {})
+
+
+def _mean_logprob(choice: Choice) -> float:
+    assert choice.reply is not None
+    logprobs = np.concatenate([step.logprobs for step in choice.reply.steps])
+    return float(logprobs.mean()) if len(logprobs) else float("-inf")

@@ -1,0 +1,98 @@
+"""What happens while a response is written: the events that every API translates.
+
+They have no API's format. Those of one choice come in order, those of several choices interleave;
+`Totals` is the last of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tgr_local.generation import Reply
+from tgr_local.openai.logprobs import Token
+from tgr_local.search.steps import Progress
+
+JsonObject = dict[str, Any]
+Kind = Literal["answer", "thinking", "prompt"]
+Finish = Literal["stop", "length", "tool_calls"]
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """New text of a choice."""
+
+    index: int
+    """Of the choice."""
+    kind: Kind
+    """"prompt" is the text that `echo` repeats, whole and before everything else."""
+    text: str
+    tokens: Sequence[Token] | None = None
+    """The tokens that end in it, with their log-probabilities; None where none are asked for. Only
+    an answer and a prompt have them."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallBegun:
+    """A call of a tool begins: its name is known, its arguments follow."""
+
+    index: int
+    call: int
+    """Number of the call within the choice, from 0."""
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    """More of the arguments of a call, which are the text of a JSON object."""
+
+    index: int
+    call: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What the search of a choice does."""
+
+    index: int
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceEnded:
+    """A choice is complete."""
+
+    index: int
+    finish: Finish
+    reply: Reply | None
+    """None where nothing was to be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of a response."""
+
+    prompt: int
+    """Of the prompts, each counted once."""
+    completion: int
+    """Of all replies, thinking included, end tokens not."""
+    cached: int
+    """Those of the prompts that were decoded for none of their replies."""
+    reasoning: int
+    """Those of the completion that belong to the thinking, tags included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The cost of the whole response."""
+
+    usage: Usage
+    about: JsonObject
+    """The ``tgr`` part."""
+
+
+ApiEvent = TextPart | CallBegun | CallArguments | Searched | ChoiceEnded | Totals
+OnApiEvent = Callable[[ApiEvent], None]
