@@ -10,7 +10,9 @@ objects. It does not know sockets, HTTP, keys or the limits of a server.
     requests.py           a body and an engine → a PreparedRequest
     inputs.py               messages and prompts
     grammars.py             the grammar of a request, also made from a JSON schema
-    completions.py        a PreparedRequest → a response, whole or as a stream
+    events.py             what happens while a response is written, without any API's format
+    answer.py             a PreparedRequest → its events and its Answer, which the APIs translate
+    completions.py        OpenAI's translations: a response, whole or as a stream
     logprobs.py             tokens with their log-probabilities
     llama.py              TgrLlama, a replacement of llama_cpp.Llama
     aio.py                generation and responses for asyncio

@@ -36,12 +36,17 @@ from tgr_local.openai.logprobs import Token, TokenText, read_prompt
 from tgr_local.openai.requests import PreparedRequest
 from tgr_local.search.steps import Counts, Progress, Step
 
+_TAIL = 512  # tokens that a step may write after a stop text
 OnReplyEvent = Callable[[int, Event], None]
 """Called with the number of a reply and an event of it."""
 
 
 class Translation(Protocol):
     """The format of one API, for one response. It is called by one thread at a time."""
+
+    def opening(self) -> list[JsonObject]:
+        """What a stream sends before anything is written; often nothing."""
+        ...
 
     def parts(self, event: ApiEvent) -> list[JsonObject]:
         """What a stream sends for an event; often nothing."""
@@ -110,6 +115,8 @@ class Choice:
         self.calls: list[Call] = []
         self.n_chars = 0
         """Of the answer so far."""
+        self.began: float | None = None
+        """When its first text came, by time.monotonic."""
         self.opened = False
         """Whether anything of it was reported."""
         self.waiting: list[ApiEvent] = []
@@ -126,6 +133,7 @@ class Choice:
     def handle(self, event: Event) -> list[ApiEvent]:
         """Takes an event of the reply, and returns the text and the calls that it adds."""
         if isinstance(event, TextDelta):
+            self.began = self.began or time.monotonic()
             kind: Kind = "thinking" if event.kind == "thinking" else "answer"
             return self._added([TextPart(self.index, kind, event.text)])
         if isinstance(event, Step):
@@ -175,7 +183,7 @@ class Answer:
         """`best_of` for every prompt."""
         self._prompts: list[list[Token]] = []
         self._counts = Counts()
-        self._start = time.monotonic()
+        self.start = time.monotonic()
 
     # --- work ---
 
@@ -240,7 +248,8 @@ class Answer:
         parts = self._opening(choice)
         if self.request.logprobs is not None:
             parts += self._flushed(choice)
-        return [*parts, ChoiceEnded(choice.index, choice.finish, choice.reply)]
+        end = ChoiceEnded(choice.index, choice.finish, choice.reply, self.stop_text(choice))
+        return [*parts, end]
 
     def _opening(self, choice: Choice) -> list[ApiEvent]:
         if choice.opened:
@@ -278,6 +287,18 @@ class Answer:
             kept += ranked
         return kept
 
+    def stop_text(self, choice: Choice) -> str:
+        """The text of `stop` that ended a choice; empty = it ended otherwise."""
+        stops, reply = self.request.config.stop, choice.reply
+        if not stops or not reply or reply.finish != "stop" or not reply.tokens:
+            return ""
+        if reply.tokens[-1] in self.engine.end_tokens:
+            return ""
+        n_tail = _TAIL + max(len(stop.encode()) for stop in stops)
+        tail = self.engine.detokenize(reply.tokens[-n_tail:]).decode("utf-8", "replace")
+        found = [(at, stop) for stop in stops if (at := tail.find(stop)) >= 0]
+        return min(found)[1] if found else ""
+
     def answer_tokens(self, choice: Choice) -> list[Token] | None:
         """The tokens of a whole answer; None where no log-probabilities are asked for."""
         return None if self.request.logprobs is None else choice.tokens.ready(choice.n_chars)
@@ -310,7 +331,7 @@ class Answer:
         return {
             "method": self.request.method.name,
             "seed": self.request.config.seed,
-            "seconds": round(time.monotonic() - self._start, 6),
+            "seconds": round(time.monotonic() - self.start, 6),
             "forward_tokens": counts.decoded | {"total": counts.total},
             "reused_tokens": counts.reused,
             "replies": [

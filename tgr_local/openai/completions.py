@@ -110,6 +110,10 @@ class _Translation:
         self._id = f"{self.prefix}-{uuid.uuid4().hex}"
         self._created = int(time.time())
 
+    def opening(self) -> list[JsonObject]:
+        """Nothing comes before the first event."""
+        return []
+
     def parts(self, event: ApiEvent) -> list[JsonObject]:
         """The chunks of an event."""
         if isinstance(event, Totals):

@@ -69,6 +69,8 @@ class ChoiceEnded:
     finish: Finish
     reply: Reply | None
     """None where nothing was to be written."""
+    stop_text: str = ""
+    """The text of `stop` that ended it; empty = it ended otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

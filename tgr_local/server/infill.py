@@ -71,6 +71,10 @@ class InfillTranslation:
         self._model = request.model
         self._last: JsonObject = {}  # the end of the last choice, which waits for the totals
 
+    def opening(self) -> list[JsonObject]:
+        """Nothing comes before the first event."""
+        return []
+
     def parts(self, event: ApiEvent) -> list[JsonObject]:
         """What a stream sends for an event."""
         if isinstance(event, TextPart) and event.kind != "thinking":

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import dataclasses
 import gc
-import json
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -204,8 +203,8 @@ class Service:
                     facts["request"] = fields
                 prepared = self._prepared(api.body.parse(fields), api.prepare, facts, cancel)
             del fields
-            put(prepared)
             translation = api.translate(self.engine, prepared)
+            put(_Begun(prepared, translation.opening()))
             with self._memory.held(memory_needed(self.engine, prepared), cancel):
                 if prepared.stream:
 
@@ -223,10 +222,10 @@ class Service:
         async with self._job(request, work, self.jobs) as job:
             # a request for a stream must not wait in silence
             streams = body.fields is not None and body.fields.get("stream") is True
-            prepared = await job.first(_FIRST_SECONDS if streams else None)
-            if prepared is None or prepared.stream:
-                first = await job.first(_FIRST_SECONDS) if prepared else None
-                events = self._events(job, prepared, first, facts, api.frames)
+            begun: _Begun | None = await job.first(_FIRST_SECONDS if streams else None)
+            if begun is None or begun.prepared.stream:
+                first = await job.first(_FIRST_SECONDS) if begun else None
+                events = self._events(job, begun, first, facts, api.frames)
                 return EventStream(job.taken_over(), events, api.frames)
             return EncodedResponse(await job.first(None))
 
@@ -264,16 +263,15 @@ class Service:
     async def _events(
         self,
         job: Job,
-        prepared: PreparedRequest | None,
+        begun: _Begun | None,
         first: Any,
         facts: Facts,
         frames: Frames,
     ) -> AsyncIterator[bytes]:
-        """The encoded events of a stream, as many at a time as there are. If `prepared` is None,
+        """The encoded events of a stream, as many at a time as there are. If `begun` is None,
         it is the job's first item."""
-        events = _Events(self, facts, frames, prepared)
-        if first is not None:
-            yield events.encoded([first], job)
+        events = _Events(self, facts, frames)
+        yield events.encoded([item for item in (begun, first) if item is not None], job)
         async for items in job.batches(self.limits.ping_seconds):
             yield events.encoded(items, job) if items else frames.ping
 
@@ -287,32 +285,37 @@ class Service:
             facts["ignored"] = sorted(new)
 
 
+@dataclass(frozen=True)
+class _Begun:
+    """The first item of a job: what it writes, and the opening of its stream."""
+
+    prepared: PreparedRequest
+    opening: list[dict[str, Any]]
+
+
 class _Events:
     """The events of one response: what its API sends for them, and the search as comments, which
     clients skip."""
 
-    def __init__(
-        self, service: Service, facts: Facts, frames: Frames, prepared: PreparedRequest | None
-    ) -> None:
+    def __init__(self, service: Service, facts: Facts, frames: Frames) -> None:
         self._service, self._facts, self._frames = service, facts, frames
-        self._prepared = prepared
+        self._progress = False
         self._is_logged = service.limits.log_prompts
 
     def encoded(self, items: Iterable[Any], job: Job) -> bytes:
         """What is sent for some items of the job."""
         data = b""
         for item in items:
-            if self._prepared is None:
-                self._prepared = item
+            if isinstance(item, _Begun):
+                self._progress = item.prepared.progress
+                data += b"".join(map(self._frames.event, item.opening))
                 continue
             if "first_part" not in self._facts:
                 self._facts["first_part"] = round(job.age, 4)
                 self._facts["queued"] = round(job.seconds_queued, 4)
             made, parts = item
-            if isinstance(made, Searched) and not self._prepared.progress:
-                data += comment(
-                    f"tgr.step {json.dumps(progress_object(made), separators=(',', ':'))}"
-                )
+            if isinstance(made, Searched) and not self._progress:
+                data += comment(f"tgr.step {encoded(progress_object(made)).decode()}")
             elif isinstance(made, Totals):
                 self._service._note(self._facts, made.usage, made.about)
             elif self._is_logged and isinstance(made, TextPart):
