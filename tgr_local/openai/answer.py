@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
@@ -41,20 +42,24 @@ OnReplyEvent = Callable[[int, Event], None]
 """Called with the number of a reply and an event of it."""
 
 
-class Translation(Protocol):
+class Translation(ABC):
     """The format of one API, for one response. It is called by one thread at a time."""
 
     def opening(self) -> list[JsonObject]:
-        """What a stream sends before anything is written; often nothing."""
-        ...
+        """What a stream sends before anything is written."""
+        return []
 
+    @abstractmethod
     def parts(self, event: ApiEvent) -> list[JsonObject]:
         """What a stream sends for an event; often nothing."""
-        ...
 
-    def whole(self, answer: Answer) -> JsonObject:
+    def failed(self, error: JsonObject) -> list[JsonObject]:
+        """What a stream that fails sends at its end; `error` has OpenAI's format."""
+        return [{"error": error}]
+
+    @abstractmethod
+    def whole(self, answer: Answer) -> Any:
         """The response, when everything is written."""
-        ...
 
 
 def write(
@@ -248,8 +253,17 @@ class Answer:
         parts = self._opening(choice)
         if self.request.logprobs is not None:
             parts += self._flushed(choice)
-        end = ChoiceEnded(choice.index, choice.finish, choice.reply, self.stop_text(choice))
-        return [*parts, end]
+        return [*parts, self.end(choice)]
+
+    def end(self, choice: Choice) -> ChoiceEnded:
+        """Why a choice ended."""
+        return ChoiceEnded(
+            choice.index,
+            choice.finish,
+            choice.reply,
+            stop_text=self._stop_text(choice),
+            first_seconds=choice.began - self.start if choice.began else 0.0,
+        )
 
     def _opening(self, choice: Choice) -> list[ApiEvent]:
         if choice.opened:
@@ -287,7 +301,7 @@ class Answer:
             kept += ranked
         return kept
 
-    def stop_text(self, choice: Choice) -> str:
+    def _stop_text(self, choice: Choice) -> str:
         """The text of `stop` that ended a choice; empty = it ended otherwise."""
         stops, reply = self.request.config.stop, choice.reply
         if not stops or not reply or reply.finish != "stop" or not reply.tokens:

@@ -26,6 +26,7 @@ from tgr_local.openai.validation import AT_FAULT, RequestBody, shown
 SLOTS_MAX = 256
 CHOICES_MAX = 128
 PROMPTS_MAX = 128
+FIELDS_MAX = 64
 NAME_MAX = 256
 """Characters of a model's name."""
 TOOLS_MAX, CALLS_MAX = 512, 512
@@ -36,12 +37,15 @@ Tokens = Annotated[
 ]
 StopText = Annotated[str, text_bounds("stop")]
 Stop = StopText | Annotated[list[StopText], list_bounds("stop"), as_list]
+_BIAS = {"type": "number", "minimum": -100, "maximum": 100}
 LogitBias = Annotated[
-    dict[Any, Any],
+    dict[Any, Any] | list[Any],
     WithJsonSchema(
         {
-            "type": "object",
-            "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100},
+            "anyOf": [
+                {"type": "object", "additionalProperties": _BIAS},
+                {"type": "array", "items": {"type": "array", "prefixItems": [{}, _BIAS]}},
+            ]
         }
     ),
 ]
@@ -156,6 +160,15 @@ class ResponseFormat(TypedDict):
     schema: NotRequired[Any]
 
 
+class ThinkingMode(TypedDict):
+    """Whether the model thinks first, and how many tokens at most."""
+
+    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
+    type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: NotRequired[Annotated[int, Field(ge=1, le=INT_MAX)] | None]
+    display: NotRequired[Literal["summarized", "omitted"] | None]
+
+
 class ChatTemplateOptions(RequestBody):
     """Variables of the chat template."""
 
@@ -195,13 +208,24 @@ class GenerationRequest(ClientParameters):
     top_k: int | None = option_field("top_k", ge=-INT_MAX, le=INT_MAX)
     min_p: float | None = option_field("min_p")
     repeat_penalty: float | None = option_field("repeat_penalty")
+    repetition_penalty: float | None = option_field("repeat_penalty")
     frequency_penalty: float | None = option_field("frequency_penalty")
     presence_penalty: float | None = option_field("presence_penalty")
     seed: int | None = option_field("seed", ge=-1)
     stop: Stop | None = Field(None, description="texts that end the reply")
-    logit_bias: LogitBias | None = Field(None, description="token id to what is added to its logit")
+    logit_bias: LogitBias | None = Field(
+        None,
+        description="token id to what is added to its logit; or llama.cpp's pairs of a token or a "
+        "text and a number, or false for never",
+    )
     grammar: Annotated[str | None, BeforeValidator(_grammar_text)] = option_field("grammar")
     response_format: ResponseFormat | None = None
+    json_schema: dict[str, Any] | None = Field(
+        None, description="llama.cpp's name for the schema of response_format"
+    )
+    guided_json: dict[str, Any] | None = Field(
+        None, description="vLLM's name for the schema of response_format"
+    )
     id_slot: int | None = Field(
         None,
         ge=-1,
@@ -225,6 +249,23 @@ class ChatRequest(GenerationRequest):
         None, description="none = no thinking; the other values change nothing"
     )
     chat_template_kwargs: ChatTemplateOptions | None = None
+    enable_thinking: bool | None = Field(None, description="whether the model thinks first")
+    think: bool | Literal["low", "medium", "high"] | None = Field(
+        None, description="ollama's name for enable_thinking"
+    )
+    thinking: ThinkingMode | None = Field(None, description="the same, as in Anthropic's API")
+    thinking_budget: int | None = Field(
+        None,
+        ge=-1,
+        le=INT_MAX,
+        description="new tokens of thinking at most; -1 = no limit of its own",
+    )
+    thinking_budget_tokens: int | None = Field(
+        None, ge=-1, le=INT_MAX, description="llama.cpp's name for thinking_budget"
+    )
+    reasoning_budget_tokens: int | None = Field(
+        None, ge=-1, le=INT_MAX, description="llama.cpp's other name for it"
+    )
     tools: Annotated[list[Tool], Field(fail_fast=True, max_length=TOOLS_MAX)] | None = Field(
         None, description="functions that the model may call"
     )
@@ -248,6 +289,7 @@ class TextRequest(GenerationRequest):
 class CompletionRequest(TextRequest):
     """The body of /v1/completions."""
 
+    suffix: str | None = Field(None, description="text after a gap that the reply fills")
     wanted: ClassVar = {"prompt": "a text, token ids, or a list of either"}
     prompt: (
         str | Tokens | Annotated[list[str | Tokens], Field(fail_fast=True, max_length=PROMPTS_MAX)]
@@ -262,7 +304,32 @@ class ExtraFile(TypedDict):
     filename: NotRequired[str | None]
 
 
-class InfillRequest(TextRequest):
+class NativeRequest(TextRequest):
+    """What llama.cpp's own requests have."""
+
+    n_probs: int | None = Field(
+        None, ge=0, le=128, description="alternatives reported for each token; 0 = none"
+    )
+    response_fields: Annotated[list[str], Field(fail_fast=True, max_length=FIELDS_MAX)] | None = (
+        Field(None, description="the parts of the response that are wanted, as `timings/prompt_n`")
+    )
+    return_tokens: bool | None = Field(None, description="the response has token ids too")
+
+
+class NativeCompletionRequest(NativeRequest):
+    """The body of /completion: as in /v1/completions, in llama.cpp's words."""
+
+    wanted: ClassVar = {"prompt": "a text, token ids, both mixed, or a list of these"}
+    prompt: (
+        str
+        | Annotated[
+            list[int | str | Annotated[list[int | str], Field(fail_fast=True)]],
+            Field(fail_fast=True),
+        ]
+    ) = Field(union_mode="left_to_right")
+
+
+class InfillRequest(NativeRequest):
     """The body of /infill: what comes before and after a gap, in llama.cpp's words."""
 
     input_prefix: str | None = Field(None, description="text before the gap")

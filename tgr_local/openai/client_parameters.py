@@ -1,4 +1,5 @@
-"""Parameters of OpenAI's, llama.cpp's and llama-cpp-python's clients that have no effect here.
+"""Parameters of other servers' clients that have no effect here: those of OpenAI's, Anthropic's,
+llama.cpp's, llama-cpp-python's, vLLM's, ollama's and OpenRouter's.
 
 Those that cannot change the reply are accepted and listed as ignored in the response. Those that
 are not supported are refused unless they have a neutral value, one without an effect.
@@ -36,7 +37,19 @@ class Only:
         return value
 
 
-class ClientParameters(RequestBody):
+class Ignoring(RequestBody):
+    """A body with parameters that have no effect."""
+
+    def ignored(self) -> tuple[str, ...]:
+        """The names of the given parameters that have no effect."""
+        return tuple(
+            name
+            for name, field in type(self).model_fields.items()
+            if _IGNORED in field.metadata and getattr(self, name) is not None
+        )
+
+
+class ClientParameters(Ignoring):
     """What clients send beside what is answered."""
 
     # OpenAI's
@@ -51,6 +64,7 @@ class ClientParameters(RequestBody):
 
     # llama.cpp's: its cache and slots, its report, its limits of time
     cache_prompt: Ignored = None
+    n_cache_reuse: Ignored = None
     n_keep: Ignored = None
     n_discard: Ignored = None
     n_indent: Ignored = None
@@ -62,6 +76,10 @@ class ClientParameters(RequestBody):
     response_fields: Ignored = None
     post_sampling_probs: Ignored = None
     reasoning_format: Ignored = None
+    parse_tool_calls: Ignored = None
+    backend_sampling: Ignored = None
+    sse_ping_interval: Ignored = None
+    verbose: Ignored = None
 
     # llama.cpp's: samplers that are not here
     samplers: Ignored = None
@@ -79,6 +97,35 @@ class ClientParameters(RequestBody):
     dry_sequence_breakers: Ignored = None
     mirostat_tau: Ignored = None
     mirostat_eta: Ignored = None
+    adaptive_target: Ignored = None
+    adaptive_decay: Ignored = None
+
+    # vLLM's
+    priority: Ignored = None
+    request_id: Ignored = None
+    cache_salt: Ignored = None
+    length_penalty: Ignored = None
+    skip_special_tokens: Ignored = None
+    spaces_between_special_tokens: Ignored = None
+    return_token_ids: Ignored = None
+    return_tokens_as_token_ids: Ignored = None
+    include_reasoning: Ignored = None
+    guided_decoding_backend: Ignored = None
+    guided_whitespace_pattern: Ignored = None
+    mm_processor_kwargs: Ignored = None
+    chat_template_content_format: Ignored = None
+    kv_transfer_params: Ignored = None
+
+    # ollama's, LM Studio's and OpenRouter's
+    keep_alive: Ignored = None
+    options: Ignored = None
+    num_ctx: Ignored = None
+    ttl: Ignored = None
+    draft_model: Ignored = None
+    provider: Ignored = None
+    transforms: Ignored = None
+    route: Ignored = None
+    usage: Ignored = None
 
     # what cannot be followed
     functions: Annotated[Any, Only([])] = None
@@ -87,22 +134,31 @@ class ClientParameters(RequestBody):
     prediction: Annotated[Any, Only()] = None
     web_search_options: Annotated[Any, Only()] = None
     modalities: Annotated[Any, Only(["text"])] = None
-    suffix: Annotated[Any, Only("")] = None
     typical_p: Annotated[Any, Only(1)] = None
     tfs_z: Annotated[Any, Only(1)] = None
     mirostat: Annotated[Any, Only(0)] = None
     mirostat_mode: Annotated[Any, Only(0)] = None
     ignore_eos: Annotated[Any, Only(False)] = None
+    n_cmpl: Annotated[Any, Only(1)] = None
     n_probs: Annotated[Any, Only(0)] = None
     lora: Annotated[Any, Only([])] = None
     image_data: Annotated[Any, Only([])] = None
     logits_processor: Annotated[Any, Only([])] = None
     stopping_criteria: Annotated[Any, Only([])] = None
-
-    def ignored(self) -> tuple[str, ...]:
-        """The names of the given parameters that have no effect."""
-        return tuple(
-            name
-            for name, field in type(self).model_fields.items()
-            if _IGNORED in field.metadata and getattr(self, name) is not None
-        )
+    use_beam_search: Annotated[Any, Only(False)] = None
+    min_tokens: Annotated[Any, Only(0)] = None
+    stop_token_ids: Annotated[Any, Only([])] = None
+    bad_words: Annotated[Any, Only([])] = None
+    allowed_token_ids: Annotated[Any, Only([])] = None
+    include_stop_str_in_output: Annotated[Any, Only(False)] = None
+    prompt_logprobs: Annotated[Any, Only()] = None
+    truncate_prompt_tokens: Annotated[Any, Only(-1)] = None
+    add_generation_prompt: Annotated[Any, Only(True)] = None
+    continue_final_message: Annotated[Any, Only(False)] = None
+    chat_template: Annotated[Any, Only()] = None
+    documents: Annotated[Any, Only([])] = None
+    guided_regex: Annotated[Any, Only()] = None
+    guided_choice: Annotated[Any, Only([])] = None
+    guided_grammar: Annotated[Any, Only()] = None
+    structured_outputs: Annotated[Any, Only()] = None
+    top_a: Annotated[Any, Only(0)] = None

@@ -14,7 +14,7 @@ from typing import Any
 
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation import streamed
-from tgr_local.openai.answer import Answer, Choice, OnReplyEvent, write
+from tgr_local.openai.answer import Answer, Choice, OnReplyEvent, Translation, write
 from tgr_local.openai.events import (
     ApiEvent,
     CallArguments,
@@ -96,7 +96,7 @@ def progress_object(event: Searched) -> JsonObject:
     }
 
 
-class _Translation:
+class _Translation(Translation):
     """What both formats share."""
 
     kind: str
@@ -109,10 +109,6 @@ class _Translation:
         self._last: JsonObject = {}  # the end of the last choice, which waits for the totals
         self._id = f"{self.prefix}-{uuid.uuid4().hex}"
         self._created = int(time.time())
-
-    def opening(self) -> list[JsonObject]:
-        """Nothing comes before the first event."""
-        return []
 
     def parts(self, event: ApiEvent) -> list[JsonObject]:
         """The chunks of an event."""

@@ -18,6 +18,9 @@ def requested_grammar(body: GenerationRequest, cancel: Cancel | None) -> str:
     """GBNF of ``grammar`` or ``response_format``; empty = none. Raises as `json_grammar` does."""
     form: Any = body.response_format or {}
     kind = form.get("type") or "text"
+    named = body.json_schema if body.json_schema is not None else body.guided_json
+    if kind == "text" and named is not None:
+        form, kind = {"schema": named}, "json_object"
     if kind == "text":
         return body.grammar or ""
     if body.grammar:

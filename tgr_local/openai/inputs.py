@@ -10,6 +10,7 @@ from tgr_local.errors import CapacityError
 from tgr_local.openai.bodies import ChatRequest, CompletionRequest, Message
 from tgr_local.openai.validation import RequestError, shown
 
+_SYSTEM = ("system", "developer")
 _TOOLS_MOST = 1 << 20  # characters of all definitions of tools
 
 
@@ -22,6 +23,20 @@ def template_message(i: int, message: Message) -> dict[str, Any]:
     if content is None and role != "assistant":
         raise RequestError(f"messages[{i}].content is None, but must be a text", "messages")
     return {**message, "role": role, "content": content or ""}
+
+
+def one_system(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same conversation with one system message at most, the first: many templates take no
+    other. Those at the beginning become one, later ones messages of the user."""
+    first = 0
+    while first < len(messages) and messages[first]["role"] in _SYSTEM:
+        first += 1
+    texts = [message["content"] for message in messages[:first] if message["content"]]
+    rest = [
+        message | {"role": "user"} if message["role"] in _SYSTEM else message
+        for message in messages[first:]
+    ]
+    return [{"role": "system", "content": "\n\n".join(texts)}, *rest] if texts else rest
 
 
 def check_tools(body: ChatRequest) -> None:

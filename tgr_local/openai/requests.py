@@ -11,8 +11,8 @@ from __future__ import annotations
 import dataclasses
 import re
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from tgr_local import methods
@@ -28,6 +28,7 @@ from tgr_local.openai.bodies import (
     ToolChoice,
 )
 from tgr_local.openai.grammars import requested_grammar
+from tgr_local.openai.infill import fill_in_tokens
 from tgr_local.openai.inputs import check_tools, given_prompts, template_message, text_of
 from tgr_local.openai.search_options import INT_MAX
 from tgr_local.openai.validation import RequestError, shown
@@ -39,6 +40,10 @@ _SAMPLING = (
     "temperature", "top_p", "top_k", "min_p", "repeat_penalty", "frequency_penalty",
     "presence_penalty",
 )  # fmt: skip
+
+
+_BIAS_TEXT_MOST = 256  # characters of a text in logit_bias
+_Biases = tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,7 @@ class PreparedRequest:
     """Replies that the n choices are taken from, by mean log-probability."""
     logprobs: int | None = None
     """Alternatives reported for each token; None = no log-probabilities at all."""
-    logit_bias: tuple[tuple[int, float], ...] = ()
+    logit_bias: _Biases = ()
     echo: bool = False
     writes: bool = True
     """False for ``max_tokens=0``: the prompt is read and reported, and nothing is written."""
@@ -72,6 +77,8 @@ class PreparedRequest:
     """Parameters of the body that have no effect."""
     id_slot: int | None = None
     """The server's slot whose text this is."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """What the translation of its API has to know beside."""
     tools: tuple[Tool, ...] = ()
     """Functions that the model may call, as OpenAI's API defines them."""
     tool_choice: ToolChoice = "auto"
@@ -136,9 +143,17 @@ def completion_request(
     """
     body = CompletionRequest.parse(body)
     prompts = given_prompts(engine, body.prompt)
+    if body.suffix:
+        prompts = [_around(engine, prompt, body.suffix) for prompt in prompts]
     return text_request(
         engine, body, prompts, config=config, method=method, model=model, cancel=cancel
     )
+
+
+def _around(engine: Engine, prompt: str | list[int], suffix: str) -> list[int]:
+    if not isinstance(prompt, str):
+        raise RequestError("suffix needs a prompt that is a text", "suffix")
+    return fill_in_tokens(engine, prompt, suffix)
 
 
 def text_request(
@@ -150,9 +165,12 @@ def text_request(
     method: str | Method = DEFAULT_METHOD,
     model: str | None = None,
     cancel: Cancel | None = None,
+    default_limit: int | None = 16,
 ) -> PreparedRequest:
-    """A request for what continues some prompts, each a text or token ids of the vocabulary."""
-    limit = _limit(body) if {"max_tokens", "n_predict"} & body.model_fields_set else 16
+    """A request for what continues some prompts, each a text or token ids of the vocabulary;
+    `default_limit` holds for a body without ``max_tokens``."""
+    given = {"max_tokens", "n_predict"} & body.model_fields_set
+    limit = _limit(body) if given else default_limit
     request = _prepared(engine, body, config, method, model, limit, None, cancel)
     tokens = [
         query_tokens(engine, prompt, request.config, raw=True, cancel=cancel) for prompt in prompts
@@ -247,9 +265,13 @@ def _method(body: GenerationRequest, default: str | Method) -> Method:
 def _changes(body: GenerationRequest, thinking: bool | None) -> dict[str, Any]:
     """The fields of SearchConfig that the body sets, but for the grammar and the limits."""
     changes = body.tgr.options() if body.tgr else {}
+    if isinstance(body, ChatRequest) and (budget := _budget(body)) is not None:
+        changes.setdefault("thinking_budget", max(budget, 0))
     for name in _SAMPLING:
         if (value := getattr(body, name)) is not None:
             changes[name] = max(value, 0) if name == "top_k" else value  # -1 is llama.cpp's "all"
+    if body.repeat_penalty is None and body.repetition_penalty is not None:
+        changes["repeat_penalty"] = body.repetition_penalty
     if thinking is not None:
         changes["thinking"] = thinking
     if body.stop is not None:
@@ -287,15 +309,32 @@ def _best_of(body: GenerationRequest, n: int) -> int:
 
 def _thinking(body: ChatRequest) -> bool | None:
     """Whether the chat template opens a thinking block; None = as the config has it."""
-    options = body.chat_template_kwargs
+    options, mode = body.chat_template_kwargs, body.thinking
     if options and options.enable_thinking is not None:
         return options.enable_thinking
-    return False if body.reasoning_effort == "none" else None
+    for given in (body.enable_thinking, body.think, mode and mode["type"] != "disabled"):
+        if given is not None:
+            return bool(given)
+    if body.reasoning_effort == "none" or _budget(body) == 0:
+        return False
+    return None
 
 
-def _logit_bias(engine: Engine, bias: Mapping[Any, Any]) -> tuple[tuple[int, float], ...]:
+def _budget(body: ChatRequest) -> int | None:
+    """New tokens of thinking at most; -1 = no limit of its own, None = as the config has it."""
+    mode: Any = body.thinking or {}
+    given = (
+        body.thinking_budget,
+        body.thinking_budget_tokens,
+        body.reasoning_budget_tokens,
+        mode.get("budget_tokens"),
+    )
+    return next((budget for budget in given if budget is not None), None)
+
+
+def _logit_bias(engine: Engine, bias: Mapping[Any, Any] | list[Any]) -> _Biases:
     pairs = []
-    for key, value in bias.items():
+    for key, value in bias.items() if isinstance(bias, Mapping) else _listed(engine, bias):
         try:
             token = int(key)
         except (TypeError, ValueError):
@@ -314,4 +353,27 @@ def _logit_bias(engine: Engine, bias: Mapping[Any, Any]) -> tuple[tuple[int, flo
                 "logit_bias",
             )
         pairs.append((token, float(value)))
+        if len(pairs) > engine.n_vocab:
+            raise RequestError("logit_bias names more tokens than the vocabulary has", "logit_bias")
     return tuple(pairs)
+
+
+def _listed(engine: Engine, pairs: list[Any]) -> Iterator[tuple[Any, Any]]:
+    """llama.cpp's pairs of a token, or a text of several, and a number, or false for never."""
+    for pair in pairs:
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise RequestError(
+                f"logit_bias holds {shown(pair, 40)}, but must hold pairs of a token and a number",
+                "logit_bias",
+            )
+        key, value = pair
+        value = -100 if value is False else value
+        is_text = isinstance(key, str) and not key.isdecimal()
+        if is_text and len(key) > _BIAS_TEXT_MOST:
+            raise RequestError(
+                f"logit_bias names a text of {len(key)} characters, but it may have "
+                f"{_BIAS_TEXT_MOST}",
+                "logit_bias",
+            )
+        for token in engine.tokenize(key) if is_text else [key]:
+            yield token, value

@@ -271,6 +271,15 @@ class ServerConfig:
     alias: str = option("", "name of the model for clients; empty = the name of its file")
     api_key: tuple[str, ...] = option((), "key that clients must send; may be given several times")
     api_key_file: str = option("", "file with API keys, one on each line")
+    allow_origin: tuple[str, ...] = option(
+        (),
+        "origin whose pages may use the server, such as app://obsidian.md or vscode-webview://*; "
+        "may be given several times",
+    )
+    stored_responses: int = option(
+        256, "maximum responses of /v1/responses that can be continued; 0 = none", low=0
+    )
+    stored_mib: int = option(64, "maximum MiB of these responses together", low=1, high=1 << 20)
     max_running: int = option(8, "maximum requests that run at a time", low=1, high=256)
     max_queue: int = option(64, "maximum requests in the queue; more are refused", low=0)
     max_choices: int = option(32, "maximum replies of one request", low=1, high=256)

@@ -16,17 +16,16 @@ from starlette.responses import HTMLResponse, Response
 
 from tgr_local import __version__, methods
 from tgr_local.engine import Cancel
-from tgr_local.openai import requests
-from tgr_local.openai.bodies import ChatRequest, CompletionRequest, InfillRequest
-from tgr_local.openai.completions import ChatTranslation, TextTranslation
-from tgr_local.server import embeddings, infill, tokens
-from tgr_local.server.auth import LOCAL_ORIGIN, Auth
+from tgr_local.errors import TgrError
+from tgr_local.server import embeddings, tokens
+from tgr_local.server.auth import Auth, origin_pattern
 from tgr_local.server.bodies import Fields
 from tgr_local.server.embeddings import EmbeddingsRequest
 from tgr_local.server.errors import ApiError, api_error
 from tgr_local.server.log import Observe
 from tgr_local.server.openapi import ANSWERS, Application, takes
-from tgr_local.server.service import Api, Service
+from tgr_local.server.replies import add_replies
+from tgr_local.server.service import Service
 from tgr_local.server.slots import SlotRequest
 from tgr_local.server.tokens import DetokenizeRequest, TokenizeRequest
 from tgr_local.server.wire import EncodedResponse, JsonResponse, failure
@@ -40,10 +39,6 @@ _PAGE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
-
-_CHAT = Api(ChatRequest, requests.chat_request, ChatTranslation)
-_TEXT = Api(CompletionRequest, requests.completion_request, TextTranslation)
-_INFILL = Api(InfillRequest, infill.infill_request, infill.InfillTranslation)
 
 
 def create_app(
@@ -64,44 +59,36 @@ def create_app(
         docs_url=None,  # both pages load their scripts from elsewhere
         redoc_url=None,
     )
-    app.add_middleware(Auth, keys=keys, host=service.limits.host)
+    origins = service.limits.allow_origin
+    app.add_middleware(Auth, keys=keys, host=service.limits.host, origins=origins)
     app.add_middleware(
         CORSMiddleware,
-        allow_origin_regex=LOCAL_ORIGIN,
-        allow_methods=["GET", "POST"],
+        allow_origin_regex=origin_pattern(origins),
+        allow_methods=["GET", "POST", "DELETE"],
         allow_headers=["*"],
         expose_headers=["X-Request-Id", "Retry-After"],
     )
     app.add_middleware(Observe, log=service.log, metrics=service.metrics)
     app.add_exception_handler(ApiError, _failed)
+    app.add_exception_handler(TgrError, _failed)
     app.add_exception_handler(HTTPException, _failed)
     app.add_exception_handler(Exception, _failed)
-    _add_completions(app, service)
+    add_replies(app, service)
+    _add_embeddings(app, service)
     _add_tokens(app, service)
     _add_state(app, service)
     return app
 
 
-async def _failed(_: Request, error: Exception) -> Response:
+async def _failed(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         headers = dict(error.headers or {})
         error = ApiError(error.status_code, str(error.detail), headers=headers)
-    return failure(api_error(error))
+    return failure(api_error(error), request.url.path)
 
 
-def _add_completions(app: FastAPI, service: Service) -> None:
-    @app.post("/v1/chat/completions", **takes(ChatRequest))
-    async def chat_completions(request: Request) -> Response:
-        return await service.complete(request, _CHAT)
-
-    @app.post("/v1/completions", **takes(CompletionRequest))
-    async def legacy_completions(request: Request) -> Response:
-        return await service.complete(request, _TEXT)
-
-    @app.post("/infill", **takes(InfillRequest))
-    async def fill_in(request: Request) -> Response:
-        return await service.complete(request, _INFILL)
-
+def _add_embeddings(app: FastAPI, service: Service) -> None:
+    @app.post("/embeddings", include_in_schema=False)
     @app.post("/v1/embeddings", **takes(EmbeddingsRequest))
     async def embed(request: Request) -> Response:
         engine, most, name = service.engine, service.limits.max_choices, service.name
@@ -137,6 +124,7 @@ def _add_tokens(app: FastAPI, service: Service) -> None:
 
 
 def _add_state(app: FastAPI, service: Service) -> None:
+    @app.get("/models", include_in_schema=False)
     @app.get("/v1/models", **ANSWERS)
     async def models() -> Response:
         return JsonResponse({"object": "list", "data": list(known().values())})
@@ -162,6 +150,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
         names = [service.name, *(f"{service.name}:{method}" for method in methods.METHODS)]
         return {name: {"id": name, **about, "meta": meta} for name in names}
 
+    @app.get("/v1/health", include_in_schema=False)
     @app.get("/health", **ANSWERS)
     async def health() -> Response:
         stats = await service.stats()
@@ -216,6 +205,6 @@ def _add_state(app: FastAPI, service: Service) -> None:
         content = await run_in_threadpool(service.metrics.text)
         return Response(content, media_type=service.metrics.content_type)
 
-    @app.get("/", include_in_schema=False)
+    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
     async def page() -> Response:
         return HTMLResponse(_PAGE.read_bytes(), headers=_PAGE_HEADERS)

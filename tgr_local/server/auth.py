@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import re
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
@@ -21,7 +22,7 @@ from tgr_local.server.errors import ApiError
 from tgr_local.server.wire import failure
 
 LOCAL_ORIGIN = r"https?://([\w.-]+\.)?(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
-OPEN = ("/", "/health")  # the page contains no data, and monitoring needs no key
+OPEN = ("/", "/health", "/v1/health")  # the page contains no data, and monitoring needs no key
 
 
 def is_loopback(host: str) -> bool:
@@ -35,23 +36,34 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def origin_pattern(origins: Sequence[str]) -> str:
+    """A regular expression of the origins that are trusted beside this server's own: local pages
+    and `origins`, in which * stands for any text and an end of :// for any host of that scheme."""
+    wild = [f"{one}*" if one.endswith("://") else one for one in origins]
+    escaped = [".*".join(map(re.escape, one.split("*"))) for one in wild]
+    return "|".join(f"(?:{one})" for one in (LOCAL_ORIGIN, *escaped))
+
+
 class Auth:
     """ASGI middleware that refuses requests without a key and those of foreign pages.
 
-    A server on a loopback address trusts local pages only; another one also its own pages.
+    A server on a loopback address trusts local pages and `origins`; another one also its own pages.
     """
 
-    def __init__(self, app: ASGIApp, keys: Sequence[str], host: str) -> None:
+    def __init__(
+        self, app: ASGIApp, keys: Sequence[str], host: str, origins: Sequence[str] = ()
+    ) -> None:
         self._app = app
         self._digests = [_digest(key.encode()) for key in keys]
         self._local = is_loopback(host)
+        self._origins = re.compile(origin_pattern(origins))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = self._refusal(scope) if scope["type"] == "http" else None
         if refusal is None:
             await self._app(scope, receive, send)
         else:
-            await failure(refusal)(scope, receive, send)
+            await failure(refusal, scope["path"])(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> ApiError | None:
         headers = Headers(scope=scope)
@@ -64,24 +76,27 @@ class Auth:
             )
         origin = headers.get("origin")
         if origin is not None and not self._trusts(origin, headers.get("host", "")):
-            return ApiError(403, f"pages of {origin} may not use this server")
+            return ApiError(
+                403,
+                f"pages of {origin:.200} may not use this server; --allow-origin {origin:.200} "
+                "allows them",
+            )
         if scope["path"] in OPEN or not self._digests:
             return None
         kind, _, key = headers.get("authorization", "").partition(" ")
-        if kind.lower() != "bearer":
-            key = headers.get("x-api-key", "")
-        if self._is_known(key.strip()):
+        given = [key if kind.lower() == "bearer" else "", headers.get("x-api-key", "")]
+        if any([self._is_known(key.strip()) for key in given]):
             return None
-        what = "is not one of this server's" if key else "is missing"
+        what = "is not one of this server's" if any(given) else "is missing"
         return ApiError(
             401,
-            f"the API key {what}: send it as Authorization: Bearer KEY",
+            f"the API key {what}: send it as Authorization: Bearer KEY, or as X-Api-Key: KEY",
             code="invalid_api_key",
             headers={"WWW-Authenticate": "Bearer"},
         )
 
     def _trusts(self, origin: str, host: str) -> bool:
-        if is_loopback(_hostname(origin)):
+        if is_loopback(_hostname(origin)) or self._origins.fullmatch(origin):
             return True
         return not self._local and bool(host) and origin.partition("://")[2] == host
 

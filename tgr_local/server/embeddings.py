@@ -14,12 +14,13 @@ from tgr_local.engine import Cancel, Engine, Task
 from tgr_local.errors import CapacityError
 from tgr_local.generation import tokens_within
 from tgr_local.openai.bodies import Tokens
-from tgr_local.openai.validation import RequestBody, RequestError
+from tgr_local.openai.client_parameters import Ignored, Ignoring
+from tgr_local.openai.validation import RequestError
 
 _AT_ONCE = 512  # tokens that are read together
 
 
-class EmbeddingsRequest(RequestBody):
+class EmbeddingsRequest(Ignoring):
     """The body of /v1/embeddings."""
 
     wanted: ClassVar = {"input": "a text, token ids, or a list of these"}
@@ -31,7 +32,13 @@ class EmbeddingsRequest(RequestBody):
     )
     dimensions: int | None = Field(None, description="the width of the model, or absent")
     model: str | None = Field(None, description="not used: there is one model")
-    user: str | None = Field(None, description="not used")
+    user: Ignored = None
+    truncate: Ignored = None
+    input_type: Ignored = None
+    truncate_prompt_tokens: Ignored = None
+    embd_normalize: Ignored = None
+    keep_alive: Ignored = None
+    options: Ignored = None
 
 
 def input_tokens(engine: Engine, body: EmbeddingsRequest, most: int) -> list[list[int]]:
@@ -66,7 +73,7 @@ def respond(
         "model": model,
         "data": data,
         "usage": {"prompt_tokens": total, "total_tokens": total},
-    }
+    } | ({"tgr": {"ignored": list(ignored)}} if (ignored := body.ignored()) else {})
 
 
 def _tokens(engine: Engine, text: str | list[int]) -> list[int]:

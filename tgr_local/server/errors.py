@@ -7,6 +7,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from tgr_local.errors import CancelledError, CapacityError, TgrError, describe
+from tgr_local.openai.message_events import error_object
+from tgr_local.openai.response_store import UnknownResponse
 
 _KINDS = {
     401: "authentication_error",
@@ -52,6 +54,7 @@ class ApiError(Exception):
 
     @property
     def body(self) -> dict[str, Any]:
+        """The body in OpenAI's format."""
         return {
             "error": {
                 "message": self.message,
@@ -61,6 +64,11 @@ class ApiError(Exception):
             }
         }
 
+    @property
+    def anthropic_body(self) -> dict[str, Any]:
+        """The body in Anthropic's format."""
+        return error_object(self.body["error"])
+
 
 def api_error(error: BaseException) -> ApiError:
     """Any error of a request as the client sees it."""
@@ -69,6 +77,8 @@ def api_error(error: BaseException) -> ApiError:
     if not isinstance(error, Exception):
         return ApiError(500, type(error).__name__)
     text = describe(error)
+    if isinstance(error, UnknownResponse):
+        return ApiError(404, text, param=error.param, code="previous_response_not_found")
     if isinstance(error, CapacityError):
         return ApiError(400, text, code="context_length_exceeded")
     if isinstance(error, CancelledError):

@@ -7,7 +7,14 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
-from tgr_local.openai.bodies import ChatRequest, CompletionRequest, InfillRequest
+from tgr_local.openai.bodies import (
+    ChatRequest,
+    CompletionRequest,
+    InfillRequest,
+    NativeCompletionRequest,
+)
+from tgr_local.openai.messages import CountTokensRequest, MessagesRequest
+from tgr_local.openai.responses import ResponsesRequest
 from tgr_local.openai.validation import RequestBody
 from tgr_local.server.embeddings import EmbeddingsRequest
 from tgr_local.server.errors import ErrorBody
@@ -17,7 +24,11 @@ from tgr_local.server.tokens import DetokenizeRequest, TokenizeRequest
 BODIES: tuple[type[RequestBody], ...] = (
     ChatRequest,
     CompletionRequest,
+    NativeCompletionRequest,
     InfillRequest,
+    MessagesRequest,
+    CountTokensRequest,
+    ResponsesRequest,
     EmbeddingsRequest,
     TokenizeRequest,
     DetokenizeRequest,

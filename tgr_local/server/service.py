@@ -25,7 +25,9 @@ from tgr_local.openai.answer import Translation
 from tgr_local.openai.bodies import GenerationRequest
 from tgr_local.openai.completions import progress_object
 from tgr_local.openai.events import ApiEvent, Searched, TextPart, Totals, Usage
+from tgr_local.openai.messages import CountTokensRequest
 from tgr_local.openai.requests import PreparedRequest
+from tgr_local.openai.responses import ResponsesRequest
 from tgr_local.options.config import EngineConfig, SearchConfig, ServerConfig
 from tgr_local.options.resolve import resolve
 from tgr_local.server.bodies import Bodies, Body, Fields
@@ -41,10 +43,18 @@ from tgr_local.server.limits import (
 from tgr_local.server.log import Facts, Log, facts_of
 from tgr_local.server.metrics import Metrics
 from tgr_local.server.slots import Slots
-from tgr_local.server.wire import OPENAI, EncodedResponse, EventStream, Frames, comment, encoded
+from tgr_local.server.wire import (
+    OPENAI,
+    EncodedResponse,
+    EventStream,
+    Frames,
+    JsonResponse,
+    comment,
+    encoded,
+)
 
 Prepare = Callable[..., PreparedRequest]
-AnyRequest = GenerationRequest
+AnyRequest = GenerationRequest | CountTokensRequest | ResponsesRequest
 
 _FIRST_SECONDS = 1.0  # in which an early error still becomes a status
 _QUICK_AT_ONCE, _QUICK_SECONDS = 2, 30.0  # for requests without a reply of the model
@@ -201,10 +211,10 @@ class Service:
             with body.used(cancel) as fields:
                 if self.limits.log_prompts:
                     facts["request"] = fields
-                prepared = self._prepared(api.body.parse(fields), api.prepare, facts, cancel)
+                prepared = self._bounded(api.body.parse(fields), api.prepare, facts, cancel)
             del fields
             translation = api.translate(self.engine, prepared)
-            put(_Begun(prepared, translation.opening()))
+            put(_Begun(prepared, translation, translation.opening()))
             with self._memory.held(memory_needed(self.engine, prepared), cancel):
                 if prepared.stream:
 
@@ -225,9 +235,20 @@ class Service:
             begun: _Begun | None = await job.first(_FIRST_SECONDS if streams else None)
             if begun is None or begun.prepared.stream:
                 first = await job.first(_FIRST_SECONDS) if begun else None
-                events = self._events(job, begun, first, facts, api.frames)
-                return EventStream(job.taken_over(), events, api.frames)
+                events = _Events(self, facts, api.frames)
+                stream = self._stream(job, begun, first, events)
+                return EventStream(job.taken_over(), stream, api.frames, events.failure)
             return EncodedResponse(await job.first(None))
+
+    async def inspect(
+        self, request: Request, api: Api, make: Callable[[Engine, PreparedRequest], Any]
+    ) -> Response:
+        """What `make` says of a request for replies, which is only prepared."""
+
+        def made(body: AnyRequest, cancel: Cancel) -> Any:
+            return make(self.engine, self._prepared(body, api.prepare, cancel))
+
+        return JsonResponse(await self.run(request, api.body.parse, made, quick=True))
 
     @contextlib.asynccontextmanager
     async def _job(self, request: Request, work: Work, jobs: Jobs) -> AsyncIterator[Job]:
@@ -242,12 +263,10 @@ class Service:
                 facts_of(request.scope)["queued"] = round(job.seconds_queued, 4)
                 job.end(ApiError(499, "the client does not wait for the reply"))
 
-    def _prepared(
-        self, body: AnyRequest, prepare: Prepare, facts: Facts, cancel: Cancel
-    ) -> PreparedRequest:
-        """The request within this server's limits. Raises RequestError, ApiError and others."""
+    def _prepared(self, body: AnyRequest, prepare: Prepare, cancel: Cancel) -> PreparedRequest:
+        """The request with this server's options. Raises RequestError, ApiError and others."""
         name, method = model_and_method(body.model, self.name)
-        prepared = prepare(
+        return prepare(
             self.engine,
             body.model_copy(update={"model": name}),
             config=self.config,
@@ -255,25 +274,25 @@ class Service:
             model=self.name,
             cancel=cancel,
         )
+
+    def _bounded(
+        self, body: AnyRequest, prepare: Prepare, facts: Facts, cancel: Cancel
+    ) -> PreparedRequest:
+        """The request within this server's limits. Raises as `_prepared` does."""
+        prepared = self._prepared(body, prepare, cancel)
         facts.update(model=prepared.model, how=prepared.method.name, stream=prepared.stream)
         prepared = within_limits(self.engine, prepared, self.limits, self.last_stats.n_ctx)
         self.slots.note(prepared.id_slot, prepared.prompts[0])
         return prepared
 
-    async def _events(
-        self,
-        job: Job,
-        begun: _Begun | None,
-        first: Any,
-        facts: Facts,
-        frames: Frames,
+    async def _stream(
+        self, job: Job, begun: _Begun | None, first: Any, events: _Events
     ) -> AsyncIterator[bytes]:
         """The encoded events of a stream, as many at a time as there are. If `begun` is None,
         it is the job's first item."""
-        events = _Events(self, facts, frames)
         yield events.encoded([item for item in (begun, first) if item is not None], job)
         async for items in job.batches(self.limits.ping_seconds):
-            yield events.encoded(items, job) if items else frames.ping
+            yield events.encoded(items, job) if items else events.frames.ping
 
     def _note(self, facts: Facts, usage: Usage, about: Mapping[str, Any]) -> None:
         facts["prompt_tokens"], facts["completion_tokens"] = usage.prompt, usage.completion
@@ -290,6 +309,7 @@ class _Begun:
     """The first item of a job: what it writes, and the opening of its stream."""
 
     prepared: PreparedRequest
+    translation: Translation
     opening: list[dict[str, Any]]
 
 
@@ -298,8 +318,8 @@ class _Events:
     clients skip."""
 
     def __init__(self, service: Service, facts: Facts, frames: Frames) -> None:
-        self._service, self._facts, self._frames = service, facts, frames
-        self._progress = False
+        self._service, self._facts, self.frames = service, facts, frames
+        self._begun: _Begun | None = None
         self._is_logged = service.limits.log_prompts
 
     def encoded(self, items: Iterable[Any], job: Job) -> bytes:
@@ -307,22 +327,29 @@ class _Events:
         data = b""
         for item in items:
             if isinstance(item, _Begun):
-                self._progress = item.prepared.progress
-                data += b"".join(map(self._frames.event, item.opening))
+                self._begun = item
+                data += b"".join(map(self.frames.event, item.opening))
                 continue
             if "first_part" not in self._facts:
                 self._facts["first_part"] = round(job.age, 4)
                 self._facts["queued"] = round(job.seconds_queued, 4)
             made, parts = item
-            if isinstance(made, Searched) and not self._progress:
+            if isinstance(made, Searched) and not parts:
                 data += comment(f"tgr.step {encoded(progress_object(made)).decode()}")
             elif isinstance(made, Totals):
                 self._service._note(self._facts, made.usage, made.about)
             elif self._is_logged and isinstance(made, TextPart):
                 _log_text(self._facts, made)
             for part in parts:
-                data += self._frames.event(part)
+                data += self.frames.event(part)
         return data
+
+    def failure(self, error: ApiError) -> bytes:
+        """What is sent for an error that ends the stream."""
+        if self._begun is None:
+            return self.frames.event(self.frames.failure(error))
+        parts = self._begun.translation.failed(error.body["error"])
+        return b"".join(map(self.frames.event, parts))
 
 
 def _said(choice: answer.Choice) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class Frames:
     ping: bytes = b": ping\n\n"
     """What is sent after a silence."""
     failure: Callable[[ApiError], Any] = attrgetter("body")
-    """The event of an error."""
+    """The event of an error before anything is written."""
 
     def event(self, value: Any) -> bytes:
         """A value as an event."""
@@ -69,25 +69,33 @@ class EncodedResponse(Response):
     media_type = "application/json"
 
 
-def failure(error: ApiError) -> Response:
-    """An error as a response."""
-    return JsonResponse(error.body, error.status, headers=error.headers)
+def failure(error: ApiError, path: str) -> Response:
+    """An error as a response, in the format of the API at `path`."""
+    body = error.anthropic_body if path.startswith("/v1/messages") else error.body
+    return JsonResponse(body, error.status, headers=error.headers)
 
 
 class EventStream(Response):
     """Events as they come, and the end that `frames` has.
 
     `events` are encoded, one or more at a time; none at a time are not sent. The work ends when
-    the client disconnects.
+    the client disconnects. `failure` encodes an error.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, job: Job, events: AsyncIterator[bytes], frames: Frames) -> None:
+    def __init__(
+        self,
+        job: Job,
+        events: AsyncIterator[bytes],
+        frames: Frames,
+        failure: Callable[[ApiError], bytes],
+    ) -> None:
         # the second is for nginx, which would hold the events back
         super().__init__(None, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self._job, self._events, self._frames = job, events, frames
+        self._job, self._events = job, events
+        self._frames, self._failure = frames, failure
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def write(data: bytes, more: bool = True) -> None:
@@ -105,7 +113,7 @@ class EventStream(Response):
             await write(self._frames.end)
         except ApiError as error:
             facts_of(scope)["failed"] = error.status
-            await write(self._frames.event(self._frames.failure(error)))
+            await write(self._failure(error))
         finally:
             watcher.cancel()
             prober.cancel()

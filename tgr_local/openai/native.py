@@ -1,0 +1,202 @@
+"""llama.cpp's own API: /completion and /infill, which share the format of their responses."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tgr_local.engine import Engine
+from tgr_local.generation import tokens_within
+from tgr_local.openai.answer import Answer, Translation
+from tgr_local.openai.bodies import InfillRequest, NativeCompletionRequest, NativeRequest
+from tgr_local.openai.events import (
+    ApiEvent,
+    ChoiceEnded,
+    JsonObject,
+    TextPart,
+    Totals,
+)
+from tgr_local.openai.infill import fill_in_tokens
+from tgr_local.openai.inputs import given_prompts
+from tgr_local.openai.logprobs import chat_logprobs
+from tgr_local.openai.requests import PreparedRequest, text_request
+
+
+def native_request(
+    engine: Engine, body: Mapping[str, Any] | NativeCompletionRequest, **options: Any
+) -> PreparedRequest:
+    """The body of a /completion request, checked, as `completion_request` does; without
+    ``n_predict`` it writes as many tokens as the config allows. Raises RequestError."""
+    body = NativeCompletionRequest.parse(body)
+    given: Any = body.prompt
+    if isinstance(given, list) and any(isinstance(one, int) for one in given):
+        given = [given]
+    if isinstance(given, list):
+        given = [_tokens(engine, one) if isinstance(one, list) else one for one in given]
+    prompts = given_prompts(engine, given)
+    return _request(engine, body, prompts, default_limit=None, **options)
+
+
+def infill_request(
+    engine: Engine, body: Mapping[str, Any] | InfillRequest, **options: Any
+) -> PreparedRequest:
+    """The body of an /infill request, checked, as `completion_request` does. Raises RequestError
+    for a model without tokens for it."""
+    body = InfillRequest.parse(body)
+    prompt = fill_in_tokens(
+        engine,
+        body.input_prefix or "",
+        body.input_suffix or "",
+        begun=body.prompt or "",
+        files=body.input_extra or (),
+    )
+    return _request(engine, body, [prompt], **options)
+
+
+def _tokens(engine: Engine, parts: list[int | str]) -> list[int]:
+    """Texts and token ids in turn, as token ids."""
+    tokens: list[int] = []
+    for part in parts:
+        is_first = not tokens
+        tokens += (
+            [part] if isinstance(part, int) else tokens_within(engine, part, add_special=is_first)
+        )
+    return tokens
+
+
+def _request(
+    engine: Engine, body: NativeRequest, prompts: Sequence[str | list[int]], **options: Any
+) -> PreparedRequest:
+    if body.n_probs:
+        body = body.model_copy(update={"logprobs": body.n_probs})
+    extra = {"fields": body.response_fields or [], "tokens": bool(body.return_tokens)}
+    request = text_request(engine, body, prompts, **options)
+    return dataclasses.replace(request, extra=extra)
+
+
+class NativeTranslation(Translation):
+    """llama.cpp's format of a completion."""
+
+    def __init__(self, engine: Engine, request: PreparedRequest) -> None:
+        self._engine, self._request = engine, request
+        self._unfinished = request.n * len(request.prompts)
+        self._last: JsonObject = {}  # the end of the last choice, which waits for the totals
+
+    def parts(self, event: ApiEvent) -> list[JsonObject]:
+        """What a stream sends for an event."""
+        if isinstance(event, TextPart):
+            part = {"index": event.index, "content": event.text, "stop": False}
+            return [part | self._about(event.index) | self._probabilities(event.tokens)]
+        if isinstance(event, ChoiceEnded):
+            self._unfinished -= 1
+            self._last = self._end(event, "")
+            return [self._last] if self._unfinished else []
+        return [self._last | {"tgr": event.about}] if isinstance(event, Totals) else []
+
+    def whole(self, answer: Answer) -> Any:
+        """The response, when everything is written; a list for several choices."""
+        ends = []
+        for choice in answer.best():
+            text = choice.text("answer")
+            if self._request.echo:
+                text = self._request.texts[choice.number] + text
+            end = self._end(answer.end(choice), text)
+            end |= self._probabilities(answer.answer_tokens(choice))
+            if self._request.extra["tokens"] and choice.reply:
+                end["tokens"] = choice.reply.tokens
+            ends.append(self._wanted(end | {"tgr": answer.about()}))
+        return ends[0] if len(ends) == 1 else ends
+
+    def _wanted(self, end: JsonObject) -> JsonObject:
+        """Only what the client wants: each part by its path."""
+        if not (paths := self._request.extra["fields"]):
+            return end
+        found: JsonObject = {}
+        for path in paths:
+            value: Any = end
+            for key in path.split("/"):
+                value = value.get(key, _ABSENT) if isinstance(value, dict) else _ABSENT
+            if value is not _ABSENT:
+                found[path] = value
+        return found | ({"tgr": end["tgr"]} if self._request.ignored else {})
+
+    def _about(self, index: int) -> JsonObject:
+        prompt = self._request.prompts[index // self._request.n]
+        id_slot = -1 if self._request.id_slot is None else self._request.id_slot
+        return {
+            "model": self._request.model,
+            "tokens": [],
+            "id_slot": id_slot,
+            "tokens_evaluated": len(prompt),
+        }
+
+    def _probabilities(self, tokens: Any) -> JsonObject:
+        if tokens is None:
+            return {}
+        scored = [token for token in tokens if token.logprob is not None]
+        return {"completion_probabilities": chat_logprobs(self._engine, scored)["content"]}
+
+    def _end(self, event: ChoiceEnded, content: str) -> JsonObject:
+        """The last part of a choice."""
+        reply, number = event.reply, event.index // self._request.n
+        n_prompt, tokens = len(self._request.prompts[number]), reply.tokens if reply else []
+        n_predicted = len(tokens) - bool(tokens and tokens[-1] in self._engine.end_tokens)
+        n_cached = reply.steps[0].counts.reused if reply else 0
+        stop_type = "word" if event.stop_text else "limit" if event.finish == "length" else "eos"
+        seconds = reply.seconds if reply else 0.0
+        first = min(event.first_seconds or seconds, seconds)
+        return {
+            "index": event.index,
+            "content": content,
+            "stop": True,
+            **self._about(event.index),
+            "tokens_predicted": n_predicted,
+            "tokens_cached": n_cached,
+            "generation_settings": self._settings(),
+            "prompt": self._request.texts[number],
+            "has_new_line": b"\n" in self._engine.detokenize(tokens),
+            "truncated": False,
+            "stop_type": stop_type,
+            "stopping_word": event.stop_text,
+            "timings": {
+                "cache_n": n_cached,
+                **_rate("prompt", n_prompt - n_cached, first),
+                **_rate("predicted", n_predicted, seconds - first),
+            },
+        }
+
+    def _settings(self) -> JsonObject:
+        """The settings that have an effect, in llama.cpp's words."""
+        config = self._request.config
+        return {
+            "seed": config.seed,
+            "temperature": config.temperature,
+            "top_k": config.top_k,
+            "top_p": config.top_p,
+            "min_p": config.min_p,
+            "repeat_penalty": config.repeat_penalty,
+            "presence_penalty": config.presence_penalty,
+            "frequency_penalty": config.frequency_penalty,
+            "stop": list(config.stop),
+            "max_tokens": config.token_limit,
+            "n_predict": config.token_limit,
+            "stream": self._request.stream,
+            "logit_bias": [{"token": t, "bias": b} for t, b in self._request.logit_bias],
+            "n_probs": self._request.logprobs or 0,
+            "grammar": config.grammar,
+        }
+
+
+_ABSENT = object()
+
+
+def _rate(name: str, n: int, seconds: float) -> JsonObject:
+    """How long `n` tokens took."""
+    ms = 1000 * seconds
+    return {
+        f"{name}_n": n,
+        f"{name}_ms": round(ms, 3),
+        f"{name}_per_token_ms": round(ms / n, 3) if n else 0.0,
+        f"{name}_per_second": round(n / seconds, 3) if seconds > 0 else 0.0,
+    }

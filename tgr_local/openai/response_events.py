@@ -1,0 +1,255 @@
+"""OpenAI's format of a response, whole and as a stream of events."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+from tgr_local.engine import Engine
+from tgr_local.openai.answer import Answer, Translation
+from tgr_local.openai.events import (
+    ApiEvent,
+    CallArguments,
+    CallBegun,
+    ChoiceEnded,
+    Finish,
+    JsonObject,
+    TextPart,
+    Totals,
+    Usage,
+)
+from tgr_local.openai.logprobs import chat_logprobs
+from tgr_local.openai.requests import PreparedRequest
+from tgr_local.openai.response_store import ResponseStore
+
+_TEXT_PART: JsonObject = {"type": "output_text", "annotations": [], "logprobs": [], "text": ""}
+_THINKING_PART: JsonObject = {"type": "reasoning_text", "text": ""}
+
+
+@dataclass
+class _Open:
+    """The item under way."""
+
+    item: JsonObject
+    texts: list[str] = field(default_factory=list)
+    logprobs: list[JsonObject] = field(default_factory=list)
+    call: int = -1
+    """Number of the call, if it is one."""
+
+
+class ResponseTranslation(Translation):
+    """The format of /v1/responses. What it writes is kept in `store`, if the request wants it."""
+
+    def __init__(self, engine: Engine, request: PreparedRequest, store: ResponseStore) -> None:
+        self._engine, self._request, self._store = engine, request, store
+        self._id = f"resp_{uuid.uuid4().hex}"
+        self._created = int(time.time())
+        self._n_events = 0
+        self._output: list[JsonObject] = []
+        self._open: _Open | None = None
+        self._finish: Finish = "stop"
+
+    # --- the stream ---
+
+    def opening(self) -> list[JsonObject]:
+        """The response without its output."""
+        response = self._response("in_progress")
+        return [
+            self._event("response.created", response=response),
+            self._event("response.in_progress", response=response),
+        ]
+
+    def parts(self, event: ApiEvent) -> list[JsonObject]:
+        """The events that a stream sends for an event."""
+        if isinstance(event, TextPart):
+            return self._text(event)
+        if isinstance(event, CallBegun):
+            item = _call_item(event.id, event.name, "", "in_progress")
+            return [*self._closed(), *self._opened(item, event.call)]
+        if isinstance(event, CallArguments) and self._open:
+            self._open.texts.append(event.text)
+            return [self._delta("response.function_call_arguments.delta", event.text)]
+        if isinstance(event, ChoiceEnded):
+            self._finish = event.finish
+            return self._closed("incomplete" if event.finish == "length" else "completed")
+        if isinstance(event, Totals):
+            response = self._ended(event.usage, event.about)
+            return [self._event(f"response.{response['status']}", response=response)]
+        return []
+
+    def failed(self, error: JsonObject) -> list[JsonObject]:
+        """The end of a stream that fails."""
+        response = self._response("failed")
+        code = error["code"] or error["type"]
+        response["error"] = {"code": code, "message": error["message"]}
+        return [self._event("response.failed", response=response)]
+
+    def _text(self, event: TextPart) -> list[JsonObject]:
+        made: list[JsonObject] = []
+        is_thinking = event.kind == "thinking"
+        kind = "reasoning" if is_thinking else "message"
+        if self._open is None or self._open.item["type"] != kind:
+            item = (
+                _thinking_item("", "in_progress")
+                if is_thinking
+                else _text_item("", [], "in_progress")
+            )
+            made = [*self._closed(), *self._opened(item | {"content": []})]
+            part = dict(_THINKING_PART if is_thinking else _TEXT_PART)
+            made.append(self._at_part("response.content_part.added", part=part))
+        assert self._open is not None
+        self._open.texts.append(event.text)
+        if is_thinking:
+            made.append(self._at_part("response.reasoning_text.delta", delta=event.text))
+            return made
+        logprobs = self._logprobs(event.tokens)
+        self._open.logprobs += logprobs
+        delta = {"delta": event.text, "logprobs": logprobs}
+        made.append(self._at_part("response.output_text.delta", **delta))
+        return made
+
+    def _opened(self, item: JsonObject, call: int = -1) -> list[JsonObject]:
+        self._open = _Open(item, call=call)
+        return [self._at_item("response.output_item.added", item=item)]
+
+    def _closed(self, status: str = "completed") -> list[JsonObject]:
+        """The end of the item under way."""
+        if (opened := self._open) is None:
+            return []
+        text, kind = "".join(opened.texts), opened.item["type"]
+        made = []
+        if kind == "function_call":
+            item = opened.item | {"arguments": text, "status": status}
+            done = {"arguments": text, "name": item["name"]}
+            made.append(self._delta("response.function_call_arguments.done", **done))
+        elif kind == "reasoning":
+            part = _THINKING_PART | {"text": text}
+            item = opened.item | {"content": [part], "status": status}
+            made.append(self._at_part("response.reasoning_text.done", text=text))
+            made.append(self._at_part("response.content_part.done", part=part))
+        else:
+            part = _TEXT_PART | {"text": text, "logprobs": opened.logprobs}
+            item = opened.item | {"content": [part], "status": status}
+            done = {"text": text, "logprobs": opened.logprobs}
+            made.append(self._at_part("response.output_text.done", **done))
+            made.append(self._at_part("response.content_part.done", part=part))
+        made.append(self._at_item("response.output_item.done", item=item))
+        self._output.append(item)
+        self._open = None
+        return made
+
+    def _event(self, kind: str, **more: Any) -> JsonObject:
+        self._n_events += 1
+        return {"type": kind, "sequence_number": self._n_events - 1, **more}
+
+    def _at_item(self, kind: str, **more: Any) -> JsonObject:
+        return self._event(kind, output_index=len(self._output), **more)
+
+    def _at_part(self, kind: str, **more: Any) -> JsonObject:
+        assert self._open is not None
+        return self._at_item(kind, item_id=self._open.item["id"], content_index=0, **more)
+
+    def _delta(self, kind: str, delta: str = "", **more: Any) -> JsonObject:
+        assert self._open is not None
+        return self._at_item(kind, item_id=self._open.item["id"], **more or {"delta": delta})
+
+    # --- the whole ---
+
+    def whole(self, answer: Answer) -> JsonObject:
+        """The response, when everything is written."""
+        choice = answer.best()[0]
+        self._finish = choice.finish
+        status = "incomplete" if choice.finish == "length" else "completed"
+        if thinking := choice.text("thinking"):
+            self._output.append(_thinking_item(thinking, "completed"))
+        if text := choice.text("answer"):
+            logprobs = self._logprobs(answer.answer_tokens(choice))
+            self._output.append(_text_item(text, logprobs, "completed"))
+        self._output += [
+            _call_item(call.id, call.name, call.arguments, "completed") for call in choice.calls
+        ]
+        if self._output:
+            self._output[-1]["status"] = status
+        return self._ended(answer.usage(), answer.about())
+
+    def _ended(self, usage: Usage, about: JsonObject) -> JsonObject:
+        """The whole response, which is kept if that is wanted."""
+        is_cut = self._finish == "length"
+        response = self._response("incomplete" if is_cut else "completed")
+        response["incomplete_details"] = {"reason": "max_output_tokens"} if is_cut else None
+        response["completed_at"] = int(time.time())
+        response["usage"] = _usage_object(usage)
+        response["tgr"] = about
+        if self._request.extra["stores"]:
+            self._store.keep(response, [*self._request.extra["items"], *self._output])
+        return response
+
+    def _response(self, status: str) -> JsonObject:
+        return {
+            "id": self._id,
+            "object": "response",
+            "created_at": self._created,
+            "status": status,
+            "background": False,
+            "error": None,
+            "incomplete_details": None,
+            "model": self._request.model,
+            "output": list(self._output),
+            "usage": None,
+            **self._request.extra["echo"],
+        }
+
+    def _logprobs(self, tokens: Any) -> list[JsonObject]:
+        if tokens is None:
+            return []
+        found: list[JsonObject] = chat_logprobs(self._engine, tokens)["content"]
+        return found
+
+
+def failed_event(error: JsonObject) -> JsonObject:
+    """The only event of a response that fails before it begins."""
+    failure = {"code": error["code"] or error["type"], "message": error["message"]}
+    response = {
+        "id": f"resp_{uuid.uuid4().hex}",
+        "object": "response",
+        "created_at": int(time.time()),
+        "status": "failed",
+        "error": failure,
+        "output": [],
+    }
+    return {"type": "response.failed", "sequence_number": 0, "response": response}
+
+
+def _usage_object(usage: Usage) -> JsonObject:
+    return {
+        "input_tokens": usage.prompt,
+        "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
+        "output_tokens": usage.completion,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "total_tokens": usage.prompt + usage.completion,
+    }
+
+
+def _thinking_item(text: str, status: str) -> JsonObject:
+    content = [_THINKING_PART | {"text": text}]
+    name = f"rs_{uuid.uuid4().hex}"
+    return {"id": name, "type": "reasoning", "summary": [], "content": content, "status": status}
+
+
+def _text_item(text: str, logprobs: list[JsonObject], status: str) -> JsonObject:
+    content = [_TEXT_PART | {"text": text, "logprobs": logprobs}]
+    shape = {"id": f"msg_{uuid.uuid4().hex}", "type": "message", "role": "assistant"}
+    return shape | {"content": content, "status": status}
+
+
+def _call_item(call_id: str, name: str, arguments: str, status: str) -> JsonObject:
+    return {
+        "id": f"fc_{uuid.uuid4().hex}",
+        "type": "function_call",
+        "call_id": call_id,
+        "name": name,
+        "arguments": arguments,
+        "status": status,
+    }

@@ -1,0 +1,311 @@
+"""OpenAI's /v1/responses: its body becomes a chat request.
+
+A conversation is a list of items: messages, reasoning, calls of functions and their outputs. One
+that continues an earlier response begins with that one's items, which a `Responses` keeps.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+from typing_extensions import NotRequired, TypedDict
+
+from tgr_local.engine import Engine
+from tgr_local.openai.bodies import (
+    CALLS_MAX,
+    NAME_MAX,
+    TOOLS_MAX,
+    ChatTemplateOptions,
+    ToolName,
+)
+from tgr_local.openai.client_parameters import ClientParameters, Ignored, Only
+from tgr_local.openai.inputs import one_system
+from tgr_local.openai.requests import PreparedRequest, chat_request
+from tgr_local.openai.response_store import ResponseStore
+from tgr_local.openai.search_options import INT_MAX, TgrOptions, option_field
+from tgr_local.openai.validation import RequestError, shown
+
+ITEMS_MAX = 8192
+_ANY: Any = ConfigDict(extra="allow", strict=True)
+
+
+class Item(TypedDict):
+    """A part of a conversation. Which keys it needs depends on its type."""
+
+    __pydantic_config__ = _ANY
+    type: NotRequired[str | None]
+    role: NotRequired[Literal["user", "assistant", "system", "developer"]]
+    content: NotRequired[str | list[dict[str, Any]] | None]
+    call_id: NotRequired[Annotated[str, Field(max_length=NAME_MAX)]]
+    name: NotRequired[ToolName]
+    arguments: NotRequired[str]
+    output: NotRequired[str | list[dict[str, Any]]]
+    summary: NotRequired[list[dict[str, Any]] | None]
+
+
+class Reasoning(TypedDict):
+    """How the model thinks."""
+
+    __pydantic_config__ = _ANY
+    effort: NotRequired[Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None]
+    summary: NotRequired[str | None]
+
+
+class TextOptions(TypedDict):
+    """The form of the answer."""
+
+    __pydantic_config__ = _ANY
+    format: NotRequired[dict[str, Any] | None]
+    verbosity: NotRequired[str | None]
+
+
+class ResponsesRequest(ClientParameters):
+    """The body of /v1/responses."""
+
+    wanted: ClassVar = {
+        "input": "a text or a list of items",
+        "tool_choice": "none, auto, required, or an object",
+    }
+    model: str | None = Field(
+        None, max_length=NAME_MAX, description="any name; after a colon, the method"
+    )
+    input: str | Annotated[list[Item], Field(fail_fast=True, max_length=ITEMS_MAX)] = Field(
+        union_mode="left_to_right"
+    )
+    instructions: str | None = Field(None, description="what the model is to be; kept for no other")
+    previous_response_id: str | None = Field(
+        None, max_length=NAME_MAX, description="the response that this one continues"
+    )
+    store: bool | None = Field(None, description="whether it can be continued; true if absent")
+    max_output_tokens: int | None = Field(
+        None, ge=1, le=INT_MAX, description="new tokens at most; as the config allows if absent"
+    )
+    reasoning: Reasoning | None = None
+    text: TextOptions | None = None
+    tools: Annotated[list[dict[str, Any]], Field(fail_fast=True, max_length=TOOLS_MAX)] | None = (
+        Field(None, description="functions that the model may call; other tools are ignored")
+    )
+    tool_choice: str | dict[str, Any] | None = Field(
+        None, description="none, auto, required, or the function that must be called"
+    )
+    parallel_tool_calls: bool | None = Field(
+        None, description="whether one response may have several calls; true if absent"
+    )
+    temperature: float | None = option_field("temperature")
+    top_p: float | None = option_field("top_p")
+    top_k: int | None = option_field("top_k", ge=-INT_MAX, le=INT_MAX)
+    min_p: float | None = option_field("min_p")
+    seed: int | None = option_field("seed", ge=-1)
+    top_logprobs: int | None = Field(None, ge=0, le=20)
+    include: Annotated[list[str], Field(fail_fast=True, max_length=64)] | None = Field(
+        None, description="message.output_text.logprobs; the others are ignored"
+    )
+    metadata: dict[str, Any] | None = Field(None, description="given back in the response")
+    stream: bool | None = None
+    method: str | None = Field(None, description="name of the method, as in tgr")
+    tgr: TgrOptions | None = None
+    chat_template_kwargs: ChatTemplateOptions | None = None
+    stream_options: Ignored = None
+    truncation: Ignored = None
+    max_tool_calls: Ignored = None
+    client_metadata: Ignored = None
+    background: Annotated[Any, Only(False)] = None
+    conversation: Annotated[Any, Only()] = None
+    prompt: Annotated[Any, Only()] = None
+
+
+_SAME = (
+    "model", "tgr", "method", "temperature", "top_p", "top_k", "min_p", "seed", "stream",
+    "chat_template_kwargs", "parallel_tool_calls",
+)  # fmt: skip
+_LOGPROBS = "message.output_text.logprobs"
+
+
+def responses_request(
+    engine: Engine,
+    body: Mapping[str, Any] | ResponsesRequest,
+    *,
+    store: ResponseStore,
+    **options: Any,
+) -> PreparedRequest:
+    """The body of a /v1/responses request, checked, as `chat_request` does. Raises RequestError,
+    and UnknownResponse for a `previous_response_id` that `store` does not have."""
+    body = ResponsesRequest.parse(body)
+    before = store.items(body.previous_response_id) if body.previous_response_id else []
+    given: Any = body.input
+    if isinstance(given, str):
+        given = [{"type": "message", "role": "user", "content": given}]
+    items = [*before, *given]
+    chat, ignored = _chat_body(body, items, len(before))
+    request = chat_request(engine, chat, **options)
+    ignored += [f"include.{name}" for name in body.include or () if name != _LOGPROBS]
+    extra = {
+        "items": items,
+        "stores": body.store is not False,
+        "echo": _echo(body, request),
+    }
+    return dataclasses.replace(request, ignored=(*body.ignored(), *ignored), extra=extra)
+
+
+def _chat_body(
+    body: ResponsesRequest, items: list[Item], n_before: int
+) -> tuple[dict[str, Any], list[str]]:
+    """The body of a chat request that asks for the same, and the names of ignored tools."""
+    given = {name: getattr(body, name) for name in _SAME}
+    chat: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    messages = [{"role": "system", "content": body.instructions}] if body.instructions else []
+    for i, item in enumerate(items):
+        _add(messages, item, f"input[{i - n_before}]")
+    chat["messages"] = one_system(messages)
+    if not chat["messages"]:
+        raise RequestError("input is empty, but must hold at least one item", "input")
+    if body.max_output_tokens:
+        chat["max_tokens"] = body.max_output_tokens
+    effort = (body.reasoning or {}).get("effort")
+    if effort:
+        chat["reasoning_effort"] = "xhigh" if effort == "max" else effort
+    if body.top_logprobs is not None or _LOGPROBS in (body.include or ()):
+        chat |= {"logprobs": True, "top_logprobs": body.top_logprobs or 0}
+    if form := (body.text or {}).get("format"):
+        chat["response_format"] = _chat_format(form)
+    tools, ignored = _chat_tools(body)
+    if tools:
+        chat["tools"] = tools
+        chat["tool_choice"] = _chat_choice(body.tool_choice)
+    else:
+        chat.pop("parallel_tool_calls", None)
+    return chat, ignored
+
+
+def _chat_format(form: dict[str, Any]) -> dict[str, Any]:
+    if form.get("type") == "json_schema":
+        return {"type": "json_schema", "json_schema": {"schema": form.get("schema")}}
+    return {"type": form.get("type")}
+
+
+def _chat_tools(body: ResponsesRequest) -> tuple[list[dict[str, Any]], list[str]]:
+    """The functions among the tools, as a chat has them, and the names of the other tools."""
+    found, ignored = [], []
+    choice: Any = body.tool_choice
+    allowed = None
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        allowed = [tool.get("name") for tool in choice.get("tools") or [] if isinstance(tool, dict)]
+    for tool in body.tools or []:
+        if tool.get("type") != "function":
+            ignored.append(f"tools.{str(tool.get('type'))[:40]}")
+            continue
+        if allowed is not None and tool.get("name") not in allowed:
+            continue
+        names = ("name", "description", "parameters", "strict")
+        function = {name: tool[name] for name in names if name in tool}
+        found.append({"type": "function", "function": function})
+    return found, list(dict.fromkeys(ignored))
+
+
+def _chat_choice(choice: Any) -> Any:
+    if not isinstance(choice, dict):
+        return choice or "auto"
+    kind = choice.get("type")
+    if kind == "allowed_tools":
+        return choice.get("mode") or "auto"
+    if kind != "function" or not isinstance(choice.get("name"), str):
+        raise RequestError(
+            f"tool_choice is {shown(choice)}, but must name a function", "tool_choice"
+        )
+    return {"type": "function", "function": {"name": choice["name"]}}
+
+
+# --- items ---
+
+
+def _add(messages: list[dict[str, Any]], item: Item, where: str) -> None:
+    """Adds an item: those that the model wrote in a row are one message."""
+    kind = item.get("type") or ("message" if "role" in item else None)
+    if kind == "message":
+        role = str(_needed(where, item, "role"))
+        text = _text(where, item.get("content"))
+        if role == "assistant":
+            _assistant(messages)["content"] += text
+        else:
+            messages.append({"role": role, "content": text})
+    elif kind == "reasoning":
+        thinking = _text(where, item.get("content")) or _text(where, item.get("summary"))
+        if thinking:
+            message = _assistant(messages)
+            message["reasoning_content"] = message.get("reasoning_content", "") + thinking
+    elif kind == "function_call":
+        calls = _assistant(messages).setdefault("tool_calls", [])
+        function = {
+            "name": _needed(where, item, "name"),
+            "arguments": _needed(where, item, "arguments"),
+        }
+        call_id = _needed(where, item, "call_id")
+        calls.append({"id": call_id, "type": "function", "function": function})
+        if len(calls) > CALLS_MAX:
+            raise RequestError(f"{where} is one of more than {CALLS_MAX} calls in a row", "input")
+    elif kind == "function_call_output":
+        output = _text(where, _needed(where, item, "output"))
+        call_id = _needed(where, item, "call_id")
+        messages.append({"role": "tool", "content": output, "tool_call_id": call_id})
+    else:
+        raise RequestError(
+            f"{where} is of type {shown(kind, 40)}, but must be a message, reasoning, "
+            "function_call or function_call_output",
+            "input",
+        )
+
+
+def _assistant(messages: list[dict[str, Any]]) -> dict[str, Any]:
+    """The model's message at the end."""
+    if not messages or messages[-1]["role"] != "assistant":
+        messages.append({"role": "assistant", "content": ""})
+    return messages[-1]
+
+
+def _text(where: str, content: Any) -> str:
+    """The text of an item's content."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    texts = []
+    for j, part in enumerate(content):
+        text = part.get("refusal") if part.get("type") == "refusal" else part.get("text")
+        if not isinstance(text, str):
+            kind = shown(part.get("type"), 40)
+            raise RequestError(
+                f"{where}.content[{j}] is of type {kind}, but only text is read", "input"
+            )
+        texts.append(text)
+    return "".join(texts)
+
+
+def _needed(where: str, item: Any, key: str) -> Any:
+    if key not in item:
+        raise RequestError(f"{where}.{key} is missing; add it", "input")
+    return item[key]
+
+
+# --- the response ---
+
+
+def _echo(body: ResponsesRequest, request: PreparedRequest) -> dict[str, Any]:
+    """What a response repeats of its request."""
+    config, reasoning = request.config, body.reasoning or {}
+    return {
+        "instructions": body.instructions,
+        "max_output_tokens": body.max_output_tokens,
+        "metadata": body.metadata or {},
+        "parallel_tool_calls": body.parallel_tool_calls is not False,
+        "previous_response_id": body.previous_response_id,
+        "reasoning": {"effort": reasoning.get("effort"), "summary": reasoning.get("summary")},
+        "store": body.store is not False,
+        "temperature": config.temperature,
+        "text": {"format": (body.text or {}).get("format") or {"type": "text"}},
+        "tool_choice": body.tool_choice or "auto",
+        "tools": [tool for tool in body.tools or [] if tool.get("type") == "function"],
+        "top_logprobs": body.top_logprobs or 0,
+        "top_p": config.top_p,
+        "truncation": "disabled",
+    }

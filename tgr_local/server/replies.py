@@ -1,0 +1,128 @@
+"""The endpoints that write replies, API by API."""
+
+from __future__ import annotations
+
+import functools
+from operator import attrgetter
+from typing import Any
+
+from fastapi import FastAPI, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from tgr_local.engine import Engine
+from tgr_local.openai.bodies import (
+    ChatRequest,
+    CompletionRequest,
+    InfillRequest,
+    NativeCompletionRequest,
+)
+from tgr_local.openai.completions import ChatTranslation, TextTranslation
+from tgr_local.openai.inputs import text_of
+from tgr_local.openai.message_events import MessageTranslation
+from tgr_local.openai.messages import CountTokensRequest, MessagesRequest, messages_request
+from tgr_local.openai.native import NativeTranslation, infill_request, native_request
+from tgr_local.openai.requests import PreparedRequest, chat_request, completion_request
+from tgr_local.openai.response_events import ResponseTranslation, failed_event
+from tgr_local.openai.response_store import ResponseStore
+from tgr_local.openai.responses import ResponsesRequest, responses_request
+from tgr_local.server.openapi import ANSWERS, takes
+from tgr_local.server.service import Api, Service
+from tgr_local.server.wire import Frames, JsonResponse
+
+_NAMED = Frames(
+    named=True,
+    end=b"",
+    ping=b'event: ping\ndata: {"type":"ping"}\n\n',
+    failure=attrgetter("anthropic_body"),
+)
+_CHAT = Api(ChatRequest, chat_request, ChatTranslation)
+_TEXT = Api(CompletionRequest, completion_request, TextTranslation)
+_NATIVE = Api(NativeCompletionRequest, native_request, NativeTranslation)
+_INFILL = Api(InfillRequest, infill_request, NativeTranslation)
+_MESSAGES = Api(MessagesRequest, messages_request, MessageTranslation, _NAMED)
+_COUNT = Api(CountTokensRequest, messages_request, MessageTranslation, _NAMED)
+_RESPONSES = Frames(named=True, end=b"", failure=lambda error: failed_event(error.body["error"]))
+
+
+def add_replies(app: FastAPI, service: Service) -> None:
+    """Adds the endpoints of all APIs."""
+    _add_openai(app, service)
+    _add_llama_cpp(app, service)
+    _add_anthropic(app, service)
+    _add_responses(app, service)
+
+
+def _add_openai(app: FastAPI, service: Service) -> None:
+    @app.post("/chat/completions", include_in_schema=False)
+    @app.post("/v1/chat/completions", **takes(ChatRequest))
+    async def chat_completions(request: Request) -> Response:
+        return await service.complete(request, _CHAT)
+
+    @app.post("/v1/completions", **takes(CompletionRequest))
+    async def legacy_completions(request: Request) -> Response:
+        return await service.complete(request, _TEXT)
+
+
+def _add_llama_cpp(app: FastAPI, service: Service) -> None:
+    @app.post("/completions", include_in_schema=False)
+    @app.post("/completion", **takes(NativeCompletionRequest))
+    async def completion(request: Request) -> Response:
+        return await service.complete(request, _NATIVE)
+
+    @app.post("/infill", **takes(InfillRequest))
+    async def fill_in(request: Request) -> Response:
+        return await service.complete(request, _INFILL)
+
+    @app.post("/apply-template", **takes(ChatRequest))
+    async def apply_template(request: Request) -> Response:
+        def made(engine: Engine, prepared: PreparedRequest) -> Any:
+            return {"prompt": text_of(engine, list(prepared.prompts[0]))}
+
+        return await service.inspect(request, _CHAT, made)
+
+
+def _add_anthropic(app: FastAPI, service: Service) -> None:
+    @app.post("/v1/messages", **takes(MessagesRequest))
+    async def messages(request: Request) -> Response:
+        return await service.complete(request, _MESSAGES)
+
+    @app.post("/v1/messages/count_tokens", **takes(CountTokensRequest))
+    async def count_tokens(request: Request) -> Response:
+        return await service.inspect(request, _COUNT, _input_tokens)
+
+
+def _add_responses(app: FastAPI, service: Service) -> None:
+    limits = service.limits
+    store = ResponseStore(limits.stored_responses, limits.stored_mib << 20)
+    api = Api(
+        ResponsesRequest,
+        functools.partial(responses_request, store=store),
+        functools.partial(ResponseTranslation, store=store),
+        _RESPONSES,
+    )
+
+    @app.post("/responses", include_in_schema=False)
+    @app.post("/v1/responses", **takes(ResponsesRequest))
+    async def responses(request: Request) -> Response:
+        return await service.complete(request, api)
+
+    @app.post("/v1/responses/input_tokens", **takes(ResponsesRequest))
+    async def input_tokens(request: Request) -> Response:
+        def made(engine: Engine, prepared: PreparedRequest) -> Any:
+            return {"object": "response.input_tokens"} | _input_tokens(engine, prepared)
+
+        return await service.inspect(request, api, made)
+
+    @app.get("/v1/responses/{response_id}", **ANSWERS)
+    async def response(response_id: str) -> Response:
+        return JsonResponse(await run_in_threadpool(store.response, response_id))
+
+    @app.delete("/v1/responses/{response_id}", **ANSWERS)
+    async def delete(response_id: str) -> Response:
+        store.delete(response_id)
+        return JsonResponse({"id": response_id, "object": "response", "deleted": True})
+
+
+def _input_tokens(_: Engine, prepared: PreparedRequest) -> dict[str, Any]:
+    return {"input_tokens": len(prepared.prompts[0])}
