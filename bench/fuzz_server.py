@@ -17,10 +17,12 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import copy
 import dataclasses
 import http.client
 import json
 import random
+import re
 import sys
 import threading
 import time
@@ -68,6 +70,25 @@ GRAMMARS = [
     'root ::= "a"{3}', 'root ::= "a"{2,1}', 'root ::= "a"{,999999}', 'root ::= ("a"{90}){90}',
     "root ::= root", 'root ::= "', "root ::= [^", "root ::= .*", 'root ::= "\\xZZ"', "root ::= ()*",
     "root ::= a* \n a ::= b*\n b ::= [x]*", "root ::= [a-z]{2147483648}",
+]  # fmt: skip
+IMAGE = {"type": "image", "source": {"type": "base64", "data": "AAAA"}}
+CALL = {"type": "tool_use", "id": "a", "name": "f", "input": {"x": 1}}
+RESULT = {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "3"}]}
+TOOLS = [{"name": "f", "input_schema": {"type": "object"}}]
+BLOCKS: list[Any] = [
+    [{"role": "user", "content": "1+2=?"}],
+    [{"role": "user", "content": [{"type": "text", "text": "hi"}]}],
+    [{"role": "user", "content": [{"type": "text", "text": "hi"}, IMAGE]}],
+    [{"role": "user", "content": "a"}, {"role": "assistant", "content": [CALL]},
+     {"role": "user", "content": [RESULT, {"type": "text", "text": "and?"}]}],
+]  # fmt: skip
+ITEMS: list[Any] = [
+    "1+2=?",
+    [{"role": "user", "content": "hi"}],
+    [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+     {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "h"}]},
+     {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"},
+     {"type": "function_call_output", "call_id": "a", "output": "3"}],
 ]  # fmt: skip
 PARAMETERS = sorted({name for body in openapi.BODIES for name in body.model_fields})
 OPTIONS = [spec.name for spec in dataclasses.fields(SearchConfig)] + ["method", "progress"]
@@ -163,12 +184,30 @@ def good(rng: random.Random, path: str) -> dict[str, Any]:
         return {"tokens": [rng.randrange(200)] * min(length(rng), 1000)}
     if path == "/v1/embeddings":
         return {"input": rng.choice(["hello", ["a", "b"], [1, 2, 3]])}
-    body: dict[str, Any] = {"max_tokens": rng.choice([1, 4, 16]), "tgr": {"max_seconds": 0.3}}
+    if path.startswith("/slots"):
+        return {"filename": "a"}
+    n_tokens = rng.choice([1, 4, 16])
+    if path.startswith("/v1/responses"):
+        return {
+            "input": copy.deepcopy(rng.choice(ITEMS)),
+            "max_output_tokens": n_tokens,
+            "tgr": {"max_seconds": 0.3},
+        }
+    if path == "/v1/messages/count_tokens":
+        return {"messages": copy.deepcopy(rng.choice(BLOCKS))}
+    body: dict[str, Any] = {"max_tokens": n_tokens, "tgr": {"max_seconds": 0.3}}
+    if path == "/v1/messages":
+        asked = {"messages": rng.choice(BLOCKS), "tools": rng.choice([[], TOOLS])}
+        return body | copy.deepcopy(asked) | {"tool_choice": {"type": "none"}}
+    if path == "/completion":
+        return body | {"prompt": rng.choice(["1+2=", [1, "a", 3], ["a", "b"]])}
     if path == "/infill":
         return body | {"input_prefix": "a = ", "input_suffix": "\n"}
     if path == "/v1/completions":
         return body | {"prompt": rng.choice(["1+2=", [1, 2, 3], ["a", "b"]])}
     role = rng.choice(["user", "user", "system"])
+    if rng.random() < 0.2:
+        body |= {"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "none"}
     return body | {"messages": [{"role": role, "content": rng.choice(["hi", "1+2=?"])}]}
 
 
@@ -211,9 +250,10 @@ def generated(seed: int, i: int, paths: dict[str, str]) -> Case:
     rng = random.Random(seed * 1_000_003 + i)
     posts = [path for path, verb in paths.items() if verb == "POST"]
     if rng.random() < 0.03:
-        path = rng.choice([path for path, verb in paths.items() if verb == "GET"])
-        return Case(i, "GET", path.replace("{name}", quote(_whole(text(rng)), safe="/")), b"")
-    path = rng.choice([*posts, "/v1/chat/completions", "/v1/completions"])
+        path, verb = rng.choice([one for one in paths.items() if one[1] != "POST"])
+        verb = rng.choice([verb, "DELETE"]) if "response_id" in path else verb
+        return Case(i, verb, _filled(rng, path), b"")
+    path = _filled(rng, rng.choice([*posts, "/v1/chat/completions", "/v1/completions"]))
     body: Any = good(rng, path)
     for _ in range(rng.choice([0, 1, 1, 1, 2, 2, 3, 5])):
         changed(rng, body, PARAMETERS)
@@ -227,6 +267,11 @@ def generated(seed: int, i: int, paths: dict[str, str]) -> Case:
         at = rng.randrange(len(data) + 1)
         data = data[:at] + rng.randbytes(rng.choice([0, 1, 3])) + data[at + rng.choice([0, 1]) :]
     return Case(i, "POST", path, data)
+
+
+def _filled(rng: random.Random, path: str) -> str:
+    """The path with something for each of its parameters."""
+    return re.sub(r"\{\w+\}", lambda _: quote(_whole(text(rng)), safe="/"), path)
 
 
 def _whole(text: str) -> str:
@@ -273,7 +318,8 @@ def ask(target: Target, request: Case, bound: float) -> Outcome:
 
 def _is_error(text: str) -> bool:
     try:
-        return set(json.loads(text)["error"]) == ERROR
+        body = json.loads(text)
+        return set(body["error"]) == ({"type", "message"} if body.get("type") == "error" else ERROR)
     except (ValueError, TypeError, KeyError):
         return False
 
@@ -379,7 +425,8 @@ def _sum_up(outcomes: list[Outcome], seconds: float) -> None:
     print(f"{len(outcomes)} requests in {seconds:.0f} s")
 
     def key(outcome: Outcome) -> tuple[str, int]:
-        return outcome.request.path if outcome.request.verb == "POST" else "GET", outcome.status
+        path = re.sub("/slots/.*", "/slots/{id_slot}", outcome.request.path)
+        return path if outcome.request.verb == "POST" else outcome.request.verb, outcome.status
 
     for (path, status), n in sorted(collections.Counter(map(key, outcomes)).items()):
         print(f"  {path:24} {status or 'none':>4} {n:6}")

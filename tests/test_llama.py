@@ -166,7 +166,7 @@ def test_options_of_an_instance_are_defaults_of_its_requests(
         ({"typical_p": 0.5}, "typical_p is not supported"),
         ({"mirostat_mode": 2}, "mirostat_mode is not supported"),
         ({"logits_processor": [print]}, "logits_processor is not supported"),
-        ({"suffix": "x"}, "suffix is not supported"),
+        ({"suffix": "x"}, "no fill-in-the-middle tokens"),
         ({"tgr": {"n_ctx": 3}}, "unknown option 'n_ctx'"),
         ({"grammar": llama_cpp.LlamaGrammar.from_string("nonsense")}, "grammar does not parse"),
         ({"prompt": b"bytes"}, "prompt is b'bytes'"),

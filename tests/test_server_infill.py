@@ -11,8 +11,9 @@ from engines import EXACT
 from serving import events, served
 
 from tgr_local.engine import Engine
+from tgr_local.openai.native import infill_request
+from tgr_local.openai.requests import completion_request
 from tgr_local.options.config import EngineConfig
-from tgr_local.server import infill
 
 
 @pytest.fixture
@@ -27,13 +28,16 @@ def coder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_infill_puts_its_tokens_around_the_gap(coder: Path) -> None:
     with Engine(coder, EngineConfig(**EXACT)) as engine:
         body = {"input_prefix": "a<|im_end|>", "input_suffix": "z", "prompt": "b", "n_predict": 9}
-        made = infill.infill_request(engine, body | {"temperature": 0})
+        made = infill_request(engine, body | {"temperature": 0})
         text = engine.detokenize(made.prompts[0], special=True).decode()
         assert text == "<|fim_prefix|>a<|im_end|><|fim_suffix|>z<|fim_middle|>b"
         assert (made.config.max_tokens, made.config.temperature) == (9, 0)
         plain = engine.tokenize("<|im_end|>", parse_special=False)
         assert len(plain) > 1  # a mark inside the text is only text
-        extra = infill.infill_request(engine, {"input_extra": [{"text": "other"}]})
+        suffix = {"prompt": "a<|im_end|>", "suffix": "z"}
+        same = completion_request(engine, suffix).prompts[0]
+        assert same == made.prompts[0][:-1]
+        extra = infill_request(engine, {"input_extra": [{"text": "other"}]})
         assert engine.detokenize(extra.prompts[0]).decode() == "other\n"
 
 
@@ -42,17 +46,18 @@ def test_infill_takes_what_editors_send(coder: Path, tmp_path: Path) -> None:
         "input_prefix": "a", "input_suffix": "z", "prompt": "", "n_predict": 4, "n_indent": 2,
         "input_extra": [{"text": "other", "time": [1, 2], "filename": "b.py"}], "top_k": 40,
         "top_p": 0.99, "stream": False, "samplers": ["top_k", "top_p", "infill"],
-        "cache_prompt": True, "t_max_prompt_ms": 500, "t_max_predict_ms": 1,
-        "dry_multiplier": 0.0, "response_fields": ["content", "timings/prompt_n"],
+        "cache_prompt": True, "t_max_prompt_ms": 500, "t_max_predict_ms": 1, "id_slot": 0,
+        "n_cache_reuse": 256, "dry_multiplier": 0.0, "stop": [],
+        "response_fields": ["content", "timings/prompt_n", "timings/predicted_n"],
     }  # fmt: skip
     with served(coder, tmp_path) as server:
         answer = server.client.post("/infill", json=body).json()
-        assert answer["content"] and answer["tokens_predicted"] <= 4
+        assert answer["content"] and answer["timings/predicted_n"] <= 4
         assert set(answer["tgr"]["ignored"]) == {
             "n_indent", "samplers", "cache_prompt", "t_max_prompt_ms", "t_max_predict_ms",
-            "dry_multiplier", "response_fields",
+            "dry_multiplier", "n_cache_reuse",
         }  # fmt: skip
-        warm = body | {"n_predict": 0, "samplers": []}
+        warm = body | {"n_predict": 0, "samplers": [], "response_fields": None}
         answer = server.client.post("/infill", json=warm).json()
         assert answer["content"] == "" and answer["tokens_predicted"] == 0
         assert answer["tokens_cached"] == 0
@@ -69,12 +74,12 @@ def test_infill_names_other_files_where_the_model_has_tokens_for_them(
     with Engine(gguf_models.write_model(tmp_path / "coder.gguf"), EngineConfig(**EXACT)) as engine:
         body: dict[str, Any] = {"input_prefix": "a", "input_suffix": "z"}
         files = [{"text": "one\n", "filename": "1.py"}, {"text": "two\n"}]
-        made = infill.infill_request(engine, body | {"input_extra": files})
+        made = infill_request(engine, body | {"input_extra": files})
         assert engine.detokenize(made.prompts[0], special=True).decode() == (
             "<|repo_name|>myproject\n<|file_sep|>1.py\none\n<|file_sep|>tmp\ntwo\n"
             "<|file_sep|>filename\n<|fim_prefix|>a<|fim_suffix|>z<|fim_middle|>"
         )
-        made = infill.infill_request(engine, body)
+        made = infill_request(engine, body)
         assert engine.detokenize(made.prompts[0], special=True).decode() == (
             "<|fim_prefix|>a<|fim_suffix|>z<|fim_middle|>"
         )

@@ -29,6 +29,7 @@ from tgr_local.openai.search_options import INT_MAX, TgrOptions, option_field
 from tgr_local.openai.validation import RequestError, shown
 
 ITEMS_MAX = 8192
+_DEPTH_MOST = 200  # levels of nesting
 _ANY: Any = ConfigDict(extra="allow", strict=True)
 
 
@@ -139,6 +140,8 @@ def responses_request(
     if isinstance(given, str):
         given = [{"type": "message", "role": "user", "content": given}]
     items = [*before, *given]
+    for name in ("input", "tools", "tool_choice", "text", "metadata"):
+        _check_depth(name, getattr(body, name))
     chat, ignored = _chat_body(body, items, len(before))
     request = chat_request(engine, chat, **options)
     ignored += [f"include.{name}" for name in body.include or () if name != _LOGPROBS]
@@ -216,6 +219,21 @@ def _chat_choice(choice: Any) -> Any:
             f"tool_choice is {shown(choice)}, but must name a function", "tool_choice"
         )
     return {"type": "function", "function": {"name": choice["name"]}}
+
+
+def _check_depth(name: str, value: Any) -> None:
+    """Refuses a value that is nested so deeply that it could not be written as JSON again."""
+    level = [value]
+    for _ in range(_DEPTH_MOST):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return
+    raise RequestError(f"{name} is nested more than {_DEPTH_MOST} deep; flatten it", name)
 
 
 # --- items ---

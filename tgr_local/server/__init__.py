@@ -1,4 +1,4 @@
-"""The server: OpenAI's endpoints, and a few of llama.cpp's, over one loaded model.
+"""The server: the endpoints of OpenAI's, Anthropic's and llama.cpp's APIs over one loaded model.
 
 In: HTTP requests. Out: JSON and event streams. It does not know how a reply is written, nor what a
 parameter means: `tgr_local.openai` has the bodies, their meaning and the responses.
@@ -6,6 +6,7 @@ parameter means: `tgr_local.openai` has the bodies, their meaning and the respon
     serve.py       the socket, the signals, the exit code
     connection.py  a client's connection, and its time limits
     app.py         which address calls what
+    replies.py     the addresses that write replies, API by API
     openapi.py     /openapi.json, made from the models of the bodies
     service.py     the model, its state, and the path of a request
     jobs.py        work in threads: how many run, how many wait, when they are cancelled
@@ -13,9 +14,9 @@ parameter means: `tgr_local.openai` has the bodies, their meaning and the respon
     wire.py        JSON and event streams out
     auth.py        API keys and trusted origins
     limits.py      what one request may use
-    errors.py      every error as a status and a body in OpenAI's format
+    errors.py      every error as a status and a body
     log.py         one line for each request
     metrics.py     counts and times for Prometheus
-    infill.py embeddings.py tokens.py slots.py    endpoints beside completions
+    embeddings.py tokens.py slots.py    endpoints beside replies
     index.html     the page at /
 """

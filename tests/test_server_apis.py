@@ -1,0 +1,195 @@
+"""The APIs of the server over HTTP: official packages, literal bodies of clients, error formats."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from serving import Served, served
+from starlette.responses import Response
+from starlette.testclient import TestClient
+
+from tgr_local.server.auth import Auth
+
+gc.freeze()  # what openai brings need not be looked through after every test
+
+USER = [{"role": "user", "content": "he said"}]
+TOOLS = [{"name": "find", "input_schema": {"type": "object", "properties": {}}}]
+ORIGINS = {"allow_origin": "vscode-webview://*"}
+
+
+@pytest.fixture(scope="module")
+def server(model: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    folder = tmp_path_factory.mktemp("apis")
+    limits = {"api_key": "secret", "method": "base", "stored_responses": 2}
+    with served(model(), folder, **limits, **ORIGINS) as running:
+        running.client.headers["X-Api-Key"] = "secret"
+        yield running
+        running.until(running.is_free)
+
+
+# --- Anthropic's ---
+
+
+@pytest.fixture
+def claude(server: Served) -> Any:
+    anthropic = pytest.importorskip("anthropic", reason="anthropic is absent")
+    return anthropic.Anthropic(base_url=server.url, api_key="secret", max_retries=0)
+
+
+def test_messages_of_anthropics_package(claude: Any) -> None:
+    ask: dict[str, Any] = {"model": "any", "messages": USER, "max_tokens": 20, "system": "brief"}
+    ask["extra_body"] = {"seed": 3}
+    whole = claude.messages.create(**ask, top_k=5, tools=TOOLS, tool_choice={"type": "none"})
+    assert whole.content[0].type == "text" and whole.stop_reason == "max_tokens"
+    assert whole.usage.output_tokens == 20
+    with claude.messages.stream(**ask, top_k=5) as stream:
+        texts = list(stream.text_stream)
+        final = stream.get_final_message()
+    assert "".join(texts) == final.content[0].text == whole.content[0].text
+    assert final.usage.output_tokens == 20 and final.stop_reason == "max_tokens"
+    counted = claude.messages.count_tokens(model="any", messages=USER, system="brief")
+    assert counted.input_tokens == whole.usage.input_tokens
+    beta = claude.beta.messages.create(**ask, betas=["context-1m-2025-08-07"], top_k=5)
+    assert beta.content[0].text == whole.content[0].text
+
+
+def test_errors_have_anthropics_format(claude: Any, server: Served) -> None:
+    import anthropic
+
+    with pytest.raises(anthropic.BadRequestError, match="temperature is -1") as refused:
+        claude.messages.create(model="any", messages=USER, max_tokens=3, temperature=-1)
+    error = refused.value.body["error"]
+    assert refused.value.body["type"] == "error" and error["type"] == "invalid_request_error"
+    stranger = anthropic.Anthropic(base_url=server.url, api_key="wrong", max_retries=0)
+    with pytest.raises(anthropic.AuthenticationError, match="API key"):
+        stranger.messages.create(model="any", messages=USER, max_tokens=3)
+    both = {"Authorization": "Bearer dummy", "X-Api-Key": "secret"}
+    body = {"model": "any", "messages": USER, "max_tokens": 3}
+    headers = both | {"anthropic-version": "2023-06-01", "anthropic-beta": "a,b"}
+    answer = server.client.post("/v1/messages?beta=true", json=body, headers=headers)
+    assert answer.status_code == 200 and answer.json()["type"] == "message"
+
+
+# --- OpenAI's responses ---
+
+
+def test_responses_of_openais_package(server: Served) -> None:
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="secret", max_retries=0)
+    ask: dict[str, Any] = {"model": "any", "input": "he said", "max_output_tokens": 20}
+    ask["extra_body"] = {"seed": 3}
+    whole = client.responses.create(**ask, metadata={"a": "b"})
+    assert whole.output_text and whole.status == "incomplete" and whole.metadata == {"a": "b"}
+    events = list(client.responses.create(**ask, stream=True))
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    last: Any = events[-1]
+    assert last.type == "response.incomplete" and last.response.output_text == whole.output_text
+    with client.responses.stream(**ask) as stream:
+        deltas = [one.delta for one in stream if one.type == "response.output_text.delta"]
+    assert "".join(deltas) == whole.output_text
+
+    assert client.responses.retrieve(last.response.id).output_text == whole.output_text
+    next_one = client.responses.create(
+        model="any", input="and", previous_response_id=last.response.id, max_output_tokens=4
+    )
+    assert next_one.previous_response_id == last.response.id
+    assert next_one.usage and whole.usage
+    assert next_one.usage.input_tokens > whole.usage.input_tokens + 20
+    client.responses.delete(next_one.id)
+    with pytest.raises(openai.NotFoundError, match="there is no response"):
+        client.responses.retrieve(next_one.id)
+    with pytest.raises(openai.NotFoundError, match="at most 2 are kept"):
+        client.responses.create(**ask, previous_response_id="resp_1")
+    with pytest.raises(openai.BadRequestError, match="input is empty"):
+        client.responses.create(model="any", input=[])
+
+
+def test_a_response_of_a_schema(server: Served) -> None:
+    form = {"type": "json_schema", "name": "a", "schema": {"const": {"x": 1}}}
+    body = {"input": "he", "text": {"format": form}, "max_output_tokens": 40}
+    made = server.client.post("/v1/responses", json=body).json()
+    (text,) = [item["content"][0]["text"] for item in made["output"] if item["type"] == "message"]
+    assert json.loads(text) == {"x": 1} and made["status"] == "completed"
+    counted = server.client.post("/v1/responses/input_tokens", json={"input": "he"}).json()
+    assert counted["input_tokens"] == made["usage"]["input_tokens"]
+
+
+# --- llama.cpp's ---
+
+
+def test_llama_cpps_own_endpoints(server: Served) -> None:
+    post = server.client.post
+    body = {"prompt": "he", "n_predict": 5, "seed": 3, "cache_prompt": True}
+    whole = post("/completion", json=body).json()
+    assert whole["content"] and whole["stop_type"] == "limit" and whole["tokens_predicted"] == 5
+    streamed = post("/completions", json=body | {"stream": True}).text.split("\n\n")
+    parts = [json.loads(line[6:]) for line in streamed if line.startswith("data: {")]
+    assert "".join(part["content"] for part in parts) == whole["content"]
+    prompt = post("/apply-template", json={"messages": USER}).json()["prompt"]
+    assert "he said" in prompt and prompt.endswith("assistant\n")
+    chat = post("/chat/completions", json={"messages": USER, "max_tokens": 3})
+    assert chat.json()["object"] == "chat.completion"
+    embedding = {"input": "a", "encoding_format": None, "input_type": "query"}
+    made = post("/v1/embeddings", json=embedding).json()
+    assert len(made["data"]) == 1 and made["tgr"]["ignored"] == ["input_type"]
+    assert server.client.get("/models").json() == server.client.get("/v1/models").json()
+    assert server.client.head("/").status_code == 200
+    assert server.client.get("/v1/health").status_code == 200
+
+
+def test_a_suffix_needs_a_model_for_it(server: Served) -> None:
+    body = {"prompt": "a", "max_tokens": 2}
+    assert server.client.post("/v1/completions", json=body | {"suffix": ""}).status_code == 200
+    refused = server.client.post("/v1/completions", json=body | {"suffix": "z"}).json()["error"]
+    assert "no fill-in-the-middle tokens" in refused["message"] and refused["param"] == "suffix"
+
+
+def test_ignored_parameters_are_logged_once(server: Served) -> None:
+    body = {"messages": USER, "max_tokens": 1, "ttl": 3, "draft_model": "x"}
+    for _ in range(2):
+        made = server.client.post("/v1/chat/completions", json=body).json()
+        assert made["tgr"]["ignored"] == ["ttl", "draft_model"]
+
+    def logged() -> list[Any]:
+        lines = [line for line in server.log() if "draft_model" in line.get("ignored", ())]
+        return [line["ignored"] for line in lines]
+
+    server.until(logged)
+    assert logged() == [["draft_model", "ttl"]]
+
+
+# --- pages of other programs ---
+
+
+def test_origins_that_the_owner_allows(server: Served) -> None:
+    def ask(origin: str) -> Any:
+        headers = {"Origin": origin}
+        return server.client.post("/tokenize", json={"content": "a"}, headers=headers)
+
+    allowed = ask("vscode-webview://1a2b3c")
+    assert allowed.status_code == 200
+    assert allowed.headers["access-control-allow-origin"] == "vscode-webview://1a2b3c"
+    refused = ask("app://obsidian.md")
+    assert refused.status_code == 403
+    assert "--allow-origin app://obsidian.md allows" in refused.json()["error"]["message"]
+
+
+def test_origins_are_matched_as_a_whole() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await Response("fine")(scope, receive, send)
+
+    def status(origin: str, *allowed: str) -> int:
+        headers = {"Host": "localhost", "Origin": origin}
+        client = TestClient(Auth(app, (), "127.0.0.1", allowed))
+        return client.get("/props", headers=headers).status_code
+
+    assert status("app://obsidian.md", "app://") == status("app://a", "app://*") == 200
+    assert status("https://a.example", "https://a.example", "b") == 200
+    assert status("https://a.example.evil", "https://a.example") == 403
+    assert status("https://aXexample", "https://a.example") == 403
+    assert status("myapp://x", "app://") == 403 and status("app://x") == 403
