@@ -56,7 +56,7 @@ def _check_block(block: Any) -> Any:
 class _Block(TypedDict):
     """A content block. Which keys it needs depends on its type."""
 
-    __pydantic_config__ = _ANY
+    __pydantic_config__ = _ANY  # type: ignore[misc]
     type: str
     text: NotRequired[str]
     thinking: NotRequired[str]
@@ -76,7 +76,7 @@ Blocks = Annotated[list[Block], Field(fail_fast=True)]
 class AnthropicMessage(TypedDict):
     """A message of a conversation."""
 
-    __pydantic_config__ = _ANY
+    __pydantic_config__ = _ANY  # type: ignore[misc]
     role: Literal["user", "assistant", "system"]
     content: str | Blocks
 
@@ -84,7 +84,7 @@ class AnthropicMessage(TypedDict):
 class AnthropicTool(TypedDict):
     """A tool; one without an input_schema runs on Anthropic's servers, and is ignored."""
 
-    __pydantic_config__ = _ANY
+    __pydantic_config__ = _ANY  # type: ignore[misc]
     name: ToolName
     type: NotRequired[str | None]
     description: NotRequired[str | None]
@@ -94,7 +94,7 @@ class AnthropicTool(TypedDict):
 class AnthropicToolChoice(TypedDict):
     """Whether a tool is called, and which."""
 
-    __pydantic_config__ = _ANY
+    __pydantic_config__ = _ANY  # type: ignore[misc]
     type: Literal["auto", "any", "tool", "none"]
     name: NotRequired[ToolName | None]
     disable_parallel_tool_use: NotRequired[bool | None]
@@ -103,7 +103,7 @@ class AnthropicToolChoice(TypedDict):
 class OutputConfig(TypedDict):
     """The form of the answer."""
 
-    __pydantic_config__ = _ANY
+    __pydantic_config__ = _ANY  # type: ignore[misc]
     format: NotRequired[dict[str, Any] | None]
 
 
@@ -191,7 +191,8 @@ def _chat_body(body: CountTokensRequest) -> tuple[dict[str, Any], list[str]]:
     chat["messages"] = one_system(messages)
     if stops := getattr(body, "stop_sequences", None):
         chat["stop"] = stops
-    form = (body.output_config or {}).get("format") or body.output_format
+    config: Any = body.output_config or {}
+    form = config.get("format") or body.output_format
     if form:
         chat["response_format"] = {
             "type": "json_schema",

@@ -36,7 +36,7 @@ _ANY: Any = ConfigDict(extra="allow", strict=True)
 class Item(TypedDict):
     """A part of a conversation. Which keys it needs depends on its type."""
 
-    __pydantic_config__ = _ANY
+    __pydantic_config__ = _ANY  # type: ignore[misc]
     type: NotRequired[str | None]
     role: NotRequired[Literal["user", "assistant", "system", "developer"]]
     content: NotRequired[str | list[dict[str, Any]] | None]
@@ -50,7 +50,7 @@ class Item(TypedDict):
 class Reasoning(TypedDict):
     """How the model thinks."""
 
-    __pydantic_config__ = _ANY
+    __pydantic_config__ = _ANY  # type: ignore[misc]
     effort: NotRequired[Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None]
     summary: NotRequired[str | None]
 
@@ -58,7 +58,7 @@ class Reasoning(TypedDict):
 class TextOptions(TypedDict):
     """The form of the answer."""
 
-    __pydantic_config__ = _ANY
+    __pydantic_config__ = _ANY  # type: ignore[misc]
     format: NotRequired[dict[str, Any] | None]
     verbosity: NotRequired[str | None]
 
@@ -167,12 +167,14 @@ def _chat_body(
         raise RequestError("input is empty, but must hold at least one item", "input")
     if body.max_output_tokens:
         chat["max_tokens"] = body.max_output_tokens
-    effort = (body.reasoning or {}).get("effort")
+    reasoning: Any = body.reasoning or {}
+    effort = reasoning.get("effort")
     if effort:
         chat["reasoning_effort"] = "xhigh" if effort == "max" else effort
     if body.top_logprobs is not None or _LOGPROBS in (body.include or ()):
         chat |= {"logprobs": True, "top_logprobs": body.top_logprobs or 0}
-    if form := (body.text or {}).get("format"):
+    text: Any = body.text or {}
+    if form := text.get("format"):
         chat["response_format"] = _chat_format(form)
     tools, ignored = _chat_tools(body)
     if tools:
@@ -310,7 +312,9 @@ def _needed(where: str, item: Any, key: str) -> Any:
 
 def _echo(body: ResponsesRequest, request: PreparedRequest) -> dict[str, Any]:
     """What a response repeats of its request."""
-    config, reasoning = request.config, body.reasoning or {}
+    config = request.config
+    reasoning: Any = body.reasoning or {}
+    text: Any = body.text or {}
     return {
         "instructions": body.instructions,
         "max_output_tokens": body.max_output_tokens,
@@ -320,7 +324,7 @@ def _echo(body: ResponsesRequest, request: PreparedRequest) -> dict[str, Any]:
         "reasoning": {"effort": reasoning.get("effort"), "summary": reasoning.get("summary")},
         "store": body.store is not False,
         "temperature": config.temperature,
-        "text": {"format": (body.text or {}).get("format") or {"type": "text"}},
+        "text": {"format": text.get("format") or {"type": "text"}},
         "tool_choice": body.tool_choice or "auto",
         "tools": [tool for tool in body.tools or [] if tool.get("type") == "function"],
         "top_logprobs": body.top_logprobs or 0,
