@@ -44,18 +44,18 @@ def claude(server: Served) -> Any:
 
 def test_messages_of_anthropics_package(claude: Any) -> None:
     ask: dict[str, Any] = {"model": "any", "messages": USER, "max_tokens": 20, "system": "brief"}
-    ask["extra_body"] = {"seed": 3}
-    whole = claude.messages.create(**ask, top_k=5, tools=TOOLS, tool_choice={"type": "none"})
+    ask["extra_body"] = {"seed": 3, "top_k": 5}
+    whole = claude.messages.create(**ask, tools=TOOLS, tool_choice={"type": "none"})
     assert whole.content[0].type == "text" and whole.stop_reason == "max_tokens"
     assert whole.usage.output_tokens == 20
-    with claude.messages.stream(**ask, top_k=5) as stream:
+    with claude.messages.stream(**ask) as stream:
         texts = list(stream.text_stream)
         final = stream.get_final_message()
     assert "".join(texts) == final.content[0].text == whole.content[0].text
     assert final.usage.output_tokens == 20 and final.stop_reason == "max_tokens"
     counted = claude.messages.count_tokens(model="any", messages=USER, system="brief")
     assert counted.input_tokens == whole.usage.input_tokens
-    beta = claude.beta.messages.create(**ask, betas=["context-1m-2025-08-07"], top_k=5)
+    beta = claude.beta.messages.create(**ask, betas=["context-1m-2025-08-07"])
     assert beta.content[0].text == whole.content[0].text
 
 
@@ -63,7 +63,9 @@ def test_errors_have_anthropics_format(claude: Any, server: Served) -> None:
     import anthropic
 
     with pytest.raises(anthropic.BadRequestError, match="temperature is -1") as refused:
-        claude.messages.create(model="any", messages=USER, max_tokens=3, temperature=-1)
+        claude.messages.create(
+            model="any", messages=USER, max_tokens=3, extra_body={"temperature": -1}
+        )
     error = refused.value.body["error"]
     assert refused.value.body["type"] == "error" and error["type"] == "invalid_request_error"
     stranger = anthropic.Anthropic(base_url=server.url, api_key="wrong", max_retries=0)
@@ -82,7 +84,7 @@ def test_errors_have_anthropics_format(claude: Any, server: Served) -> None:
 def test_responses_of_openais_package(server: Served) -> None:
     client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="secret", max_retries=0)
     ask: dict[str, Any] = {"model": "any", "input": "he said", "max_output_tokens": 20}
-    ask["extra_body"] = {"seed": 3}
+    ask["extra_body"] = {"seed": 3, "top_k": 5}
     whole = client.responses.create(**ask, metadata={"a": "b"})
     assert whole.output_text and whole.status == "incomplete" and whole.metadata == {"a": "b"}
     events = list(client.responses.create(**ask, stream=True))
