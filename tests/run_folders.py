@@ -1,9 +1,10 @@
-"""Run folders with samples made up by hand: two systems, two problems."""
+"""Run folders with samples made up by hand."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,10 @@ def sample(system: str, problem: str, index: int, **values: Any) -> Sample:
     return dataclasses.replace(plain_one, **values)
 
 
-def write(folder: Path, samples: list[Sample], **changes: Any) -> Path:
-    """A run folder with two systems and two problems."""
+def write(
+    folder: Path, samples: list[Sample], problems: Sequence[str] = "pq", **changes: Any
+) -> Path:
+    """A run folder, by default with two systems and two problems."""
     config = dataclasses.asdict(SearchConfig())
     about = Manifest(
         format=manifest.FORMAT, created="2026-01-01T00:00:00+00:00",
@@ -47,9 +50,9 @@ def write(folder: Path, samples: list[Sample], **changes: Any) -> Path:
     folder.mkdir()
     text = json.dumps(to_json_value(dataclasses.replace(about, **changes)))
     (folder / manifest.NAME).write_text(text, encoding="utf-8")
-    problems = [{"task": "toy", "id": p, "prompt": f"<what is {p}?>"} for p in "pq"]
+    lines = [{"task": "toy", "id": p, "prompt": f"<what is {p}?>"} for p in problems]
     (folder / "problems.jsonl").write_text(
-        "".join(json.dumps(line) + "\n" for line in problems), encoding="utf-8"
+        "".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8"
     )
     phases = [{"task": "toy", "system": s, "samples": 4, "counted": 120, "positions": 120,
                "seconds": 2.0} for s in ("base", "tgr-latent")]  # fmt: skip
@@ -76,3 +79,26 @@ def both() -> list[Sample]:
         sample("tgr-latent", "q", 0, correct=True, **shown),
         sample("tgr-latent", "q", 1, correct=False, answer="8", **shown),
     ]
+
+
+def graded(folder: Path, systems: Mapping[str, tuple[int, Sequence[str]]], **changes: Any) -> Path:
+    """A run folder made of grades: for each system, of method base or tgr-latent, the cost of a
+    sample and, for every problem, its samples as text: `1` right, `0` wrong."""
+    config = dataclasses.asdict(SearchConfig())
+    n_samples = max(len(row) for _, rows in systems.values() for row in rows)
+    n_problems = max(len(rows) for _, rows in systems.values())
+    samples = [
+        sample(name, f"p{i:03}", j, correct=grade == "1", counts={"chunk": cost})
+        for name, (cost, rows) in systems.items()
+        for i, row in enumerate(rows)
+        for j, grade in enumerate(row)
+    ]
+    entries = [
+        {"name": name, "method": "base" if name == "base" else "tgr-latent", "config": config}
+        for name in systems
+    ]
+    ks = [2**i for i in range(n_samples.bit_length())]
+    return write(
+        folder, samples, [f"p{i:03}" for i in range(n_problems)],
+        **{"systems": entries, "k": ks, **changes},
+    )  # fmt: skip

@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from eval_doubles import PROBLEMS, SMALL, Broken, EvenLengths, Recorder, go, timeless, toy
+from run_folders import sample as made_up
 
 from tgr_local import methods
 from tgr_local.engine import Engine
 from tgr_local.errors import TgrError
 from tgr_local.eval import phases, samples, sampling
+from tgr_local.eval.live import Live
 from tgr_local.eval.plan import SamplePlan, seed_of
 from tgr_local.eval.samples import Sample
 from tgr_local.eval.store import Store
@@ -266,3 +269,18 @@ def test_a_full_disk_ends_a_phase_at_once_and_the_run_resumes(
     monkeypatch.undo()
     took, known = go(engine, path, toy("base"), plan)
     assert 0 < took["samples"] < 120 == len(known)
+
+
+def test_the_progress_line_counts_and_shows_no_score(capsys: pytest.CaptureFixture[str]) -> None:
+    """The short samples are done first, so a score of those that are done would be biased."""
+    right = made_up("base", "p", 0, correct=True)
+    with Live(2) as live:
+        live.phase(toy(), [right], 3)
+        live.sample(made_up("base", "p", 1, correct=False))
+        live.sample(made_up("base", "q", 0, finish="error"))
+        live.phase(dataclasses.replace(toy(), task="other"), [], 2)
+    first, second = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(
+        r"toy tgr-latent \(1 of 2\): 3/3 samples, 1 could not be made, \d+ tokens/s", first
+    )
+    assert re.fullmatch(r"other tgr-latent \(2 of 2\): 0/2 samples, 0 tokens/s", second)

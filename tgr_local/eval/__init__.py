@@ -3,7 +3,7 @@
 In: tasks, systems (methods with options), an engine. Out: a run folder of samples and grades, and a
 report. Methods do not know that they are evaluated; tasks and graders do not know methods.
 
-    tasks + systems -> phases -> samples -> outcomes -> tables, plots, cases -> report
+    tasks + systems -> phases -> samples -> outcomes -> comparison -> verdict, tables, plots
 
     command.py     the subcommands; arguments.py, and request.py: the checked input of a run
     evaluation.py  carries out a run
@@ -23,8 +23,10 @@ report. Methods do not know that they are evaluated; tasks and graders do not kn
     run_folder.py  reads a run folder; json_checks.py checks its JSON
     summary.py     samples of one or more runs -> outcomes that can be compared
     outcome.py     the numbers of one system on one task; metrics.py computes them
+    comparison.py  outcomes at equal k and at equal forward tokens: what tables, plots, verdict show
+    verdict.py     one sentence on what a comparison shows
     tables.py      the tables of a report; table_cells.py, paper.py: their parts
     plots.py       the plots of a report
     cases.py       boundaries worth reading
-    report.py      Markdown and HTML
+    report.py      the report, and as Markdown; page.py: as HTML
 """

@@ -130,7 +130,7 @@ def _report(
 ) -> int:
     """Writes report.md and report.html to the first run folder, or to `out`; a name that ends in
     .md gets the tables only. `reference` and `k` replace those of the runs."""
-    from tgr_local.eval import report, request, run_folder
+    from tgr_local.eval import page, report, request, run_folder
 
     path = Path(out) if out is not None else Path(folders[0]) / "report.html"
     if path.suffix not in (".html", ".md"):
@@ -142,13 +142,13 @@ def _report(
         )
         changed = [dataclasses.replace(run.manifest, reference=reference) for run in read]
         read = [dataclasses.replace(r, manifest=m) for r, m in zip(read, changed, strict=True)]
-    page = report.build(read, request.read_ks(k) if k else ())
-    path.with_suffix(".md").write_text(report.as_markdown(page), encoding="utf-8")
+    built = report.build(read, request.read_ks(k) if k else ())
+    path.with_suffix(".md").write_text(report.as_markdown(built), encoding="utf-8")
     if shown:
-        print(printable(report.as_markdown(page, brief=True)))
+        print(printable(report.as_markdown(built, brief=True)))
     try:
         if path.suffix == ".html":
-            path.write_text(report.as_html(page), encoding="utf-8")
+            path.write_text(page.as_html(built), encoding="utf-8")
     except TgrError as error:
         if not shown:
             raise

@@ -1,5 +1,9 @@
-"""The progress of a run on stderr: on a terminal a bar with the remaining time and the current
-score, elsewhere a plain line from time to time."""
+"""The progress of a run on stderr: on a terminal a bar with the remaining time, elsewhere a plain
+line from time to time.
+
+It shows no score: samples are made side by side, and the short ones, which are right more often
+than the others, are done first. So the share of right ones among those done so far would be biased.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ class Live:
         self._n_phases, self._phase = n_phases, 0
         self._title = ""
         self._lock = threading.Lock()
-        self._done = self._total = self._right = self._graded = self._tokens = 0
+        self._done = self._total = self._failed = self._tokens = 0
         self._begun = self._shown = time.monotonic()
         self._n_before = 0
         self._bar: Any = None
@@ -55,7 +59,7 @@ class Live:
                 if self._title and not self._bar:
                     self._print()
                 self._title, self._phase = title, self._phase + 1
-            self._done = self._right = self._graded = self._tokens = 0
+            self._done = self._failed = self._tokens = 0
             self._total = n_total
             for sample in samples:
                 self._add(sample)
@@ -63,27 +67,26 @@ class Live:
             if self._bar:
                 words = f"{self._title} ({self._phase} of {self._n_phases})"
                 self._bar.reset(
-                    self._task, total=n_total, completed=self._done, description=words, score=""
+                    self._task, total=n_total, completed=self._done, description=words, state=""
                 )
 
     def sample(self, sample: Sample) -> None:
         with self._lock:
             self._add(sample)
             if self._bar:
-                self._bar.update(self._task, completed=self._done, score=self._score())
+                self._bar.update(self._task, completed=self._done, state=self._state())
             elif time.monotonic() - self._shown > LOG_INTERVAL:
                 self._print()
 
     def _add(self, sample: Sample) -> None:
         self._done += 1
-        self._graded += sample.correct is not None
-        self._right += bool(sample.correct)
+        self._failed += sample.finish == "error"
         self._tokens += sample.cost
 
-    def _score(self) -> str:
+    def _state(self) -> str:
         seconds = time.monotonic() - self._begun
-        right = f"Pass@1 {100 * self._right / self._graded:.1f}%, " if self._graded else ""
-        return f"{right}{self._tokens / seconds if seconds else 0:.0f} tokens/s"
+        failed = f"{self._failed} could not be made, " if self._failed else ""
+        return f"{failed}{self._tokens / seconds if seconds else 0:.0f} tokens/s"
 
     def _print(self) -> None:
         self._shown = time.monotonic()
@@ -92,7 +95,7 @@ class Live:
         more = f", {_clock(left)} left" if left >= 1 else ""
         place = f"{self._phase} of {self._n_phases}"
         print(
-            f"{self._title} ({place}): {self._done}/{self._total} samples{more}, {self._score()}",
+            f"{self._title} ({place}): {self._done}/{self._total} samples{more}, {self._state()}",
             file=sys.stderr,
             flush=True,
         )
@@ -107,11 +110,11 @@ def _bar() -> tuple[Any, Any]:
         progress.BarColumn(bar_width=None),
         progress.MofNCompleteColumn(),
         progress.TimeRemainingColumn(),
-        progress.TextColumn("{task.fields[score]}", markup=False),
+        progress.TextColumn("{task.fields[state]}", markup=False),
         console=Console(stderr=True),
         refresh_per_second=4,
     )
-    return bar, bar.add_task("", total=None, score="")
+    return bar, bar.add_task("", total=None, state="")
 
 
 def _clock(seconds: float) -> str:

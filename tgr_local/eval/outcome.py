@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.eval import metrics
-from tgr_local.eval.metrics import Interval
 from tgr_local.eval.run_folder import EvaluationRun
 from tgr_local.eval.samples import Sample
 
@@ -233,16 +232,6 @@ class Outcome:
 
     def _each(self, measure: Callable[[list[Sample]], float]) -> Floats:
         return np.array([measure(drawn) for drawn in self.graded.values()])
-
-
-def difference(a: Outcome, b: Outcome, values: Callable[[Outcome], Floats]) -> Interval:
-    """The paired difference a − b over the problems that both have."""
-    both = [problem for problem in a.graded if problem in b.graded]
-    sides = []
-    for outcome in (a, b):
-        known = dict(zip(outcome.graded, values(outcome), strict=True))
-        sides.append([known[problem] for problem in both])
-    return metrics.paired(*sides)
 
 
 def reference(found: Sequence[Outcome], value: Callable[[Outcome], float] | None = None) -> Outcome:

@@ -1,10 +1,17 @@
-"""The plots of a report, as inline SVG. Needs the extra `plot` (matplotlib)."""
+"""The plots of a report, as inline SVG. Needs the extra `plot` (matplotlib).
+
+In: a `Comparison`. Out: plots, each with panels of one width, which the page arranges for its
+screen, and with the entries of their legend. The SVG has no colours of its own: text and axes have
+the colour of the text around them, and lines the CSS variables ``--s0``, ``--s1`` … of the page.
+"""
 
 from __future__ import annotations
 
 import importlib
 import io
 import json
+import re
+import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,137 +21,202 @@ import numpy as np
 
 from tgr_local.errors import InstallError
 from tgr_local.eval import metrics
-from tgr_local.eval.outcome import Outcome, common_budgets
+from tgr_local.eval.comparison import Comparison, Curves
+from tgr_local.eval.metrics import Interval
+from tgr_local.eval.outcome import Outcome
 
+COLORS = (
+    "#1f6fb4", "#c2500a", "#1a7f3c", "#b5282d", "#7a4fb5", "#7f5a45", "#b83a93", "#5f6670",
+    "#737000", "#007f95",
+)  # fmt: skip
+"""Of the systems, in turns, on a light page; matplotlib writes them, and the page replaces them."""
+MARKERS = "osD^v"
+"""Of the systems, in turns, so that colours are not needed to tell them apart."""
 _TERMS = {
     "V": "foresight V",
     "P_bum": "bumpiness P_bum",
     "P_uni": "uniformity P_uni",
     "S": "score S",
 }
-_SIZE = (8.0, 3.6)  # inches
+_WIDTH, _HEIGHT = 5.0, 3.1  # inches of a panel: on a phone its text is about as large as the page's
+_ROW = 0.26  # inches of a row in a panel with one row for each system
 _SHOWN = 99.5  # percent of values in a histogram; larger ones are in the last bar
 
 
 @dataclass(frozen=True)
 class Plot:
-    """One plot with its caption."""
+    """One plot."""
 
     caption: str
-    svg: str
+    panels: list[str]
+    """SVG."""
+    legend: list[tuple[str, int]]
+    """Label and number of each line, from which `color` and `marker` follow."""
 
 
-DrawFunction = Callable[[Any, Sequence[Outcome]], bool]
+class _Panels:
+    """The panels of the plot that is being drawn."""
+
+    def __init__(self, figure_type: Any) -> None:
+        self.figures: list[Any] = []
+        self._figure_type = figure_type
+
+    def new(self, height: float = _HEIGHT) -> Any:
+        """The axes of one more panel."""
+        figure = self._figure_type(figsize=(_WIDTH, height), layout="constrained")
+        self.figures.append(figure)
+        return figure.subplots()
 
 
-def of_task(found: Sequence[Outcome]) -> list[Plot]:
+Legend = list[tuple[str, int]]
+DrawFunction = Callable[[_Panels, Comparison], Legend]
+
+
+def of_task(compared: Comparison) -> list[Plot]:
     """Every plot for which the outcomes of one task have data. InstallError without matplotlib."""
     try:
         matplotlib: Any = importlib.import_module("matplotlib")
-        new_canvas: Any = importlib.import_module("matplotlib.figure").Figure
+        figure_type: Any = importlib.import_module("matplotlib.figure").Figure
     except ImportError:
         raise InstallError(
             "the plots need matplotlib; run: pip install 'tgr-local[plot]'"
         ) from None
     drawings: dict[str, DrawFunction] = {
-        "Pass@k at equal k, and at equal forward tokens": _curves,
+        "Difference to the reference in points, paired by problem, with 95% intervals":
+            _differences,
+        "Pass@k at equal k, and at equal forward tokens, with 95% intervals; as in the tables, a "
+        "budget that buys less than one sample has no point. Points are moved sideways a little "
+        "where they would cover each other": _curves,
         "Forward tokens of a sample against AUC, with 95% intervals": _cost,
-        "Terms of the score at every boundary: the chosen candidate and the rejected ones": _terms,
-        "Similarity of the candidates of a boundary: APCS and N_eff": _spread,
+        "Terms of the score at every boundary, the chosen candidate and the rejected ones: median, "
+        "quartiles, and whiskers to the last value within 1.5 times their distance": _terms,
+        "Similarity of the candidates of a boundary: APCS and N_eff; the last bar includes larger "
+        "values": _spread,
         "Movement of the states: curvature κ and angle θ; the last bar includes larger values":
             _movement,
         "Curvature and effective dimension against AUC; a point is a problem, a cross a system":
             _against_auc,
-        "Sensitivity of AUC to the rollout length s and the number of candidates K":
-            _sensitivity,
+        "Sensitivity of AUC to the rollout length s and the number of candidates K, with 95% "
+        "intervals": _sensitivity,
     }  # fmt: skip
-    plots = []
-    colors = matplotlib.colormaps["tab20"].colors
-    cycle = matplotlib.cycler(color=colors[::2] + colors[1::2])  # strong colours first
-    style = {"svg.hashsalt": "tgr-local", "svg.fonttype": "none", "axes.prop_cycle": cycle,
-             "font.size": 9, "axes.titlesize": 9,
-             "axes.spines.top": False, "axes.spines.right": False}  # fmt: skip
+    style = {
+        "svg.hashsalt": "tgr-local", "svg.fonttype": "none", "font.size": 10,
+        "axes.titlesize": 10, "axes.prop_cycle": matplotlib.cycler(color=COLORS),
+        "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
+        "grid.color": "black", "grid.alpha": 0.12, "grid.linewidth": 0.7, "axes.axisbelow": True,
+        "boxplot.medianprops.color": COLORS[0], "savefig.transparent": True,
+    }  # fmt: skip
     defaults = {k: v for k, v in matplotlib.rcParamsDefault.items() if k != "backend"}
+    plots = []
     with matplotlib.rc_context(defaults | style):  # not those of a matplotlibrc in this folder
         for caption, draw in drawings.items():
-            canvas = new_canvas(figsize=_SIZE, layout="constrained")
-            if draw(canvas, found):
-                plots.append(Plot(caption, _svg(canvas)))
+            panels = _Panels(figure_type)
+            legend = draw(panels, compared)
+            if panels.figures:
+                plots.append(Plot(caption, [_svg(figure) for figure in panels.figures], legend))
     return plots
 
 
-def _svg(canvas: Any) -> str:
+def color(number: int) -> str:
+    """The colour of a system, the same in every plot, as CSS."""
+    return f"var(--s{number % len(COLORS)})"
+
+
+def marker(number: int) -> str:
+    """The marker of a system; no two of the first 50 share both marker and colour."""
+    return MARKERS[(number + number // len(COLORS)) % len(MARKERS)]
+
+
+def _svg(figure: Any) -> str:
+    """The picture without fixed colours, and without ids that nothing refers to, which several
+    pictures on one page would share."""
     buffer = io.StringIO()
-    canvas.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
-    return text[text.index("<svg") :]
+    text = text[text.index("<svg") :].replace("#000000", "currentColor")
+    for i, hex_color in enumerate(COLORS):
+        text = text.replace(hex_color, color(i))
+    used = set(re.findall(r"#([\w-]+)", text))
+    return re.sub(r' id="([^"]*)"', lambda found: found[0] if found[1] in used else "", text)
 
 
-# ---- each function draws on a canvas, and returns False where it has no data ----
+# ---- each function draws panels, none where it has no data, and returns the legend ----
 
 
-def _curves(canvas: Any, found: Sequence[Outcome]) -> bool:
-    graded = [outcome for outcome in found if outcome.graded]
-    if not graded or len(graded[0].ks) < 2:
-        return False
-    left, right = canvas.subplots(1, 2, sharey=True)
-    budgets = common_budgets(graded, n=10)
-    means = [budget.mean for budget in budgets]
-    for outcome in graded:
-        curve = [metrics.interval(outcome.passed(k)) for k in outcome.ks]
-        color = _color(found, outcome)
-        left.plot(outcome.ks, [100 * c.mean for c in curve], "o-", ms=3, color=color)
-        left.fill_between(
-            outcome.ks, [100 * c.low for c in curve], [100 * c.high for c in curve],
-            color=color, alpha=0.12, lw=0,
-        )  # fmt: skip
-        passed, _ = outcome.at_budgets(budgets)
-        right.plot(means, 100 * passed.mean(axis=1), "o-", ms=3, color=color, label=outcome.label)
-    left.set(xscale="log", xlabel="k", ylabel="Pass (%)", title="equal k")
-    left.set_xticks(graded[0].ks, [str(k) for k in graded[0].ks])
-    left.minorticks_off()
-    right.set(xscale="log", xlabel="forward tokens per problem", title="equal forward tokens")
-    right.set_xticks(means, [f"{mean:,.0f}" for mean in means])
-    right.minorticks_off()
-    _legend(canvas)
-    return True
+def _differences(panels: _Panels, compared: Comparison) -> Legend:
+    for curves, title in ((compared.at_k, "equal k"), (compared.at_tokens, "equal forward tokens")):
+        if curves is None:
+            continue
+        gains = [(curve.outcome, curves.gain(curve.outcome)) for curve in curves.curves]
+        rows = [(outcome, gain) for outcome, gain in gains if gain is not None]
+        if not rows:
+            continue
+        axes = panels.new(max(_HEIGHT / 2, 1.0 + _ROW * len(rows)))
+        axes.axvline(0, color="black", lw=1)
+        for y, (outcome, gain) in enumerate(rows):
+            _errorbar(axes, [gain.mean], [y], xs_of=[gain], number=_number(compared, outcome))
+        axes.set_yticks(range(len(rows)), [_short(outcome.label) for outcome, _ in rows])
+        axes.set(ylim=(len(rows) - 0.5, -0.5), xlabel=f"points minus {curves.base.label}")
+        axes.set_title(title)
+    return []
 
 
-def _cost(canvas: Any, found: Sequence[Outcome]) -> bool:
-    graded = [outcome for outcome in found if len(outcome.aucs)]
-    axes = canvas.subplots()
-    for outcome in graded:
-        auc = metrics.interval(outcome.aucs)
-        error = [[auc.mean - auc.low], [auc.high - auc.mean]]
-        axes.errorbar(
-            outcome.cost,
-            auc.mean,
-            yerr=error,
-            fmt="o",
-            capsize=2,
-            color=_color(found, outcome),
-            label=outcome.label,
-        )
+def _curves(panels: _Panels, compared: Comparison) -> Legend:
+    if compared.at_k is None or compared.at_tokens is None:
+        return []
+    shown = [(compared.at_k, "equal k", "k")]
+    shown.append((compared.at_tokens, "equal forward tokens", "forward tokens per problem"))
+    if all(len(curves.places) < 2 for curves, *_ in shown):
+        return []
+    for curves, title, name in shown:
+        axes = panels.new()
+        _draw_curves(axes, curves, compared)
+        axes.set(xscale="log", xlabel=name, ylabel="Pass (%)", title=title)
+        names = [f"{place:,.0f}" for place in curves.places]
+        axes.set_xticks(curves.places, names, rotation=30 if len("".join(names)) > 32 else 0)
+        axes.minorticks_off()
+    return [(outcome.label, _number(compared, outcome)) for outcome in compared.graded]
+
+
+def _draw_curves(axes: Any, curves: Curves, compared: Comparison) -> None:
+    """Every interval of the table; lines that would lie on each other are moved sideways."""
+    n = len(curves.curves)
+    for i, curve in enumerate(curves.curves):
+        moved = [place * 1.012 ** (2 * i - n + 1) for place in curves.places]
+        points = [(x, found) for x, found in zip(moved, curve.intervals, strict=True) if found]
+        found = [
+            Interval(100 * one.mean, 100 * one.low, 100 * one.high) for _, one in points
+        ]  # fmt: skip
+        _errorbar(axes, [x for x, _ in points], [one.mean for one in found], ys_of=found,
+                  number=_number(compared, curve.outcome), line="-")  # fmt: skip
+
+
+def _cost(panels: _Panels, compared: Comparison) -> Legend:
+    measured = [outcome for outcome in compared.graded if len(outcome.aucs)]
+    if not measured:
+        return []
+    axes = panels.new()
+    for outcome in measured:
+        auc, number = metrics.interval(outcome.aucs), _number(compared, outcome)
+        _errorbar(axes, [outcome.cost], [auc.mean], ys_of=[auc], number=number)
     axes.set(xlabel="forward tokens per sample", ylabel="AUC")
-    _legend(canvas)
-    return bool(graded)
+    return [(outcome.label, _number(compared, outcome)) for outcome in measured]
 
 
-def _terms(canvas: Any, found: Sequence[Outcome]) -> bool:
-    searching = [o for o in found if any("S" in b for b in o.boundaries)][:6]
-    if not searching:
-        return False
-    for axes, (term, name) in zip(canvas.subplots(1, len(_TERMS)), _TERMS.items(), strict=True):
+def _terms(panels: _Panels, compared: Comparison) -> Legend:
+    searching = [o for o in compared.found if any("S" in b for b in o.boundaries)]
+    for term, name in _TERMS.items() if searching else ():
         boxes, labels = [], []
         for outcome in searching:
             chosen, rejected = _chosen_and_rejected(outcome, term)
             boxes += [chosen, rejected]
-            labels += [f"{outcome.label}, chosen", "rejected"]
+            labels += [f"{_short(outcome.label)}, chosen", "rejected"]
+        axes = panels.new(max(_HEIGHT / 2, 0.8 + _ROW * len(boxes)))
         axes.boxplot(boxes, orientation="horizontal", showfliers=False, widths=0.6)
         axes.set_title(name)
-        axes.set_yticks(range(1, len(labels) + 1), labels if term == "V" else [""] * len(labels))
+        axes.set_yticks(range(1, len(labels) + 1), labels)
         axes.invert_yaxis()
-    return True
+    return []
 
 
 def _chosen_and_rejected(outcome: Outcome, term: str) -> tuple[list[float], list[float]]:
@@ -157,65 +229,71 @@ def _chosen_and_rejected(outcome: Outcome, term: str) -> tuple[list[float], list
     return chosen, rejected
 
 
-def _spread(canvas: Any, found: Sequence[Outcome]) -> bool:
-    return _histograms(canvas, found, {"apcs": "APCS", "n_eff": "N_eff"})
+def _spread(panels: _Panels, compared: Comparison) -> Legend:
+    return _histograms(panels, compared, {"apcs": "APCS", "n_eff": "N_eff"})
 
 
-def _movement(canvas: Any, found: Sequence[Outcome]) -> bool:
-    return _histograms(canvas, found, {"curvature": "curvature κ", "angle": "angle θ (radians)"})
+def _movement(panels: _Panels, compared: Comparison) -> Legend:
+    return _histograms(panels, compared, {"curvature": "curvature κ", "angle": "angle θ (radians)"})
 
 
-def _histograms(canvas: Any, found: Sequence[Outcome], names: dict[str, str]) -> bool:
-    some = False
-    for axes, (name, label) in zip(canvas.subplots(1, len(names)), names.items(), strict=True):
-        measured = [(outcome, outcome.measure(name)) for outcome in found]
+def _histograms(panels: _Panels, compared: Comparison, names: dict[str, str]) -> Legend:
+    legend = {}
+    for name, label in names.items():
+        measured = [(outcome, outcome.measure(name)) for outcome in compared.found]
+        measured = [(outcome, values) for outcome, values in measured if len(values)]
+        if not measured:
+            continue
+        axes = panels.new()
         everything = np.concatenate([values for _, values in measured])
+        high = np.percentile(everything, _SHOWN)  # a few outliers would squeeze the rest
+        bins = np.linspace(everything.min(), high + 1e-9, 31)
         for outcome, values in measured:
-            if len(values):
-                high = np.percentile(everything, _SHOWN)  # a few outliers would squeeze the rest
-                bins = np.linspace(everything.min(), high + 1e-9, 31)
-                axes.hist(
-                    values.clip(max=high), bins, weights=np.full(len(values), 1 / len(values)),
-                    histtype="step", color=_color(found, outcome), label=outcome.label,
-                )  # fmt: skip
-                some = True
+            number = _number(compared, outcome)
+            axes.hist(
+                values.clip(max=high), bins, weights=np.full(len(values), 1 / len(values)),
+                histtype="step", color=COLORS[number % len(COLORS)],
+            )  # fmt: skip
+            legend[outcome.label] = number
         axes.set(xlabel=label, ylabel="share of boundaries")
-    _legend(canvas)
-    return some
+    return list(legend.items())
 
 
-def _against_auc(canvas: Any, found: Sequence[Outcome]) -> bool:
-    some = False
-    names = {"curvature": "mean curvature κ", "n_eff": "mean N_eff"}
-    for axes, (name, label) in zip(canvas.subplots(1, 2, sharey=True), names.items(), strict=True):
-        for outcome in found:
-            points = outcome.against_auc(name)
-            if len(points):
-                color = _color(found, outcome)
-                axes.plot(*points.T, ".", ms=4, alpha=0.4, color=color)
-                axes.plot(*points.mean(axis=0), "X", ms=9, color=color, label=outcome.label)
-                some = True
+def _against_auc(panels: _Panels, compared: Comparison) -> Legend:
+    legend = {}
+    for name, label in {"curvature": "mean curvature κ", "n_eff": "mean N_eff"}.items():
+        measured = [(outcome, outcome.against_auc(name)) for outcome in compared.graded]
+        measured = [(outcome, points) for outcome, points in measured if len(points)]
+        if not measured:
+            continue
+        axes = panels.new()
+        for outcome, points in measured:
+            number = _number(compared, outcome)
+            own = COLORS[number % len(COLORS)]
+            axes.plot(*points.T, ".", ms=4, alpha=0.4, color=own)
+            axes.plot(*points.mean(axis=0), "X", ms=9, color=own)
+            legend[outcome.label] = number
         axes.set(xlabel=label, ylabel="AUC")
-    _legend(canvas)
-    return some
+    return list(legend.items())
 
 
-def _sensitivity(canvas: Any, found: Sequence[Outcome]) -> bool:
-    some = False
+def _sensitivity(panels: _Panels, compared: Comparison) -> Legend:
+    legend: dict[str, int] = {}
     names = {"rollout_len": "rollout length s (tokens)", "n_candidates": "candidates K"}
-    for axes, (name, label) in zip(canvas.subplots(1, 2, sharey=True), names.items(), strict=True):
-        for title, line in _differing_in(found, name).items():
-            bars = [metrics.interval(outcome.aucs) for outcome in line]
+    for name, label in names.items():
+        lines = _differing_in(compared.graded, name)
+        if not lines:
+            continue
+        axes, ticks = panels.new(), set()
+        for title, line in lines.items():
             xs = [outcome.system["config"][name] for outcome in line]
-            errors = [[b.mean - b.low for b in bars], [b.high - b.mean for b in bars]]
-            axes.errorbar(
-                xs, [b.mean for b in bars], errors, fmt="o-", ms=3, capsize=2, label=title
-            )
-            axes.set_xticks(xs, [str(x) for x in xs])
-            axes.legend(frameon=False)
-            some = True
+            found = [metrics.interval(outcome.aucs) for outcome in line]
+            number = legend.setdefault(title, len(legend))
+            _errorbar(axes, xs, [one.mean for one in found], ys_of=found, number=number, line="-")
+            ticks |= set(xs)
+        axes.set_xticks(sorted(ticks), [str(x) for x in sorted(ticks)])
         axes.set(xlabel=label, ylabel="AUC")
-    return some
+    return list(legend.items())
 
 
 def _differing_in(found: Sequence[Outcome], name: str) -> dict[str, list[Outcome]]:
@@ -232,18 +310,35 @@ def _differing_in(found: Sequence[Outcome], name: str) -> dict[str, list[Outcome
     return {line[0].system["method"]: line for line in lines if len(line) > 1}
 
 
-def _color(found: Sequence[Outcome], outcome: Outcome) -> str:
-    """The colour of a system, the same in every plot."""
-    return f"C{found.index(outcome) % 20}"
+def _errorbar(
+    axes: Any,
+    xs: Sequence[float],
+    ys: Sequence[float],
+    *,
+    number: int,
+    xs_of: Sequence[Interval] = (),
+    ys_of: Sequence[Interval] = (),
+    line: str = "",
+) -> None:
+    """Points with the intervals of their x or y; `number` is that of the system."""
+    axes.errorbar(
+        xs, ys, xerr=_arms(xs_of), yerr=_arms(ys_of), fmt=marker(number) + line,
+        ms=5, lw=1.5, elinewidth=1, color=COLORS[number % len(COLORS)],
+    )  # fmt: skip
 
 
-def _legend(canvas: Any) -> None:
-    """One legend beside all axes."""
-    entries: dict[str, Any] = {}
-    for axes in canvas.axes:
-        handles, labels = axes.get_legend_handles_labels()
-        entries |= dict(zip(labels, handles, strict=True))
-    if entries:
-        canvas.legend(
-            entries.values(), entries.keys(), loc="outside right upper", frameon=False, fontsize=8
-        )
+def _arms(found: Sequence[Interval]) -> list[list[float]] | None:
+    """[2, n] the distances of the edges of intervals from their means."""
+    if not found:
+        return None
+    return [[one.mean - one.low for one in found], [one.high - one.mean for one in found]]
+
+
+def _number(compared: Comparison, outcome: Outcome) -> int:
+    return compared.found.index(outcome)
+
+
+def _short(label: str) -> str:
+    """A label that leaves room for the data."""
+    cut = label if len(label) <= 44 else f"{label[:43]}…"
+    return "\n".join(textwrap.wrap(cut, 22))

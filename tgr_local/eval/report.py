@@ -1,20 +1,16 @@
-"""The report on one or more runs: Markdown with the tables, HTML with the plots too.
-
-The HTML is one self-contained file.
-"""
+"""The report on one or more runs, as Markdown: verdict, tables, cases. `page` writes it as HTML."""
 
 from __future__ import annotations
 
-import html
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tgr_local.eval import backends, cases, plots, recipe, summary, tables
+from tgr_local.eval import backends, cases, comparison, recipe, summary, tables, verdict
 from tgr_local.eval.cases import Case
+from tgr_local.eval.comparison import Comparison
 from tgr_local.eval.outcome import Outcome, reference
-from tgr_local.eval.plots import Plot
 from tgr_local.eval.run_folder import EvaluationRun
 from tgr_local.eval.table_cells import Table
 from tgr_local.options.config import SearchConfig
@@ -26,7 +22,9 @@ class Section:
     """One task."""
 
     task: str
-    outcomes: list[Outcome]
+    verdict: str
+    """One sentence."""
+    compared: Comparison
     notes: list[str]
     """Notes on missing samples and grades."""
     tables: list[Table]
@@ -48,16 +46,19 @@ def build(runs: Sequence[EvaluationRun], ks: Sequence[int] = ()) -> Page:
     together allow a larger k than that of a run."""
     recipes = list(dict.fromkeys(run.manifest.recipe for run in runs))
     known = [recipe.load(name).title for name in recipes if name in recipe.names()]
-    sections = [
-        Section(
-            task,
-            found,
-            _notes(found),
-            tables.of_task(found, recipes),
-            cases.of_task(found, reference(found)),
+    sections = []
+    for task, found in summary.outcomes(runs, ks).items():
+        compared = comparison.of(found)
+        sections.append(
+            Section(
+                task,
+                verdict.of_task(compared),
+                compared,
+                _notes(found),
+                tables.of_task(compared, recipes),
+                cases.of_task(found, reference(found)),
+            )
         )
-        for task, found in summary.outcomes(runs, ks).items()
-    ]
     return Page("; ".join(known) or "Evaluation", [_facts(run) for run in runs], sections)
 
 
@@ -169,12 +170,15 @@ def _machine(machine: dict[str, Any]) -> str:
 
 
 def as_markdown(page: Page, *, brief: bool = False) -> str:
-    """The page without its plots; `brief` has the comparisons at equal k and tokens only."""
+    """The page without its plots; `brief` has the verdict and the two comparisons only."""
     return "\n".join(_markdown(page, brief)) + "\n"
 
 
 def _markdown(page: Page, brief: bool) -> Iterator[str]:
-    yield f"# {page.title}"
+    yield f"# {page.title}\n"
+    for section in page.sections:
+        task = "" if len(page.sections) == 1 else f"{_one_line(section.task)}: "
+        yield f"{'- ' if task else ''}**Verdict.** {task}{_one_line(section.verdict)}"
     for facts in () if brief else page.facts:
         yield ""
         yield from (f"- {name}: `{_one_line(text)}`" for name, text in facts)
@@ -189,10 +193,10 @@ def _markdown(page: Page, brief: bool) -> Iterator[str]:
                 yield f"\n{table.note}"
         for case in () if brief else section.cases:
             yield f"\n### Case: {case.title}\n"
-            for name, text in _fields(case):
+            for name, text in fields(case):
                 yield f"- {name}: `{_one_line(text)}`"
             yield ""
-            yield from _markdown_rows(_CANDIDATE, case.candidates)
+            yield from _markdown_rows(CANDIDATE, case.candidates)
 
 
 def _markdown_rows(columns: list[str], rows: list[list[str]]) -> Iterator[str]:
@@ -210,10 +214,10 @@ def _one_line(text: str) -> str:
     return text.replace("\n", " ⏎ ").replace("`", "'")
 
 
-_CANDIDATE = ["", "V", "P_bum", "P_uni", "S", "rollout"]
+CANDIDATE = ["", "V", "P_bum", "P_uni", "S", "rollout"]
 
 
-def _fields(case: Case) -> list[tuple[str, str]]:
+def fields(case: Case) -> list[tuple[str, str]]:
     return [
         ("prompt", case.prompt),
         ("boundary", case.boundary),
@@ -221,71 +225,3 @@ def _fields(case: Case) -> list[tuple[str, str]]:
         ("text", case.text),
         ("outcome", case.result),
     ]
-
-
-# ---- HTML ----
-
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #1d2126; max-width: 72rem; margin: 2rem auto;
-  padding: 0 1rem; }
-h1, h2, h3 { line-height: 1.2; } h2 { border-top: 1px solid #ccd; padding-top: 1rem; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: 13px; }
-th, td { padding: .25rem .6rem; border-bottom: 1px solid #dde; text-align: right;
-  white-space: nowrap; vertical-align: top; }
-th { text-align: right; } th:first-child, td:first-child, .text { text-align: left; }
-.text { white-space: pre-wrap; font-family: ui-monospace, monospace; }
-.note, figcaption { color: #556; font-size: 13px; } figure { margin: 1rem 0; }
-svg { max-width: 100%; height: auto; } dt { font-weight: 600; } dd { margin: 0 0 .5rem 0; }
-.chosen { background: #eef6ea; } .missing { background: #fbf1dd; padding: .25rem .6rem; }
-.facts { display: grid; grid-template-columns: max-content 1fr; gap: 0 1rem; font-size: 13px;
-  color: #556; } .facts dd { margin: 0; overflow-wrap: anywhere; }
-"""
-
-
-def as_html(page: Page) -> str:
-    """The whole page. Raises InstallError without matplotlib."""
-    return "\n".join(_html(page, [plots.of_task(s.outcomes) for s in page.sections])) + "\n"
-
-
-def _html(page: Page, plots_of: Sequence[Sequence[Plot]]) -> Iterator[str]:
-    title = html.escape(page.title)
-    yield '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
-    yield '<meta name="viewport" content="width=device-width">'
-    yield f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>"
-    for facts in page.facts:
-        yield '<dl class="facts">'
-        yield from (f"<dt>{html.escape(n)}</dt><dd>{html.escape(text)}</dd>" for n, text in facts)
-        yield "</dl>"
-    for section, pictures in zip(page.sections, plots_of, strict=True):
-        yield f"<h2>{html.escape(section.task)}</h2>"
-        for note in section.notes:
-            yield f'<p class="missing">{html.escape(note)}</p>'
-        for table in section.tables:
-            yield f"<h3>{html.escape(table.title)}</h3>"
-            yield from _html_rows(table.columns, table.rows)
-            yield f'<p class="note">{html.escape(table.note)}</p>'
-        for picture in pictures:
-            yield f"<figure>{picture.svg}<figcaption>{html.escape(picture.caption)}"
-            yield "</figcaption></figure>"
-        for case in section.cases:
-            yield f"<h3>Case: {html.escape(case.title)}</h3>\n<dl>"
-            for name, text in _fields(case):
-                yield f'<dt>{name}</dt><dd class="text">{html.escape(text)}</dd>'
-            yield "</dl>"
-            yield from _html_rows(_CANDIDATE, case.candidates, text_column=len(_CANDIDATE) - 1)
-    yield "</body>\n</html>"
-
-
-def _html_rows(
-    columns: list[str], rows: list[list[str]], text_column: int | None = None
-) -> Iterator[str]:
-    yield '<div class="wide"><table><thead><tr>'
-    yield "".join(f"<th>{html.escape(column)}</th>" for column in columns)
-    yield "</tr></thead><tbody>"
-    for row in rows:
-        cells = (
-            f"<td{' class=text' if i == text_column else ''}>{html.escape(cell)}</td>"
-            for i, cell in enumerate(row)
-        )
-        yield f"<tr{' class=chosen' if row[0] == 'chosen' else ''}>{''.join(cells)}</tr>"
-    yield "</tbody></table></div>"

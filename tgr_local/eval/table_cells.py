@@ -24,18 +24,19 @@ class Table:
     note: str = ""
 
 
-def mean(values: Floats, *, scale: float = 100, with_interval: bool = True) -> str:
+def mean(values: Floats, *, scale: float = 100) -> str:
     """The mean, with its 95% interval; - without a value."""
-    if not len(values):
-        return "-"
-    if not with_interval:
-        return f"{scale * values.mean():.1f}"
-    return _with_interval(metrics.interval(values), scale, ".1f")
+    return _with_interval(metrics.interval(values), scale, ".1f") if len(values) else "-"
 
 
-def signed(found: Interval, scale: float) -> str:
-    """A difference with its sign and interval."""
-    return _with_interval(found, scale, "+.1f")
+def percent(found: Interval | None) -> str:
+    """A share, 0 … 1, in percent with its interval; - without a value."""
+    return "-" if found is None else _with_interval(found, 100, ".1f")
+
+
+def signed(found: Interval | None) -> str:
+    """A difference in points with its sign and interval; - without a value."""
+    return "-" if found is None else _with_interval(found, 1, "+.1f")
 
 
 def _with_interval(found: Interval, scale: float, shape: str) -> str:

@@ -1,28 +1,33 @@
-"""The tables of a report: `outcome` has the numbers, `cells` writes them."""
+"""The tables of a report: `comparison`, `outcome` have the numbers, `table_cells` writes them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tgr_local.eval.outcome import (
-    Outcome,
-    common_budgets,
-    difference,
-    equal_texts,
-    reference,
-)
+from tgr_local.eval.comparison import Comparison, Curves
+from tgr_local.eval.outcome import Outcome, equal_texts, reference
 from tgr_local.eval.paper import reported
-from tgr_local.eval.table_cells import Floats, Table, correlation, mean, number, plain_mean, signed
+from tgr_local.eval.table_cells import (
+    Floats,
+    Table,
+    correlation,
+    mean,
+    number,
+    percent,
+    plain_mean,
+    signed,
+)
 from tgr_local.search.diagnostics import CYCLING
 
 
-def of_task(found: Sequence[Outcome], recipes: Sequence[str]) -> list[Table]:
+def of_task(compared: Comparison, recipes: Sequence[str]) -> list[Table]:
     """Every table for which the outcomes of one task have data, and the paper's for these
     recipes."""
-    graded = [outcome for outcome in found if outcome.graded]
-    tables = [equal_k(graded), equal_tokens(graded)] if graded else []
+    found, graded = compared.found, compared.graded
+    tables = [equal_k(compared.at_k)] if compared.at_k else []
+    tables += [equal_tokens(compared.at_tokens)] if compared.at_tokens else []
     tables += [votes(graded), first_k(graded)] if graded else []
     if found[0].metric != "pass" or "open-ended" in recipes:
         tables.append(open_ended(graded or found))
@@ -33,65 +38,62 @@ def of_task(found: Sequence[Outcome], recipes: Sequence[str]) -> list[Table]:
     return [table for table in tables if table.rows]
 
 
-def equal_k(graded: Sequence[Outcome]) -> Table:
+def equal_k(at_k: Curves) -> Table:
     """Pass@k, AUC, and the difference to the reference."""
-    ks, base = graded[0].ks, reference(graded)
-    measure, name = _headline(ks)
-    columns = ["system", *(f"Pass@{k}" for k in ks), *(["AUC"] if len(ks) > 1 else [])]
+    base, several = at_k.base, len(at_k.places) > 1
+    ks = [f"{k:.0f}" for k in at_k.places]
+    name = "AUC" if several else f"Pass@{ks[0]}"
     rows = []
-    for outcome in graded:
-        edges = (ks[0], ks[-1])
-        cells = [mean(outcome.passed(k), with_interval=k in edges) for k in ks]
-        cells += [mean(outcome.aucs, scale=1)] if len(ks) > 1 else []
-        scale = 1 if len(ks) > 1 else 100
-        against = "-" if outcome is base else signed(
-            difference(outcome, base, measure), scale
-        )  # fmt: skip
+    for curve in at_k.curves:
+        outcome = curve.outcome
+        cells = [percent(found) for found in curve.intervals]
+        cells += [mean(outcome.aucs, scale=1)] if several else []
         n_samples = sum(map(len, outcome.graded.values()))
-        rows.append([outcome.label, *cells, against, f"{len(outcome.graded):,}", f"{n_samples:,}"])
+        sizes = f"{len(outcome.graded):,}", f"{n_samples:,}"
+        rows.append([outcome.label, *cells, signed(at_k.gain(outcome)), *sizes])
+    columns = ["system", *(f"Pass@{k}" for k in ks), *(["AUC"] if several else [])]
     return Table(
         "At equal k",
         [*columns, f"{name}, minus {base.label}", "problems", "samples"],
         rows,
         "Percent, with 95% bootstrap intervals over problems in brackets. Pass@k is the unbiased "
         "estimate, AUC the area under it over log2 k; differences are paired by problem."
-        + _chosen_base(graded, base, name),
+        + _chosen_base(at_k, name),
     )
 
 
-def equal_tokens(graded: Sequence[Outcome]) -> Table:
+def equal_tokens(at_tokens: Curves) -> Table:
     """Pass@budget at budgets that the samples of every system fill; - where no sample fits."""
-    budgets = common_budgets(graded)
-    largest = budgets[-1]
-    bought = {outcome: outcome.at_budgets(budgets) for outcome in graded}
-    at_largest = {outcome: passed[-1] for outcome, (passed, _) in bought.items()}
-    base = reference(graded, lambda outcome: float(at_largest[outcome].mean()))
-    rows = []
-    for outcome, (passed, fitting) in bought.items():
-        cells = [
-            mean(row, with_interval=budget is largest) if n.mean() >= 1 else "-"
-            for budget, row, n in zip(budgets, passed, fitting, strict=True)
+    names = [f"{place:,.0f}" for place in at_tokens.places]
+    rows = [
+        [
+            curve.outcome.label,
+            *(percent(found) for found in curve.intervals),
+            signed(at_tokens.gain(curve.outcome)),
+            f"{curve.bought:.1f}",
         ]
-        against = "-" if outcome is base or fitting[-1].mean() < 1 else signed(
-            difference(outcome, base, at_largest.__getitem__), 100
-        )  # fmt: skip
-        rows.append([outcome.label, *cells, against, f"{fitting[-1].mean():.1f}"])
-    columns = [f"{budget.mean:,.0f} tokens" for budget in budgets]
+        for curve in at_tokens.curves
+    ]
     return Table(
         "At equal forward tokens",
-        ["system", *columns, f"{largest.mean:,.0f}, minus {base.label}", "samples bought"],
+        [
+            "system",
+            *(f"{name} tokens" for name in names),
+            f"{names[-1]}, minus {at_tokens.base.label}",
+            "samples bought",
+        ],
         rows,
         "Percent of problems with a correct sample when samples are bought in random order until "
         "the budget of forward tokens is spent. The last sample counts in proportion to the part "
         "of its cost that the budget covers; - means that the budget buys less than one sample. "
         + (
             "Every problem has the same budget."
-            if len(set(largest.of.values())) == 1
+            if len(set(at_tokens.budgets[-1].of.values())) == 1
             else "The largest budget of a problem is the cost of all samples of the cheapest "
             "system on it; the others are a half, a quarter and so on. The column heads are "
             "means over problems."
         )
-        + _chosen_base(graded, base, f"the share at {largest.mean:,.0f} tokens"),
+        + _chosen_base(at_tokens, f"the share at {names[-1]} tokens"),
     )
 
 
@@ -299,14 +301,9 @@ def _acceptance(counts: Mapping[str, Floats]) -> list[str]:
     return [f"{accepted / proposed:.3g}", f"{proposed / accepted:.3g}" if accepted else "-"]
 
 
-def _headline(ks: Sequence[int]) -> tuple[Callable[[Outcome], Floats], str]:
-    if len(ks) > 1:
-        return (lambda outcome: outcome.aucs), "AUC"
-    return (lambda outcome: outcome.passed(ks[0])), f"Pass@{ks[0]}"
-
-
-def _chosen_base(graded: Sequence[Outcome], base: Outcome, measure: str) -> str:
+def _chosen_base(curves: Curves, measure: str) -> str:
     """How the reference was chosen, where there were several `base` systems."""
-    n = sum(outcome.system["method"] == "base" for outcome in graded)
+    base = curves.base
+    n = sum(curve.outcome.system["method"] == "base" for curve in curves.curves)
     named = base.system["name"] == base.run.manifest.reference
     return "" if named or n < 2 else f" {base.label} is the best of {n} base systems by {measure}."

@@ -1,0 +1,135 @@
+"""The HTML page: self-contained, the figures of the tables, light and dark, on every screen."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from run_folders import BOUNDARY, both, graded, write
+
+from tgr_local.eval import comparison, page, plots, report, run_folder, summary, tables
+from tgr_local.eval.report import Page
+from tgr_local.options.config import SearchConfig
+
+pytest.importorskip("matplotlib")
+
+
+def built(folder: Path) -> Page:
+    return report.build([run_folder.read(folder)])
+
+
+def test_the_page_has_no_external_files(tmp_path: Path) -> None:
+    found = built(write(tmp_path / "run", both()))
+    text = page.as_html(found)
+    assert text.count("<figure") == 7  # no systems that differ in s or K
+    assert text.count("<svg") == text.count("</svg>")
+    assert not re.search(r"<(script|link|img|iframe|object)\b|@import", text)
+    links = re.findall(r"(?:href|src)=[\"']([^\"']*)|url\(([^)]*)\)", text)
+    assert all("".join(link).startswith("#") for link in links)
+    assert "&lt;what is p?&gt;" in text and "<what" not in text and "<u>d" not in text
+    assert page.as_html(found) == text  # the same samples, the same page
+
+
+def test_the_verdict_comes_first(tmp_path: Path) -> None:
+    text = page.as_html(built(write(tmp_path / "run", both())))
+    (sentence,) = re.findall(r'<p class="verdict"><strong>Verdict.</strong> (.*?)</p>', text)
+    assert sentence.startswith("At equal cost (60 forward tokens a problem), tgr-latent solves ")
+    assert text.index(sentence) < text.index("<details>") < text.index("<h2>")
+
+
+def test_sensitivity_is_drawn_from_systems_that_differ_in_one_option(tmp_path: Path) -> None:
+    config = dataclasses.asdict(SearchConfig())
+    some = [
+        {"name": name, "method": "tgr-latent", "config": config | {"rollout_len": s}}
+        for name, s in (("tgr-latent", 32), ("base", 16))
+    ]
+    samples = [dataclasses.replace(s, boundaries=[BOUNDARY]) for s in both()]
+    text = page.as_html(built(write(tmp_path / "run", samples, systems=some)))
+    assert text.count("<figure") == 8
+
+
+def test_the_figures_draw_the_systems_the_places_and_the_intervals_of_the_tables(
+    tmp_path: Path,
+) -> None:
+    """Also where a cell is `-`: a budget that buys less than one sample has no point."""
+    systems: dict[str, Any] = {
+        "base": (10, ["11000000", "10000000", "11110000", "00000000"] * 3),
+        "dear": (35, ["1110", "1000", "1111", "0001"] * 3),
+        "dearer": (50, ["0110", "0000", "1111", "0000"] * 3),
+    }
+    read = run_folder.read(graded(tmp_path / "run", systems, k=[1, 2, 4]))
+    compared = comparison.of(summary.outcomes([read])["toy"])
+    at_k, at_tokens, *_ = tables.of_task(compared, [])
+    (curves,) = (plot for plot in plots.of_task(compared) if plot.caption.startswith("Pass@k"))
+    assert [label for label, _ in curves.legend] == list(systems)
+    n_hidden = 0
+    for table, svg in zip((at_k, at_tokens), curves.panels, strict=True):
+        places = sum(name.startswith("Pass@") or name.endswith(" tokens") for name in table.columns)
+        wanted, drawn = [], []
+        for number, row in enumerate(table.rows):
+            cells = [cell for cell in row[1 : 1 + places] if cell != "-"]
+            n_hidden += places - len(cells)
+            points, bars = markers(svg, number), error_bars(svg, number)
+            assert len(points) == len(bars) == len(cells), (table.title, row)
+            for cell, point, bar in zip(cells, points, bars, strict=True):
+                mean, *edges = (float(n) for n in re.findall(r"[\d.]+", cell))
+                wanted += [mean, *(edges or [mean, mean])]
+                drawn += [point, *bar]
+        # y in the picture is a straight line of the percentages
+        slope, shift = np.polyfit(wanted, drawn, 1)
+        assert slope < 0
+        np.testing.assert_allclose(slope * np.array(wanted) + shift, drawn, atol=0.25)
+    assert n_hidden >= 3
+
+
+def markers(svg: str, number: int) -> list[float]:
+    """The y of the markers of a system, from left to right."""
+    uses = re.findall(r'<use xlink:href="[^"]*" x="[^"]*" y="([^"]*)" style="([^"]*)"', svg)
+    return [float(y) for y, style in uses if f"fill: {plots.color(number)}" in style]
+
+
+def error_bars(svg: str, number: int) -> list[tuple[float, float]]:
+    """The y of the lower and upper end of the intervals of a system."""
+    bars = re.findall(r'<path d="M (\S+) (\S+) \nL (\S+) (\S+) \n" ([^>]*)/>', svg)
+    return [
+        (float(y0), float(y1))
+        for x0, y0, x1, y1, rest in bars
+        if x0 == x1 and f"stroke: {plots.color(number)}" in rest
+    ]
+
+
+def test_pictures_take_their_colours_from_the_page(tmp_path: Path) -> None:
+    text = page.as_html(built(write(tmp_path / "run", both())))
+    pictures = "".join(re.findall(r"<svg.*?</svg>", text, re.DOTALL))
+    assert not re.findall(r"#[0-9a-f]{6}\b(?=;)", pictures)
+    assert "var(--s0)" in pictures and "currentColor" in pictures
+    used = set(re.findall(r"var\((--\w+)\)", text))
+    for colors in (page.LIGHT, page.DARK):
+        assert used <= {f"--{name}" for name in colors}
+
+
+def luminance(color: str) -> float:
+    """Relative luminance as WCAG 2 defines it."""
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("colors", [page.LIGHT, page.DARK], ids=["light", "dark"])
+def test_everything_can_be_read_on_a_light_and_on_a_dark_page(colors: dict[str, str]) -> None:
+    def contrast(a: str, b: str) -> float:
+        low, high = sorted((luminance(colors[a]), luminance(colors[b])))
+        return (high + 0.05) / (low + 0.05)
+
+    for paper in ("page", "chosen", "missing"):  # 4.5 is WCAG's bound for text, 3 for pictures
+        assert min(contrast(ink, paper) for ink in ("text", "soft")) >= 4.5, paper
+    assert min(contrast(f"s{i}", "page") for i in range(len(plots.COLORS))) >= 3
+
+
+def test_systems_differ_in_marker_or_colour() -> None:
+    looks = {(plots.color(i), plots.marker(i)) for i in range(50)}
+    assert len(looks) == 50
