@@ -223,7 +223,8 @@ def gauges(url: str) -> dict[str, float]:
     """Running work and reservations."""
     names = ["tgr_running", "tgr_waiting", *(f"tgr_engine_{name}" for name in HELD)]
     text = httpx.get(f"{url}/metrics", timeout=30).text
-    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    lines = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
+    values = {name.partition("{model=")[0]: value for name, value in lines}
     return {name: float(values[name]) for name in names}
 
 

@@ -29,12 +29,12 @@ START = "import sys; from tgr_local.cli import main; sys.exit(main(sys.argv[1:])
 class Served:
     """A running server; `lines` is what it has written to stderr so far."""
 
-    def __init__(self, model: Path, folder: Path, **options: Any) -> None:
-        flags = []
+    def __init__(self, model: Path | None, folder: Path, **options: Any) -> None:
+        flags = ["--model", str(model)] if model else []
         for name, value in (EXACT | SMALL | {"port": 0} | options).items():
             flags += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
         self.process = subprocess.Popen(
-            [sys.executable, "-c", START, "serve", "--model", str(model), *flags],
+            [sys.executable, "-c", START, "serve", *flags],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "HOME": str(folder)},
             stderr=subprocess.PIPE,
@@ -69,11 +69,11 @@ class Served:
         return [json.loads(line) for line in self.lines if line.startswith("{")]
 
     def gauge(self, name: str) -> float:
-        """A value of /metrics that has no labels."""
-        for line in self.client.get("/metrics").text.splitlines():
-            if line.startswith(f"{name} "):
-                return float(line.split()[1])
-        raise KeyError(name)
+        """A value of /metrics, summed over its labels."""
+        lines = self.client.get("/metrics").text.splitlines()
+        found = [line for line in lines if line.startswith((f"{name} ", f"{name}{{"))]
+        assert found, name
+        return sum(float(line.split()[-1]) for line in found)
 
     def is_free(self) -> bool:
         """Whether nothing runs and nothing is held in the cache."""
@@ -92,8 +92,8 @@ class Served:
 
 
 @contextlib.contextmanager
-def served(model: Path, folder: Path, **options: Any) -> Iterator[Served]:
-    """A server that is ready, ended after the block."""
+def served(model: Path | None, folder: Path, **options: Any) -> Iterator[Served]:
+    """A server that is ready, ended after the block; without a model it is one of a models_dir."""
     server = Served(model, folder, **options)
     try:
         server.wait_until_ready()

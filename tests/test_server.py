@@ -19,7 +19,7 @@ from starlette.testclient import TestClient
 from tgr_local.engine import Engine, Task
 from tgr_local.methods import METHODS
 from tgr_local.server.auth import Auth, is_loopback
-from tgr_local.server.limits import model_and_method
+from tgr_local.server.catalog import model_and_method
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,9 @@ def server(model: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory)
 
 def test_models_and_methods_are_listed(server: Served) -> None:
     assert server.client.get("/health").json()["status"] == "ok"
-    listed = server.client.get("/v1/models").json()["data"]
+    (only,) = server.client.get("/v1/models").json()["data"]
+    assert only["id"] == "qwen3" and only["status"] == {"value": "loaded"}
+    listed = server.client.get("/v1/models?methods=1").json()["data"]
     assert server.client.get(f"/v1/models/{listed[1]['id']}").json() == listed[1]
     refused = server.client.get("/v1/models/gpt/5")
     assert refused.status_code == 404 and refused.json()["error"]["param"] == "model"

@@ -29,6 +29,7 @@ from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.server.app import create_app
 from tgr_local.server.errors import ApiError, api_error
 from tgr_local.server.jobs import Job, Jobs, Put
+from tgr_local.server.models import Models
 from tgr_local.server.service import Service
 
 # ---- keys, queue, end ----
@@ -100,7 +101,7 @@ def test_a_signal_ends_it_while_the_model_is_being_loaded(
     model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int,
     code: int,
 ) -> None:  # fmt: skip
-    slow = "import time; from tgr_local.server import service; service.Engine = lambda *_, **__: "
+    slow = "import time; from tgr_local.server import loaded; loaded.Engine = lambda *_, **__: "
     monkeypatch.setattr(serving, "START", f"{slow}time.sleep({10 * HANG}); {serving.START}")
     server = Served(model(), tmp_path)
     assert server.client.get("/health").status_code == 503
@@ -170,7 +171,7 @@ def test_a_shown_config_hides_the_keys(
 @pytest.fixture
 def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     """A server that never loads its model."""
-    monkeypatch.setattr(Service, "load", lambda self, then: None)
+    monkeypatch.setattr(Models, "load_first", lambda self, then: None)
     service = Service(
         tmp_path / "no.gguf",
         ServerConfig(),
@@ -196,7 +197,7 @@ def test_requests_before_the_model_is_loaded(waiting: TestClient) -> None:
 def test_a_bug_is_a_500_in_the_same_format(
     waiting: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Service, "ready", property(lambda self: 1 // 0))
+    monkeypatch.setattr(Service, "loaded", property(lambda self: 1 // 0))
     response = waiting.get("/metrics")
     assert response.status_code == 500 and response.json()["error"]["type"] == "server_error"
 

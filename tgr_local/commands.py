@@ -93,13 +93,13 @@ def show_config(args: argparse.Namespace) -> int:
     from tgr_local.options import settings
 
     known = args.parser.options
-    path = library.model_file(args.model)
-    values: dict[str, Any] = {"model": str(path)}
+    path = library.model_file(args.model) if _names_model(args) else None
+    values: dict[str, Any] = {"model": str(path or "")}
     sources: dict[str, str] = dict(args.sources)
     if "method" in known:
-        card = library.card(path)
+        metadata = library.card(path).metadata if path else {}
         configured(args, SearchConfig)
-        resolved = resolve(card.metadata, given(args, SearchConfig), args.sources)
+        resolved = resolve(metadata, given(args, SearchConfig), args.sources)
         values |= {"method": args.method, **dataclasses.asdict(resolved.config)}
         sources |= resolved.sources
     if "keys" in known:
@@ -213,6 +213,11 @@ def _chat(args: argparse.Namespace) -> int:
         return chat.run(engine, given(args, SearchConfig), method, options, resume=args.resume)
 
 
+def _names_model(args: argparse.Namespace) -> bool:
+    """Whether one model is used from the start: not if a server loads those of a folder."""
+    return args.model is not None or not given(args, ServerConfig).get("models_dir")
+
+
 def _serve(args: argparse.Namespace) -> int:
     limits, engine_config = configured(args, ServerConfig), configured(args, EngineConfig)
     configured(args, SearchConfig)
@@ -227,7 +232,7 @@ def _serve(args: argparse.Namespace) -> int:
             f"the server needs {error.name}; run: pip install 'tgr-local[server]'"
         ) from None
     return serve.run(
-        library.model_file(args.model),
+        library.model_file(args.model) if _names_model(args) else None,
         limits,
         method=method,
         engine_config=engine_config,

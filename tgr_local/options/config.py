@@ -268,7 +268,20 @@ class ServerConfig:
 
     host: str = option("127.0.0.1", "address to listen on; 0.0.0.0 = all addresses of this machine")
     port: int = option(8080, "port to listen on; 0 = any free one", low=0, high=65535)
-    alias: str = option("", "name of the model for clients; empty = the name of its file")
+    models_dir: str = option(
+        "", "folder of models, loaded when a request names one; empty = the one of --model alone"
+    )
+    models_max: int = option(1, "maximum models of models_dir in memory at a time", low=1, high=64)
+    idle_seconds: float = option(
+        0.0, "seconds without a request until a model is unloaded; 0 = never", low=0
+    )
+    alias: tuple[str, ...] = option(
+        (),
+        "name of the model of --model for clients; NAME=MODEL = a further name of a model of "
+        "models_dir, where * stands for any text; may be given several times",
+        longest=512,
+        most=64,
+    )
     api_key: tuple[str, ...] = option((), "key that clients must send; may be given several times")
     api_key_file: str = option("", "file with API keys, one on each line")
     allow_origin: tuple[str, ...] = option(

@@ -1,4 +1,4 @@
-"""The server: the endpoints of OpenAI's, Anthropic's and llama.cpp's APIs over one loaded model.
+"""The server: OpenAI's, Anthropic's and llama.cpp's APIs over one model or several.
 
 In: HTTP requests. Out: JSON and event streams. It does not know how a reply is written, nor what a
 parameter means: `tgr_local.openai` has the bodies, their meaning and the responses.
@@ -8,7 +8,14 @@ parameter means: `tgr_local.openai` has the bodies, their meaning and the respon
     app.py         which address calls what
     replies.py     the addresses that write replies, API by API
     openapi.py     /openapi.json, made from the models of the bodies
-    service.py     the model, its state, and the path of a request
+    service.py     the path of a request
+    models.py      the models: by name, on loan, listed
+    catalog.py     … which files there are, under which names
+    pool.py        … which are in memory, who uses them, which goes
+    lease.py       … a place in it, and a request's claim to that
+    room.py        … whether another one fits
+    loaded.py      a loaded model, and what its requests share
+    model_routes.py    /v1/models, /models/load, /models/unload
     jobs.py        work in threads: how many run, how many wait, when they are cancelled
     bodies.py      from the socket to JSON: bounded bytes, bounded time
     wire.py        JSON and event streams out

@@ -135,6 +135,13 @@ class Body:
             self.give_back()
             yield fields
 
+    def peek(self, key: str, cancel: Cancel) -> Any:
+        """A value of the body, which can still be used. Raises as `used` does."""
+        if self.fields is not None:
+            return self.fields.get(key)
+        with self._bodies.turn.taken(cancel):
+            return parsed(self.data).get(key)
+
     def give_back(self) -> None:
         n_reserved, self.n_reserved, self.data = self.n_reserved, 0, bytearray()
         self._bodies.give_back(n_reserved)

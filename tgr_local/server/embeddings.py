@@ -31,7 +31,7 @@ class EmbeddingsRequest(Ignoring):
         None, description="base64 = of little-endian float32"
     )
     dimensions: int | None = Field(None, description="the width of the model, or absent")
-    model: str | None = Field(None, description="not used: there is one model")
+    model: str | None = Field(None, description="the model, where there are several")
     user: Ignored = None
     truncate: Ignored = None
     input_type: Ignored = None

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
 from tgr_local.engine import Cancel
 from tgr_local.errors import CancelledError
@@ -23,6 +23,22 @@ from tgr_local.server.errors import ApiError, api_error
 Put = Callable[[Any], None]
 Work = Callable[[Cancel, Put], None]
 """Called with a flag that ends it and a function that takes each item."""
+
+
+class Turn(Protocol):
+    """What a job waits for before it may begin, such as a model that is being loaded. One event
+    loop's."""
+
+    @property
+    def error(self) -> ApiError | None:
+        """Why it will never begin."""
+
+    def then(self, call: Callable[[], object]) -> None:
+        """Calls this once the job may begin, or never will."""
+
+    def end(self) -> None:
+        """The job has ended, or does not wait any more."""
+
 
 _GRACE = 4.0  # seconds after the limit of the reply itself, before its job is cancelled
 _END = object()
@@ -49,8 +65,9 @@ class Jobs:
     def waiting(self) -> int:
         return len(self._jobs) - self.running
 
-    def submit(self, work: Work) -> Job:
-        """Starts the work, or queues it. Raises ApiError when the queue is full."""
+    def submit(self, work: Work, turn: Turn | None = None) -> Job:
+        """Starts the work when it is its turn, which ends with it, and a thread is free. Raises
+        ApiError when the queue is full."""
         if self._closing:
             raise ApiError(503, "the server is shutting down")
         if len(self._jobs) >= self._max_running + self._max_queue:
@@ -65,14 +82,19 @@ class Jobs:
             self._mailbox = _Mailbox()
         job = Job(work, self._seconds, self._mailbox)
         self._jobs.add(job)
+        job.begin_after(turn, self._begin, self._done)
+        return job
+
+    def _begin(self, job: Job) -> None:
         future = self._executor.submit(job.run)
         job.queued_as(future)
         loop = asyncio.get_running_loop()
         future.add_done_callback(lambda _: _soon(loop, self._done, job))
-        return job
 
     def _done(self, job: Job) -> None:
         self._jobs.discard(job)
+        if job.turn:
+            job.turn.end()
         if job.started is not None:
             took = time.monotonic() - job.started
             self._mean_seconds += (took / self._max_running - self._mean_seconds) / 10
@@ -130,6 +152,8 @@ class Job:
         self._timer: asyncio.TimerHandle | None = None
         self._future: Future[None] | None = None
         self._why: ApiError | None = None
+        self.turn: Turn | None = None
+        self._leave: Callable[[Job], object] | None = None  # while it is not its turn
         self.is_taken_over = False
         """Whether another coroutine than the submitting one reads and ends it."""
         self._created = time.monotonic()
@@ -144,6 +168,28 @@ class Job:
     @property
     def seconds_queued(self) -> float:
         return (self.started or time.monotonic()) - self._created
+
+    def begin_after(
+        self,
+        turn: Turn | None,
+        begin: Callable[[Job], object],
+        leave: Callable[[Job], object],
+    ) -> None:
+        """Calls `begin` when it is this job's turn, or `leave` if it ends before."""
+
+        def decided() -> None:
+            self._leave = None
+            if turn and turn.error:
+                self._put(turn.error)
+                leave(self)
+            else:
+                begin(self)
+
+        if turn is None:
+            begin(self)
+            return
+        self.turn, self._leave = turn, leave
+        turn.then(decided)
 
     def queued_as(self, future: Future[None]) -> None:
         self._future = future
@@ -172,9 +218,12 @@ class Job:
         self._cancel.cancel()
         if self._timer:
             self._timer.cancel()
-        if self._future and self._future.cancel():  # had not begun
+        if self._leave or (self._future and self._future.cancel()):  # had not begun
             self._work = _nothing  # the executor keeps the job in its queue, but not the prompt
             self._put(CancelledError("cancelled"))
+        if self._leave:
+            leave, self._leave = self._leave, None
+            leave(self)
 
     async def watch(self, receive: Callable[[], Any]) -> None:
         """Cancels the work when the client disconnects."""

@@ -1,4 +1,4 @@
-"""The limits of one request, and the method that its model name selects."""
+"""The limits of one request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-from tgr_local import methods
 from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.methods import Method
@@ -149,21 +148,6 @@ def limit_cache(engine: Engine, config: Any, method: Method, limits: ServerConfi
     )
     engine.max_cells += engine.config.prefix_cells
     engine.grow_cache(needed, limits.max_running)
-
-
-def model_and_method(name: str | None, served: str) -> tuple[str | None, Method | None]:
-    """A model's name without its method, and the method after the colon, if there is one.
-
-    Another model's name is returned as it is, since there is one model here and clients insist on
-    their own. Raises ApiError for an unknown method of the served model.
-    """
-    plain, colon, suffix = (name or "").rpartition(":")
-    if not colon or (suffix not in methods.METHODS and plain != served):
-        return name, None
-    try:
-        return plain, methods.get(suffix)
-    except ValueError as error:
-        raise ApiError(404, str(error), param="model", code="model_not_found") from None
 
 
 def _lower(asked: Number, limit: Number) -> Number:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -12,7 +12,17 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from tgr_local.engine import EngineStats
 from tgr_local.server.jobs import Jobs
 
+_COUNTED = ("n_positions", "n_decodes", "decode_seconds", "sample_seconds")
 _BUCKETS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)  # seconds
+
+
+class Loaded(Protocol):
+    """A loaded model."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def last_stats(self) -> EngineStats: ...
 
 
 class Gauged(Protocol):
@@ -21,9 +31,9 @@ class Gauged(Protocol):
     @property
     def jobs(self) -> Jobs: ...
     @property
-    def ready(self) -> bool: ...
+    def loaded(self) -> Sequence[Loaded]: ...
     @property
-    def last_stats(self) -> EngineStats: ...
+    def loads(self) -> Mapping[str, int]: ...
 
 
 class Metrics:
@@ -93,12 +103,16 @@ class _Now:
         jobs = self._service.jobs
         yield GaugeMetricFamily("tgr_running", "Requests that run", jobs.running)
         yield GaugeMetricFamily("tgr_waiting", "Requests that wait", jobs.waiting)
-        yield GaugeMetricFamily("tgr_ready", "1 = the model is loaded", int(self._service.ready))
-        if not self._service.ready:
-            return
-        stats = dataclasses.asdict(self._service.last_stats)
-        for name in ("n_positions", "n_decodes", "decode_seconds", "sample_seconds"):
-            about = f"Engine: {name.replace('_', ' ')}"
-            yield CounterMetricFamily(f"tgr_engine_{name}", about, stats.pop(name))
-        for name, value in stats.items():
-            yield GaugeMetricFamily(f"tgr_engine_{name}", f"Engine: {name}", value)
+        models = self._service.loaded
+        yield GaugeMetricFamily("tgr_ready", "1 = a model is loaded", int(bool(models)))
+        loads = CounterMetricFamily("tgr_model_loads", "Loads of a model", labels=["model"])
+        for name, number in self._service.loads.items():
+            loads.add_metric([name], number)
+        yield loads
+        for field in dataclasses.fields(EngineStats):
+            kind = CounterMetricFamily if field.name in _COUNTED else GaugeMetricFamily
+            about = f"Engine: {field.name.replace('_', ' ')}"
+            family = kind(f"tgr_engine_{field.name}", about, labels=["model"])
+            for model in models:
+                family.add_metric([model.name], getattr(model.last_stats, field.name))
+            yield family

@@ -36,16 +36,19 @@ _LAST_SECONDS = 4.0  # for cancelled work to end, and the model to be freed
 
 
 def run(
-    path: Path,
+    path: Path | None,
     limits: ServerConfig,
     *,
     method: Method,
     engine_config: EngineConfig,
     options: Mapping[str, Any],
 ) -> int:
-    """Serves until a signal, and returns the exit code. Raises the error that prevented serving."""
+    """Serves until a signal, and returns the exit code. `path` is loaded at the start; None = the
+    models of `models_dir` on demand. Raises the error that prevented serving."""
     keys = _keys(limits)
-    service = Service(path, limits, method=method, engine_config=engine_config, options=options)
+    service = Service(
+        path, limits, method=method, engine_config=engine_config, options=options, tell=_say
+    )
     listener = _listener(limits)
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
@@ -60,12 +63,18 @@ def run(
         _say(f"WARNING: PROMPTS GO TO {limits.log_file}, WHICH OTHERS CAN READ: chmod 600 it")
 
     def loaded() -> None:
-        if service.failure:
+        if service.models.failure:
             server.should_exit = True
             return
-        _say(f"{service.engine.description} ({service.name}) is ready, method {method.name}")
-        if service.warning:
-            _say(f"warning: {service.warning}")
+        for model in service.loaded:
+            _say(f"{model.engine.description} ({model.name}) is ready, method {method.name}")
+            if model.warning:
+                _say(f"warning: {model.warning}")
+        if path is None:
+            n_models = len(service.models.catalog.files)
+            _say(
+                f"the server is ready; {limits.models_dir} has {n_models} models, loaded on demand"
+            )
 
     # a thread that has a new token waits so long at most for one that prepares a request
     sys.setswitchinterval(_SWITCH_SECONDS)
@@ -82,8 +91,8 @@ def run(
         service,
     )
     server.run(sockets=[listener])
-    if service.failure:
-        raise service.failure
+    if service.models.failure:
+        raise service.models.failure
     if any(thread.name == "load" for thread in threading.enumerate()):
         server.leave()  # a read of the disk that takes long
     return server.code
@@ -109,7 +118,7 @@ class _Server(uvicorn.Server):
         self.interrupted = sig == signal.SIGINT
         wait = 0.0 if self.force_exit else self._service.limits.shutdown_seconds
         if self._loop:
-            stop = self._service.jobs.stop
+            stop = self._service.stop
             self._loop.call_soon_threadsafe(self._loop.call_later, wait, stop)
         timer = threading.Timer(min(wait + _LAST_SECONDS, threading.TIMEOUT_MAX), self._give_up)
         timer.daemon = True

@@ -1,13 +1,10 @@
-"""The model with its state, and the path of a request: body, checks, job, response."""
+"""The path of a request: body, model, job, checks, response."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import dataclasses
-import gc
-import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tgr_local.engine import Cancel, Engine, EngineStats, slow_cache, unused_gpu
-from tgr_local.errors import CancelledError
+from tgr_local.engine import Cancel, Engine
 from tgr_local.methods import Method
 from tgr_local.openai import answer
 from tgr_local.openai.answer import Translation
@@ -28,21 +24,16 @@ from tgr_local.openai.events import ApiEvent, Searched, TextPart, Totals, Usage
 from tgr_local.openai.messages import CountTokensRequest
 from tgr_local.openai.requests import PreparedRequest
 from tgr_local.openai.responses import ResponsesRequest
-from tgr_local.options.config import EngineConfig, SearchConfig, ServerConfig
-from tgr_local.options.resolve import resolve
+from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.server.bodies import Bodies, Body, Fields
 from tgr_local.server.errors import ApiError
 from tgr_local.server.jobs import Job, Jobs, Put, Work
-from tgr_local.server.limits import (
-    Memory,
-    limit_cache,
-    memory_needed,
-    model_and_method,
-    within_limits,
-)
+from tgr_local.server.lease import Lease
+from tgr_local.server.limits import memory_needed, within_limits
+from tgr_local.server.loaded import LoadedModel, Setup
 from tgr_local.server.log import Facts, Log, facts_of
 from tgr_local.server.metrics import Metrics
-from tgr_local.server.slots import Slots
+from tgr_local.server.models import Models
 from tgr_local.server.wire import (
     OPENAI,
     EncodedResponse,
@@ -58,8 +49,6 @@ AnyRequest = GenerationRequest | CountTokensRequest | ResponsesRequest
 
 _FIRST_SECONDS = 1.0  # in which an early error still becomes a status
 _QUICK_AT_ONCE, _QUICK_SECONDS = 2, 30.0  # for requests without a reply of the model
-_STATS_SECONDS = 0.25  # for the engine to answer
-_LOADING_SECONDS = 2.0  # for a load that is cancelled
 
 
 @dataclass(frozen=True)
@@ -74,108 +63,57 @@ class Api:
 
 
 class Service:
-    """One model, served: loaded in the background, then shared by all requests."""
+    """The models of a server, and the requests to them."""
 
     def __init__(
         self,
-        path: Path,
+        path: Path | None,
         limits: ServerConfig,
         *,
         method: Method,
         engine_config: EngineConfig,
         options: Mapping[str, Any],
+        tell: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """`options` are the fields of SearchConfig that the owner of the server has set."""
+        """`path` is the model of the start, `options` the fields of SearchConfig that the owner of
+        the server has set; `tell` receives a line for the owner about each load and unload."""
         self.limits, self.method = limits, method
-        self.name = limits.alias or path.stem
-        self.created = int(time.time())
-        self.config = SearchConfig()
-        self.failure: Exception | None = None
-        self._path, self._engine_config, self._options = path, engine_config, dict(options)
-        self._engine: Engine | None = None
-        self._loading: threading.Thread | None = None
-        self._stop_loading = Cancel()
+        self.models = Models(path, Setup(limits, method, engine_config, dict(options)), tell)
         self._bodies = Bodies(limits.max_body)
-        self._stats_future: asyncio.Future[EngineStats] | None = None
         self._ignored: set[str] = set()  # parameters that the log has named
-        self.slots = Slots(limits)
         self.log = Log(limits.log_file)
         self.jobs = Jobs(limits.max_running, limits.max_queue, limits.request_seconds)
         self._quick_jobs = Jobs(_QUICK_AT_ONCE, limits.max_queue, _QUICK_SECONDS)
         self.metrics = Metrics(self)
 
-    # ---- the model ----
-
-    def load(self, then: Callable[[], object]) -> threading.Thread:
-        """Loads in a thread and calls `then` at the end; `failure` is the error, if any. `close`
-        ends the load."""
-
-        def work() -> None:
-            try:
-                self._load()
-            except CancelledError:
-                return
-            except Exception as error:
-                self.failure = error
-            then()
-
-        self._loading = threading.Thread(target=work, name="load", daemon=True)
-        self._loading.start()
-        return self._loading
-
-    def _load(self) -> None:
-        engine = Engine(self._path, self._engine_config, cancel=self._stop_loading)
-        self.config = resolve(engine.metadata, self._options).config
-        limit_cache(engine, self.config, self.method, self.limits)
-        self._memory = Memory(engine, self.limits)
-        self.last_stats = engine.stats()
-        gc.collect()
-        gc.freeze()  # what lives as long as the server is not searched again: that takes 20 ms
-        self._engine = engine
+    @property
+    def loaded(self) -> list[LoadedModel]:
+        """The models that are in memory now."""
+        return self.models.loaded
 
     @property
-    def ready(self) -> bool:
-        return self._engine is not None
+    def loads(self) -> Mapping[str, int]:
+        """How often each model was loaded."""
+        return dict(self.models.pool.loads)
 
-    @property
-    def engine(self) -> Engine:
-        """Raises ApiError while the model is being loaded."""
-        if self._engine is None:
-            raise ApiError(503, "the model is still being loaded", headers={"Retry-After": "2"})
-        return self._engine
+    def stop(self) -> None:
+        """Cancels all requests and accepts no more. In the event loop."""
+        self.jobs.stop()
+        self._quick_jobs.stop()
 
-    @property
-    def warning(self) -> str | None:
-        """A warning about the loaded model for the owner."""
-        return (unused_gpu(self._engine) or slow_cache(self._engine)) if self._engine else None
-
-    def close(self) -> None:
-        """Ends all work, a load too, and frees the model."""
-        self._stop_loading.cancel()
-        if self._loading:
-            self._loading.join(_LOADING_SECONDS)
-        self._quick_jobs.close()
-        self.jobs.close()
-        if self._engine:
-            self._engine.close()
+    async def close(self) -> None:
+        """Ends all work, a load too, and frees the models."""
+        self.stop()
+        await run_in_threadpool(self._quick_jobs.close)
+        await run_in_threadpool(self.jobs.close)
+        await self.models.pool.close()
         self.log.close()
-
-    async def stats(self) -> EngineStats:
-        """The engine's present counts, or the last known ones while a long decode runs."""
-        engine = self.engine
-        future = self._stats_future
-        if future is None or future.done():
-            future = self._stats_future = asyncio.ensure_future(run_in_threadpool(engine.stats))
-        done, _ = await asyncio.wait({future}, timeout=_STATS_SECONDS)
-        if done:
-            self.last_stats = future.result()
-        return self.last_stats
 
     # ---- requests ----
 
     async def body(self, request: Request) -> Body:
-        """The body of a request to the model. Raises ApiError."""
-        _ = self.engine  # before it is loaded, nothing is read
+        """The body of a request to a model. Raises ApiError."""
+        self.models.check_started()  # before that, nothing is read
         body = await self._bodies.read(request)
         if body.fields is None and await request.is_disconnected():  # a long one costs a lot
             raise ApiError(499, "the client disconnected")
@@ -184,52 +122,74 @@ class Service:
     async def run(
         self,
         request: Request,
-        read: Callable[[Fields], Any],
-        make: Callable[[Any, Cancel], Any] = lambda value, _: value,
+        read: Callable[[LoadedModel, Fields], Any],
+        make: Callable[[LoadedModel, Any, Cancel], Any] = lambda _, value, __: value,
         *,
+        model: str | None = None,
         quick: bool = False,
     ) -> Any:
         """Runs `read` on the body and `make` on its result, in a job, and returns that result;
-        `quick` jobs have a queue of their own, which does not wait for replies. Raises ApiError."""
+        `model` is for bodies that name none, and `quick` jobs have a queue of their own, which does
+        not wait for replies. Raises ApiError."""
         body = await self.body(request)
+        lease = await self._lease(request, body, model)
 
         def work(cancel: Cancel, put: Put) -> None:
             with body.used(cancel) as fields:
-                value = read(fields)
+                value = read(lease.model, fields)
             del fields
-            put(make(value, cancel))
+            put(make(lease.model, value, cancel))
 
-        async with self._job(request, work, self._quick_jobs if quick else self.jobs) as job:
+        jobs = self._quick_jobs if quick else self.jobs
+        async with self._job(request, work, jobs, lease) as job:
             return await job.first(None)
+
+    async def _lease(
+        self, request: Request, body: Body, model: str | None = None
+    ) -> Lease[LoadedModel]:
+        """A lease on the model that a request names. Raises ApiError."""
+        if model is not None or not self.models.catalog.folder:
+            return await self.models.lease(model)
+        if body.fields is not None:
+            return await self.models.lease(body.fields.get("model"))
+
+        def look(cancel: Cancel, put: Put) -> None:
+            put([body.peek("model", cancel)])
+
+        async with self._job(request, look, self._quick_jobs) as job:
+            (name,) = await job.first(None)
+        return await self.models.lease(name)
 
     async def complete(self, request: Request, api: Api) -> Response:
         """The response to a request for replies."""
         body = await self.body(request)
+        lease = await self._lease(request, body)
         facts = facts_of(request.scope)
 
         def work(cancel: Cancel, put: Put) -> None:
+            loaded = lease.model
             with body.used(cancel) as fields:
                 if self.limits.log_prompts:
                     facts["request"] = fields
-                prepared = self._bounded(api.body.parse(fields), api.prepare, facts, cancel)
+                prepared = self._bounded(loaded, api.body.parse(fields), api.prepare, facts, cancel)
             del fields
-            translation = api.translate(self.engine, prepared)
+            translation = api.translate(loaded.engine, prepared)
             put(_Begun(prepared, translation, translation.opening()))
-            with self._memory.held(memory_needed(self.engine, prepared), cancel):
+            with loaded.memory.held(memory_needed(loaded.engine, prepared), cancel):
                 if prepared.stream:
 
                     def pass_on(made: ApiEvent) -> None:
                         put((made, translation.parts(made)))
 
-                    answer.write(self.engine, prepared, pass_on, cancel=cancel)
+                    answer.write(loaded.engine, prepared, pass_on, cancel=cancel)
                 else:
-                    made = answer.write(self.engine, prepared, cancel=cancel)
+                    made = answer.write(loaded.engine, prepared, cancel=cancel)
                     self._note(facts, made.usage(), made.about())
                     if self.limits.log_prompts:
                         facts["reply"] = [_said(choice) for choice in made.best()]
                     put(encoded(translation.whole(made)))
 
-        async with self._job(request, work, self.jobs) as job:
+        async with self._job(request, work, self.jobs, lease) as job:
             # a request for a stream must not wait in silence
             streams = body.fields is not None and body.fields.get("stream") is True
             begun: _Begun | None = await job.first(_FIRST_SECONDS if streams else None)
@@ -245,15 +205,26 @@ class Service:
     ) -> Response:
         """What `make` says of a request for replies, which is only prepared."""
 
-        def made(body: AnyRequest, cancel: Cancel) -> Any:
-            return make(self.engine, self._prepared(body, api.prepare, cancel))
+        def read(_: LoadedModel, fields: Fields) -> AnyRequest:
+            return api.body.parse(fields)
 
-        return JsonResponse(await self.run(request, api.body.parse, made, quick=True))
+        def made(loaded: LoadedModel, body: AnyRequest, cancel: Cancel) -> Any:
+            return make(loaded.engine, self._prepared(loaded, body, api.prepare, cancel))
+
+        return JsonResponse(await self.run(request, read, made, quick=True))
 
     @contextlib.asynccontextmanager
-    async def _job(self, request: Request, work: Work, jobs: Jobs) -> AsyncIterator[Job]:
-        """A job that ends with the block or with the connection, unless it is taken over."""
-        job = jobs.submit(work)
+    async def _job(
+        self, request: Request, work: Work, jobs: Jobs, lease: Lease[LoadedModel] | None = None
+    ) -> AsyncIterator[Job]:
+        """A job that ends with the block or with the connection, unless it is taken over. It begins
+        when its lease is granted, and ends it."""
+        try:
+            job = jobs.submit(work, lease)
+        except ApiError:
+            if lease:
+                lease.end()
+            raise
         watcher = asyncio.create_task(job.watch(request.receive))
         try:
             yield job
@@ -263,26 +234,33 @@ class Service:
                 facts_of(request.scope)["queued"] = round(job.seconds_queued, 4)
                 job.end(ApiError(499, "the client does not wait for the reply"))
 
-    def _prepared(self, body: AnyRequest, prepare: Prepare, cancel: Cancel) -> PreparedRequest:
+    def _prepared(
+        self, loaded: LoadedModel, body: AnyRequest, prepare: Prepare, cancel: Cancel
+    ) -> PreparedRequest:
         """The request with this server's options. Raises RequestError, ApiError and others."""
-        name, method = model_and_method(body.model, self.name)
+        name, method = self.models.catalog.name_and_method(body.model)
         return prepare(
-            self.engine,
+            loaded.engine,
             body.model_copy(update={"model": name}),
-            config=self.config,
+            config=loaded.config,
             method=method or self.method,
-            model=self.name,
+            model=loaded.name,
             cancel=cancel,
         )
 
     def _bounded(
-        self, body: AnyRequest, prepare: Prepare, facts: Facts, cancel: Cancel
+        self,
+        loaded: LoadedModel,
+        body: AnyRequest,
+        prepare: Prepare,
+        facts: Facts,
+        cancel: Cancel,
     ) -> PreparedRequest:
         """The request within this server's limits. Raises as `_prepared` does."""
-        prepared = self._prepared(body, prepare, cancel)
+        prepared = self._prepared(loaded, body, prepare, cancel)
         facts.update(model=prepared.model, how=prepared.method.name, stream=prepared.stream)
-        prepared = within_limits(self.engine, prepared, self.limits, self.last_stats.n_ctx)
-        self.slots.note(prepared.id_slot, prepared.prompts[0])
+        prepared = within_limits(loaded.engine, prepared, self.limits, loaded.last_stats.n_ctx)
+        loaded.slots.note(prepared.id_slot, prepared.prompts[0])
         return prepared
 
     async def _stream(

@@ -2,7 +2,8 @@
 
 A slot is only a name here: of the prompt of the latest request with its number in `id_slot`. A slot
 that no request has named stands for the latest request of all. Requests run and share what is
-remembered as without slots.
+remembered as without slots. Each model has slots of its own until it is unloaded, and all save into
+one folder.
 """
 
 from __future__ import annotations
@@ -30,27 +31,65 @@ class SlotRequest(RequestBody):
     filename: str = Field(
         max_length=_NAME_BYTES, description="name of a file in the folder of --slot-save-path"
     )
+    model: str | None = Field(None, description="the model, where there are several")
 
 
-class Slots:
-    """The slots of one server. Any thread. ValueError for a `slot_save_path` that is no folder."""
+class SlotFiles:
+    """What the slots of all models share: their number, and the folder of their files. ValueError
+    for a `slot_save_path` that is no folder."""
 
     def __init__(self, limits: ServerConfig) -> None:
-        self._n, self._most = limits.max_running, limits.slot_save_mib << 20
-        self._folder = Path(limits.slot_save_path) if limits.slot_save_path else None
-        if self._folder and not self._folder.is_dir():
+        self.folder = Path(limits.slot_save_path) if limits.slot_save_path else None
+        if self.folder and not self.folder.is_dir():
             raise ValueError(
                 f"slot_save_path is {limits.slot_save_path!r}, but must be an existing folder"
             )
+        self.n, self.most = limits.max_running, limits.slot_save_mib << 20
+        self.writing = threading.Lock()  # so that two files together keep within the limit
+
+    def number(self, id_slot: str, action: str) -> int:
+        """The number of a slot for an action. Raises ApiError."""
+        if self.folder is None:
+            raise ApiError(
+                501,
+                "This server does not support slots action. Start it with `--slot-save-path`",
+            )
+        if not (id_slot.isascii() and id_slot.isdecimal() and len(id_slot) < 4):
+            raise ApiError(400, "Invalid slot ID", param="id_slot")
+        if int(id_slot) >= self.n:
+            raise ApiError(
+                400, f"Invalid slot ID: it must be between 0 and {self.n - 1}", param="id_slot"
+            )
+        if action not in ("save", "restore", "erase"):
+            raise ApiError(400, "Invalid action: it must be save, restore or erase", param="action")
+        return int(id_slot)
+
+    def path(self, filename: str) -> Path:
+        """A file in the folder, and nowhere else. Raises RequestError."""
+        n_bytes = len(filename.encode("utf-8", "replace"))
+        if (
+            not 0 < n_bytes <= _NAME_BYTES
+            or not filename.isprintable()
+            or filename.startswith(".")
+            or any(part in filename for part in ("/", "\\", ":", ".."))
+        ):
+            raise RequestError(
+                f"Invalid filename: it must have 1 to {_NAME_BYTES} bytes, without separators, "
+                '".." and a dot at the beginning',
+                "filename",
+            )
+        assert self.folder is not None
+        return self.folder / filename
+
+
+class Slots:
+    """The slots of one model. Any thread."""
+
+    def __init__(self, files: SlotFiles) -> None:
+        self._n, self._files = files.n, files
         self._lock = threading.Lock()
-        self._writing = threading.Lock()  # so that two files together keep within the limit
         self._texts: dict[int, Sequence[int]] = {}
         self._latest: Sequence[int] = ()
-
-    @property
-    def saves(self) -> bool:
-        """Whether slots can be saved."""
-        return self._folder is not None
 
     def note(self, id_slot: int | None, prompt: Sequence[int]) -> None:
         """Notes the prompt of a request. Raises RequestError for a slot that does not exist."""
@@ -78,23 +117,6 @@ class Slots:
             for i, size in enumerate(sizes)
         ]
 
-    def number(self, id_slot: str, action: str) -> int:
-        """The number of a slot for an action. Raises ApiError."""
-        if not self.saves:
-            raise ApiError(
-                501,
-                "This server does not support slots action. Start it with `--slot-save-path`",
-            )
-        if not (id_slot.isascii() and id_slot.isdecimal() and len(id_slot) < 4):
-            raise ApiError(400, "Invalid slot ID", param="id_slot")
-        if int(id_slot) >= self._n:
-            raise ApiError(
-                400, f"Invalid slot ID: it must be between 0 and {self._n - 1}", param="id_slot"
-            )
-        if action not in ("save", "restore", "erase"):
-            raise ApiError(400, "Invalid action: it must be save, restore or erase", param="action")
-        return int(id_slot)
-
     def erase(self, id_slot: int) -> dict[str, Any]:
         """Forgets the text of a slot; its cells stay in the cache until room is needed."""
         with self._lock:
@@ -103,13 +125,13 @@ class Slots:
 
     def save(self, engine: Engine, id_slot: int, filename: str, cancel: Cancel) -> dict[str, Any]:
         """Saves what is remembered of a slot's text, with the reply to it. Raises ApiError."""
-        start, path = time.monotonic(), self._path(filename)
+        start, path = time.monotonic(), self._files.path(filename)
         with self._lock:
             prompt = self._texts.get(id_slot, self._latest)
         tokens, digest = _longest(engine, list(prompt))
-        with self._writing:
+        with self._files.writing:
             try:
-                left = self._most - sum(
+                left = self._files.most - sum(
                     other.stat().st_size
                     for other in path.parent.iterdir()
                     if other != path and other.is_file()
@@ -135,7 +157,7 @@ class Slots:
         self, engine: Engine, id_slot: int, filename: str, cancel: Cancel
     ) -> dict[str, Any]:
         """Loads a file; the engine remembers its text from now on. Raises ApiError."""
-        start, path = time.monotonic(), self._path(filename)
+        start, path = time.monotonic(), self._files.path(filename)
         try:
             loaded = load_prefix(engine, path, cancel=cancel)
         except (PrefixError, OSError) as error:
@@ -148,23 +170,6 @@ class Slots:
             "n_read": loaded.n_bytes,
             "timings": {"restore_ms": _ms_since(start)},
         }
-
-    def _path(self, filename: str) -> Path:
-        """A file in the folder, and nowhere else. Raises RequestError."""
-        n_bytes = len(filename.encode("utf-8", "replace"))
-        if (
-            not 0 < n_bytes <= _NAME_BYTES
-            or not filename.isprintable()
-            or filename.startswith(".")
-            or any(part in filename for part in ("/", "\\", ":", ".."))
-        ):
-            raise RequestError(
-                f"Invalid filename: it must have 1 to {_NAME_BYTES} bytes, without separators, "
-                '".." and a dot at the beginning',
-                "filename",
-            )
-        assert self._folder is not None
-        return self._folder / filename
 
 
 def _longest(engine: Engine, prompt: list[int]) -> tuple[list[int], bytes]:

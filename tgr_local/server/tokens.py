@@ -23,7 +23,7 @@ class TokenizeRequest(RequestBody):
     add_special_tokens: bool | None = Field(None, description="vLLM's name for add_special")
     parse_special: bool | None = Field(None, description="read control tokens; true if absent")
     with_pieces: bool | None = Field(None, description="the text of each token too")
-    model: str | None = Field(None, description="not used: there is one model")
+    model: str | None = Field(None, description="the model, where there are several")
 
 
 class DetokenizeRequest(RequestBody):
@@ -33,7 +33,7 @@ class DetokenizeRequest(RequestBody):
         list[Annotated[int, Field(json_schema_extra={"minimum": 0})]],
         Field(max_length=_TOKENS_MOST, fail_fast=True),
     ]
-    model: str | None = Field(None, description="not used: there is one model")
+    model: str | None = Field(None, description="the model, where there are several")
 
 
 def tokenize(engine: Engine, body: TokenizeRequest) -> bytes:

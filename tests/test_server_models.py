@@ -1,0 +1,273 @@
+"""Several models in one server over HTTP: the model that a request names answers, uncut."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gguf_models
+import httpx
+import pytest
+from engines import EXACT
+from serving import SMALL, Served, events, never_ends, served
+
+from tgr_local import EngineConfig, SearchConfig, generate
+from tgr_local.engine import Engine
+
+BASE = {"tgr": {"method": "base"}, "temperature": 0, "max_tokens": 12}
+NAMES = ("one", "two")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two models, a damaged one and one that links elsewhere."""
+    root = tmp_path_factory.mktemp("several")
+    folder = root / "models"
+    folder.mkdir()
+    for seed, name in enumerate(NAMES):
+        gguf_models.write_model(folder / f"{name}.gguf", seed=seed)
+    gguf_models.write_garbage(folder / "garbage.gguf")
+    gguf_models.write_truncated(folder / "one.gguf", folder / "short.gguf", 20_000)
+    gguf_models.write_vocab_only(folder / "words.gguf")
+    shutil.copy(folder / "one.gguf", root / "outside.gguf")
+    (folder / "linked.gguf").symlink_to("../outside.gguf")
+    (root / "slots").mkdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[Served]:
+    options = {
+        "models_dir": folder, "alias": "gpt-*=two", "slot_save_path": folder.parent / "slots",
+        "prefix_cells": 4096, "ping_seconds": 0.05, "max_running": 4,
+    }  # fmt: skip
+    with served(None, folder.parent, **options) as running:
+        yield running
+        running.until(running.is_free)
+        assert not any("Traceback" in line for line in running.lines)
+
+
+def text_of(response: httpx.Response) -> str:
+    assert response.status_code == 200, response.text
+    text: str = response.json()["choices"][0]["message"]["content"]
+    return text
+
+
+@pytest.fixture(scope="module")
+def alone(folder: Path) -> dict[str, str]:
+    """The reply of each model when it is the only one."""
+    replies = {}
+    config = SearchConfig(**SMALL, temperature=0, max_tokens=12)
+    for name in NAMES:
+        with Engine(folder / f"{name}.gguf", EngineConfig(**EXACT)) as engine:
+            replies[name] = generate(engine, "hello", config, method="base").text
+    assert replies["one"] != replies["two"]
+    return replies
+
+
+def states(server: Served) -> dict[str, str]:
+    data = server.client.get("/models").json()["data"]
+    return {entry["id"]: entry["status"]["value"] for entry in data}
+
+
+def test_the_requests_model_answers(server: Served, alone: dict[str, str]) -> None:
+    for _ in range(3):
+        for name in NAMES:
+            response = server.chat("hello", model=name, **BASE)
+            assert text_of(response) == alone[name] and response.json()["model"] == name
+            assert (
+                states(server)[name] == "loaded"
+                and list(states(server).values()).count("loaded") == 1
+            )
+    assert text_of(server.chat("hello", model="gpt-4o", **BASE)) == alone["two"]
+    response = server.chat("hello", model="one.gguf:markov", max_tokens=4).json()
+    assert (response["model"], response["tgr"]["method"]) == ("one", "markov")
+    long = {"metadata": {"note": "x " * 40_000}}  # a body whose model is read in a thread
+    assert text_of(server.chat("hello", model="two", **BASE, **long)) == alone["two"]
+
+
+def test_many_at_a_time(server: Served, alone: dict[str, str]) -> None:
+    found: list[tuple[str, str]] = []
+
+    def ask(name: str, stream: bool) -> None:
+        response = server.chat("hello", model=name, stream=stream, **BASE)
+        if stream:
+            parts = [part for part in events(response) if type(part) is dict]
+            deltas = [part["choices"][0]["delta"].get("content", "") for part in parts]
+            found.append((name, "".join(deltas)))
+        else:
+            found.append((name, text_of(response)))
+
+    asked = [(NAMES[i % 2], i % 3 == 0) for i in range(12)]
+    threads = [threading.Thread(target=ask, args=one) for one in asked]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 12 and all(text == alone[name] for name, text in found)
+
+
+def test_an_unload_waits_for_a_running_stream(server: Served, alone: dict[str, str]) -> None:
+    """While one model writes, the other one's request waits with pings, and may be given up."""
+    body = never_ends(model="one", stream=True, max_tokens=600)
+    whole = text_of(server.chat("write", **body | {"stream": False}))
+    found: list[httpx.Response] = []
+    running = threading.Thread(target=lambda: found.append(server.chat("write", **body)))
+    running.start()
+    server.until(lambda: server.gauge("tgr_running") == 1)
+    waiting = threading.Thread(
+        target=lambda: found.append(server.chat("hello", model="two", stream=True, **BASE))
+    )
+    waiting.start()
+    server.until(lambda: server.gauge("tgr_waiting") == 1)
+    assert server.client.post("/models/unload", json={"model": "one"}).json() == {"success": True}
+    with pytest.raises(httpx.ReadTimeout):
+        messages = [{"role": "user", "content": "hello"}]
+        server.client.post(
+            "/v1/chat/completions", json={"model": "two", "messages": messages}, timeout=0.05
+        )
+    assert states(server)["two"] != "loaded"
+    running.join()
+    waiting.join()
+    first, second = found
+    parts = [part for part in events(first) if type(part) is dict]
+    assert parts[-1]["choices"][0]["finish_reason"] == "length"
+    assert "".join(part["choices"][0]["delta"].get("content", "") for part in parts) == whole
+    deltas = [part["choices"][0]["delta"] for part in events(second) if type(part) is dict]
+    assert "".join(delta.get("content", "") for delta in deltas) == alone["two"]
+    assert states(server) | {"one": "unloaded", "two": "loaded"} == states(server)
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "why"),
+    [
+        ("garbage", 400, "garbage.gguf has a damaged header"),
+        ("short", 400, "short.gguf"),
+        ("words", 400, "words.gguf"),
+        ("linked", 404, "there is no model"),
+        ("../outside", 404, "there is no model"),
+        ("three", 404, "name one of garbage, one"),
+        ("one:bass", 404, "unknown method"),
+        ("a\0b", 404, "there is no model"),
+        ("n" * 200, 404, "there is no model"),
+        (None, 400, "model is missing"),
+        (7, 400, "must be a text"),
+    ],
+)
+def test_wrong_names_and_files_are_refused(
+    server: Served, folder: Path, name: Any, status: int, why: str
+) -> None:
+    for stream in (False, True):
+        response = server.chat("hello", model=name, stream=stream, **BASE)
+        message = response.json()["error"]["message"]
+        assert response.status_code == status and why in message, response.text
+        assert str(folder.parent) not in message and len(message) < 500
+    assert text_of(server.chat("hello", model="one", max_tokens=2))
+
+
+def test_files_may_come_and_go(server: Served, folder: Path, alone: dict[str, str]) -> None:
+    path = folder / "sub" / "new.gguf"
+    path.parent.mkdir()
+    shutil.copy(folder / "one.gguf", path)
+
+    def status() -> int:
+        return server.chat("hello", model="new", **BASE).status_code
+
+    server.until(lambda: status() == 200)
+    assert text_of(server.chat("hello", model="sub/new", **BASE)) == alone["one"]
+    path.unlink()
+    server.until(lambda: "new" not in states(server))
+    assert status() == 404
+    server.until(lambda: server.client.get("/health").json()["model"] is None)
+
+
+def test_models_are_described(server: Served) -> None:
+    get, post = server.client.get, server.client.post
+    assert server.chat("hello", model="one", **BASE).status_code == 200
+    entries = {entry["id"]: entry for entry in get("/v1/models").json()["data"]}
+    assert set(entries) == {"garbage", "one", "short", "two", "words"}
+    assert entries["one"]["meta"]["n_ctx_train"] == 4096 and "meta" not in entries["two"]
+    assert entries["garbage"]["status"]["failed"] and entries["one"]["created"] > 0
+    assert get("/v1/models/two").json()["id"] == "two"
+    assert get("/v1/models/two:base").json()["id"] == "two:base"
+    assert get("/v1/models/three").status_code == 404
+    with_methods = get("/v1/models", params={"methods": "1"}).json()["data"]
+    assert "one:base" in {entry["id"] for entry in with_methods}
+    assert get("/health").json()["model"] == "one"
+    assert get("/props").json()["model"] == "one" and get("/props").json()["n_ctx"] > 0
+    other = get("/props", params={"model": "two"}).json()
+    assert (other["status"], other["n_ctx_train"]) == ("unloaded", 4096)
+    assert set(other["options"]) == set(get("/props").json()["options"])
+    assert get("/props", params={"model": "garbage"}).status_code == 400
+    assert get("/slots", params={"model": "two"}).json()["error"]["code"] == "model_not_loaded"
+    assert len(get("/slots").json()) == 4
+    assert get("/tokenizer_info").json()["eos_token"]
+    assert post("/models/load", json={"model": "two"}).json() == {"success": True}
+    server.until(lambda: states(server)["two"] == "loaded")
+    assert post("/models/unload", json={"model": "one"}).status_code == 400
+    assert post("/models/unload", json={"model": "two"}).json() == {"success": True}
+    server.until(lambda: "loaded" not in states(server).values())
+    assert get("/props").json()["model"] is None and get("/slots").status_code == 400
+    for body in ({}, {"model": 3}, {"model": "x" * 300}, {"model": "one", "more": 1}):
+        assert post("/models/load", json=body).status_code == 400
+    assert post("/models/load", json={"model": "x", "y": "z" * 70_000}).status_code == 413
+    assert server.gauge("tgr_model_loads_total") >= 4
+
+
+def test_other_endpoints_use_the_model_too(server: Served) -> None:
+    post, vectors = server.client.post, {}
+    for name in NAMES:
+        body = {"input": "hello", "model": name}
+        response = post("/v1/embeddings", json=body).json()
+        assert response["model"] == name
+        vectors[name] = response["data"][0]["embedding"]
+        tokens = post("/tokenize", json={"content": "he", "model": name}).json()["tokens"]
+        assert post("/detokenize", json={"tokens": tokens, "model": name}).json()["content"] == "he"
+    assert vectors["one"] != vectors["two"]
+    assert post("/tokenize", json={"content": "he", "model": "three"}).status_code == 404
+
+
+def test_slots_belong_to_their_model(server: Served) -> None:
+    def act(action: str, name: str, **body: Any) -> httpx.Response:
+        path = f"/slots/1?action={action}&model={name}"
+        return server.client.post(path, content=json.dumps(body))
+
+    text = "tell me of the fox and the dog, " * 3
+    for name in NAMES:
+        assert server.chat(text, model=name, id_slot=1, **BASE).status_code == 200
+        assert act("save", name, filename=f"{name}.bin").json()["n_saved"] > 50
+    assert act("restore", "one", filename="two.bin").status_code == 400  # another model's
+    assert act("restore", "one", filename="one.bin").json()["n_restored"] > 50
+    usage = server.chat(text, model="one", **BASE).json()["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] > 50
+    assert act("erase", "one").json()["n_erased"] > 50
+
+
+def test_a_model_of_the_start_answers_requests_without_a_name(
+    folder: Path, tmp_path: Path, alone: dict[str, str]
+) -> None:
+    start: Callable[..., Any] = served
+    with start(folder / "two.gguf", tmp_path, models_dir=folder, alias="mine") as server:
+        assert states(server)["mine"] == "loaded" and "two" not in states(server)
+        assert text_of(server.chat("hello", **BASE)) == alone["two"]
+        assert text_of(server.chat("hello", model="one", **BASE)) == alone["one"]
+        assert text_of(server.chat("hello", **BASE)) == alone["two"]
+        assert server.chat("hello", model="gpt-4", **BASE).status_code == 404
+        body = never_ends(model="one", stream=True)
+        thread = threading.Thread(target=lambda: server.chat("write", **body))
+        thread.start()
+        server.until(lambda: server.gauge("tgr_running") == 1)
+        assert server.stop() == 0
+        thread.join()
+
+
+def test_one_model_may_be_unloaded_too(folder: Path, tmp_path: Path, alone: dict[str, str]) -> None:
+    with served(folder / "one.gguf", tmp_path, idle_seconds=0.3) as server:
+        assert text_of(server.chat("hello", model="anything", **BASE)) == alone["one"]
+        server.until(lambda: states(server) == {"one": "unloaded"})
+        assert server.client.get("/props").json()["status"] == "unloaded"
+        assert text_of(server.chat("hello", **BASE)) == alone["one"]

@@ -1,0 +1,111 @@
+"""A model's place in the pool, and one request's claim to it. Only one event loop uses them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from tgr_local.errors import TgrError, describe
+from tgr_local.server.errors import ApiError
+from tgr_local.server.room import Need
+
+UNLOADED, LOADING, LOADED = "unloaded", "loading", "loaded"
+
+
+class Closable(Protocol):
+    """A loaded model."""
+
+    def close(self) -> None: ...
+
+
+Model = TypeVar("Model", bound=Closable)
+
+
+class Place(Generic[Model]):
+    """What the pool knows of one model."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.status = UNLOADED
+        self.model: Model | None = None
+        self.path = Path()
+        self.need = Need(0, 0)
+        self.n_leases = 0
+        self.used = 0.0  # the clock's time at the end of the latest lease
+        self.is_idle = False  # for too long, or somebody wants it unloaded
+        self.is_needed = False  # by another model
+        self.failure: str | None = None  # why the latest load failed
+
+    @property
+    def leaves(self) -> bool:
+        """Whether it takes no new leases until it has been unloaded."""
+        return self.is_idle or self.is_needed
+
+
+class Lease(Generic[Model]):
+    """One request's use of a model. `end` it, whether or not it was granted."""
+
+    def __init__(self, place: Place[Model], ended: Callable[[Lease[Model], bool], object]) -> None:
+        """`ended` is told of the end, and whether the lease was granted before."""
+        self.place = place
+        self._ended = ended
+        self._model: Model | None = None
+        self.failure: Exception | None = None
+        """Why the model could not be loaded."""
+        self._then: list[Callable[[], object]] = []
+
+    @property
+    def name(self) -> str:
+        """The name of its model."""
+        return self.place.name
+
+    @property
+    def model(self) -> Model:
+        """The model, once the lease is granted."""
+        assert self._model is not None, "the lease is not granted"
+        return self._model
+
+    @property
+    def error(self) -> ApiError | None:
+        """The failure, as clients see it."""
+        if isinstance(self.failure, ApiError) or self.failure is None:
+            return self.failure
+        why = without_folder(describe(self.failure), self.place.path)
+        return ApiError(
+            400 if isinstance(self.failure, TgrError | ValueError | OSError) else 500,
+            f"the model {self.name!r} cannot be loaded: {why}",
+            param="model",
+            code="model_load_failed",
+        )
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether it is granted or has failed."""
+        return self._model is not None or self.failure is not None
+
+    def then(self, call: Callable[[], object]) -> None:
+        """Calls this once the lease is granted or has failed; now, if that is so."""
+        if self.is_decided:
+            call()
+        else:
+            self._then.append(call)
+
+    def end(self) -> None:
+        """The request is over, or does not wait any more."""
+        self._then.clear()
+        was_granted, self._model = self._model is not None, None
+        self._ended(self, was_granted)
+
+    def decide(self, model: Model | None, failure: Exception | None = None) -> None:
+        """Grants the lease, or gives up with a failure."""
+        self._model, self.failure = model, failure
+        calls, self._then = self._then, []
+        for call in calls:
+            call()
+
+
+def without_folder(text: str, path: Path) -> str:
+    """A message about a file as clients see it."""
+    return text.replace(f"{path.parent}{os.sep}", "")

@@ -1,0 +1,88 @@
+"""One loaded model: its engine, its options, and the memory and slots that its requests share."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+
+from tgr_local.engine import Cancel, Engine, EngineStats, slow_cache, unused_gpu
+from tgr_local.errors import TgrError
+from tgr_local.methods import Method
+from tgr_local.options.config import EngineConfig, ServerConfig
+from tgr_local.options.resolve import resolve
+from tgr_local.server.limits import Memory, limit_cache
+from tgr_local.server.slots import SlotFiles, Slots
+
+_STATS_SECONDS = 0.25  # for the engine to answer
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What the owner of the server has set, for every model."""
+
+    limits: ServerConfig
+    method: Method
+    engine_config: EngineConfig
+    options: Mapping[str, Any]
+    """The fields of SearchConfig that the owner has set; the model's file advises on the others."""
+
+
+class LoadedModel:
+    """A model in memory. Any thread, except for `stats`, which is the event loop's.
+
+    Raises what `Engine` does, and ValueError for advice of the file that contradicts the options.
+    """
+
+    def __init__(
+        self, name: str, path: Path, setup: Setup, files: SlotFiles, cancel: Cancel
+    ) -> None:
+        self.name = name
+        self.created = int(time.time())
+        self.engine = engine = Engine(path, setup.engine_config, cancel=cancel)
+        try:
+            self.config = resolve(engine.metadata, setup.options).config
+            limit_cache(engine, self.config, setup.method, setup.limits)
+            self.memory = Memory(engine, setup.limits)
+            self.slots = Slots(files)
+            self.last_stats = engine.stats()
+        except BaseException:
+            engine.close()
+            raise
+        self._stats_future: asyncio.Future[EngineStats] | None = None
+
+    @property
+    def warning(self) -> str | None:
+        """A warning for the owner."""
+        return unused_gpu(self.engine) or slow_cache(self.engine)
+
+    def close(self) -> None:
+        """Ends its work and frees its memory."""
+        self.engine.close()
+
+    async def stats(self) -> EngineStats:
+        """The engine's present counts, or the last known ones while a long decode runs."""
+        future = self._stats_future
+        if future is None or future.done():
+            future = asyncio.ensure_future(run_in_threadpool(self.engine.stats))
+            self._stats_future = future
+        done, _ = await asyncio.wait({future}, timeout=_STATS_SECONDS)
+        if done:
+            with contextlib.suppress(TgrError):  # the model has been unloaded meanwhile
+                self.last_stats = future.result()
+        return self.last_stats
+
+
+def spare_collector() -> None:
+    """Lets the garbage collector pass over what lives as long as a model does: to search that again
+    and again would take 20 ms each time."""
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()

@@ -1,0 +1,55 @@
+"""The addresses of the models: a list, one of them, load and unload, as with llama-server."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+from tgr_local.openai.validation import RequestError
+from tgr_local.server.errors import ApiError, api_error
+from tgr_local.server.models import ModelRequest
+from tgr_local.server.openapi import ANSWERS, takes
+from tgr_local.server.service import Service
+from tgr_local.server.wire import JsonResponse
+
+
+def add_models(app: FastAPI, service: Service) -> None:
+    """Adds the routes."""
+    models = service.models
+
+    async def listed(methods: bool = False) -> Response:
+        return JsonResponse(
+            {"object": "list", "data": list((await models.listed(methods)).values())}
+        )
+
+    app.get("/v1/models", **ANSWERS)(listed)
+    app.get("/models", **ANSWERS)(listed)
+
+    @app.get("/v1/models/{name:path}", **ANSWERS)
+    async def model(name: str) -> Response:
+        if name not in (found := await models.listed(with_methods=True)):
+            raise ApiError(
+                404, f"there is no model {name!r:.80} here; GET /v1/models lists them",
+                param="model", code="model_not_found",
+            )  # fmt: skip
+        return JsonResponse(found[name])
+
+    @app.post("/models/load", **takes(ModelRequest))
+    async def load(request: Request) -> Response:
+        lease = await models.lease(await asked(request))
+        lease.then(lease.end)
+        return JsonResponse({"success": True})
+
+    @app.post("/models/unload", **takes(ModelRequest))
+    async def unload(request: Request) -> Response:
+        await models.unload(await asked(request))
+        return JsonResponse({"success": True})
+
+    async def asked(request: Request) -> str:
+        body = await service.body(request)
+        if body.fields is None:
+            raise ApiError(413, "the body is too long; it needs only the name of a model")
+        try:
+            return ModelRequest.parse(body.fields).model
+        except RequestError as error:
+            raise api_error(error) from None

@@ -1,0 +1,264 @@
+"""The models of a server as requests see them: by name, on loan, listed and described."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
+
+from tgr_local import __version__, methods
+from tgr_local.engine import Cancel
+from tgr_local.errors import ModelError, describe
+from tgr_local.models import library
+from tgr_local.openai.validation import RequestBody
+from tgr_local.options.resolve import resolve
+from tgr_local.server.catalog import NAME_LENGTH, Catalog
+from tgr_local.server.errors import ApiError
+from tgr_local.server.lease import LOADED, Lease, without_folder
+from tgr_local.server.loaded import LoadedModel, Setup, spare_collector
+from tgr_local.server.pool import Pool
+from tgr_local.server.room import Need, Room, is_out_of_memory
+from tgr_local.server.slots import SlotFiles
+
+_BAD_SECONDS = 60.0
+_Key = tuple[int, int] | None
+_SECRET = ("api_key", "api_key_file", "log_file", "slot_save_path", "models_dir")
+
+
+class ModelRequest(RequestBody):
+    """The body of /models/load and /models/unload."""
+
+    model: str = Field(max_length=NAME_LENGTH, description="a name that /v1/models lists")
+
+
+class Models:
+    """The models of one server. One event loop's, apart from the functions of a `Loader`.
+
+    ValueError for options that contradict each other or the disk.
+    """
+
+    def __init__(
+        self, first: Path | None, setup: Setup, tell: Callable[[str], object] = lambda _: None
+    ) -> None:
+        """`first` is loaded at the start; None = each model when a request names it."""
+        limits = setup.limits
+        self._setup = setup
+        self.slot_files = SlotFiles(limits)
+        self._room = Room(setup.engine_config)
+        self.catalog = Catalog(limits, first)
+        self.pool: Pool[LoadedModel] = Pool(self, limits.models_max, limits.idle_seconds, tell=tell)
+        # files that the engine refused: no other model is unloaded for them again and again
+        self._bad: dict[Path, tuple[_Key, str, float]] = {}
+        self._starting = first is not None
+        self.failure: Exception | None = None
+        """Why the model of the start could not be loaded."""
+
+    def load_first(self, then: Callable[[], object]) -> None:
+        """Loads the model of the start, if there is one, and calls `then` when it is there, or
+        could not be loaded."""
+        if self.catalog.first is None:
+            then()
+            return
+        lease = self.pool.lease(self.catalog.first)
+
+        def decided() -> None:
+            self.failure = lease.failure
+            self._starting = self.failure is not None
+            then()
+            lease.end()
+
+        lease.then(decided)
+
+    # ---- what the pool calls in threads ----
+
+    def path(self, name: str) -> Path:
+        return self.catalog.path(name)
+
+    def needed(self, path: Path) -> Need:
+        key, why, until = self._bad.get(path, (None, "", 0.0))
+        if key == _key(path) and time.monotonic() < until:
+            raise ModelError(why)
+        return self._room.needed(path)
+
+    def fits(self, need: Need, loaded: list[Need]) -> bool:
+        return self._room.fits(need, loaded)
+
+    def load(self, name: str, path: Path, cancel: Cancel) -> LoadedModel:
+        try:
+            model = LoadedModel(name, path, self._setup, self.slot_files, cancel)
+        except ModelError as error:
+            if not is_out_of_memory(error):
+                self._bad[path] = (_key(path), str(error), time.monotonic() + _BAD_SECONDS)
+            raise
+        spare_collector()
+        return model
+
+    # ---- for requests ----
+
+    @property
+    def loaded(self) -> list[LoadedModel]:
+        """The models that are in memory now; any thread may ask."""
+        return self.pool.loaded
+
+    def check_started(self) -> None:
+        """Raises ApiError while the model of the start is being loaded."""
+        if self._starting:
+            raise ApiError(503, "the model is still being loaded", headers={"Retry-After": "2"})
+
+    async def lease(self, name: object) -> Lease[LoadedModel]:
+        """A lease on the model of that name; the model is loaded for it. Raises ApiError."""
+        self.check_started()
+        return self.pool.lease(await self._chosen(name))
+
+    async def find(self, name: str | None) -> LoadedModel:
+        """A model in memory: of that name, else the one in use, or used last. Raises ApiError."""
+        self.check_started()
+        if name:
+            chosen = await self._chosen(name)
+            found = self.pool.model(chosen)
+        else:
+            chosen, found = "", self.pool.latest()
+        if found is None:
+            what = f"the model {chosen!r}" if chosen else "no model"
+            raise ApiError(
+                400,
+                f"{what} is {'not ' if chosen else ''}loaded; POST /models/load loads one, and so "
+                "does a request for a reply",
+                param="model",
+                code="model_not_loaded",
+            )
+        return found
+
+    async def unload(self, name: object) -> None:
+        """Unloads a model as soon as nobody uses it. Raises ApiError for one that is not loaded."""
+        self.check_started()
+        chosen = await self._chosen(name)
+        if not self.pool.unload(chosen):
+            raise ApiError(400, f"the model {chosen!r} is not loaded", param="model")
+
+    async def listed(self, with_methods: bool = False) -> dict[str, dict[str, Any]]:
+        """Every model as OpenAI's clients see it, by name; with methods each of them too."""
+        self.check_started()
+        await self._scan()
+        listed: dict[str, dict[str, Any]] = {}
+        for name, path in self.catalog.files.items():
+            entry = await self._entry(name, path)
+            ids = [name, *(f"{name}:{method}" for method in methods.METHODS if with_methods)]
+            listed |= {one: {"id": one, **entry} for one in ids}
+        return listed
+
+    async def props(self, name: str | None) -> dict[str, Any]:
+        """What /props says of a model, loaded or not."""
+        self.check_started()
+        limits = dataclasses.asdict(self._setup.limits)
+        for secret in _SECRET:
+            limits.pop(secret)
+        latest = self.pool.latest()
+        if not name and latest is None and not self.catalog.default:
+            about: dict[str, Any] = {"model": None, "options": self._options({})}
+        else:
+            chosen = latest.name if latest and not name else await self._chosen(name)
+            loaded = self.pool.model(chosen)
+            about = await (self._loaded_props(loaded) if loaded else self._file_props(chosen))
+        return about | {
+            "version": __version__,
+            "method": self._setup.method.name,
+            "methods": list(methods.METHODS),
+            "models": list(self.catalog.files),
+            "limits": limits,
+            "total_slots": limits["max_running"],
+        }
+
+    async def _chosen(self, name: object) -> str:
+        try:
+            return self.catalog.choose(name)[0]
+        except ApiError:  # it may have come just now
+            await self._scan()
+            return self.catalog.choose(name)[0]
+
+    async def _scan(self) -> None:
+        await run_in_threadpool(self.catalog.scan)
+        for model in self.loaded:
+            if model.name not in self.catalog.files:  # its file is gone
+                self.pool.unload(model.name)
+
+    async def _entry(self, name: str, path: Path) -> dict[str, Any]:
+        entry: dict[str, Any] = {"object": "model", "owned_by": "tgr-local"}
+        status: dict[str, Any] = {"value": self.pool.status(name)}
+        if (why := self.pool.failure(name)) is not None:
+            status |= {"failed": True, "error": why}
+        if (model := self.pool.model(name)) is not None:
+            engine, entry["created"] = model.engine, model.created
+            entry["meta"] = {
+                "n_params": engine.n_params,
+                "n_ctx_train": engine.n_ctx_train,
+                "n_vocab": engine.n_vocab,
+                "size": engine.size_bytes,
+            }
+        else:
+            entry["created"] = await run_in_threadpool(_modified, path)
+        return entry | {"status": status}
+
+    async def _loaded_props(self, model: LoadedModel) -> dict[str, Any]:
+        engine = model.engine
+        return {
+            "model": model.name,
+            "status": LOADED,
+            "description": engine.description,
+            "model_path": engine.path.name,
+            "options": dataclasses.asdict(model.config),
+            "n_ctx": (await model.stats()).n_ctx,
+            "n_ctx_train": engine.n_ctx_train,
+            "chat_template": engine.chat_template,
+            "devices": sorted(set(engine.devices())),
+        }
+
+    async def _file_props(self, name: str) -> dict[str, Any]:
+        """The same, as far as the file says it."""
+
+        path = self.catalog.files[name]
+
+        def read() -> dict[str, Any]:
+            card = library.card(self.catalog.path(name))
+            return {
+                "n_ctx_train": card.facts()["trained context"],
+                "chat_template": card.metadata.get("tokenizer.chat_template", ""),
+                "options": self._options(card.metadata),
+            }
+
+        try:
+            about = await run_in_threadpool(read)
+        except (ModelError, OSError) as error:
+            raise ApiError(400, without_folder(describe(error), path), param="model") from None
+        return {
+            "model": name,
+            "status": self.pool.status(name),
+            "model_path": path.name,
+            **about,
+        }
+
+    def _options(self, metadata: dict[str, str]) -> dict[str, Any]:
+        """The options of replies, by the owner and by the file's advice."""
+        return dataclasses.asdict(resolve(metadata, self._setup.options).config)
+
+
+def _key(path: Path) -> _Key:
+    """What changes when a file does."""
+    try:
+        about = path.stat()
+    except OSError:
+        return None
+    return about.st_size, about.st_mtime_ns
+
+
+def _modified(path: Path) -> int:
+    """When a file was written; 0 for one that is gone."""
+    try:
+        return int(path.stat().st_mtime)
+    except OSError:
+        return 0

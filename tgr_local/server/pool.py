@@ -1,0 +1,356 @@
+"""The models of a server: which are in memory, who uses them, which goes when another one comes.
+
+A request has a lease on its model from before its work begins until that has ended; a model with
+leases is never unloaded. Models are loaded one after another, in the order of the oldest request
+that waits for each; those that wait for the same model begin together when it is there. If it does
+not fit beside the others, the least recently used model that nobody uses is unloaded. If all are in
+use, one of them takes no further requests until it can be unloaded, so nobody waits for ever.
+
+Only one event loop uses a pool and its leases. Files are read, and models loaded and freed, in
+threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from tgr_local.engine import Cancel
+from tgr_local.errors import CancelledError, TgrError, describe
+from tgr_local.server.errors import ApiError
+from tgr_local.server.lease import (
+    LOADED,
+    LOADING,
+    UNLOADED,
+    Closable,
+    Lease,
+    Model,
+    Place,
+    without_folder,
+)
+from tgr_local.server.room import Need, is_out_of_memory
+
+_STOP_SECONDS = 2.0  # for a load that is cancelled
+
+
+Loaded = TypeVar("Loaded", bound=Closable, covariant=True)
+Result = TypeVar("Result")
+
+
+class Loader(Protocol[Loaded]):
+    """Finds, measures and loads models; its functions run in threads."""
+
+    def path(self, name: str) -> Path: ...
+    def needed(self, path: Path) -> Need: ...
+    def fits(self, need: Need, loaded: list[Need]) -> bool: ...
+    def load(self, name: str, path: Path, cancel: Cancel) -> Loaded: ...
+
+
+class Pool(Generic[Model]):
+    """At most `most` models in memory, each for `idle_seconds` after its last use; 0 = until its
+    memory is needed. `tell` receives a line for the owner about every load and unload."""
+
+    def __init__(
+        self,
+        loader: Loader[Model],
+        most: int,
+        idle_seconds: float = 0.0,
+        *,
+        tell: Callable[[str], object] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._loader, self._most, self._idle_seconds = loader, most, idle_seconds
+        self._tell, self._clock = tell, clock
+        self._places: dict[str, Place[Model]] = {}
+        self._waiting: list[Lease[Model]] = []  # in order of arrival
+        self._coming: Place[Model] | None = None  # is being loaded, or waits for room
+        self._cancel = Cancel()  # of the present load
+        self._runner: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._closing = False
+        self.loads: Counter[str] = Counter()
+        """How often each model was loaded."""
+
+    # ---- what there is ----
+
+    @property
+    def loaded(self) -> list[Model]:
+        """The models in memory; any thread may ask."""
+        return [place.model for place in tuple(self._places.values()) if place.model is not None]
+
+    def status(self, name: str) -> str:
+        place = self._places.get(name)
+        return place.status if place else UNLOADED
+
+    def failure(self, name: str) -> str | None:
+        """Why the latest load of a model failed, if it did."""
+        place = self._places.get(name)
+        return place.failure if place else None
+
+    def model(self, name: str) -> Model | None:
+        """A model if it is in memory."""
+        place = self._places.get(name)
+        return place.model if place else None
+
+    def latest(self) -> Model | None:
+        """The model in memory that is in use, or was last."""
+        loaded = self._loaded()
+        return max(loaded, key=lambda place: (place.n_leases, place.used)).model if loaded else None
+
+    # ---- leases ----
+
+    def lease(self, name: str) -> Lease[Model]:
+        """A lease on a model, which is loaded if it is not there. ApiError when the pool closes."""
+        if self._closing:
+            raise ApiError(503, "the server is shutting down")
+        place = self._places.setdefault(name, Place(name))
+        lease = Lease(place, self._ended)
+        is_there = place.model is not None and not place.leaves and not self._is_next(place)
+        self._waiting.append(lease)
+        if is_there:
+            self._grant(lease, place)
+        else:
+            self._kick()
+        return lease
+
+    def unload(self, name: str) -> bool:
+        """Unloads a model as soon as nobody uses it; later requests load it again. Whether it is
+        in memory, or on the way there."""
+        place = self._places.get(name)
+        if place is None or place.status == UNLOADED:
+            return False
+        if place is self._coming:
+            self._withdraw(place)
+        else:
+            place.is_idle = True
+            self._kick()
+        return True
+
+    def look(self) -> None:
+        """Unloads what has been idle for too long."""
+        self._timer = None
+        for place in self._loaded():
+            if not place.n_leases and self._idle_left(place) <= 0:
+                place.is_idle = True
+        self._kick()
+        self._set_timer()
+
+    async def close(self) -> None:
+        """Ends a load, and frees the models. The leases must have ended, or end now."""
+        self._closing = True
+        self._cancel.cancel()
+        if self._timer:
+            self._timer.cancel()
+        if self._runner:
+            self._changed.set()
+            await asyncio.wait({self._runner}, timeout=_STOP_SECONDS)
+        for place in self._loaded():
+            model, place.model, place.status = place.model, None, UNLOADED
+            if model is not None:
+                await in_thread(model.close)
+
+    def _grant(self, lease: Lease[Model], place: Place[Model]) -> None:
+        self._waiting.remove(lease)
+        place.n_leases += 1
+        place.used = self._clock()
+        lease.decide(place.model)
+
+    def _ended(self, lease: Lease[Model], was_granted: bool) -> None:
+        place = lease.place
+        if was_granted:
+            place.n_leases -= 1
+            place.used = self._clock()
+            self._set_timer()
+        elif lease in self._waiting:
+            self._waiting.remove(lease)
+            if place is self._coming and self._waiting and not self._is_awaited(place):
+                self._cancel.cancel()  # others wait for another model
+        self._kick()
+
+    def _is_next(self, place: Place[Model]) -> bool:
+        """Whether a request that came before needs the place of this model."""
+        loaded = self._loaded()
+        is_needed = any(lease.place.model is None for lease in self._waiting)
+        return is_needed and len(loaded) >= self._most and _victim(loaded) is place
+
+    def _is_awaited(self, place: Place[Model]) -> bool:
+        return any(lease.place is place for lease in self._waiting)
+
+    def _fail(self, place: Place[Model], failure: Exception) -> None:
+        """Every request that waits for the model gets the error."""
+        for lease in [lease for lease in self._waiting if lease.place is place]:
+            self._waiting.remove(lease)
+            lease.decide(None, failure)
+
+    # ---- models come and go, one after another ----
+
+    def _loaded(self) -> list[Place[Model]]:
+        return [place for place in self._places.values() if place.model is not None]
+
+    def _kick(self) -> None:
+        """Lets the runner look for work; there is one as long as there is work."""
+        self._changed.set()
+        if not self._closing and (self._runner is None or self._runner.done()):
+            self._runner = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        while not self._closing:
+            for one in self._loaded():
+                if one.leaves and not one.n_leases:
+                    await self._unload(one)
+            unloaded = (lease.place for lease in self._waiting if lease.place.status == UNLOADED)
+            if (place := next(unloaded, None)) is None:
+                if not any(one.leaves and not one.n_leases for one in self._loaded()):
+                    return
+            else:
+                await self._bring(place)
+
+    async def _bring(self, place: Place[Model]) -> None:
+        """Makes room for a model and loads it; the requests that wait for it begin, or fail."""
+        self._coming, self._cancel, place.status = place, Cancel(), LOADING
+        start = self._clock()
+        try:
+            place.path = await in_thread(functools.partial(self._loader.path, place.name))
+            await self._measure(place)
+            load = functools.partial(self._loader.load, place.name, place.path, self._cancel)
+            while True:
+                await self._make_room(place)
+                try:
+                    place.model = await in_thread(load, "load")
+                    break
+                except TgrError as error:
+                    if not (is_out_of_memory(error) and self._loaded()):
+                        raise
+                    await self._free_one(place)
+        except CancelledError:
+            place.status = UNLOADED
+        except Exception as error:
+            place.status = UNLOADED
+            place.failure = without_folder(describe(error), place.path)
+            self._fail(place, error)
+        else:
+            place.status, place.failure = LOADED, None
+            place.used = self._clock()
+            self.loads[place.name] += 1
+            self._tell(f"loaded {place.name} in {place.used - start:.1f} s")
+            self._set_timer()
+        finally:
+            self._coming = None
+            self._grant_waiting()
+
+    async def _measure(self, place: Place[Model]) -> None:
+        """Raises the error for a file that is no model before another one is unloaded for it."""
+        place.need = Need(0, 0)
+        try:
+            place.need = await in_thread(functools.partial(self._loader.needed, place.path))
+        except Exception:
+            if self._loaded():
+                raise
+            # the engine says better what is wrong
+
+    async def _make_room(self, place: Place[Model]) -> None:
+        """Unloads models until another one may be loaded. Raises CancelledError if it need not be
+        any more."""
+        while loaded := self._loaded():
+            needs = [other.need for other in loaded]
+            fits = functools.partial(self._loader.fits, place.need, needs)
+            if len(loaded) < self._most and await in_thread(fits):
+                return
+            await self._free_one(place)
+
+    async def _free_one(self, place: Place[Model]) -> None:
+        """Unloads the model that was used least recently, an idle one if there is one, else one
+        that becomes idle. Raises CancelledError if the place need not be filled any more."""
+        victim: Place[Model] | None = None
+        try:
+            while loaded := self._loaded():
+                if self._cancel.is_set() or not self._is_awaited(place):
+                    raise CancelledError("nobody waits for the model any more")
+                chosen = _victim(loaded)
+                if not chosen.n_leases:
+                    await self._unload(chosen)
+                    return
+                if not chosen.leaves:
+                    victim = chosen
+                    victim.is_needed = True
+                self._changed.clear()
+                await self._changed.wait()
+        finally:
+            if victim is not None and victim.model is not None:
+                victim.is_needed = False
+                self._grant_waiting()
+
+    def _grant_waiting(self) -> None:
+        for lease in tuple(self._waiting):
+            place = lease.place
+            if place.model is not None and not place.leaves:
+                self._grant(lease, place)
+
+    def _withdraw(self, place: Place[Model]) -> None:
+        """Ends the load of a model."""
+        self._cancel.cancel()
+        self._changed.set()
+        self._fail(
+            place,
+            ApiError(503, f"the model {place.name!r} was unloaded", code="model_unloaded"),
+        )
+
+    async def _unload(self, place: Place[Model]) -> None:
+        """Frees a model that nobody uses."""
+        model, place.model = place.model, None
+        place.status, place.is_idle, place.is_needed = UNLOADED, False, False
+        if model is not None:
+            with contextlib.suppress(TgrError):
+                await in_thread(model.close)
+            self._tell(f"unloaded {place.name}")
+
+    # ---- idle time ----
+
+    def _idle_left(self, place: Place[Model]) -> float:
+        return place.used + self._idle_seconds - self._clock()
+
+    def _set_timer(self) -> None:
+        if not self._idle_seconds or self._closing or self._timer is not None:
+            return
+        if idle := [one for one in self._loaded() if not one.n_leases and not one.leaves]:
+            wait = max(0.0, min(map(self._idle_left, idle)))
+            self._timer = asyncio.get_running_loop().call_later(wait, self.look)
+
+
+def _victim(loaded: list[Place[Model]]) -> Place[Model]:
+    """The model that goes first: idle, already to be unloaded, used least recently."""
+    return min(loaded, key=lambda one: (one.n_leases > 0, not one.leaves, one.used))
+
+
+async def in_thread(call: Callable[[], Result], name: str = "models") -> Result:
+    """The result of a call in a thread of its own, which does not delay the program's end."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Result] = loop.create_future()
+
+    def settle(result: Result | None, error: BaseException | None) -> None:
+        if future.cancelled():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = call()
+        except BaseException as caught:
+            error = caught
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=work, name=name, daemon=True).start()
+    return await future
