@@ -241,6 +241,8 @@ def test_llama_cpps_own_format(engine: Engine) -> None:
     several = NativeTranslation(engine, request).whole(write(engine, request))
     assert [one["index"] for one in several] == [0, 1, 2]
     assert request.prompts[0] == (5, *engine.tokenize("he", add_special=False))
+    with pytest.raises(RequestError, match="a list within a mixed prompt"):
+        made(prompt=[5, ["he"]])
     assert made(prompt=[5, "he", 6]).prompts == ((*request.prompts[0], 6),)
 
 

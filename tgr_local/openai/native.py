@@ -21,6 +21,7 @@ from tgr_local.openai.infill import fill_in_tokens
 from tgr_local.openai.inputs import given_prompts
 from tgr_local.openai.logprobs import chat_logprobs
 from tgr_local.openai.requests import PreparedRequest, text_request
+from tgr_local.openai.validation import RequestError
 
 
 def native_request(
@@ -54,10 +55,12 @@ def infill_request(
     return _request(engine, body, [prompt], **options)
 
 
-def _tokens(engine: Engine, parts: list[int | str]) -> list[int]:
+def _tokens(engine: Engine, parts: list[Any]) -> list[int]:
     """Texts and token ids in turn, as token ids."""
     tokens: list[int] = []
     for part in parts:
+        if not isinstance(part, int | str):
+            raise RequestError("prompt holds a list within a mixed prompt; flatten it", "prompt")
         is_first = not tokens
         tokens += (
             [part] if isinstance(part, int) else tokens_within(engine, part, add_special=is_first)
