@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from engines import held, is_free
 from gguf_models import token_id
+from openai_calls import ASK
 from surroundings import HANG
 from threads import in_threads
 
@@ -31,6 +32,7 @@ from tgr_local.generation import (
     stream,
 )
 from tgr_local.methods import METHODS
+from tgr_local.openai.requests import chat_request
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.steps import Counts, Progress, Step
 
@@ -138,11 +140,21 @@ def test_prompts_are_raw_text_a_question_or_a_conversation(engine: Engine) -> No
 
 def test_the_advice_of_a_model_applies_without_a_config(engine: Engine) -> None:
     assert advised(engine) == SearchConfig()
-    assert advised(engine, SMALL) is SMALL
+    assert advised(engine, SMALL) == SMALL
     engine.metadata["tgr.chunk_len"] = "77"
     try:
         assert advised(engine) == SearchConfig(chunk_len=77)
-        assert advised(engine, SMALL) is SMALL
+        assert advised(engine, SMALL) == SMALL
+        own = SearchConfig(temperature=0.6)  # the default, but given
+        engine.metadata["tgr.temperature"] = "0.1"
+        kept = advised(engine, own)
+        assert kept == SearchConfig(chunk_len=77)
+        changed = dataclasses.replace(own, n_candidates=5)
+        assert advised(engine, changed) == SearchConfig(chunk_len=77, n_candidates=5)
+        assert advised(engine, dataclasses.replace(kept, chunk_len=512)).chunk_len == 512
+        llama = chat_request(engine, {"messages": ASK}, config=own)
+        assert (llama.config.chunk_len, llama.config.temperature) == (77, 0.6)
+        del engine.metadata["tgr.temperature"]
         engine.metadata["tgr.chunk_len"] = "many"
         with pytest.raises(ModelError, match=r"tgr\.\* metadata: chunk_len is 'many'"):
             generate(engine, "he", raw=True)
@@ -235,6 +247,12 @@ def test_a_stop_text_is_not_part_of_the_reply(engine: Engine, method: str) -> No
         ({"prompt": ["a", "b"]}, ValueError, "but must be a text"),
         ({"prompt": [1.5]}, ValueError, "but must be a text"),
         ({"prompt": [{"role": "user"}]}, ValueError, "messages with role and content"),
+        ({"prompt": {"role": "user", "content": "a"}}, ValueError, "put the message into a list"),
+        ({"prompt": [0, 10**6]}, ValueError, "the prompt holds token 1000000, but must hold"),
+        ({"config": {"n_candidates": 4}}, ValueError, r"write SearchConfig\(\*\*config\)"),
+        ({"config": 5}, ValueError, "config is 5, but must be a SearchConfig"),
+        ({"method": 5}, ValueError, "method is 5, but must be a name"),
+        ({"method": ["base"]}, ValueError, "but must be a name"),
     ],
 )
 def test_bad_arguments_leave_nothing(
@@ -304,7 +322,27 @@ def test_on_event_gets_the_number_of_the_reply(engine: Engine) -> None:
         assert [e for j, e in events if i == j and isinstance(e, Step)] == reply.steps
 
 
+def test_what_is_no_engine_and_no_engine_config_is_refused(small: Path) -> None:
+    with pytest.raises(ValueError, match=r"engine is 'model\.gguf', but must be an Engine"):
+        generate("model.gguf", "hello")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="must be an EngineConfig"):
+        tgr_local.load(small, {"n_ctx": 64})  # type: ignore[arg-type]
+
+
+def test_engines_and_replies_say_what_they_are(engine: Engine) -> None:
+    assert repr(engine) == (
+        f"<Engine {engine.path.name}: {engine.description}, 2 layers, trained for "
+        f"{engine.n_ctx_train} tokens, on CPU>"
+    )
+    reply = dataclasses.replace(generate(engine, "hello", SMALL, raw=True), text="a" * 50)
+    line = repr(reply)
+    assert line.startswith(f"<Reply '{'a' * 40}…': length by max_chunks, 24 tokens, ")
+    assert line.endswith(" s, tgr-latent>")
+
+
 def test_k_must_be_positive(engine: Engine) -> None:
+    with pytest.raises(ValueError, match="k is '3', but must be a whole number"):
+        generate_many(engine, "hello", SMALL, "3", raw=True)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="k is 0, but must be at least 1"):
         generate_many(engine, "hello", SMALL, 0, raw=True)
 

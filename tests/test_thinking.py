@@ -47,7 +47,7 @@ def test_a_thinking_budget_closes_the_thinking(engine: Engine, method: str) -> N
 
 
 @pytest.mark.parametrize("method", ["tgr-latent", "tot"])
-def test_an_answer_beyond_the_budget_is_left_out(engine: Engine, method: str) -> None:
+def test_an_answer_is_written_within_the_budget(engine: Engine, method: str) -> None:
     asks: dict[str, Any] = {"thinking_budget": 8, "tree_value": "prompt", "tree_proposals": 2}
     config = SearchConfig(**vars(THINKING) | asks)
     whole = generate(engine, opened(engine), config, method=method)
@@ -59,7 +59,7 @@ def test_an_answer_beyond_the_budget_is_left_out(engine: Engine, method: str) ->
     for budget in range(least, whole.counts.total + 2 * least, 20):
         limited = dataclasses.replace(config, max_forward_tokens=budget)
         reply = generate(engine, opened(engine), limited, method=method)
-        assert reply.counts.total <= budget
+        assert reply.counts.total <= budget and reply.text
         finishes.append(reply.finish)
     assert finishes[0] == "budget" and finishes[-1] == whole.finish
 
@@ -252,5 +252,3 @@ def test_thinking_that_just_ends_is_closed_where_a_grammar_wants_an_answer(
     assert [run.query for run in reply.runs] == [opened(engine), [*opened(engine), *bridge]]
     short = dataclasses.replace(grammar, max_tokens=1)
     assert generate(ending, opened(engine), short, method=method).finish == "stop"
-    free = dataclasses.replace(grammar, grammar="")
-    assert generate(ending, opened(engine), free, method=method).tokens == [end]

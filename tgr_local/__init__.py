@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from tgr_local.errors import InstallError as InstallError
     from tgr_local.errors import ModelError as ModelError
     from tgr_local.errors import TgrError as TgrError
+    from tgr_local.generation import Event as Event
     from tgr_local.generation import Reply as Reply
+    from tgr_local.generation import TextDelta as TextDelta
     from tgr_local.generation import generate as generate
     from tgr_local.generation import generate_many as generate_many
     from tgr_local.generation import generate_steps as generate_steps
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from tgr_local.openai.llama import TgrLlama as TgrLlama
     from tgr_local.options.config import EngineConfig as EngineConfig
     from tgr_local.options.config import SearchConfig as SearchConfig
+    from tgr_local.search.steps import Counts as Counts
+    from tgr_local.search.steps import Progress as Progress
     from tgr_local.search.steps import Step as Step
 
 __version__ = "0.1.0"
@@ -50,6 +54,10 @@ _HOME = {
     "TgrError": "errors",
     "Reply": "generation",
     "ControlVector": "generation.control_vectors",
+    "Event": "generation",
+    "TextDelta": "generation",
+    "Counts": "search.steps",
+    "Progress": "search.steps",
     "Step": "search.steps",
     "TgrLlama": "openai.llama",
     "generate": "generation",

@@ -133,14 +133,14 @@ def _run(args: argparse.Namespace) -> int:
         if header and args.json:
             results = [record.result(header, reply) for reply in replies]
             print(printable_json(results if args.replies > 1 else results[0]))
-            return 0
+            return int(not any(reply.text.strip() for reply in replies))
         for number, reply in enumerate(replies if args.replies > 1 else (), 1):
             thinking = f"{reply.thinking}\n\n" if _shows_thinking(args) and reply.thinking else ""
             text = f"[{number}] {thinking}{reply.text}"
             print(printable(text) if sys.stdout.isatty() else text)
         sys.stdout.flush()
         print(render.summary(replies), file=sys.stderr)
-    return 0
+    return int(not any(reply.text.strip() for reply in replies))
 
 
 def _generate(
@@ -162,7 +162,7 @@ def _generate(
     shown = unseen or not sys.stdout.isatty()
     with (progress := ReplyProgress(shown=shown, until_answer=not unseen)):
         if k == 1:
-            events = generation.stream(engine, prompt, config, method=method)
+            events = generation.stream(engine, prompt, config, method=method, raw=args.raw)
             if header and file:
                 events = record.write_events(events, file, engine, header, args.trace_vectors)
             events = progress.watch(events)
@@ -175,6 +175,7 @@ def _generate(
             config,
             k,
             method=method,
+            raw=args.raw,
             on_event=lambda _, event: progress.update(event),
         )
     if header and file:

@@ -6,6 +6,8 @@ one sentence: what went wrong, the value, the bound, and what to do.
 
 from __future__ import annotations
 
+from typing import Any
+
 from tgr_local.console.sanitize import printable_line
 
 _LONGEST = 2000  # characters of a message
@@ -24,7 +26,21 @@ class CapacityError(TgrError):
 
 
 class CancelledError(TgrError):
-    """The work was cancelled before it was finished."""
+    """The work was cancelled before it was finished.
+
+    `reply` is the `Reply` so far, with its counts, where one was being written, else None;
+    `replies` those of several that were written together. Tokens of a chunk under way are among
+    them where the events of the reply were followed.
+    """
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        self.reply: Any = None
+        self.replies: list[Any] = []
+        self.counts: Any = None
+        """`Counts` of the step under way."""
+        self.n_decoded = 0
+        """Positions that the interrupted tasks had decoded."""
 
 
 class PrefixError(TgrError):

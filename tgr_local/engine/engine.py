@@ -104,6 +104,13 @@ class Engine:
         """Ends running work with CancelledError and frees the model. May be called again."""
         self._native.close()
 
+    def __repr__(self) -> str:
+        device = "GPU" if any(name != "CPU" for name in self.devices()) else "CPU"
+        return (
+            f"<Engine {self.path.name}: {self.description}, {self.n_layer} layers, trained for "
+            f"{self.n_ctx_train} tokens, on {device}>"
+        )
+
     def __enter__(self) -> Engine:
         return self
 

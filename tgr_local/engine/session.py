@@ -159,7 +159,8 @@ class Session:
         """
         job = self._start(tasks, cancel)
         least = 1 if on_tokens else None
-        with contextlib.closing(self._news(job, least, cancel, deadline, stop_early)) as all_news:
+        all_news = self._news(job, least, cancel, deadline, stop_early)
+        with _counted(job), contextlib.closing(all_news):
             for news, _ in all_news:
                 if on_tokens:
                     on_tokens(news)
@@ -181,7 +182,8 @@ class Session:
         n = 0  # tokens of the part under way
         done = False
         least = 1 if on_tokens else task.part
-        with contextlib.closing(self._news(job, least, cancel, deadline, stop_early)) as all_news:
+        all_news = self._news(job, least, cancel, deadline, stop_early)
+        with _counted(job) as parts, contextlib.closing(all_news):
             for (new,), done in all_news:  # noqa: B007
                 for piece in self._cut(new, task.part - n, task.part):
                     if on_tokens:
@@ -189,7 +191,8 @@ class Session:
                     n += len(piece[0])
                     if n == task.part:
                         n = 0
-                        yield job.take_part(0, task.part)
+                        parts.append(job.take_part(0, task.part))
+                        yield parts[-1]
         job.outputs()  # raises its error
         if n or not done:  # else the last tokens made a whole part
             yield job.take_part(0, n)
@@ -329,6 +332,20 @@ class Injection:
 
     def __del__(self) -> None:
         self.drop()
+
+
+@contextlib.contextmanager
+def _counted(job: native.Job) -> Iterator[list[Output]]:
+    """Adds what the job had decoded to a CancelledError; the value is a list for those of its
+    outputs that were taken already."""
+    taken: list[Output] = []
+    try:
+        yield taken
+    except CancelledError as error:
+        with contextlib.suppress(Exception):  # the engine is closed
+            every = sum(output.n_decoded for output in job.outputs())
+            error.n_decoded = every - sum(output.n_decoded for output in taken)
+        raise
 
 
 def check_whole(name: str, value: int, low: int, high: int) -> None:

@@ -6,7 +6,8 @@ files, terminals, or how a method searches.
 prompt.py           Prompt, the query's tokens, loading a model
 reply.py            Reply, generate, stream, generate_steps
 many.py             generate_many, generate_each
-thinking.py         the options of the run that thinks and of the run that answers
+writer.py           ReplyWriter: the runs that write a reply, which never is without an answer
+thinking.py         what is kept of the limits for an answer, the options of both runs
 threads.py          in_threads, streamed: work in threads of its own
 text.py             TextSplitter: tokens to thinking and answer; loops
 control_vectors.py  ControlVector: files, arithmetic, the one that won a search

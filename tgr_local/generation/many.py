@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine, LockstepGroup
-from tgr_local.errors import CapacityError
+from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.generation.prompt import Prompt, advised, query_tokens
 from tgr_local.generation.reply import Event, Reply, write_reply
 from tgr_local.generation.threads import in_threads
+from tgr_local.generation.writer import ALONE
 from tgr_local.methods import Method
 from tgr_local.options.config import DEFAULT_METHOD, SearchConfig
 
@@ -32,6 +33,7 @@ def generate_many(
 
     They advance in lockstep, so the same call gives the same replies. `on_event` is called with the
     events of reply i as ``on_event(i, event)``, from several threads, and at last with the reply.
+    A CancelledError has the replies so far, finished ones too, as `replies`.
     """
     return generate_each(
         engine, [prompt], config, k, method=method, raw=raw, verbatim=verbatim, on_event=on_event,
@@ -53,6 +55,8 @@ def generate_each(
 ) -> list[Reply]:
     """Writes k replies to each of several prompts, all as `generate_many` does: those to prompt j
     are replies j·k to j·k + k - 1, with the seeds from ``config.seed`` on."""
+    if not isinstance(k, int):
+        raise ValueError(f"k is {k!r:.80}, but must be a whole number")
     if k < 1:
         raise ValueError(f"k is {k}, but must be at least 1")
     if not prompts:
@@ -72,10 +76,21 @@ def generate_each(
             max(method.cells(engine, len(query), config) for query in queries),
             min(n, engine.n_seq_max // n_seqs),
         )
-        # the answers that follow an ended thinking are runs of their own, with their own group
-        groups = [engine.lockstep_group(n) for _ in range(2)]
+        # each run of a reply has a group of its own
+        groups = [engine.lockstep_group(n) for _ in range(3)]
+
+    made: dict[int, Reply] = {}
 
     def one(number: int, stop: Cancel) -> Reply:
+        try:
+            made[number] = reply = write(number, stop)
+        except CancelledError as error:
+            if error.reply:
+                made[number] = error.reply
+            raise
+        return reply
+
+    def write(number: int, stop: Cancel) -> Reply:
         on_own = (lambda event: on_event(number, event)) if on_event else None
         with contextlib.ExitStack() as stack:
             own = [stack.enter_context(group.participant(number)) for group in groups]
@@ -84,8 +99,9 @@ def generate_each(
                 queries[number // k],
                 dataclasses.replace(config, seed=config.seed + number % k),
                 method,
+                raw=raw,
                 verbatim=verbatim,
-                participants=(own[0], own[1]) if own else (None, None),
+                participants=(own[0], own[1], own[2]) if own else ALONE,
                 on_event=on_own,
                 cancel=stop,
             )
@@ -95,6 +111,9 @@ def generate_each(
 
     try:
         return in_threads(n, one, cancel)
+    except CancelledError as error:
+        error.replies = [made[number] for number in sorted(made)]
+        raise
     finally:
         for number in range(n):  # the group waits for a participant whose thread never started
             for group in groups:

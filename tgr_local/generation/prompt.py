@@ -13,6 +13,7 @@ from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CapacityError
 from tgr_local.generation.text import CLOSE_THINK, OPEN_THINK
 from tgr_local.options.config import EngineConfig, SearchConfig
+from tgr_local.options.fields import given_fields
 from tgr_local.options.resolve import resolve
 
 Prompt = str | Sequence[Mapping[str, str]] | Sequence[int]
@@ -22,7 +23,12 @@ _CHARS_OF_A_TOKEN = 8  # more than most texts have
 
 
 def load(path: str | os.PathLike[str] | None = None, config: EngineConfig | None = None) -> Engine:
-    """Loads a GGUF file, or without a path the embedded model. Raises ModelError."""
+    """Loads a GGUF file, or without a path the embedded model. Raises ModelError, and ValueError
+    for a config of another type."""
+    if config is not None and not isinstance(config, EngineConfig):
+        raise ValueError(
+            f"config is {config!r:.80}, but must be an EngineConfig; write EngineConfig(n_ctx=4096)"
+        )
     if path is None:
         from tgr_local.models.library import embedded_model
 
@@ -31,8 +37,18 @@ def load(path: str | os.PathLike[str] | None = None, config: EngineConfig | None
 
 
 def advised(engine: Engine, config: SearchConfig | None = None) -> SearchConfig:
-    """`config`, or if it is None the defaults with what the model file advises."""
-    return config or resolve(engine.metadata).config
+    """`config`, whose fields that were not given have the value that the model file advises, or
+    else the default. Raises ValueError for anything else than a config."""
+    if isinstance(engine, str | os.PathLike):
+        raise ValueError(f"engine is {engine!r:.80}, but must be an Engine; load(path) makes one")
+    if config is None:
+        return resolve(engine.metadata).config
+    if not isinstance(config, SearchConfig):
+        fields = "**config" if isinstance(config, Mapping) else "n_candidates=8"
+        raise ValueError(
+            f"config is {config!r:.80}, but must be a SearchConfig; write SearchConfig({fields})"
+        )
+    return resolve(engine.metadata, given_fields(config)).config
 
 
 def query_tokens(
@@ -51,7 +67,7 @@ def query_tokens(
     opened here for models that open it themselves.
     """
     if _is_tokens(prompt):
-        return [int(token) for token in prompt]
+        return [_token(engine, token) for token in prompt]
     if raw:
         if not isinstance(prompt, str):
             raise ValueError("a raw prompt must be a text, but is a list of messages; drop raw")
@@ -83,6 +99,15 @@ def tokens_within(
     return engine.tokenize(text, add_special=add_special, parse_special=parse_special)
 
 
+def _token(engine: Engine, token: int) -> int:
+    if not 0 <= token < engine.n_vocab:
+        raise ValueError(
+            f"the prompt holds token {token}, but must hold numbers between 0 and "
+            f"{engine.n_vocab - 1}"
+        )
+    return int(token)
+
+
 def _is_tokens(prompt: Prompt) -> TypeGuard[Sequence[int]]:
     """Whether it is token ids. Raises ValueError for a value that is not a prompt."""
     if isinstance(prompt, str):
@@ -90,11 +115,12 @@ def _is_tokens(prompt: Prompt) -> TypeGuard[Sequence[int]]:
     if isinstance(prompt, Sequence | np.ndarray) and not isinstance(prompt, bytes):
         if not len(prompt):
             raise ValueError("the prompt has no tokens; write something")
-        if all(isinstance(one, Integral) for one in prompt):
+        if all(isinstance(one, Integral) and not isinstance(one, bool) for one in prompt):
             return True
         if all(isinstance(one, Mapping) and {"role", "content"} <= one.keys() for one in prompt):
             return False
+    hint = "; put the message into a list" if isinstance(prompt, Mapping) else ""
     raise ValueError(
         f"the prompt is {prompt!r:.80}, but must be a text, messages with role and content, or "
-        "token ids"
+        f"token ids{hint}"
     )

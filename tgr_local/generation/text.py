@@ -5,12 +5,14 @@ from __future__ import annotations
 import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from tgr_local.engine import Engine
 
 OPEN_THINK, CLOSE_THINK = "<think>", "</think>"
+Kind = Literal["thinking", "answer"]
 _LOOP_TOKENS = 64  # fewer do not count as a loop: rules of dashes and rows of zeros are text
 _LOOP_NEWEST = 8192  # tokens that are searched for a loop
 
@@ -20,8 +22,7 @@ class TextDelta:
     """New text of a reply."""
 
     text: str
-    kind: str
-    """"thinking" or "answer"."""
+    kind: Kind
 
 
 class TextSplitter:
@@ -38,18 +39,21 @@ class TextSplitter:
         verbatim: bool = False,
     ) -> None:
         opened = not verbatim and thinking_is_open(engine, prompt)
-        self.kind = "thinking" if opened else "answer"
-        """Of the next text: "thinking" or "answer"."""
+        self.kind: Kind = "thinking" if opened else "answer"
+        """Of the next text."""
         self.stopped = False
         """Whether a stop text was found; the text after it is dropped."""
+        self.has_answer = False
+        """Whether the answer has more than white space so far."""
         self._engine = engine
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._stop = stop
         self._verbatim = verbatim
         self._tags = () if verbatim else (OPEN_THINK, CLOSE_THINK)
+        self._only_answer = False
         self._buffer = ""
         self._fresh = opened  # nothing of this part yet: its leading line breaks are layout
-        self._parts = {"thinking": "", "answer": ""}
+        self._parts: dict[Kind, str] = {"thinking": "", "answer": ""}
 
     def feed(self, tokens: Sequence[int]) -> list[TextDelta]:
         """The pieces that these tokens complete."""
@@ -59,9 +63,22 @@ class TextSplitter:
         """The same for the text of tokens."""
         return self._take(self._decoder.decode(text), final=False)
 
+    def begin_answer(self, tokens: Sequence[int]) -> list[TextDelta]:
+        """As `feed`, with what a run puts before the answer: it closes the thinking. From then on
+        all text is answer, without tags. A stop text before ends nothing."""
+        self.stopped, stop, self._stop = False, self._stop, ()
+        pieces = self.feed(tokens)
+        self._stop, self._only_answer = stop, True
+        return pieces
+
     def end(self) -> list[TextDelta]:
         """The text that was still buffered."""
         return self._take(self._decoder.decode(b"", final=True), final=True)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether there is no answer so far, and none in what is buffered."""
+        return not (self.has_answer or self._buffer.strip() or self._decoder.getstate()[0])
 
     @property
     def text(self) -> str:
@@ -83,7 +100,8 @@ class TextSplitter:
         while tag := _first(self._buffer, self._tags):
             before, _, self._buffer = self._buffer.partition(tag)
             self._emit(before, pieces)
-            self.kind = "thinking" if tag == OPEN_THINK else "answer"
+            opens = tag == OPEN_THINK and not self._only_answer
+            self.kind = "thinking" if opens else "answer"
             self._fresh = True
         keep = 0 if final else _pending(self._buffer, (*self._tags, *self._stop))
         ready, self._buffer = (
@@ -99,6 +117,7 @@ class TextSplitter:
         if text:
             self._fresh = False
             self._parts[self.kind] += text
+            self.has_answer = self.has_answer or (self.kind == "answer" and not text.isspace())
             pieces.append(TextDelta(text, self.kind))
 
 

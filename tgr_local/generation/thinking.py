@@ -1,14 +1,81 @@
-"""Thinking that must end before the answer begins: the options of both runs, and "answer now"."""
+"""Where the thinking ends: what is kept for the answer, the options of both runs, "answer now"."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from tgr_local.engine import Cancel
-from tgr_local.generation.text import CLOSE_THINK, TextSplitter
+from tgr_local.engine import Cancel, Engine
+from tgr_local.generation.text import CLOSE_THINK, OPEN_THINK, TextSplitter
 from tgr_local.options.config import SearchConfig
+from tgr_local.search.run import Method
 from tgr_local.search.seeds import derived_seed
 from tgr_local.search.steps import Step
+
+AFTER_THINK = "\n\n"  # what models write between the thinking and the answer
+CLOSING = f"\n{CLOSE_THINK}{AFTER_THINK}"
+NO_THINKING = f"{OPEN_THINK}\n{CLOSING}"
+_SHARE, _MOST_KEPT = 8, 256  # of the new tokens: an eighth, at most so many
+# of a character class
+_INVISIBLE = r"\x00-\x20\x7F-\xA0\xAD\u1680\u2000-\u200F\u2028-\u202F\u205F-\u2064\u3000\uFEFF"
+
+
+@dataclass(frozen=True)
+class Reserve:
+    """What is kept of a reply's limits for an answer, while there is none."""
+
+    limit: int
+    """New tokens of the reply at most."""
+    tokens: int
+    """Those that are kept, at least 1."""
+    positions: int
+    """Forward tokens that are kept; 0 without ``max_forward_tokens``."""
+    option: str
+    """The option that bounds the new tokens."""
+
+    @property
+    def thinking(self) -> int:
+        """New tokens after which the thinking is closed."""
+        return self.limit - self.tokens
+
+    @classmethod
+    def of(
+        cls, engine: Engine, config: SearchConfig, method: Method, query: Sequence[int]
+    ) -> Reserve:
+        """The reserve of a reply to a query."""
+        limit, option = config.token_limit, length_option(config)
+        closing = len(engine.tokenize(NO_THINKING))
+        space = engine.n_ctx_train - len(query) - closing
+        if not method.resets and 0 < space < limit:
+            limit, option = space, "n_ctx_train"
+        kept = min(limit, config.answer_tokens or max(1, min(limit // _SHARE, _MOST_KEPT)))
+        # an answer reads the query again, with the newest tokens of the thinking
+        budget, again = config.max_forward_tokens, len(query) - 1 + closing
+        spare = budget - max(1, len(query) - 1) - again
+        positions = again + min(kept, max(1, spare // 4)) + min(config.chunk_len, spare // 4)
+        return cls(limit, kept, min(budget, positions) if spare > 1 else budget, option)
+
+    def is_late(self, config: SearchConfig, seconds: float, n_tokens: int) -> bool:
+        """Whether ``max_seconds`` leaves no more than an answer takes, by the speed of the first
+        `n_tokens` tokens; a quarter of it at most is kept."""
+        kept = min(config.max_seconds / 4, self.tokens * seconds / max(1, n_tokens))
+        return 0 < config.max_seconds <= seconds + kept
+
+
+def may_think(engine: Engine, query: Sequence[int], config: SearchConfig) -> bool:
+    """Whether a reply to a chat's query may begin with thinking: the template has opened it, or it
+    knows thinking and leaves it to the model."""
+    if not config.thinking or OPEN_THINK not in engine.chat_template:
+        return False
+    end = engine.detokenize(query[-8:], special=True).decode("utf-8", "replace")
+    return not end.rstrip().endswith(CLOSE_THINK)
+
+
+def length_option(config: SearchConfig) -> str:
+    """The option that bounds the new tokens."""
+    horizon = config.chunk_len * config.max_chunks
+    return "max_tokens" if 0 < config.max_tokens <= horizon else "max_chunks"
 
 
 def thinking_config(config: SearchConfig) -> SearchConfig:
@@ -23,38 +90,56 @@ def thinking_config(config: SearchConfig) -> SearchConfig:
 
 
 def answer_config(config: SearchConfig, steps: list[Step], seconds: float) -> SearchConfig | None:
-    """The config of the answer's run, with what the `steps` and `seconds` of the thinking leave of
-    its limits; None when that is nothing."""
-    n_tokens = sum(len(step.tokens) for step in steps)
+    """The config of the answer's run, with what the `steps` and `seconds` so far leave of its
+    limits; None when that is nothing. Time that is up leaves one token."""
+    n_tokens = config.token_limit - sum(len(step.tokens) for step in steps)
     positions = config.max_forward_tokens - sum(step.counts.total for step in steps)
-    seconds = config.max_seconds - seconds
-    if (config.max_forward_tokens and positions <= 0) or (config.max_seconds and seconds <= 0):
+    if n_tokens < 1 or (config.max_forward_tokens and positions < 1):
         return None
+    late = 0 < config.max_seconds <= seconds
     return dataclasses.replace(
         config,
-        max_tokens=config.token_limit - n_tokens,
+        max_tokens=1 if late else n_tokens,
         max_forward_tokens=positions if config.max_forward_tokens else 0,
-        max_seconds=seconds if config.max_seconds else 0.0,
+        max_seconds=config.max_seconds - seconds if config.max_seconds and not late else 0.0,
         seed=derived_seed(config.seed, len(steps)) >> 1,
     )
 
 
+def visible_grammar(stop: Sequence[str]) -> str:
+    """GBNF of a text whose first character is visible, begins no tag and none of the stop texts."""
+    firsts = "".join(f"\\U{ord(text[0]):08X}" for text in stop)
+    return f"root ::= [^{_INVISIBLE}<{firsts}] .*"
+
+
 class AnswerNow(Cancel):
     """Passes a cancel on, and "answer now" only while there is thinking to end: at the next token
-    where the text is read as it comes, else at the end of a step."""
+    where the text is read as it comes, else at the end of a step. `reached` names the limit that
+    the thinking has come to, which ends it in the same way."""
 
-    def __init__(self, outer: Cancel | None, splitter: TextSplitter, follows: bool) -> None:
+    def __init__(
+        self,
+        outer: Cancel | None,
+        splitter: TextSplitter,
+        follows: bool,
+        reached: Callable[[], str | None],
+    ) -> None:
         super().__init__(outer)
-        self.was_seen = self._closed = False
-        self._splitter, self._follows = splitter, follows
+        self.why: str | None = None
+        """What asked for the answer, once it was seen: "answer_now" or an option."""
+        self._closed = False
+        self._splitter, self._follows, self._reached = splitter, follows, reached
 
     def answers_now(self) -> bool:
-        self.was_seen = self.was_seen or (self._follows and self.is_due())
         return self._follows and self.is_due()
 
     def is_due(self) -> bool:
         """Whether the text that the splitter has so far is thinking that is to be ended."""
-        return super().answers_now() and self._splitter.kind == "thinking" and not self._closed
+        if self._closed or self._splitter.kind != "thinking":
+            return False
+        why = "answer_now" if super().answers_now() else self._reached()
+        self.why = self.why or why
+        return why is not None
 
     def close(self) -> None:
         """The answer begins: nothing is to be stopped early any more."""

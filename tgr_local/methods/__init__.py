@@ -61,6 +61,8 @@ def get(name: str | Method) -> Method:
     name, with the nearest one, or all."""
     if isinstance(name, Method):
         return name
+    if not isinstance(name, str):
+        raise ValueError(f"method is {name!r:.80}, but must be a name, such as 'tgr-latent'")
     if name not in METHODS:
         near = difflib.get_close_matches(name[:_NAME_MOST], METHODS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(METHODS)}"

@@ -77,9 +77,12 @@ class TokenText:
             self._take(token, float(step.logprobs[i]), top)
 
     def close_thinking(self) -> None:
-        """The thinking was ended by the run, if it was still open."""
-        if self._splitter.kind == "thinking":
-            self._feed(self._engine.tokenize(CLOSE_THINK))
+        """An answer begins: the run ended the thinking, or a text without an answer."""
+        closing = CLOSE_THINK if self._splitter.kind == "thinking" else ""
+        said = self._splitter.begin_answer(self._engine.tokenize(closing))
+        self._said += sum(len(piece.text) for piece in said if piece.kind == "answer")
+        self._waiting = [one for one in self._waiting if one.offset < self._said]
+        self._at = self._said
 
     def ready(self, n_chars: int) -> list[Token]:
         """The tokens of the answer's first `n_chars` characters that were not returned yet."""

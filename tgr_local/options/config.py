@@ -9,10 +9,10 @@ from the fields.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, InitVar, dataclass
 
 from tgr_local.options.cache import CACHE_TYPES
-from tgr_local.options.fields import option, validate
+from tgr_local.options.fields import notes_given, option, validate
 
 DEFAULT_METHOD = "tgr-latent"
 
@@ -68,9 +68,14 @@ class EngineConfig:
             )
 
 
+@notes_given
 @dataclass(frozen=True)
 class SearchConfig:
-    """How a reply is generated. The symbols are those of docs/method.md."""
+    """How a reply is generated. The symbols are those of docs/method.md.
+
+    Where a model is at hand, a field that is not given has the value that the model file advises,
+    else the default.
+    """
 
     # chunks
     chunk_len: int = option(512, "S: maximum tokens of a chunk", low=1)
@@ -216,13 +221,23 @@ class SearchConfig:
     thinking_budget: int = option(
         0, "maximum thinking tokens, after which the answer begins; 0 = no limit", low=0
     )
+    answer_tokens: int = option(
+        0,
+        "new tokens kept for an answer while the reply thinks; 0 = an eighth of the limit, at most "
+        "256",
+        low=0,
+    )
     loop_guard: int = option(
         0, "end the thinking, or the reply, after so many repetitions of a part; 0 = off", low=0
     )
     grammar: str = option("", "GBNF that the answer must follow; empty = none", longest=1 << 18)
     top_logprobs: int = option(0, "likeliest alternatives reported for each token", low=0, high=128)
 
-    def __post_init__(self) -> None:
+    _: KW_ONLY
+    given: InitVar[frozenset[str] | None] = None
+    """The names of the fields that were given; no option."""
+
+    def __post_init__(self, given: frozenset[str] | None) -> None:
         validate(self)
         if self.min_gap and self.max_rollout < self.rollout_len:
             raise ValueError(

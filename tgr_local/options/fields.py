@@ -41,6 +41,32 @@ def option(
     return field(default=default, metadata={"doc": doc, **bounds})
 
 
+def given_fields(config: Config) -> dict[str, Any]:
+    """The fields that a config of a type with `notes_given` was given, with their values."""
+    names: frozenset[str] = vars(config)["given"]
+    return {name: getattr(config, name) for name in sorted(names)}
+
+
+def notes_given(config_type: type[_Config]) -> type[_Config]:
+    """Decorates a config that has a pseudo-field ``given: InitVar[frozenset[str] | None]``:
+    each instance knows the names of the fields that it was given. `dataclasses.replace` keeps them,
+    and adds the fields whose value is not the default's."""
+    make: Any = config_type.__init__
+    names = [spec.name for spec in dataclasses.fields(config_type)]
+    defaults = {spec.name: spec.default for spec in dataclasses.fields(config_type)}
+
+    @functools.wraps(make)
+    def init(self: Any, *args: Any, given: frozenset[str] | None = None, **values: Any) -> None:
+        make(self, *args, given=None, **values)
+        named = frozenset((*names[: len(args)], *values))
+        if given is not None:
+            named = given | {name for name in named if getattr(self, name) != defaults[name]}
+        object.__setattr__(self, "given", named)
+
+    config_type.__init__ = init  # type: ignore[method-assign]
+    return config_type
+
+
 _types: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)  # slow to make
 
 

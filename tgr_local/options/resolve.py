@@ -54,4 +54,5 @@ def resolve(
         ) from None
     sources = dict.fromkeys(names, DEFAULT) | dict.fromkeys(texts, MODEL_FILE)
     sources |= {name: places.get(name, USER) for name in wishes}
-    return Resolved(updated(advised, wishes), sources)
+    whole = dataclasses.replace(updated(advised, wishes), given=frozenset(names))
+    return Resolved(whole, sources)

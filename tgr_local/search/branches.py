@@ -20,7 +20,7 @@ from tgr_local.errors import CapacityError
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.run import Method, Run, penalty_history
 from tgr_local.search.seeds import CHUNK, ROLLOUT, derived_seed
-from tgr_local.search.steps import Step
+from tgr_local.search.steps import Finish, Step
 
 _SPARE_CELLS = 8  # the pending token and a little more
 _FORCED = 1e30  # a logit bias that only one token has
@@ -259,7 +259,7 @@ class Branches:
         """Whether the time is up, or the user asked for the answer now."""
         return self.run.must_answer or self.run.is_out_of_time
 
-    def finish(self, chosen: Branch) -> str:
+    def finish(self, chosen: Branch) -> Finish:
         """Why the chosen text ends where it does."""
         if chosen.ended:
             return "stop"

@@ -30,7 +30,7 @@ from tgr_local.engine import (
 )
 from tgr_local.errors import BudgetError, CancelledError, TgrError
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.steps import Counts, OnProgress, Progress, Seconds, Step
+from tgr_local.search.steps import Counts, Finish, OnProgress, Progress, Seconds, Step
 
 _PENALTY_TOKENS = 64  # tokens before the pending one that repetition penalties look at
 
@@ -56,6 +56,16 @@ class Method:
     """It injects vectors made from anchors, and reads the state at the end of every chunk."""
 
 
+@dataclass
+class HeldBack:
+    """What a run must leave for what follows it. It may change between two steps."""
+
+    positions: int = 0
+    """Of ``max_forward_tokens``."""
+    tokens: int = 0
+    """New tokens after which the run may be ended: no task goes on beyond their chunk."""
+
+
 class Run:
     """One run of a method: a query goes in, steps come out.
 
@@ -76,10 +86,12 @@ class Run:
         participant: Participant | None = None,
         on_event: OnProgress | None = None,
         cancel: Cancel | None = None,
+        held_back: HeldBack | None = None,
     ) -> None:
         self.engine, self.config = engine, config
         self.query = list(query)
         self.participant, self.on_event, self.cancel = participant, on_event, cancel
+        self.held_back = held_back or HeldBack()
         self.sampling = Sampling.of(config)
         self.n_top = min(config.top_logprobs, engine.n_vocab)
         """Alternatives reported for each token."""
@@ -99,6 +111,7 @@ class Run:
             participant=self.participant,
             on_event=self.on_event,
             cancel=self.cancel,
+            held_back=self.held_back,
         )
 
     # --- begin and end ---
@@ -114,7 +127,7 @@ class Run:
         if self.config.max_seconds:
             self._deadline = time.monotonic() + self.config.max_seconds
         budget, first = self.config.max_forward_tokens, max(1, len(self.query) - 1) + least
-        if budget and budget < first:
+        if budget and budget - self.held_back.positions < first:
             raise BudgetError(
                 f"max_forward_tokens is {budget}, but the first step alone takes at least {first}; "
                 "raise it or shorten the query"
@@ -138,7 +151,9 @@ class Run:
     def left(self) -> int | None:
         """Positions left of the budget; None = no limit."""
         limit = self.config.max_forward_tokens
-        return limit - self._spent - self._counts.total if limit else None
+        return (
+            limit - self.held_back.positions - self._spent - self._counts.total if limit else None
+        )
 
     def affords(self, n_positions: int) -> bool:
         """Whether the budget has so many positions left."""
@@ -156,7 +171,17 @@ class Run:
     def check_cancelled(self) -> None:
         """Raises CancelledError for a run that was cancelled."""
         if self.cancel and self.cancel.is_set():
-            raise CancelledError("cancelled")
+            with self._interruptible():
+                raise CancelledError("cancelled")
+
+    @contextlib.contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Adds the positions of the step under way to a CancelledError."""
+        try:
+            yield
+        except CancelledError as error:
+            error.counts = self._counts + Counts(discarded=error.n_decoded)
+            raise
 
     # --- decoding ---
 
@@ -211,7 +236,8 @@ class Run:
         task = Task(sequence, tokens, norms=norms, reuse=reuse)
         # where the time was up before, a token is still generated
         deadline = None if to_its_end or self.is_out_of_time else self._deadline
-        (output,) = self.session.run([task], cancel=self.cancel, deadline=deadline)
+        with self._interruptible():
+            (output,) = self.session.run([task], cancel=self.cancel, deadline=deadline)
         if output.n_reused + output.n_decoded < len(tokens):
             raise BudgetError(
                 f"max_seconds is {self.config.max_seconds:g}, which was over before the context "
@@ -221,29 +247,36 @@ class Run:
 
     def decode(self, tasks: Seq[Task]) -> list[Output]:
         """Runs the tasks to their ends."""
-        return self.session.run(tasks, cancel=self.cancel)
+        with self._interruptible():
+            return self.session.run(tasks, cancel=self.cancel)
 
     def generate(
         self, tasks: Seq[Task], *, on_tokens: OnTokens | None = None, stop_early: bool = False
     ) -> list[Output]:
         """Runs the tasks to their ends or until the time is up; with `stop_early` also until the
         user asks for the answer."""
-        return self.session.run(
-            tasks,
-            on_tokens=on_tokens,
-            cancel=self.cancel,
-            deadline=self._deadline,
-            stop_early=stop_early,
-        )
+        with self._interruptible():
+            return self.session.run(
+                tasks,
+                on_tokens=on_tokens,
+                cancel=self.cancel,
+                deadline=self._deadline,
+                stop_early=stop_early,
+            )
 
     def generate_parts(
         self, task: Task, *, on_tokens: OnTokens | None = None
     ) -> Generator[Output, None, None]:
         """Runs a task with parts to its end, until the time is up or until the user asks for the
         answer; yields the parts as they come. Closing the iterator ends the task."""
-        return self.session.run_parts(
-            task, on_tokens=on_tokens, cancel=self.cancel, deadline=self._deadline, stop_early=True
-        )
+        with self._interruptible():
+            yield from self.session.run_parts(
+                task,
+                on_tokens=on_tokens,
+                cancel=self.cancel,
+                deadline=self._deadline,
+                stop_early=True,
+            )
 
     def continuation(
         self,
@@ -297,7 +330,7 @@ class Run:
         if self.on_event:
             self.on_event(Progress(self.index, stage, **what))
 
-    def step(self, finish: str | None, **parts: Any) -> Step:
+    def step(self, finish: Finish | None, **parts: Any) -> Step:
         """The record of the step under way, from the other fields of `Step`; starts the next."""
         step = Step(
             index=self.index, finish=finish, counts=self._counts, seconds=self._seconds, **parts

@@ -3,9 +3,10 @@ everything else (text, traces, pictures, tables) reads that stream."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +84,11 @@ class Candidates:
     """[n] the candidate of each rollout; the rollouts of a re-evaluation are last."""
 
 
+Finish = Literal["stop", "length", "budget", "loop"]
+"""Why a text ends: "stop" (end token or stop text), "length" (chunks or new tokens), "budget"
+(forward tokens or seconds), "loop" (`SearchConfig.loop_guard`, which only replies know)."""
+
+
 @dataclass(frozen=True, eq=False)
 class Step:
     """One boundary and the chunk that it led to."""
@@ -95,9 +101,8 @@ class Step:
     """[n] nats, at temperature 1."""
     entropies: NDArray[np.float32]
     """[n] nats."""
-    finish: str | None
-    """None = the run goes on; "stop" (end token or stop text), "length" (chunks or new tokens),
-    "budget" (forward tokens or seconds)."""
+    finish: Finish | None
+    """None = the text goes on."""
     counts: Counts
     seconds: Seconds
     cells: int
@@ -117,6 +122,23 @@ class Step:
     """[n] their log-probabilities, nats, at temperature 1."""
     figures: dict[str, float] = field(default_factory=dict)
     """Numbers that the method reports, by name, such as its accepted proposals."""
+
+    def beginning(self, n: int) -> Step:
+        """The step with its first n tokens alone; the others count as discarded, and the state that
+        was read after them is left out."""
+        n_dropped = min(len(self.tokens) - n, self.counts.chunk)
+        if n >= len(self.tokens):
+            return self
+        return dataclasses.replace(
+            self,
+            tokens=self.tokens[:n],
+            logprobs=self.logprobs[:n],
+            entropies=self.entropies[:n],
+            top_ids=None if self.top_ids is None else self.top_ids[:n],
+            top_logprobs=None if self.top_logprobs is None else self.top_logprobs[:n],
+            counts=self.counts + Counts(chunk=-n_dropped, discarded=n_dropped),
+            state=None,
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,7 @@ from tgr_local.search.outputs import norm_totals
 from tgr_local.search.run import Method, Run
 from tgr_local.search.seeds import CHUNK, ROLLOUT, derived_seed
 from tgr_local.search.shared_anchors import shared_anchors_of
-from tgr_local.search.steps import Candidates, Step
+from tgr_local.search.steps import Candidates, Finish, Step
 
 _CHUNKS = 32  # that one task writes at most
 _STATE_COST = 2  # positions that reading a state decodes: the chunk's last token and the delimiter
@@ -263,6 +263,8 @@ class Trajectory:
             if run.left is not None:
                 left.append(run.left)
             n_chunks = min(_CHUNKS, config.max_chunks - run.index)
+            if (first := run.held_back.tokens - len(self.generated)) > 0:
+                n_chunks = min(n_chunks, -(-first // config.chunk_len))
             n = max(1, min(*left, n_chunks * config.chunk_len))
             task = dataclasses.replace(
                 self._continuation(self._main, None, n, (CHUNK, 0)),
@@ -296,7 +298,7 @@ class Trajectory:
             run.count(delimiter=_STATE_COST)
         return h
 
-    def finish(self, output: Output) -> str | None:
+    def finish(self, output: Output) -> Finish | None:
         """Why the run ends after this chunk; None when it goes on."""
         config = self.config
         if output.finish == "stop":
@@ -309,7 +311,7 @@ class Trajectory:
             return "budget"
         return None
 
-    def step(self, output: Output, finish: str | None, **parts: Any) -> Step:
+    def step(self, output: Output, finish: Finish | None, **parts: Any) -> Step:
         """The record of this step; starts the next one. `parts` holds origin, candidates, anchor
         and state where the method has them, and cells where it knows them."""
         if "cells" not in parts:

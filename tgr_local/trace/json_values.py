@@ -64,6 +64,10 @@ def from_json_value(kind: Any, value: Any) -> Any:
         return make(**{n: from_json_value(t, fields[n]) for n, t in hints if n not in absent})
     if origin in (types.UnionType, typing.Union):
         return None if value is None else from_json_value(args[0], value)
+    if origin is typing.Literal:
+        if value not in args:
+            raise ValueError(f"{value!r:.40} is not one of {', '.join(map(repr, args))}")
+        return value
     if origin is np.ndarray:
         dtype = typing.get_args(args[1])[0]
         if isinstance(value, dict):

@@ -75,6 +75,8 @@ class Footer:
     tokens: int
     counts: Counts
     seconds: float
+    limit: str | None = None
+    closed_by: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +131,14 @@ def make_boundary(engine: Engine, step: Step, before: Step | None, top: int = 0)
 
 def make_footer(reply: Reply) -> Footer:
     return Footer(
-        reply.text, reply.thinking, reply.finish, reply.n_tokens, reply.counts, reply.seconds
+        text=reply.text,
+        thinking=reply.thinking,
+        finish=reply.finish,
+        tokens=reply.n_tokens,
+        counts=reply.counts,
+        seconds=reply.seconds,
+        limit=reply.limit,
+        closed_by=reply.closed_by,
     )
 
 

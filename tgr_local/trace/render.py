@@ -50,7 +50,7 @@ def summary(replies: Sequence[Reply]) -> str:
     counts = sum((reply.counts for reply in replies), Counts())
     seconds = max(reply.seconds for reply in replies)
     tokens = sum(reply.n_tokens for reply in replies)
-    finishes = collections.Counter(reply.finish for reply in replies)
+    finishes = collections.Counter(map(_finish, replies))
     several = len(replies) > 1
     parts = [
         f"{replies[0].method}{f' x {len(replies)}' if several else ''}: "
@@ -64,6 +64,13 @@ def summary(replies: Sequence[Reply]) -> str:
     if not any(reply.text.strip() for reply in replies):
         parts.append("no answer")
     return ", ".join(parts)
+
+
+def _finish(reply: Reply) -> str:
+    """``length by max_tokens, thinking closed by max_tokens``."""
+    by = f" by {reply.limit}" if reply.limit else ""
+    closed = f", thinking closed by {reply.closed_by}" if reply.closed_by else ""
+    return f"{reply.finish}{by}{closed}"
 
 
 def forward_tokens(counts: Counts) -> str:

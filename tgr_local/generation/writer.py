@@ -1,0 +1,414 @@
+"""A reply under way: the runs of a method that write it.
+
+In: an engine, a query of tokens, a config, a method. Out: steps, tokens and text, as attributes of
+a `ReplyWriter`, and their events. One run writes most replies. A second one writes the answer where
+the thinking is ended from outside: by an option, by a limit, of which a part is kept for the answer
+(`thinking.Reserve`), by a loop or by the user. Where there is no answer still, since the model
+ended its text or wrote nothing but white space, another run begins with a visible character.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from tgr_local import methods
+from tgr_local.engine import Cancel, Engine, Participant
+from tgr_local.errors import BudgetError, CapacityError
+from tgr_local.generation.text import TextDelta, TextSplitter, is_loop
+from tgr_local.generation.thinking import (
+    AFTER_THINK,
+    CLOSING,
+    NO_THINKING,
+    AnswerNow,
+    Reserve,
+    answer_config,
+    length_option,
+    may_think,
+    thinking_config,
+    visible_grammar,
+)
+from tgr_local.methods import Method
+from tgr_local.options.config import SearchConfig
+from tgr_local.search import capacity
+from tgr_local.search.run import HeldBack, Run
+from tgr_local.search.steps import Finish, Progress, Step
+
+Participants = tuple[Participant | None, Participant | None, Participant | None]
+"""The places in lockstep groups of a reply's runs: the first one, the answer's, and another one
+where there is no answer still."""
+ALONE: Participants = (None, None, None)
+_BUDGETS = ("max_forward_tokens", "max_seconds")
+_Verdict = Finish | Literal["answer"] | None
+_AnswerRun = tuple[Method, list[int], SearchConfig]
+
+
+@dataclass(frozen=True, eq=False)
+class MethodRun:
+    """One run of the method within a reply."""
+
+    first: int
+    """Index of its first step in the reply."""
+    query: list[int]
+    """Q, the tokens of its prompt."""
+
+
+class ReplyWriter:
+    """One reply. `write` it once; the attributes hold what there is, after a cancel too."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        query: list[int],
+        config: SearchConfig,
+        method: Method,
+        *,
+        raw: bool = False,
+        verbatim: bool = False,
+        on_event: Callable[[TextDelta | Progress | Step], None] | None = None,
+        cancel: Cancel | None = None,
+    ) -> None:
+        self.engine, self.query, self.config, self.method = engine, query, config, method
+        self.text = TextSplitter(engine, query, config.stop, verbatim=verbatim)
+        self.steps: list[Step] = []
+        self.tokens: list[int] = []
+        """Of the steps."""
+        self.unfinished: list[int] = []
+        """Tokens of the step under way, where the text is followed."""
+        self.closed: int | None = None
+        self.closed_by: str | None = None
+        self.limit: str | None = None
+        self.runs: list[MethodRun] = []
+        self._emit = on_event or (lambda event: None)
+        # else the text is split once a chunk, not at every token
+        self._follows = on_event is not None or config.max_seconds > 0
+        self._cancel = AnswerNow(cancel, self.text, self._follows, self._reached)
+        self._start = time.monotonic()
+        opened = self.text.kind == "thinking"
+        self._may_think = opened or (not (raw or verbatim) and may_think(engine, query, config))
+        # an answer may be empty where the whole text is asked for, or a grammar allows it
+        self._must_speak = not (verbatim or config.grammar)
+        self._reserve = Reserve.of(engine, config, method, query)
+        self._held = HeldBack(tokens=self._reserve.thinking)
+        self._held.positions = self._reserve.positions if self._may_think else 0
+        self._is_cut = self._answers = False
+        self._first = self._n_before = 0  # steps and tokens before the run under way
+        self._context: tuple[list[int], list[int]] = ([], [])  # of the answer's run, after Q
+        # a grammar holds for the answer alone, so the thinking is a run of its own
+        self._thinks_first = opened and bool(config.thinking_budget or config.grammar)
+
+    def write(self, participants: Participants = ALONE) -> Finish:
+        """Writes the whole reply; returns why it ended."""
+        verdict = self._think(participants[0])
+        finish = self._answer(participants[1], "budget") if verdict == "answer" else verdict
+        self.end_text()
+        if self._must_speak and not self.text.has_answer:
+            finish = self._answer(participants[2], finish, again=True)
+            self.end_text()
+        self.limit = self._option(finish)
+        return finish
+
+    def end_text(self) -> None:
+        """Emits the text that was still buffered."""
+        for piece in self.text.end():
+            self._emit(piece)
+
+    # --- runs ---
+
+    def _think(self, participant: Participant | None) -> Finish | Literal["answer"]:
+        """The first run, which may write the whole reply."""
+        if self._may_think and self._reserve.thinking < 1:
+            self.closed_by = self._reserve.option
+            return "answer"
+        config = thinking_config(self.config) if self._thinks_first else self.config
+        try:
+            return self._write(self.method, self.query, config, participant)
+        except BudgetError:
+            if not self._held.positions:
+                raise
+            self.closed_by = "max_forward_tokens"  # it pays for an answer alone
+            return "answer"
+
+    def _answer(
+        self, participant: Participant | None, finish: Finish, *, again: bool = False
+    ) -> Finish:
+        """The run of the answer, `again` where there was one that wrote none. Returns why it ended,
+        or `finish` where the limits leave nothing for it."""
+        self._cancel.close()
+        self._context = kept, after = self._before_again() if again else self._before_answer()
+        for piece in self.text.begin_answer([] if again else after):
+            self._emit(piece)
+        self._emit(Progress(self.steps[-1].index if self.steps else 0, "answer due"))
+        self._answers, self._held = True, HeldBack()
+        self._first, self._n_before = len(self.steps), len(self.tokens)
+        failure: Exception | None = None
+        spent = (again and finish == "budget") or self.closed_by in _BUDGETS
+        for method, query, config in self._answer_runs(kept, after, again=again, spent=spent):
+            try:
+                written = self._write(method, query, config, participant)
+                assert written != "answer"
+                late = bool(self.config.max_seconds) and not config.max_seconds
+                finish = "budget" if late and written == "length" else written
+                break
+            except (BudgetError, CapacityError) as error:  # it has no step
+                failure = error
+        if self._first and len(self.steps) > self._first:
+            self._end(self._first - 1, None)
+        if not self.steps:
+            raise failure or BudgetError(
+                f"max_forward_tokens is {self.config.max_forward_tokens}, but the query with an "
+                f"answer takes at least {len(self.query) + len(after)}; raise it"
+            )
+        self._end(-1, finish)
+        return finish
+
+    def _end(self, index: int, finish: Finish | None) -> None:
+        """Corrects why a step ended."""
+        if self.steps[index].finish != finish:
+            self.steps[index] = dataclasses.replace(self.steps[index], finish=finish)
+
+    def _write(
+        self,
+        method: Method,
+        query: list[int],
+        config: SearchConfig,
+        participant: Participant | None,
+    ) -> Finish | Literal["answer"]:
+        """One run. Returns why the reply ended, or that the answer is due. Raises BudgetError and
+        CapacityError for a run without a step."""
+        n_steps = len(self.steps)
+        run = Run(
+            self.engine,
+            query,
+            config,
+            participant=participant,
+            on_event=self._on_progress if self._follows else None,
+            cancel=self._cancel,
+            held_back=self._held,
+        )
+        self.runs.append(MethodRun(n_steps, query))
+        steps = method.run(run)
+        with contextlib.closing(steps):  # type: ignore[type-var]
+            try:
+                for step in steps:
+                    if (finish := self._added(step)) is not None:
+                        return finish
+            except (BudgetError, CapacityError):
+                # too little is left for a step, or the time is up between two
+                if len(self.steps) == n_steps:
+                    self.runs.pop()
+                    raise
+                return self._late()
+        raise AssertionError(f"{method.name} ended without saying why")
+
+    def _late(self) -> Finish | Literal["answer"]:
+        """The verdict on a run whose budget ended between two steps."""
+        last = dataclasses.replace(self.steps[-1], finish="budget")
+        verdict = self._verdict(last, self.tokens)
+        self.steps[-1] = dataclasses.replace(last, finish=None if verdict == "answer" else "budget")
+        return verdict or "budget"
+
+    # --- steps ---
+
+    def _added(self, step: Step) -> _Verdict:
+        """Adds a step to the reply; returns its `_verdict`."""
+        n = len(step.tokens)
+        if not self._follows:
+            n, _ = self._feed(step.tokens.tolist())
+        elif self._is_cut and not self._answers:
+            n = len(self.unfinished)
+        self.unfinished = []
+        step = step.beginning(n)
+        finish = self._verdict(step, [*self.tokens, *step.tokens.tolist()])
+        is_full = len(self.tokens) + n >= self._reserve.limit
+        if finish and is_full and self._must_speak and self.text.is_silent:
+            # the white space at the end of the limit makes room for an answer
+            step = step.beginning(n - min(n, self._reserve.tokens))
+        self.tokens += step.tokens.tolist()
+        step = dataclasses.replace(
+            step,
+            index=step.index + self._first,
+            finish=None if finish == "answer" else finish,
+        )
+        self.steps.append(step)
+        silent = not (self._answers or self.text.has_answer)
+        thinks = self.text.kind == "thinking"
+        if not (silent and (thinks or self._held.positions)):
+            self._held.positions = 0
+        else:
+            self._held.positions = self._reserve.positions
+        self._emit(step)
+        return finish
+
+    def _verdict(self, step: Step, text: list[int]) -> _Verdict:
+        """Why the reply ends after this step, or that the answer is due; None = the run goes on.
+        `text` has the tokens with those of the step."""
+        finish, guard = step.finish, self.config.loop_guard
+        loops = bool(guard) and finish != "stop" and is_loop(text[self._n_before :], guard)
+        if not self._answers and self.text.kind == "thinking":
+            self.closed_by = self._closing_option(finish, loops, len(text))
+            if self.closed_by:
+                return "answer"
+        elif not self._answers and finish == "stop" and self._thinks_first:
+            return "answer"
+        elif (
+            not self._answers and finish == "budget" and (self._held.positions or self._cancel.why)
+        ):
+            return "answer"  # which goes on with what was kept
+        return "loop" if loops else finish
+
+    def _closing_option(self, finish: Finish | None, loops: bool, n_tokens: int) -> str | None:
+        """What ends the thinking after this step; None = it goes on, or ends the reply."""
+        budget = self.config.thinking_budget
+        if self._is_cut or (finish == "length" and not self.text.has_answer):
+            spent = self._thinks_first and 0 < budget <= n_tokens
+            return "thinking_budget" if spent else self._reserve.option
+        if loops:
+            return "loop_guard"
+        if finish == "budget" and self._cancel.why:
+            return self._cancel.why
+        if finish is None:
+            return self._cancel.why if not self._follows and self._cancel.is_due() else None
+        if self.text.has_answer:
+            return None
+        if finish == "budget":
+            return self._budget_option()
+        return "stop" if self.text.stopped else "end_token"
+
+    # --- the answer's run ---
+
+    def _before_answer(self) -> tuple[list[int], list[int]]:
+        """What follows Q before an answer: tokens of the reply, and the end of the thinking."""
+        kept = list(self.tokens)
+        if kept and kept[-1] in self.engine.end_tokens:
+            kept.pop()
+        if self.text.kind == "thinking":
+            self.closed = len(self.tokens)
+            return kept, self.engine.tokenize(CLOSING)
+        if not kept and self.closed_by:
+            self.closed = 0
+            return [], self.engine.tokenize(NO_THINKING)
+        return kept, self.engine.tokenize(AFTER_THINK if self._thinks_first else "")
+
+    def _before_again(self) -> tuple[list[int], list[int]]:
+        """The same for another answer: what was before the first one."""
+        if self._answers:
+            return self._context
+        text, end = TextSplitter(self.engine, self.query), 0
+        for i, token in enumerate(self.tokens):
+            thought = text.kind == "thinking"
+            text.feed([token])
+            end = i + 1 if thought or text.kind == "thinking" else end
+        return self.tokens[:end], self.engine.tokenize(AFTER_THINK) if end else []
+
+    def _answer_runs(
+        self, kept: list[int], after: list[int], *, again: bool, spent: bool
+    ) -> Iterator[_AnswerRun]:
+        """Method, query and config of the runs to try: the method itself, unless its budget is
+        `spent`, with what a reset would retain of the thinking; then plain sampling with as much as
+        the limits leave room for."""
+        seconds = time.monotonic() - self._start
+        if again and spent:
+            seconds = max(seconds, self.config.max_seconds)
+        if (config := answer_config(self.config, self.steps, seconds)) is None:
+            return
+        if again:
+            config = dataclasses.replace(config, grammar=visible_grammar(config.stop))
+        if self.method.resets:
+            kept = kept[-capacity.n_retained(self.config) :]
+        query = [*self.query, *kept, *after]
+        if not spent and self._fits(len(query), config):
+            yield self.method, query, config
+        n_ctx = self.engine.config.n_ctx or self.engine.most_cells()
+        rest = len(self.query) + len(after)
+        cells = min(self.engine.n_ctx_train, n_ctx - capacity.SPARE_CELLS) - rest
+        room = cells
+        if config.max_forward_tokens:
+            room = min(room, config.max_forward_tokens + 1 - rest)
+        n_kept = max(0, min(len(kept), room - min(config.max_tokens, self._reserve.tokens)))
+        if room > 0:
+            query = [*self.query, *kept[len(kept) - n_kept :], *after]
+            n_tokens = min(config.max_tokens, cells - n_kept)
+            yield methods.get("base"), query, dataclasses.replace(config, max_tokens=n_tokens)
+
+    def _fits(self, n_query: int, config: SearchConfig) -> bool:
+        try:
+            self.method.cells(self.engine, n_query, config)
+        except CapacityError:
+            return False
+        return True
+
+    # --- text ---
+
+    def _on_progress(self, progress: Progress) -> None:
+        if self._first:
+            progress = dataclasses.replace(progress, chunk=progress.chunk + self._first)
+        if progress.stage != "tokens":
+            self._emit(progress)
+            return
+        if self._is_cut and not self._answers:
+            return  # written before the run ended
+        tokens = list(progress.tokens)
+        n, pieces = self._feed(tokens, progress.text)
+        if n < len(tokens):
+            text = self.engine.detokenize(tokens[:n])
+            progress = dataclasses.replace(progress, tokens=progress.tokens[:n], text=text)
+        self.unfinished += tokens[:n]
+        self._emit(progress)
+        for piece in pieces:
+            self._emit(piece)
+
+    def _feed(self, tokens: list[int], text: bytes | None = None) -> tuple[int, list[TextDelta]]:
+        """The pieces of text that new tokens complete, and how many of the tokens the reply keeps:
+        thinking without an answer is cut where the reserve begins, whatever came after it."""
+        n_before = len(self.tokens) + len(self.unfinished)
+        free = self._reserve.thinking - n_before
+        if self._answers or self.text.has_answer or len(tokens) < free:
+            pieces = self.text.feed(tokens) if text is None else self.text.feed_text(text)
+            return len(tokens), pieces
+        n = max(0, free)
+        pieces = self.text.feed(tokens[:n])
+        while not self._thinks_still and n < len(tokens):
+            pieces += self.text.feed(tokens[n : n + 1])
+            n += 1
+        if self._thinks_still:
+            self._is_cut = True
+            n = min(n, max(0, self._reserve.limit - 1 - n_before))
+        return n, pieces
+
+    @property
+    def _thinks_still(self) -> bool:
+        return self.text.kind == "thinking" and not self.text.has_answer
+
+    # --- limits ---
+
+    def _reached(self) -> str | None:
+        """The option whose limit the thinking has come to."""
+        if self._is_cut:
+            # what a chunk costs must not depend on when it was seen
+            return None if self.config.max_forward_tokens else self._reserve.option
+        seconds, n_tokens = time.monotonic() - self._start, len(self.tokens) + len(self.unfinished)
+        late = self._thinks_still and self._reserve.is_late(self.config, seconds, n_tokens)
+        return "max_seconds" if late else None
+
+    def _option(self, finish: Finish) -> str | None:
+        """The option that ended the reply; None where its text ended."""
+        if finish == "stop":
+            return None
+        if finish == "loop":
+            return "loop_guard"
+        if finish == "budget":
+            return self._budget_option()
+        is_whole = len(self.tokens) >= self.config.token_limit
+        is_whole = is_whole or len(self.steps) - self.runs[-1].first >= self.config.max_chunks
+        return length_option(self.config) if is_whole else "n_ctx_train"
+
+    def _budget_option(self) -> str:
+        config, seconds = self.config, time.monotonic() - self._start
+        if config.max_seconds and (not config.max_forward_tokens or seconds >= config.max_seconds):
+            return "max_seconds"
+        return "max_forward_tokens" if config.max_forward_tokens else "answer_now"
