@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -77,8 +78,8 @@ def test_set_changes_one_option_and_lists_all(session: Any) -> None:
     assert output(session, "/set thinking=off")[0].split()[:2] == ["thinking", "off"]
     assert output(session, "/set keys vi")[0].split()[:2] == ["keys", "vi"]
     assert conversation.config == SearchConfig(temperature=0.9, thinking=False, chunk_len=100)
-    fields = SearchConfig.__dataclass_fields__ | ChatConfig.__dataclass_fields__
-    assert [line.split()[0] for line in output(session, "/set")] == list(fields)
+    fields = [f.name for kind in (SearchConfig, ChatConfig) for f in dataclasses.fields(kind)]
+    assert [line.split()[0] for line in output(session, "/set")] == fields
 
 
 @pytest.mark.parametrize(("name", "text", "empty"), [("stop", "x", ()), ("grammar", "root", "")])

@@ -245,10 +245,10 @@ def test_log_probabilities_end_with_the_text(engine: Engine) -> None:
 
 
 def test_leading_line_breaks_are_text_where_nothing_was_thought(engine: Engine) -> None:
-    (newline,) = engine.tokenize("\n")
-    choice = chat(engine, logit_bias={newline: 100}, max_tokens=3, logprobs=True)["choices"][0]
-    assert choice["message"]["content"] == "\n\n\n"
-    assert [one["token"] for one in choice["logprobs"]["content"]] == ["\n"] * 3
+    grammar = 'root ::= "\\n\\n\\na"'
+    choice = chat(engine, grammar=grammar, max_tokens=4, logprobs=True)["choices"][0]
+    assert choice["message"]["content"] == "\n\n\na"
+    assert [one["token"] for one in choice["logprobs"]["content"]] == ["\n", "\n", "\n", "a"]
 
 
 def test_the_best_of_several_are_the_likeliest(engine: Engine) -> None:

@@ -306,7 +306,7 @@ def test_control_characters_in_a_trace_file_are_not_printed(tmp_path: Path) -> N
 
     def spoilt(value: Any) -> Any:
         if isinstance(value, dict):
-            kept = {"kind": value.get("kind"), "format": value.get("format")}
+            kept = {name: value.get(name) for name in ("kind", "format", "finish")}
             changed = {name: spoilt(one) for name, one in value.items()}
             return changed | {name: old for name, old in kept.items() if old}
         if isinstance(value, list):
