@@ -360,10 +360,11 @@ def test_one_system_message_comes_first() -> None:
     def said(*roles: str) -> list[dict[str, str]]:
         return [{"role": role, "content": role[0]} for role in roles]
 
-    assert one_system(said("system", "developer", "user", "system")) == [
+    assert one_system(said("system", "developer", "user", "system", "assistant", "user")) == [
         {"role": "system", "content": "s\n\nd"},
+        {"role": "user", "content": "u\n\ns"},
+        {"role": "assistant", "content": "a"},
         {"role": "user", "content": "u"},
-        {"role": "user", "content": "s"},
     ]
     assert one_system(said("user")) == said("user")
 

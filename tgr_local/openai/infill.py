@@ -39,8 +39,7 @@ def fill_in_tokens(
     if marks is None:
         raise RequestError(
             "the model has no fill-in-the-middle tokens; use /v1/completions without a suffix, or "
-            "load a code model",
-            "suffix",
+            "load a code model"
         )
     pre, suf, mid = marks
     first, others = _extra(engine, files)

@@ -26,16 +26,19 @@ def template_message(i: int, message: Message) -> dict[str, Any]:
 
 
 def one_system(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same conversation with one system message at most, the first: many templates take no
-    other. Those at the beginning become one, later ones messages of the user."""
+    """The same conversation as many templates want it: one system message at most, the first, and
+    no two messages of the user in a row. Later system messages are read as the user's."""
     first = 0
     while first < len(messages) and messages[first]["role"] in _SYSTEM:
         first += 1
     texts = [message["content"] for message in messages[:first] if message["content"]]
-    rest = [
-        message | {"role": "user"} if message["role"] in _SYSTEM else message
-        for message in messages[first:]
-    ]
+    rest: list[dict[str, Any]] = []
+    for message in messages[first:]:
+        role = "user" if message["role"] in _SYSTEM else message["role"]
+        if role == "user" and rest and rest[-1]["role"] == "user":
+            rest[-1]["content"] += "\n\n" + message["content"]
+        else:
+            rest.append(message | {"role": role})
     return [{"role": "system", "content": "\n\n".join(texts)}, *rest] if texts else rest
 
 

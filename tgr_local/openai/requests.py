@@ -153,7 +153,10 @@ def completion_request(
 def _around(engine: Engine, prompt: str | list[int], suffix: str) -> list[int]:
     if not isinstance(prompt, str):
         raise RequestError("suffix needs a prompt that is a text", "suffix")
-    return fill_in_tokens(engine, prompt, suffix)
+    try:
+        return fill_in_tokens(engine, prompt, suffix)
+    except RequestError as error:
+        raise RequestError(str(error), "suffix") from None
 
 
 def text_request(
