@@ -24,6 +24,7 @@ import json
 import random
 import re
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -90,6 +91,7 @@ ITEMS: list[Any] = [
      {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"},
      {"type": "function_call_output", "call_id": "a", "output": "3"}],
 ]  # fmt: skip
+SLOT_ACTIONS = ("save", "restore", "erase", "none")
 PARAMETERS = sorted({name for body in openapi.BODIES for name in body.model_fields})
 OPTIONS = [spec.name for spec in dataclasses.fields(SearchConfig)] + ["method", "progress"]
 
@@ -271,6 +273,8 @@ def generated(seed: int, i: int, paths: dict[str, str]) -> Case:
 
 def _filled(rng: random.Random, path: str) -> str:
     """The path with something for each of its parameters."""
+    if path == "/slots/{id_slot}":
+        return f"/slots/{rng.choice([0, 1, 99, -1])}?action={rng.choice(SLOT_ACTIONS)}"
     return re.sub(r"\{\w+\}", lambda _: quote(_whole(text(rng)), safe="/"), path)
 
 
@@ -354,6 +358,7 @@ def run(arguments: argparse.Namespace, numbers: list[int]) -> Iterator[Outcome |
     flags = [
         f"--model={arguments.model}", f"--request-seconds={arguments.request_seconds}",
         "--shutdown-seconds=1", f"--max-running={arguments.jobs}",
+        f"--slot-save-path={arguments.folder}", "--slot-save-mib=64",
     ]  # fmt: skip
     memory, bound = Memory(), arguments.request_seconds + SLACK
     waiting = collections.deque(numbers)
@@ -405,6 +410,8 @@ def main() -> int:
     outcomes: list[Outcome] = []
     failures: list[str] = []
     begun = time.monotonic()
+    folder = tempfile.TemporaryDirectory()
+    arguments.folder = folder.name
     for outcome in run(arguments, only or list(range(arguments.n))):
         failure = outcome if isinstance(outcome, str) else outcome.failure
         if isinstance(outcome, Outcome):
