@@ -50,7 +50,7 @@ def test_infill_takes_what_editors_send(coder: Path, tmp_path: Path) -> None:
         "n_cache_reuse": 256, "dry_multiplier": 0.0, "stop": [],
         "response_fields": ["content", "timings/prompt_n", "timings/predicted_n"],
     }  # fmt: skip
-    with served(coder, tmp_path) as server:
+    with served(coder, tmp_path, prefix_cells=4096) as server:
         answer = server.client.post("/infill", json=body).json()
         assert answer["content"] and answer["timings/predicted_n"] <= 4
         assert set(answer["tgr"]["ignored"]) == {
@@ -60,7 +60,10 @@ def test_infill_takes_what_editors_send(coder: Path, tmp_path: Path) -> None:
         warm = body | {"n_predict": 0, "samplers": [], "response_fields": None}
         answer = server.client.post("/infill", json=warm).json()
         assert answer["content"] == "" and answer["tokens_predicted"] == 0
-        assert answer["tokens_cached"] == 0
+        reads = warm | {"input_prefix": "a text that is read ahead of time"}
+        server.client.post("/infill", json=reads).json()
+        again = server.client.post("/infill", json=reads | {"n_predict": 2}).json()
+        assert again["tokens_cached"] == again["tokens_evaluated"] - 1
         refused = server.client.post("/infill", json=body | {"n_indnt": 2}).json()["error"]
         assert "did you mean n_indent" in refused["message"] and refused["param"] == "n_indnt"
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tgr_local.engine import Cancel, Engine, SteeredEngine
+from tgr_local.engine import Cancel, Engine, SteeredEngine, Task
 from tgr_local.generation import Event, Reply, generate_each, in_threads
 from tgr_local.generation.text import TextDelta
 from tgr_local.openai.bodies import CHOICES_MAX
@@ -203,6 +203,9 @@ class Answer:
                 self._read(numbers, cancel)
             if self.request.writes:
                 self._reply(numbers, on_event, cancel)
+            elif self.request.reads:
+                for number in numbers:
+                    self._keep(self.request.prompts[number], cancel)
 
     def _read(self, numbers: range, cancel: Cancel | None) -> None:
         request, n_top = self.request, self.request.logprobs or 0
@@ -214,6 +217,19 @@ class Answer:
         for tokens, decoded in in_threads(len(numbers), read, cancel):
             self._prompts.append(tokens)
             self._counts += Counts(query=decoded)
+
+    def _keep(self, prompt: tuple[int, ...], cancel: Cancel | None) -> None:
+        """Reads a prompt, so that requests that begin with it need not."""
+        norms = self.request.method.steers and self.request.config.calibration == "residual"
+        tokens = prompt[:-1] or prompt  # the last one begins the reply
+        with self.engine.session(
+            len(tokens), 1, prompt=tokens, norms=norms, cancel=cancel
+        ) as session:
+            sequence = session.sequence()
+            task = Task(sequence, tokens, norms=norms, reuse=True)
+            (read,) = session.run([task], cancel=cancel)
+            session.remember(sequence)
+        self._counts += Counts(query=read.n_decoded, reused=read.n_reused)
 
     def _reply(self, numbers: range, on_event: OnReplyEvent, cancel: Cancel | None) -> None:
         request, k = self.request, self.request.best_of

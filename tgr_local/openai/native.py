@@ -75,7 +75,7 @@ def _request(
         body = body.model_copy(update={"logprobs": body.n_probs})
     extra = {"fields": body.response_fields or [], "tokens": bool(body.return_tokens)}
     request = text_request(engine, body, prompts, **options)
-    return dataclasses.replace(request, extra=extra)
+    return dataclasses.replace(request, extra=extra, reads=not request.writes)
 
 
 class NativeTranslation(Translation):

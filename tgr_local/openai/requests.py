@@ -69,6 +69,8 @@ class PreparedRequest:
     echo: bool = False
     writes: bool = True
     """False for ``max_tokens=0``: the prompt is read and reported, and nothing is written."""
+    reads: bool = False
+    """Whether the cache keeps a prompt to which nothing is written."""
     stream: bool = False
     include_usage: bool = False
     progress: bool = False
