@@ -86,18 +86,18 @@ async def reply(
     is incomplete."""
     name, prompt, n_tokens = question
     body = {
-        "model": name, "messages": [{"role": "user", "content": prompt}], "temperature": 0,
-        "max_tokens": n_tokens, "stream": stream,
+        "model": name, "prompt": prompt, "temperature": 0, "max_tokens": n_tokens,
+        "stream": stream,
     }  # fmt: skip
     if not stream:
-        response = await http.post("/v1/chat/completions", json=body)
+        response = await http.post("/v1/completions", json=body)
         if response.status_code != 200:
             raise ValueError(f"{response.status_code} {response.text}")
         whole = response.json()
         choice = whole["choices"][0]
-        return whole["model"], choice["message"]["content"], choice["finish_reason"], 0
+        return whole["model"], choice["text"], choice["finish_reason"], 0
     model, text, finish, pings, ended = "", "", "", 0, False
-    async with http.stream("POST", "/v1/chat/completions", json=body) as response:
+    async with http.stream("POST", "/v1/completions", json=body) as response:
         async for line in response.aiter_lines():
             pings += line == ": ping"
             ended |= line == "data: [DONE]"
@@ -106,7 +106,7 @@ async def reply(
                 if "error" in chunk:
                     raise ValueError(chunk["error"])
                 model = chunk["model"]
-                text += chunk["choices"][0]["delta"].get("content") or ""
+                text += chunk["choices"][0]["text"]
                 finish = chunk["choices"][0]["finish_reason"] or finish
     if not ended:
         raise ValueError("the stream has no end")

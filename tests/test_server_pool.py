@@ -402,17 +402,33 @@ def test_a_load_that_nobody_waits_for_gives_way() -> None:
     assert play(scene).begun == ["a", "b"]
 
 
-def test_an_unload_ends_a_load() -> None:
+def test_an_unload_ends_a_load_that_no_request_waits_for() -> None:
     async def scene(loads: Loads, pool: Pool[Made]) -> None:
         loads.go.clear()
-        lease = pool.lease("a")
+        pool.want("a")
         while loads.begun != ["a"]:
             await asyncio.sleep(0.002)
         assert pool.unload("a")
-        await granted(lease)
-        assert lease.error and lease.error.code == "model_unloaded"
+        while pool.status("a") != "unloaded":
+            await asyncio.sleep(0.002)
+        pool.want("b")
+        lease = pool.lease("b")
+        while loads.begun != ["a", "b"]:
+            await asyncio.sleep(0.002)
+        assert pool.unload("b")
+        loads.go.set()
+        await granted(lease)  # a request is served before the unload
+        assert lease.model.name == "b" and not loads.closed
+        lease.end()
+        await settled(loads, "b")
+        pool.want("c")
+        assert pool.unload("c")  # had not begun
+        await asyncio.sleep(0.02)
+        pool.want("d")
+        while pool.status("d") != "loaded":
+            await asyncio.sleep(0.002)
 
-    play(scene)
+    assert play(scene).begun == ["a", "b", "d"]
 
 
 def test_a_pool_closes_in_the_middle_of_a_load() -> None:

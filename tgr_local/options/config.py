@@ -314,7 +314,7 @@ class ServerConfig:
     max_reply_tokens: int = option(65536, "maximum new tokens of one reply; 0 = no limit", low=0)
     request_memory: int = option(
         0,
-        "MiB for all running requests together, besides the model and its cache; 0 = half of the "
+        "MiB for all running requests of a model, besides it and its cache; 0 = half of the "
         "model's size, but at least 256",
         low=0,
     )

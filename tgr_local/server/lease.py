@@ -34,6 +34,7 @@ class Place(Generic[Model]):
         self.need = Need(0, 0)
         self.n_leases = 0
         self.used = 0.0  # the clock's time at the end of the latest lease
+        self.is_wanted = False  # is to be loaded though no request waits for it
         self.is_idle = False  # for too long, or somebody wants it unloaded
         self.is_needed = False  # by another model
         self.failure: str | None = None  # why the latest load failed

@@ -36,8 +36,7 @@ def add_models(app: FastAPI, service: Service) -> None:
 
     @app.post("/models/load", **takes(ModelRequest))
     async def load(request: Request) -> Response:
-        lease = await models.lease(await asked(request))
-        lease.then(lease.end)
+        await models.load_now(await asked(request))
         return JsonResponse({"success": True})
 
     @app.post("/models/unload", **takes(ModelRequest))

@@ -134,6 +134,11 @@ class Models:
             )
         return found
 
+    async def load_now(self, name: object) -> None:
+        """Begins to load a model. Raises ApiError for an unknown name."""
+        self.check_started()
+        self.pool.want(await self._chosen(name))
+
     async def unload(self, name: object) -> None:
         """Unloads a model as soon as nobody uses it. Raises ApiError for one that is not loaded."""
         self.check_started()

@@ -121,17 +121,23 @@ class Pool(Generic[Model]):
             self._kick()
         return lease
 
+    def want(self, name: str) -> None:
+        """Loads a model that no request waits for."""
+        place = self._places.setdefault(name, Place(name))
+        place.is_idle, place.is_wanted = False, place.model is None
+        self._grant_waiting()
+        self._kick()
+
     def unload(self, name: str) -> bool:
-        """Unloads a model as soon as nobody uses it; later requests load it again. Whether it is
-        in memory, or on the way there."""
+        """Unloads a model as soon as nobody uses it or waits for it; later requests load it again.
+        Whether it is in memory, or on the way there."""
         place = self._places.get(name)
-        if place is None or place.status == UNLOADED:
+        if place is None or (place.status == UNLOADED and not place.is_wanted):
             return False
-        if place is self._coming:
-            self._withdraw(place)
-        else:
-            place.is_idle = True
-            self._kick()
+        place.is_wanted, place.is_idle = False, place.status != UNLOADED
+        if place is self._coming and not self._is_awaited(place):
+            self._cancel.cancel()
+        self._kick()
         return True
 
     def look(self) -> None:
@@ -182,7 +188,7 @@ class Pool(Generic[Model]):
         return is_needed and len(loaded) >= self._most and _victim(loaded) is place
 
     def _is_awaited(self, place: Place[Model]) -> bool:
-        return any(lease.place is place for lease in self._waiting)
+        return place.is_wanted or any(lease.place is place for lease in self._waiting)
 
     def _fail(self, place: Place[Model], failure: Exception) -> None:
         """Every request that waits for the model gets the error."""
@@ -206,7 +212,9 @@ class Pool(Generic[Model]):
             for one in self._loaded():
                 if one.leaves and not one.n_leases:
                     await self._unload(one)
-            unloaded = (lease.place for lease in self._waiting if lease.place.status == UNLOADED)
+            wanted = [one for one in self._places.values() if one.is_wanted]
+            asked = [*(lease.place for lease in self._waiting), *wanted]
+            unloaded = (one for one in asked if one.status == UNLOADED)
             if (place := next(unloaded, None)) is None:
                 if not any(one.leaves and not one.n_leases for one in self._loaded()):
                     return
@@ -231,9 +239,9 @@ class Pool(Generic[Model]):
                         raise
                     await self._free_one(place)
         except CancelledError:
-            place.status = UNLOADED
+            place.status, place.is_idle = UNLOADED, False
         except Exception as error:
-            place.status = UNLOADED
+            place.status, place.is_idle = UNLOADED, False
             place.failure = without_folder(describe(error), place.path)
             self._fail(place, error)
         else:
@@ -241,9 +249,11 @@ class Pool(Generic[Model]):
             place.used = self._clock()
             self.loads[place.name] += 1
             self._tell(f"loaded {place.name} in {place.used - start:.1f} s")
+            for lease in [lease for lease in self._waiting if lease.place is place]:
+                self._grant(lease, place)  # before it is unloaded again, if that was asked for
             self._set_timer()
         finally:
-            self._coming = None
+            self._coming, place.is_wanted = None, False
             self._grant_waiting()
 
     async def _measure(self, place: Place[Model]) -> None:
@@ -293,15 +303,6 @@ class Pool(Generic[Model]):
             place = lease.place
             if place.model is not None and not place.leaves:
                 self._grant(lease, place)
-
-    def _withdraw(self, place: Place[Model]) -> None:
-        """Ends the load of a model."""
-        self._cancel.cancel()
-        self._changed.set()
-        self._fail(
-            place,
-            ApiError(503, f"the model {place.name!r} was unloaded", code="model_unloaded"),
-        )
 
     async def _unload(self, place: Place[Model]) -> None:
         """Frees a model that nobody uses."""

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tgr_local.engine import Cancel, Engine
+from tgr_local.errors import ModelError
 from tgr_local.methods import Method
 from tgr_local.openai import answer
 from tgr_local.openai.answer import Translation
@@ -28,7 +29,7 @@ from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.server.bodies import Bodies, Body, Fields
 from tgr_local.server.errors import ApiError
 from tgr_local.server.jobs import Job, Jobs, Put, Work
-from tgr_local.server.lease import Lease
+from tgr_local.server.lease import Lease, without_folder
 from tgr_local.server.limits import memory_needed, within_limits
 from tgr_local.server.loaded import LoadedModel, Setup
 from tgr_local.server.log import Facts, Log, facts_of
@@ -239,14 +240,17 @@ class Service:
     ) -> PreparedRequest:
         """The request with this server's options. Raises RequestError, ApiError and others."""
         name, method = self.models.catalog.name_and_method(body.model)
-        return prepare(
-            loaded.engine,
-            body.model_copy(update={"model": name}),
-            config=loaded.config,
-            method=method or self.method,
-            model=loaded.name,
-            cancel=cancel,
-        )
+        try:
+            return prepare(
+                loaded.engine,
+                body.model_copy(update={"model": name}),
+                config=loaded.config,
+                method=method or self.method,
+                model=loaded.name,
+                cancel=cancel,
+            )
+        except ModelError as error:
+            raise ModelError(without_folder(str(error), loaded.engine.path)) from None
 
     def _bounded(
         self,
