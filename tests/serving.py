@@ -70,9 +70,9 @@ class Served:
 
     def gauge(self, name: str) -> float:
         """A value of /metrics, summed over its labels."""
-        lines = self.client.get("/metrics").text.splitlines()
-        found = [line for line in lines if line.startswith((f"{name} ", f"{name}{{"))]
-        assert found, name
+        text = self.client.get("/metrics").text
+        assert name.removesuffix("_total") in text, name
+        found = [line for line in text.splitlines() if line.startswith((f"{name} ", f"{name}{{"))]
         return sum(float(line.split()[-1]) for line in found)
 
     def is_free(self) -> bool:
