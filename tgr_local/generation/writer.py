@@ -107,6 +107,8 @@ class ReplyWriter:
         finish = self._answer(participants[1], "budget") if verdict == "answer" else verdict
         self.end_text()
         if self._must_speak and not self.text.has_answer:
+            if participants[1]:
+                participants[1].leave()  # others may wait for this one there
             finish = self._answer(participants[2], finish, again=True)
             self.end_text()
         self.limit = self._option(finish)
@@ -156,6 +158,9 @@ class ReplyWriter:
                 break
             except (BudgetError, CapacityError) as error:  # it has no step
                 failure = error
+                if participant:  # which has one session at most
+                    participant.leave()
+                    participant = None
         if self._first and len(self.steps) > self._first:
             self._end(self._first - 1, None)
         if not self.steps:

@@ -45,6 +45,9 @@ OnReplyEvent = Callable[[int, Event], None]
 class Translation(ABC):
     """The format of one API, for one response. It is called by one thread at a time."""
 
+    id = ""
+    """Of the response, as its clients see it; empty where the API has none."""
+
     def opening(self) -> list[JsonObject]:
         """What a stream sends before anything is written."""
         return []
@@ -368,7 +371,9 @@ class Answer:
                 {
                     "seed": reply.seed,
                     "finish": reply.finish,
+                    "limit": reply.limit,
                     "closed": reply.closed,
+                    "closed_by": reply.closed_by,
                     "chunks": len(reply.steps),
                     "forward_tokens": reply.counts.total,
                     "reused_tokens": reply.counts.reused,

@@ -174,6 +174,7 @@ class ChatTemplateOptions(RequestBody):
 
     noun: ClassVar[str] = "template variable"
     enable_thinking: bool | None = None
+    thinking_budget: int | None = Field(None, ge=-1, le=INT_MAX)
 
 
 def _grammar_text(grammar: Any) -> Any:
@@ -246,7 +247,9 @@ class ChatRequest(GenerationRequest):
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = Field(
-        None, description="none = no thinking; the other values change nothing"
+        None,
+        description="a thinking_budget: none = no thinking, minimal 512, low 1024, medium 4096; "
+        "high and xhigh have no limit of their own",
     )
     chat_template_kwargs: ChatTemplateOptions | None = None
     enable_thinking: bool | None = Field(None, description="whether the model thinks first")
@@ -265,6 +268,9 @@ class ChatRequest(GenerationRequest):
     )
     reasoning_budget_tokens: int | None = Field(
         None, ge=-1, le=INT_MAX, description="llama.cpp's other name for it"
+    )
+    reasoning_budget: int | None = Field(
+        None, ge=-1, le=INT_MAX, description="the same, as llama-server's flag has it"
     )
     tools: Annotated[list[Tool], Field(fail_fast=True, max_length=TOOLS_MAX)] | None = Field(
         None, description="functions that the model may call"

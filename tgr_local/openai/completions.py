@@ -107,7 +107,7 @@ class _Translation(Translation):
         self._engine, self._request = engine, request
         self._unfinished = request.n * len(request.prompts)
         self._last: JsonObject = {}  # the end of the last choice, which waits for the totals
-        self._id = f"{self.prefix}-{uuid.uuid4().hex}"
+        self.id = f"{self.prefix}-{uuid.uuid4().hex}"
         self._created = int(time.time())
 
     def parts(self, event: ApiEvent) -> list[JsonObject]:
@@ -151,7 +151,7 @@ class _Translation(Translation):
 
     def _object(self, kind: str, choices: list[JsonObject], **more: Any) -> JsonObject:
         return {
-            "id": self._id,
+            "id": self.id,
             "object": kind,
             "created": self._created,
             "model": self._request.model,

@@ -34,7 +34,7 @@ class MessageTranslation(Translation):
 
     def __init__(self, engine: Engine, request: PreparedRequest) -> None:
         self._request = request
-        self._id = f"msg_{uuid.uuid4().hex}"
+        self.id = f"msg_{uuid.uuid4().hex}"
         self._shows_thinking = bool(request.extra.get("thinking"))
         self._index = -1  # of the block that is open, or was the last
         self._open = ""  # its kind
@@ -111,7 +111,7 @@ class MessageTranslation(Translation):
 
     def _message(self, blocks: list[JsonObject]) -> JsonObject:
         return {
-            "id": self._id,
+            "id": self.id,
             "type": "message",
             "role": "assistant",
             "model": self._request.model,

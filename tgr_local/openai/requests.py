@@ -42,6 +42,7 @@ _SAMPLING = (
 )  # fmt: skip
 
 
+_EFFORTS = {"minimal": 512, "low": 1024, "medium": 4096}  # tokens of thinking at most
 _BIAS_TEXT_MOST = 256  # characters of a text in logit_bias
 _Biases = tuple[tuple[int, float], ...]
 
@@ -328,11 +329,15 @@ def _thinking(body: ChatRequest) -> bool | None:
 def _budget(body: ChatRequest) -> int | None:
     """New tokens of thinking at most; -1 = no limit of its own, None = as the config has it."""
     mode: Any = body.thinking or {}
+    options = body.chat_template_kwargs
     given = (
         body.thinking_budget,
         body.thinking_budget_tokens,
         body.reasoning_budget_tokens,
+        body.reasoning_budget,
         mode.get("budget_tokens"),
+        options.thinking_budget if options else None,
+        _EFFORTS.get(body.reasoning_effort or ""),
     )
     return next((budget for budget in given if budget is not None), None)
 

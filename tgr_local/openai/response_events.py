@@ -44,7 +44,7 @@ class ResponseTranslation(Translation):
 
     def __init__(self, engine: Engine, request: PreparedRequest, store: ResponseStore) -> None:
         self._engine, self._request, self._store = engine, request, store
-        self._id = f"resp_{uuid.uuid4().hex}"
+        self.id = f"resp_{uuid.uuid4().hex}"
         self._created = int(time.time())
         self._n_events = 0
         self._output: list[JsonObject] = []
@@ -188,7 +188,7 @@ class ResponseTranslation(Translation):
 
     def _response(self, status: str) -> JsonObject:
         return {
-            "id": self._id,
+            "id": self.id,
             "object": "response",
             "created_at": self._created,
             "status": status,

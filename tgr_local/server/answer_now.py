@@ -7,31 +7,29 @@ that the client gave it in ``X-Request-Id``; only clients with the key that it c
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
 from collections.abc import Iterable, Iterator
-from typing import ClassVar
 
-from pydantic import Field
+from fastapi import FastAPI, Request
+from starlette.responses import Response
 from starlette.types import Scope
 
 from tgr_local.engine import Cancel
-from tgr_local.openai.validation import RequestBody
+from tgr_local.server.auth import OWNER
 from tgr_local.server.errors import ApiError
-
-ID_MOST = 128  # characters
-_ID = re.compile(rf"[\w.:-]{{1,{ID_MOST}}}", re.ASCII)
-OWNER = "tgr.owner"
-"""Where a scope has what tells the keys apart."""
+from tgr_local.server.log import client_id
+from tgr_local.server.openapi import ANSWERS
+from tgr_local.server.wire import JsonResponse
 
 
-class AnswerNowRequest(RequestBody):
-    """The request whose answer is wanted now."""
+def add_answer_now(app: FastAPI, running: Running) -> None:
+    """Adds the endpoint."""
 
-    noun: ClassVar[str] = "parameter"
-    id: str = Field(
-        max_length=ID_MOST, description="of a response, or the X-Request-Id of its request"
-    )
+    @app.post("/v1/chat/completions/{request_id}/answer-now", **ANSWERS)
+    @app.post("/answer-now/{request_id}", **ANSWERS)
+    async def answer_now(request_id: str, request: Request) -> Response:
+        running.answer_now(request.scope, request_id)
+        return JsonResponse({"id": request_id, "object": "answer_now", "asked": True})
 
 
 class Running:
@@ -70,15 +68,6 @@ class Running:
             )  # fmt: skip
         for cancel in cancels:
             cancel.answer_now()
-
-
-def client_id(scope: Scope) -> str:
-    """The id that a client gave its request; empty where it gave none, or one that is no id."""
-    for name, value in scope["headers"]:
-        text = value.decode("latin-1")
-        if name == b"x-request-id" and _ID.fullmatch(text):
-            return str(text)
-    return ""
 
 
 def owner_of(scope: Scope) -> bytes:

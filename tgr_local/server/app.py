@@ -17,6 +17,7 @@ from tgr_local import __version__
 from tgr_local.engine import Cancel
 from tgr_local.errors import TgrError
 from tgr_local.server import embeddings, tokens
+from tgr_local.server.answer_now import add_answer_now
 from tgr_local.server.auth import Auth, origin_pattern
 from tgr_local.server.bodies import Fields
 from tgr_local.server.embeddings import EmbeddingsRequest
@@ -76,6 +77,7 @@ def create_app(
     app.add_exception_handler(HTTPException, _failed)
     app.add_exception_handler(Exception, _failed)
     add_replies(app, service)
+    add_answer_now(app, service.running)
     _add_embeddings(app, service)
     _add_tokens(app, service)
     add_models(app, service)

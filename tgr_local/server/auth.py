@@ -22,6 +22,8 @@ from tgr_local.server.errors import ApiError
 from tgr_local.server.wire import failure
 
 LOCAL_ORIGIN = r"https?://([\w.-]+\.)?(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
+OWNER = "tgr.owner"
+"""Where the scope of a request has what tells its key from others; absent without keys."""
 OPEN = ("/", "/health", "/v1/health")  # the page contains no data, and monitoring needs no key
 
 
@@ -85,7 +87,9 @@ class Auth:
             return None
         kind, _, key = headers.get("authorization", "").partition(" ")
         given = [key if kind.lower() == "bearer" else "", headers.get("x-api-key", "")]
-        if any([self._is_known(key.strip()) for key in given]):
+        known = [key.strip() for key in given if self._is_known(key.strip())]
+        if known:
+            scope[OWNER] = _digest(known[0].encode("latin-1", "replace"))
             return None
         what = "is not one of this server's" if any(given) else "is missing"
         return ApiError(

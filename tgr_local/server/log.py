@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import json
 import os
+import re
 import sys
 import time
 import uuid
@@ -17,6 +18,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tgr_local.server.metrics import Metrics
 
 Facts = MutableMapping[str, Any]
+
+_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 
 
 class Log:
@@ -53,8 +56,15 @@ def facts_of(scope: Scope) -> Facts:
     return facts
 
 
+def client_id(scope: Scope) -> str:
+    """The id that a client gave its request; empty where it gave none, or one that is no id."""
+    given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
+    return given if _ID.fullmatch(given) else ""
+
+
 class Observe:
-    """ASGI middleware that logs and counts every request, and gives each an id."""
+    """ASGI middleware that logs and counts every request, and gives each an id, unless its client
+    did."""
 
     def __init__(self, app: ASGIApp, log: Log, metrics: Metrics) -> None:
         self._app, self._log, self._metrics = app, log, metrics
@@ -65,7 +75,7 @@ class Observe:
             return
         start = time.monotonic()
         now = datetime.datetime.now(datetime.timezone.utc)
-        request_id = uuid.uuid4().hex
+        request_id = client_id(scope) or uuid.uuid4().hex
         facts: Facts = {
             "time": now.isoformat(timespec="milliseconds"),
             "id": request_id,

@@ -26,6 +26,7 @@ from tgr_local.openai.messages import CountTokensRequest
 from tgr_local.openai.requests import PreparedRequest
 from tgr_local.openai.responses import ResponsesRequest
 from tgr_local.options.config import EngineConfig, ServerConfig
+from tgr_local.server.answer_now import Running
 from tgr_local.server.bodies import Bodies, Body, Fields
 from tgr_local.server.errors import ApiError
 from tgr_local.server.jobs import Job, Jobs, Put, Work
@@ -83,6 +84,7 @@ class Service:
         self._bodies = Bodies(limits.max_body)
         self._ignored: set[str] = set()  # parameters that the log has named
         self.log = Log(limits.log_file)
+        self.running = Running()
         self.jobs = Jobs(limits.max_running, limits.max_queue, limits.request_seconds)
         self._quick_jobs = Jobs(_QUICK_AT_ONCE, limits.max_queue, _QUICK_SECONDS)
         self.metrics = Metrics(self)
@@ -175,8 +177,11 @@ class Service:
                 prepared = self._bounded(loaded, api.body.parse(fields), api.prepare, facts, cancel)
             del fields
             translation = api.translate(loaded.engine, prepared)
-            put(_Begun(prepared, translation, translation.opening()))
-            with loaded.memory.held(memory_needed(loaded.engine, prepared), cancel):
+            with (
+                self.running.known(request.scope, (translation.id,), cancel),
+                loaded.memory.held(memory_needed(loaded.engine, prepared), cancel),
+            ):
+                put(_Begun(prepared, translation, translation.opening()))
                 if prepared.stream:
 
                     def pass_on(made: ApiEvent) -> None:
