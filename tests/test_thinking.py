@@ -117,6 +117,33 @@ def test_thinking_is_opened_for_models_that_open_it_themselves(engine: Engine) -
         engine.chat_template = plain
 
 
+@pytest.mark.parametrize(
+    ("body", "budget", "thinking"),
+    [
+        ({"thinking_budget": 7}, 7, True),
+        ({"thinking_budget_tokens": 8}, 8, True),
+        ({"reasoning_budget": 9}, 9, True),
+        ({"reasoning_budget": -1}, 0, True),
+        ({"reasoning_budget": 0}, 0, False),
+        ({"chat_template_kwargs": {"thinking_budget": 10}}, 10, True),
+        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, 1024, True),
+        ({"reasoning_effort": "minimal"}, 512, True),
+        ({"reasoning_effort": "low"}, 1024, True),
+        ({"reasoning_effort": "medium"}, 4096, True),
+        ({"reasoning_effort": "high"}, 0, True),
+        ({"reasoning_effort": "none"}, 0, False),
+        ({"reasoning_effort": "low", "thinking_budget": 30}, 30, True),
+        ({"reasoning_effort": "low", "tgr": {"thinking_budget": 40}}, 40, True),
+        ({"think": "medium"}, 4096, True),
+    ],
+)
+def test_a_budget_has_many_names(
+    engine: Engine, body: dict[str, Any], budget: int, thinking: bool
+) -> None:
+    config = chat_request(engine, {"messages": ASK} | body).config
+    assert (config.thinking_budget, config.thinking) == (budget, thinking)
+
+
 @every_method
 def test_answer_now_ends_the_thinking_and_not_the_answer(engine: Engine, method: str) -> None:
     cancel = Cancel()

@@ -337,7 +337,7 @@ def _budget(body: ChatRequest) -> int | None:
         body.reasoning_budget,
         mode.get("budget_tokens"),
         options.thinking_budget if options else None,
-        _EFFORTS.get(body.reasoning_effort or ""),
+        _EFFORTS.get(str(body.reasoning_effort or body.think)),
     )
     return next((budget for budget in given if budget is not None), None)
 
