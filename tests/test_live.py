@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import itertools
 import re
+import time
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 from fake_engine import FakeEngine, fake_stream
 from rich.console import Console
 
+from tgr_local.console import region
+from tgr_local.console.markdown import THEME
+from tgr_local.generation import TextDelta
 from tgr_local.options.config import SearchConfig
-from tgr_local.trace.live import show_live
-from tgr_local.trace.render import score_bars, winner
+from tgr_local.trace.live import ReplyStatus, print_reply, show_live
+from tgr_local.trace.render import cost_line, score_bars, winner
 
 
 def test_there_is_a_bar_for_each_candidate() -> None:
@@ -23,31 +31,135 @@ def test_there_is_a_bar_for_each_candidate() -> None:
     assert winner([0.5], 0) == "best 0: 0.5000"
 
 
-def screen_rows(output: str) -> list[str]:
-    """The rows above the cursor of a terminal that gets `output`; it supports the escapes of the
-    live view only."""
-    rows, at = [""], 0
+def screen_rows(output: str, height: int = 1000) -> list[str]:
+    """The rows of a terminal that gets `output`, with its scrollback; the cursor is below them.
+
+    It knows the escapes of the live view only, never wraps, and cannot go above its screen.
+    """
+    rows, at, column = [""], 0, 0
     for part in re.findall(r"\x1b\[[?0-9;]*[A-Za-z]|\r|\n|[^\x1b\r\n]+|\x1b", output):
         if part == "\n":
-            at += 1
+            at, column = at + 1, 0
             rows += [""] * (at - len(rows) + 1)
-        elif part.endswith("A") and part[0] == "\x1b":
-            at -= int(part[2:-1])
-        elif part == "\x1b[2K":
-            rows[at] = ""
-        elif part[0] not in "\r\x1b":
-            rows[at] += part
+        elif part == "\r":
+            column = 0
+        elif part == "\x1b[A":
+            at = max(at - 1, len(rows) - height, 0)
+        elif part == "\x1b[K":
+            rows[at] = rows[at][:column]
+        elif part == "\x1b[J":
+            rows[at:] = [rows[at][:column]]
+        elif part[0] != "\x1b":
+            rows[at] = rows[at][:column].ljust(column) + part + rows[at][column + len(part) :]
+            column += len(part)
+        else:
+            assert re.fullmatch(r"\x1b\[(\?(7|25)[hl]|[0-9;]*m)", part), part
     assert not any(rows[at:]), "the cursor is not below the text"
     return rows[:at]
 
 
-def test_the_live_view_leaves_only_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def out(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """What a terminal of 60 columns and 20 rows gets."""
     out = io.StringIO()
-    console = Console(file=out, force_terminal=True, width=60, height=20, highlight=False)
-    monkeypatch.setattr("rich.console.Console", lambda **_: console)
+    console = Console(
+        file=out, force_terminal=True, width=60, height=20, highlight=False, theme=THEME
+    )
+    monkeypatch.setattr(region, "make_console", lambda: console)
+    return out
+
+
+def test_the_live_view_leaves_only_the_text(out: io.StringIO) -> None:
     asked = "a question\nwith an escape: \x1b[2J" + " long" * 20
-    show_live(fake_stream(FakeEngine("f"), asked, SearchConfig()))  # type: ignore[arg-type]
-    question = ["a question", "with an escape: \ufffd[2J" + " long" * 20]
-    thinking, answer = [f"hm, {question[0]}", question[1]], [f"#1 {question[0]}", question[1]]
+
+    def paused() -> Iterator[Any]:  # so that the scores are drawn
+        for event in fake_stream(FakeEngine("f"), asked, SearchConfig()):
+            yield event
+            time.sleep(0.1)
+
+    show_live(paused())  # type: ignore[arg-type]
+    longs = ["with an escape: \ufffd[2J" + " long" * 8, "long" + " long" * 11]
+    thinking, answer = ["hm, a question", *longs], ["#1 a question", *longs]
     assert "best 1" in out.getvalue()
-    assert screen_rows(out.getvalue()) == [*thinking, "", *answer]
+    assert [row.rstrip() for row in screen_rows(out.getvalue(), 20)] == [*thinking, "", *answer]
+
+
+def pieces_of(answer: str, pause: float) -> Iterator[Any]:
+    """A reply whose answer comes letter by letter."""
+    *before, reply = fake_stream(FakeEngine("f"), "x", SearchConfig(), method="base")
+    yield before[0]
+    for letter in answer:
+        time.sleep(pause)
+        yield TextDelta(letter, "answer")
+    yield dataclasses.replace(reply, text=answer)
+
+
+LONG = "# Title\n\n" + "".join(f"{i}. item **{i}**\n" for i in range(1, 61)) + "\nend 2*3*4"
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.001])
+def test_an_answer_higher_than_the_screen_is_in_the_scrollback_once(
+    out: io.StringIO, pause: float
+) -> None:
+    show_live(pieces_of(LONG, pause))  # type: ignore[arg-type]
+    items = [f"{i}. item {i}" for i in range(1, 61)]
+    rows = [row.rstrip() for row in screen_rows(out.getvalue(), 20)]
+    assert rows == ["Title", "", *items, "", "end 2*3*4"]
+
+
+def test_an_interrupted_answer_is_printed_as_far_as_it_came(out: io.StringIO) -> None:
+    def stopped() -> Iterator[Any]:
+        events = pieces_of("**one** and\n\n- two\n- thr", 0.0)
+        yield from itertools.islice(events, 20)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        show_live(stopped())  # type: ignore[arg-type]
+    assert screen_rows(out.getvalue(), 20) == ["one and", "", "- two"]
+
+
+def test_without_markdown_the_answer_is_as_it_was_written(out: io.StringIO) -> None:
+    show_live(pieces_of("**one**\n# two\n", 0.0), markdown=False)  # type: ignore[arg-type]
+    assert screen_rows(out.getvalue(), 20) == ["**one**", "# two"]
+
+
+def test_a_finished_reply_looks_as_it_did(out: io.StringIO) -> None:
+    print_reply("**two**", thinking="one\n")
+    assert screen_rows(out.getvalue(), 20) == ["one", "", "two"]
+
+
+# ---- one line ----
+
+
+@pytest.mark.parametrize(
+    ("width", "line"),
+    [
+        (100, "tgr-latent · 2 chunks · 9 tokens · 38 forward tokens · 0.50 s · 18.0 tokens/s"),
+        (70, "tgr-latent · 9 tokens · 38 forward tokens · 0.50 s · 18.0 tokens/s"),
+        (60, "9 tokens · 38 forward tokens · 0.50 s · 18.0 tokens/s"),
+        (40, "9 tokens · 38 forward tokens · 0.50 s"),
+        (30, "38 forward tokens · 0.50 s"),
+        (10, "0.50 s"),
+        (1, "0.50 s"),
+    ],
+)
+def test_the_cost_of_a_reply_fits_the_width(width: int, line: str) -> None:
+    reply = list(fake_stream(FakeEngine("f"), "x", SearchConfig(), method="tgr-latent"))[-1]
+    assert cost_line([reply], width) == line
+
+
+def test_the_cost_says_what_went_wrong() -> None:
+    reply = list(fake_stream(FakeEngine("f"), "x", SearchConfig()))[-1]
+    cut = dataclasses.replace(reply, finish="length", text=" ")
+    assert cost_line([cut], 30) == "0.50 s · length · no answer"
+    assert cost_line([cut, reply], 200).endswith("s · length x 1")
+
+
+def test_the_progress_fits_the_width() -> None:
+    status = ReplyStatus()
+    for event in itertools.islice(fake_stream(FakeEngine("f"), "x", SearchConfig()), 2):
+        status.update(event)
+    assert status.scores_line(80) == "▁█ best 1: -1.1750, 0.5750 ahead"
+    assert status.scores_line(30) == "▁█ best 1: -1.1750"
+    assert re.fullmatch(r"chunk 1 · 0 tokens · 0.0 tokens/s · writing", status.line(80))
+    assert status.line(30) == "chunk 1 · 0 tokens · writing" and status.line(3) == "writing"

@@ -7,20 +7,24 @@ region of rows that are redrawn; any other stdout gets the text alone.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING
 
 from tgr_local.console.sanitize import printable
 from tgr_local.generation import Event, Reply, TextDelta
+from tgr_local.search.scoring import Scores
 from tgr_local.search.steps import Progress
-from tgr_local.trace.render import score_bars, winner
+from tgr_local.trace.render import fitted, score_bars, winner
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
+
+    from tgr_local.console.growing import GrowingText, Piece
 
 Events = Generator[Event, None, None]
 """The events of one reply; the last is the `Reply`."""
@@ -28,7 +32,6 @@ OnReplyEvent = Callable[[int, Event], None]
 """Called with the index of a reply among several, and one of its events."""
 
 _STAGES = {"rebuild": "reading", "rollouts": "trying candidates"}  # every other one: "writing"
-_REFRESH = 12  # per second
 
 
 def final_reply(events: Events) -> Reply:
@@ -38,12 +41,12 @@ def final_reply(events: Events) -> Reply:
     return reply
 
 
-def show(events: Events, thinking: bool) -> Reply:
+def show(events: Events, thinking: bool, markdown: bool = True) -> Reply:
     """Prints a reply as it grows: live where stdout can move its cursor, else plainly.
 
-    `thinking` also shows the thinking.
+    `thinking` also shows the thinking; `markdown` formats the answer in a live view with colours.
     """
-    return (show_live if is_live() else show_plain)(events, thinking)
+    return show_live(events, thinking, markdown) if is_live() else show_plain(events, thinking)
 
 
 def show_plain(events: Events, thinking: bool) -> Reply:
@@ -67,22 +70,19 @@ def show_plain(events: Events, thinking: bool) -> Reply:
     return event
 
 
-def show_live(events: Events, thinking: bool = True) -> Reply:
+def show_live(events: Events, thinking: bool = True, markdown: bool = True) -> Reply:
     """Prints a reply on a terminal: the thinking dimmed, and two rows below the text for the
     progress and the scores of the last candidates.
 
-    Finished paragraphs are printed above the live region. The growing paragraph is part of the
-    region, so that the scrollback holds the whole text and no row of the region.
+    Finished blocks are printed above the live region. The growing block is part of the region, so
+    that the scrollback holds the whole text and no row of the region.
     """
-    view = _ReplyView()
-    with contextlib.closing(events), view.live:
-        try:
-            for event in events:
-                if isinstance(event, TextDelta) and (thinking or event.kind == "answer"):
-                    view.write(event)
-                view.status.update(event)
-        finally:
-            view.end_paragraph()
+    view = _ReplyView(markdown)
+    with contextlib.closing(events), view.shown():
+        for event in events:
+            if isinstance(event, TextDelta) and (thinking or event.kind == "answer"):
+                view.write(event)
+            view.status.update(event)
     assert isinstance(event, Reply)
     return event
 
@@ -97,23 +97,46 @@ def show_many(k: int, work: Callable[[OnReplyEvent], list[Reply]]) -> list[Reply
 
     if not is_live():
         return work(on_event)
-    console = _console()
+    from tgr_local.console import region
 
-    def picture() -> RenderableType:
-        from rich.console import Group
+    console = region.make_console()
 
-        n_rows = max(console.height - 2, 1)
-        rows = [f"{i:2} {status.line()}" for i, status in enumerate(statuses[:n_rows], 1)]
-        return Group(*(_row(console, row) for row in rows))
+    def picture() -> tuple[list[Piece], list[RenderableType]]:
+        # a region may take half of the screen; its first rows would be left out
+        shown = list(enumerate(statuses, 1))[: max(console.height // 2, 1)]
+        rows = (f"{i:2} {status.line(console.width - 3)}" for i, status in shown)
+        return [], [_row(console, row) for row in rows]
 
-    with _Region(console, picture).live:
+    with region.Region(console, picture):
         return work(on_event)
+
+
+def print_reply(text: str, thinking: str = "", markdown: bool = True) -> None:
+    """Prints a finished reply as `show_live` leaves it on the screen."""
+    from tgr_local.console import region
+
+    console = region.make_console()
+    begun = False
+    for kind, part in (("thinking", thinking), ("answer", text)):
+        if not part:
+            continue
+        if begun:
+            console.print()
+        growing = _growing_text(kind, markdown, console)
+        growing.feed(part)
+        for piece in growing.end():
+            console.print(piece.content, soft_wrap=piece.wraps)
+        begun = True
 
 
 def print_note(text: str) -> None:
     """Prints a line about a reply, dimmed unless NO_COLOR is set."""
-    console = _console()
-    console.print(_styled(console, text, "dim"), soft_wrap=True)
+    from rich.text import Text
+
+    from tgr_local.console import region
+
+    console = region.make_console()
+    console.print(Text(text, "" if console.no_color else "dim"))
 
 
 def is_live() -> bool:
@@ -127,125 +150,107 @@ class ReplyStatus:
     def __init__(self) -> None:
         self._start = time.monotonic()
         self._chunk, self._tokens, self._stage = 0, 0, "starting"
-        self.scores = ""
-        """The scores as bars, and the winner; empty before the first boundary."""
+        self._scores: Scores | None = None
 
     def update(self, event: Event) -> None:
         if isinstance(event, Progress):
             self._chunk, self._stage = event.chunk, _STAGES.get(event.stage, "writing")
             self._tokens += len(event.tokens)
             if event.candidates is not None:
-                scores = event.candidates.scores
-                self.scores = f"{score_bars(scores.total)} {winner(scores.total, scores.chosen)}"
+                self._scores = event.candidates.scores
         elif isinstance(event, Reply):
             self._stage = "done"
 
-    def line(self) -> str:
-        """``chunk 3 · 96 tokens · 812.4 tokens/s · writing``."""
+    def line(self, width: int) -> str:
+        """``chunk 3 · 96 tokens · 812.4 tokens/s · writing``, or fewer facts where it is narrow."""
         seconds = time.monotonic() - self._start
         speed = self._tokens / seconds if seconds else 0.0
-        progress = f"chunk {self._chunk + 1} · {self._tokens} tokens · {speed:.1f} tokens/s"
-        return f"{progress} · {self._stage}"
+        facts = [
+            (2, f"chunk {self._chunk + 1}"),
+            (1, f"{self._tokens} tokens"),
+            (3, f"{speed:.1f} tokens/s"),
+            (0, self._stage),
+        ]
+        return fitted(facts, width)
+
+    def scores_line(self, width: int) -> str:
+        """``▃▅█▁ best 2: -1.2345, 0.0213 ahead``, or less; empty before the first boundary."""
+        if self._scores is None:
+            return ""
+        best, _, ahead = winner(self._scores.total, self._scores.chosen).partition(", ")
+        bars = f"{score_bars(self._scores.total)} {best}"
+        return f"{bars}, {ahead}" if ahead and len(f"{bars}, {ahead}") <= width else bars
 
 
 # ---- drawing ----
 
 
-class _Region:
-    """Rows at the bottom of the screen that another thread redraws.
-
-    When the window gets narrower, most terminals wrap the rows that no longer fit, so that the old
-    region takes more rows; the next one is drawn over all of them.
-    """
-
-    def __init__(self, console: Console, picture: Callable[[], RenderableType]) -> None:
-        from rich.live import Live
-
-        self._console, self._picture = console, picture
-        self._width = console.width
-        self._rows: list[int] = []  # cells in each row as it was drawn
-        self.live = Live(
-            console=console,
-            get_renderable=self._draw,
-            refresh_per_second=_REFRESH,
-            transient=True,
-        )
-
-    def _draw(self) -> RenderableType:
-        width = self._console.width
-        if width < self._width and _wraps_on_resize():
-            n_wrapped = sum(max(0, cells - 1) // width for cells in self._rows)
-            self._console.file.write("\r\x1b[2K\x1b[1A" * n_wrapped)
-        self._width = width
-        picture = self._picture()
-        lines = self._console.render_lines(picture, pad=False)
-        self._rows = [sum(segment.cell_length for segment in line) for line in lines]
-        return picture
-
-
 class _ReplyView:
-    """The live region of one reply: the growing paragraph, the progress, and the scores.
+    """The text of one reply, the progress, and the scores."""
 
-    Another thread draws it, so a paragraph is replaced and never changed in place.
-    """
+    def __init__(self, markdown: bool) -> None:
+        from tgr_local.console import region
 
-    def __init__(self) -> None:
-        self._console, self.status = _console(), ReplyStatus()
-        self._paragraph, self._kind = _styled(self._console, ""), ""
-        self.live = _Region(self._console, self._picture).live
+        self.status = ReplyStatus()
+        self._console = region.make_console()
+        self._region = region.Region(self._console, self._picture)
+        self._markdown = markdown
+        self._deltas: list[TextDelta] = []  # written since the last picture
+        self._text: GrowingText | None = None
+        self._kind, self._ended = "", False
+
+    @contextlib.contextmanager
+    def shown(self) -> Iterator[None]:
+        """Draws the reply until the block is left; then all of its text is printed."""
+        with self._region:
+            try:
+                yield
+            finally:
+                with self._region.lock:
+                    self._ended = True
 
     def write(self, delta: TextDelta) -> None:
-        text = printable(delta.text)
-        if self._kind and delta.kind != self._kind:
-            text = f"\n\n{text}" if self._paragraph else f"\n{text}"
-        self._kind = delta.kind
-        style = "dim" if delta.kind == "thinking" else ""
-        finished, newline, rest = text.rpartition("\n")
-        if newline:
-            self._paragraph = self._paragraph + _styled(self._console, finished, style)
-            self.end_paragraph()
-        self._paragraph = self._paragraph + _styled(self._console, rest, style)
+        with self._region.lock:
+            self._deltas.append(delta)
 
-    def end_paragraph(self) -> None:
-        """Prints the growing paragraph above the region, and ends the line."""
-        paragraph, self._paragraph = self._paragraph, _styled(self._console, "")
-        self.live.refresh()  # else it would be on the screen twice for a moment
-        self._console.print(paragraph, soft_wrap=True)
+    def _picture(self) -> tuple[list[Piece], list[RenderableType]]:
+        pieces: list[Piece] = []
+        deltas, self._deltas = self._deltas, []
+        for kind, group in itertools.groupby(deltas, lambda delta: delta.kind):
+            if kind != self._kind or self._text is None:
+                pieces += self._begin(kind)
+            assert self._text is not None
+            self._text.feed("".join(delta.text for delta in group))
+        if self._text is None:
+            return pieces, self._status_rows()
+        pieces += self._text.end() if self._ended else self._text.take()
+        growing = self._text.growing()
+        return pieces, [*([growing] if growing else []), *self._status_rows()]
 
-    def _picture(self) -> RenderableType:
-        from rich.console import Group
+    def _begin(self, kind: str) -> list[Piece]:
+        """Ends the text of one kind and begins the next."""
+        from tgr_local.console.growing import Piece
 
-        # of a paragraph taller than the screen only the end is shown until it is printed
-        rows = self._paragraph.wrap(self._console, self._console.width)
-        lines = [self.status.line(), self.status.scores][: 2 if self.status.scores else 1]
-        return Group(
-            *rows[-max(self._console.height - 3, 1) :],
-            *(_row(self._console, line) for line in lines),
-        )
+        pieces = [*self._text.end(), Piece("")] if self._text is not None else []
+        self._kind, self._text = kind, _growing_text(kind, self._markdown, self._console)
+        return pieces
 
-
-def _wraps_on_resize() -> bool:
-    """Whether the terminal wraps long rows when its window gets narrower; xterm cuts them."""
-    return "TMUX" in os.environ or "XTERM_VERSION" not in os.environ
+    def _status_rows(self) -> list[RenderableType]:
+        width = self._console.width
+        lines = [self.status.line(width), self.status.scores_line(width)]
+        return [_row(self._console, line) for line in lines if line]
 
 
-def _console() -> Console:
-    from rich.console import Console
+def _growing_text(kind: str, markdown: bool, console: Console) -> GrowingText:
+    from tgr_local.console.growing import MarkdownText, PlainText
 
-    # some shells export these two; rich would then not see that the window was resized
-    size = {"COLUMNS", "LINES"} if sys.stdout.isatty() else set()
-    environ = {name: value for name, value in os.environ.items() if name not in size}
-    return Console(highlight=False, _environ=environ)
-
-
-def _styled(console: Console, text: str, style: str = "") -> Text:
-    """`text` in a style, or without any if NO_COLOR is set."""
-    from rich.text import Text
-
-    return Text(text, "" if console.no_color else style)
+    if kind == "thinking":
+        return PlainText("" if console.no_color else "dim", wraps=False)
+    return MarkdownText() if markdown and not console.no_color else PlainText()
 
 
 def _row(console: Console, text: str) -> Text:
-    row = _styled(console, text, "cyan")
-    row.no_wrap, row.overflow = True, "ellipsis"
-    return row
+    from rich.text import Text
+
+    style = "" if console.no_color else "cyan"
+    return Text(text, style, no_wrap=True, overflow="crop")

@@ -39,6 +39,7 @@ _MEASURES = {
     "angle": "angle",
     "curvature": "curvature",
 }
+_STAGES = {"rebuild": "the context was read", "rollouts": "the candidates were tried"}
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -71,6 +72,38 @@ def _finish(reply: Reply) -> str:
     by = f" by {reply.limit}" if reply.limit else ""
     closed = f", thinking closed by {reply.closed_by}" if reply.closed_by else ""
     return f"{reply.finish}{by}{closed}"
+
+
+def cost_line(replies: Sequence[Reply], width: int) -> str:
+    """The most important facts of `summary` in at most `width` characters:
+    ``tgr-latent · 15 tokens · 44 forward tokens · 0.50 s · 30.0 tokens/s``."""
+    counts = sum((reply.counts for reply in replies), Counts())
+    seconds = max(reply.seconds for reply in replies)
+    tokens = sum(reply.n_tokens for reply in replies)
+    ends = collections.Counter(end for end in map(_finish, replies) if end != "stop")
+    n = len(replies)
+    facts = [
+        (5, f"{replies[0].method}{f' x {n}' if n > 1 else ''}"),
+        (7, plural(sum(len(reply.steps) for reply in replies), "chunk")),
+        (3, plural(tokens, "token")),
+        (2, plural(counts.total, "forward token")),
+        *([(6, f"{counts.reused} reused")] if counts.reused else []),
+        (1, f"{seconds:.2f} s"),
+        (4, f"{tokens / (seconds or 1):.1f} tokens/s"),
+        *((0, f"{end} x {times}" if n > 1 else end) for end, times in ends.items()),
+    ]
+    if not any(reply.text.strip() for reply in replies):
+        facts.append((0, "no answer"))
+    return fitted(facts, width)
+
+
+def fitted(facts: Sequence[tuple[int, str]], width: int) -> str:
+    """Facts in one line of `width` characters, without those of the highest ranks if there are too
+    many; the fact of the lowest rank stays."""
+    facts = list(facts)
+    while len(line := " · ".join(text for _, text in facts)) > width and len(facts) > 1:
+        facts.remove(max(facts, key=lambda fact: fact[0]))
+    return line
 
 
 def forward_tokens(counts: Counts) -> str:
@@ -154,6 +187,18 @@ def boundary_table(boundaries: Iterable[Boundary], width: int = 100) -> Iterator
             yield "  " + ", ".join(f"{name} {value:.4g}" for name, value in step.figures.items())
         if measures := _measures(dataclasses.asdict(boundary.geometry)):
             yield f"  {measures}"
+
+
+def unfinished_table(boundary: Boundary, stage: str, width: int = 100) -> Iterator[str]:
+    """Lines of a chunk that was stopped in a stage of `Progress`."""
+    step = boundary.step
+    yield ""
+    yield f"chunk {step.index + 1}, stopped while {_STAGES.get(stage, 'it was written')}"
+    if step.candidates is not None:
+        yield from _candidates(boundary, step.candidates, width)
+    for line in printable(boundary.text).splitlines():
+        yield f"  | {line}"
+    yield f"  {plural(len(step.tokens), 'token')}"
 
 
 def _candidates(boundary: Boundary, candidates: Candidates, width: int) -> Iterator[str]:

@@ -1,0 +1,28 @@
+"""Long lines broken between words, for a terminal: text in, text out."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+
+_COLUMN = re.compile(r"(?:\S+ )*\S+ {2,}|\s*")
+_LONGEST = 2000  # characters; a longer line is left to the terminal
+
+
+def wrapped(text: str, width: int) -> str:
+    """`text` with lines of at most `width` characters, as far as words allow. What follows two
+    spaces, such as the help after a name, stays in its column."""
+    return "\n".join(_wrapped_line(line, width) for line in text.split("\n"))
+
+
+def _wrapped_line(line: str, width: int) -> str:
+    if not width < len(line) <= _LONGEST:
+        return line
+    match = _COLUMN.match(line)
+    column = len(match[0]) if match else 0
+    indent = " " * (column if 0 < column <= width // 2 else 2)
+    lines = textwrap.wrap(
+        line, max(width, 1), subsequent_indent=indent, drop_whitespace=True,
+        replace_whitespace=False, break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+    return "\n".join(lines)
