@@ -281,7 +281,11 @@ def test_show_describes_a_file(shelf: Path, capsys: pytest.CaptureFixture[str]) 
         ),
         ("models list x", 2, "unknown argument 'x'"),
         ("models pull", 2, "the following arguments are required: OWNER/REPO:QUANTIZATION; see"),
-        ("models show nosuch", 1, "there is no model nosuch; tgr-local models lists all"),
+        (
+            "models show nosuch",
+            1,
+            "there is no model nosuch; tgr-local models lists those here; to",
+        ),
         (
             "models pull nosuch",
             2,

@@ -7,19 +7,20 @@ extension; any number of Python threads may use an `Engine`.
 A `Session` reserves cells of the cache and owns `Sequence` and `Injection` handles. Work is a list
 of `Task`, decoded together by `Session.run`, which returns one `Output` for each.
 
-engine.py        Engine: text functions, capacity, sessions
-session.py       Session, Sequence, Injection, Task
-lockstep.py      LockstepGroup, Participant: sessions decoded in the same batches
-prefix_files.py  remembered prefixes in files
-steered.py       SteeredEngine: an engine with a control vector and a logit bias
-records.py       Sampling, Output, EngineStats
-cancel.py        Cancel
-devices.py       devices of ggml, cores
-installation.py  whether the GPU of this machine is used, and well
-loading.py       loading with a progress line and warnings
-waits.py         deadlocks between threads that wait for reservations
-threads.py       the end of the program, forks
-native.py        loads the extension
+engine.py          Engine: text functions, capacity, sessions
+session.py         Session, Sequence, Injection, Task
+lockstep.py        LockstepGroup, Participant: sessions decoded in the same batches
+prefix_files.py    remembered prefixes in files
+steered.py         SteeredEngine: an engine with a control vector and a logit bias
+records.py         Sampling, Output, EngineStats
+cancel.py          Cancel
+devices.py         devices of ggml, cores
+installation.py    whether the GPU of this machine is used, and well
+loading.py         loading with a progress line and warnings
+chat_templates.py  the chat template of a model
+waits.py           deadlocks between threads that wait for reservations
+threads.py         the end of the program, forks
+native.py          loads the extension
 """
 
 from tgr_local.engine.cancel import Cancel as Cancel

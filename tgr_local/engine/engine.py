@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.engine import threads, waits
+from tgr_local.engine import chat_templates, threads, waits
 from tgr_local.engine.cancel import Cancel, watched
 from tgr_local.engine.devices import default_threads
 from tgr_local.engine.lockstep import LockstepGroup, Participant
@@ -48,6 +48,7 @@ class Engine:
     ) -> None:
         self.path = Path(path)
         self.config = config = config or EngineConfig()
+        template = chat_templates.named(config.chat_template)
         params = native.EngineParams()
         for name in _SAME_NAMES:
             setattr(params, name, getattr(config, name))
@@ -94,11 +95,19 @@ class Engine:
         # llama.cpp names the sizes of published models only
         size = f"{info.n_params / 1e6:.1f}M"
         self.description: str = info.description.decode("utf-8", "replace").replace("?B", size)
-        self.chat_template: str = info.chat_template.decode("utf-8", "replace")
         self.metadata: dict[str, str] = {
             key.decode("utf-8", "replace"): value.decode("utf-8", "replace")
             for key, value in info.metadata
         }
+        template = template or chat_templates.of_model(
+            info.chat_template.decode("utf-8", "replace"), self.path
+        )
+        adds_bos = template.stop and self.tokenize("", add_special=True)[:1] == [self.bos]
+        self.chat_template: str = ("{{ bos_token }}" if adds_bos else "") + template.text
+        self.template_warning: str = template.warning
+        """What the user should know about the chat template; empty = nothing."""
+        if template.stop:
+            self.metadata.setdefault("tgr.stop", template.stop)
 
     def close(self) -> None:
         """Ends running work with CancelledError and frees the model. May be called again."""
@@ -180,13 +189,11 @@ class Engine:
         thinking: bool = True,
         cancel: Cancel | None = None,
     ) -> str:
-        """The messages in the model's own chat template, open for the assistant's reply.
+        """The messages in the chat template of the engine, open for the assistant's reply.
 
         The template runs in a process of its own, with limits of time and memory. Raises ModelError
-        for a file without a template, or one whose template fails; CancelledError by `cancel`.
+        for a template that fails, CancelledError by `cancel`.
         """
-        if not self.chat_template:
-            raise ModelError(f"{self.path} has no chat template; use --raw, or a chat model")
         if len(self.chat_template) > _TEMPLATE_MOST:
             raise ModelError(
                 f"the chat template of {self.path} has {len(self.chat_template)} characters, but "

@@ -4,6 +4,7 @@ In: a name, a path, or a repository on Hugging Face. Out: the path of a GGUF fil
 its header. Nothing here loads a model; only `download` and `hub` use the network, on request.
 
 library.py       the embedded model, finding a model by name, describing it
+names.py         names of models elsewhere, and the command that downloads one
 gguf_header.py   reading the header of a GGUF file
 hub.py           which files a repository has
 download.py      downloading a file, with resumption and a checksum

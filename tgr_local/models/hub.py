@@ -81,6 +81,11 @@ def _check_listing(found: list[Remote], file: str | None) -> None:
 def _matches(name: str, quantization: str | None, file: str | None) -> bool:
     if file is not None:
         return name == file or _PART.sub(".gguf", name) == file
+    return has_quantization(name, quantization)
+
+
+def has_quantization(name: str, quantization: str | None) -> bool:
+    """Whether the file of that name has the quantization; None = any."""
     if quantization is None:
         return True
     wanted = re.escape(quantization)

@@ -12,7 +12,7 @@ from typing import Any
 
 from tgr_local.console.sanitize import printable_line
 from tgr_local.errors import ModelError, describe
-from tgr_local.models import gguf_header
+from tgr_local.models import gguf_header, hub, names
 from tgr_local.models.gguf_header import Header
 from tgr_local.options.resolve import advice
 from tgr_local.system import paths
@@ -52,13 +52,18 @@ def local() -> list[Path]:
 
 
 def find(name: str) -> Path:
-    """The file of that path, or the local model of that name, with or without its ``.gguf``.
+    """The file of that path, or the local model of that name, with or without its ``.gguf``; a
+    downloaded model has the name that it was pulled by too.
 
-    ModelError if there is none, with names that are near, or if there are several.
+    ModelError if there is none, with names that are near or the command that downloads the model,
+    or if there are several.
     """
     path = Path(name).expanduser()
     if path.is_absolute() or os.sep in name:
-        return path  # the engine reports what is wrong with it
+        elsewhere = names.repository(name)
+        if elsewhere is None or path.exists() or path.parent.exists():
+            return path  # the engine reports what is wrong with it
+        return _pulled(name, *elsewhere)
     known = local()
     found = [p for p in known if name in (p.name, p.stem) or p == folder() / name]
     if path.exists() and not any(path.samefile(p) for p in found):
@@ -70,8 +75,19 @@ def find(name: str) -> Path:
             f"{name!r} names several models: {', '.join(map(str, found))}; give the path of one"
         )
     near = difflib.get_close_matches(name, {p.stem for p in known}, n=3)
-    hint = f"did you mean {', '.join(near)}?" if near else "tgr-local models lists all"
-    raise ModelError(f"there is no model {name}; {hint}")
+    hint = f"did you mean {', '.join(near)}?" if near else "tgr-local models lists those here"
+    raise ModelError(f"there is no model {name}; {hint}; {names.pull_hint(name)}")
+
+
+def _pulled(name: str, repo: str, quantization: str | None) -> Path:
+    """The downloaded file of a repository. Raises ModelError if there is none, or several."""
+    files = [p for p in (folder() / repo).glob("*.gguf") if not _LATER_PART.search(p.name)]
+    found = [p for p in files if hub.has_quantization(p.name, quantization)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ModelError(f"{name} names several models: {', '.join(p.stem for p in sorted(found))}")
+    raise ModelError(f"there is no model {name} here; {names.pull_hint(name)}")
 
 
 def model_file(name: str | None) -> Path:

@@ -1,0 +1,100 @@
+"""The chat template: that of the file, one that the user names, or a plain one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gguf_edit import Gguf
+
+from tgr_local import cli, generation
+from tgr_local.engine import Engine
+from tgr_local.errors import ModelError
+from tgr_local.models import library
+from tgr_local.options.config import EngineConfig
+from tgr_local.options.resolve import resolve
+
+MESSAGES = [
+    {"role": "user", "content": "2+2?"},
+    {"role": "assistant", "content": "4"},
+    {"role": "user", "content": "3+3?"},
+]
+SYSTEM = {"role": "system", "content": "Be brief."}
+
+
+@pytest.fixture
+def base_model(model: Callable[..., Path], tmp_path: Path) -> Path:
+    """A model file without a chat template."""
+    file = Gguf.parse(model().read_bytes())
+    del file.metadata[b"tokenizer.chat_template"]
+    path = tmp_path / "base.gguf"
+    path.write_bytes(file.to_bytes())
+    return path
+
+
+def test_a_base_model_gets_a_plain_template(base_model: Path, load: Any) -> None:
+    engine = load(base_model)
+    plain = "User: 2+2?\nAssistant: 4\nUser: 3+3?\nAssistant:"
+    preface = (
+        "A chat between a user and an assistant. The assistant gives correct, helpful answers."
+    )
+    assert engine.chat_prompt(MESSAGES) == f"{preface}\n\n{plain}"
+    assert engine.chat_prompt([SYSTEM, *MESSAGES]) == f"Be brief.\n\n{plain}"
+    assert resolve(engine.metadata).config.stop == ("\nUser:",)
+    assert resolve(engine.metadata, {"stop": ("x",)}).config.stop == ("x",)
+    assert engine.template_warning.startswith("base.gguf has no chat template")
+
+
+def test_a_stop_text_ends_the_turn(base_model: Path, load: Any) -> None:
+    engine = load(base_model)
+    config = resolve(engine.metadata, {"max_tokens": 4}).config
+    reply = generation.generate(engine, MESSAGES, config, method="base")
+    assert reply.n_tokens <= 4 and "User:" not in reply.text
+
+
+def test_a_template_is_named_or_in_a_file(
+    model: Callable[..., Path], load: Any, tmp_path: Path
+) -> None:
+    engine = load(model(), chat_template="chatml")
+    assert engine.chat_prompt([SYSTEM, *MESSAGES[:1]]) == (
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n2+2?<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+    assert engine.template_warning == ""
+    path = tmp_path / "mine.jinja"
+    path.write_text("{{ messages[-1].content }}!")
+    assert load(model(), chat_template=str(path)).chat_prompt(MESSAGES) == "3+3?!"
+    assert load(model(), chat_template="plain").chat_prompt(MESSAGES).endswith("Assistant:")
+    of_file = library.card(model()).metadata["tokenizer.chat_template"]
+    assert load(model()).chat_template == of_file
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "message"),
+    [
+        (None, ValueError, "but must be plain or chatml, or a file"),
+        (b"a\xff", ModelError, "is not UTF-8 text: byte 1"),
+        (b"x" * ((1 << 20) + 1), ModelError, "more than 1048576 bytes, too many for a template"),
+    ],
+)
+def test_a_bad_template_is_refused_before_the_model_is_loaded(
+    tmp_path: Path, content: bytes | None, error: type[Exception], message: str
+) -> None:
+    path = tmp_path / "mine"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(error, match=message):
+        Engine("/nowhere/f.gguf", EngineConfig(chat_template=str(path)))
+
+
+def test_the_command_line_says_it_once(
+    base_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["run", "hello", "-m", str(base_model), "-n", "4", "--method", "base"]) in (
+        0,
+        1,
+    )
+    err = capsys.readouterr().err
+    assert err.count("has no chat template") == 1 and "--chat-template names another" in err
