@@ -109,7 +109,7 @@ def drawn(question: str, rows: list[Row], reply: Reply) -> str:
             no_wrap=True,
             overflow="ellipsis",
         )
-    console.print(Text(render.summary([reply]), "dim"))
+    console.print(Text(render.cost_line([reply], WIDTH), "dim"))
     svg = console.export_svg(title="tgr-local and its embedded model, on a CPU")
     svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
     return "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"

@@ -26,6 +26,7 @@ class FakeEngine:
 
     description, n_vocab, n_embd, n_layer, n_ctx_train = "fake 1B", 256, 4, 2, 128
     rolls_back, cell_bytes, state_bytes = True, 1, 0
+    chat_template, template_warning = "fake", ""
     n_ctx, n_seq_max, size_bytes, n_threads, model_hash = 64, 8, 1000, 1, "ab" * 32
 
     def __init__(self, path: Any, config: EngineConfig | None = None) -> None:
@@ -44,6 +45,9 @@ class FakeEngine:
 
     def detokenize(self, tokens: Any, *, special: bool = False) -> bytes:
         return bytes(tokens)
+
+    def most_cells(self) -> int:
+        return 10_000
 
     def devices_without_attention(self) -> list[str]:
         return []
@@ -104,7 +108,7 @@ def fake_stream(
     The answer is the number of messages and the last of them. Some questions have an effect:
     "fail" raises before the first event, "break" in the middle of the answer; there "wait" blocks,
     "slow" adds sixty words with pauses, and "flood" never ends. "mute" blocks before the first
-    event.
+    event; "silent" has no answer.
     """
     from tgr_local.generation import Reply
     from tgr_local.generation.text import TextDelta
@@ -122,6 +126,8 @@ def fake_stream(
     if question == "mute":
         time.sleep(HANG)
     thinking, answer = f"hm, {question}", f"#{n_messages} {question}"
+    if question == "silent":
+        answer = ""
     steps = [fake_step(0, thinking, None, name != "base")]
     yield Progress(chunk=0, stage="rollouts")
     yield Progress(chunk=0, stage="scored", candidates=steps[0].candidates)

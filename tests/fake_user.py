@@ -18,6 +18,8 @@ class FakeUser:
     def __init__(self) -> None:
         self.shown: list[str] = []
         self.copied = ""
+        self.asked: list[str] = []
+        self.decision: int | None = None
         self.choice: int | None = None
 
     def show(self, events: Any) -> None:
@@ -28,6 +30,13 @@ class FakeUser:
 
     def choose(self, replies: Any) -> int | None:
         return self.choice
+
+    def decide(self, question: str, choices: Any) -> int | None:
+        self.asked += [question, *choices]
+        return self.decision
+
+    def show_turn(self, turn: Any) -> None:
+        self.shown.append(f"{turn.question} → {turn.answer}")
 
     def edit(self, text: str) -> str:
         return f"{text} and more\n"

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -134,6 +135,28 @@ def test_an_unclosed_block_is_an_error() -> None:
     done = piped('"""never closed\nmore')
     assert done.stderr.decode() == 'tgr-local: a block that begins with """ must end with """\n'
     assert (done.stdout, done.returncode) == (b"", 1)
+
+
+def test_a_word_ends_a_piped_conversation() -> None:
+    done = piped("one\nexit\nnever\n")
+    assert (done.stdout, done.stderr, done.returncode) == (b"#1 one\n", b"", 0)
+
+
+def test_the_system_prompt_and_files_come_first(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("3\n")
+    (tmp_path / "b").write_text("4")
+    files = ["--file", str(tmp_path / "a"), "-f", str(tmp_path / "b")]
+    done = piped("sum\nagain\n", "--system", "be brief", *files)
+    assert done.stdout.decode() == "#2 3\n\n\n4\n\nsum\n#4 again\n"
+    done = piped("sum\n", "--file", "/nowhere/x")
+    assert (done.returncode, done.stdout) == (1, b"") and b"/nowhere/x: No such file" in done.stderr
+
+
+def test_a_reply_without_an_answer_fails_its_line() -> None:
+    done = piped("silent\nmore\n")
+    assert done.stdout.decode() == "\n#1 more\n"  # no turn without an answer
+    assert done.stderr.decode() == "tgr-local: the reply has no answer; it ended with stop\n"
+    assert done.returncode == 1
 
 
 def test_empty_input_gives_empty_output() -> None:

@@ -14,7 +14,7 @@ from fake_engine import FakeEngine
 from fake_user import make_session, output
 
 from tgr_local import engine, generation
-from tgr_local.chat.commands import COMMANDS
+from tgr_local.chat.commands import COMMANDS, handle_line
 from tgr_local.errors import TgrError
 from tgr_local.models import library
 from tgr_local.options.config import ChatConfig, EngineConfig, SearchConfig
@@ -106,7 +106,7 @@ def test_help_names_every_command(session: Any) -> None:
     assert all(name in text for name in COMMANDS)
     promised = (
         "/help /exit /clear /regen /retry /undo /model /load /save /resume /system /set /show "
-        "/method /think /budget /trace /stats /read /copy /editor"
+        "/method /think /budget /trace /stats /read /copy /editor /markdown /drop /summarise"
     )
     assert set(promised.split()) == set(COMMANDS)
 
@@ -122,9 +122,56 @@ def test_trace_and_stats_after_a_reply(session: Any) -> None:
     assert "2 chunks, 23 tokens, 52 forward tokens" in last and "40 at the peak" in cache
 
 
-def test_exit_ends_the_input(session: Any) -> None:
+@pytest.mark.parametrize("line", ["/exit", "/quit", "/bye", "exit", "quit", "  exit "])
+def test_a_line_that_leaves_ends_the_input(session: Any, line: str) -> None:
     with pytest.raises(EOFError):
-        output(session, "/exit")
+        handle_line(session, line, lambda: "")
+    assert session.conversation.turns == []
+
+
+def test_a_question_may_begin_with_a_word_that_leaves(session: Any) -> None:
+    handle_line(session, "exit code of grep?", lambda: "")
+    handle_line(session, '"""quit"""', lambda: "")
+    assert [turn.question for turn in session.conversation.turns] == ["exit code of grep?", "quit"]
+
+
+def test_other_names_of_commands(session: Any) -> None:
+    assert output(session, "/?") == output(session, "/help")
+    assert output(session, "/new") == ["a new conversation begins"]
+    with pytest.raises(ValueError, match="did you mean /quit"):
+        output(session, "/qiut")
+
+
+def test_markdown_is_switched(session: Any) -> None:
+    assert output(session, "/markdown") == ["Markdown is formatted"]
+    assert output(session, "/markdown off") == ["Markdown is shown as it is"]
+    assert not session.conversation.chat_config.markdown
+    with pytest.raises(ValueError, match="markdown is 'x', but must be on or off"):
+        output(session, "/markdown x")
+
+
+def test_trace_after_an_interrupted_reply_shows_what_there_is(session: Any) -> None:
+    events = session.conversation.ask("question")
+    next(events)  # the rollouts begin
+    events.close()
+    lines = output(session, "/trace")
+    assert lines == ["", "chunk 1, stopped while the candidates were tried", "  0 tokens"]
+    events = session.conversation.ask("question")
+    next(events), next(events)  # the candidates are scored
+    events.close()
+    lines = output(session, "/trace 1")
+    assert lines[1] == "chunk 1, stopped while it was written"
+    assert any("candidate 1 won" in line for line in lines)
+    events = session.conversation.ask("question")
+    for event in events:
+        if getattr(event, "kind", "") == "answer":
+            break
+    events.close()
+    assert [line for line in output(session, "/trace") if line.startswith("chunk")] == ["chunk 1"]
+    session.conversation.ask("question")  # stopped before its first event
+    session.conversation.steps = []
+    with pytest.raises(ValueError, match=r"stopped before its first chunk; /regen asks again"):
+        output(session, "/trace")
 
 
 def test_regen_replaces_the_reply_and_uses_another_seed(session: Any) -> None:
@@ -164,8 +211,9 @@ def test_retry_replaces_the_reply_by_the_chosen_one(session: Any) -> None:
     session.ask("one")
     assert output(session, "/retry 3") == ["no reply is chosen; the earlier one stays"]
     session.front_end.choice = 2
-    (line,) = output(session, "/retry 3")
-    assert line.startswith("reply 3 of 3 is chosen; all 3 replies: tgr-latent x 3: 6 chunks")
+    chosen, cost = output(session, "/retry 3")
+    assert chosen == "reply 3 of 3 is chosen"
+    assert cost.startswith("all 3 replies: tgr-latent x 3 · 6 chunks · ")
     assert [reply.seed for reply in session.conversation.replies] == [42, 43, 44, 45, 46, 47, 48]
     assert len(session.conversation.turns) == 1 and len(session.conversation.steps) == 2
 
@@ -240,13 +288,12 @@ def card_of(metadata: dict[str, str]) -> Callable[[Path], Any]:
     return lambda path: SimpleNamespace(metadata=metadata)
 
 
-def test_a_model_without_a_chat_template_is_refused_at_once(
+def test_a_model_without_a_chat_template_says_what_it_gets(
     session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(library, "card", card_of({}))
-    with pytest.raises(TgrError, match=r"plain\.gguf has no chat template; name a"):
-        output(session, "/model plain.gguf")
-    assert session.conversation.engine.path.name == "fake.gguf"
+    monkeypatch.setattr(FakeEngine, "template_warning", "it gets a plain template")
+    assert output(session, "/model plain.gguf")[1] == "it gets a plain template"
 
 
 def test_another_model_keeps_the_conversation_and_the_options(

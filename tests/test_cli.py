@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -16,6 +18,8 @@ from command_line import finished, loaded, process, run
 from surroundings import HANG
 
 from tgr_local import cli
+from tgr_local.errors import ModelError
+from tgr_local.models import library
 from tgr_local.options import flags
 from tgr_local.options.config import ChatConfig, EngineConfig, SearchConfig
 
@@ -63,17 +67,52 @@ def test_no_field_is_named_like_another_argument() -> None:
     assert not engine & search
     assert others == {
         "parser", "command", "question", "replies", "raw", "json", "show_thinking", "trace",
-        "trace_vectors", "show_config",
+        "trace_vectors", "show_config", "files",
     }  # fmt: skip
     assert set(cli.build_parser().all_options()) >= {"method", "model", *engine, *search}
 
 
 def test_help_gives_meaning_default_and_bounds(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("run", "--help") == 0
+    assert run("run", "--help-all") == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "--sigma X σ: proposal radius (default: 0.05; at least 0)" in text
     assert "--n-mc N N_MC: rollouts for each candidate (default: 1; 1 to 64)" in text
     assert "--use-mmap, --no-use-mmap" in text and "(default: on)" in text
+
+
+@pytest.mark.parametrize("command", ["run", "chat", "serve"])
+def test_help_shows_the_everyday_flags_first(
+    capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert run(command, "--help") == 0
+    short = capsys.readouterr().out
+    assert run(command, "--help-all") == 0
+    full = capsys.readouterr().out
+    everyday = ("-m MODEL, --model", "-n N, --max-tokens", "--temperature", "--method", "-ngl N")
+    assert all(name in short and name in full for name in everyday)
+    assert "--sigma" not in short and "--sigma" in full
+    n_more = int(re.findall(r"(\d+) more options: tgr-local \w+ --help-all", short)[0])
+    flags_of = [len(set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text))) for text in (short, full)]
+    assert n_more > 50 and flags_of[1] - flags_of[0] >= n_more
+
+
+def test_short_flags_are_those_of_llama_cpp() -> None:
+    args = parsed("-m", "x", "-c", "512", "-n", "9", "-t", "2", "-ngl", "3", "-sys", "brief")
+    assert (args.model, args.system) == ("x", "brief")
+    assert flags.given(args, EngineConfig) == {"n_ctx": 512, "n_threads": 2, "n_gpu_layers": 3}
+    assert flags.given(args, SearchConfig) == {"max_tokens": 9}
+    assert parsed("-c4096", "-n5").n_ctx == "4096"
+
+
+@pytest.mark.parametrize(
+    ("flag", "ours"), [("--ctx-size", "--n-ctx"), ("--temp", "--temperature"), ("--xyz", None)]
+)
+def test_a_flag_of_llama_cpp_with_another_name_is_found(
+    capsys: pytest.CaptureFixture[str], flag: str, ours: str | None
+) -> None:
+    assert run("run", "x", f"{flag}=1") == 2
+    hint = f"; did you mean {ours}?" if ours else ""
+    assert capsys.readouterr().err == f"tgr-local: unknown argument '{flag}=1'{hint}\n"
 
 
 def test_texts_to_stop_at_may_be_several() -> None:
@@ -95,7 +134,7 @@ def test_the_first_prompt_waits_for_nothing_that_it_does_not_need() -> None:
     # everything up to the prompt, and the prompt itself
     start = (
         "from tgr_local.cli import main; from tgr_local.chat import terminal\n"
-        "terminal.run = lambda conversation: terminal.Terminal(conversation) and 0\n"
+        "terminal.run = lambda conversation, start: terminal.Terminal(conversation) and 0\n"
         "sys.stdin.isatty = sys.stdout.isatty = lambda: True\n"
         "main(['chat'])"
     )
@@ -203,6 +242,47 @@ def test_the_question_may_come_from_stdin(arguments: list[str]) -> None:
     assert (code, out) == (0, "#1 2+2?\n\n"[:-1])  # raw: the line end is part of the prompt
 
 
+def test_files_stdin_and_the_argument_are_one_question(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("first\n\n")
+    (tmp_path / "b").write_text("second")
+    files = ["-f", str(tmp_path / "a"), "--file", str(tmp_path / "b"), "--model", "f.gguf"]
+    assert finished("run", "sum these", *files, data=b"3\n4\n")[:2] == (
+        0,
+        "#1 first\n\nsecond\n\n3\n4\n\nsum these\n",
+    )
+    assert finished("run", "sum these", "--model", "f.gguf", data=b"3\n")[1] == (
+        "#1 3\n\nsum these\n"
+    )
+    assert finished("run", "alone", "--model", "f.gguf", data=b"")[1] == "#1 alone\n"
+    assert finished("run", *files, data=b"")[1] == "#1 first\n\nsecond\n"
+    raw = finished("run", "end", "--raw", *files, data=b"x\n")[1]
+    assert raw == "#1 first\n\n\n\nsecond\n\nx\n\n\nend\n"
+
+
+def test_dev_null_is_no_text() -> None:
+    started = process("run", "2+2?", "--model", "f.gguf")  # its stdin
+    out, _ = started.communicate(timeout=HANG)
+    assert out == b"#1 2+2?\n"
+
+
+def test_the_system_prompt_is_a_message(capsys: pytest.CaptureFixture[str], double: None) -> None:
+    assert run("run", "2+2?", "--model", "f.gguf", "--system", "be brief", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["prompt"] == "<user>be brief|2+2?"
+    assert run("run", "2+2?", "--model", "f.gguf", "-sys", "x", "--raw") == 2
+    err = capsys.readouterr().err
+    assert err == "tgr-local: raw text has no system prompt; leave out --system, or --raw\n"
+
+
+def test_a_file_that_is_too_long_is_refused(
+    capsys: pytest.CaptureFixture[str], double: None, tmp_path: Path
+) -> None:
+    path = tmp_path / "long"
+    path.touch()
+    os.truncate(path, (16 << 20) + 1)
+    assert run("run", "x", "--model", "f.gguf", "-f", str(path)) == 2
+    assert "has 16777217 bytes, but may have 16777216; shorten it" in capsys.readouterr().err
+
+
 def test_bytes_that_are_not_text_are_refused_with_their_offset() -> None:
     done = finished("run", "--model", "f.gguf", data=b"ab\xffc")
     assert done == (1, "", "tgr-local: stdin is not UTF-8 text: invalid byte at offset 2\n")
@@ -307,6 +387,43 @@ def test_control_c_keeps_what_is_written_and_exits_130(tmp_path: Path) -> None:
     done = interrupted(process("run", "wait", "--model", "f.gguf", "--trace", path))
     assert done == (130, b"#1\n", b"tgr-local: interrupted\n")
     assert run("trace", path) == 0
+
+
+# ---- names of models ----
+
+
+@pytest.mark.parametrize(
+    ("name", "pulled"),
+    [
+        ("Qwen/Qwen3-0.6B-GGUF:Q8_0", "Qwen/Qwen3-0.6B-GGUF:Q8_0"),
+        ("Qwen/Qwen3-4B", "Qwen/Qwen3-4B-GGUF:Q4_K_M"),
+        ("llama3.2:3b", "bartowski/Llama-3.2-3B-Instruct-GGUF:Q4_K_M"),
+        ("llama3.2:1b", "bartowski/Llama-3.2-1B-Instruct-GGUF:Q8_0"),
+        ("qwen3:latest", "Qwen/Qwen3-4B-GGUF:Q4_K_M"),
+        ("nosuch:7b", "OWNER/REPO:QUANTIZATION, such as Qwen/Qwen3-4B-GGUF:Q4_K_M"),
+        ("nosuch", "OWNER/REPO:QUANTIZATION, such as Qwen/Qwen3-4B-GGUF:Q4_K_M"),
+    ],
+)
+def test_a_name_that_is_no_file_says_what_to_type(
+    capsys: pytest.CaptureFixture[str], name: str, pulled: str
+) -> None:
+    assert run("run", "x", "-m", name) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"tgr-local: there is no model {name}") and err.count("\n") == 1
+    assert err.endswith(f" from Hugging Face, type: tgr-local models pull {pulled}\n")
+
+
+def test_a_downloaded_model_has_the_name_that_it_was_pulled_by(small: Path, home: Path) -> None:
+    folder = home / "data/tgr-local/models/Owner/Repo-GGUF"
+    folder.mkdir(parents=True)
+    for kind in ("Q8_0", "Q4_K_M"):
+        (folder / f"repo-{kind}.gguf").symlink_to(small)
+    assert library.find("Owner/Repo-GGUF:q4_k_m").name == "repo-Q4_K_M.gguf"
+    with pytest.raises(ModelError, match="names several models: repo-Q4_K_M, repo-Q8_0"):
+        library.find("Owner/Repo-GGUF")
+    with pytest.raises(ModelError, match="models pull Owner/Repo-GGUF:Q2_K"):
+        library.find("Owner/Repo-GGUF:Q2_K")
+    assert library.find("./Owner/x") == Path("Owner/x")
 
 
 # ---- the real engine ----

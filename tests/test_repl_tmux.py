@@ -20,7 +20,7 @@ from fake_engine import INSTALLED
 from surroundings import HANG, environment
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
-SUMMARY = "tokens/s, stop\n>>>"  # below a finished reply
+SUMMARY = " tokens/s\n>>>"  # below a finished reply
 
 
 class Screen:
@@ -113,7 +113,7 @@ def test_a_question_to_the_embedded_model(terminal: Callable[..., Screen]) -> No
     text = screen.until(lambda text: "forward tokens" in text and text.endswith("\n>>>"))
     _, _, asked, *answer, summary, _ = text.splitlines()
     assert asked == ">>> What is 2+3?" and any(answer)
-    assert re.match(r"tgr-latent: \d+ chunks?, \d+ tokens?, \d+ forward tokens \(query", summary)
+    assert re.match(r"tgr-latent · \d+ chunks? · \d+ tokens? · \d+ forward tokens · ", summary)
     ask(screen, "/trace")
     screen.until(lambda text: " won by " in text and text.endswith("\n>>>"))
     screen.press("C-d")
@@ -169,7 +169,7 @@ def test_a_megabyte_in_one_line_arrives(terminal: Callable[..., Screen], tmp_pat
     screen.until("[1 lines pasted, 1,000,000 characters]")
     screen.press("Left", "Right", "Enter")
     text = screen.until(lambda text: text.endswith(SUMMARY))
-    assert "2 chunks, 2000007 tokens" in text  # thinking and answer repeat the question
+    assert "2000007 tokens" in text  # thinking and answer repeat the question
     ask(screen, "and now?")
     screen.until("#3 and now?")
 
@@ -181,7 +181,7 @@ def test_a_paste_during_a_reply_waits_in_one_piece(
     ask(screen, "slow")
     screen.until("word5")
     screen.paste(tmp_path, "one\ntwo\nthree")
-    screen.until("stop\n>>> one\ntwo\nthree")
+    screen.until("tokens/s\n>>> one\ntwo\nthree")
     screen.press("Enter")
     screen.until("#3 one\ntwo\nthree\n")
 
@@ -214,7 +214,7 @@ def test_the_user_pages_through_several_replies_and_chooses_one(
     screen.press("2")
     screen.until("reply 2 of 3")
     screen.press("Enter")
-    screen.until("reply 2 of 3 is chosen")
+    screen.until("hm, one\n\n#1 one\nreply 2 of 3 is chosen")
     ask(screen, "/retry 2")
     screen.until("q chooses none")
     screen.press("q")
@@ -225,7 +225,7 @@ def test_blocks_completion_vi_keys_and_history(terminal: Callable[..., Screen]) 
     screen = terminal()
     screen.type("never mind")
     screen.press("C-c")
-    screen.until("Ctrl-D or /exit leaves\n>>>")
+    screen.until("Ctrl-D or /bye leaves\n>>>")
     ask(screen, '"""first')
     screen.until("\n...")
     ask(screen, 'second"""')
@@ -261,10 +261,32 @@ def test_without_colours_there_are_no_escapes(
     assert "\x1b" not in screen.text(styled=True)
 
 
+def test_a_long_formatted_answer_is_in_the_scrollback_once(
+    terminal: Callable[..., Screen], tmp_path: Path
+) -> None:
+    screen = terminal(width=50, height=12)
+    items = [f"{i}. item **{i}**" for i in range(1, 41)]
+    screen.paste(tmp_path, "\n".join(["x", "", *items, "", "```py", "x = 2*3", "```", "**end**"]))
+    screen.until("lines pasted")
+    screen.press("Enter")
+    text = screen.until(lambda text: text.endswith("s\n>>>"))
+    thinking, _, answer = text.partition("hm, x")[2].partition("#1 x")
+    assert [line for line in thinking.splitlines() if line[:1].isdigit()] == items
+    shown = [f"{i}. item {i}" for i in range(1, 41)]
+    code = ["```py", "x = 2*3", "```", "", "end"]
+    assert answer.splitlines()[1 : len(shown) + 8] == ["", *shown, "", *code]
+    assert "\x1b[1m40\x1b" in screen.text(styled=True).replace("\x1b[0m", "\x1b")
+    ask(screen, "/markdown off")
+    ask(screen, "**raw**")
+    screen.until("#3 **raw**\n")
+    ask(screen, "/bye")
+    screen.until("left with 0")
+
+
 def test_a_narrow_window(terminal: Callable[..., Screen]) -> None:
     screen = terminal(width=40, height=10, COLUMNS="80")  # whatever a shell has exported
     ask(screen, "slow")
     screen.until("word30")
-    text = screen.until(lambda text: text.endswith(SUMMARY))
+    text = screen.until("15 tokens · 44 forward tokens · 0.50 s\n>>>")
     words = re.findall(r"word\d+", text.replace("\n", ""))
     assert words == [f"word{i}" for i in range(60)]

@@ -9,10 +9,13 @@ import argparse
 import contextlib
 import dataclasses
 import os
+import shutil
+import stat
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
+from tgr_local.console.progress import ProgressLine
 from tgr_local.console.sanitize import printable, printable_json
 from tgr_local.errors import InstallError
 from tgr_local.options.config import (
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
 def add_to(parser: Parser) -> None:
     """Adds the subcommands."""
     run = parser.add_command("run", _run, "answer one question", " [question]")
-    _add_run_arguments(run)
     text = "chat with a model; lines from a pipe are answered one by one"
     chat = parser.add_command("chat", _chat, text)
     serve = parser.add_command("serve", _serve, "serve a model over HTTP, with OpenAI's API")
@@ -43,34 +45,49 @@ def add_to(parser: Parser) -> None:
     trace.add_argument("file", metavar="FILE", help="written by run --trace")
     text = "check the installation, the machine and the model"
     doctor = parser.add_command("doctor", _doctor, text)
+    for sub in (run, chat, serve, doctor):
+        sub.add_help_all()
+        text = "a GGUF file, or a name that tgr-local models lists (default: the embedded model)"
+        sub.add_option("model", None, metavar="MODEL", help=text)
+    for sub in (run, chat):
+        sub.add_option("system", "", metavar="TEXT", help="system prompt (default: none)")
+        text = "text file to put before the question; may be given several times"
+        sub.add_argument(
+            "-f", "--file", action="append", default=[], dest="files", metavar="FILE", help=text
+        )
+    _add_run_arguments(run)
+    text = "continue the latest saved conversation"
+    chat.add_argument("--resume", action="store_true", help=text)
     doctor.add_argument("--json", action="store_true", help="print JSON")
     for sub in (run, chat, serve):
         text = f"method of reasoning (default: {DEFAULT_METHOD})"
         sub.add_option("method", DEFAULT_METHOD, metavar="NAME", help=text)
-        add_config_flags(sub, SearchConfig, "how a reply is generated")
-    text = "continue the latest saved conversation"
-    chat.add_argument("--resume", action="store_true", help=text)
-    add_config_flags(chat, ChatConfig, "the conversation")
-    add_config_flags(serve, ServerConfig, "the server and its limits")
     for sub in (run, chat, serve, doctor):
-        text = "a GGUF file, or a name that tgr-local models lists (default: the embedded model)"
-        sub.add_option("model", None, metavar="MODEL", help=text)
-        add_config_flags(sub, EngineConfig, "how the model is loaded")
         text = "print every option with its value and source, and exit"
         sub.add_argument("--show-config", action="store_true", help=text)
+    for sub in (run, chat, serve):
+        add_config_flags(sub, SearchConfig, "how a reply is generated", folded=True)
+    add_config_flags(run, ChatConfig, "how it is shown", only=("markdown",), folded=True)
+    add_config_flags(chat, ChatConfig, "the conversation", folded=True)
+    add_config_flags(serve, ServerConfig, "the server and its limits", folded=True)
+    for sub in (run, chat, serve, doctor):
+        add_config_flags(sub, EngineConfig, "how the model is loaded", folded=True)
 
 
 def _add_run_arguments(run: Parser) -> None:
     add = run.add_argument
-    add("question", nargs="?", help="the question; without it or with -, it is read from stdin")
+    text = (
+        "the question; the text on stdin comes before it, and is the question without it or for -"
+    )
+    add("question", nargs="?", help=text)
     text = "number of answers, generated together (default: 1)"
     add("-k", "--replies", type=int, default=1, metavar="N", help=text)
-    add("--raw", action="store_true", help="do not apply the chat template")
-    add("--json", action="store_true", help="print JSON; with -k a list")
     text = "print the thinking too (default: on if stdout is a terminal)"
     add("--show-thinking", action=argparse.BooleanOptionalAction, help=text)
+    add("--json", action="store_true", help="print JSON; with -k a list")
     add("--trace", metavar="FILE", help="record every step in FILE")
-    add("--trace-vectors", action="store_true", help="record anchors and states in full")
+    run.hide(add("--trace-vectors", action="store_true", help="record anchors and states in full"))
+    add("--raw", action="store_true", help="do not apply the chat template")
 
 
 @contextlib.contextmanager
@@ -102,12 +119,14 @@ def show_config(args: argparse.Namespace) -> int:
         resolved = resolve(metadata, given(args, SearchConfig), args.sources)
         values |= {"method": args.method, **dataclasses.asdict(resolved.config)}
         sources |= resolved.sources
-    if "keys" in known:
-        values |= dataclasses.asdict(configured(args, ChatConfig))
-    if "port" in known:
-        values |= dataclasses.asdict(configured(args, ServerConfig))
-        values["api_key"] = "(hidden)" if values["api_key"] else ""
-    values |= dataclasses.asdict(configured(args, EngineConfig))
+    if "system" in known:
+        values["system"] = args.system
+    configs = (configured(args, ChatConfig), configured(args, ServerConfig))
+    for config in (*configs, configured(args, EngineConfig)):
+        fields = dataclasses.asdict(config)
+        values |= {name: value for name, value in fields.items() if name in known}
+    if values.get("api_key"):
+        values["api_key"] = "(hidden)"
     print(settings.shown(values, sources, getattr(args, "json", False)))
     return 0
 
@@ -117,15 +136,15 @@ def _run(args: argparse.Namespace) -> int:
         raise ValueError(f"replies is {args.replies}, but must be at least 1")
     if args.trace_vectors and args.trace is None:
         raise ValueError("trace_vectors needs a trace file; name it with --trace FILE")
-    question = _question(args.question, args.raw)
-    from tgr_local.trace import record, render
+    prompt_text = _prompt(args)
+    from tgr_local.trace import record
 
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(record.open_file(args.trace)) if args.trace is not None else None
         engine, config, method = stack.enter_context(_loaded(args))
         from tgr_local.generation import query_tokens
 
-        prompt = query_tokens(engine, question, config, raw=args.raw)
+        prompt = query_tokens(engine, prompt_text, config, raw=args.raw)
         header = None
         if args.json or file:  # only here, because hashing the model file takes long
             header = record.make_header(engine, prompt, config, method.name)
@@ -133,14 +152,24 @@ def _run(args: argparse.Namespace) -> int:
         if header and args.json:
             results = [record.result(header, reply) for reply in replies]
             print(printable_json(results if args.replies > 1 else results[0]))
-            return int(not any(reply.text.strip() for reply in replies))
-        for number, reply in enumerate(replies if args.replies > 1 else (), 1):
-            thinking = f"{reply.thinking}\n\n" if _shows_thinking(args) and reply.thinking else ""
-            text = f"[{number}] {thinking}{reply.text}"
-            print(printable(text) if sys.stdout.isatty() else text)
-        sys.stdout.flush()
-        print(render.summary(replies), file=sys.stderr)
+        else:
+            _print_replies(args, replies)
     return int(not any(reply.text.strip() for reply in replies))
+
+
+def _print_replies(args: argparse.Namespace, replies: list[Reply]) -> None:
+    """Prints several replies, and the cost of any number; a single reply is on the screen."""
+    from tgr_local.trace import render
+
+    for number, reply in enumerate(replies if args.replies > 1 else (), 1):
+        thinking = f"{reply.thinking}\n\n" if _shows_thinking(args) and reply.thinking else ""
+        text = f"[{number}] {thinking}{reply.text}"
+        print(printable(text) if sys.stdout.isatty() else text)
+    sys.stdout.flush()
+    line = render.summary(replies)
+    if sys.stderr.isatty():
+        line = render.cost_line(replies, shutil.get_terminal_size().columns)
+    print(line, file=sys.stderr)
 
 
 def _generate(
@@ -168,7 +197,8 @@ def _generate(
             events = progress.watch(events)
             if args.json:
                 return [live.final_reply(events)]
-            return [live.show(events, _shows_thinking(args))]
+            markdown = configured(args, ChatConfig).markdown
+            return [live.show(events, _shows_thinking(args), markdown)]
         replies = generation.generate_many(
             engine,
             prompt,
@@ -186,20 +216,54 @@ def _generate(
     return replies
 
 
-def _question(argument: str | None, raw: bool) -> str:
-    """The argument, or stdin without its trailing line ends; with --raw unchanged."""
-    from tgr_local.chat import decode_utf8
+def _prompt(args: argparse.Namespace) -> str | list[dict[str, str]]:
+    """The question, after the system prompt if there is one."""
+    question = _question(args)
+    if not args.system:
+        return question
+    if args.raw:
+        raise ValueError("raw text has no system prompt; leave out --system, or --raw")
+    return [{"role": "system", "content": args.system}, {"role": "user", "content": question}]
 
-    if argument in (None, "-"):
-        if argument is None and sys.stdin.isatty():
-            raise ValueError("there is no question; give it as an argument or on stdin")
-        text = decode_utf8(sys.stdin.buffer.read(), "stdin")
-        text = text if raw else text.rstrip("\r\n")
-    else:
-        text = decode_utf8(os.fsencode(argument or ""), "the question")
-    if not text.strip() and not raw:
+
+def _question(args: argparse.Namespace) -> str:
+    """The files, stdin and the argument, in this order, with blank lines between them. The line
+    ends after files and stdin are dropped, but not with --raw."""
+    from tgr_local.chat import text_input
+
+    texts = [text_input.read_file(path) for path in args.files]
+    typed = None if args.question in (None, "-") else args.question
+    if args.question is None and not args.files and sys.stdin.isatty():
+        raise ValueError("there is no question; give it as an argument or on stdin")
+    reads = _is_piped(sys.stdin) if typed is not None else not sys.stdin.isatty()
+    if reads or args.question == "-":
+        texts.append(_stdin_text())
+    if not args.raw:
+        texts = [text.rstrip("\r\n") for text in texts]
+    if typed is not None:
+        texts.append(text_input.decode_utf8(os.fsencode(typed), "the question"))
+    text = "\n\n".join(text for text in texts if text)
+    if not text.strip() and not args.raw:
         raise ValueError("the question is empty; give it as an argument or on stdin")
     return text
+
+
+def _stdin_text() -> str:
+    from tgr_local.chat import text_input
+
+    with ProgressLine("reading stdin; Ctrl-D ends it, < /dev/null leaves it out"):
+        data = sys.stdin.buffer.read(text_input.MAX_FILE_BYTES + 1)
+    text_input.check_size("stdin", len(data))
+    return text_input.decode_utf8(data, "stdin")
+
+
+def _is_piped(file: TextIO) -> bool:
+    """Whether it is a file, a pipe or a socket; a terminal and /dev/null are neither."""
+    try:
+        mode = os.fstat(file.fileno()).st_mode
+    except (OSError, ValueError):  # closed, or not a real file
+        return False
+    return stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 def _shows_thinking(args: argparse.Namespace) -> bool:
@@ -211,7 +275,15 @@ def _chat(args: argparse.Namespace) -> int:
 
     options = configured(args, ChatConfig)
     with _loaded(args) as (engine, _, method):
-        return chat.run(engine, given(args, SearchConfig), method, options, resume=args.resume)
+        return chat.run(
+            engine,
+            given(args, SearchConfig),
+            method,
+            options,
+            resume=args.resume,
+            system=args.system,
+            files=args.files,
+        )
 
 
 def _names_model(args: argparse.Namespace) -> bool:
@@ -242,8 +314,6 @@ def _serve(args: argparse.Namespace) -> int:
 
 
 def _trace(args: argparse.Namespace) -> int:
-    import shutil
-
     from tgr_local.trace import record, render
 
     width = shutil.get_terminal_size((120, 24)).columns

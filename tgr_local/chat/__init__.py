@@ -7,12 +7,14 @@ the methods' inner workings nor HTTP.
 conversation.py      the turns, and what the next reply depends on; no terminal, no file
 store.py             conversations as files of JSON lines
 prefixes.py          what the model has read of a conversation, as files
+context.py           the end of the context: turns dropped or summarised
 session.py           a conversation with its front end and its file; the protocol of a front end
 text_input.py        bytes → text; blocks of several lines
 commands.py          the table of slash commands; what a line of input does
 reply_commands.py    commands that ask, change or copy a turn
+context_commands.py  /drop, /summarise
 file_commands.py     /save, /load, /resume
-option_commands.py   /model, /method, /set, /think, /budget
+option_commands.py   /model, /method, /set, /think, /markdown, /budget
 report_commands.py   /show, /trace, /stats
 arguments.py         parsing and shortening of texts, for the commands
 terminal.py          the front end on a terminal
@@ -25,10 +27,11 @@ piped.py             the front end through pipes: lines in, plain text out
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tgr_local.chat.conversation import Conversation
+from tgr_local.chat.session import Start
 from tgr_local.chat.text_input import decode_utf8 as decode_utf8
 from tgr_local.options.config import ChatConfig
 
@@ -44,20 +47,24 @@ def run(
     config: ChatConfig,
     *,
     resume: bool = False,
+    system: str = "",
+    files: Sequence[str] = (),
 ) -> int:
     """Answers until the input ends; returns the exit code and closes the engine.
 
     `user_options` are the fields of `SearchConfig` that the user set; `resume` continues the latest
-    saved conversation. KeyboardInterrupt ends a piped conversation.
+    saved conversation; the texts in `files` precede the first question. KeyboardInterrupt ends a
+    piped conversation.
     """
     conversation = Conversation(engine, user_options, method, config)
     try:
+        start = Start(resume, system, files)
         if sys.stdin.isatty() and sys.stdout.isatty():
             from tgr_local.chat import terminal
 
-            return terminal.run(conversation, resume=resume)
+            return terminal.run(conversation, start)
         from tgr_local.chat import piped
 
-        return piped.run(conversation, resume=resume)
+        return piped.run(conversation, start)
     finally:
         conversation.engine.close()  # after /model this is not `engine`

@@ -7,16 +7,24 @@ from __future__ import annotations
 
 import difflib
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from tgr_local.chat import file_commands, option_commands, reply_commands, report_commands
+from tgr_local.chat import (
+    context_commands,
+    file_commands,
+    option_commands,
+    reply_commands,
+    report_commands,
+)
 from tgr_local.chat.session import ChatSession
 from tgr_local.chat.text_input import BLOCK, read_block
 from tgr_local.console.sanitize import printable
+from tgr_local.console.wrap import wrapped
 
-_COMMAND = re.compile(r"/[a-z]*(?=\s|$)")  # a path such as /usr/bin is none
+_COMMAND = re.compile(r"/(?:[a-z]*|\?)(?=\s|$)")  # a path such as /usr/bin is none
 
 
 class Command(NamedTuple):
@@ -28,20 +36,30 @@ class Command(NamedTuple):
 def handle_line(session: ChatSession, line: str, next_line: Callable[[], str]) -> None:
     """Answers a question or runs a command; `next_line` reads the other lines of a block.
 
-    ValueError for a bad command, EOFError for /exit, and all errors of a reply.
+    ValueError for a bad command, EOFError for one that leaves, and all errors of a reply.
     """
+    if line.strip() in LEAVING:
+        raise EOFError
     if _COMMAND.match(line):
         for text in run(session, line):
-            print(printable(text) if sys.stdout.isatty() else text)
+            print(on_terminal(text) if sys.stdout.isatty() else text)
     elif line.strip():
         session.ask(read_block(line, next_line))
 
 
+def on_terminal(text: str) -> str:
+    """A line of output, safe for the terminal and as wide as it is."""
+    return wrapped(printable(text), shutil.get_terminal_size().columns)
+
+
 def run(session: ChatSession, line: str) -> Iterable[str]:
-    """Runs a command; the lines to print. ValueError for a bad one, EOFError for /exit."""
+    """Runs a command; the lines to print. ValueError for a bad one, EOFError for one that
+    leaves."""
     name, *argument = line.strip().split(maxsplit=1)
+    name = ALIASES.get(name, name)
     if name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, n=3)
+        names = [known for known in (*COMMANDS, *ALIASES) if known != "/?"]
+        near = difflib.get_close_matches(name, names, n=3)
         hint = f"did you mean {', '.join(near)}?" if near else "/help lists all commands"
         raise ValueError(f"unknown command {name}; {hint}")
     return COMMANDS[name].run(session, argument[0] if argument else "")
@@ -59,9 +77,18 @@ def _exit(_: ChatSession, __: str) -> Iterable[str]:
     raise EOFError
 
 
+LEAVING = ("exit", "quit")
+"""Lines that leave without a slash."""
+ALIASES = {
+    "/quit": "/exit",
+    "/bye": "/exit",
+    "/new": "/clear",
+    "/summarize": "/summarise",
+    "/?": "/help",
+}
 COMMANDS = {
     "/help": Command(_help, "", "list the commands"),
-    "/exit": Command(_exit, "", "leave"),
+    "/exit": Command(_exit, "", "leave; so do /quit, /bye, exit and quit"),
     "/clear": Command(reply_commands.clear, "", "begin a new conversation"),
     "/regen": Command(
         reply_commands.regenerate, "", "reply to the last question again, with another seed"
@@ -70,6 +97,14 @@ COMMANDS = {
         reply_commands.retry, "N", "write N more replies together and choose one of them"
     ),
     "/undo": Command(reply_commands.undo, "", "remove the last question and its answer"),
+    "/drop": Command(
+        context_commands.drop, "N", "remove the oldest N turns, to make room in the context"
+    ),
+    "/summarise": Command(
+        context_commands.summarise,
+        "N",
+        "replace the oldest N turns by a summary; without N: all turns",
+    ),
     "/model": Command(
         option_commands.model, "MODEL", "switch to another model; without MODEL: show the current"
     ),
@@ -81,6 +116,9 @@ COMMANDS = {
     ),
     "/think": Command(
         option_commands.think, "WORD", "on, off: think or not; show, hide: display the thinking"
+    ),
+    "/markdown": Command(
+        option_commands.markdown, "WORD", "on, off: format Markdown in answers, or show it as it is"
     ),
     "/budget": Command(
         option_commands.budget, "N", "limit a reply: N forward tokens; Ns seconds; thinking N; off"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tgr_local import generation, methods
@@ -13,7 +13,7 @@ from tgr_local.methods import Method
 from tgr_local.options.config import ChatConfig, EngineConfig, SearchConfig
 from tgr_local.options.fields import parse, updated
 from tgr_local.options.resolve import Resolved, resolve
-from tgr_local.search.steps import Step
+from tgr_local.search.steps import Candidates, Progress, Step
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine
@@ -29,6 +29,23 @@ class Turn:
     question: str
     answer: str = ""
     thinking: str = ""
+
+
+@dataclass
+class Unfinished:
+    """The chunk that a reply was writing when it was stopped."""
+
+    chunk: int
+    stage: str = ""
+    """As in `Progress`."""
+    candidates: Candidates | None = None
+    """Once they are scored."""
+    tokens: list[int] = field(default_factory=list)
+
+    def update(self, progress: Progress) -> None:
+        self.stage = progress.stage
+        self.candidates = progress.candidates or self.candidates
+        self.tokens += progress.tokens
 
 
 class Conversation:
@@ -54,6 +71,8 @@ class Conversation:
         """All finished replies, also those that were replaced: the cost of the conversation."""
         self.steps: list[Step] = []
         """Of the last reply."""
+        self.unfinished: Unfinished | None = None
+        """Of the last reply, if it was stopped within a chunk."""
         self._attempts = 0  # further replies to the last question; each has its own seed
 
     @property
@@ -101,20 +120,30 @@ class Conversation:
         self._attempts += 1
         return self._reply(self.turns[:-1], question)
 
+    def ask_last(self) -> Events:
+        """The events of the reply to the last question, which has none yet."""
+        return self._reply(self.turns[:-1], self.last.question)
+
     def _reply(self, before: list[Turn], question: str) -> Events:
         texts = {"answer": "", "thinking": ""}
-        self.steps = []
+        self.steps, self.unfinished = [], None
         events = generation.stream(
-            self.engine, self._prompt(before, question), self._next_config(), method=self.method
+            self.engine, self.prompt(before, question), self._next_config(), method=self.method
         )
         try:
             for event in events:
                 if isinstance(event, TextDelta):
                     texts[event.kind] += event.text
+                elif isinstance(event, Progress):
+                    if self.unfinished is None or self.unfinished.chunk != event.chunk:
+                        self.unfinished = Unfinished(event.chunk)
+                    self.unfinished.update(event)
                 elif isinstance(event, Step):
                     self.steps.append(event)
+                    self.unfinished = None
                 elif isinstance(event, Reply):
                     self.replies.append(event)
+                    self.unfinished = None
                 yield event
         finally:
             answer, thinking = texts["answer"].strip(), texts["thinking"].strip()
@@ -123,7 +152,7 @@ class Conversation:
 
     def ask_many(self, k: int, on_event: OnReplyEvent) -> list[Reply]:
         """k other replies to the last question, written together; `replace_last` accepts one."""
-        prompt = self._prompt(self.turns[:-1], self.last.question)
+        prompt = self.prompt(self.turns[:-1], self.last.question)
         self._attempts += 1
         replies = generation.generate_many(
             self.engine, prompt, self._next_config(), k, method=self.method, on_event=on_event
@@ -135,11 +164,11 @@ class Conversation:
     def replace_last(self, reply: Reply) -> None:
         """Makes `reply` the reply to the last question."""
         self.turns[-1] = Turn(self.last.question, reply.text, reply.thinking)
-        self.steps = reply.steps
+        self.steps, self.unfinished = reply.steps, None
 
     def tokens(self) -> list[int]:
         """Tokens that the prompt of the next question begins with; the last ones may differ."""
-        return generation.query_tokens(self.engine, self._prompt(self.turns, ""), self.config)
+        return generation.query_tokens(self.engine, self.prompt(self.turns, ""), self.config)
 
     @property
     def last(self) -> Turn:
@@ -148,7 +177,8 @@ class Conversation:
             raise ValueError("there is no question yet: ask something first")
         return self.turns[-1]
 
-    def _prompt(self, before: Sequence[Turn], question: str) -> list[dict[str, str]]:
+    def prompt(self, before: Sequence[Turn], question: str) -> list[dict[str, str]]:
+        """The messages of a question after some turns."""
         return [*self._messages(before), {"role": "user", "content": question}]
 
     def _next_config(self) -> SearchConfig:
@@ -162,12 +192,16 @@ class Conversation:
         """Removes the last turn and returns it."""
         last = self.last
         self.turns = self.turns[:-1]
-        self.steps, self._attempts = [], 0
+        self._forget_reply()
         return last
 
     def clear(self) -> None:
         """Removes all turns; the system prompt stays."""
-        self.turns, self.steps, self._attempts = [], [], 0
+        self.turns = []
+        self._forget_reply()
+
+    def _forget_reply(self) -> None:
+        self.steps, self.unfinished, self._attempts = [], None, 0
 
     def set_method(self, method: str) -> None:
         """Sets the method of the next replies. ValueError for an unknown one."""
@@ -200,7 +234,7 @@ class Conversation:
         except BaseException:
             self.engine = Engine(old.path, old.config)
             raise
-        self.steps = []
+        self.steps, self.unfinished = [], None
 
 
 def _field_names(config_type: Any) -> set[str]:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from tgr_local.chat import store
 from tgr_local.chat.arguments import shortened, whole_number
-from tgr_local.chat.session import ChatSession
+from tgr_local.chat.session import ChatSession, Start
+from tgr_local.chat.text_input import read_file
 from tgr_local.console.sanitize import printable
 from tgr_local.trace.render import plural
 
@@ -51,10 +52,14 @@ def resume(session: ChatSession, argument: str) -> Iterator[str]:
     yield "/resume N continues number N"
 
 
-def resume_latest(session: ChatSession) -> None:
-    """Continues the latest saved conversation. ValueError if there is none."""
-    for line in resume(session, "1"):
-        print(printable(line), file=sys.stderr)
+def begin(session: ChatSession, start: Start) -> None:
+    """Begins a conversation. ValueError if there is none to resume, and the errors of a file."""
+    texts = [read_file(path) for path in start.files]
+    if start.resume:
+        for line in resume(session, "1"):
+            print(printable(line), file=sys.stderr)
+    session.conversation.system = start.system or session.conversation.system
+    session.attached += texts
 
 
 def _restore(session: ChatSession, path: Path) -> Iterator[str]:
@@ -68,7 +73,7 @@ def _restore(session: ChatSession, path: Path) -> Iterator[str]:
     if saved.model != str(session.conversation.engine.path):
         yield f"it was written with {saved.model}; /model {saved.model} loads that model"
     if saved.turns:
-        yield f"last question: {shortened(saved.turns[-1].question)}"
+        session.front_end.show_turn(saved.turns[-1])
 
 
 def _first_question(path: Path) -> str:

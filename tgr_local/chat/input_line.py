@@ -22,7 +22,7 @@ from prompt_toolkit.validation import ValidationError, Validator
 
 from tgr_local import methods
 from tgr_local.chat import store
-from tgr_local.chat.commands import COMMANDS
+from tgr_local.chat.commands import ALIASES, COMMANDS
 from tgr_local.chat.pastes import Pastes
 from tgr_local.models import library
 from tgr_local.options.config import ChatConfig, SearchConfig
@@ -68,7 +68,7 @@ class _CommandCompleter(Completer):
     """Completes the names of commands, and the arguments of some."""
 
     def __init__(self) -> None:
-        self._names = _words(COMMANDS)
+        self._names = _words((*COMMANDS, *ALIASES))
         self._arguments = _arguments()
 
     def get_completions(self, document: Document, event: CompleteEvent) -> Iterator[Completion]:
@@ -85,6 +85,7 @@ def _arguments() -> dict[str, Completer]:
     return {
         "/set": NestedCompleter.from_nested_dict(settable),
         "/method": _words(methods.METHODS),
+        "/markdown": _words(("on", "off")),
         "/think": _words(("on", "off", "show", "hide")),
         "/budget": _words(("thinking", "off")),
         "/show": _words(("options", "prompt", "conversation")),

@@ -8,7 +8,6 @@ from typing import Any
 
 from tgr_local import methods
 from tgr_local.chat.session import ChatSession
-from tgr_local.errors import ModelError
 from tgr_local.models import library
 from tgr_local.options import settings
 
@@ -25,9 +24,7 @@ def model(session: ChatSession, argument: str) -> Iterator[str]:
     conversation = session.conversation
     if argument:
         path = library.find(argument)
-        # checked before the old model is closed
-        if "tokenizer.chat_template" not in library.card(path).metadata:
-            raise ModelError(f"{path} has no chat template; name a chat model")
+        library.card(path)  # a file that is no model is refused before the old one is closed
         session.leave()
         conversation.load_model(path)
         if file := session.path or next(iter(session.other_files), None):
@@ -35,6 +32,8 @@ def model(session: ChatSession, argument: str) -> Iterator[str]:
     engine = conversation.engine
     devices = ", ".join(dict.fromkeys(engine.devices()))
     yield f"{engine.description} ({engine.path}) on {devices}"
+    if engine.template_warning:
+        yield engine.template_warning
     if not argument:
         yield f"models here: {', '.join(path.stem for path in library.local())}"
 
@@ -76,6 +75,13 @@ def think(session: ChatSession, argument: str) -> Iterable[str]:
     on = "on" if conversation.config.thinking else "off"
     shown = "shown" if conversation.chat_config.show_thinking else "hidden"
     return [f"thinking is {on} and {shown}"]
+
+
+def markdown(session: ChatSession, argument: str) -> Iterable[str]:
+    conversation = session.conversation
+    if argument:
+        conversation.set_option("markdown", argument)
+    return [f"Markdown is {'formatted' if conversation.chat_config.markdown else 'shown as it is'}"]
 
 
 def budget(session: ChatSession, argument: str) -> Iterable[str]:

@@ -9,11 +9,12 @@ import sys
 from collections.abc import Callable, Sequence
 
 from tgr_local.chat.commands import handle_line
-from tgr_local.chat.conversation import Conversation
-from tgr_local.chat.file_commands import resume_latest
-from tgr_local.chat.session import ChatSession, print_error
+from tgr_local.chat.conversation import Conversation, Turn
+from tgr_local.chat.file_commands import begin
+from tgr_local.chat.session import ChatSession, Start, print_error
 from tgr_local.chat.text_input import decode_utf8
 from tgr_local.console.sanitize import printable
+from tgr_local.errors import TgrError
 from tgr_local.generation import Reply
 from tgr_local.trace.live import Events, OnReplyEvent, show_plain
 from tgr_local.trace.progress import ReplyProgress
@@ -24,7 +25,9 @@ class Pipe:
 
     def show(self, events: Events) -> None:
         with ReplyProgress(shown=True, until_answer=True) as progress:
-            show_plain(progress.watch(events), thinking=False)
+            reply = show_plain(progress.watch(events), thinking=False)
+        if not reply.text.strip():
+            raise TgrError(f"the reply has no answer; it ended with {reply.finish}")
 
     def show_many(self, k: int, work: Callable[[OnReplyEvent], list[Reply]]) -> list[Reply]:
         with ReplyProgress(shown=True, until_answer=False) as progress:
@@ -36,6 +39,11 @@ class Pipe:
             print(printable(text) if sys.stdout.isatty() else text)
         return 0
 
+    def decide(self, question: str, choices: Sequence[str]) -> int | None:
+        return None
+
+    def show_turn(self, turn: Turn) -> None: ...
+
     def edit(self, text: str) -> str:
         raise ValueError("an editor needs a terminal: pipe the question in")
 
@@ -43,11 +51,10 @@ class Pipe:
         raise ValueError("the clipboard needs a terminal")
 
 
-def run(conversation: Conversation, *, resume: bool = False) -> int:
-    """Answers the lines of stdin; returns the exit code, 1 if a line failed."""
+def run(conversation: Conversation, start: Start) -> int:
+    """Answers the lines of stdin; returns the exit code, 1 if a line failed or had no answer."""
     session = ChatSession(conversation, Pipe())
-    if resume:
-        resume_latest(session)
+    begin(session, start)
     offset = code = 0
 
     def next_line() -> str:

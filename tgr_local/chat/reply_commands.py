@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from tgr_local.chat.arguments import shortened, whole_number
 from tgr_local.chat.session import ChatSession
-from tgr_local.chat.text_input import decode_utf8
+from tgr_local.chat.text_input import read_file
 from tgr_local.trace import render
-
-MAX_FILE_BYTES = 16 << 20  # of a file before a question
 
 
 def clear(session: ChatSession, _: str) -> Iterable[str]:
@@ -36,7 +34,9 @@ def retry(session: ChatSession, argument: str) -> Iterator[str]:
         return
     conversation.replace_last(replies[chosen])
     session.save()
-    yield f"reply {chosen + 1} of {k} is chosen; all {k} replies: {render.summary(replies)}"
+    yield f"reply {chosen + 1} of {k} is chosen"
+    width = shutil.get_terminal_size((120, 24)).columns
+    yield f"all {k} replies: {render.cost_line(replies, width - 20)}"
 
 
 def undo(session: ChatSession, _: str) -> Iterable[str]:
@@ -57,15 +57,10 @@ def system(session: ChatSession, argument: str) -> Iterable[str]:
 def read(session: ChatSession, argument: str) -> Iterable[str]:
     if not argument:
         raise ValueError("name the file: /read FILE")
-    path = Path(argument).expanduser()
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{path} is not a file")
-    if (size := path.stat().st_size) > MAX_FILE_BYTES:
-        raise ValueError(f"{path} has {size} bytes, but may have {MAX_FILE_BYTES}; shorten it")
-    text = decode_utf8(path.read_bytes(), str(path))
+    text = read_file(argument)
     session.attached.append(text)
     n_lines, n_tokens = len(text.splitlines()), len(session.conversation.engine.tokenize(text))
-    return [f"{path}: {n_lines} lines, {n_tokens} tokens before your next question"]
+    return [f"{argument}: {n_lines} lines, {n_tokens} tokens before your next question"]
 
 
 def edit(session: ChatSession, argument: str) -> Iterable[str]:

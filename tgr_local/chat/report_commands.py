@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+
+import numpy as np
 
 from tgr_local import generation
 from tgr_local.chat import option_commands, reply_commands
 from tgr_local.chat.arguments import whole_number
+from tgr_local.chat.conversation import Unfinished
 from tgr_local.chat.session import ChatSession
 from tgr_local.options import settings
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.steps import Counts
+from tgr_local.search.steps import Counts, Seconds, Step
 from tgr_local.trace import record, render
 
 
@@ -49,15 +52,40 @@ def _options(session: ChatSession) -> Iterator[str]:
     yield f"{render.plural(len(conversation.turns), 'turn')}, {saved}"
 
 
-def trace(session: ChatSession, argument: str) -> Iterable[str]:
+def trace(session: ChatSession, argument: str) -> Iterator[str]:
     conversation, steps = session.conversation, session.conversation.steps
-    if not steps:
+    unfinished = conversation.unfinished
+    n_chunks = len(steps) + (unfinished is not None)
+    if not n_chunks:
+        if conversation.turns and not conversation.last.answer:
+            raise ValueError("the reply was stopped before its first chunk; /regen asks again")
         raise ValueError("there is nothing to show yet: ask something first")
-    if argument:
-        number = whole_number(argument, "the chunk", 1, len(steps))
-        steps = steps[number - 1 : number]
-    boundaries = record.make_boundaries(conversation.engine, steps)
-    return render.boundary_table(boundaries, shutil.get_terminal_size((120, 24)).columns)
+    width = shutil.get_terminal_size((120, 24)).columns
+    number = whole_number(argument, "the chunk", 1, n_chunks) if argument else 0
+    shown = steps[number - 1 : number] if number else steps
+    yield from render.boundary_table(record.make_boundaries(conversation.engine, shown), width)
+    if unfinished is not None and number in (0, n_chunks):
+        yield from render.unfinished_table(
+            record.make_boundary(conversation.engine, _as_step(unfinished), None),
+            unfinished.stage,
+            width,
+        )
+
+
+def _as_step(unfinished: Unfinished) -> Step:
+    """What there is of an unfinished chunk, as a step."""
+    none = np.zeros(0, np.float32)
+    return Step(
+        index=unfinished.chunk,
+        tokens=np.array(unfinished.tokens, np.int32),
+        logprobs=none,
+        entropies=none,
+        finish=None,
+        counts=Counts(),
+        seconds=Seconds(),
+        cells=0,
+        candidates=unfinished.candidates,
+    )
 
 
 def stats(session: ChatSession, _: str) -> Iterator[str]:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from tgr_local.chat import prefixes, store
+from tgr_local.chat import context, prefixes, store
 from tgr_local.chat.conversation import Conversation, Turn
-from tgr_local.errors import describe
+from tgr_local.console.sanitize import printable_line
+from tgr_local.console.wrap import wrapped
+from tgr_local.errors import CapacityError, describe
 from tgr_local.generation import Reply
 from tgr_local.trace.live import Events, OnReplyEvent
 
@@ -32,8 +35,17 @@ class FrontEnd(Protocol):
         ...
 
     def choose(self, replies: Sequence[Reply]) -> int | None:
-        """Shows replies; the index of the one that the user chooses, or None."""
+        """Shows replies; the index of the one that the user chooses, which is then on the screen,
+        or None."""
         ...
+
+    def decide(self, question: str, choices: Sequence[str]) -> int | None:
+        """Asks a question; the index of the user's choice, or None if there is no user to ask or
+        the user chooses none."""
+        ...
+
+    def show_turn(self, turn: Turn) -> None:
+        """Shows a turn of a conversation that is continued, if anybody looks."""
 
     def edit(self, text: str) -> str:
         """The text after the user edited it. ValueError if there is no editor."""
@@ -41,6 +53,17 @@ class FrontEnd(Protocol):
 
     def copy(self, text: str) -> None:
         """Puts a text into the clipboard. ValueError if there is none."""
+
+
+class Start(NamedTuple):
+    """What a conversation begins with."""
+
+    resume: bool = False
+    """The latest saved conversation."""
+    system: str = ""
+    """A system prompt; empty = that of the resumed conversation, if any."""
+    files: Sequence[str] = ()
+    """Text files that precede the first question."""
 
 
 class ChatSession:
@@ -63,11 +86,67 @@ class ChatSession:
         self.show_reply(self.conversation.ask("\n\n".join(texts)))
 
     def show_reply(self, events: Events) -> None:
-        """Shows a reply and saves the conversation, also when the reply is interrupted."""
+        """Shows a reply and saves the conversation, also when the reply is interrupted.
+
+        At the end of the context the user may drop or summarise the oldest turns first; without a
+        user the CapacityError says how.
+        """
         try:
-            self.front_end.show(events)
+            try:
+                self.front_end.show(events)
+            except CapacityError as error:
+                self._make_room(error)
+                self.front_end.show(self.conversation.ask_last())
         finally:
             self.save()
+        if context.is_full(self.conversation):
+            print_note(
+                "the reply was cut: the context is full; /drop N or /summarise N makes room, "
+                "then /regen"
+            )
+
+    def _make_room(self, error: CapacityError) -> None:
+        """Drops or summarises the oldest turns as the user decides, or raises the error."""
+        conversation = self.conversation
+        if not (n := context.n_to_drop(conversation)):
+            raise error
+        turns = "turn" if n == 1 else f"{n} turns"
+        most = conversation.engine.n_ctx_train
+        question = f"The conversation is at the end of the context ({most} tokens)."
+        choices = (f"drop the oldest {turns}", f"summarise the oldest {turns}", "change nothing")
+        choice = self.front_end.decide(question, choices)
+        if choice == 0:
+            where = self.drop(n)
+        elif choice == 1:
+            where = self.summarise(n)
+        else:
+            raise CapacityError(
+                f"the conversation is at the end of the context: {error}; /drop {n} removes the "
+                f"oldest {turns}, /summarise {n} replaces them by a summary, then /regen asks again"
+            )
+        print_note(f"the oldest {turns} left the context{where}")
+
+    def drop(self, n: int) -> str:
+        """Removes the oldest `n` turns; says which file still has them."""
+        where = self._leave_file()
+        context.drop(self.conversation, n)
+        self.save()
+        return where
+
+    def summarise(self, n: int) -> str:
+        """Replaces the oldest `n` turns by a summary, which is shown; says which file still has
+        them."""
+        self.front_end.show(context.summarise(self.conversation, n))
+        where = self._leave_file()
+        self.save()
+        return where
+
+    def _leave_file(self) -> str:
+        """Goes on in a new file, so that the old one keeps its turns."""
+        if (old := self.path) is None or not old.exists():
+            return ""
+        self.start_new_file()
+        return f"; {old.stem} has them (/load {old.stem})"
 
     def save(self) -> None:
         """Writes the conversation to its file, if it has one. If that fails, a warning is printed
@@ -105,4 +184,13 @@ def print_error(error: Exception) -> None:
     """Prints an error on stderr; with TGR_DEBUG set, after its traceback."""
     if os.environ.get("TGR_DEBUG"):
         traceback.print_exception(error)
-    print(f"tgr-local: {describe(error)}", file=sys.stderr, flush=True)
+    print_note(describe(error))
+
+
+def print_note(text: str) -> None:
+    """Prints a message to the user on stderr."""
+    line = f"tgr-local: {printable_line(text)}"
+    if sys.stderr.isatty():
+        line = wrapped(line, shutil.get_terminal_size().columns)
+    sys.stdout.flush()
+    print(line, file=sys.stderr, flush=True)

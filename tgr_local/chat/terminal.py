@@ -14,16 +14,17 @@ import termios
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from prompt_toolkit import PromptSession
 from prompt_toolkit.enums import EditingMode
 
 from tgr_local.chat import store
-from tgr_local.chat.commands import handle_line
-from tgr_local.chat.conversation import Conversation
-from tgr_local.chat.file_commands import resume_latest
+from tgr_local.chat.arguments import shortened
+from tgr_local.chat.commands import handle_line, on_terminal
+from tgr_local.chat.conversation import Conversation, Turn
+from tgr_local.chat.file_commands import begin
 from tgr_local.chat.input_line import make_prompt
 from tgr_local.chat.pastes import Pastes
-from tgr_local.chat.session import ChatSession, print_error
-from tgr_local.console.sanitize import printable
+from tgr_local.chat.session import ChatSession, Start, print_error
 from tgr_local.generation import Reply
 from tgr_local.trace import live, render
 from tgr_local.trace.live import Events, OnReplyEvent
@@ -31,16 +32,17 @@ from tgr_local.trace.live import Events, OnReplyEvent
 _CLIPBOARDS = ("pbcopy", "wl-copy", "xclip -selection clipboard", "xsel --clipboard --input")
 
 
-def run(conversation: Conversation, *, resume: bool = False) -> int:
+def run(conversation: Conversation, start: Start) -> int:
     """Answers until the user leaves; returns the exit code."""
     terminal = Terminal(conversation)
     session = ChatSession(conversation, terminal)
     if conversation.chat_config.save:
         session.path = store.new_path()
     for line in _banner(conversation):
-        print(printable(line))
-    if resume:
-        resume_latest(session)
+        print(on_terminal(line))
+    begin(session, start)
+    for name in start.files:
+        print(on_terminal(f"{name} comes before your next question"))
     while True:
         asked = False
         try:
@@ -51,7 +53,7 @@ def run(conversation: Conversation, *, resume: bool = False) -> int:
             session.leave()
             return 0
         except KeyboardInterrupt:
-            print(_stopped(conversation) if asked else "Ctrl-D or /exit leaves")
+            print(_stopped(conversation) if asked else "Ctrl-D or /bye leaves")
         except Exception as error:
             print_error(error)
 
@@ -95,8 +97,9 @@ class Terminal:
 
     def show(self, events: Events) -> None:
         with _no_echo():
-            reply = live.show(events, self._conversation.chat_config.show_thinking)
-            live.print_note(render.summary([reply]))
+            config = self._conversation.chat_config
+            reply = live.show(events, config.show_thinking, config.markdown)
+            live.print_note(render.cost_line([reply], shutil.get_terminal_size().columns))
 
     def show_many(self, k: int, work: Callable[[OnReplyEvent], list[Reply]]) -> list[Reply]:
         try:
@@ -108,7 +111,32 @@ class Terminal:
     def choose(self, replies: Sequence[Reply]) -> int | None:
         from tgr_local.chat import pager
 
-        return pager.choose(replies)
+        chosen = pager.choose(replies)
+        if chosen is not None:
+            self._print(replies[chosen].text, replies[chosen].thinking)
+        return chosen
+
+    def decide(self, question: str, choices: Sequence[str]) -> int | None:
+        print(on_terminal(question))
+        for number, choice in enumerate(choices, 1):
+            print(on_terminal(f"{number:2}  {choice}"))
+        prompt: PromptSession[str] = PromptSession()  # without the history of questions
+        while True:
+            try:
+                answer = prompt.prompt(f"1 to {len(choices)}: ").strip()
+            except (EOFError, KeyboardInterrupt):
+                return None
+            if answer.isdecimal() and 0 < int(answer[:3]) <= len(choices):
+                return int(answer) - 1
+
+    def show_turn(self, turn: Turn) -> None:
+        print(on_terminal(f">>> {shortened(turn.question)}"))
+        if turn.answer:
+            self._print(turn.answer, turn.thinking)
+
+    def _print(self, text: str, thinking: str) -> None:
+        config = self._conversation.chat_config
+        live.print_reply(text, thinking if config.show_thinking else "", config.markdown)
 
     def edit(self, text: str) -> str:
         editor = (

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from tgr_local.errors import TgrError
 
+MAX_FILE_BYTES = 16 << 20  # of a text before a question
 BLOCK = '"""'
 """Begins and ends a question of several lines."""
 
@@ -17,6 +19,22 @@ def decode_utf8(data: bytes, source: str, offset: int = 0) -> str:
     except UnicodeDecodeError as error:
         position = offset + error.start
         raise TgrError(f"{source} is not UTF-8 text: invalid byte at offset {position}") from None
+
+
+def read_file(name: str) -> str:
+    """The text in a file. ValueError for a name that is no file or for one that is too long,
+    TgrError for a file that is no text, OSError as `open` raises it."""
+    path = Path(name).expanduser()
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is not a file")
+    check_size(str(path), path.stat().st_size)
+    return decode_utf8(path.read_bytes(), str(path))
+
+
+def check_size(name: str, n_bytes: int) -> None:
+    """Raises ValueError for a text that is too long to be put before a question."""
+    if n_bytes > MAX_FILE_BYTES:
+        raise ValueError(f"{name} has {n_bytes} bytes, but may have {MAX_FILE_BYTES}; shorten it")
 
 
 def read_block(line: str, next_line: Callable[[], str]) -> str:

@@ -51,6 +51,12 @@ class EngineConfig:
     flash_attn: str = option("auto", "flash attention", choices=("auto", "on", "off"))
     type_k: str = option("f16", "type of the K cache", choices=tuple(CACHE_TYPES))
     type_v: str = option("f16", "type of the V cache", choices=tuple(CACHE_TYPES))
+    chat_template: str = option(
+        "",
+        "chat template: plain, chatml, or a file with Jinja; empty = that of the model file, or "
+        "plain if it has none",
+        longest=4096,
+    )
     use_mmap: bool = option(True, "map the model file into memory instead of reading it")
     use_mlock: bool = option(False, "keep the model in physical memory")
 
@@ -265,6 +271,7 @@ class ChatConfig:
 
     keys: str = option("emacs", "key bindings of the line editor", choices=("emacs", "vi"))
     show_thinking: bool = option(True, "show the thinking, dimmed, above the answer")
+    markdown: bool = option(True, "format Markdown in answers, on a terminal with colours")
     save: bool = option(True, "save conversations and typed lines in the user's state folder")
     prefix_mib: int = option(
         2048,

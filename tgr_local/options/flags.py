@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import difflib
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from tgr_local.console.sanitize import printable_line
@@ -23,6 +23,25 @@ _Config = TypeVar("_Config", EngineConfig, SearchConfig, ChatConfig, ServerConfi
 Command = Callable[[argparse.Namespace], int]
 """Runs a subcommand with its parsed arguments and returns the exit code."""
 
+SHORT = {
+    "model": "-m", "n_ctx": "-c", "max_tokens": "-n", "n_threads": "-t", "n_gpu_layers": "-ngl",
+    "system": "-sys",
+}  # fmt: skip
+"""Short flags of options, as in llama.cpp."""
+EVERYDAY = {
+    "max_tokens", "temperature", "seed", "stop", "thinking", "thinking_budget", "max_seconds",
+    "n_ctx", "n_threads", "n_gpu_layers", "show_thinking", "markdown", "save", "host", "port",
+    "alias", "api_key", "max_running",
+}  # fmt: skip
+"""Fields of configs whose flags ``--help`` shows; ``--help-all`` shows those of all fields."""
+_LLAMA_CPP = {
+    "--ctx-size": "n_ctx", "--n-predict": "max_tokens", "--predict": "max_tokens",
+    "--threads": "n_threads", "--gpu-layers": "n_gpu_layers", "--temp": "temperature",
+    "--system-prompt": "system", "--batch-size": "n_batch", "--ubatch-size": "n_ubatch",
+    "--cache-type-k": "type_k", "--cache-type-v": "type_v", "--mlock": "use_mlock",
+    "--chat-template-file": "chat_template", "--reasoning-budget": "thinking_budget",
+}  # fmt: skip
+"""Flags of llama.cpp whose name is another one here."""
 _ERROR_LENGTH = 2000  # characters
 
 
@@ -40,6 +59,7 @@ class Parser(argparse.ArgumentParser):
         a config holds the default."""
         self.commands: dict[str, Parser] = {}
         self._adder: Any = None
+        self._rare: list[argparse.Action] = []
 
     def error(self, message: str) -> NoReturn:
         line = printable_line(message, _ERROR_LENGTH)
@@ -66,7 +86,31 @@ class Parser(argparse.ArgumentParser):
     def add_option(self, name: str, default: Any, **about: Any) -> None:
         """Adds a flag that is absent from the parsed arguments unless it is given."""
         self.options[name] = default
-        self.add_argument(flag(name), default=argparse.SUPPRESS, **about)
+        self.add_argument(*_flags(name), default=argparse.SUPPRESS, **about)
+
+    def add_help_all(self) -> None:
+        """Adds ``--help-all``, which also shows what is hidden."""
+        self.add_argument("--help-all", action=_HelpAll, help="show every option, and exit")
+
+    def hide(self, action: argparse.Action) -> None:
+        """Leaves a flag out of ``--help``."""
+        self._rare.append(action)
+
+    def format_help(self) -> str:
+        texts = [action.help for action in self._rare]
+        for action in self._rare:
+            action.help = argparse.SUPPRESS
+        try:
+            text = super().format_help()
+        finally:
+            for action, full in zip(self._rare, texts, strict=True):
+                action.help = full
+        more = f"\n{len(texts)} more options: {self.prog} --help-all\n"
+        return text + more if texts else text
+
+    def format_help_all(self) -> str:
+        """The help with every flag."""
+        return super().format_help()
 
     def all_options(self) -> dict[str, Any]:
         """The options of this parser and of all subcommands under it: what a file may set."""
@@ -82,11 +126,24 @@ class Parser(argparse.ArgumentParser):
         known = [name for action in self._actions for name in action.option_strings]
         if not text.startswith("-"):
             return ValueError(f"unknown argument {text!r}; put a text of several words in quotes")
-        near = difflib.get_close_matches(text.partition("=")[0], known, n=3)
+        name = text.partition("=")[0]
+        near = difflib.get_close_matches(name, known, n=3)
+        if name in _LLAMA_CPP and flag(_LLAMA_CPP[name]) in known:
+            near = [flag(_LLAMA_CPP[name])]
         if near:
             return ValueError(f"unknown argument {text!r}; did you mean {', '.join(near)}?")
         hint = "" if text.startswith("--") else "; a text that begins with - goes after --"
         return ValueError(f"unknown argument {text!r}{hint}")
+
+
+class _HelpAll(argparse.Action):
+    def __init__(self, option_strings: Sequence[str], dest: str, **about: Any) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, **about)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        assert isinstance(parser, Parser)
+        print(parser.format_help_all(), end="")
+        parser.exit()
 
 
 def flag(name: str) -> str:
@@ -94,11 +151,25 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def add_config_flags(parser: Parser, config_type: type[AnyConfig], title: str) -> None:
-    """Adds a flag for each field of a config, in a help group with that title."""
+def _flags(name: str) -> list[str]:
+    return [SHORT[name], flag(name)] if name in SHORT else [flag(name)]
+
+
+def add_config_flags(
+    parser: Parser,
+    config_type: type[AnyConfig],
+    title: str,
+    *,
+    only: Collection[str] = (),
+    folded: bool = False,
+) -> None:
+    """Adds a flag for each field of a config, or for those in `only`, in a help group with that
+    title. If `folded`, ``--help`` shows those of `EVERYDAY` alone."""
     group = parser.add_argument_group(title)
     types = typing.get_type_hints(config_type)
     for spec in dataclasses.fields(config_type):
+        if only and spec.name not in only:
+            continue
         kind = types[spec.name]
         parser.options[spec.name] = None
         about: dict[str, Any] = {
@@ -106,14 +177,16 @@ def add_config_flags(parser: Parser, config_type: type[AnyConfig], title: str) -
             "default": argparse.SUPPRESS,
         }
         if kind is bool:
-            group.add_argument(flag(spec.name), action=argparse.BooleanOptionalAction, **about)
-            continue
-        choices = spec.metadata["choices"]
-        many = {tuple[float, ...]: "X,X", tuple[str, ...]: "TEXT"}
-        simple = {int: "N", float: "X", str: "TEXT"}
-        metavar = "{" + ",".join(choices) + "}" if choices else (many | simple)[kind]
-        action = "append" if kind == tuple[str, ...] else "store"
-        group.add_argument(flag(spec.name), action=action, metavar=metavar, **about)
+            about["action"] = argparse.BooleanOptionalAction
+        else:
+            choices = spec.metadata["choices"]
+            many = {tuple[float, ...]: "X,X", tuple[str, ...]: "TEXT"}
+            simple = {int: "N", float: "X", str: "TEXT"}
+            about["metavar"] = "{" + ",".join(choices) + "}" if choices else (many | simple)[kind]
+            about["action"] = "append" if kind == tuple[str, ...] else "store"
+        action = group.add_argument(*_flags(spec.name), **about)
+        if folded and spec.name not in EVERYDAY:
+            parser.hide(action)
 
 
 def _help(spec: dataclasses.Field[Any]) -> str:

@@ -1,0 +1,131 @@
+"""The end of the context: how many of the oldest turns leave it, and a summary in their place.
+
+Nothing is cut unasked: the user drops turns, or has the model write a summary of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from tgr_local import generation, methods
+from tgr_local.chat.conversation import Conversation, Turn
+from tgr_local.errors import CapacityError, TgrError
+from tgr_local.generation import Reply
+
+if TYPE_CHECKING:
+    from tgr_local.engine import Engine
+    from tgr_local.trace.live import Events
+
+SUMMARY_QUESTION = "Summarise our conversation so far."
+_REQUEST = (
+    "Summarise our conversation so far in at most 150 words: the facts, names, numbers and "
+    "decisions that matter later, and what is still open. Write only the summary."
+)
+_SUMMARY_TOKENS = 512  # at most
+_LEAST_SUMMARY = 32  # tokens for which a summary is worth writing
+_TURN_TOKENS = 16  # of the chat template around a question and its answer, about
+
+
+def n_to_drop(conversation: Conversation) -> int:
+    """How many of the oldest turns to drop so that the reply to the last question fits; what stays
+    takes at most half of the space, so that there is room for more turns. 0 if the reply fits as it
+    is, or even without any turn before the question."""
+    before = conversation.turns[:-1]
+    most = _longest_query(conversation)
+    if not before or _fits(conversation, before, most) or not _fits(conversation, [], most):
+        return 0
+    fixed = _n_tokens(conversation, [])
+    kept = [_size(conversation, turn) for turn in before]
+    n = 1
+    while n < len(before) and sum(kept[n:]) > (most - fixed) // 2:
+        n += 1
+    while n < len(before) and not _fits(conversation, before[n:], most):
+        n += 1
+    return n
+
+
+def drop(conversation: Conversation, n: int) -> None:
+    """Removes the oldest `n` turns."""
+    conversation.turns = conversation.turns[n:]
+
+
+def summarise(conversation: Conversation, n: int) -> Events:
+    """The events of a reply that summarises the oldest `n` turns, written by plain sampling without
+    thinking. At its end it takes the place of these turns.
+
+    Raises CapacityError if they leave no room for a summary, TgrError if it is empty; then, and
+    when the iterator is closed before the end, the turns stay.
+    """
+    oldest = conversation.turns[:n]
+    config = dataclasses.replace(
+        conversation.config,
+        thinking=False, thinking_budget=0, grammar="", max_forward_tokens=0, max_seconds=0.0,
+        max_tokens=_SUMMARY_TOKENS,
+    )  # fmt: skip
+    prompt = conversation.prompt(oldest, _REQUEST)
+    query = generation.query_tokens(conversation.engine, prompt, config)
+    room = _longest(conversation.engine) - len(query)
+    if room < _LEAST_SUMMARY:
+        raise CapacityError(
+            f"the oldest {n} turns have {len(query)} tokens, which leaves no room for a summary; "
+            "summarise fewer of them, or remove them with /drop"
+        )
+    config = dataclasses.replace(config, max_tokens=min(room, _SUMMARY_TOKENS))
+    for event in generation.stream(conversation.engine, query, config, method=methods.get("base")):
+        if isinstance(event, Reply):
+            conversation.replies.append(event)
+            if not event.text:
+                raise TgrError("the summary is empty; nothing was changed")
+            rest = conversation.turns[n:]
+            conversation.turns = [Turn(SUMMARY_QUESTION, event.text, event.thinking), *rest]
+        yield event
+
+
+def is_full(conversation: Conversation) -> bool:
+    """Whether the last reply was cut because the context was full."""
+    if not conversation.replies or conversation.method.resets:
+        return False
+    reply = conversation.replies[-1]
+    n_tokens = len(reply.runs[-1].query) if reply.runs else 0
+    n_tokens += reply.n_tokens - (reply.closed or 0)
+    return reply.finish == "length" and n_tokens >= _longest(conversation.engine)
+
+
+# ---- sizes ----
+
+
+def _fits(conversation: Conversation, before: list[Turn], most: int) -> bool:
+    try:
+        return _n_tokens(conversation, before) <= most
+    except CapacityError:
+        return False
+
+
+def _n_tokens(conversation: Conversation, before: list[Turn]) -> int:
+    prompt = conversation.prompt(before, conversation.last.question)
+    return len(generation.query_tokens(conversation.engine, prompt, conversation.config))
+
+
+def _longest_query(conversation: Conversation) -> int:
+    """Tokens of the longest query whose reply fits; 0 if there is none."""
+    engine, method, config = conversation.engine, conversation.method, conversation.config
+    low, high, cells = 0, _longest(engine), engine.most_cells()
+    while low < high:
+        n_query = (low + high + 1) // 2
+        try:
+            fits = method.cells(engine, n_query, config) <= cells
+        except CapacityError:
+            fits = False
+        low, high = (n_query, high) if fits else (low, n_query - 1)
+    return low
+
+
+def _longest(engine: Engine) -> int:
+    """Tokens of the longest text."""
+    return min(engine.n_ctx_train, engine.most_cells())
+
+
+def _size(conversation: Conversation, turn: Turn) -> int:
+    texts = (turn.question, turn.answer)
+    return _TURN_TOKENS + sum(len(conversation.engine.tokenize(text)) for text in texts)
