@@ -105,7 +105,7 @@ def test_short_flags_are_those_of_llama_cpp() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flag", "ours"), [("--ctx-size", "--n-ctx"), ("--temp", "--temperature"), ("--xyz", None)]
+    ("flag", "ours"), [("--ctx-size", "--n-ctx"), ("--temp", "--temperature"), ("--quantum", None)]
 )
 def test_a_flag_of_llama_cpp_with_another_name_is_found(
     capsys: pytest.CaptureFixture[str], flag: str, ours: str | None

@@ -149,6 +149,15 @@ def test_what_may_become_something_else_is_not_shown_yet(end: str) -> None:
     assert plain(shown)[0] == "text"
 
 
+@pytest.mark.parametrize("text", ["#1", "a", "-1", "\\boxed", "1.5", "> a", "- a", "(", "$"])
+def test_what_is_clear_is_shown_at_once(text: str) -> None:
+    growing = MarkdownText()
+    growing.feed(text)
+    growing.take()
+    content = growing.growing()
+    assert content is not None and plain(as_printed(terminal(), Piece(content)))[0]
+
+
 WORDS = (
     "a1", "b2", "**", "*", "_", "`", "\n", "\n\n", "- ", "1. ", "> ", "# ", "```", "    ", "|", "(",
     ")", "[", "](", "\\", "~~", "<x>", "&lt;", "2*3", "重点", "\t", "---", "|---|---|\n",

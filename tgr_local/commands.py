@@ -9,7 +9,6 @@ import argparse
 import contextlib
 import dataclasses
 import os
-import shutil
 import stat
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from tgr_local.console.progress import ProgressLine
 from tgr_local.console.sanitize import printable, printable_json
+from tgr_local.console.wrap import terminal_width
 from tgr_local.errors import InstallError
 from tgr_local.options.config import (
     DEFAULT_METHOD,
@@ -168,7 +168,7 @@ def _print_replies(args: argparse.Namespace, replies: list[Reply]) -> None:
     sys.stdout.flush()
     line = render.summary(replies)
     if sys.stderr.isatty():
-        line = render.cost_line(replies, shutil.get_terminal_size().columns)
+        line = render.cost_line(replies, terminal_width(sys.stderr))
     print(line, file=sys.stderr)
 
 
@@ -316,7 +316,7 @@ def _serve(args: argparse.Namespace) -> int:
 def _trace(args: argparse.Namespace) -> int:
     from tgr_local.trace import record, render
 
-    width = shutil.get_terminal_size((120, 24)).columns
+    width = terminal_width(default=120)
     traces, damage = record.read_intact(args.file)
     for number, trace in enumerate(traces):
         if number:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
@@ -22,7 +21,7 @@ from tgr_local.chat import (
 from tgr_local.chat.session import ChatSession
 from tgr_local.chat.text_input import BLOCK, read_block
 from tgr_local.console.sanitize import printable
-from tgr_local.console.wrap import wrapped
+from tgr_local.console.wrap import terminal_width, wrapped
 
 _COMMAND = re.compile(r"/(?:[a-z]*|\?)(?=\s|$)")  # a path such as /usr/bin is none
 
@@ -49,7 +48,7 @@ def handle_line(session: ChatSession, line: str, next_line: Callable[[], str]) -
 
 def on_terminal(text: str) -> str:
     """A line of output, safe for the terminal and as wide as it is."""
-    return wrapped(printable(text), shutil.get_terminal_size().columns)
+    return wrapped(printable(text), terminal_width())
 
 
 def run(session: ChatSession, line: str) -> Iterable[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Iterator
 
 from tgr_local.chat.arguments import shortened, whole_number
 from tgr_local.chat.session import ChatSession
 from tgr_local.chat.text_input import read_file
+from tgr_local.console.wrap import terminal_width
 from tgr_local.trace import render
 
 
@@ -35,7 +35,7 @@ def retry(session: ChatSession, argument: str) -> Iterator[str]:
     conversation.replace_last(replies[chosen])
     session.save()
     yield f"reply {chosen + 1} of {k} is chosen"
-    width = shutil.get_terminal_size((120, 24)).columns
+    width = terminal_width(default=120)
     yield f"all {k} replies: {render.cost_line(replies, width - 20)}"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,6 +12,7 @@ from tgr_local.chat import option_commands, reply_commands
 from tgr_local.chat.arguments import whole_number
 from tgr_local.chat.conversation import Unfinished
 from tgr_local.chat.session import ChatSession
+from tgr_local.console.wrap import terminal_width
 from tgr_local.options import settings
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.steps import Counts, Seconds, Step
@@ -60,7 +60,7 @@ def trace(session: ChatSession, argument: str) -> Iterator[str]:
         if conversation.turns and not conversation.last.answer:
             raise ValueError("the reply was stopped before its first chunk; /regen asks again")
         raise ValueError("there is nothing to show yet: ask something first")
-    width = shutil.get_terminal_size((120, 24)).columns
+    width = terminal_width(default=120)
     number = whole_number(argument, "the chunk", 1, n_chunks) if argument else 0
     shown = steps[number - 1 : number] if number else steps
     yield from render.boundary_table(record.make_boundaries(conversation.engine, shown), width)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ from typing import NamedTuple, Protocol
 from tgr_local.chat import context, prefixes, store
 from tgr_local.chat.conversation import Conversation, Turn
 from tgr_local.console.sanitize import printable_line
-from tgr_local.console.wrap import wrapped
+from tgr_local.console.wrap import terminal_width, wrapped
 from tgr_local.errors import CapacityError, describe
 from tgr_local.generation import Reply
 from tgr_local.trace.live import Events, OnReplyEvent
@@ -191,6 +190,6 @@ def print_note(text: str) -> None:
     """Prints a message to the user on stderr."""
     line = f"tgr-local: {printable_line(text)}"
     if sys.stderr.isatty():
-        line = wrapped(line, shutil.get_terminal_size().columns)
+        line = wrapped(line, terminal_width(sys.stderr))
     sys.stdout.flush()
     print(line, file=sys.stderr, flush=True)

@@ -25,6 +25,7 @@ from tgr_local.chat.file_commands import begin
 from tgr_local.chat.input_line import make_prompt
 from tgr_local.chat.pastes import Pastes
 from tgr_local.chat.session import ChatSession, Start, print_error
+from tgr_local.console.wrap import terminal_width
 from tgr_local.generation import Reply
 from tgr_local.trace import live, render
 from tgr_local.trace.live import Events, OnReplyEvent
@@ -99,7 +100,7 @@ class Terminal:
         with _no_echo():
             config = self._conversation.chat_config
             reply = live.show(events, config.show_thinking, config.markdown)
-            live.print_note(render.cost_line([reply], shutil.get_terminal_size().columns))
+            live.print_note(render.cost_line([reply], terminal_width()))
 
     def show_many(self, k: int, work: Callable[[OnReplyEvent], list[Reply]]) -> list[Reply]:
         try:

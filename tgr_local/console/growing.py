@@ -23,7 +23,10 @@ _SHOWN = 4096  # newest characters that are shown of a growing line
 _SLOW = 0.5  # seconds for one piece, after which texts are no longer formatted
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 # The end of a line that may still become the beginning of something else.
-_UNCLEAR = re.compile(r"[ \t]*(?:[-+*_=#>~|:`.)\d \t]*|```[^\n`]*|~~~[^\n~]*)")
+_UNCLEAR = re.compile(
+    r"[ \t]*(?:(?:>|(?:[-+*]|\d{1,9}[.)])[ \t])[ \t]*)*"  # of quotes and lists
+    r"(?:[-+*_=|:~` \t]*|#{1,6}[ \t]*|\d{1,9}[.)]?|```[^\n`]*|~~~[^\n~]*)"
+)
 
 
 class Piece(NamedTuple):

@@ -1,12 +1,28 @@
-"""Long lines broken between words, for a terminal: text in, text out."""
+"""Long lines broken between words, for a terminal; how wide it is."""
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import sys
 import textwrap
+from typing import TextIO
 
 _COLUMN = re.compile(r"(?:\S+ )*\S+ {2,}|\s*")
 _LONGEST = 2000  # characters; a longer line is left to the terminal
+
+
+def terminal_width(file: TextIO | None = None, default: int = 80) -> int:
+    """The columns of the terminal that `file` is, by default stdout. Without one, COLUMNS counts,
+    which some shells export and which is not true after the window was resized."""
+    file = file or sys.stdout
+    if file.isatty():
+        try:
+            return os.get_terminal_size(file.fileno()).columns or default
+        except (OSError, ValueError):  # a double of a terminal
+            return default
+    return shutil.get_terminal_size((default, 24)).columns
 
 
 def wrapped(text: str, width: int) -> str:
