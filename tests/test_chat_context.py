@@ -26,7 +26,7 @@ from tgr_local.search.capacity import cells_needed
 def session(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A session on the double, whose replies fail where a real one has no room: one byte is one
     token of 128."""
-    monkeypatch.setattr(context, "_TURN_TOKENS", 2)
+    monkeypatch.setattr(context, "TURN_TOKENS", 2)
     made = make_session(monkeypatch)
     made.conversation.user_options |= {"chunk_len": 12, "max_chunks": 1, "rollout_len": 4}
 

@@ -24,7 +24,7 @@ _REQUEST = (
 )
 _SUMMARY_TOKENS = 512  # at most
 _LEAST_SUMMARY = 32  # tokens for which a summary is worth writing
-_TURN_TOKENS = 16  # of the chat template around a question and its answer, about
+TURN_TOKENS = 16  # of the chat template around a question and its answer, about
 
 
 def n_to_drop(conversation: Conversation) -> int:
@@ -128,4 +128,4 @@ def _longest(engine: Engine) -> int:
 
 def _size(conversation: Conversation, turn: Turn) -> int:
     texts = (turn.question, turn.answer)
-    return _TURN_TOKENS + sum(len(conversation.engine.tokenize(text)) for text in texts)
+    return TURN_TOKENS + sum(len(conversation.engine.tokenize(text)) for text in texts)
