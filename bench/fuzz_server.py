@@ -188,6 +188,8 @@ def good(rng: random.Random, path: str) -> dict[str, Any]:
         return {"input": rng.choice(["hello", ["a", "b"], [1, 2, 3]])}
     if path.startswith("/slots"):
         return {"filename": "a"}
+    if path.startswith("/models"):
+        return {"model": text(rng)[:100]}
     n_tokens = rng.choice([1, 4, 16])
     if path.startswith("/v1/responses"):
         return {
