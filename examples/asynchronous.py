@@ -32,3 +32,10 @@ async def main():
 
 
 asyncio.run(main())
+
+# With the embedded model this prints:
+# What is 0 + 7? The answer is \boxed{7}.
+# What is 1 + 8? The answer is \boxed{9}.
+# What is 2 + 9? The answer is \boxed{11}.
+# What is 3 + 10? The answer is \boxed{13}.
+# The answer is \boxed{7}.

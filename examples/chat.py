@@ -15,5 +15,14 @@ with TgrLlama(*sys.argv[1:2]) as llama:
     message = response["choices"][0]["message"]
     print("thinking:", message.get("reasoning_content"))
     print("answer:  ", message["content"])
-    print("tokens:  ", response["usage"])
-    print("decoded: ", response["tgr"]["forward_tokens"])
+    print("tokens:  ", response["usage"]["completion_tokens"], "new")
+    print("decoded: ", response["tgr"]["forward_tokens"]["total"], "positions")
+
+# With the embedded model this prints:
+# thinking: 12+23-4
+# 12+23=35; 35-4
+# 35-4=31
+#
+# answer:   The answer is \boxed{31}.
+# tokens:   41 new
+# decoded:  189 positions

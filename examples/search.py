@@ -8,16 +8,31 @@ import sys
 from tgr_local import generate, generate_steps, load
 from tgr_local.options.resolve import resolve
 
-QUESTION = "What is 12 + 23 - 4 + 7?"
+QUESTION = "Use 2, 6, 50 to make 38"  # a puzzle: there is something to choose
 
 with load(*sys.argv[1:2]) as engine:
     for step in generate_steps(engine, QUESTION):
         scores = step.candidates.scores
         text = engine.detokenize(step.tokens).decode("utf-8", "replace")
         print(f"{step.index}: winner {scores.chosen} of {len(scores.total)}, chunk {text!r}")
-        print(f"   V {scores.foresight.round(3)}  spread {scores.spread()}")
+        print("   V", scores.foresight.round(2))
+        print("   spread", {name: round(value, 3) for name, value in scores.spread().items()})
 
     config = resolve(engine.metadata).config
     for method in ("base", "markov", "tgr-latent"):
         reply = generate(engine, QUESTION, config, method=method)
         print(f"{method:12} {reply.text!r:40} {reply.counts.total} positions decoded")
+
+# With the embedded model this prints:
+# 0: winner 2 of 8, chunk '<think>\n1: 50*2=100 [6,100] 100-6=94 no\n2'
+#    V [-0.19 -0.2  -0.19 -0.24 -0.2  -0.2  -0.2  -0.22]
+#    spread {'foresight': 0.017, 'bumpiness': 0.218, 'uniformity': 0.008}
+# 1: winner 4 of 8, chunk ': 6*2=12 [50,12] 50-12=38 yes\n</think>\n\nThe answer is \\'
+#    V [-0.18 -0.17 -0.17 -0.18 -0.24 -0.18 -0.17 -0.22]
+#    spread {'foresight': 0.026, 'bumpiness': 0.371, 'uniformity': 0.01}
+# 2: winner 5 of 8, chunk 'boxed{50-6*2}.'
+#    V [-0. -0. -0. -0. -0. -0. -0. -0.]
+#    spread {'foresight': 0.0, 'bumpiness': 0.037, 'uniformity': 0.011}
+# base         'The answer is \\boxed{50-6*2}.'         74 positions decoded
+# markov       'The answer is \\boxed{50-6*2}.'         138 positions decoded
+# tgr-latent   'The answer is \\boxed{50-6*2}.'         416 positions decoded

@@ -57,17 +57,6 @@ def test_every_public_name_is_on_the_api_page() -> None:
     assert shown == set(tgr_local.__all__)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_runs(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", [name])
-    runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
-    printed = capsys.readouterr()
-    assert printed.out and not printed.err
-    assert name != "control_vectors" or "equal: True" in printed.out
-
-
 @pytest.fixture(scope="module")
 def executed() -> ModuleType:
     spec = importlib.util.spec_from_file_location("executed", RUNNER)
@@ -75,6 +64,23 @@ def executed() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_prints_what_its_comment_says(
+    name: str,
+    executed: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = ROOT / "examples" / f"{name}.py"
+    monkeypatch.setattr(sys, "argv", [name])
+    runpy.run_path(str(path), run_name="__main__")
+    printed = capsys.readouterr()
+    comment = executed.COMMENT.search(path.read_text(encoding="utf-8"))
+    assert comment and not printed.err
+    got = executed.uncommented(executed.commented(printed.out))
+    assert executed.agrees(executed.uncommented(comment[0]), got), got
 
 
 @pytest.mark.parametrize(
@@ -103,3 +109,6 @@ def test_the_examples_of_a_page_run_in_one_folder(executed: ModuleType) -> None:
     program = "```python run\nprint(open('f').read())\n```\n\n```text\n1.5\n…\n```\n"
     assert executed.difference(page + program) == ""
     assert executed.checked(page.replace("\nold", "\nnew")) == page
+    example = "print('a\\n\\nb')\n\n# With the embedded model this prints:\n# a\n#\n# b\n"
+    assert executed.difference(example) == ""
+    assert executed.checked(example.replace("# b", "# c")) == example

@@ -2,7 +2,8 @@
 
 A block that begins with ```` ```console run ```` has commands, each after `$ `, and below each its
 output. A block that begins with ```` ```python run ```` is a program; the ```` ```text ```` block
-below it is its output. All examples of a page run in one empty folder. In an output, `…` stands for
+below it is its output. A file of examples/ is a program too; its output is the comment at its end.
+All examples of a page run in one empty folder. In an output, `…` stands for
 any text within a line, and alone on a line for any number of lines; a number with a decimal point
 may differ by 0.1, because processors round differently.
 
@@ -27,6 +28,7 @@ PYTHON = re.compile(
     r"(?<=^```python run\n)(?P<program>.*?)^```\n\n```text\n(?P<output>.*?)(?=^```$)",
     re.MULTILINE | re.DOTALL,
 )
+COMMENT = re.compile(r"(?<=^# With the embedded model this prints:\n)(?:#.*\n)+\Z", re.MULTILINE)
 WILD = re.compile(r"(^…\n|…|[-+]?\b\d+\.\d+\b| +)", re.MULTILINE)
 TOLERANCE = 0.1
 SECONDS = 120.0  # after which an example is stopped
@@ -65,7 +67,20 @@ def checked(page: str) -> str:
             output = merged(block["output"], run(sys.executable, "-c", block["program"]))
             return f"{block['program']}```\n\n```text\n{output}"
 
-        return PYTHON.sub(python, CONSOLE.sub(console, page))
+        def example(comment: re.Match[str]) -> str:
+            return commented(merged(uncommented(comment[0]), run(sys.executable, "-c", page)))
+
+        return COMMENT.sub(example, PYTHON.sub(python, CONSOLE.sub(console, page)))
+
+
+def uncommented(comment: str) -> str:
+    """The text of a comment."""
+    return re.sub(r"^# ?", "", comment, flags=re.MULTILINE)
+
+
+def commented(text: str) -> str:
+    """A comment of a text; its lines have no spaces at their ends."""
+    return "".join(f"# {line}".rstrip() + "\n" for line in text.splitlines())
 
 
 def difference(page: str) -> str:

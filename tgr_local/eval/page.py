@@ -58,6 +58,7 @@ figure { margin: 1.5rem 0; }
 .panels { display: grid; gap: 1rem;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
 .panels svg { width: 100%; height: auto; }
+.panels svg:only-child { max-width: 42rem; justify-self: center; }
 .panels svg text { fill: currentColor; font-family: system-ui, sans-serif !important; }
 .legend { display: flex; flex-wrap: wrap; gap: .1rem 1.2rem; margin: .3rem 0; padding: 0;
   list-style: none; font-size: 14px; }

@@ -176,11 +176,12 @@ def _several(findings: Sequence[_Finding], base: Outcome) -> str:
     ]
     unclear = [f for f in findings if not f.is_clear]
     if unclear:
-        whom = _listed([f.outcome.label for f in unclear], most=2 * _NAMED)
-        parts.append(
-            f"whether {whom} {'is' if len(unclear) == 1 else 'are'} better or worse than "
-            f"{base.label} cannot be concluded"
-        )
+        named = [
+            f"{f.outcome.label} (95% interval {f.gain.low:+.1f} to {f.gain.high:+.1f} points)"
+            for f in unclear
+        ]
+        whom = _listed(named, last="or")
+        parts.append(f"whether {whom} is ahead of {base.label} cannot be concluded")
     if len(unclear) < len(findings):
         parts.append(
             f"of {len(findings)} comparisons with 95% intervals one in twenty is clear by chance"
@@ -214,10 +215,10 @@ def _out_of_reach(at_tokens: Curves) -> str:
     )
 
 
-def _listed(names: Sequence[str], most: int = _NAMED) -> str:
-    """`a, b and c`; the names beyond `most` as their number."""
-    shown = list(names[:most])
-    if len(names) > most:
-        shown.append(f"{len(names) - most} more")
-    *head, last = shown
-    return f"{', '.join(head)} and {last}" if head else last
+def _listed(names: Sequence[str], last: str = "and") -> str:
+    """`a, b and c`; the names beyond `_NAMED` as their number."""
+    shown = list(names[:_NAMED])
+    if len(names) > _NAMED:
+        shown.append(f"{len(names) - _NAMED} more")
+    *head, end = shown
+    return f"{', '.join(head)} {last} {end}" if head else end
