@@ -26,7 +26,7 @@ FILE_TYPES = {
     "f32": gguf.LlamaFileType.ALL_F32, "f16": gguf.LlamaFileType.MOSTLY_F16,
     "q8_0": gguf.LlamaFileType.MOSTLY_Q8_0,
 }  # fmt: skip
-SEARCH = {"tgr.chunk_len": 32, "tgr.rollout_len": 12, "tgr.max_chunks": 12}
+SEARCH = {"tgr.chunk_len": 32, "tgr.rollout_len": 12, "tgr.max_chunks": 24}
 """Recommended tokens per chunk and per rollout, and chunks in one answer."""
 BLOCK_NAMES = {
     "attn_norm": "attn_norm", "attn.q": "attn_q", "attn.k": "attn_k", "attn.v": "attn_v",
