@@ -13,6 +13,7 @@ the limits of a server.
     requests.py           a body and an engine → a PreparedRequest
     inputs.py               messages, tools and prompts
     infill.py               prompts for the text of a gap
+    logit_bias.py           `logit_bias` in its two forms
     grammars.py             the grammar of a request, also made from a JSON schema
     events.py             what happens while a response is written, without any API's format
     answer.py             a PreparedRequest → its events and its Answer, which the APIs translate

@@ -3,7 +3,7 @@
 In: a body, or one of the models in `bodies`, and an engine. Out: tokens of the prompts, a
 `SearchConfig`, a method, and what the response reports. What depends on the model (vocabulary,
 context length, advice of its file) is checked here; types and bounds are checked in `bodies`. It
-decodes nothing; `tgr_local.openai.completions` makes the response.
+decodes nothing; `tgr_local.openai.answer` writes the response.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,8 +30,9 @@ from tgr_local.openai.bodies import (
 from tgr_local.openai.grammars import requested_grammar
 from tgr_local.openai.infill import fill_in_tokens
 from tgr_local.openai.inputs import check_tools, given_prompts, template_message, text_of
+from tgr_local.openai.logit_bias import TokenBiases, token_biases
 from tgr_local.openai.search_options import INT_MAX
-from tgr_local.openai.validation import RequestError, shown
+from tgr_local.openai.validation import RequestError
 from tgr_local.options.config import DEFAULT_METHOD, SearchConfig
 from tgr_local.options.fields import updated
 
@@ -43,8 +44,6 @@ _SAMPLING = (
 
 
 _EFFORTS = {"minimal": 512, "low": 1024, "medium": 4096}  # tokens of thinking at most
-_BIAS_TEXT_MOST = 256  # characters of a text in logit_bias
-_Biases = tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class PreparedRequest:
     """Replies that the n choices are taken from, by mean log-probability."""
     logprobs: int | None = None
     """Alternatives reported for each token; None = no log-probabilities at all."""
-    logit_bias: _Biases = ()
+    logit_bias: TokenBiases = ()
     echo: bool = False
     writes: bool = True
     """False for ``max_tokens=0``: the prompt is read and reported, and nothing is written."""
@@ -223,7 +222,7 @@ def _prepared(
         model=body.model or model or engine.path.stem,
         n=n,
         best_of=best_of if limit != 0 else n,
-        logit_bias=_logit_bias(engine, body.logit_bias or {}),
+        logit_bias=token_biases(engine, body.logit_bias or {}),
         writes=limit != 0,
         stream=bool(body.stream),
         include_usage=bool(body.stream_options and body.stream_options.get("include_usage")),
@@ -340,50 +339,3 @@ def _budget(body: ChatRequest) -> int | None:
         _EFFORTS.get(str(body.reasoning_effort or body.think)),
     )
     return next((budget for budget in given if budget is not None), None)
-
-
-def _logit_bias(engine: Engine, bias: Mapping[Any, Any] | list[Any]) -> _Biases:
-    pairs = []
-    for key, value in bias.items() if isinstance(bias, Mapping) else _listed(engine, bias):
-        try:
-            token = int(key)
-        except (TypeError, ValueError):
-            token = -1
-        if not 0 <= token < engine.n_vocab:
-            raise RequestError(
-                f"logit_bias names token {shown(key, 40)}, but must name one between 0 and "
-                f"{engine.n_vocab - 1}",
-                "logit_bias",
-            )
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not -100 <= value <= 100:
-            raise RequestError(
-                f"logit_bias of token {token} is {shown(value, 40)}, but must be between -100 and "
-                "100",
-                "logit_bias",
-            )
-        pairs.append((token, float(value)))
-        if len(pairs) > engine.n_vocab:
-            raise RequestError("logit_bias names more tokens than the vocabulary has", "logit_bias")
-    return tuple(pairs)
-
-
-def _listed(engine: Engine, pairs: list[Any]) -> Iterator[tuple[Any, Any]]:
-    """llama.cpp's pairs of a token, or a text of several, and a number, or false for never."""
-    for pair in pairs:
-        if not isinstance(pair, list) or len(pair) != 2:
-            raise RequestError(
-                f"logit_bias holds {shown(pair, 40)}, but must hold pairs of a token and a number",
-                "logit_bias",
-            )
-        key, value = pair
-        value = -100 if value is False else value
-        is_text = isinstance(key, str) and not key.isdecimal()
-        if is_text and len(key) > _BIAS_TEXT_MOST:
-            raise RequestError(
-                f"logit_bias names a text of {len(key)} characters, but it may have "
-                f"{_BIAS_TEXT_MOST}",
-                "logit_bias",
-            )
-        for token in engine.tokenize(key) if is_text else [key]:
-            yield token, value

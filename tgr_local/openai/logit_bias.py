@@ -1,0 +1,60 @@
+"""``logit_bias``: OpenAI's object, or llama.cpp's list of pairs, as tokens of the vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tgr_local.engine import Engine
+from tgr_local.openai.validation import RequestError, shown
+
+TokenBiases = tuple[tuple[int, float], ...]
+"""Token ids, each with what is added to its logit."""
+_TEXT_MOST = 256  # characters of a text that names tokens
+
+
+def token_biases(engine: Engine, bias: Mapping[Any, Any] | list[Any]) -> TokenBiases:
+    """What is added to the logits of tokens. Raises RequestError."""
+    pairs = []
+    for key, value in bias.items() if isinstance(bias, Mapping) else _listed(engine, bias):
+        try:
+            token = int(key)
+        except (TypeError, ValueError):
+            token = -1
+        if not 0 <= token < engine.n_vocab:
+            raise RequestError(
+                f"logit_bias names token {shown(key, 40)}, but must name one between 0 and "
+                f"{engine.n_vocab - 1}",
+                "logit_bias",
+            )
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not -100 <= value <= 100:
+            raise RequestError(
+                f"logit_bias of token {token} is {shown(value, 40)}, but must be between -100 and "
+                "100",
+                "logit_bias",
+            )
+        pairs.append((token, float(value)))
+        if len(pairs) > engine.n_vocab:
+            raise RequestError("logit_bias names more tokens than the vocabulary has", "logit_bias")
+    return tuple(pairs)
+
+
+def _listed(engine: Engine, pairs: list[Any]) -> Iterator[tuple[Any, Any]]:
+    """llama.cpp's pairs of a token, or a text of several, and a number, or false for never."""
+    for pair in pairs:
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise RequestError(
+                f"logit_bias holds {shown(pair, 40)}, but must hold pairs of a token and a number",
+                "logit_bias",
+            )
+        key, value = pair
+        value = -100 if value is False else value
+        is_text = isinstance(key, str) and not key.isdecimal()
+        if is_text and len(key) > _TEXT_MOST:
+            raise RequestError(
+                f"logit_bias names a text of {len(key)} characters, but it may have {_TEXT_MOST}",
+                "logit_bias",
+            )
+        for token in engine.tokenize(key) if is_text else [key]:
+            yield token, value
