@@ -3,6 +3,7 @@ option that was hit is named."""
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from typing import Any
 
@@ -13,9 +14,10 @@ from gguf_models import token_id
 from tgr_local import SearchConfig, generate, generate_many, stream
 from tgr_local.engine import Cancel, Engine, SteeredEngine
 from tgr_local.errors import CancelledError
-from tgr_local.generation import Event, Reply, TextDelta, query_tokens
+from tgr_local.generation import Event, Reply, TextDelta, generate_each, query_tokens
 from tgr_local.generation.thinking import Reserve, visible_grammar
 from tgr_local.methods import METHODS
+from tgr_local.openai import aio
 from tgr_local.search.steps import Counts, Progress, Step
 
 SMALL = SearchConfig(
@@ -225,6 +227,15 @@ def test_together_they_repeat(engine: Engine) -> None:
     assert is_free(engine)
 
 
+def test_together_some_think_and_some_have_room_for_an_answer_alone(engine: Engine) -> None:
+    engine = unending(engine)
+    prompts = [opened(engine), [*engine.tokenize("a" * 30), *opened(engine)]]
+    config = small(max_forward_tokens=60)
+    replies = generate_each(engine, prompts, config, 2, method="markov")
+    assert [reply.closed == 0 for reply in replies] == [False, False, True, True]
+    assert all(reply.text and reply.counts.total <= 60 for reply in replies)
+
+
 @every_method
 def test_a_reply_that_answers_is_one_run(engine: Engine, method: str) -> None:
     closed = [*opened(engine), *engine.tokenize("</think>")]
@@ -281,6 +292,20 @@ def test_cancelled_streams_and_groups_hand_back_what_there_is(engine: Engine) ->
     assert [reply.seed for reply in replies] == [42, 43, 44, 45]
     assert all(reply.finish == "cancelled" and reply.text for reply in replies)
     assert is_free(engine)
+
+
+def test_a_cancelled_stream_of_asyncio_hands_back_what_there_is(engine: Engine) -> None:
+    cancel = Cancel()
+    config = small(chunk_len=40, max_chunks=50, max_tokens=1500)
+
+    async def read() -> None:
+        async for event in aio.stream(engine, "hello", config, method="markov", cancel=cancel):
+            if isinstance(event, Step):
+                cancel.cancel()
+
+    with pytest.raises(CancelledError) as caught:
+        asyncio.run(read())
+    assert caught.value.reply.steps and caught.value.reply.counts.total > 0
 
 
 def test_a_prompt_that_is_not_read_has_no_reply(engine: Engine) -> None:

@@ -104,6 +104,8 @@ class ReplyWriter:
     def write(self, participants: Participants = ALONE) -> Finish:
         """Writes the whole reply; returns why it ended."""
         verdict = self._think(participants[0])
+        if participants[0] and not self.runs:
+            participants[0].leave()  # others wait for all of the group to begin
         finish = self._answer(participants[1], "budget") if verdict == "answer" else verdict
         self.end_text()
         if self._must_speak and not self.text.has_answer:
