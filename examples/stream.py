@@ -5,9 +5,7 @@ python examples/stream.py [model.gguf]
 
 import sys
 
-from tgr_local import load, stream
-from tgr_local.generation.text import TextDelta
-from tgr_local.search.steps import Progress
+from tgr_local import Progress, TextDelta, load, stream
 
 with load(*sys.argv[1:2]) as engine:
     for event in stream(engine, "Use 2, 6, 50 to make 38"):
