@@ -81,7 +81,13 @@ def test_without_log_probabilities_text_streams_as_it_comes(engine: Engine) -> N
     parts = streamed(engine, tgr={"chunk_len": 24, "progress": True}, method="tgr-latent")
     assert parts[0]["tgr"]["progress"]["stage"] == "rebuild"
     scored = [p["tgr"]["progress"] for p in parts if not p["choices"]]
-    assert next(p for p in scored if p["stage"] == "scored")["scores"]["chosen"] in range(3)
+    tried = next(p for p in scored if p["stage"] == "scored")
+    assert tried["scores"]["chosen"] in range(3)
+    assert [one["candidate"] for one in tried["rollouts"]] == [0, 1, 2]
+    assert all(one["text"] for one in tried["rollouts"])
+    written = [p for p in scored if p["stage"] == "written"]
+    assert [p["chunk"] for p in written] == list(range(len(written)))
+    assert "".join(p["text"] for p in written) == joined(parts)["content"]
     texts = [p for p in parts if p["choices"] and p["choices"][0]["delta"].get("content")]
     assert len(texts) > 1 and "tgr" in parts[-1]
     first = next(p for p in parts if p["choices"])

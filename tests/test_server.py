@@ -94,13 +94,6 @@ def test_what_is_not_read_again_is_reported(model: Callable[..., Path], tmp_path
         assert logged() == [0, n_prompt - 1, n_prompt - 1]
 
 
-def test_the_page_loads_nothing_from_elsewhere(server: Served) -> None:
-    page = server.client.get("/")
-    assert "default-src 'none'" in page.headers["content-security-policy"]
-    assert "://" not in page.text.replace("http://www.w3.org", "")
-    assert server.client.get("/docs").status_code == 404
-
-
 def test_embeddings_are_means_of_states(server: Served, engine: Engine) -> None:
     body = {"input": ["he said", [5, 6, 7]]}
     response = server.client.post("/v1/embeddings", json=body).json()

@@ -1,4 +1,4 @@
-"""Programs that people use, against a real server: openai's package, curl, lm-eval, a browser."""
+"""Programs that people use, against a real server: openai's package, curl, lm-eval."""
 
 from __future__ import annotations
 
@@ -184,59 +184,3 @@ def _is_greedy(engine: Engine, tokens: list[int], start: int) -> bool:
         if output.top_ids[0, 0] != tokens[i]:
             return False
     return True
-
-
-# ---- a browser ----
-
-
-@pytest.fixture
-def page(server: Served) -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is absent")
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if not chromium:
-        pytest.skip("chromium is absent")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page()
-        page.set_default_timeout(15000)
-        yield page
-        browser.close()
-
-
-def test_the_page(server: Served, page: Any) -> None:
-    asked: list[str] = []
-    faults: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.goto(server.url)
-    page.fill("#key", "secret")
-    page.locator("#key").blur()
-    page.locator("#method option").first.wait_for(state="attached")
-
-    page.fill("#question", "<b>he</b>")
-    page.click("#ask")
-    page.get_by_text("forward tokens").wait_for()
-    assert page.inner_text("#answer") or page.inner_text("#thinking")
-    assert page.locator(".boundary").count() >= 1
-    assert page.locator(".boundary").first.locator(".bars i").count() == 2
-    assert page.locator(".boundary").first.locator("i.chosen").count() == 1
-
-    page.select_option("#method", "base")
-    page.route("**/v1/chat/completions", lambda route: route.continue_(post_data=_endless(route)))
-    page.click("#ask")
-    page.locator("#answer", has_text=" ").or_(page.locator("#answer")).first.wait_for()
-    server.until(lambda: server.gauge("tgr_running") == 1)
-    page.click("#stop")
-    page.get_by_text("stopped").wait_for()
-    server.until(server.is_free, 5)
-
-    page.fill("#key", "wrong")
-    page.click("#ask")
-    page.locator("#problem", has_text="API key").wait_for()
-    assert not faults and all(url.startswith(server.url) for url in asked)
-
-
-def _endless(route: Any) -> str:
-    body = route.request.post_data_json
-    body["tgr"] |= {"chunk_len": 64, "max_chunks": 60}
-    return json.dumps(body | {"n": 8})

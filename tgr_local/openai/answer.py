@@ -265,7 +265,17 @@ class Answer:
         if self.request.logprobs is not None:  # they come with the step, and text waits for it
             choice.waiting += parts
             parts = self._flushed(choice) if isinstance(event, Step) else []
-        return self._opening(choice) + parts if parts and not choice.opened else parts
+        if parts and not choice.opened:
+            parts = self._opening(choice) + parts
+        if isinstance(event, Step) and self.request.progress:
+            parts = [*parts, Searched(choice.index, self._written(event))]
+        return parts
+
+    def _written(self, step: Step) -> Progress:
+        """That a chunk is complete, with its tokens."""
+        tokens = step.tokens.tolist()
+        text = self.engine.detokenize(tokens)
+        return Progress(step.index, "written", tokens=tuple(tokens), text=text)
 
     def ended(self, choice: Choice) -> list[ApiEvent]:
         """The rest of a choice, and why it ended."""

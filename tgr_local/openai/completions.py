@@ -7,6 +7,7 @@ formats. Nothing here keeps state between calls: any number of threads may call 
 
 from __future__ import annotations
 
+import itertools
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -31,7 +32,11 @@ from tgr_local.openai.requests import PreparedRequest as PreparedRequest
 from tgr_local.openai.requests import chat_request as chat_request
 from tgr_local.openai.requests import completion_request as completion_request
 from tgr_local.openai.validation import RequestError as RequestError
+from tgr_local.search.steps import Candidates
 from tgr_local.trace.json_values import to_json_value
+
+# what a report of the search holds at most
+_ROLLOUTS, _ROLLOUT_TOKENS, _CHUNK_CHARS = 256, 48, 4096
 
 
 def respond(
@@ -84,16 +89,35 @@ def usage_object(usage: Usage) -> JsonObject:
     }
 
 
-def progress_object(event: Searched) -> JsonObject:
-    """What the search does, as a stream has it."""
+def progress_object(event: Searched, engine: Engine | None = None) -> JsonObject:
+    """What the search does, as a stream has it; with an engine also the beginnings of the rollouts
+    that were scored, and the text of a chunk that is complete."""
     progress = event.progress
     scores = to_json_value(progress.candidates.scores) if progress.candidates else None
-    return {
+    made: JsonObject = {
         "index": event.index,
         "chunk": progress.chunk,
         "stage": progress.stage,
         "scores": scores,
     }
+    if engine and progress.candidates:
+        made["rollouts"] = _rollouts(engine, progress.candidates)
+    if progress.stage == "written":
+        text = progress.text.decode("utf-8", "replace")
+        made |= {"text": text[:_CHUNK_CHARS], "tokens": len(progress.tokens)}
+    return made
+
+
+def _rollouts(engine: Engine, candidates: Candidates) -> list[JsonObject]:
+    """The beginning of each rollout with its candidate; of many the first."""
+    pairs = zip(candidates.owners.tolist(), candidates.tokens, strict=True)
+    return [
+        {
+            "candidate": owner,
+            "text": engine.detokenize(tokens[:_ROLLOUT_TOKENS].tolist()).decode("utf-8", "replace"),
+        }
+        for owner, tokens in itertools.islice(pairs, _ROLLOUTS)
+    ]
 
 
 class _Translation(Translation):
@@ -115,8 +139,9 @@ class _Translation(Translation):
         if isinstance(event, Totals):
             return self._totals(event)
         if isinstance(event, Searched):
-            progress = self._request.progress
-            return [self._chunk([], tgr={"progress": progress_object(event)})] if progress else []
+            if not self._request.progress:
+                return []
+            return [self._chunk([], tgr={"progress": progress_object(event, self._engine)})]
         return [self._chunk([choice]) for choice in self._choices(event) if choice]
 
     def _totals(self, event: Totals) -> list[JsonObject]:

@@ -25,5 +25,6 @@ parameter means: `tgr_local.openai` has the bodies, their meaning and the respon
     log.py         one line for each request
     metrics.py     counts and times for Prometheus
     embeddings.py tokens.py slots.py    endpoints beside replies
-    index.html     the page at /
+    page_files.py page/          the page at /: its files
+    rendering.py markup.py       /render: Markdown as HTML for the page
 """

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 
 from tgr_local import __version__
 from tgr_local.engine import Cancel
 from tgr_local.errors import TgrError
-from tgr_local.server import embeddings, tokens
+from tgr_local.server import embeddings, rendering, tokens
 from tgr_local.server.answer_now import add_answer_now
 from tgr_local.server.auth import Auth, origin_pattern
 from tgr_local.server.bodies import Fields
@@ -26,21 +25,13 @@ from tgr_local.server.loaded import LoadedModel
 from tgr_local.server.log import Observe
 from tgr_local.server.model_routes import add_models
 from tgr_local.server.openapi import ANSWERS, Application, takes
+from tgr_local.server.page_files import add_page
+from tgr_local.server.rendering import RenderRequest
 from tgr_local.server.replies import add_replies
 from tgr_local.server.service import Service
 from tgr_local.server.slots import SlotRequest
 from tgr_local.server.tokens import DetokenizeRequest, TokenizeRequest
 from tgr_local.server.wire import EncodedResponse, JsonResponse, failure
-
-_PAGE = Path(__file__).with_name("index.html")
-# the page is one file: it fetches nothing from elsewhere
-_PAGE_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; "
-    "style-src 'unsafe-inline'; connect-src 'self'; img-src data:; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-}
 
 
 def create_app(
@@ -82,6 +73,7 @@ def create_app(
     _add_tokens(app, service)
     add_models(app, service)
     _add_state(app, service)
+    add_page(app)
     return app
 
 
@@ -126,6 +118,13 @@ def _add_tokens(app: FastAPI, service: Service) -> None:
             return tokens.detokenize(model.engine, DetokenizeRequest.parse(fields))
 
         return EncodedResponse(await service.run(request, read, quick=True))
+
+    @app.post("/render", **takes(RenderRequest))
+    async def render(request: Request) -> Response:
+        def make(fields: Fields, cancel: Cancel) -> bytes:
+            return rendering.render(RenderRequest.parse(fields), cancel)
+
+        return EncodedResponse(await service.make(request, make))
 
     @app.get("/tokenizer_info", **ANSWERS)
     async def tokenizer_info(model: str = "") -> Response:
@@ -176,7 +175,3 @@ def _add_state(app: FastAPI, service: Service) -> None:
             await loaded.stats()
         content = await run_in_threadpool(service.metrics.text)
         return Response(content, media_type=service.metrics.content_type)
-
-    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
-    async def page() -> Response:
-        return HTMLResponse(_PAGE.read_bytes(), headers=_PAGE_HEADERS)

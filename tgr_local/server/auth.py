@@ -19,12 +19,13 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tgr_local.server.errors import ApiError
+from tgr_local.server.page_files import PATHS
 from tgr_local.server.wire import failure
 
 LOCAL_ORIGIN = r"https?://([\w.-]+\.)?(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
 OWNER = "tgr.owner"
 """Where the scope of a request has what tells its key from others; absent without keys."""
-OPEN = ("/", "/health", "/v1/health")  # the page contains no data, and monitoring needs no key
+OPEN = {*PATHS, "/health", "/v1/health"}  # the page contains no data, and monitoring needs no key
 
 
 def is_loopback(host: str) -> bool:

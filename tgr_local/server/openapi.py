@@ -19,6 +19,7 @@ from tgr_local.openai.validation import RequestBody
 from tgr_local.server.embeddings import EmbeddingsRequest
 from tgr_local.server.errors import ErrorBody
 from tgr_local.server.models import ModelRequest
+from tgr_local.server.rendering import RenderRequest
 from tgr_local.server.slots import SlotRequest
 from tgr_local.server.tokens import DetokenizeRequest, TokenizeRequest
 
@@ -33,6 +34,7 @@ BODIES: tuple[type[RequestBody], ...] = (
     EmbeddingsRequest,
     TokenizeRequest,
     DetokenizeRequest,
+    RenderRequest,
     SlotRequest,
     ModelRequest,
 )

@@ -147,6 +147,17 @@ class Service:
         async with self._job(request, work, jobs, lease) as job:
             return await job.first(None)
 
+    async def make(self, request: Request, make: Callable[[Fields, Cancel], Any]) -> Any:
+        """What `make` makes of the body, in a quick job without a model. Raises ApiError."""
+        body = await self.body(request)
+
+        def work(cancel: Cancel, put: Put) -> None:
+            with body.used(cancel) as fields:
+                put(make(fields, cancel))
+
+        async with self._job(request, work, self._quick_jobs) as job:
+            return await job.first(None)
+
     async def _lease(
         self, request: Request, body: Body, model: str | None = None
     ) -> Lease[LoadedModel]:

@@ -1,9 +1,9 @@
-"""Chat templates and JSON schemas, evaluated in a subprocess with limits.
+"""Chat templates, JSON schemas and Markdown, evaluated in a subprocess with limits.
 
-A chat template is a program from a model file, and a JSON schema from a client can keep its
-converter busy forever. Both run in `confined_worker.py`, with a limit of CPU time and, where the
-system enforces one (Linux does, macOS does not), of memory. A worker is reused by later calls. JSON
-goes in, text comes out.
+A chat template is a program from a model file, and a JSON schema from a client or a text of a model
+can keep its converter busy forever. They run in `confined_worker.py`, with a limit of CPU time and,
+where the system enforces one (Linux does, macOS does not), of memory. A worker is reused by later
+calls. JSON goes in, text comes out.
 """
 
 from __future__ import annotations
@@ -44,6 +44,12 @@ def schema_grammar(schema: Any, cancel: Flag | None = None) -> str:
     """The GBNF grammar of a JSON schema, or for None of any JSON object, by llama-cpp-python's
     converter. Raises as `render` does."""
     return _call({"do": "schema_grammar", "schema": schema}, cancel)
+
+
+def call(module: Path, arguments: dict[str, Any], cancel: Flag | None = None) -> str:
+    """What the function ``render`` of a module returns: it is loaded from its file, once in each
+    process, and may import only other packages than this one. Raises as `render` does."""
+    return _call({"do": "call", "module": str(module), "arguments": arguments}, cancel)
 
 
 def _call(request: dict[str, Any], cancel: Flag | None) -> str:

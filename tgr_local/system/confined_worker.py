@@ -27,12 +27,13 @@ RESULT_BYTES = 16 << 20
 """Maximum length of an answer."""
 
 _templates: dict[str, Any] = {}
+_modules: dict[str, Any] = {}
 
 
 def answer(request: dict[str, Any]) -> dict[str, str]:
     """The result of a request as ``text``, or a message as ``error``; raises nothing."""
     try:
-        text = _render(request) if request["do"] == "render" else _schema_grammar(request)
+        text = _WORK[request["do"]](request)
         if len(text) > RESULT_BYTES:
             return {"error": f"produces a text of more than {RESULT_BYTES >> 20} MiB"}
         return {"text": text}
@@ -73,14 +74,39 @@ def _schema_grammar(request: dict[str, Any]) -> str:
     # loaded by path, because importing the package would load llama.cpp
     package = importlib.util.find_spec("llama_cpp")
     assert package is not None and package.submodule_search_locations
-    path = os.path.join(package.submodule_search_locations[0], "llama_grammar.py")
-    spec = importlib.util.spec_from_file_location("llama_grammar", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = _loaded(os.path.join(package.submodule_search_locations[0], "llama_grammar.py"))
     if request["schema"] is None:
         return str(module.JSON_GBNF)
     return str(module.json_schema_to_gbnf(json.dumps(request["schema"])))
+
+
+def _called(request: dict[str, Any]) -> str:
+    text: str = _loaded(request["module"]).render(**request["arguments"])
+    return text
+
+
+_WORK = {"render": _render, "schema_grammar": _schema_grammar, "call": _called}
+
+
+def _loaded(path: str) -> Any:
+    """The module of a file, loaded once."""
+    if path not in _modules:
+        name = os.path.splitext(os.path.basename(path))[0]
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        _modules[path] = module
+    return _modules[path]
+
+
+def _prepare(request: dict[str, Any]) -> None:
+    """Imports what a request needs, which is no part of its time: it is slow on a slow machine."""
+    with contextlib.suppress(Exception):  # the answer says so
+        if request["do"] == "render":
+            importlib.import_module("jinja2.sandbox")
+        elif request["do"] == "call":
+            _loaded(request["module"])
 
 
 def _limit_memory() -> None:
@@ -106,10 +132,7 @@ def main() -> None:
     _limit_memory()
     while header := sys.stdin.buffer.read(HEADER.size):
         request = json.loads(sys.stdin.buffer.read(HEADER.unpack(header)[0]))
-        if request["do"] == "render":
-            importlib.import_module(
-                "jinja2.sandbox"
-            )  # not part of the time limit: slow on a slow machine
+        _prepare(request)
         _limit_seconds()
         data = json.dumps(answer(request)).encode()
         sys.stdout.buffer.write(HEADER.pack(len(data)) + data)

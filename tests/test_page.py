@@ -1,0 +1,124 @@
+"""The page in Chromium: ten tasks at two widths, keys, errors, and hostile replies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("playwright.sync_api", reason="playwright is absent")
+pytest.importorskip("nh3", reason="the server's packages are absent")
+
+from hostile_replies import HOSTILE
+from page_tasks import (
+    QUESTION,
+    TASKS,
+    WIDTHS,
+    Visit,
+    browser,
+    chromium,
+    conversation_file,
+    server_of_tasks,
+    visit,
+)
+from serving import Served
+
+if not chromium():
+    pytest.skip("chromium is absent", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with server_of_tasks(tmp_path_factory.mktemp("page")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def found() -> Iterator[Any]:
+    with browser() as running:
+        yield running
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.__name__)
+def test_task(found: Any, server: Served, task: Callable[[Visit], None], width: int) -> None:
+    with visit(found, server, width) as one:
+        task(one)
+        one.check()
+
+
+def test_hostile_replies_do_nothing(found: Any, server: Served) -> None:
+    with visit(found, server, 1280) as one:
+        page = one.page
+        page.on("dialog", lambda dialog: one.faults.append(dialog.message))
+        one.load(conversation_file(*HOSTILE))
+        page.locator(".text[aria-busy]").first.wait_for(state="detached")
+        assert page.locator(".text:has(> *)").count() == len(HOSTILE)
+        for link in page.locator(".text a").all():
+            assert str(link.get_attribute("href")).startswith(("http://", "https://", "mailto:"))
+        page.evaluate(
+            "document.querySelectorAll('.text *').forEach((one) => {"
+            " one.tagName === 'A' || one.dispatchEvent(new MouseEvent('click', {bubbles: false}));"
+            " one.dispatchEvent(new MouseEvent('mouseover', {bubbles: false})); })"
+        )
+        assert page.evaluate("window.pwned") is None
+        acting = "script, img, svg, style, input, iframe, form"
+        assert page.locator(f".text :is({acting}):not(.copy svg)").count() == 0
+        one.check()
+
+
+def test_a_damaged_or_hostile_file_is_refused_whole(found: Any, server: Served) -> None:
+    circle = conversation_file("a", "b")
+    circle["conversations"][0]["nodes"]["user0"]["parent"] = "assistant1"
+    files = {
+        b"{": "not JSON", b"[]": "not an export", b'{"format": "other"}': "not an export",
+        json.dumps(circle).encode(): "circle",
+    }  # fmt: skip
+    with visit(found, server, 1280) as one:
+        for data, why in files.items():
+            payload = {"name": "x.json", "mimeType": "application/json", "buffer": data}
+            one.page.set_input_files("#import-file", payload)
+            one.page.locator("#toast", has_text=why).wait_for()
+        assert one.page.locator("#conversations .title").count() == 0
+        odd: dict[str, Any] = conversation_file("fine")
+        node = odd["conversations"][0]["nodes"]["assistant0"]
+        node["cost"] = {"forward": {"<b>": "x"}, "method": 3}
+        node["search"] = [{"scores": {"total": [1]}}, 7]
+        node |= {"error": "x", "thinking": {"a": 1}, "html": "<img src=x>"}
+        one.load(odd)
+        one.page.get_by_text("How this reply was found").click()
+        one.check()
+
+
+def test_what_goes_wrong_is_told_with_a_way_out(found: Any, tmp_path: Path) -> None:
+    with (
+        server_of_tasks(tmp_path, api_key="secret") as server,
+        visit(found, server, 390, key="secret") as one,
+    ):
+        page = one.page
+        page.locator("#key").get_by_label("API key").fill("wrong")
+        page.get_by_text("Use this key").click()
+        page.locator("#key[open]").wait_for()
+        page.locator("#key").get_by_label("API key").fill("secret")
+        page.get_by_text("Use this key").click()
+        page.locator("#method option", has_text="markov").wait_for(state="attached")
+        one.ask(QUESTION)
+        assert "33" in one.finished(1)
+
+        page.evaluate("sessionStorage.setItem('tgr-local.key', 'wrong')")
+        one.ask(QUESTION)
+        problem = page.locator(".problem").last
+        problem.get_by_text("API key").first.wait_for()
+        problem.get_by_text("Enter the API key").click()
+        page.locator("#key").get_by_label("API key").fill("secret")
+        page.get_by_text("Use this key").click()
+        page.locator(".problem").last.get_by_text("Try again").click()
+        assert "33" in one.finished(2)
+
+        server.stop()
+        one.ask(QUESTION)
+        page.locator(".problem", has_text="does not answer").wait_for()
+        one.check()

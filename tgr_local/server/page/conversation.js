@@ -1,0 +1,159 @@
+// A conversation as a tree of messages: nothing here knows the screen, the server or the storage.
+//
+// { id, title, created, updated, system, nodes: { id: node }, chosen: { parent id or "": child id } }
+// A node is { id, parent, role: "user" | "assistant", text } and, of an assistant, also
+// { thinking, thinkingSeconds, state, error, cost, search }. Children of one parent are variants: of
+// a question that was edited, or of a reply that was made again. `chosen` has the one that is shown.
+
+const TITLE_MOST = 60;
+
+export const newId = () => crypto.getRandomValues(new Uint32Array(3)).reduce((id, n) => id + n.toString(36), "");
+
+export function newConversation(system = "") {
+  const now = Date.now();
+  return { id: newId(), title: "", created: now, updated: now, system, nodes: {}, chosen: {} };
+}
+
+/** Adds a message after `parent` (null = at the beginning) and shows it. */
+export function add(conversation, parent, message) {
+  const node = { id: newId(), parent: parent ? parent.id : null, created: Date.now(), ...message };
+  conversation.nodes[node.id] = node;
+  choose(conversation, node);
+  if (!conversation.title && node.role === "user") conversation.title = titleOf(node.text);
+  return node;
+}
+
+/** Shows a message in place of its variants. */
+export function choose(conversation, node) {
+  conversation.chosen[node.parent ?? ""] = node.id;
+  conversation.updated = Date.now();
+}
+
+/** The messages that are shown, first to last. */
+export function path(conversation) {
+  const shown = [];
+  let node = conversation.nodes[conversation.chosen[""]];
+  while (node) {
+    shown.push(node);
+    node = conversation.nodes[conversation.chosen[node.id]];
+  }
+  return shown;
+}
+
+/** The message and the others in its place, oldest first. */
+export function variants(conversation, node) {
+  return Object.values(conversation.nodes).filter((other) => other.parent === node.parent);
+}
+
+/** What the server gets for the reply to `question`: the way from the beginning to it. */
+export function messagesFor(conversation, question) {
+  const way = [];
+  for (let node = question; node; node = conversation.nodes[node.parent]) {
+    way.unshift({ role: node.role, content: node.text });
+  }
+  return conversation.system ? [{ role: "system", content: conversation.system }, ...way] : way;
+}
+
+export function titleOf(text) {
+  const line = text.trim().split(/\s+/).join(" ");
+  return line.length > TITLE_MOST ? `${line.slice(0, TITLE_MOST - 1)}…` : line;
+}
+
+/** Whether a search finds the conversation: every word in its title or its messages. */
+export function matches(conversation, words) {
+  const texts = [conversation.title, ...Object.values(conversation.nodes).map((node) => node.text)];
+  const all = texts.join("\n").toLowerCase();
+  return words.toLowerCase().split(/\s+/).every((word) => all.includes(word));
+}
+
+// ---- files ----
+
+const FORMAT = "tgr-local conversations 1";
+
+export function exported(conversations) {
+  return JSON.stringify({ format: FORMAT, conversations }, null, 1);
+}
+
+/** The conversations of an exported file, each with a new id. Throws an Error that says what is wrong. */
+export function imported(text) {
+  let file;
+  try {
+    file = JSON.parse(text);
+  } catch (error) {
+    throw new Error(`The file is not JSON: ${error.message}`);
+  }
+  if (file?.format !== FORMAT || !Array.isArray(file.conversations)) {
+    throw new Error(`The file is not an export of this page: its format is not “${FORMAT}”.`);
+  }
+  return file.conversations.map(checked);
+}
+
+const text = (value) => (typeof value === "string" ? value : "");
+const number = (value) => (Number.isFinite(value) ? value : 0);
+const numbers = (value) => (Array.isArray(value) ? value.map(number) : []);
+
+/** A conversation with nothing but known fields of known types: the file may be anybody's. */
+function checked(given) {
+  const conversation = newConversation(text(given?.system));
+  conversation.title = titleOf(text(given?.title)) || "Imported";
+  conversation.created = number(given?.created) || conversation.created;
+  const nodes = Object.entries(Object(given?.nodes)).filter(([id]) => !["__proto__", "constructor"].includes(id));
+  for (const [id, node] of nodes) {
+    const role = node?.role === "user" ? "user" : "assistant";
+    const parent = node?.parent == null ? null : String(node.parent);
+    const fields = role === "assistant" ? checkedReply(node) : {};
+    conversation.nodes[id] = { id, parent, role, text: text(node?.text), created: number(node?.created), ...fields };
+  }
+  for (const [parent, child] of Object.entries(Object(given?.chosen))) {
+    const node = conversation.nodes[child];
+    if (node && (node.parent ?? "") === parent) conversation.chosen[parent] = child;
+  }
+  if (hasCircle(conversation)) throw new Error(`“${conversation.title}” is damaged: its messages form a circle.`);
+  return conversation;
+}
+
+function checkedReply(node) {
+  const states = ["done", "stopped", "interrupted", "failed"];
+  return {
+    thinking: text(node?.thinking),
+    thinkingSeconds: number(node?.thinkingSeconds),
+    state: states.includes(node?.state) ? node.state : "interrupted",
+    error: node?.error ? { status: number(node.error.status), message: text(node.error.message) } : null,
+    cost: checkedCost(node?.cost),
+    search: Array.isArray(node?.search) ? node.search.map(checkedBoundary) : [],
+  };
+}
+
+function checkedCost(cost) {
+  if (!cost || typeof cost !== "object") return null;
+  const forward = Object.entries(Object(cost.forward)).map(([kind, n]) => [kind, number(n)]);
+  const { method, finish, limit } = cost;
+  const counts = Object.fromEntries(["tokens", "prompt", "seconds", "reused", "seed"].map((name) => [name, number(cost[name])]));
+  return { ...counts, method: text(method), finish: text(finish), limit: text(limit), forward: Object.fromEntries(forward) };
+}
+
+function checkedBoundary(boundary) {
+  const scores = boundary?.scores;
+  const terms = ["foresight", "bumpiness", "uniformity", "total"].map((name) => [name, numbers(scores?.[name])]);
+  const [, total] = terms[3];
+  const rollouts = Array.isArray(boundary?.rollouts) ? boundary.rollouts : [];
+  return {
+    scores: total.length && terms.every(([, term]) => term.length === total.length)
+      ? { ...Object.fromEntries(terms), chosen: Math.min(total.length - 1, Math.max(0, Math.trunc(number(scores.chosen)))) }
+      : null,
+    rollouts: rollouts.map((one) => ({ candidate: number(one?.candidate), text: text(one?.text) })),
+    text: text(boundary?.text),
+    tokens: number(boundary?.tokens),
+  };
+}
+
+function hasCircle(conversation) {
+  return Object.values(conversation.nodes).some((node) => {
+    const seen = new Set();
+    for (let at = node; at; at = conversation.nodes[at.parent]) {
+      if (seen.has(at.id)) return true;
+      seen.add(at.id);
+    }
+    return false;
+  });
+}

@@ -1,0 +1,105 @@
+// Conversations in the browser (IndexedDB), settings in localStorage. Other tabs are told of changes.
+
+const changes = "BroadcastChannel" in globalThis ? new BroadcastChannel("tgr-local") : null;
+const memory = new Map(); // where a browser has no storage, as in some private windows
+let opened = null;
+
+function database() {
+  opened ??= new Promise((resolve) => {
+    let request;
+    try {
+      request = indexedDB.open("tgr-local", 1);
+    } catch {
+      resolve(null);
+      return;
+    }
+    request.onupgradeneeded = () => request.result.createObjectStore("conversations", { keyPath: "id" });
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => resolve(null);
+  });
+  return opened;
+}
+
+async function run(mode, work, withoutStorage) {
+  const db = await database();
+  if (!db) return withoutStorage();
+  return new Promise((resolve, reject) => {
+    const transaction = db.transaction("conversations", mode);
+    const request = work(transaction.objectStore("conversations"));
+    transaction.oncomplete = () => resolve(request.result);
+    transaction.onerror = transaction.onabort = () => reject(transaction.error);
+  });
+}
+
+/** Whether conversations outlive this tab. */
+export const isLasting = async () => (await database()) !== null;
+
+/** All conversations, the newest first. */
+export async function all() {
+  const found = await run("readonly", (store) => store.getAll(), () => [...memory.values()]);
+  return found.sort((a, b) => b.updated - a.updated);
+}
+
+export async function put(conversation) {
+  await run("readwrite", (store) => store.put(conversation), () => memory.set(conversation.id, conversation));
+  changes?.postMessage(conversation.id);
+}
+
+export async function remove(id) {
+  await run("readwrite", (store) => store.delete(id), () => memory.delete(id));
+  changes?.postMessage(id);
+}
+
+/** Calls `then` with the id of a conversation that another tab has changed. */
+export function onChange(then) {
+  changes?.addEventListener("message", (event) => then(event.data));
+}
+
+// ---- settings ----
+
+const SETTINGS = "tgr-local.settings";
+const DEFAULTS = { theme: "auto", system: "", method: "", model: "", options: {} };
+
+/** theme, system (prompt of new conversations), method, model, options (of the search, by name). */
+export const settings = { ...DEFAULTS, ...read() };
+
+function read() {
+  try {
+    return JSON.parse(localStorage.getItem(SETTINGS)) ?? {};
+  } catch {
+    return {};
+  }
+}
+
+export function saveSettings(changed) {
+  Object.assign(settings, changed);
+  try {
+    localStorage.setItem(SETTINGS, JSON.stringify(settings));
+  } catch {
+    // they hold until the page is closed
+  }
+}
+
+/** The last conversation of this tab: a reload shows it again. */
+export const current = {
+  get: () => attempt(() => sessionStorage.getItem("tgr-local.current")),
+  set: (id) => attempt(() => sessionStorage.setItem("tgr-local.current", id)),
+};
+
+/** The API key: in this tab, or with `lasting` in this browser. */
+export const apiKey = {
+  get: () => attempt(() => sessionStorage.getItem("tgr-local.key") ?? localStorage.getItem("tgr-local.key")) ?? "",
+  set(key, lasting) {
+    attempt(() => localStorage.removeItem("tgr-local.key"));
+    attempt(() => (lasting ? localStorage : sessionStorage).setItem("tgr-local.key", key));
+    if (lasting) attempt(() => sessionStorage.removeItem("tgr-local.key"));
+  },
+};
+
+function attempt(work) {
+  try {
+    return work();
+  } catch {
+    return null;
+  }
+}

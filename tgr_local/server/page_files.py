@@ -1,0 +1,56 @@
+"""The page's own files: HTML, CSS and JavaScript in the folder ``page``, served as they are.
+
+They contain no data, so they need no key. The page loads nothing from elsewhere and runs no inline
+script: its security policy says so to the browser.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+_FOLDER = Path(__file__).with_name("page")
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types rendered",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",  # a browser asks every time whether the file is the same
+}
+PATHS = {
+    "/" if file.name == "index.html" else f"/page/{file.name}": file
+    for file in sorted(_FOLDER.iterdir())
+    if file.suffix in _TYPES
+}
+"""The file of every address."""
+
+
+def add_page(app: FastAPI) -> None:
+    """Adds a route for every file of the page."""
+    for path, file in PATHS.items():
+        app.router.routes.append(Route(path, _File(file).respond, methods=["GET"]))
+
+
+class _File:
+    """A file that is read once."""
+
+    def __init__(self, path: Path) -> None:
+        self._data = path.read_bytes()
+        tag = f'"{hashlib.sha256(self._data).hexdigest()[:32]}"'
+        self._headers = {**_HEADERS, "Content-Type": _TYPES[path.suffix], "ETag": tag}
+
+    async def respond(self, request: Request) -> Response:
+        if request.headers.get("if-none-match") == self._headers["ETag"]:
+            return Response(status_code=304, headers=self._headers)
+        return Response(self._data, headers=self._headers)
