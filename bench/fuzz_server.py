@@ -435,6 +435,7 @@ def _sum_up(outcomes: list[Outcome], seconds: float) -> None:
 
     def key(outcome: Outcome) -> tuple[str, int]:
         path = re.sub("/slots/.*", "/slots/{id_slot}", outcome.request.path)
+        path = "answer-now" if "answer-now" in path else path
         return path if outcome.request.verb == "POST" else outcome.request.verb, outcome.status
 
     for (path, status), n in sorted(collections.Counter(map(key, outcomes)).items()):

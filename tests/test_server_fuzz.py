@@ -88,6 +88,7 @@ def properties(schema: Any, schemas: dict[str, Any]) -> set[str]:
 def test_the_schema_has_every_parameter_of_every_body(its_schema: Any) -> None:
     raw = its_schema.raw_schema
     posts = {path: item["post"] for path, item in raw["paths"].items() if "post" in item}
+    posts = {path: post for path, post in posts.items() if "requestBody" in post}
     assert set(posts) == {*OPERATIONS, *ALIKE}
     for path, model in BODIES.items():
         body = posts[path]["requestBody"]["content"]["application/json"]["schema"]
