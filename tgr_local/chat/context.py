@@ -65,7 +65,7 @@ def summarise(conversation: Conversation, n: int) -> Events:
     )  # fmt: skip
     prompt = conversation.prompt(oldest, _REQUEST)
     query = generation.query_tokens(conversation.engine, prompt, config)
-    room = _longest(conversation.engine) - len(query)
+    room = longest(conversation.engine) - len(query)
     if room < _LEAST_SUMMARY:
         raise CapacityError(
             f"the oldest {n} turns have {len(query)} tokens, which leaves no room for a summary; "
@@ -89,7 +89,7 @@ def is_full(conversation: Conversation) -> bool:
     reply = conversation.replies[-1]
     n_tokens = len(reply.runs[-1].query) if reply.runs else 0
     n_tokens += reply.n_tokens - (reply.closed or 0)
-    return reply.finish == "length" and n_tokens >= _longest(conversation.engine)
+    return reply.finish == "length" and n_tokens >= longest(conversation.engine)
 
 
 # ---- sizes ----
@@ -110,7 +110,7 @@ def _n_tokens(conversation: Conversation, before: list[Turn]) -> int:
 def _longest_query(conversation: Conversation) -> int:
     """Tokens of the longest query whose reply fits; 0 if there is none."""
     engine, method, config = conversation.engine, conversation.method, conversation.config
-    low, high, cells = 0, _longest(engine), engine.most_cells()
+    low, high, cells = 0, longest(engine), engine.most_cells()
     while low < high:
         n_query = (low + high + 1) // 2
         try:
@@ -121,7 +121,7 @@ def _longest_query(conversation: Conversation) -> int:
     return low
 
 
-def _longest(engine: Engine) -> int:
+def longest(engine: Engine) -> int:
     """Tokens of the longest text."""
     return min(engine.n_ctx_train, engine.most_cells())
 

@@ -110,7 +110,7 @@ class ChatSession:
         if not (n := context.n_to_drop(conversation)):
             raise error
         turns = "turn" if n == 1 else f"{n} turns"
-        most = conversation.engine.n_ctx_train
+        most = context.longest(conversation.engine)
         question = f"The conversation is at the end of the context ({most} tokens)."
         choices = (f"drop the oldest {turns}", f"summarise the oldest {turns}", "change nothing")
         choice = self.front_end.decide(question, choices)
