@@ -13,7 +13,7 @@ chat: $(STAMP)
 	@$(BIN)/tgr-local chat
 
 test: $(STAMP)
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --dist loadfile
 
 # what .pre-commit-config.yaml lists; `.venv/bin/pre-commit install` runs it before every commit
 lint: $(STAMP)
