@@ -222,6 +222,12 @@ def test_a_long_text_without_blocks_is_complete() -> None:
     assert len("".join(rows("x" * 100_000, width=80))) == 100_000
 
 
+def test_a_long_code_block_is_one_block() -> None:
+    code = [f"x{i} = {i} * 2 * 3" for i in range(1200)]
+    text = "\n".join(["before", "```py", *code, "```", "after"])
+    assert rows(text) == ["before", "", "```py", *code, "```", "", "after"]
+
+
 def test_wide_characters_fit_the_width() -> None:
     assert rows("重" * 25, width=20) == ["重" * 10, "重" * 10, "重" * 5]
 

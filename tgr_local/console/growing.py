@@ -132,7 +132,11 @@ class MarkdownText:
             return []
         start, pieces = time.monotonic(), []
         while (n := len(self._source)) and text:
-            pieces += self._take_code(text) if self._code is not None else self._take_blocks(text)
+            end = text.rfind("\n", 0, _MOST) + 1
+            part = text[:end] if end and len(text) > _MOST else text
+            pieces += self._take_code(part) if self._code is not None else self._take_blocks(part)
+            if len(self._source) == n and part != text:  # one block is longer than that
+                pieces += self._cut(text)
             if len(self._source) == n:
                 break
             text = text[n - len(self._source) :]
