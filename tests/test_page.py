@@ -42,11 +42,28 @@ def found() -> Iterator[Any]:
         yield running
 
 
-@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.__name__)
-def test_task(found: Any, server: Served, task: Callable[[Visit], None], width: int) -> None:
-    with visit(found, server, width) as one:
+def test_task(found: Any, server: Served, task: Callable[[Visit], None]) -> None:
+    """Every task at one of the widths; `page_tasks` as a program does all at both."""
+    with visit(found, server, list(WIDTHS)[TASKS.index(task) % 2]) as one:
         task(one)
+        one.check()
+
+
+def test_answer_now_ends_the_thinking(found: Any, server: Served) -> None:
+    with visit(found, server, 390) as one:
+        slow = {"n_candidates": 8, "n_mc": 4, "rollout_len": 24, "chunk_len": 8, "max_chunks": 60}
+
+        def slowed(route: Any) -> None:
+            body = route.request.post_data_json
+            route.continue_(post_data=json.dumps({**body, "tgr": {**body["tgr"], **slow}}))
+
+        one.page.route("**/v1/chat/completions", slowed)
+        one.ask("Use 3, 7, 9 and 50 to make 141.")
+        with one.page.expect_response("**/answer-now") as asked:
+            one.page.get_by_text("Answer now").click()
+        assert asked.value.status == 200
+        assert one.finished(1)
         one.check()
 
 
