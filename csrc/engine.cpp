@@ -130,14 +130,15 @@ std::vector<llama_token> Engine::tokenize(const std::string & text, bool add_spe
     return model_.tokenize(text, add_special, parse_special);
 }
 
-std::string Engine::detokenize(const std::vector<llama_token> & tokens, bool special) const {
+std::string Engine::detokenize(const std::vector<llama_token> & tokens, bool special,
+                               const std::vector<llama_token> & shown) const {
     check_here();
-    return model_.detokenize(tokens, special);
+    return model_.detokenize(tokens, special, shown);
 }
 
-void Engine::check_grammar(const std::string & grammar) const {
+void Engine::check_grammar(const std::string & grammar, const std::string & prefix) const {
     check_here();
-    model_.check_grammar(grammar);
+    model_.check_grammar(grammar, prefix);
 }
 
 //

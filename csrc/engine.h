@@ -58,8 +58,9 @@ public:
 
     // As Model's; in the calling thread.
     std::vector<llama_token> tokenize(const std::string & text, bool add_special, bool parse_special) const;
-    std::string              detokenize(const std::vector<llama_token> & tokens, bool special) const;
-    void                     check_grammar(const std::string & grammar) const;
+    std::string              detokenize(const std::vector<llama_token> & tokens, bool special,
+                                        const std::vector<llama_token> & shown = {}) const;
+    void                     check_grammar(const std::string & grammar, const std::string & prefix) const;
 
     // Enlarges the cache, if it grows on demand and no session is open, so that so many sessions of n_cells fit.
     void grow_cache(uint32_t n_cells, uint32_t n_sessions);

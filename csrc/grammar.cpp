@@ -320,6 +320,33 @@ void Grammar::mask(const TokenTexts & texts, float * logits) {
     }
 }
 
+// The stacks that a text leaves of now_, and in `level` the character that has begun.
+std::vector<uint32_t> Grammar::after(std::string_view text, Level & level) {
+    level = now_;
+    for (const char byte : text) {
+        Level next;
+        if (!read(level, uint8_t(byte), next)) {
+            level = { stacks_.size(), stacks_.size(), nodes_.size(), 0, 0 };
+            break;
+        }
+        level = next;
+    }
+    std::vector<uint32_t> left;
+    for (size_t i = level.begin; i < level.end; ++i) {
+        if (level.n_more == 0 || may_go_on({ i, i + 1, 0, level.value, level.n_more })) {
+            left.push_back(stacks_[i]);
+        }
+    }
+    stacks_.resize(now_.end);
+    return left;
+}
+
+void Grammar::move_to(std::vector<uint32_t> stacks, const Level & level) {
+    stacks_ = std::move(stacks);
+    tidy();
+    now_ = { 0, stacks_.size(), nodes_.size(), level.value, level.n_more };
+}
+
 bool Grammar::accept(const TokenTexts & texts, llama_token token) {
     begin_call();
     if (texts.ends(token)) {
@@ -329,24 +356,10 @@ bool Grammar::accept(const TokenTexts & texts, llama_token token) {
     if (text.empty()) {
         return false;
     }
-    Level level = now_;
-    for (size_t at = 0; at < text.size(); ++at) {
-        Level next;
-        if (!read(level, uint8_t(text[at]), next)) {
-            level = { stacks_.size(), stacks_.size(), nodes_.size(), 0, 0 };
-            break;
-        }
-        level = next;
-    }
-    std::vector<uint32_t> after;
-    for (size_t i = level.begin; i < level.end; ++i) {
-        if (level.n_more == 0 || may_go_on({ i, i + 1, 0, level.value, level.n_more })) {
-            after.push_back(stacks_[i]);
-        }
-    }
-    stacks_.resize(now_.end);
+    Level level;
+    auto  left = after(text, level);
     ++expansion_;
-    for (const uint32_t stack : after) {
+    for (const uint32_t stack : left) {
         seen_[stack] = expansion_;
     }
     for (size_t i = 0; i < now_.end; ++i) {
@@ -356,10 +369,20 @@ bool Grammar::accept(const TokenTexts & texts, llama_token token) {
             expand(this->stack(top.symbol + 1, top.below));
         }
     }
-    after.insert(after.end(), stacks_.begin() + ptrdiff_t(now_.end), stacks_.end());
-    stacks_ = std::move(after);
-    tidy();
-    now_ = { 0, stacks_.size(), nodes_.size(), level.value, level.n_more };
+    left.insert(left.end(), stacks_.begin() + ptrdiff_t(now_.end), stacks_.end());
+    move_to(std::move(left), level);
+    return !stacks_.empty();
+}
+
+bool Grammar::accept(std::string_view text) {
+    begin_call();
+    while (!text.empty() && !stacks_.empty()) {
+        const auto part = text.substr(0, 64); // what it leaves behind is tidied after each
+        Level      level;
+        auto       left = after(part, level);
+        move_to(std::move(left), level);
+        text.remove_prefix(part.size());
+    }
     return !stacks_.empty();
 }
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <stdexcept>
+#include <string_view>
 #include <vector>
 
 namespace tgr {
@@ -61,6 +62,9 @@ public:
     // Reads a token; false when it may not come next.
     bool accept(const TokenTexts & texts, llama_token token);
 
+    // Reads a text, whatever tokens it has; false when it may not come next.
+    bool accept(std::string_view text);
+
     // The next n_tokens calls share the work of one, and a little for each; 0 = each has its own again.
     void share_work(size_t n_tokens) {
         shared_ = n_tokens > 0;
@@ -95,19 +99,21 @@ private:
     Level                               now_{};  // of the text
     size_t                              tidy_at_ = 1024;
 
-    void     begin_call();
-    void     spend(uint64_t work);
-    uint32_t node(uint32_t symbol, uint32_t count, uint32_t below);
-    void     forget_nodes(size_t n);
-    size_t   slot_of(const Node & node) const;
-    void     resize_table(size_t n);
-    uint32_t stack(uint32_t symbol, uint32_t below);
-    void     expand(uint32_t first);
-    bool     matches(const GrammarSymbol & symbol, uint32_t c) const;
-    bool     may_match(const GrammarSymbol & symbol, uint32_t value, int n_more) const;
-    bool     may_go_on(const Level & level) const;
-    bool     read(const Level & from, uint8_t byte, Level & to);
-    void     tidy();
+    void                  begin_call();
+    void                  spend(uint64_t work);
+    uint32_t              node(uint32_t symbol, uint32_t count, uint32_t below);
+    void                  forget_nodes(size_t n);
+    size_t                slot_of(const Node & node) const;
+    void                  resize_table(size_t n);
+    uint32_t              stack(uint32_t symbol, uint32_t below);
+    void                  expand(uint32_t first);
+    bool                  matches(const GrammarSymbol & symbol, uint32_t c) const;
+    bool                  may_match(const GrammarSymbol & symbol, uint32_t value, int n_more) const;
+    bool                  may_go_on(const Level & level) const;
+    bool                  read(const Level & from, uint8_t byte, Level & to);
+    std::vector<uint32_t> after(std::string_view text, Level & level);
+    void                  move_to(std::vector<uint32_t> stacks, const Level & level);
+    void                  tidy();
 };
 
 } // namespace tgr

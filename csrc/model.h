@@ -40,10 +40,11 @@ public:
 
     // Text to tokens and back. CancelledError after release(), which does not wait for them.
     std::vector<llama_token> tokenize(const std::string & text, bool add_special, bool parse_special) const;
-    std::string              detokenize(const std::vector<llama_token> & tokens, bool special) const;
+    std::string              detokenize(const std::vector<llama_token> & tokens, bool special,
+                                        const std::vector<llama_token> & shown = {}) const;
 
     // Throws std::invalid_argument for a grammar that does not parse.
-    void check_grammar(const std::string & grammar) const;
+    void check_grammar(const std::string & grammar, const std::string & prefix) const;
 
     // --- one thread at a time: the worker, or who made the model while there is none ---
 

@@ -78,6 +78,7 @@ struct Task {
     int32_t                  part = 0; // generated tokens of a part; 0 = all
     std::vector<uint64_t>    seeds;    // of the parts after the first one
     std::vector<std::string> stop;     // UTF-8 text that ends the generation
+    std::vector<llama_token> shown;    // control tokens that belong to the text
     bool                     ignore_eog    = false;
     bool                     states        = false; // output the state that each generated token was sampled from
     FeedStates               feed_states   = FeedStates::none;

@@ -316,17 +316,27 @@ Sampler::Sampler(const TokenTexts & texts, const SamplingParams & params, uint64
         params.repeat_penalty != 1.0f || params.frequency_penalty != 0.0f || params.presence_penalty != 0.0f;
     if (!params.grammar.empty()) {
         texts.prepare();
-        const uint64_t work  = std::max(GRAMMAR_WORK / std::max<size_t>(share, 1), GRAMMAR_WORK_LEAST);
-        const auto     parse = [&] {
-            return std::make_shared<const GrammarRules>(
-                parse_gbnf(params.grammar, [&](const std::string & text) { return texts.find(text); }));
-        };
-        const bool same = like && like->grammar_ && like->params_.grammar == params.grammar;
-        try {
-            grammar_ = std::make_unique<Grammar>(same ? like->grammar_->rules() : parse(), work);
-        } catch (const GrammarTooCostly & error) {
-            throw std::invalid_argument(error.what());
+        work_           = std::max(GRAMMAR_WORK / std::max<size_t>(share, 1), GRAMMAR_WORK_LEAST);
+        const bool same = like && like->rules_ && like->params_.grammar == params.grammar;
+        rules_ = same ? like->rules_
+                      : std::make_shared<const GrammarRules>(
+                            parse_gbnf(params.grammar, [&](const std::string & text) { return texts.find(text); }));
+        begin_grammar();
+    }
+}
+
+void Sampler::begin_grammar() {
+    if (params_.trigger) {
+        waits_.emplace(*params_.trigger, params_.grammar_prefix);
+        return;
+    }
+    try {
+        grammar_ = std::make_unique<Grammar>(rules_, work_);
+        if (!grammar_->accept(params_.grammar_prefix)) {
+            throw std::invalid_argument("the grammar does not allow grammar_prefix; leave it out");
         }
+    } catch (const GrammarTooCostly & error) {
+        throw std::invalid_argument(error.what());
     }
 }
 
@@ -345,14 +355,13 @@ void Sampler::accept_prompt(llama_token token) {
 }
 
 void Sampler::accept_grammar(const std::vector<llama_token> & tokens) {
-    if (!grammar_) {
-        return;
+    if (grammar_) {
+        grammar_->share_work(tokens.size());
     }
-    grammar_->share_work(tokens.size());
     for (const llama_token token : tokens) {
         bool accepted = false;
         try {
-            accepted = grammar_->accept(texts_, token);
+            accepted = accept(token) || waits_;
         } catch (const GrammarTooCostly & error) {
             throw std::invalid_argument(error.what());
         }
@@ -361,7 +370,32 @@ void Sampler::accept_grammar(const std::vector<llama_token> & tokens) {
                                         ", which the grammar does not allow there");
         }
     }
-    grammar_->share_work(0);
+    if (grammar_) {
+        grammar_->share_work(0);
+    }
+}
+
+// The grammar, or the search for its beginning, reads a token. False for a token that the grammar refuses; if it was
+// the grammar's first one, the search goes on behind the trigger.
+bool Sampler::accept(llama_token token) {
+    if (grammar_) {
+        return grammar_->accept(texts_, token);
+    }
+    if (!waits_) {
+        return true;
+    }
+    const auto begun = waits_->read(texts_.text(token));
+    if (!begun) {
+        return true;
+    }
+    auto grammar = std::make_unique<Grammar>(rules_, work_);
+    if (!grammar->accept(*begun)) {
+        waits_->pass_over(begun->size());
+        return false;
+    }
+    grammar_ = std::move(grammar);
+    waits_.reset();
+    return true;
 }
 
 // The logits as bias, penalties and the grammar leave them. Valid until the next call on this thread.
@@ -401,18 +435,43 @@ Draw Sampler::sample(const float * logits, const Distribution & model) {
         left_ = part_;
     }
     --left_;
-    Draw         draw     = { now.likeliest, 0.0f };
-    const double u        = std::uniform_real_distribution<double>()(random_);
-    const bool   filtered = params_.top_k > 0 || params_.top_p < 1.0f || params_.min_p > 0.0f;
-    if (params_.temperature >= 1e-6f) { // dividing by less would overflow
-        draw = filtered ? draw_filtered(logits, n_vocab_, now, params_, u)
-                        : draw_any(logits, n_vocab_, now.likeliest, params_.temperature, u);
+    const double u     = std::uniform_real_distribution<double>()(random_);
+    Draw         drawn = draw(logits, now, u);
+    if (waits_) {
+        drawn = draw_until_accepted(logits, u, drawn);
+    } else if (grammar_) {
+        grammar_->accept(texts_, drawn.token);
     }
-    accept_prompt(draw.token);
-    if (grammar_) {
-        grammar_->accept(texts_, draw.token);
+    accept_prompt(drawn.token);
+    return drawn;
+}
+
+Draw Sampler::draw(const float * logits, const Distribution & now, double u) const {
+    if (params_.temperature < 1e-6f) { // dividing by less would overflow
+        return { now.likeliest, 0.0f };
     }
-    return draw;
+    const bool filtered = params_.top_k > 0 || params_.top_p < 1.0f || params_.min_p > 0.0f;
+    return filtered ? draw_filtered(logits, n_vocab_, now, params_, u)
+                    : draw_any(logits, n_vocab_, now.likeliest, params_.temperature, u);
+}
+
+// A token may complete a trigger and go on as the grammar does not: it is not drawn then.
+Draw Sampler::draw_until_accepted(const float * logits, double u, Draw drawn) {
+    static constexpr int                   TRIES = 64;
+    static thread_local std::vector<float> values;
+    for (int i = 0; i < TRIES; ++i) {
+        auto before = waits_->state();
+        if (accept(drawn.token)) {
+            return drawn;
+        }
+        waits_->go_back(std::move(before));
+        if (i == 0) {
+            values.assign(logits, logits + n_vocab_);
+        }
+        values[drawn.token] = -INFINITY;
+        drawn               = draw(values.data(), distribution(values.data(), n_vocab_), u);
+    }
+    throw std::runtime_error("no token is left to sample: the grammar refuses every one at its trigger");
 }
 
 } // namespace tgr

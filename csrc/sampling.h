@@ -3,12 +3,14 @@
 
 #include "grammar.h"
 #include "token_texts.h"
+#include "trigger.h"
 
 #include "llama.h"
 
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -28,7 +30,9 @@ struct SamplingParams {
     float   frequency_penalty = 0.0f;
     float   presence_penalty  = 0.0f;
 
-    std::string                                grammar; // GBNF, empty = none
+    std::string                                grammar;        // GBNF, empty = none
+    std::string                                grammar_prefix; // text before the reply, which it reads first
+    std::optional<TriggerParams>               trigger;        // at which it begins; the prefix is not read then
     std::vector<std::pair<llama_token, float>> logit_bias;
 };
 
@@ -75,18 +79,25 @@ public:
     void accept_grammar(const std::vector<llama_token> & tokens);
 
 private:
-    SamplingParams           params_;
-    const TokenTexts &       texts_;
-    int32_t                  n_vocab_;
-    std::mt19937             random_;
-    int32_t                  part_ = 0; // tokens for one seed; 0 = no limit
-    int32_t                  left_ = 0; // of them
-    std::deque<uint64_t>     seeds_;    // to come
-    std::unique_ptr<Grammar> grammar_;
-    bool                     has_penalties_ = false;
-    std::deque<llama_token>  recent_; // tokens that penalties count
+    SamplingParams                      params_;
+    const TokenTexts &                  texts_;
+    int32_t                             n_vocab_;
+    std::mt19937                        random_;
+    int32_t                             part_ = 0; // tokens for one seed; 0 = no limit
+    int32_t                             left_ = 0; // of them
+    std::deque<uint64_t>                seeds_;    // to come
+    std::unique_ptr<Grammar>            grammar_;  // null: there is none, or it has not begun
+    std::optional<TriggerSearch>        waits_;    // for its beginning
+    std::shared_ptr<const GrammarRules> rules_;
+    uint64_t                            work_          = 0; // that it may cost in one call
+    bool                                has_penalties_ = false;
+    std::deque<llama_token>             recent_; // tokens that penalties count
 
     const float * edited(const float * logits);
+    Draw          draw(const float * logits, const Distribution & now, double u) const;
+    Draw          draw_until_accepted(const float * logits, double u, Draw drawn);
+    bool          accept(llama_token token);
+    void          begin_grammar();
 };
 
 } // namespace tgr

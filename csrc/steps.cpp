@@ -435,7 +435,7 @@ void Scheduler::book_token(Row & row) {
     const bool ends = !spec.ignore_eog && llama_vocab_is_eog(model_.vocab(), token);
     bool       stop = ends;
     if (!spec.stop.empty() && !ends) {
-        const std::string piece = model_.detokenize({ token }, false);
+        const std::string piece = model_.detokenize({ token }, false, spec.shown);
         task.tail += piece;
         stop = ends_within(task.tail, piece.size(), spec.stop);
         if (task.tail.size() > 2 * task.tail_most + 1024) { // seldom: it moves all that remains

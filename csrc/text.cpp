@@ -118,14 +118,16 @@ std::vector<llama_token> Model::tokenize(const std::string & text, bool add_spec
     return tokens;
 }
 
-void Model::check_grammar(const std::string & grammar) const {
+void Model::check_grammar(const std::string & grammar, const std::string & prefix) const {
     const auto     held = weights();
     SamplingParams params;
-    params.grammar = grammar;
+    params.grammar        = grammar;
+    params.grammar_prefix = prefix;
     Sampler(*token_texts_, params, 0);
 }
 
-std::string Model::detokenize(const std::vector<llama_token> & tokens, bool special) const {
+std::string Model::detokenize(const std::vector<llama_token> & tokens, bool special,
+                              const std::vector<llama_token> & shown) const {
     const auto  held = weights();
     std::string text;
     for (const llama_token token : tokens) {
@@ -133,13 +135,14 @@ std::string Model::detokenize(const std::vector<llama_token> & tokens, bool spec
             throw std::invalid_argument("token " + std::to_string(token) + " is not in the vocabulary, which ends at " +
                                         std::to_string(info_.n_vocab - 1));
         }
-        char    piece[128];
-        int32_t n = llama_token_to_piece(vocab_, token, piece, sizeof(piece), 0, special);
+        const bool whole = special || std::find(shown.begin(), shown.end(), token) != shown.end();
+        char       piece[128];
+        int32_t    n = llama_token_to_piece(vocab_, token, piece, sizeof(piece), 0, whole);
         if (n >= 0) {
             text.append(piece, size_t(n));
         } else {
             std::string longer(size_t(-n), '\0');
-            llama_token_to_piece(vocab_, token, longer.data(), int32_t(longer.size()), 0, special);
+            llama_token_to_piece(vocab_, token, longer.data(), int32_t(longer.size()), 0, whole);
             text += longer;
         }
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from reference import log_softmax
 from surroundings import ROOT
 
-from tgr_local.engine import Engine, Sampling, Task
+from tgr_local.engine import Engine, GrammarTrigger, Sampling, Task
 
 EMBEDDED = ROOT / "models" / "tgr-mini-q8_0.gguf"
 JSON = r"""
@@ -105,3 +106,140 @@ def test_what_may_come_next_is_what_llama_cpp_allows(
                     llama_cpp.llama_sampler_accept(sampler, token)
         finally:
             llama_cpp.llama_sampler_free(sampler)
+
+
+# --- grammars that begin at a trigger ---
+
+DIGITS = 'root ::= "<a" [0-9]+ ">"'
+TRIGGERED: list[tuple[tuple[str, ...], tuple[str, ...], str, str]] = [
+    (("<a",), (), DIGITS, "hello <a1"),
+    (("<a",), (), DIGITS, "hello <"),
+    (("<b", "<a"), (), DIGITS, "x<a"),
+    ((), (r"^\s+to$",), 'root ::= " to" [a-c]+ "."', " to"),
+    ((), (r"^\s+to$",), 'root ::= " to" [a-c]+ "."', "x to"),
+    ((), (r"x(yz)",), 'root ::= "yz" [0-9]+', "aaxyz"),
+    ((), (r">>>(?!all)",), 'root ::= ">>>" [0-9]+', "a>>>"),
+    ((), (r"<\|s\|>a(\s+to)", r"b(c|d)e"), 'root ::= "d" "e" [x-z]+', "bde"),
+]
+
+
+def lazy_sampler(
+    vocab: llama_cpp.llama_vocab_p, grammar: str, words: tuple[str, ...], patterns: tuple[str, ...]
+) -> llama_cpp.llama_sampler_p:
+    """llama.cpp's own, as its server makes it."""
+    texts = [*(re.escape(word) for word in words), *patterns]
+    array = (ctypes.c_char_p * len(texts))(*(text.encode() for text in texts))
+    return llama_cpp.llama_sampler_init_grammar_lazy_patterns(
+        vocab, grammar.encode(), b"root", array, len(texts), None, 0
+    )
+
+
+@pytest.mark.parametrize(("words", "patterns", "grammar", "text"), TRIGGERED)
+def test_a_grammar_begins_at_its_trigger_as_in_llama_cpp(
+    pair: tuple[Engine, Peer],
+    words: tuple[str, ...],
+    patterns: tuple[str, ...],
+    grammar: str,
+    text: str,
+) -> None:
+    engine, peer = pair
+    before = engine.tokenize(text)
+    sampling = Sampling(1.0, grammar=grammar, trigger=GrammarTrigger(words, patterns))
+    with engine.session(128, 4) as session:
+        tasks = [
+            Task(
+                session.sequence(), [1, 2 + i], n_generate=4, sampling=sampling, seed=i,
+                n_top=engine.n_vocab, grammar_history=before,
+            )
+            for i in range(4)
+        ]  # fmt: skip
+        outputs = session.run(tasks)
+    for output in outputs:
+        sampler = lazy_sampler(peer.vocab, grammar, words, patterns)
+        try:
+            for token in before:
+                llama_cpp.llama_sampler_accept(sampler, token)
+            for i, token in enumerate(output.tokens.tolist()):
+                model = np.empty(engine.n_vocab)
+                model[output.top_ids[i]] = output.top_logprobs[i]
+                expected = log_softmax(np.where(peer.allowed(sampler), model, -np.inf))[token]
+                assert output.sampled_logprobs[i] == pytest.approx(expected, abs=1e-4)
+                if token not in engine.end_tokens:
+                    llama_cpp.llama_sampler_accept(sampler, token)
+        finally:
+            llama_cpp.llama_sampler_free(sampler)
+
+
+def digits_follow(engine: Engine, before: str, trigger: GrammarTrigger, prefix: str = "") -> bool:
+    """Whether the grammar holds after a text: all that comes is digits."""
+    sampling = Sampling(1.0, grammar=DIGITS, grammar_prefix=prefix, trigger=trigger)
+    history = engine.tokenize(before, parse_special=False)
+    with engine.session(64, 1) as session:
+        task = Task(
+            session.sequence(), [1], n_generate=6, sampling=sampling, grammar_history=history
+        )
+        (output,) = session.run([task])
+    text = engine.detokenize(output.tokens, special=True)
+    return bool(re.fullmatch(rb"[0-9]+>?(<\|.*\|>)?", text))
+
+
+def test_no_trigger_counts_within_the_thinking(engine: Engine) -> None:
+    trigger = GrammarTrigger(("<a",), (), "<t>", ("</t>", "<end>"))
+    assert digits_follow(engine, "x<a", trigger)
+    assert not digits_follow(engine, "<t>x<a", trigger)
+    assert not digits_follow(engine, "<t>x<a</t>", trigger)
+    assert digits_follow(engine, "<t>x<a</t><a", trigger)
+    assert digits_follow(engine, "<t><t><end><a", trigger)
+    assert not digits_follow(engine, "<t></t><t><a", trigger)
+    assert not digits_follow(engine, "x<a", trigger, "the prompt opens it: <t>")
+    assert digits_follow(engine, "x</t><a", trigger, "the prompt opens it: <t>")
+    assert digits_follow(engine, "<a", trigger, "it was closed: <t></t>")
+    # the trigger itself may end the thinking
+    ending = GrammarTrigger(("<a",), (), "<t>", ("</t>", "<a"))
+    assert digits_follow(engine, "<t>x<a", ending)
+    # far from the beginning of the reply, and of the tag
+    assert digits_follow(engine, "<t>" + "x" * 9000 + "</t>" + "y" * 9000 + "<a", trigger)
+    assert not digits_follow(engine, "<t>" + "x" * 9000 + "</" + "t" * 9000 + "<a", trigger)
+
+
+def test_a_token_that_breaks_the_grammar_at_its_trigger_is_not_drawn(engine: Engine) -> None:
+    (he,) = engine.tokenize("he")  # completes the trigger, and goes on as the grammar does not
+    sampling = Sampling(
+        1.0,
+        grammar='root ::= "h" [0-9]+',
+        trigger=GrammarTrigger(("h",)),
+        logit_bias=((he, 100.0), *((token, 50.0) for token in engine.tokenize("h"))),
+    )
+    with engine.session(64, 1) as session:
+        task = Task(session.sequence(), [1], n_generate=8, sampling=sampling)
+        (output,) = session.run([task])
+    assert re.fullmatch(rb"h[0-9]+.*", engine.detokenize(output.tokens))
+
+
+@pytest.mark.parametrize(
+    ("trigger", "why"),
+    [
+        (GrammarTrigger(("",)), "a trigger of a grammar has 0 bytes"),
+        (GrammarTrigger(("x" * 2049,)), "has 2049 bytes, but must have between 1 and 2048"),
+        (GrammarTrigger((), ("(",)), "a trigger of a grammar is no pattern"),
+        (GrammarTrigger(("x",), (), "y" * 3000, ("z",)), "a thinking tag of a grammar has 3000"),
+    ],
+)
+def test_a_trigger_that_cannot_be_is_refused(
+    engine: Engine, trigger: GrammarTrigger, why: str
+) -> None:
+    with engine.session(64, 1) as session, pytest.raises(ValueError, match=why):
+        sampling = Sampling(grammar=DIGITS, trigger=trigger)
+        session.run([Task(session.sequence(), [1], n_generate=1, sampling=sampling)])
+
+
+def test_a_grammar_reads_what_comes_before_the_reply(engine: Engine) -> None:
+    engine.check_grammar(DIGITS, "<a1")
+    with pytest.raises(ValueError, match="does not allow grammar_prefix"):
+        engine.check_grammar(DIGITS, "<ax")
+    with engine.session(64, 1) as session:
+        sampling = Sampling(1.0, grammar=DIGITS, grammar_prefix="<a1")
+        (output,) = session.run(
+            [Task(session.sequence(), [1], n_generate=6, sampling=sampling, seed=3)]
+        )
+    assert re.fullmatch(rb"[0-9]*>?", engine.detokenize(output.tokens))

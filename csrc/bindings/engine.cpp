@@ -105,8 +105,10 @@ void bind_engine(py::module_ & m) {
         .def("stats", &Engine::stats, release())
         .def("tokenize", &Engine::tokenize, release())
         .def("check_grammar", &Engine::check_grammar, release())
-        .def("detokenize", [](const Engine & e, const py::object & tokens,
-                              bool special) { return py::bytes(e.detokenize(tokens_of(tokens), special)); })
+        .def("detokenize",
+             [](const Engine & e, const py::object & tokens, bool special, const py::object & shown) {
+                 return py::bytes(e.detokenize(tokens_of(tokens), special, tokens_of(shown)));
+             })
         .def("grow_cache", &Engine::grow_cache, release())
         .def("bound_cache", &Engine::bound_cache)
         .def("n_cells_possible", &Engine::n_cells_possible, release())

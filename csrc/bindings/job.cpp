@@ -7,8 +7,9 @@ static py::tuple take(JobHandle & h, double seconds, size_t least) {
     std::vector<std::string> texts;
     const Job::News          news = without_gil([&] {
         Job::News taken = h.job->take(seconds, least);
-        for (const auto & tokens : taken.tokens) {
-            texts.push_back(tokens.empty() ? "" : h.engine->detokenize(tokens, false));
+        for (size_t i = 0; i < taken.tokens.size(); ++i) {
+            const auto & tokens = taken.tokens[i];
+            texts.push_back(tokens.empty() ? "" : h.engine->detokenize(tokens, false, h.job->tasks[i].shown));
         }
         return taken;
     });

@@ -50,6 +50,14 @@ static void read(const py::handle & record, const char * name, SamplingParams & 
     read(sampling, "frequency_penalty", field.frequency_penalty);
     read(sampling, "presence_penalty", field.presence_penalty);
     read(sampling, "grammar", field.grammar);
+    read(sampling, "grammar_prefix", field.grammar_prefix);
+    if (const py::object trigger = sampling.attr("trigger"); !trigger.is_none()) {
+        field.trigger.emplace();
+        read(trigger, "words", field.trigger->words);
+        read(trigger, "patterns", field.trigger->patterns);
+        read(trigger, "think_tag", field.trigger->think_tag);
+        read(trigger, "think_ends", field.trigger->think_ends);
+    }
     read(sampling, "logit_bias", field.logit_bias);
 }
 
@@ -67,6 +75,7 @@ static Task task_of(const py::handle & record) {
     read(record, "part", task.part);
     read(record, "seeds", task.seeds);
     read(record, "stop", task.stop);
+    read(record, "shown", task.shown);
     read(record, "ignore_eog", task.ignore_eog);
     read(record, "states", task.states);
     read(record, "feed_states", task.feed_states);

@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from tgr_local.engine.native import native
+from tgr_local.engine.reply_format import GrammarTrigger
 from tgr_local.options.config import SearchConfig
 
 Output = native.Output
@@ -24,6 +25,11 @@ class Sampling:
     presence_penalty: float = 0.0
     grammar: str = ""
     """GBNF; empty = none."""
+    grammar_prefix: str = ""
+    """Text before the reply: the grammar reads it first, or with a trigger it may open the
+    thinking."""
+    trigger: GrammarTrigger | None = None
+    """Where the grammar begins; None = with the reply."""
     logit_bias: tuple[tuple[int, float], ...] = ()
 
     @classmethod

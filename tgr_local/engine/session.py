@@ -51,6 +51,8 @@ class Task:
     task. It reads those of the feed only if they are here too."""
     stop: tuple[str, ...] = ()
     """Text that ends the generation."""
+    shown: Seq[int] = ()
+    """Control tokens that belong to the text."""
     tail: bytes = b""
     """Newest text of the reply before this task, for a stop text that began there."""
     ignore_eog: bool = False
@@ -185,7 +187,7 @@ class Session:
         all_news = self._news(job, least, cancel, deadline, stop_early)
         with _counted(job) as parts, contextlib.closing(all_news):
             for (new,), done in all_news:  # noqa: B007
-                for piece in self._cut(new, task.part - n, task.part):
+                for piece in self._cut(new, task.part - n, task.part, task.shown):
                     if on_tokens:
                         on_tokens([piece])
                     n += len(piece[0])
@@ -197,7 +199,7 @@ class Session:
         if n or not done:  # else the last tokens made a whole part
             yield job.take_part(0, n)
 
-    def _cut(self, new: New, first: int, n: int) -> Iterator[New]:
+    def _cut(self, new: New, first: int, n: int, shown: Seq[int]) -> Iterator[New]:
         """New tokens in pieces: the first of at most `first` tokens, the others of n."""
         tokens, _ = new
         if len(tokens) <= first:
@@ -205,7 +207,7 @@ class Session:
             return
         for start, end in itertools.pairwise([0, *range(first, len(tokens), n), len(tokens)]):
             piece = tokens[start:end]
-            yield piece, self._native.detokenize(piece, False)
+            yield piece, self._native.detokenize(piece, False, shown)
 
     def _start(self, tasks: Seq[Task], cancel: Cancel | None) -> native.Job:
         if cancel and cancel.is_set():
