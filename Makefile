@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.tgr-local
-NATIVE := pyproject.toml CMakeLists.txt $(wildcard csrc/*.cpp csrc/*.h csrc/*.py csrc/bindings/* csrc/patches/*) $(wildcard models/*.gguf)
+NATIVE := pyproject.toml CMakeLists.txt $(wildcard csrc/*.cpp csrc/*.h csrc/*.py csrc/bindings/* csrc/chat/* csrc/patches/*) $(wildcard models/*.gguf)
 
 .PHONY: chat test lint format docs sanitize bench model clean distclean
 
@@ -22,7 +22,7 @@ lint: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
-	$(BIN)/clang-format -i csrc/*.cpp csrc/*.h csrc/bindings/*
+	$(BIN)/clang-format -i csrc/*.cpp csrc/*.h csrc/bindings/* csrc/chat/*
 
 # the site of docs/, in build/site; runs the examples of its pages
 docs: $(STAMP)

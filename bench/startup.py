@@ -24,12 +24,12 @@ import time
 HELP, CHAT = ["--help"], ["chat", "--no-save"]
 GOALS = {"help": 0.15, "prompt": 0.5}  # seconds
 HEAVY = (
-    "numpy", "llama_cpp", "prompt_toolkit", "rich", "jinja2", "fastapi", "pydantic", "matplotlib",
+    "numpy", "llama_cpp", "prompt_toolkit", "rich", "fastapi", "pydantic", "matplotlib",
     "torch",
 )  # fmt: skip
 LATE = {
     "help": HEAVY,
-    "prompt": ("llama_cpp", "rich", "jinja2", "fastapi", "pydantic", "matplotlib", "torch"),
+    "prompt": ("llama_cpp", "rich", "fastapi", "pydantic", "matplotlib", "torch"),
 }
 _CLOCK = """
 import json, sys

@@ -18,7 +18,17 @@ from pathlib import Path
 
 import hooks_patch
 
-PARTS = ("LICENSE", "include/", "src/", "models/ggml-vocab-qwen2")
+PARTS = (
+    "LICENSE",
+    "include/",
+    "src/",
+    "models/ggml-vocab-qwen2",
+    # chat templates: what reads them, and the ones that it is tested with
+    "common/",
+    "vendor/nlohmann/",
+    "models/templates/",
+    "tests/test-chat.cpp",
+)
 GGML = ("ggml/",)
 
 
@@ -106,7 +116,7 @@ def main() -> None:
     patch = "" if args.plain else hooks_patch.PATCH.read_text(encoding="utf-8")
     parts = PARTS + GGML * args.ggml
     stamp = args.out / ".tgr-hooks"
-    what = f"{args.version}{args.source}{patch}{'ggml' * args.ggml}"
+    what = f"{args.version}{args.source}{patch}{parts}"
     state = hashlib.sha256(what.encode()).hexdigest()
     if stamp.is_file() and stamp.read_text() == state:
         return

@@ -73,9 +73,9 @@ FORMAT = "response_format"
         ({"grammar": 3}, "grammar", "grammar is 3, but must be a text"),
         ({"reasoning_effort": "great"}, "reasoning_effort", "must be one of none"),
         (
-            {"chat_template_kwargs": {"x": 1}},
+            {"chat_template_kwargs": {"enable_thinking": 1}},
             "chat_template_kwargs",
-            "unknown template variable 'x'; there is enable",
+            "chat_template_kwargs.enable_thinking is 1, but must be true or false",
         ),
         ({"temperature": 10**400}, "temperature", "but must be a finite number"),
         ({"model": "\ud800"}, "model", "not valid Unicode"),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from gguf_edit import STRING, Gguf
+from tool_models import TOOL_TEMPLATE, WEATHER, tool
 
 from tgr_local import load
 from tgr_local.engine import Cancel, Engine
@@ -18,8 +19,9 @@ from tgr_local.models.library import embedded_model
 from tgr_local.openai.grammars import json_grammar
 from tgr_local.openai.validation import RequestError
 from tgr_local.system import confined
-from tgr_local.system.confined import ConfinedError, render, schema_grammar
+from tgr_local.system.confined import ConfinedError, apply_template, parse, schema_grammar
 
+ASK = [{"role": "user", "content": "hi"}]
 LIMITED = Path("/proc/self/status").exists()  # macOS bounds no memory
 FOREVER = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 DOUBLING = (
@@ -43,36 +45,53 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return make
 
 
+def render(template: str, cancel: Cancel | None = None, **variables: Any) -> str:
+    """The text that a template makes of one message."""
+    messages = [{"role": "user", "content": " ½ \n"}]
+    request = {"messages": messages, "variables": variables, "only_prompt": True}
+    return str(apply_template(template, "<s>", "</s>", request, cancel)["prompt"])
+
+
 def test_a_template_makes_its_text() -> None:
-    template = "{% for m in messages %}[{{ m.role }}] {{ m.content | trim }}{% endfor %}{{ end }}"
-    messages = [{"role": "user", "content": " ½ \ud800\n"}, {"role": "assistant", "content": ""}]
-    made = render(template, {"messages": messages, "end": "."})
-    assert made == "[user] ½ \ud800[assistant] ."
-    assert render("{{ strftime_now('%Y') | length }}", {}) == "4"
+    template = (
+        "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content | trim }}{% endfor %}"
+    )
+    assert render(template + "{{ end }}", end="🦙.") == "<s>[user] ½🦙."
+    assert render("{{ strftime_now('%Y') | length }}") == "4"
+    assert render("{{ given.deep[1] }}", given={"deep": [1, "é"]}) == "é"
 
 
 @pytest.mark.parametrize(
     ("template", "why"),
     [
         (FOREVER, "CPU time"),
-        ("{{ lipsum(n=10000000) }}", "CPU time"),
-        ("{{ 'x' * 10 ** 10 }}", "memory"),
-        ("{{ 'x' * 3 * 10 ** 7 }}", "text of more than"),
-        ("{{ ('x\n' * 1000) | indent(10 ** 8) }}", "memory"),
-        (DOUBLING, "memory"),
-        ("{{ ('%' ~ '9' * 9 ~ 'd') | format(1) }}", "memory"),
+        (DOUBLING, "CPU time|memory"),
+        ("{% for i in range(30000000) %}x{% endfor %}", "memory"),
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "nested too deeply"),
+        ("{{ " + "(" * 100_000 + "1" + ")" * 100_000 + " }}", "nested too deeply"),
         ("{{ raise_exception('system messages are not supported') }}", "are not supported"),
-        ("{{ messages[0]", "unexpected"),
-        ("{{ ''.__class__.__mro__ }}", "unsafe"),
+        ("{{ messages[0]", "[Uu]nexpected|[Ee]xpected"),
     ],
 )
 def test_a_bad_template_is_an_error_and_the_next_one_works(template: str, why: str) -> None:
     if why == "memory" and not LIMITED:
         pytest.skip("this system bounds no memory")
     with pytest.raises(ConfinedError, match=why):
-        render(template, {"messages": []})
-    assert render("fine", {}) == "fine"
+        render(template)
+    assert render("fine") == "fine"
+
+
+def test_a_reply_is_read_by_its_parser() -> None:
+    made = apply_template(TOOL_TEMPLATE, "", "", {"messages": ASK, "tools": [tool(WEATHER)]})
+    parser = (made["format"], made["parser"], made["generation_prompt"])
+    text = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"'
+    message = parse(parser, text, partial=True)
+    (call,) = message["calls"]
+    assert call["name"] == "weather" and call["arguments"].startswith('{"city"')
+    assert parse(parser, "42 ½", partial=False)["content"] == "42 ½"
+    with pytest.raises(ConfinedError):
+        parse((0, "no parser", ""), "x", partial=True)
+    assert parse(parser, "42", partial=False)["content"] == "42"
 
 
 def test_a_template_of_a_model_is_confined(hostile: Callable[[str], Path]) -> None:
@@ -88,7 +107,7 @@ def test_a_cancel_ends_a_template_and_those_that_wait() -> None:
 
     def work() -> None:
         try:
-            render(FOREVER, {}, cancel)
+            render(FOREVER, cancel)
         except (CancelledError, ConfinedError) as error:
             failures.append(error)
 
@@ -99,38 +118,40 @@ def test_a_cancel_ends_a_template_and_those_that_wait() -> None:
     for thread in threads:
         thread.join()
     assert {type(failure) for failure in failures} == {CancelledError} and len(failures) == 6
-    assert render("fine", {}) == "fine"
+    assert render("fine") == "fine"
 
 
 def test_a_worker_that_died_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert render("one", {}) == "one"
+    assert render("one") == "one"
     for worker in confined._idle:
         worker._process.kill()
         worker._process.wait()
-    assert render("two", {}) == "two"
+    assert render("two") == "two"
 
 
 def test_a_forked_child_has_workers_of_its_own() -> None:
-    assert render("parent", {}) == "parent"
+    assert render("parent") == "parent"
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
-            code = 0 if not confined._idle and render("child", {}) == "child" else 2
+            code = 0 if not confined._idle and render("child") == "child" else 2
         finally:
             os._exit(code)
     assert os.waitpid(pid, 0)[1] == 0
-    assert render("parent", {}) == "parent"
+    assert render("parent") == "parent"
 
 
 def test_variables_must_be_json() -> None:
     with pytest.raises(ValueError, match="must be JSON"):
-        render("", {"x": object()})
+        render("", x=object())
+    with pytest.raises(ValueError, match=r"not valid Unicode: it holds '\\ud800'; remove it"):
+        render("", x="a\ud800")
 
 
 def test_a_frozen_program_runs_the_work_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.frozen", True, raising=False)
-    assert render("{{ x }}", {"x": 1}) == "1"
+    assert render("{{ x }}", x=1) == "1"
 
 
 # --- schemas ---

@@ -135,7 +135,7 @@ def test_public_names_are_the_ones_that_type_checkers_see() -> None:
     assert seen == set(tgr_local.__all__)
 
 
-HEAVY = {"llama_cpp", "rich", "jinja2", "gguf", "matplotlib", "pydantic", "fastapi"}
+HEAVY = {"llama_cpp", "rich", "gguf", "matplotlib", "pydantic", "fastapi"}
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ engine.py          Engine: text functions, capacity, sessions
 session.py         Session, Sequence, Injection, Task
 lockstep.py        LockstepGroup, Participant: sessions decoded in the same batches
 prefix_files.py    remembered prefixes in files
+reply_format.py    ReplyFormat: how replies are written and read, as a chat template has it
 steered.py         SteeredEngine: an engine with a control vector and a logit bias
 records.py         Sampling, Output, EngineStats
 cancel.py          Cancel
@@ -44,6 +45,8 @@ from tgr_local.engine.records import EngineStats as EngineStats
 from tgr_local.engine.records import MemoryUse as MemoryUse
 from tgr_local.engine.records import Output as Output
 from tgr_local.engine.records import Sampling as Sampling
+from tgr_local.engine.reply_format import GrammarTrigger as GrammarTrigger
+from tgr_local.engine.reply_format import ReplyFormat as ReplyFormat
 from tgr_local.engine.session import Injection as Injection
 from tgr_local.engine.session import New as New
 from tgr_local.engine.session import OnTokens as OnTokens

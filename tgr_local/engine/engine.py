@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import hashlib
@@ -9,6 +10,7 @@ import os
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +20,12 @@ from tgr_local.engine.cancel import Cancel, watched
 from tgr_local.engine.devices import default_threads
 from tgr_local.engine.lockstep import LockstepGroup, Participant
 from tgr_local.engine.native import native
-from tgr_local.engine.records import EngineStats, MemoryUse
+from tgr_local.engine.records import EngineStats, MemoryUse, Sampling
+from tgr_local.engine.reply_format import ReplyFormat
 from tgr_local.engine.session import INT_MAX, Session, check_whole
 from tgr_local.errors import CancelledError, CapacityError, ModelError, TgrError
 from tgr_local.options import cache
-from tgr_local.options.config import EngineConfig
+from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.system import confined
 
 _TEMPLATE_MOST = 1 << 20  # characters of a chat template
@@ -99,6 +102,8 @@ class Engine:
             key.decode("utf-8", "replace"): value.decode("utf-8", "replace")
             for key, value in info.metadata
         }
+        self.reply_format: ReplyFormat | None = None
+        """What a chat template says about the replies; None = they are plain text."""
         template = template or chat_templates.of_model(
             info.chat_template.decode("utf-8", "replace"), self.path
         )
@@ -160,6 +165,36 @@ class Engine:
         """The GPUs that hold layers but have no flash attention for a cache of these types."""
         return list(self._native.info.without_attention)
 
+    # --- the format of replies ---
+
+    def with_format(self, form: ReplyFormat) -> Engine:
+        """This engine, for replies in a format: the same model, cache and worker."""
+        engine = copy.copy(self)
+        engine.reply_format = form
+        return engine
+
+    @property
+    def shown_tokens(self) -> tuple[int, ...]:
+        """Control tokens that belong to the text of a reply."""
+        return self.reply_format.shown if self.reply_format else ()
+
+    def sampling(self, config: SearchConfig, query: Seq[int]) -> Sampling:
+        """How the tokens after `query` are drawn, with the grammar of the reply's format."""
+        sampling, form = Sampling.of(config), self.reply_format
+        if form is None or not form.grammar:
+            return sampling
+        if form.trigger is None or config.grammar:  # which the config has for an answer
+            prefix = form.grammar_prefix if config.grammar == form.grammar else ""
+            return dataclasses.replace(sampling, grammar_prefix=prefix)
+        tag = form.trigger.think_tag
+        end = self.detokenize(query[-16:], special=True).decode("utf-8", "replace").rstrip()
+        return dataclasses.replace(
+            sampling,
+            grammar=form.grammar,
+            grammar_prefix=tag if tag and end.endswith(tag) else "",
+            trigger=form.trigger,
+        )
+
     # --- text ---
 
     def tokenize(
@@ -175,21 +210,33 @@ class Engine:
         return list(self._native.tokenize(text, add_special, parse_special))
 
     def detokenize(self, tokens: Seq[int] | NDArray[np.int32], *, special: bool = False) -> bytes:
-        """Bytes of the tokens; `special` also prints control tokens. May end inside a character."""
-        return bytes(self._native.detokenize(tokens, special))
+        """Bytes of the tokens; `special` also prints control tokens that do not belong to the text.
+        May end inside a character."""
+        return bytes(self._native.detokenize(tokens, special, self.shown_tokens))
 
-    def check_grammar(self, grammar: str) -> None:
-        """Raises ValueError for GBNF that does not parse."""
-        self._native.check_grammar(grammar)
+    def check_grammar(self, grammar: str, prefix: str = "") -> None:
+        """Raises ValueError for GBNF that does not parse, or that no text with `prefix` follows."""
+        self._native.check_grammar(grammar, prefix)
 
     def chat_prompt(
         self,
-        messages: Seq[Mapping[str, str]],
+        messages: Seq[Mapping[str, Any]],
         *,
         thinking: bool = True,
         cancel: Cancel | None = None,
     ) -> str:
         """The messages in the chat template of the engine, open for the assistant's reply.
+
+        Raises as `apply_template` does.
+        """
+        request = {"messages": list(messages), "thinking": thinking, "only_prompt": True}
+        return str(self.apply_template(request, cancel=cancel)["prompt"])
+
+    def apply_template(
+        self, request: Mapping[str, Any], *, cancel: Cancel | None = None
+    ) -> dict[str, Any]:
+        """What the chat template makes of a request: the prompt, and how replies to it are
+        read; both as `confined.apply_template` has them.
 
         The template runs in a process of its own, with limits of time and memory. Raises ModelError
         for a template that fails, CancelledError by `cancel`.
@@ -205,15 +252,9 @@ class Engine:
                 return ""
             return self.detokenize([token], special=True).decode(errors="replace")
 
-        variables = {
-            "messages": [dict(message) for message in messages],
-            "add_generation_prompt": True,
-            "enable_thinking": thinking,
-            "bos_token": text_of(self.bos),
-            "eos_token": text_of(self.eos),
-        }
+        bos, eos = text_of(self.bos), text_of(self.eos)
         try:
-            return confined.render(self.chat_template, variables, cancel)
+            return confined.apply_template(self.chat_template, bos, eos, dict(request), cancel)
         except confined.ConfinedError as error:
             raise ModelError(f"the chat template of {self.path} fails: {error}") from None
 

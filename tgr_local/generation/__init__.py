@@ -4,6 +4,7 @@ In: an engine, a prompt, a config, a method. Out: replies and their events. It d
 files, terminals, or how a method searches.
 
 prompt.py           Prompt, the query's tokens, loading a model
+chat_format.py      chat_query: a chat with tools in its template, ReplyFormat
 reply.py            Reply, generate, stream, generate_steps
 many.py             generate_many, generate_each
 writer.py           ReplyWriter: the runs that write a reply, which never is without an answer
@@ -13,6 +14,9 @@ text.py             TextSplitter: tokens to thinking and answer; loops
 control_vectors.py  ControlVector: files, arithmetic, the one that won a search
 """
 
+from tgr_local.generation.chat_format import ChatQuery as ChatQuery
+from tgr_local.generation.chat_format import Tools as Tools
+from tgr_local.generation.chat_format import chat_query as chat_query
 from tgr_local.generation.many import generate_each as generate_each
 from tgr_local.generation.many import generate_many as generate_many
 from tgr_local.generation.prompt import Prompt as Prompt

@@ -28,7 +28,8 @@ class TextDelta:
 class TextSplitter:
     """Turns tokens into pieces of thinking and answer. Bytes that may still become a character, a
     tag or a stop text are buffered until it is clear. With `verbatim` all text is answer and does
-    not change."""
+    not change. With `keep_tags` the pieces together are the whole text, and any of `closers`, which
+    belongs to the answer, ends the thinking as its tag does."""
 
     def __init__(
         self,
@@ -37,6 +38,8 @@ class TextSplitter:
         stop: tuple[str, ...] = (),
         *,
         verbatim: bool = False,
+        keep_tags: bool = False,
+        closers: tuple[str, ...] = (),
     ) -> None:
         opened = not verbatim and thinking_is_open(engine, prompt)
         self.kind: Kind = "thinking" if opened else "answer"
@@ -48,7 +51,7 @@ class TextSplitter:
         self._engine = engine
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._stop = stop
-        self._verbatim = verbatim
+        self._verbatim, self._keep_tags, self._closers = verbatim, keep_tags, closers
         self._tags = () if verbatim else (OPEN_THINK, CLOSE_THINK)
         self._only_answer = False
         self._buffer = ""
@@ -97,13 +100,15 @@ class TextSplitter:
         if found:
             self._buffer, self.stopped, final = self._buffer[: min(found)], True, True
         pieces: list[TextDelta] = []
-        while tag := _first(self._buffer, self._tags):
+        while tag := _first(self._buffer, self._ends):
             before, _, self._buffer = self._buffer.partition(tag)
-            self._emit(before, pieces)
+            is_closer = tag not in self._tags
+            self._emit(before, pieces, "" if is_closer else tag)
+            self._buffer = tag + self._buffer if is_closer else self._buffer
             opens = tag == OPEN_THINK and not self._only_answer
             self.kind = "thinking" if opens else "answer"
-            self._fresh = True
-        keep = 0 if final else _pending(self._buffer, (*self._tags, *self._stop))
+            self._fresh = not is_closer
+        keep = 0 if final else _pending(self._buffer, (*self._ends, *self._stop))
         ready, self._buffer = (
             self._buffer[: len(self._buffer) - keep],
             self._buffer[len(self._buffer) - keep :],
@@ -111,14 +116,21 @@ class TextSplitter:
         self._emit(ready, pieces)
         return pieces
 
-    def _emit(self, text: str, pieces: list[TextDelta]) -> None:
+    @property
+    def _ends(self) -> tuple[str, ...]:
+        """What may end the part under way."""
+        return (*self._tags, *self._closers) if self.kind == "thinking" else self._tags
+
+    def _emit(self, text: str, pieces: list[TextDelta], tag: str = "") -> None:
+        raw = text + tag
         if self._fresh:
             text = text.lstrip("\n")
         if text:
             self._fresh = False
             self._parts[self.kind] += text
             self.has_answer = self.has_answer or (self.kind == "answer" and not text.isspace())
-            pieces.append(TextDelta(text, self.kind))
+        if shown := raw if self._keep_tags else text:
+            pieces.append(TextDelta(shown, self.kind))
 
 
 def thinking_is_open(engine: Engine, prompt: Sequence[int]) -> bool:

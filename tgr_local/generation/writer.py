@@ -19,7 +19,7 @@ from typing import Literal
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine, Participant
 from tgr_local.errors import BudgetError, CapacityError
-from tgr_local.generation.text import TextDelta, TextSplitter, is_loop
+from tgr_local.generation.text import CLOSE_THINK, TextDelta, TextSplitter, is_loop
 from tgr_local.generation.thinking import (
     AFTER_THINK,
     CLOSING,
@@ -57,6 +57,19 @@ class MethodRun:
     """Q, the tokens of its prompt."""
 
 
+def _splitter(
+    engine: Engine, query: list[int], config: SearchConfig, verbatim: bool
+) -> TextSplitter:
+    """Splits the text of a reply, of which a format is read whole."""
+    if (form := engine.reply_format) is None:
+        return TextSplitter(engine, query, config.stop, verbatim=verbatim)
+    closers = form.trigger.think_ends if form.trigger else ()
+    closers = tuple(tag for tag in closers if CLOSE_THINK not in tag)  # which has it ends with it
+    return TextSplitter(
+        engine, query, config.stop, verbatim=verbatim, keep_tags=True, closers=closers
+    )
+
+
 class ReplyWriter:
     """One reply. `write` it once; the attributes hold what there is, after a cancel too."""
 
@@ -73,7 +86,7 @@ class ReplyWriter:
         cancel: Cancel | None = None,
     ) -> None:
         self.engine, self.query, self.config, self.method = engine, query, config, method
-        self.text = TextSplitter(engine, query, config.stop, verbatim=verbatim)
+        self.text = _splitter(engine, query, config, verbatim)
         self.steps: list[Step] = []
         self.tokens: list[int] = []
         """Of the steps."""

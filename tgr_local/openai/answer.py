@@ -19,6 +19,7 @@ from tgr_local.engine import Cancel, Engine, SteeredEngine, Task
 from tgr_local.generation import Event, Reply, generate_each, in_threads
 from tgr_local.generation.text import TextDelta
 from tgr_local.openai.bodies import CHOICES_MAX
+from tgr_local.openai.calls import ReplyReader
 from tgr_local.openai.events import (
     ApiEvent,
     CallArguments,
@@ -137,11 +138,15 @@ class Choice:
             counts_only=request.logprobs is None,
         )
         self._texts: dict[Kind, list[str]] = {"answer": [], "thinking": []}
+        form = request.form
+        self._reader = ReplyReader(form, index, streams=request.stream) if form else None
 
     def handle(self, event: Event) -> list[ApiEvent]:
         """Takes an event of the reply, and returns the text and the calls that it adds."""
         if isinstance(event, TextDelta):
             self.began = self.began or time.monotonic()
+            if self._reader:
+                return self._added(self._reader.feed(event.text))
             kind: Kind = "thinking" if event.kind == "thinking" else "answer"
             return self._added([TextPart(self.index, kind, event.text)])
         if isinstance(event, Step):
@@ -150,6 +155,8 @@ class Choice:
             self.tokens.close_thinking()
         elif isinstance(event, Reply):
             self.reply = event
+            if self._reader:
+                return self._added(self._reader.end(complete=event.finish == "stop"))
         return []
 
     def _added(self, parts: list[ApiEvent]) -> list[ApiEvent]:
@@ -179,9 +186,9 @@ class Answer:
     """A response: its replies and their cost."""
 
     def __init__(self, engine: Engine, request: PreparedRequest) -> None:
-        self.engine = (
-            SteeredEngine(engine, logit_bias=request.logit_bias) if request.logit_bias else engine
-        )
+        engine = engine.with_format(request.form) if request.form else engine
+        bias = request.logit_bias
+        self.engine = SteeredEngine(engine, logit_bias=bias) if bias else engine
         self.request = request
         self.choices = [
             Choice(self.engine, request, number, number * request.n + i)
@@ -261,7 +268,7 @@ class Answer:
         if isinstance(event, Progress):
             return [Searched(choice.index, event)] if event.stage != "tokens" else []
         if isinstance(event, Reply):
-            return self.ended(choice)
+            return [*self._opening(choice), *parts, *self.ended(choice)]
         if self.request.logprobs is not None:  # they come with the step, and text waits for it
             choice.waiting += parts
             parts = self._flushed(choice) if isinstance(event, Step) else []

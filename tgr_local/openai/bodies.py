@@ -21,7 +21,7 @@ from tgr_local.openai.search_options import (
     option_field,
     text_bounds,
 )
-from tgr_local.openai.validation import AT_FAULT, RequestBody, shown
+from tgr_local.openai.validation import AT_FAULT, shown
 
 SLOTS_MAX = 256
 CHOICES_MAX = 128
@@ -169,12 +169,12 @@ class ThinkingMode(TypedDict):
     display: NotRequired[Literal["summarized", "omitted"] | None]
 
 
-class ChatTemplateOptions(RequestBody):
-    """Variables of the chat template."""
+class ChatTemplateOptions(TypedDict):
+    """Variables of the chat template, by any names."""
 
-    noun: ClassVar[str] = "template variable"
-    enable_thinking: bool | None = None
-    thinking_budget: int | None = Field(None, ge=-1, le=INT_MAX)
+    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
+    enable_thinking: NotRequired[bool | None]
+    thinking_budget: NotRequired[Annotated[int, Field(ge=-1, le=INT_MAX)] | None]
 
 
 def _grammar_text(grammar: Any) -> Any:
@@ -249,7 +249,7 @@ class ChatRequest(GenerationRequest):
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = Field(
         None,
         description="a thinking_budget: none = no thinking, minimal 512, low 1024, medium 4096; "
-        "high and xhigh have no limit of their own",
+        "high and xhigh have no limit of their own. The chat template gets it too",
     )
     chat_template_kwargs: ChatTemplateOptions | None = None
     enable_thinking: bool | None = Field(None, description="whether the model thinks first")

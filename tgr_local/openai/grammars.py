@@ -37,14 +37,14 @@ def requested_grammar(body: GenerationRequest, cancel: Cancel | None) -> str:
 
 
 def json_grammar(schema: Any = None, cancel: Cancel | None = None) -> str:
-    """GBNF for JSON, or for JSON of a schema, which is a dict.
+    """GBNF for a JSON object, or for JSON of a schema, which is a dict.
 
-    Made by llama-cpp-python, in a process of its own with limits of time and memory. Raises
+    Made by llama.cpp's converter, in a process of its own with limits of time and memory. Raises
     RequestError for a schema that cannot be followed, and CancelledError by `cancel`.
     """
     _check_schema(schema)
     try:
-        return confined.schema_grammar(schema, cancel)
+        return confined.schema_grammar({"type": "object"} if schema is None else schema, cancel)
     except confined.ConfinedError as error:
         raise RequestError(
             f"the JSON schema cannot be followed: {error}", "response_format"

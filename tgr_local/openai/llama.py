@@ -153,8 +153,8 @@ class TgrLlama:
         messages: Seq[Mapping[str, Any]],
         functions: None = None,
         function_call: None = None,
-        tools: None = None,
-        tool_choice: None = None,
+        tools: Seq[Mapping[str, Any]] | None = None,
+        tool_choice: str | Mapping[str, Any] | None = None,
         temperature: float | None = None,
         top_p: float | None = None,
         top_k: int | None = None,
@@ -195,8 +195,9 @@ class TgrLlama:
         ``message.reasoning_content`` and ``delta.reasoning_content``, the cost in ``usage`` and
         ``tgr``. `tgr` holds `SearchConfig` options for this request, such as
         ``{"n_candidates": 4, "thinking_budget": 512}``; `control_vector` is added at every token;
-        `cancel` ends it from another thread, or makes it answer now. Tools and logits processors
-        are not supported.
+        `cancel` ends it from another thread, or makes it answer now. `tools` are functions that the
+        model may call, as OpenAI's API defines them, and `tool_choice` is "none", "auto",
+        "required" or the function that must be called. Logits processors are not supported.
 
         Raises RequestError, a ValueError, for a bad parameter, CapacityError for a conversation
         that cannot fit, and CancelledError.

@@ -9,6 +9,7 @@ decodes nothing; `tgr_local.openai.answer` writes the response.
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import secrets
 from collections.abc import Mapping, Sequence
@@ -16,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tgr_local import methods
-from tgr_local.engine import Cancel, Engine
-from tgr_local.generation import advised, query_tokens
+from tgr_local.engine import Cancel, Engine, ReplyFormat
+from tgr_local.generation import ChatQuery, Tools, advised, chat_query, query_tokens
 from tgr_local.methods import Method
 from tgr_local.openai.bodies import (
     ChatRequest,
@@ -35,6 +36,9 @@ from tgr_local.openai.search_options import INT_MAX
 from tgr_local.openai.validation import RequestError
 from tgr_local.options.config import DEFAULT_METHOD, SearchConfig
 from tgr_local.options.fields import updated
+
+GRAMMAR_MOST = 1 << 18
+_VARIABLES_MOST = 1 << 16  # characters of the variables of a chat template
 
 # the same name here, in OpenAI's API and in llama-cpp-python
 _SAMPLING = (
@@ -86,6 +90,8 @@ class PreparedRequest:
     tool_choice: ToolChoice = "auto"
     parallel_tool_calls: bool = True
     """Whether one message may have several calls."""
+    form: ReplyFormat | None = None
+    """How the replies are written and read; None = they are text."""
 
 
 def chat_request(
@@ -108,8 +114,6 @@ def chat_request(
     body = ChatRequest.parse(body)
     messages = [template_message(i, message) for i, message in enumerate(body.messages)]
     check_tools(body)
-    if body.tools and body.tool_choice != "none":
-        raise RequestError("tools need tool_choice none; calls are not supported", "tools")
     if body.top_logprobs is not None and not body.logprobs:
         raise RequestError("top_logprobs needs logprobs=true", "top_logprobs")
     limit = body.max_completion_tokens
@@ -117,11 +121,13 @@ def chat_request(
     if limit == 0:
         raise RequestError("max_tokens is 0, but must be at least 1, or -1", "max_tokens")
     request = _prepared(engine, body, config, method, model, limit, _thinking(body), cancel)
-    tokens = query_tokens(engine, messages, request.config, cancel=cancel)
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
-    request = _with_prompts(request, logprobs, [tokens], ("",), chat=True)
+    query = _chat_query(engine, body, messages, request.config, cancel)
+    request = _with_prompts(request, logprobs, [query.tokens], ("",), chat=True)
     return dataclasses.replace(
         request,
+        config=_with_format(request.config, query),
+        form=query.form,
         tools=tuple(body.tools or ()),
         tool_choice=body.tool_choice or "auto",
         parallel_tool_calls=body.parallel_tool_calls is not False,
@@ -312,11 +318,63 @@ def _best_of(body: GenerationRequest, n: int) -> int:
     return best_of
 
 
+def _chat_query(
+    engine: Engine,
+    body: ChatRequest,
+    messages: Sequence[Mapping[str, Any]],
+    config: SearchConfig,
+    cancel: Cancel | None,
+) -> ChatQuery:
+    """The prompt of a chat, and how replies to it are read."""
+    variables: dict[str, Any] = dict(body.chat_template_kwargs or {})
+    if (length := len(json.dumps(variables))) > _VARIABLES_MOST:
+        raise RequestError(
+            f"chat_template_kwargs has {length} characters, but may have {_VARIABLES_MOST}; "
+            "leave some out",
+            "chat_template_kwargs",
+        )
+    if body.reasoning_effort not in (None, "none"):
+        variables.setdefault("reasoning_effort", body.reasoning_effort)
+    choice = body.tool_choice or "auto"
+    tools = Tools(
+        [dict(tool["function"]) for tool in body.tools or ()],
+        choice="required" if isinstance(choice, dict) else choice,
+        named=choice["function"]["name"] if isinstance(choice, dict) else "",
+        parallel=body.parallel_tool_calls,
+    )
+    for name in ("grammar", "logprobs") if tools.callable else ():
+        if getattr(body, name):
+            raise RequestError(f"{name} does not go with tools; leave one of them out", name)
+    try:
+        return chat_query(
+            engine, messages, config, tools=tools, variables=variables,
+            as_text=bool(body.logprobs), cancel=cancel,
+        )  # fmt: skip
+    except ValueError as error:
+        if tools.callable:
+            raise RequestError(f"the tools cannot be called: {error}", "tools") from None
+        raise RequestError(str(error), "messages") from None
+
+
+def _with_format(config: SearchConfig, query: ChatQuery) -> SearchConfig:
+    """The config with the grammar and the stop texts of the replies' format."""
+    if len(query.grammar) > GRAMMAR_MOST:
+        raise RequestError(
+            f"the tools make a grammar of {len(query.grammar)} characters, but it may have "
+            f"{GRAMMAR_MOST}; leave some out, or shorten their parameters",
+            "tools",
+        )
+    stop = (*config.stop, *(text for text in query.stop if text not in config.stop))
+    return dataclasses.replace(config, grammar=query.grammar or config.grammar, stop=stop)
+
+
 def _thinking(body: ChatRequest) -> bool | None:
     """Whether the chat template opens a thinking block; None = as the config has it."""
-    options, mode = body.chat_template_kwargs, body.thinking
-    if options and options.enable_thinking is not None:
-        return options.enable_thinking
+    mode = body.thinking
+    if body.chat_template_kwargs:
+        wanted = body.chat_template_kwargs.get("enable_thinking")
+        if wanted is not None:
+            return wanted
     for given in (body.enable_thinking, body.think, mode and mode["type"] != "disabled"):
         if given is not None:
             return bool(given)
@@ -335,7 +393,7 @@ def _budget(body: ChatRequest) -> int | None:
         body.reasoning_budget_tokens,
         body.reasoning_budget,
         mode.get("budget_tokens"),
-        options.thinking_budget if options else None,
+        options.get("thinking_budget") if options else None,
         _EFFORTS.get(str(body.reasoning_effort or body.think)),
     )
     return next((budget for budget in given if budget is not None), None)

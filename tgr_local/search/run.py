@@ -92,7 +92,7 @@ class Run:
         self.query = list(query)
         self.participant, self.on_event, self.cancel = participant, on_event, cancel
         self.held_back = held_back or HeldBack()
-        self.sampling = Sampling.of(config)
+        self.sampling = engine.sampling(config, self.query)
         self.n_top = min(config.top_logprobs, engine.n_vocab)
         """Alternatives reported for each token."""
         self.index = 0
@@ -302,6 +302,7 @@ class Run:
             history=penalty_history(context),
             grammar_history=text if sampling.grammar else (),
             stop=self.config.stop,
+            shown=self.engine.shown_tokens,
             tail=self._stop_tail(text),
             states=states,
             n_top=self.n_top if n_top is None else n_top,

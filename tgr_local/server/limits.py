@@ -88,7 +88,8 @@ def memory_needed(engine: Engine, request: PreparedRequest) -> int:
         n_tokens = n_rollouts(config) * longest_rollout(config)
         moment += 8 * n_tokens * engine.n_embd
         record += _RECORDED * n_tokens
-    moment += _GRAMMAR * len(config.grammar) * n_seqs
+    grammar = request.form.grammar if request.form else ""
+    moment += _GRAMMAR * max(len(config.grammar), len(grammar)) * n_seqs
     if request.echo and request.logprobs is not None:
         n_prompt = sum(map(len, request.prompts)) * request.best_of
         text += n_prompt * (_TOKEN + _ALTERNATIVE * request.logprobs) // n_replies

@@ -6,6 +6,7 @@ paths.py             the XDG folders
 versions.py          versions of the installed parts
 processor.py         the processor's name
 slots.py             places for work that few may do at a time
-confined.py          chat templates and JSON schemas, evaluated in a process with limits
+confined.py          chat templates, schemas, replies, Markdown: read in a process with limits
 confined_worker.py   that process
+generic_tools.jinja  tools for a chat template that knows none
 """

@@ -1,9 +1,9 @@
-"""Chat templates, JSON schemas and Markdown, evaluated in a subprocess with limits.
+"""llama.cpp's chat code, and what makes HTML of Markdown, run in a subprocess with limits.
 
-A chat template is a program from a model file, and a JSON schema from a client or a text of a model
-can keep its converter busy forever. They run in `confined_worker.py`, with a limit of CPU time and,
-where the system enforces one (Linux does, macOS does not), of memory. A worker is reused by later
-calls. JSON goes in, text comes out.
+A chat template is a program from a model file, a JSON schema from a client or a text of a model can
+keep its converter busy forever, and a reply is parsed by what all of them say. They run in
+`confined_worker.py`, with a limit of CPU time and, where the system enforces one (Linux does, macOS
+does not), of memory. A worker is reused by later calls. JSON goes in, and JSON comes out.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import hashlib
+import importlib.util
 import json
 import os
 import selectors
@@ -21,7 +23,7 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tgr_local.errors import CancelledError, TgrError
+from tgr_local.errors import CancelledError, InstallError, TgrError
 from tgr_local.system import confined_worker
 from tgr_local.system.confined_worker import CPU_SECONDS, HEADER
 from tgr_local.system.slots import Flag, Slots
@@ -34,32 +36,67 @@ class ConfinedError(TgrError):
     """The code failed or exceeded a limit; the message says which."""
 
 
-def render(template: str, variables: dict[str, Any], cancel: Flag | None = None) -> str:
-    """The output of a Jinja chat template. Raises ConfinedError, ValueError for variables that JSON
-    cannot represent, and CancelledError if `cancel` is set."""
-    return _call({"do": "render", "template": template, "variables": variables}, cancel)
+def apply_template(
+    template: str, bos: str, eos: str, request: dict[str, Any], cancel: Flag | None = None
+) -> dict[str, Any]:
+    """What a chat template makes of messages: the prompt, and how replies to it are read.
+
+    `bos` and `eos` are the texts of the vocabulary's begin and end tokens. The request holds
+    ``messages`` and may hold ``tools``, ``tool_choice`` (none, auto, required), ``parallel``,
+    ``thinking``, ``json_schema`` (as text), ``variables`` of the template, and ``only_prompt``.
+    csrc/chat/module.cpp names the parts of the result. Raises ConfinedError, ValueError for what
+    JSON cannot represent, and CancelledError if `cancel` is set.
+    """
+    work = {"do": "apply", "template": template, "bos": bos, "eos": eos, "request": request}
+    if request.get("tools"):  # for a template that knows none
+        work["generic_tools"] = _generic_tools()
+    result: dict[str, Any] = _call(work, cancel)
+    return result
+
+
+def parse(
+    parser: tuple[int, str, str], text: str, *, partial: bool, cancel: Flag | None = None
+) -> dict[str, Any]:
+    """The message in a reply: its ``content``, ``thinking`` and ``calls`` (``id``, ``name``,
+    ``arguments``). The parser is its format's number, its text, and the text before the reply;
+    `partial` = the reply may go on. Raises as `apply_template` does."""
+    work = {"do": "parse", "key": _key(parser), "text": text, "partial": partial}
+    message: dict[str, Any] | None = _call(work, cancel)
+    if message is None:  # this worker has not seen the parser
+        message = _call({**work, "parser": parser}, cancel)
+    assert message is not None
+    return message
 
 
 def schema_grammar(schema: Any, cancel: Flag | None = None) -> str:
-    """The GBNF grammar of a JSON schema, or for None of any JSON object, by llama-cpp-python's
-    converter. Raises as `render` does."""
-    return _call({"do": "schema_grammar", "schema": schema}, cancel)
+    """The GBNF grammar of a JSON schema. Raises as `apply_template` does."""
+    return str(_call({"do": "schema_grammar", "schema": schema}, cancel))
 
 
 def call(module: Path, arguments: dict[str, Any], cancel: Flag | None = None) -> str:
     """What the function ``render`` of a module returns: it is loaded from its file, once in each
-    process, and may import only other packages than this one. Raises as `render` does."""
-    return _call({"do": "call", "module": str(module), "arguments": arguments}, cancel)
+    process, and may import only other packages than this one. Raises as `apply_template` does."""
+    return str(_call({"do": "call", "module": str(module), "arguments": arguments}, cancel))
 
 
-def _call(request: dict[str, Any], cancel: Flag | None) -> str:
+@functools.lru_cache(maxsize=64)
+def _key(parser: tuple[int, str, str]) -> str:
+    return hashlib.blake2b(repr(parser).encode("utf-8", "replace"), digest_size=16).hexdigest()
+
+
+def _call(request: dict[str, Any], cancel: Flag | None) -> Any:
     try:
-        data = json.dumps(request).encode()
+        data = json.dumps(request, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"a text is not valid Unicode: it holds {error.object[error.start]!a}; remove it"
+        ) from None
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"the arguments must be JSON values: {error}") from None
     python = _interpreter()
     if not python:  # a frozen program has no interpreter to start
-        return _text(confined_worker.answer(json.loads(data)))
+        confined_worker.extension = _extension()
+        return _value(confined_worker.answer(json.loads(data)))
     with _slots.taken(cancel):
         worker = _worker(python)
         try:
@@ -68,7 +105,21 @@ def _call(request: dict[str, Any], cancel: Flag | None) -> str:
             worker.end()
             raise
         _idle.append(worker)
-    return _text(answer)
+    return _value(answer)
+
+
+@functools.cache
+def _generic_tools() -> str:
+    return Path(__file__).with_name("generic_tools.jinja").read_text(encoding="utf-8")
+
+
+@functools.cache
+def _extension() -> str:
+    """The file of the module that the worker loads."""
+    spec = importlib.util.find_spec("tgr_local._chat")
+    if spec is None or not spec.origin:
+        raise InstallError("tgr_local._chat is missing; install the package again")
+    return spec.origin
 
 
 @functools.cache
@@ -94,10 +145,10 @@ def _worker(python: str) -> _Worker:
     return _Worker(python)
 
 
-def _text(answer: dict[str, str]) -> str:
+def _value(answer: dict[str, Any]) -> Any:
     if "error" in answer:
         raise ConfinedError(answer["error"])
-    return answer["text"]
+    return answer["value"]
 
 
 def _check(cancel: Flag | None) -> None:
@@ -113,7 +164,7 @@ class _Worker:
         # no site module: sys.path is passed as arguments; a bundle needs its PYTHONHOME
         flags = ["-s", "-S"] if "PYTHONHOME" in os.environ else ["-I", "-S"]
         self._process = subprocess.Popen(
-            [python, *flags, str(Path(confined_worker.__file__)), *path],
+            [python, *flags, str(Path(confined_worker.__file__)), _extension(), *path],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -124,7 +175,7 @@ class _Worker:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    def ask(self, data: bytes, cancel: Flag | None) -> dict[str, str]:
+    def ask(self, data: bytes, cancel: Flag | None) -> dict[str, Any]:
         deadline = time.monotonic() + _MAX_SECONDS
 
         def look() -> None:
@@ -135,7 +186,7 @@ class _Worker:
             _check(cancel)
             return self._answer(data, deadline, cancel)
 
-    def _answer(self, data: bytes, deadline: float, cancel: Flag | None) -> dict[str, str]:
+    def _answer(self, data: bytes, deadline: float, cancel: Flag | None) -> dict[str, Any]:
         stdin = self._process.stdin
         assert stdin is not None
         try:
@@ -145,7 +196,7 @@ class _Worker:
             _check(cancel)
             self._failed()
         (length,) = HEADER.unpack(self._read(HEADER.size, deadline, cancel))
-        answer: dict[str, str] = json.loads(self._read(length, deadline, cancel))
+        answer: dict[str, Any] = json.loads(self._read(length, deadline, cancel))
         return answer
 
     def _read(self, n_bytes: int, deadline: float, cancel: Flag | None) -> bytes:
@@ -169,6 +220,8 @@ class _Worker:
         code = self._process.wait()
         if code == -signal.SIGXCPU:
             raise ConfinedError(f"takes more than {CPU_SECONDS} s of CPU time")
+        if code == -signal.SIGSEGV:  # its stack
+            raise ConfinedError("is nested too deeply")
         raise ConfinedError(f"ended its process with exit code {code}")
 
     def end(self) -> None:

@@ -1,13 +1,13 @@
 """The process that `confined.py` starts: reads requests from stdin, writes answers to stdout.
 
-Started as a script, without the package: ``python confined_worker.py PATH...``, where the PATHs
-become sys.path. A message is its length in 4 bytes, then JSON. The process ends with its parent.
+Started as a script, without the package: ``python confined_worker.py EXTENSION PATH...``, where
+EXTENSION is the file of the module ``_chat`` and the PATHs become sys.path. A message is its length
+in 4 bytes, then JSON. The process ends with its parent.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import importlib.util
 import json
 import math
@@ -15,7 +15,7 @@ import os
 import signal
 import struct
 import sys
-import time
+from collections.abc import Callable
 from typing import Any
 
 HEADER = struct.Struct("<I")
@@ -25,73 +25,42 @@ MEMORY = 256 << 20
 """Address space of the process, bytes."""
 RESULT_BYTES = 16 << 20
 """Maximum length of an answer."""
+_TEMPLATES, _PARSERS = 2, 16  # that are kept
 
-_templates: dict[str, Any] = {}
+extension = ""
+"""The file of the module ``_chat``."""
 _modules: dict[str, Any] = {}
+_templates: dict[tuple[str, ...], Any] = {}
+_parsers: dict[str, Any] = {}
 
 
-def answer(request: dict[str, Any]) -> dict[str, str]:
-    """The result of a request as ``text``, or a message as ``error``; raises nothing."""
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """The result of a request as ``value``, or a message as ``error``; raises nothing."""
     try:
-        text = _WORK[request["do"]](request)
-        if len(text) > RESULT_BYTES:
+        value = _WORK[request["do"]](request)
+        if len(json.dumps(value)) > RESULT_BYTES:
             return {"error": f"produces a text of more than {RESULT_BYTES >> 20} MiB"}
-        return {"text": text}
+        return {"value": value}
     except MemoryError:
         return {"error": f"takes more than {MEMORY >> 20} MiB of memory"}
     except RecursionError:
         return {"error": "is nested too deeply"}
     except BaseException as error:  # foreign code may raise anything
-        return {"error": f"{str(error) or type(error).__name__:.500}"}
+        text = " ".join(str(error).split())
+        if "bad_alloc" in text:
+            return {"error": f"takes more than {MEMORY >> 20} MiB of memory"}
+        return {"error": f"{text or type(error).__name__:.500}"}
 
 
-def _render(request: dict[str, Any]) -> str:
-    text = request["template"]
-    if text not in _templates:
-        compiled = _environment().from_string(text)
-        _templates.clear()
-        _templates[text] = compiled
-    rendered: str = _templates[text].render(**request["variables"])
-    return rendered
-
-
-def _environment() -> Any:
-    import jinja2
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    def raise_exception(message: str) -> None:
-        raise jinja2.TemplateError(message)
-
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-    )
-    environment.globals["raise_exception"] = raise_exception
-    environment.globals["strftime_now"] = time.strftime
-    return environment
-
-
-def _schema_grammar(request: dict[str, Any]) -> str:
-    # loaded by path, because importing the package would load llama.cpp
-    package = importlib.util.find_spec("llama_cpp")
-    assert package is not None and package.submodule_search_locations
-    module = _loaded(os.path.join(package.submodule_search_locations[0], "llama_grammar.py"))
-    if request["schema"] is None:
-        return str(module.JSON_GBNF)
-    return str(module.json_schema_to_gbnf(json.dumps(request["schema"])))
-
-
-def _called(request: dict[str, Any]) -> str:
-    text: str = _loaded(request["module"]).render(**request["arguments"])
-    return text
-
-
-_WORK = {"render": _render, "schema_grammar": _schema_grammar, "call": _called}
+def _chat() -> Any:
+    """The module, loaded by its path: importing the package would load llama.cpp."""
+    return _loaded(extension)
 
 
 def _loaded(path: str) -> Any:
     """The module of a file, loaded once."""
     if path not in _modules:
-        name = os.path.splitext(os.path.basename(path))[0]
+        name = os.path.basename(path).partition(".")[0]
         spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
@@ -100,13 +69,58 @@ def _loaded(path: str) -> Any:
     return _modules[path]
 
 
+def _apply(request: dict[str, Any]) -> dict[str, Any]:
+    template, ends = request["template"], (request["bos"], request["eos"])
+    compiled = _template(template, *ends)
+    if request["request"].get("tools") and not compiled.abilities()["supports_tool_calls"]:
+        compiled = _template(request["generic_tools"] + template, *ends)
+    result: dict[str, Any] = compiled.apply(json.dumps(request["request"]))
+    return result
+
+
+def _template(*key: str) -> Any:
+    if key not in _templates:
+        compiled = _chat().Template(*key)
+        while len(_templates) >= _TEMPLATES:
+            del _templates[next(iter(_templates))]
+        _templates[key] = compiled
+    return _templates[key]
+
+
+def _parse(request: dict[str, Any]) -> dict[str, Any] | None:
+    """The message in a text; None for a parser that is not known yet and did not come along."""
+    key = request["key"]
+    if key not in _parsers:
+        if "parser" not in request:
+            return None
+        while len(_parsers) >= _PARSERS:
+            del _parsers[next(iter(_parsers))]
+        _parsers[key] = _chat().Parser(*request["parser"])
+    message: dict[str, Any] = _parsers[key].parse(request["text"], request["partial"])
+    return message
+
+
+def _schema_grammar(request: dict[str, Any]) -> str:
+    return str(_chat().schema_grammar(json.dumps(request["schema"])))
+
+
+def _called(request: dict[str, Any]) -> str:
+    text: str = _loaded(request["module"]).render(**request["arguments"])
+    return text
+
+
+_WORK: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "apply": _apply,
+    "parse": _parse,
+    "schema_grammar": _schema_grammar,
+    "call": _called,
+}
+
+
 def _prepare(request: dict[str, Any]) -> None:
     """Imports what a request needs, which is no part of its time: it is slow on a slow machine."""
     with contextlib.suppress(Exception):  # the answer says so
-        if request["do"] == "render":
-            importlib.import_module("jinja2.sandbox")
-        elif request["do"] == "call":
-            _loaded(request["module"])
+        _loaded(request["module"]) if request["do"] == "call" else _chat()
 
 
 def _limit_memory() -> None:
@@ -127,7 +141,8 @@ def _limit_seconds() -> None:
 
 
 def main() -> None:
-    sys.path[:] = sys.argv[1:]
+    global extension
+    extension, sys.path[:] = sys.argv[1], sys.argv[2:]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _limit_memory()
     while header := sys.stdin.buffer.read(HEADER.size):

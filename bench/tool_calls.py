@@ -1,0 +1,307 @@
+"""Calls with random schemas, forced by their grammar on a model of random weights.
+
+    python bench/tool_calls.py [--n 1000] [--template FILE] [--apis chat messages responses]
+
+Every schema is asked for through each API, whole and streamed, with one seed. A call counts as good
+when its arguments parse and its schema allows them; the arguments that are streamed together must
+be those of the whole, and every API must give the same. Prints the counts; exits with 1 when any is
+not complete.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import concurrent.futures
+import contextlib
+import json
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+import httpx
+import jsonschema_rs
+from serving import served
+from tool_models import write_tool_model
+
+Call = tuple[str, str]
+"""A name and arguments."""
+
+
+def schema(draw: random.Random, depth: int = 0) -> dict[str, Any]:
+    """A schema of values that short texts can be."""
+    kinds = ["integer", "number", "boolean", "string", "enum", "const", "null", "any"]
+    kind = draw.choice(kinds + ["array", "object"] * (depth < 2))
+    if kind == "integer":
+        low = draw.randint(-50, 50)
+        return {"type": "integer", "minimum": low, "maximum": low + draw.randint(0, 1000)}
+    if kind == "string":
+        least = draw.randint(0, 3)
+        return {"type": "string", "minLength": least, "maxLength": least + draw.randint(0, 8)}
+    if kind == "enum":
+        return {"enum": draw.sample(["red", "green", "blue", 1, 2.5, None, True, "é", "a b"], 3)}
+    if kind == "const":
+        return {"const": draw.choice(["one", 2, False, "日本", 'qu"ote'])}
+    if kind == "any":
+        return {"anyOf": [{"type": "boolean"}, {"type": "string", "maxLength": 4}]}
+    if kind == "array":
+        most = draw.randint(1, 3)
+        return {"type": "array", "items": schema(draw, depth + 1), "maxItems": most}
+    if kind == "object":
+        return parameters(draw, depth + 1)
+    return {"type": kind}
+
+
+def parameters(draw: random.Random, depth: int = 0) -> dict[str, Any]:
+    """The schema of an object."""
+    names = draw.sample(["a", "b", "city", "n_days", "x-y", "größe", "list of", "$ref2"], 4)
+    properties = {name: schema(draw, depth) for name in names[: draw.randint(0 if depth else 1, 4)]}
+    required = [name for name in properties if draw.random() < 0.6]
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
+def functions(draw: random.Random) -> list[dict[str, Any]]:
+    names = draw.sample(["get_weather", "f", "Read-File", "a.b", "search_2"], draw.randint(1, 3))
+    return [
+        {"name": name, "description": f"It is {name}.", "parameters": parameters(draw)}
+        for name in names
+    ]
+
+
+# --- the APIs ---
+
+
+class Api:
+    """One API: the body of a request, and the calls in a response and in a stream."""
+
+    path = ""
+
+    def body(self, functions: list[dict[str, Any]], named: str) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def whole(self, response: dict[str, Any]) -> list[Call]:
+        raise NotImplementedError
+
+    def streamed(self, events: Iterator[dict[str, Any]]) -> list[Call]:
+        raise NotImplementedError
+
+
+ASK = [{"role": "user", "content": "Call it."}]
+
+
+class Chat(Api):
+    path = "/v1/chat/completions"
+
+    def body(self, functions: list[dict[str, Any]], named: str) -> dict[str, Any]:
+        choice = {"type": "function", "function": {"name": named}} if named else "required"
+        tools = [{"type": "function", "function": function} for function in functions]
+        return {"messages": ASK, "tools": tools, "tool_choice": choice, "max_tokens": 3000}
+
+    def whole(self, response: dict[str, Any]) -> list[Call]:
+        (choice,) = response["choices"]
+        assert choice["finish_reason"] == "tool_calls", choice
+        made = [call["function"] for call in choice["message"]["tool_calls"]]
+        return [(call["name"], call["arguments"]) for call in made]
+
+    def streamed(self, events: Iterator[dict[str, Any]]) -> list[Call]:
+        calls: list[list[str]] = []
+        finish = None
+        for event in events:
+            for choice in event.get("choices", []):
+                finish = choice["finish_reason"] or finish
+                for call in choice["delta"].get("tool_calls", []):
+                    if call["index"] == len(calls):
+                        calls.append([call["function"]["name"], ""])
+                    calls[call["index"]][1] += call["function"].get("arguments", "")
+        assert finish == "tool_calls", finish
+        return [(name, arguments) for name, arguments in calls]
+
+
+class Messages(Api):
+    path = "/v1/messages"
+
+    def body(self, functions: list[dict[str, Any]], named: str) -> dict[str, Any]:
+        choice = {"type": "tool", "name": named} if named else {"type": "any"}
+        tools = [
+            {"name": f["name"], "description": f["description"], "input_schema": f["parameters"]}
+            for f in functions
+        ]
+        return {"messages": ASK, "tools": tools, "tool_choice": choice, "max_tokens": 3000}
+
+    def whole(self, response: dict[str, Any]) -> list[Call]:
+        assert response["stop_reason"] == "tool_use", response
+        blocks = [block for block in response["content"] if block["type"] == "tool_use"]
+        return [(block["name"], json.dumps(block["input"])) for block in blocks]
+
+    def streamed(self, events: Iterator[dict[str, Any]]) -> list[Call]:
+        calls: dict[int, list[str]] = {}
+        reason = None
+        for event in events:
+            if event["type"] == "content_block_start":
+                block = event["content_block"]
+                if block["type"] == "tool_use":
+                    calls[event["index"]] = [block["name"], ""]
+            elif event["type"] == "content_block_delta" and event["index"] in calls:
+                calls[event["index"]][1] += event["delta"]["partial_json"]
+            elif event["type"] == "message_delta":
+                reason = event["delta"]["stop_reason"]
+        assert reason == "tool_use", reason
+        return [(name, arguments) for name, arguments in calls.values()]
+
+
+class Responses(Api):
+    path = "/v1/responses"
+
+    def body(self, functions: list[dict[str, Any]], named: str) -> dict[str, Any]:
+        choice = {"type": "function", "name": named} if named else "required"
+        tools = [{"type": "function", **function} for function in functions]
+        return {"input": ASK, "tools": tools, "tool_choice": choice, "max_output_tokens": 3000}
+
+    def whole(self, response: dict[str, Any]) -> list[Call]:
+        assert response["status"] == "completed", response
+        calls = [item for item in response["output"] if item["type"] == "function_call"]
+        return [(call["name"], call["arguments"]) for call in calls]
+
+    def streamed(self, events: Iterator[dict[str, Any]]) -> list[Call]:
+        calls: dict[int, list[str]] = {}
+        last = ""
+        for event in events:
+            last = event["type"]
+            if last == "response.output_item.added":
+                if event["item"]["type"] == "function_call":
+                    calls[event["output_index"]] = [event["item"]["name"], ""]
+            elif last == "response.function_call_arguments.delta":
+                calls[event["output_index"]][1] += event["delta"]
+        assert last == "response.completed", last
+        return [(name, arguments) for name, arguments in calls.values()]
+
+
+APIS: dict[str, Api] = {"chat": Chat(), "messages": Messages(), "responses": Responses()}
+
+
+def events_of(response: httpx.Response) -> Iterator[dict[str, Any]]:
+    for line in response.iter_lines():
+        if line.startswith("data: ") and line != "data: [DONE]":
+            yield json.loads(line[len("data: ") :])
+
+
+# --- the counts ---
+
+
+def is_good(calls: list[Call], given: list[dict[str, Any]], named: str) -> str:
+    """What is wrong with calls; empty = nothing."""
+    schemas = {function["name"]: function["parameters"] for function in given}
+    if not calls:
+        return "no call"
+    for name, arguments in calls:
+        if name not in schemas or (named and name != named):
+            return f"calls {name}"
+        try:
+            value = json.loads(arguments)
+        except ValueError:
+            return f"does not parse: {arguments!r}"
+        if not jsonschema_rs.is_valid(schemas[name], value):
+            return f"{arguments} is not what {json.dumps(schemas[name])} allows"
+    return ""
+
+
+def parsed(calls: list[Call]) -> list[Any]:
+    """Calls whatever the white space of their arguments."""
+    return [(name, json.loads(arguments)) for name, arguments in calls]
+
+
+def ask(client: httpx.Client, api: Api, body: dict[str, Any]) -> tuple[list[Call], list[Call]]:
+    """The calls of a whole response and of a stream."""
+    response = client.post(api.path, json=body)
+    assert response.status_code == 200, response.text
+    whole = api.whole(response.json())
+    with client.stream("POST", api.path, json=body | {"stream": True}) as stream:
+        assert stream.status_code == 200, stream.read()
+        return whole, api.streamed(events_of(stream))
+
+
+def check(
+    client: httpx.Client, apis: list[str], number: int, method: str
+) -> tuple[collections.Counter[str], list[str]]:
+    """One set of random functions through every API."""
+    draw = random.Random(number)
+    given = functions(draw)
+    named = draw.choice(given)["name"] if draw.random() < 0.3 else ""
+    counts: collections.Counter[str] = collections.Counter()
+    problems: list[str] = []
+    found: dict[str, list[Any]] = {}
+    for name in apis:
+        body = APIS[name].body(given, named)
+        body |= {"temperature": 1.0, "tgr": {"method": method, "seed": number}}
+        try:
+            whole, streamed = ask(client, APIS[name], body)
+            why = is_good(whole, given, named) or is_good(streamed, given, named)
+        except (AssertionError, KeyError, ValueError, httpx.HTTPError) as error:
+            whole, streamed, why = [], [], f"{type(error).__name__}: {error!s:.300}"
+        counts[f"{name} asked"] += 1
+        counts[f"{name} good"] += not why
+        exact = (
+            whole == streamed
+            if name != "messages"
+            else not why and parsed(whole) == parsed(streamed)
+        )
+        counts[f"{name} streamed = whole"] += not why and exact
+        if why or not exact:
+            problems.append(f"{number} {name}: {why or f'{whole} but streamed {streamed}'}")
+        else:
+            found[name] = parsed(whole)
+    counts["asked through all"] += 1
+    counts["equal through all"] += all(one == found.get(apis[0]) for one in map(found.get, apis))
+    return counts, problems
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--n", type=int, default=1000, help="schemas")
+    parser.add_argument("--first", type=int, default=0, help="number of the first")
+    parser.add_argument("--apis", nargs="+", choices=tuple(APIS), default=list(APIS))
+    parser.add_argument("--template", type=Path, help="a chat template; else one like Qwen's")
+    parser.add_argument("--method", default="base")
+    parser.add_argument("--at-once", type=int, default=4, help="requests at a time")
+    args = parser.parse_args()
+    counts: collections.Counter[str] = collections.Counter()
+    start = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        template = args.template.read_text(encoding="utf-8") if args.template else ""
+        model = write_tool_model(Path(folder) / "random.gguf", template)
+        options = {"chunk_len": 64, "max_chunks": 64}
+        server = stack.enter_context(served(model, Path(folder), **options))
+        pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(args.at_once))
+        numbers = range(args.first, args.first + args.n)
+        work = [pool.submit(check, server.client, args.apis, n, args.method) for n in numbers]
+        for future in concurrent.futures.as_completed(work):
+            made, problems = future.result()
+            counts += made
+            for problem in problems:
+                print(problem)
+    for name, count in sorted(counts.items()):
+        print(f"{name:32} {count:6}")
+    print(f"{time.monotonic() - start:.0f} s")
+    wanted = [counts["asked through all"]] * (2 * len(args.apis) + 1)
+    found = [
+        counts[f"{name} {what}"] for name in args.apis for what in ("good", "streamed = whole")
+    ]
+    sys.exit(wanted != [*found, counts["equal through all"]])
+
+
+if __name__ == "__main__":
+    main()

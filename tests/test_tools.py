@@ -1,0 +1,269 @@
+"""Calls of tools: forced by a grammar under every method, the same streamed, from any template."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engines import EXACT, is_free
+from openai_calls import SMALL
+from tool_models import CLOCK, WEATHER, tool, write_tool_model
+
+from tgr_local import SearchConfig, TgrLlama, generate
+from tgr_local.engine import Engine, GrammarTrigger, ReplyFormat, SteeredEngine
+from tgr_local.generation import Tools, chat_query
+from tgr_local.openai.calls import ReplyReader
+from tgr_local.openai.completions import chunks, respond
+from tgr_local.openai.events import CallArguments, CallBegun, TextPart
+from tgr_local.openai.requests import chat_request
+from tgr_local.openai.validation import RequestError
+from tgr_local.options.config import EngineConfig
+
+ASK = [{"role": "user", "content": "What is the weather?"}]
+TOOLS = [tool(WEATHER), tool(CLOCK)]
+WARM = SearchConfig(**vars(SMALL) | {"temperature": 1.0, "max_chunks": 100})
+
+
+@pytest.fixture(scope="module")
+def caller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """An engine whose template knows tools."""
+    path = write_tool_model(tmp_path_factory.mktemp("tools") / "caller.gguf")
+    with Engine(path, EngineConfig(**EXACT)) as engine:
+        yield engine
+        assert is_free(engine)
+
+
+def made(engine: Engine, **body: Any) -> dict[str, Any]:
+    """The only choice of a whole response."""
+    request = chat_request(engine, {"messages": ASK, "seed": 1, **body}, config=WARM)
+    (choice,) = respond(engine, request)["choices"]
+    return dict(choice)
+
+
+def joined_calls(engine: Engine, **body: Any) -> tuple[list[list[str]], str]:
+    """The calls of a stream, each a name and arguments, and why it ended."""
+    asked = {"messages": ASK, "seed": 1, "stream": True, **body}
+    calls: list[list[str]] = []
+    finish = ""
+    for chunk in chunks(engine, chat_request(engine, asked, config=WARM)):
+        for choice in chunk["choices"]:
+            finish = choice["finish_reason"] or finish
+            for call in choice["delta"].get("tool_calls", []):
+                if call["index"] == len(calls):
+                    assert call["id"] and call["type"] == "function"
+                    calls.append([call["function"]["name"], ""])
+                calls[call["index"]][1] += call["function"]["arguments"]
+    return calls, finish
+
+
+@pytest.mark.parametrize(
+    "method", ["base", "markov", "tgr-latent", "tgr-token", "best-of-n", "tot"]
+)
+def test_a_forced_call_is_whole_under_every_method(caller: Engine, method: str) -> None:
+    body = {
+        "tools": TOOLS,
+        "tool_choice": "required",
+        "method": method,
+        "parallel_tool_calls": False,
+    }
+    choice = made(caller, **body)
+    assert choice["finish_reason"] == "tool_calls" and choice["message"]["content"] is None
+    (call,) = choice["message"]["tool_calls"]
+    assert call["type"] == "function" and call["id"]
+    arguments = json.loads(call["function"]["arguments"])
+    if call["function"]["name"] == "weather":
+        assert arguments["city"] in ("Paris", "Rome") and 1 <= arguments["days"] <= 99
+    else:
+        assert call["function"]["name"] == "clock" and isinstance(arguments, dict)
+    streamed = [[call["function"]["name"], call["function"]["arguments"]]]
+    assert joined_calls(caller, **body) == (streamed, "tool_calls")
+
+
+def test_the_named_function_is_called(caller: Engine) -> None:
+    for function in (WEATHER, CLOCK):
+        choice = {"type": "function", "function": {"name": function["name"]}}
+        message = made(caller, tools=TOOLS, tool_choice=choice, parallel_tool_calls=False)[
+            "message"
+        ]
+        assert [call["function"]["name"] for call in message["tool_calls"]] == [function["name"]]
+
+
+def test_none_describes_the_tools_and_calls_none(caller: Engine) -> None:
+    request = chat_request(caller, {"messages": ASK, "tools": TOOLS, "tool_choice": "none"})
+    prompt = caller.detokenize(request.prompts[0], special=True).decode()
+    assert '"weather"' in prompt and not request.config.grammar and not request.form
+    auto = chat_request(caller, {"messages": ASK, "tools": TOOLS})
+    assert auto.prompts == request.prompts and auto.form and auto.form.trigger
+    choice = made(caller, tools=TOOLS, tool_choice="none", max_tokens=8)
+    assert choice["finish_reason"] == "length" and "tool_calls" not in choice["message"]
+
+
+def test_a_text_without_a_call_is_the_answer(caller: Engine) -> None:
+    plain = made(caller, max_tokens=40)
+    choice = made(caller, tools=TOOLS, max_tokens=40)
+    assert choice["message"]["content"] and "tool_calls" not in choice["message"]
+    assert plain["finish_reason"] == choice["finish_reason"] == "length"
+
+
+def test_calls_and_results_of_earlier_turns_are_in_the_prompt(caller: Engine) -> None:
+    call = {
+        "id": "c1",
+        "type": "function",
+        "function": {"name": "weather", "arguments": '{"days": 3}'},
+    }
+    turns = [
+        *ASK,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "42 degrees"},
+    ]
+    request = chat_request(caller, {"messages": turns, "tools": TOOLS})
+    prompt = caller.detokenize(request.prompts[0], special=True).decode()
+    assert re.search(r'"name": "weather", "arguments": \{"days": ?3\}', prompt), prompt
+    assert "<tool_response>\n42 degrees\n</tool_response>" in prompt
+    # arguments that are no JSON do not end a conversation
+    call["function"]["arguments"] = '{"days": '  # type: ignore[index]
+    assert chat_request(caller, {"messages": turns, "tools": TOOLS}).prompts
+
+
+def test_thinking_comes_before_a_forced_call_and_is_free(caller: Engine) -> None:
+    thought = "<think>\n{{ message.reasoning_content }}\n</think>\n\n"
+    shown = "{% if message.reasoning_content %}" + thought + "{% endif %}"
+    template = caller.chat_template.replace(
+        "{{ message.content }}{% for", f"{shown}{{{{ message.content }}}}{{% for"
+    )
+    template = template.replace("assistant\n{% endif %}", "assistant\n<think>\n{% endif %}")
+    assert template != caller.chat_template
+    thinker = caller.with_format(ReplyFormat("", "", 0))
+    thinker.reply_format, thinker.chat_template = None, template
+    body = {"tools": [tool(WEATHER)], "tool_choice": "required", "parallel_tool_calls": False}
+    body["tgr"] = {"thinking_budget": 12}
+    message = made(thinker, **body)["message"]
+    (call,) = message["tool_calls"]
+    assert json.loads(call["function"]["arguments"])["days"] >= 1
+    assert message["reasoning_content"]
+
+
+def test_a_template_without_tools_gets_them(engine: Engine) -> None:
+    body = {"messages": ASK, "tools": [tool(WEATHER)], "tool_choice": "required", "seed": 1}
+    request = chat_request(engine, body | {"parallel_tool_calls": False}, config=WARM)
+    prompt = engine.detokenize(request.prompts[0], special=True).decode()
+    assert '"weather"' in prompt and prompt.count("<|im_start|>") == 2
+    (choice,) = respond(engine, request)["choices"]
+    (call,) = choice["message"]["tool_calls"]
+    assert call["function"]["name"] == "weather" and json.loads(call["function"]["arguments"])
+
+
+def test_an_answer_is_a_call_or_follows_the_schema(caller: Engine) -> None:
+    schema = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]}
+    form = {"type": "json_schema", "json_schema": {"name": "it", "schema": schema}}
+    (tag,) = caller.tokenize("<", parse_special=False)
+    for bias in (-50, 50):  # which of them the model begins
+        choice = made(
+            caller, tools=[tool(WEATHER)], response_format=form, logit_bias={str(tag): bias}
+        )
+        if bias > 0:
+            (call, *_) = choice["message"]["tool_calls"]
+            assert json.loads(call["function"]["arguments"])["city"] in ("Paris", "Rome")
+        else:
+            assert json.loads(choice["message"]["content"])["n"] in (1, 2)
+
+
+def test_what_does_not_go_with_tools_is_refused(caller: Engine) -> None:
+    huge = {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(99)}}
+    many = [tool({"name": f"f{i}", "parameters": huge}) for i in range(60)]
+    for body, why in [
+        ({"tools": TOOLS, "grammar": 'root ::= "a"'}, "grammar does not go with tools"),
+        ({"tools": TOOLS, "logprobs": True}, "logprobs does not go with tools"),
+        ({"tools": many, "tool_choice": "required"}, "the tools cannot be called"),
+        ({"chat_template_kwargs": {"x": "y" * 70000}}, "chat_template_kwargs has 7"),
+    ]:
+        with pytest.raises((RequestError, ValueError), match=why):
+            chat_request(caller, {"messages": ASK, **body})
+
+
+def test_any_variables_reach_the_template(engine: Engine) -> None:
+    other = engine.with_format(ReplyFormat("", "", 0))
+    other.reply_format = None
+    other.chat_template = "{{ flavour.kind }} {{ reasoning_effort }}" + engine.chat_template
+    variables = {"flavour": {"kind": "é"}}
+    body = {"messages": ASK, "chat_template_kwargs": variables, "reasoning_effort": "low"}
+    request = chat_request(other, body)
+    assert (
+        other.detokenize(request.prompts[0], special=True).decode().startswith("é low<|im_start|>")
+    )
+
+
+def test_llama_takes_tools(tmp_path: Path) -> None:
+    path = write_tool_model(tmp_path / "caller.gguf")
+    options = {"n_threads": 1, "n_gpu_layers": 0}
+    with TgrLlama(path, config=WARM, method="base", seed=5, **options) as llama:
+        choice = {"type": "function", "function": {"name": "clock"}}
+        reply = llama.create_chat_completion(ASK, tools=TOOLS, tool_choice=choice)
+    call, *_ = reply["choices"][0]["message"]["tool_calls"]
+    assert call["function"]["name"] == "clock"
+
+
+# --- grammars that begin at a trigger, under the methods ---
+
+
+@pytest.mark.parametrize("method", ["base", "markov", "tgr-latent", "power", "got"])
+def test_a_grammar_that_began_holds_to_the_end(engine: Engine, method: str) -> None:
+    (at,) = engine.tokenize("@")
+    form = ReplyFormat(
+        "",
+        "",
+        0,
+        grammar='root ::= "@" [0-9]{3} ";" [a-c]{20,40} "."',
+        trigger=GrammarTrigger(("@",)),
+    )
+    biased = SteeredEngine(engine.with_format(form), logit_bias=[(at, 4.0)])
+    config = SearchConfig(**vars(WARM) | {"max_chunks": 12, "power_blocks": 3, "power_steps": 2})
+    begun = 0
+    for seed in range(3):
+        config = SearchConfig(**vars(config) | {"seed": seed})
+        reply = generate(biased, [1, 2, 3], config, method=method, verbatim=True)
+        text = engine.detokenize(reply.tokens).decode("utf-8", "replace")
+        _, found, after = text.partition("@")
+        begun += bool(found)
+        if found and reply.finish == "stop":
+            assert re.fullmatch(r"[0-9]{3};[a-c]{20,40}\.", after), text
+        elif found:
+            assert re.fullmatch(r"[0-9]{0,3}(;[a-c]{0,40})?", after), text
+    assert begun
+
+
+# --- a reply as it is read ---
+
+CALL = '{"name": "weather", "arguments": {"city": "Rome", "days": 2}}'
+TEXT = f"I look.\n<tool_call>\n{CALL}\n</tool_call>"
+
+
+def test_a_reply_is_read_in_pieces_as_it_is_at_once(caller: Engine) -> None:
+    query = chat_query(caller, ASK, WARM, tools=Tools([WEATHER]))
+    assert query.form and query.form.trigger
+    for streams in (False, True):
+        reader = ReplyReader(query.form, 0, streams=streams, least=0.0, share=0.0)
+        events = [event for char in TEXT for event in reader.feed(char)]
+        assert bool(events) == streams
+        events += reader.end(complete=True)
+        texts = [event.text for event in events if isinstance(event, TextPart)]
+        (begun,) = [event for event in events if isinstance(event, CallBegun)]
+        arguments = [event.text for event in events if isinstance(event, CallArguments)]
+        assert "".join(texts).strip() == "I look." and begun.name == "weather" and begun.id
+        assert json.loads("".join(arguments)) == {"city": "Rome", "days": 2}
+        assert (len(arguments) > 5) == streams
+
+
+def test_a_reply_that_ends_within_a_call_has_the_beginning_of_it(caller: Engine) -> None:
+    query = chat_query(caller, ASK, WARM, tools=Tools([WEATHER]))
+    assert query.form
+    reader = ReplyReader(query.form, 3, streams=False)
+    reader.feed(TEXT[:-25])
+    events = reader.end(complete=False)
+    arguments = "".join(event.text for event in events if isinstance(event, CallArguments))
+    assert '{"city": "Rome", "days": 2}'.startswith(arguments) and "Rome" in arguments
+    assert {event.index for event in events} == {3}  # type: ignore[union-attr]

@@ -1,0 +1,242 @@
+"""A chat in the model's template: the query, and how the replies to it are written and read.
+
+In: messages, functions that the model may call, a config. Out: a `ChatQuery`. llama.cpp's chat code
+makes all of it, from the template; `tgr_local.system.confined` runs it with limits.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tgr_local.engine import Cancel, Engine, GrammarTrigger, ReplyFormat
+from tgr_local.generation.prompt import tokens_within
+from tgr_local.generation.text import CLOSE_THINK, OPEN_THINK
+from tgr_local.generation.thinking import AFTER_THINK, CLOSING
+from tgr_local.options.config import SearchConfig
+from tgr_local.system import confined
+
+_PROBE = "The answer is 42."
+
+
+@dataclass(frozen=True)
+class Tools:
+    """Functions that the model may call."""
+
+    functions: Sequence[Mapping[str, Any]] = ()
+    """Each with a name, and perhaps a description and the JSON schema of its parameters."""
+    choice: str = "auto"
+    """"none", "auto" or "required"."""
+    named: str = ""
+    """The function that must be called; empty = any."""
+    parallel: bool | None = None
+    """Whether one reply may have several calls; None = as the template has it."""
+
+    @property
+    def callable(self) -> bool:
+        return bool(self.functions) and self.choice != "none"
+
+
+@dataclass(frozen=True)
+class ChatQuery:
+    """A query, and the format of the replies to it."""
+
+    tokens: list[int]
+    form: ReplyFormat | None
+    """None: a reply is plain text, its thinking within ``<think>`` tags."""
+    grammar: str = ""
+    """GBNF that an answer must follow from its beginning; empty = none."""
+    stop: tuple[str, ...] = field(default=())
+    """Texts that end a reply."""
+
+
+def chat_query(
+    engine: Engine,
+    messages: Sequence[Mapping[str, Any]],
+    config: SearchConfig,
+    *,
+    tools: Tools | None = None,
+    variables: Mapping[str, Any] | None = None,
+    as_text: bool = False,
+    cancel: Cancel | None = None,
+) -> ChatQuery:
+    """The messages in the model's template. `variables` are given to the template. With `as_text`
+    a reply is not read in a format unless it may have calls.
+
+    Raises ModelError for a model without a template, ValueError for functions that make no usable
+    grammar, CapacityError for a prompt that is far too long, and CancelledError by `cancel`.
+    """
+    tools = tools or Tools()
+    request: dict[str, Any] = {
+        "messages": [template_message(message) for message in messages],
+        "thinking": config.thinking,
+        "variables": dict(variables or {}),
+    }
+    if tools.functions:
+        request["tools"] = [{"type": "function", "function": dict(f)} for f in tools.functions]
+        request["tool_choice"] = "required" if tools.named else tools.choice
+        if tools.parallel is not None:
+            request["parallel"] = tools.parallel
+    if not tools.callable and (as_text or is_plain(engine, cancel)):
+        applied = engine.apply_template({**request, "only_prompt": True}, cancel=cancel)
+        opened = _opened(engine.chat_template, applied["prompt"], config, bool(config.grammar))
+        return ChatQuery(tokens_within(engine, applied["prompt"] + opened), None)
+    applied = engine.apply_template(request, cancel=cancel)
+    if tools.named:  # the prompt describes all functions, and one may be called
+        only = [tool for tool in request["tools"] if tool["function"]["name"] == tools.named]
+        one = engine.apply_template({**request, "tools": only}, cancel=cancel)
+        applied = {**one, "prompt": applied["prompt"]}
+    if tools.callable and not applied["grammar"] and request.get("tool_choice") == "required":
+        raise ValueError("no call can be forced in this model's template; use tool_choice auto")
+    if request.get("tool_choice") == "required":
+        applied["grammar"] = _without_text(applied["grammar"])
+    if tools.parallel is False:
+        applied["grammar"] = _SEVERAL.sub(r"\1", applied["grammar"])
+    if config.grammar and applied["lazy"]:  # an answer follows it, or is a call
+        calls = _NO_CALL.sub("", applied["grammar"])
+        applied["grammar"], applied["lazy"] = _either(config.grammar, calls), False
+    is_forced = bool(config.grammar or (applied["grammar"] and not applied["lazy"]))
+    opened = _opened(applied["think_tag"], applied["prompt"], config, is_forced)
+    return ChatQuery(
+        tokens=tokens_within(engine, applied["prompt"] + opened),
+        form=_format(engine, applied, opened),
+        grammar="" if applied["lazy"] else applied["grammar"],
+        stop=tuple(text for text in applied["stop"] if text),
+    )
+
+
+def is_plain(engine: Engine, cancel: Cancel | None = None) -> bool:
+    """Whether the template's replies are plain text, with thinking within ``<think>`` tags."""
+    key = (engine.chat_template, engine.bos, engine.eos)
+    if key not in _plain:
+        request = {"messages": [{"role": "user", "content": "hi"}]}
+        try:
+            applied = engine.apply_template(request, cancel=cancel)
+            prefix = applied["generation_prompt"]
+            closing = CLOSE_THINK + AFTER_THINK if _is_open(prefix) else ""
+            parser = (applied["format"], applied["parser"], prefix)
+            read = confined.parse(parser, closing + _PROBE, partial=False, cancel=cancel)
+            tags = applied["think_tag"] in ("", OPEN_THINK)
+            is_plain = tags and read["content"].strip() == _PROBE
+        except confined.ConfinedError:
+            is_plain = True
+        if len(_plain) >= _PLAIN_MOST:
+            _plain.clear()
+        _plain[key] = is_plain
+    return _plain[key]
+
+
+_plain: dict[tuple[str, int | None, int | None], bool] = {}
+_PLAIN_MOST = 64
+
+
+def template_message(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message without what is null, its calls complete."""
+    cleaned = {key: value for key, value in message.items() if value is not None}
+    if "content" not in cleaned:
+        cleaned["content"] = ""
+    calls = cleaned.pop("tool_calls", None)
+    if calls:
+        cleaned["tool_calls"] = [_call(call) for call in calls]
+    return cleaned
+
+
+def _call(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = dict(call["function"])
+    arguments = function.get("arguments") or "{}"
+    if isinstance(arguments, str):
+        try:
+            json.loads(arguments)
+        except ValueError:  # cut off: a template that wants an object gets one
+            arguments = json.dumps({"arguments": arguments})
+    function["arguments"] = arguments
+    made = {"type": "function", "function": function}
+    return made | ({"id": call["id"]} if call.get("id") else {})
+
+
+def _opened(where: str, prompt: str, config: SearchConfig, is_forced: bool) -> str:
+    """The tag that opens the thinking where it must end before the answer begins, for models that
+    open it themselves."""
+    needed = config.thinking and (config.thinking_budget or is_forced)
+    ends = prompt.rstrip().endswith((OPEN_THINK, CLOSE_THINK))
+    return f"{OPEN_THINK}\n" if needed and not ends and OPEN_THINK in where else ""
+
+
+def _is_open(text: str) -> bool:
+    return text.rstrip().endswith(OPEN_THINK)
+
+
+def _format(engine: Engine, applied: Mapping[str, Any], opened: str) -> ReplyFormat:
+    prefix, grammar = applied["generation_prompt"] + opened, applied["grammar"]
+    grammar_prefix, trigger = "", None
+    if grammar and applied["lazy"]:
+        engine.check_grammar(grammar)
+        trigger = GrammarTrigger(
+            words=tuple(text for kind, text in applied["triggers"] if kind == "word"),
+            patterns=tuple(text for kind, text in applied["triggers"] if kind == "pattern"),
+            think_tag=applied["think_tag"] if applied["think_ends"] else "",
+            think_ends=tuple(text for text in applied["think_ends"] if text),
+        )
+    elif grammar:
+        grammar_prefix = _grammar_prefix(engine, grammar, prefix)
+    return ReplyFormat(
+        prefix=prefix,
+        parser=applied["parser"],
+        kind=applied["format"],
+        shown=_shown(engine, applied["shown"]),
+        grammar=grammar,
+        grammar_prefix=grammar_prefix,
+        trigger=trigger,
+    )
+
+
+def _without_text(grammar: str) -> str:
+    """The grammar of a call without the text that may come before it: a call that is forced comes
+    first, or a weak model would never begin it."""
+    return _TEXT_BEFORE.sub(r"\1\2", grammar)
+
+
+# in the root: the rule of any text up to the call's first tag
+_TEXT_BEFORE = re.compile(r"^(root ::= .*) until-\d+\??((?: space)? [\w-]+)$", re.MULTILINE)
+
+
+# the calls: in some formats llama.cpp allows several always, and none where a trigger comes first
+_SEVERAL = re.compile(r"^(tool-calls ::= \(.*\))\+$", re.MULTILINE)
+_NO_CALL = re.compile(r"(?<=^tool-calls ::= \(tool-call)\?", re.MULTILINE)
+
+
+def _either(one: str, other: str) -> str:
+    """A grammar of what either allows."""
+    rules = [_renamed(one, "a-"), _renamed(other, "b-")]
+    return "\n".join(["root ::= a-root | b-root", *rules])
+
+
+def _renamed(grammar: str, prefix: str) -> str:
+    """A grammar whose rules have other names."""
+    return _NAMES.sub(lambda match: prefix + match[1] if match[1] else match[0], grammar)
+
+
+# texts and classes of characters, which stay, and names
+_NAMES = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|([A-Za-z][\w-]*)')
+
+
+def _grammar_prefix(engine: Engine, grammar: str, prefix: str) -> str:
+    """What comes before an answer, as far as the grammar has it: the thinking has ended there."""
+    closed = f"{prefix}{CLOSING}" if _is_open(prefix) else prefix
+    engine.check_grammar(grammar)
+    for text in (closed, prefix):
+        try:
+            engine.check_grammar(grammar, text)
+        except ValueError:
+            continue
+        return text
+    return ""
+
+
+def _shown(engine: Engine, texts: Sequence[str]) -> tuple[int, ...]:
+    """The control tokens among some texts."""
+    tokens = [engine.tokenize(text) for text in dict.fromkeys(texts)]
+    return tuple(one[0] for one in tokens if len(one) == 1 and one[0] not in engine.end_tokens)

@@ -1,0 +1,104 @@
+"""A reply in the format of a template, as text, thinking and calls of tools.
+
+In: the text of a reply while it is written. Out: events, which together are what the whole text
+means. llama.cpp's parser reads all of the text again each time, in a process with limits, so it
+does so seldom enough to cost little.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any, Literal
+
+from tgr_local.engine import Cancel, ReplyFormat
+from tgr_local.openai.events import ApiEvent, CallArguments, CallBegun, TextPart
+from tgr_local.system import confined
+
+
+class ReplyReader:
+    """Reads one reply, number `index` of a response; one that `streams` is read while it is
+    written, others at their end. Between two readings are `least` seconds, or `share` times what
+    the last one took, if that is longer."""
+
+    def __init__(
+        self,
+        form: ReplyFormat,
+        index: int,
+        *,
+        streams: bool,
+        least: float = 0.03,
+        share: float = 10.0,
+        cancel: Cancel | None = None,
+    ) -> None:
+        self._parser = (form.kind, form.parser, form.prefix)
+        self._index, self._streams, self._cancel = index, streams, cancel
+        self._least, self._share = least, share
+        self._texts: list[str] = []
+        self._due = 0.0  # when it is read next, by time.monotonic
+        self._sent = {"thinking": "", "answer": ""}
+        self._calls: list[str] = []  # the arguments of each that were sent
+
+    def feed(self, text: str) -> list[ApiEvent]:
+        """Takes more of the text. The events may come later."""
+        self._texts.append(text)
+        start = time.monotonic()
+        if not self._streams or start < self._due:
+            return []
+        message = self._read(partial=True)
+        now = time.monotonic()
+        self._due = now + max(self._least, self._share * (now - start))
+        return self._news(message, final=False) if message else []
+
+    def end(self, *, complete: bool) -> list[ApiEvent]:
+        """The events that are missing. `complete` = the model ended the reply itself."""
+        message = self._read(partial=not complete)
+        if message is None and complete:
+            message = self._read(partial=True)
+        if message is None:  # not in its format: as it is
+            message = {"thinking": "", "content": "".join(self._texts), "calls": []}
+        return self._news(message, final=True, complete=complete)
+
+    def _read(self, *, partial: bool) -> dict[str, Any] | None:
+        text = "".join(self._texts)
+        self._texts = [text]
+        try:
+            return confined.parse(self._parser, text, partial=partial, cancel=self._cancel)
+        except confined.ConfinedError:
+            return None
+
+    def _news(
+        self, message: dict[str, Any], *, final: bool, complete: bool = False
+    ) -> list[ApiEvent]:
+        """What a message has more than was sent. White space at its end may turn out to be none."""
+        events: list[ApiEvent] = []
+        kinds: tuple[tuple[Literal["thinking", "answer"], str], ...] = (
+            ("thinking", message["thinking"]),
+            ("answer", message["content"]),
+        )
+        for kind, text in kinds:
+            more = _more(self._sent[kind], text if final else text.rstrip())
+            if more:
+                self._sent[kind] += more
+                events.append(TextPart(self._index, kind, more))
+        calls = message["calls"]
+        for number, call in enumerate(calls):
+            # a name is whole when something follows it
+            named = call["name"] and (final or call["arguments"] or number + 1 < len(calls))
+            if number == len(self._calls):
+                if not named:
+                    break
+                self._calls.append("")
+                id = call["id"] or f"call_{uuid.uuid4().hex[:24]}"
+                events.append(CallBegun(self._index, number, id, call["name"]))
+            arguments = call["arguments"] or ("{}" if final and complete else "")
+            more = _more(self._calls[number], arguments)
+            if more:
+                self._calls[number] += more
+                events.append(CallArguments(self._index, number, more))
+        return events
+
+
+def _more(sent: str, text: str) -> str:
+    """What a text has after the part that was sent; nothing where it has changed since."""
+    return text[len(sent) :] if text.startswith(sent) else ""
