@@ -455,6 +455,17 @@ def test_harmless_parameters_of_clients_are_listed(engine: Engine) -> None:
         chat_request(engine, {"messages": USER, "beam_width": 3})
 
 
+@pytest.mark.parametrize("choice", ["none", "auto", "required"])
+def test_null_in_a_tool_means_absent(engine: Engine, choice: str) -> None:
+    def made(**more: None) -> PreparedRequest:
+        function = {"name": "find", "parameters": {"type": "object"}} | more
+        tools = [{"type": "function", "function": function}]
+        return chat_request(engine, {"messages": USER, "tools": tools, "tool_choice": choice})
+
+    assert made(description=None, strict=None).prompts == made().prompts
+    assert made(parameters=None).prompts
+
+
 def test_a_prepared_request_names_its_tools(engine: Engine) -> None:
     tools = [{"type": "function", "function": TOOL}]
     body = {"messages": USER, "tools": tools, "tool_choice": "none", "parallel_tool_calls": False}

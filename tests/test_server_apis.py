@@ -45,7 +45,8 @@ def claude(server: Served) -> Any:
 def test_messages_of_anthropics_package(claude: Any) -> None:
     ask: dict[str, Any] = {"model": "any", "messages": USER, "max_tokens": 20, "system": "brief"}
     ask["extra_body"] = {"seed": 3, "top_k": 5}
-    whole = claude.messages.create(**ask, tools=TOOLS, tool_choice={"type": "none"})
+    ask |= {"tools": TOOLS, "tool_choice": {"type": "none"}}
+    whole = claude.messages.create(**ask)
     assert whole.content[0].type == "text" and whole.stop_reason == "max_tokens"
     assert whole.usage.output_tokens == 20
     with claude.messages.stream(**ask) as stream:
@@ -53,7 +54,8 @@ def test_messages_of_anthropics_package(claude: Any) -> None:
         final = stream.get_final_message()
     assert "".join(texts) == final.content[0].text == whole.content[0].text
     assert final.usage.output_tokens == 20 and final.stop_reason == "max_tokens"
-    counted = claude.messages.count_tokens(model="any", messages=USER, system="brief")
+    told = {name: ask[name] for name in ("messages", "system", "tools", "tool_choice")}
+    counted = claude.messages.count_tokens(model="any", **told)
     assert counted.input_tokens == whole.usage.input_tokens
     beta = claude.beta.messages.create(**ask, betas=["context-1m-2025-08-07"])
     assert beta.content[0].text == whole.content[0].text

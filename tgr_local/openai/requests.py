@@ -27,6 +27,7 @@ from tgr_local.openai.bodies import (
     TextRequest,
     Tool,
     ToolChoice,
+    ToolFunction,
 )
 from tgr_local.openai.grammars import requested_grammar
 from tgr_local.openai.infill import fill_in_tokens
@@ -318,6 +319,10 @@ def _best_of(body: GenerationRequest, n: int) -> int:
     return best_of
 
 
+def _without_nulls(function: ToolFunction) -> dict[str, Any]:
+    return {name: value for name, value in function.items() if value is not None}
+
+
 def _chat_query(
     engine: Engine,
     body: ChatRequest,
@@ -337,7 +342,7 @@ def _chat_query(
         variables.setdefault("reasoning_effort", body.reasoning_effort)
     choice = body.tool_choice or "auto"
     tools = Tools(
-        [dict(tool["function"]) for tool in body.tools or ()],
+        [_without_nulls(tool["function"]) for tool in body.tools or ()],
         choice="required" if isinstance(choice, dict) else choice,
         named=choice["function"]["name"] if isinstance(choice, dict) else "",
         parallel=body.parallel_tool_calls,
