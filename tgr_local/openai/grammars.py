@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from tgr_local.engine import Cancel
@@ -10,6 +11,7 @@ from tgr_local.openai.bodies import GenerationRequest
 from tgr_local.openai.validation import RequestError
 from tgr_local.system import confined
 
+_SPACE = re.compile("^space ::= .*$", re.MULTILINE)  # else weak models write line after line
 _SCHEMA_MOST = 1 << 18  # characters of a JSON schema
 _REPEATS_MOST = 2000  # of a part of a grammar, in llama.cpp
 
@@ -44,7 +46,8 @@ def json_grammar(schema: Any = None, cancel: Cancel | None = None) -> str:
     """
     _check_schema(schema)
     try:
-        return confined.schema_grammar({"type": "object"} if schema is None else schema, cancel)
+        made = confined.schema_grammar({"type": "object"} if schema is None else schema, cancel)
+        return _SPACE.sub('space ::= " "?', made)
     except confined.ConfinedError as error:
         raise RequestError(
             f"the JSON schema cannot be followed: {error}", "response_format"

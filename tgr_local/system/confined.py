@@ -51,7 +51,7 @@ def apply_template(
     if request.get("tools"):  # for a template that knows none
         work["generic_tools"] = _generic_tools()
     result: dict[str, Any] = _call(work, cancel)
-    return result
+    return {**result, "grammar": _readable(result["grammar"])}
 
 
 def parse(
@@ -70,7 +70,26 @@ def parse(
 
 def schema_grammar(schema: Any, cancel: Flag | None = None) -> str:
     """The GBNF grammar of a JSON schema. Raises as `apply_template` does."""
-    return str(_call({"do": "schema_grammar", "schema": schema}, cancel))
+    return _readable(str(_call({"do": "schema_grammar", "schema": schema}, cancel)))
+
+
+# rules of llama.cpp that allow what JSON or its readers do not: numbers of any length and beyond
+# every float, control characters in texts, an escaped space
+_STRICTER = (
+    ("([eE] [-+]? integral-part)?", "([eE] [-+]? [0-9]{1,2})?"),
+    (
+        '"-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? (("e" | "E") [+-]? [0-9]+)?',
+        '"-"? ("0" | [1-9] [0-9]{0,15}) ("." [0-9]{1,16})? (("e" | "E") [+-]? [0-9]{1,2})?',
+    ),
+    (r'( [^"\\] | "\\" ( ["\\/ bfnrt]', r'( [^"\\\x7F\x00-\x1F] | "\\" ( ["\\/bfnrt]'),
+)
+
+
+def _readable(grammar: str) -> str:
+    """A grammar for JSON that every reader of JSON can read."""
+    for loose, strict in _STRICTER:
+        grammar = grammar.replace(loose, strict)
+    return grammar
 
 
 def call(module: Path, arguments: dict[str, Any], cancel: Flag | None = None) -> str:
