@@ -433,7 +433,7 @@ def test_a_text_without_tokens_of_its_own_is_refused(tmp_path: Path) -> None:
             engine.tokenize("abz")
 
 
-@pytest.mark.parametrize("template", ["{{", "{% for %}", "{{ messages[7].x.y }}", "\xff"])
+@pytest.mark.parametrize("template", ["{{", "{% for %}", "{{ nothing() }}", "\xff"])
 def test_a_bad_chat_template_is_an_error_of_its_use(tmp_path: Path, template: str) -> None:
     file = sound(tmp_path)
     file.set("tokenizer.chat_template", template.encode("latin-1"))

@@ -113,7 +113,9 @@ def test_completions_embeddings_and_models(client: Any) -> None:
     assert reply.choices[0].logprobs.token_logprobs[0] is None
     data = client.embeddings.create(model="qwen3", input=["a", "b"]).data  # sent as base64
     assert all(math.isclose(np.linalg.norm(one.embedding), 1, rel_tol=1e-4) for one in data)
-    assert "qwen3:markov" in [one.id for one in client.models.list()]
+    assert [one.id for one in client.models.list()] == ["qwen3"]
+    with_methods = client.models.list(extra_query={"methods": 1})
+    assert "qwen3:markov" in [one.id for one in with_methods]
 
 
 # ---- curl ----

@@ -47,7 +47,7 @@ def fuzzed(model: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory)
 OPERATIONS = (
     "/v1/chat/completions", "/v1/completions", "/completion", "/infill", "/v1/messages",
     "/v1/messages/count_tokens", "/v1/responses", "/v1/embeddings", "/tokenize", "/detokenize",
-    "/slots/{id_slot}", "/models/load",
+    "/render", "/slots/{id_slot}", "/models/load",
 )  # fmt: skip
 ALIKE = ("/apply-template", "/v1/responses/input_tokens", "/models/unload")
 """Those that take a body of another one."""

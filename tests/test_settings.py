@@ -44,7 +44,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_all_options_but_those_of_a_reply_are_refused() -> None:
     others = (EngineConfig, ChatConfig, ServerConfig)
     names = {spec.name for config in others for spec in dataclasses.fields(config)}
-    assert set(REFUSED) == names | {"model"}
+    assert set(REFUSED) == names | {"model", "system"}
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -100,7 +100,9 @@ def _loaded(args: argparse.Namespace) -> Iterator[tuple[Engine, SearchConfig, Me
     from tgr_local.models import library
 
     method = methods.get(args.method)
-    with load_with_progress(library.model_file(args.model), engine_config) as engine:
+    chats = not getattr(args, "raw", False)
+    path = library.model_file(args.model)
+    with load_with_progress(path, engine_config, chats=chats) as engine:
         yield engine, resolve(engine.metadata, given(args, SearchConfig)).config, method
 
 

@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     from tgr_local.engine import load_with_progress
 
     rows: list[Row] = []
-    with load_with_progress(path, config) as engine:
+    with load_with_progress(path, config, chats=False) as engine:
         settings = Settings.of(engine)
         about = machine.about(engine, settings)
         plan = Plan(engine, settings, repeats, args.quick)

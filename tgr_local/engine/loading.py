@@ -12,13 +12,13 @@ from tgr_local.engine.installation import slow_cache, unused_gpu
 from tgr_local.options.config import EngineConfig
 
 
-def load_with_progress(path: Path, config: EngineConfig) -> Engine:
+def load_with_progress(path: Path, config: EngineConfig, *, chats: bool = True) -> Engine:
     """Loads a model, with a progress line on stderr, and a warning there if the model has no chat
-    template, does not use the GPU of this machine, or its cache is slow there. Raises ModelError.
-    """
+    template, where one is needed (`chats`), does not use the GPU of this machine, or its cache is
+    slow there. Raises ModelError."""
     with ProgressLine(f"loading {path}"):
         engine = Engine(path, config)
-    found = (engine.template_warning, unused_gpu(engine), slow_cache(engine))
+    found = (engine.template_warning if chats else "", unused_gpu(engine), slow_cache(engine))
     for warning in filter(None, found):
         print(f"tgr-local: warning: {printable_line(warning)}", file=sys.stderr)
     return engine
