@@ -163,3 +163,32 @@ def test_a_wait_for_a_reservation_ends_with_its_flag(
     *ended, last, _ = in_threads(*[lambda flag=flag: ask(flag) for flag in flags], cancel)
     assert [type(one) for one in ended] == [CancelledError] * 7
     assert last is None and is_free(engine)
+
+
+class Asked(Cancel):
+    """A flag that tells when a place was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = threading.Event()
+
+    def is_set(self) -> bool:
+        self.asked.set()
+        return super().is_set()
+
+
+def test_whoever_releases_a_place_and_asks_again_does_not_overtake() -> None:
+    slots, flag, order = Slots(1), Asked(), list[str]()
+
+    def ask() -> None:
+        with slots.taken(flag):
+            order.append("first")
+
+    thread = threading.Thread(target=ask)
+    with slots.taken():
+        thread.start()
+        assert flag.asked.wait(HANG)
+    with slots.taken():
+        order.append("again")
+    thread.join(HANG)
+    assert order == ["first", "again"]

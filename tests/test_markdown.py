@@ -228,6 +228,13 @@ def test_a_long_code_block_is_one_block() -> None:
     assert rows(text) == ["before", "", "```py", *code, "```", "", "after"]
 
 
+@pytest.mark.parametrize("n_letters", [3, 1000])
+def test_code_with_tabs_is_whole(n_letters: int) -> None:
+    code = 'int main() {\n\tif (x) {\n\t\tputs("x");\n\t}\n\treturn 0;\n}'
+    shown = plain(written(f"```c\n{code}\n```\n", n_letters))
+    assert shown == ["```c", *code.expandtabs(4).split("\n"), "```"]
+
+
 def test_wide_characters_fit_the_width() -> None:
     assert rows("重" * 25, width=20) == ["重" * 10, "重" * 10, "重" * 5]
 

@@ -22,6 +22,7 @@ from tgr_local.openai.events import CallArguments, CallBegun, TextPart
 from tgr_local.openai.requests import chat_request
 from tgr_local.openai.validation import RequestError
 from tgr_local.options.config import EngineConfig
+from tgr_local.system import confined
 
 ASK = [{"role": "user", "content": "What is the weather?"}]
 TOOLS = [tool(WEATHER), tool(CLOCK)]
@@ -267,3 +268,20 @@ def test_a_reply_that_ends_within_a_call_has_the_beginning_of_it(caller: Engine)
     arguments = "".join(event.text for event in events if isinstance(event, CallArguments))
     assert '{"city": "Rome", "days": 2}'.startswith(arguments) and "Rome" in arguments
     assert {event.index for event in events} == {3}  # type: ignore[union-attr]
+
+
+def test_what_was_sent_is_not_sent_again_when_the_last_reading_fails(
+    caller: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = chat_query(caller, ASK, WARM, tools=Tools([WEATHER]))
+    assert query.form
+    reader = ReplyReader(query.form, 0, streams=True, least=0.0, share=0.0)
+    events = [event for char in TEXT[:-25] for event in reader.feed(char)]
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise confined.ConfinedError("takes too long")
+
+    monkeypatch.setattr(confined, "parse", fails)
+    events += reader.end(complete=False)
+    texts = [event.text for event in events if isinstance(event, TextPart)]
+    assert "".join(texts).strip() == "I look."

@@ -135,9 +135,13 @@ class ChatSession:
     def summarise(self, n: int) -> str:
         """Replaces the oldest `n` turns by a summary, which is shown; says which file still has
         them."""
-        self.front_end.show(context.summarise(self.conversation, n))
-        where = self._leave_file()
-        self.save()
+        before, where = self.conversation.turns, ""
+        try:
+            self.front_end.show(context.summarise(self.conversation, n))
+        finally:  # the turns may be replaced before an interruption
+            if self.conversation.turns is not before:
+                where = self._leave_file()
+                self.save()
         return where
 
     def _leave_file(self) -> str:

@@ -41,17 +41,26 @@ def read_block(line: str, next_line: Callable[[], str]) -> str:
     """The question that begins with `line`.
 
     If it opens a block, `next_line` is called up to the closing quotes; ValueError if it raises
-    EOFError before them, or if text follows them.
+    EOFError before them, or if text follows them. A TgrError that it raises is raised at the end of
+    the block, whose other lines are no commands.
     """
     before, quotes, text = line.partition(BLOCK)
     if not quotes or before.strip():
         return line
     lines = [text]
+    failure: TgrError | None = None
     while BLOCK not in lines[-1]:
         try:
             lines.append(next_line())
         except EOFError:
-            raise ValueError(f"a block that begins with {BLOCK} must end with {BLOCK}") from None
+            raise failure or ValueError(
+                f"a block that begins with {BLOCK} must end with {BLOCK}"
+            ) from None
+        except TgrError as error:
+            failure = failure or error
+            lines.append("")
+    if failure:
+        raise failure
     text, _, after = "\n".join(lines).partition(BLOCK)
     if after.strip():
         raise ValueError(f"text after the closing {BLOCK} is not allowed: {after!r:.40}")

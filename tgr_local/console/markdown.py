@@ -292,5 +292,8 @@ class Code:
         """The code in the colours of the terminal."""
         if self._syntax is None or len(code) > HIGHLIGHTED_MOST:
             return Text(code)
+        code = code.expandtabs(4)  # as the lexer does
         text = self._syntax.highlight(code)
+        if not text.plain.startswith(code):
+            return Text(code)
         return text[: len(code)]  # it may have got a line end

@@ -122,7 +122,7 @@ def is_plain(engine: Engine, cancel: Cancel | None = None) -> bool:
             tags = applied["think_tag"] in ("", OPEN_THINK)
             is_plain = tags and read["content"].strip() == _PROBE
         except confined.ConfinedError:
-            is_plain = True
+            return True  # perhaps not the next time
         if len(_plain) >= _PLAIN_MOST:
             _plain.clear()
         _plain[key] = is_plain
@@ -220,7 +220,7 @@ def _renamed(grammar: str, prefix: str) -> str:
 
 
 # texts and classes of characters, which stay, and names
-_NAMES = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|([A-Za-z][\w-]*)')
+_NAMES = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#[^\n]*|<[^>\n]*>|([A-Za-z][\w-]*)')
 
 
 def _grammar_prefix(engine: Engine, grammar: str, prefix: str) -> str:

@@ -82,7 +82,7 @@ def write(
     Raises CapacityError for a prompt that cannot fit, CancelledError when `cancel` is set, and
     ValueError for options that do not go together.
     """
-    answer = Answer(engine, request)
+    answer = Answer(engine, request, cancel)
     lock = threading.Lock()
 
     def handle(i: int, event: Event) -> None:
@@ -118,7 +118,14 @@ class Call:
 class Choice:
     """One reply while it is written."""
 
-    def __init__(self, engine: Engine, request: PreparedRequest, number: int, index: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        request: PreparedRequest,
+        number: int,
+        index: int,
+        cancel: Cancel | None = None,
+    ) -> None:
         self.index, self.number = index, number
         self.reply: Reply | None = None
         self.calls: list[Call] = []
@@ -139,7 +146,9 @@ class Choice:
         )
         self._texts: dict[Kind, list[str]] = {"answer": [], "thinking": []}
         form = request.form
-        self._reader = ReplyReader(form, index, streams=request.stream) if form else None
+        self._reader = (
+            ReplyReader(form, index, streams=request.stream, cancel=cancel) if form else None
+        )
 
     def handle(self, event: Event) -> list[ApiEvent]:
         """Takes an event of the reply, and returns the text and the calls that it adds."""
@@ -185,13 +194,15 @@ class Choice:
 class Answer:
     """A response: its replies and their cost."""
 
-    def __init__(self, engine: Engine, request: PreparedRequest) -> None:
+    def __init__(
+        self, engine: Engine, request: PreparedRequest, cancel: Cancel | None = None
+    ) -> None:
         engine = engine.with_format(request.form) if request.form else engine
         bias = request.logit_bias
         self.engine = SteeredEngine(engine, logit_bias=bias) if bias else engine
         self.request = request
         self.choices = [
-            Choice(self.engine, request, number, number * request.n + i)
+            Choice(self.engine, request, number, number * request.n + i, cancel)
             for number in range(len(request.prompts))
             for i in range(request.best_of)
         ]
@@ -338,7 +349,7 @@ class Answer:
         return kept
 
     def _stop_text(self, choice: Choice) -> str:
-        """The text of `stop` that ended a choice; empty = it ended otherwise."""
+        """The text of the client's `stop` that ended a choice; empty = it ended otherwise."""
         stops, reply = self.request.config.stop, choice.reply
         if not stops or not reply or reply.finish != "stop" or not reply.tokens:
             return ""
@@ -347,7 +358,8 @@ class Answer:
         n_tail = _TAIL + max(len(stop.encode()) for stop in stops)
         tail = self.engine.detokenize(reply.tokens[-n_tail:]).decode("utf-8", "replace")
         found = [(at, stop) for stop in stops if (at := tail.find(stop)) >= 0]
-        return min(found)[1] if found else ""
+        stop = min(found)[1] if found else ""
+        return "" if stop in self.request.format_stops else stop
 
     def answer_tokens(self, choice: Choice) -> list[Token] | None:
         """The tokens of a whole answer; None where no log-probabilities are asked for."""

@@ -26,6 +26,7 @@ from tgr_local.openai.validation import AT_FAULT, shown
 SLOTS_MAX = 256
 CHOICES_MAX = 128
 PROMPTS_MAX = 128
+FILES_MAX = 1024
 FIELDS_MAX = 64
 NAME_MAX = 256
 """Characters of a model's name."""
@@ -340,7 +341,7 @@ class InfillRequest(NativeRequest):
 
     input_prefix: str | None = Field(None, description="text before the gap")
     input_suffix: str | None = Field(None, description="text after the gap")
-    input_extra: Annotated[list[ExtraFile], Field(fail_fast=True)] | None = Field(
-        None, description="other files that the model may look at"
+    input_extra: Annotated[list[ExtraFile], Field(fail_fast=True, max_length=FILES_MAX)] | None = (
+        Field(None, description="other files that the model may look at")
     )
     prompt: str | None = Field(None, description="text that the filling begins with")

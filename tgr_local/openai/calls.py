@@ -35,6 +35,7 @@ class ReplyReader:
         self._index, self._streams, self._cancel = index, streams, cancel
         self._least, self._share = least, share
         self._texts: list[str] = []
+        self._last: dict[str, Any] | None = None  # what was read last
         self._due = 0.0  # when it is read next, by time.monotonic
         self._sent = {"thinking": "", "answer": ""}
         self._calls: list[str] = []  # the arguments of each that were sent
@@ -45,7 +46,7 @@ class ReplyReader:
         start = time.monotonic()
         if not self._streams or start < self._due:
             return []
-        message = self._read(partial=True)
+        message = self._last = self._read(partial=True) or self._last
         now = time.monotonic()
         self._due = now + max(self._least, self._share * (now - start))
         return self._news(message, final=False) if message else []
@@ -55,6 +56,7 @@ class ReplyReader:
         message = self._read(partial=not complete)
         if message is None and complete:
             message = self._read(partial=True)
+        message = message or self._last  # what was sent is not sent again in another form
         if message is None:  # not in its format: as it is
             message = {"thinking": "", "content": "".join(self._texts), "calls": []}
         return self._news(message, final=True, complete=complete)
@@ -91,7 +93,8 @@ class ReplyReader:
                 self._calls.append("")
                 id = call["id"] or f"call_{uuid.uuid4().hex[:24]}"
                 events.append(CallBegun(self._index, number, id, call["name"]))
-            arguments = call["arguments"] or ("{}" if final and complete else "")
+            ended = number + 1 < len(calls) or (final and complete)
+            arguments = call["arguments"] or ("{}" if ended else "")
             more = _more(self._calls[number], arguments)
             if more:
                 self._calls[number] += more

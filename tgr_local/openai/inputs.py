@@ -33,12 +33,17 @@ def one_system(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         first += 1
     texts = [message["content"] for message in messages[:first] if message["content"]]
     rest: list[dict[str, Any]] = []
+    parts: list[list[str]] = []  # of the content of each
     for message in messages[first:]:
         role = "user" if message["role"] in _SYSTEM else message["role"]
         if role == "user" and rest and rest[-1]["role"] == "user":
-            rest[-1]["content"] += "\n\n" + message["content"]
+            parts[-1].append(message["content"])
         else:
             rest.append(message | {"role": role})
+            parts.append([message["content"]])
+    for message, texts_of_one in zip(rest, parts, strict=True):
+        if len(texts_of_one) > 1:
+            message["content"] = "\n\n".join(texts_of_one)
     return [{"role": "system", "content": "\n\n".join(texts)}, *rest] if texts else rest
 
 

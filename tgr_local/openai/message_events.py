@@ -138,7 +138,7 @@ def error_object(error: JsonObject) -> JsonObject:
 
 
 def _reason(end: ChoiceEnded | None) -> JsonObject:
-    if end and end.stop_text:
+    if end and end.finish == "stop" and end.stop_text:
         return {"stop_reason": "stop_sequence", "stop_sequence": end.stop_text}
     return {"stop_reason": _REASONS[end.finish] if end else None, "stop_sequence": None}
 

@@ -9,7 +9,12 @@ from typing import Any
 from tgr_local.engine import Engine
 from tgr_local.generation import tokens_within
 from tgr_local.openai.answer import Answer, Translation
-from tgr_local.openai.bodies import InfillRequest, NativeCompletionRequest, NativeRequest
+from tgr_local.openai.bodies import (
+    PROMPTS_MAX,
+    InfillRequest,
+    NativeCompletionRequest,
+    NativeRequest,
+)
 from tgr_local.openai.events import (
     ApiEvent,
     ChoiceEnded,
@@ -23,6 +28,8 @@ from tgr_local.openai.logprobs import chat_logprobs
 from tgr_local.openai.requests import PreparedRequest, text_request
 from tgr_local.openai.validation import RequestError
 
+_PARTS_MOST = 1024  # texts between the token ids of a prompt
+
 
 def native_request(
     engine: Engine, body: Mapping[str, Any] | NativeCompletionRequest, **options: Any
@@ -34,6 +41,11 @@ def native_request(
     if isinstance(given, list) and any(isinstance(one, int) for one in given):
         given = [given]
     if isinstance(given, list):
+        if len(given) > PROMPTS_MAX:
+            raise RequestError(
+                f"prompt holds {len(given)} prompts, but may hold {PROMPTS_MAX}; leave some out",
+                "prompt",
+            )
         given = [_tokens(engine, one) if isinstance(one, list) else one for one in given]
     prompts = given_prompts(engine, given)
     return _request(engine, body, prompts, default_limit=None, **options)
@@ -58,6 +70,10 @@ def infill_request(
 def _tokens(engine: Engine, parts: list[Any]) -> list[int]:
     """Texts and token ids in turn, as token ids."""
     tokens: list[int] = []
+    if sum(isinstance(part, str) for part in parts) > _PARTS_MOST:
+        raise RequestError(
+            f"prompt mixes ids with more than {_PARTS_MOST} texts; join some of them", "prompt"
+        )
     for part in parts:
         if not isinstance(part, int | str):
             raise RequestError("prompt holds a list within a mixed prompt; flatten it", "prompt")

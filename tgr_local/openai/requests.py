@@ -68,6 +68,8 @@ class PreparedRequest:
     """Choices for each prompt."""
     best_of: int = 1
     """Replies that the n choices are taken from, by mean log-probability."""
+    format_stops: tuple[str, ...] = ()
+    """Stop texts of the config that the format of the model adds to those of the client."""
     logprobs: int | None = None
     """Alternatives reported for each token; None = no log-probabilities at all."""
     logit_bias: TokenBiases = ()
@@ -128,6 +130,7 @@ def chat_request(
     return dataclasses.replace(
         request,
         config=_with_format(request.config, query),
+        format_stops=tuple(text for text in query.stop if text not in request.config.stop),
         form=query.form,
         tools=tuple(body.tools or ()),
         tool_choice=body.tool_choice or "auto",

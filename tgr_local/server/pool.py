@@ -67,7 +67,7 @@ class Pool(Generic[Model]):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._loader, self._most, self._idle_seconds = loader, most, idle_seconds
-        self._tell, self._clock = tell, clock
+        self._told, self._clock = tell, clock
         self._places: dict[str, Place[Model]] = {}
         self._waiting: list[Lease[Model]] = []  # in order of arrival
         self._coming: Place[Model] | None = None  # is being loaded, or waits for room
@@ -78,6 +78,10 @@ class Pool(Generic[Model]):
         self._closing = False
         self.loads: Counter[str] = Counter()
         """How often each model was loaded."""
+
+    def _tell(self, line: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
+            self._told(line)
 
     # ---- what there is ----
 

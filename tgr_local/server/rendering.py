@@ -13,9 +13,11 @@ from tgr_local.engine import Cancel
 from tgr_local.openai.validation import RequestBody, RequestError
 from tgr_local.system import confined
 from tgr_local.system.confined import ConfinedError
+from tgr_local.system.slots import Slots
 
 TEXT_MOST = 1 << 16
 """Characters of a text: about a second. The page sends a longer one in parts."""
+_TURN = Slots(1)  # one text at a time: the other processes are for the templates of chats
 _MARKUP = Path(__file__).with_name("markup.py")
 
 
@@ -28,7 +30,8 @@ class RenderRequest(RequestBody):
 def render(body: RenderRequest, cancel: Cancel) -> bytes:
     """The response to /render, as JSON. Raises RequestError for a text that takes too much."""
     try:
-        blocks = confined.call(_MARKUP, {"text": body.text}, cancel)
+        with _TURN.taken(cancel):
+            blocks = confined.call(_MARKUP, {"text": body.text}, cancel)
     except ConfinedError as error:
         raise RequestError(f"text {error}; show it as it is", "text") from None
     return b'{"blocks":' + blocks.encode() + b"}"

@@ -120,6 +120,7 @@ def _call(request: dict[str, Any], cancel: Flag | None) -> Any:
         worker = _worker(python)
         try:
             answer = worker.ask(data, cancel)
+            _check(cancel)  # a watcher that comes late may still end this process
         except BaseException:
             worker.end()
             raise

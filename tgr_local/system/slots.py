@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -20,29 +21,36 @@ class Flag(Protocol):
 
 
 class Slots:
-    """`n` places."""
+    """`n` places, given in the order in which they were asked for."""
 
     def __init__(self, n: int) -> None:
         self._n_free = n
+        self._queue: deque[object] = deque()
         self._changed = threading.Condition()
 
     @contextlib.contextmanager
     def taken(self, cancel: Flag | None = None) -> Iterator[None]:
         """A place for the ``with`` block. Raises CancelledError if `cancel` is set first."""
         with cancel.watched(self._wake) if cancel else contextlib.nullcontext(), self._changed:
-            while True:
+            turn = object()
+            self._queue.append(turn)
+            try:
+                while not (self._n_free > 0 and self._queue[0] is turn):
+                    if cancel and cancel.is_set():
+                        raise CancelledError("cancelled while waiting for its turn")
+                    self._changed.wait()
                 if cancel and cancel.is_set():
                     raise CancelledError("cancelled while waiting for its turn")
-                if self._n_free > 0:
-                    break
-                self._changed.wait()
-            self._n_free -= 1
+                self._n_free -= 1
+            finally:
+                self._queue.remove(turn)
+                self._changed.notify_all()
         try:
             yield
         finally:
             with self._changed:
                 self._n_free += 1
-                self._changed.notify()
+                self._changed.notify_all()
 
     def _wake(self) -> None:
         with self._changed:
