@@ -106,10 +106,12 @@ def test_a_formula_that_fails_is_shown_as_its_source(source: str) -> None:
     assert f"<code>{source}</code>" in made and "<mi>y</mi>" in made
 
 
-def test_the_time_for_extras_is_bounded() -> None:
+def test_the_time_for_extras_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Code whose colours take too long is shown without them, and the rest as ever."""
-    made = html("```perl\n" + "<<A " * 12000 + "\n```\n\n*b*")
-    assert "<pre" in made and "hl-" not in made and "<em>b</em>" in made
+    for seconds, coloured in ((60.0, True), (0.0, False)):
+        monkeypatch.setattr(markup, "EXTRA_SECONDS", seconds)
+        made = markup.render("```perl\n" + "<<A " * 20 + "\n```\n\n*b*")
+        assert "<pre" in made and "<em>b</em>" in made and ("hl-" in made) == coloured
 
 
 def test_a_text_that_takes_too_much_is_refused() -> None:

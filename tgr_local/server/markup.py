@@ -35,7 +35,8 @@ from pygments.lexers import get_all_lexers, get_lexer_by_name
 
 FORMULA_MOST, CODE_MOST = 4000, 65536
 """Characters of a formula and of a code block; a longer one is shown as its source."""
-_EXTRA_SECONDS = 0.6  # CPU time for the colours and formulas of one text
+EXTRA_SECONDS = 0.6
+"""CPU time for the colours and formulas of one text."""
 _MATH_LINES = 60  # of a formula in brackets
 _CODE_CLASS = "hl-"
 
@@ -44,7 +45,7 @@ Env = dict[str, Any]
 
 def render(text: str) -> str:
     """The blocks of a Markdown text, as a JSON list of objects with "line", from 0, and "html"."""
-    env: Env = {"seconds": _EXTRA_SECONDS}
+    env: Env = {"seconds": EXTRA_SECONDS}
     parser = _parser()
     tokens = parser.parse(text, env)
     blocks = []
