@@ -121,6 +121,8 @@ def is_plain(engine: Engine, cancel: Cancel | None = None) -> bool:
             read = confined.parse(parser, closing + _PROBE, partial=False, cancel=cancel)
             tags = applied["think_tag"] in ("", OPEN_THINK)
             is_plain = tags and read["content"].strip() == _PROBE
+        except confined.FailedError:
+            is_plain = True
         except confined.ConfinedError:
             return True  # perhaps not the next time
         if len(_plain) >= _PLAIN_MOST:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from numbers import Integral
@@ -48,7 +49,10 @@ def advised(engine: Engine, config: SearchConfig | None = None) -> SearchConfig:
         raise ValueError(
             f"config is {config!r:.80}, but must be a SearchConfig; write SearchConfig({fields})"
         )
-    return resolve(engine.metadata, given_fields(config)).config
+    given = given_fields(config)
+    if len(given) == len(dataclasses.fields(config)):  # nothing is left for the advice
+        return config
+    return resolve(engine.metadata, given).config
 
 
 def query_tokens(

@@ -150,7 +150,7 @@ def parse(
     text: str,
 ) -> Any:
     """The value of a field as a person writes it: ``0.6``, ``on``, ``3,1``. Raises ValueError."""
-    types = typing.get_type_hints(config_type)
+    types = _types(config_type)
     if name not in types:
         updated(config_type(), {name: text})
     kind = types[name]

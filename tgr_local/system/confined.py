@@ -36,6 +36,10 @@ class ConfinedError(TgrError):
     """The code failed or exceeded a limit; the message says which."""
 
 
+class FailedError(ConfinedError):
+    """The code ended with an error of its own, as it will the next time."""
+
+
 def apply_template(
     template: str, bos: str, eos: str, request: dict[str, Any], cancel: Flag | None = None
 ) -> dict[str, Any]:
@@ -167,7 +171,7 @@ def _worker(python: str) -> _Worker:
 
 def _value(answer: dict[str, Any]) -> Any:
     if "error" in answer:
-        raise ConfinedError(answer["error"])
+        raise FailedError(answer["error"])
     return answer["value"]
 
 
