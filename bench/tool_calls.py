@@ -19,6 +19,7 @@ import random
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -83,19 +84,22 @@ def functions(draw: random.Random) -> list[dict[str, Any]]:
 # --- the APIs ---
 
 
-class Api:
+class Api(ABC):
     """One API: the body of a request, and the calls in a response and in a stream."""
 
     path = ""
 
+    @abstractmethod
     def body(self, functions: list[dict[str, Any]], named: str) -> dict[str, Any]:
-        raise NotImplementedError
+        """The body of a request that forces a call."""
 
+    @abstractmethod
     def whole(self, response: dict[str, Any]) -> list[Call]:
-        raise NotImplementedError
+        """The calls of a whole response."""
 
+    @abstractmethod
     def streamed(self, events: Iterator[dict[str, Any]]) -> list[Call]:
-        raise NotImplementedError
+        """The calls of a stream."""
 
 
 ASK = [{"role": "user", "content": "Call it."}]

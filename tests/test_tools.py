@@ -285,3 +285,22 @@ def test_what_was_sent_is_not_sent_again_when_the_last_reading_fails(
     events += reader.end(complete=False)
     texts = [event.text for event in events if isinstance(event, TextPart)]
     assert "".join(texts).strip() == "I look."
+
+
+def test_an_answer_that_leaves_its_format_is_whole(
+    caller: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = chat_query(caller, ASK, WARM, tools=Tools([WEATHER]))
+    assert query.form
+    text = "I look. Then I write something else."
+    reader = ReplyReader(query.form, 0, streams=True, least=0.0, share=0.0)
+    events = [event for char in text[:10] for event in reader.feed(char)]
+    assert events
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise confined.FailedError("not in its format")
+
+    monkeypatch.setattr(confined, "parse", fails)
+    events += [event for char in text[10:] for event in reader.feed(char)]
+    events += reader.end(complete=True)
+    assert "".join(event.text for event in events if isinstance(event, TextPart)) == text

@@ -23,5 +23,5 @@ def summarise(session: ChatSession, argument: str) -> Iterable[str]:
 
 
 def _n_turns(session: ChatSession, argument: str) -> int:
-    session.conversation.last  # noqa: B018  raises if there is none
+    _ = session.conversation.last  # raises if there is none
     return whole_number(argument, "the number of turns", 1, len(session.conversation.turns))

@@ -221,7 +221,7 @@ def _renamed(grammar: str, prefix: str) -> str:
     return _NAMES.sub(lambda match: prefix + match[1] if match[1] else match[0], grammar)
 
 
-# texts and classes of characters, which stay, and names
+# texts, classes of characters, comments and tokens, which stay, and names
 _NAMES = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#[^\n]*|<[^>\n]*>|([A-Za-z][\w-]*)')
 
 

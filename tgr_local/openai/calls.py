@@ -56,9 +56,12 @@ class ReplyReader:
         message = self._read(partial=not complete)
         if message is None and complete:
             message = self._read(partial=True)
-        message = message or self._last  # what was sent is not sent again in another form
-        if message is None:  # not in its format: as it is
-            message = {"thinking": "", "content": "".join(self._texts), "calls": []}
+        if message is None:  # not in its format: as it is, unless other parts of it were sent
+            text = "".join(self._texts)
+            parts = self._calls or self._sent["thinking"]
+            if parts or not text.startswith(self._sent["answer"]):
+                message = self._last
+            message = message or {"thinking": "", "content": text, "calls": []}
         return self._news(message, final=True, complete=complete)
 
     def _read(self, *, partial: bool) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import time
 import uuid
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -149,8 +150,9 @@ class _Translation(Translation):
             return [self._last | {"tgr": event.about}]
         return [self._chunk([], usage=usage_object(event.usage), tgr=event.about)]
 
+    @abstractmethod
     def _choices(self, event: ApiEvent) -> list[JsonObject]:
-        raise NotImplementedError
+        """What an event adds to the choices of a chunk."""
 
     def _ended(self, choice: JsonObject) -> list[JsonObject]:
         """The end of a choice: the last one has the cost of all, unless that is a chunk of its
@@ -167,8 +169,9 @@ class _Translation(Translation):
         usage = usage_object(answer.usage())
         return self._object(self.kind, choices, usage=usage, tgr=answer.about())
 
+    @abstractmethod
     def _whole_choice(self, answer: Answer, choice: Choice) -> JsonObject:
-        raise NotImplementedError
+        """A choice of the whole response."""
 
     def _chunk(self, choices: list[JsonObject], **more: Any) -> JsonObject:
         usage = {"usage": None} if self._request.include_usage else {}
