@@ -355,18 +355,20 @@ void Sampler::accept_prompt(llama_token token) {
 }
 
 void Sampler::accept_grammar(const std::vector<llama_token> & tokens) {
-    if (grammar_) {
-        grammar_->share_work(tokens.size());
-    }
-    for (const llama_token token : tokens) {
+    bool shares = false; // the grammar may begin at any of the tokens
+    for (size_t i = 0; i < tokens.size(); ++i) {
+        if (grammar_ && !shares) {
+            grammar_->share_work(tokens.size() - i);
+            shares = true;
+        }
         bool accepted = false;
         try {
-            accepted = accept(token) || waits_;
+            accepted = accept(tokens[i]) || waits_;
         } catch (const GrammarTooCostly & error) {
             throw std::invalid_argument(error.what());
         }
         if (!accepted) {
-            throw std::invalid_argument("grammar_history holds token " + std::to_string(token) +
+            throw std::invalid_argument("grammar_history holds token " + std::to_string(tokens[i]) +
                                         ", which the grammar does not allow there");
         }
     }

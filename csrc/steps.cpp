@@ -164,11 +164,11 @@ size_t Scheduler::n_to_read(const RunningTask & task) {
 }
 
 // At most n tokens beside the n_before that are in the batch, so that it has a multiple of what ggml's products of
-// matrices take at a time: a few more cost as much as all.
+// matrices take at a time: a few more cost as much as all. Not fewer than `least`, which would be no progress.
 static size_t whole_tiles(size_t n_before, size_t n) {
-    static constexpr size_t tile = 16;
+    static constexpr size_t tile = 8, least = 4;
     const size_t            rest = (n_before + n) % tile;
-    return n > rest ? n - rest : n;
+    return n >= rest + least ? n - rest : n;
 }
 
 // So that nobody waits long for a step: other texts that are written, and requests that arrive. A lockstep group alone

@@ -33,7 +33,7 @@ public:
     std::optional<std::string> read(std::string_view more);
 
     // The trigger that the newest n bytes begin with is none.
-    void pass_over(size_t n) { now_.from = now_.outside = now_.text.size() - n + 1; }
+    void pass_over(size_t n) { now_.from = now_.outside = now_.text.size() - (n > 0 ? n - 1 : 0); }
 
     // What has been read; going back to it forgets what came after.
     struct State {
