@@ -32,7 +32,7 @@ LAYERS = [
     {"generation"},
     {"trace"},
     {"openai"},
-    {"chat", "server", "bench", "eval"},
+    {"chat", "server", "code", "bench", "eval"},
     {"doctor"},
     {"commands"},
     {"cli"},
