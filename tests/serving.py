@@ -24,25 +24,48 @@ httpx = pytest.importorskip("httpx")
 
 SMALL = {"chunk_len": 16, "max_chunks": 3, "n_candidates": 2, "rollout_len": 4}
 START = "import sys; from tgr_local.cli import main; sys.exit(main(sys.argv[1:]))"
+HELD = f"""if True:
+    import time
+    from pathlib import Path
+    from tgr_local.generation import TextDelta
+    from tgr_local.openai import answer
+    plain = answer.write
+    def write(engine, request, on_event=None, *, on_reply_event=None, cancel, **more):
+        def hold(i, event):
+            if on_reply_event:
+                on_reply_event(i, event)
+            is_text = isinstance(event, TextDelta)
+            while is_text and Path("hold").exists() and not cancel.is_set():
+                Path("held").touch()
+                time.sleep(0.005)
+        return plain(engine, request, on_event, on_reply_event=hold, cancel=cancel, **more)
+    answer.write = write
+    {START}
+"""
+"""A server whose replies stand still after a piece of text while its folder has a file `hold`."""
 
 
 class Served:
     """A running server; `lines` is what it has written to stderr so far."""
 
-    def __init__(self, model: Path | None, folder: Path, **options: Any) -> None:
+    def __init__(
+        self, model: Path | None, folder: Path, *, start: str = START, **options: Any
+    ) -> None:
         flags = ["--model", str(model)] if model else []
         for name, value in (EXACT | SMALL | {"port": 0} | options).items():
             flags += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
         self.process = subprocess.Popen(
-            [sys.executable, "-c", START, "serve", *flags],
+            [sys.executable, "-c", start, "serve", *flags],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "HOME": str(folder)},
             stderr=subprocess.PIPE,
             text=True,
         )
+        self.folder = folder
         self.lines: list[str] = []
         self._ready: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
         self.url = self._ready.get(timeout=HANG)
         self.client = httpx.Client(base_url=self.url, timeout=HANG)
 
@@ -85,15 +108,35 @@ class Served:
         messages = [{"role": "user", "content": text}]
         return self.client.post("/v1/chat/completions", json={"messages": messages} | body)
 
+    def hold(self) -> contextlib.ExitStack:
+        """From now to the end of its ``with`` block, no text of a server that was started with
+        `HELD` ends, unless it is cancelled."""
+        (self.folder / "held").unlink(missing_ok=True)
+        path, release = self.folder / "hold", contextlib.ExitStack()
+        path.touch()
+        release.callback(path.unlink)
+        return release
+
+    def is_held(self) -> bool:
+        """Whether a text has begun since `hold`, and stands still."""
+        return (self.folder / "held").exists()
+
     def stop(self) -> int:
         """Ends it as a service manager would; the exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=HANG)
+        return self.wait()
+
+    def wait(self) -> int:
+        """The exit code of the process, when it has ended and `lines` has all that it wrote."""
+        code = self.process.wait(timeout=HANG)
+        self._listener.join(HANG)
+        return code
 
 
 @contextlib.contextmanager
 def served(model: Path | None, folder: Path, **options: Any) -> Iterator[Served]:
-    """A server that is ready, ended after the block; without a model it is one of a models_dir."""
+    """A server that is ready, ended after the block; without a model it is one of a models_dir.
+    The options are those of the command, and `start`."""
     server = Served(model, folder, **options)
     try:
         server.wait_until_ready()
@@ -105,8 +148,8 @@ def served(model: Path | None, folder: Path, **options: Any) -> Iterator[Served]
         server.process.wait()
 
 
-def never_ends(**more: Any) -> dict[str, Any]:
-    """The body of a chat that runs until it is cancelled."""
+def long_text(**more: Any) -> dict[str, Any]:
+    """The body of a chat of many chunks, for a test that holds it, or ends it."""
     options = {"method": "base", "chunk_len": 64, "max_chunks": 60}
     return {"max_tokens": 3800, "temperature": 0, "tgr": options} | more
 

@@ -109,13 +109,13 @@ def test_a_place_is_waited_for_until_the_flag_is_set() -> None:
 def test_a_run_in_any_thread_ends_with_its_flag(
     model: Callable[..., Path], load: Callable[..., Engine], reads: bool
 ) -> None:
-    engine = load(model(), n_ctx=ENDLESS + 256)
+    engine = load(model(), n_ctx=4 * ENDLESS)
     flags = [Cancel(Cancel()) for _ in range(4)]
     started = threading.Barrier(5)
 
     def run(flag: Cancel) -> None:
-        with engine.session(ENDLESS // 4, 1) as session:
-            task = Task(session.sequence(), TOKENS[:2], n_generate=ENDLESS // 5, ignore_eog=True)
+        with engine.session(ENDLESS, 1) as session:
+            task = Task(session.sequence(), TOKENS[:2], n_generate=ENDLESS - 8, ignore_eog=True)
             started.wait()
             session.run([task], cancel=flag, on_tokens=(lambda fresh: None) if reads else None)
 

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import EXACT, greedy_task
+from engines import ENDLESS, EXACT, GREEDY, greedy_task
 from gguf_models import N_PLAIN
-from threads import in_threads
+from surroundings import HANG
+from threads import in_threads, wait_until
 
-from tgr_local.engine import Engine, Output, Session, Task
+from tgr_local.engine import Cancel, Engine, Output, Sequence, Task
+from tgr_local.errors import CancelledError
 from tgr_local.options.config import EngineConfig
 
 
@@ -29,35 +31,30 @@ def made(model: Callable[..., Path]) -> Callable[..., Engine]:
     )
 
 
-def write(engine: Engine, session: Session, n: int, news: Callable[[int], None]) -> Output:
-    """Writes n tokens; `news` gets the number of each step's."""
-    task = greedy_task(engine, session.sequence(), [1], n_generate=n)
-    return session.run([task], on_tokens=lambda new: news(len(new[0][0])))[0]
+def write(sequence: Sequence, begun: threading.Event, cancel: Cancel) -> Output:
+    """Writes more than anybody waits for."""
+    task = Task(sequence, [1], n_generate=ENDLESS, sampling=GREEDY, ignore_eog=True)
+    return sequence.session.run([task], on_tokens=lambda new: begun.set(), cancel=cancel)[0]
 
 
 def test_a_prompt_leaves_steps_for_a_writer(made: Callable[..., Engine]) -> None:
     """A prompt of 2,000 tokens would fit into four batches; a writer beside it gets far more."""
-    with made(step_seconds=0.001) as engine:
-        started, seen = threading.Event(), [0]
-        during: list[int] = []
-        with engine.session(4000, 1) as writer, engine.session(2000, 1) as reader:
-            sequence = reader.sequence()
+    with made(step_seconds=0.001, n_ctx=ENDLESS + 2100) as engine:
+        begun, cancel = threading.Event(), Cancel()
+        with engine.session(ENDLESS + 10, 1) as writer, engine.session(2000, 1) as reader:
+            written = writer.sequence()
 
-            def news(n: int) -> None:
-                seen[0] += n
-                started.set()
-                if during and seen[0] > during[0] + 20:
-                    raise RuntimeError("enough")
+            def read() -> int:
+                assert begun.wait(HANG)
+                before = len(written)
+                reader.run([Task(reader.sequence(), text(1, 2000))])
+                n = len(written) - before
+                cancel.cancel()
+                return n
 
-            def read() -> None:
-                assert started.wait(60)
-                during.append(seen[0])
-                reader.run([Task(sequence, text(1, 2000))])
-                during.append(seen[0])
-
-            _, error = in_threads(lambda: write(engine, writer, 3900, news), read)
-            assert error is None
-            assert during[1] - during[0] >= 20
+            ended, n = in_threads(lambda: write(written, begun, cancel), read)
+            assert isinstance(ended, CancelledError)
+            assert n >= 20
 
 
 @pytest.mark.parametrize("n_batch", [1, 2, 4])
@@ -81,54 +78,50 @@ def test_writers_beyond_the_batch_all_go_on(made: Callable[..., Engine], n_batch
 
 def test_readers_and_writers_share_a_batch_of_one(made: Callable[..., Engine]) -> None:
     """Two prompts of 300 tokens beside a text, one token a step: they end at nearly one time."""
-    with made(n_batch=1, n_ubatch=1) as engine:
-        started, ended = threading.Event(), []
-        written = [0]
-        with engine.session(8000, 3) as session:
+    with made(n_batch=1, n_ubatch=1, n_ctx=ENDLESS + 700) as engine:
+        begun, cancel = threading.Event(), Cancel()
+        with engine.session(ENDLESS + 610, 3) as session:
+            written, *prompts = (session.sequence() for _ in range(3))
             tasks = [
-                greedy_task(engine, session.sequence(), text(i, 300), n_generate=1)
-                for i in range(2)
+                greedy_task(engine, sequence, text(i, 300), n_generate=1)
+                for i, sequence in enumerate(prompts)
             ]
-
-            def news(n: int) -> None:
-                written[0] += n
-                started.set()
-                if len(ended) == 2:
-                    raise RuntimeError("enough")
+            lengths: list[tuple[int, int]] = []
 
             def note(new: list[Any]) -> None:
-                ended.extend(written[0] for tokens, _ in new if tokens)
+                """The lengths of the text and of the shorter prompt when the first one ends."""
+                lengths.append((len(written), min(map(len, prompts))))
 
             def read() -> None:
-                assert started.wait(60)
+                assert begun.wait(HANG)
                 session.run(tasks, on_tokens=note)
+                cancel.cancel()
 
-            writing, error = in_threads(lambda: write(engine, session, 6000, news), read)
-            assert error is None
-            assert "enough" in str(writing)
-            assert ended[0] >= 300, "one of three is the writer's"
-            assert ended[1] - ended[0] <= 150
+            ended, error = in_threads(lambda: write(written, begun, cancel), read)
+            assert error is None and isinstance(ended, CancelledError)
+            assert lengths[0][0] >= 300, "one of three is the writer's"
+            assert lengths[0][1] >= 150
 
 
 def test_a_short_prompt_ends_before_a_long_one_that_came_first(
     made: Callable[..., Engine],
 ) -> None:
-    with made(n_batch=16, n_ubatch=16) as engine, engine.session(3000, 2) as session:
+    made_for = {"n_batch": 16, "n_ubatch": 16, "n_ctx": ENDLESS + 100}
+    with made(**made_for) as engine, engine.session(ENDLESS + 100, 2) as session:
         long, short = session.sequence(), session.sequence()
-        begun, ended = threading.Event(), []
+        cancel = Cancel()
 
         def read_long() -> None:
-            begun.set()
-            session.run([Task(long, text(1, 2500))])
-            ended.append("long")
+            session.run([Task(long, [1] * ENDLESS)], cancel=cancel)
 
-        def read_short() -> None:
-            assert begun.wait(60)
+        def read_short() -> int:
+            wait_until(lambda: len(long) > 0)
             session.run([Task(short, text(2, 64))])
-            ended.append("short")
+            cancel.cancel()
+            return len(short)
 
-        assert in_threads(read_long, read_short) == [None, None]
-        assert ended == ["short", "long"]
+        ended, n = in_threads(read_long, read_short)
+        assert isinstance(ended, CancelledError) and n == 64
 
 
 def test_a_lockstep_group_alone_has_the_same_batches(made: Callable[..., Engine]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import http.server
 import json
@@ -10,16 +11,21 @@ import os
 import re
 import resource
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from command_line import run
+from surroundings import HANG
+from threads import wait_until
 
 from tgr_local.errors import TgrError
-from tgr_local.models import library
+from tgr_local.models import download, library
+from tgr_local.models.hub import files
 
 
 class Hub:
@@ -129,7 +135,8 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     monkeypatch.setattr(constants, "ENDPOINT", endpoint)
     template = endpoint + "/{repo_id}/resolve/{revision}/{filename}"
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-    monkeypatch.setattr("time.sleep", lambda seconds: played.pauses.append(seconds))
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=played.pauses.append)
+    monkeypatch.setattr(download, "time", clock)
     monkeypatch.setenv("HF_TOKEN", "secret")
     yield played
     played.close()
@@ -197,9 +204,6 @@ def test_a_file_with_a_wrong_sha256_is_deleted(
 
 
 def test_two_downloads_of_one_file_do_not_mix(hub: Hub, home: Path) -> None:
-    from tgr_local.models import download
-    from tgr_local.models.hub import files
-
     (remote,) = files("someone/some-GGUF:Q8_0")
 
     def also(have: int, fresh: int) -> None:
@@ -345,8 +349,6 @@ def test_requests_that_bring_nothing_are_few_and_have_pauses(
     capsys: pytest.CaptureFixture[str],
     answer: Callable[[Any, bytes], None],
 ) -> None:
-    from tgr_local.models import download
-
     hub.answers = [answer]
     err = failure(capsys, "the same command resumes from there")
     assert f"of {len(DATA)} bytes" in err and len(hub.ranges) == download.TRIES
@@ -370,23 +372,26 @@ def dripping(request: Any, data: bytes) -> None:
 @pytest.mark.parametrize("answer", [silent, dripping])
 def test_a_connection_that_stalls_or_is_too_slow_is_ended(
     hub: Hub,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     answer: Callable[[Any, bytes], None],
 ) -> None:
-    from tgr_local.models import download
-
-    monkeypatch.setattr("tgr_local.models.hub.TIMEOUT", 0.2 if answer is silent else 60)
-    monkeypatch.setattr(download, "WINDOW", 0.2)
+    """A try is over when its time is, whether or not the server has begun to answer by then."""
+    (remote,) = files("someone/some-GGUF:Q8_0")
+    direct = dataclasses.replace(remote, url=f"http://localhost:{hub.port}/cdn/{remote.name}")
+    monkeypatch.setattr("tgr_local.models.hub.TIMEOUT", 0.1 if answer is silent else HANG)
+    monkeypatch.setattr(download, "WINDOW", 0.05)
     hub.answers = [answer]
-    failure(capsys, "the connection to ")
-    assert len(hub.ranges) == download.TRIES
+    with pytest.raises(TgrError, match=r"the connection to .* broke at"):
+        download.fetch(direct, tmp_path / "model.gguf")
+    assert len(hub.pauses) == download.TRIES - 1
+    wait_until(lambda: len(hub.ranges) == download.TRIES)  # the server's threads may be late
 
 
 def test_a_hub_that_does_not_answer_times_out(
     hub: Hub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tgr_local.models.hub.TIMEOUT", 0.2)
+    monkeypatch.setattr("tgr_local.models.hub.TIMEOUT", 0.1)
     monkeypatch.setattr(hub, "listing", lambda: hub.over.wait() and {})
     failure(capsys, "someone/some-GGUF cannot be read: ")
 

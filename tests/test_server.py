@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,10 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from serving import Served, events, never_ends, served
+from serving import HELD, Served, events, long_text, served
 from starlette.responses import Response
 from starlette.testclient import TestClient
+from surroundings import HANG
 
 from tgr_local.engine import Engine, Task
 from tgr_local.methods import METHODS
@@ -25,7 +26,7 @@ from tgr_local.server.catalog import model_and_method
 @pytest.fixture(scope="module")
 def server(model: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("server")
-    with served(model(), folder, max_body=20000, max_choices=6) as running:
+    with served(model(), folder, max_body=20000, max_choices=6, start=HELD) as running:
         yield running
         running.until(running.is_free)
 
@@ -238,7 +239,7 @@ def test_loopback(host: str) -> None:
 def test_an_address_in_use_is_refused(server: Served, tmp_path: Path) -> None:
     port = int(server.url.rpartition(":")[2])
     other = Served(server_model(server), tmp_path, port=port)
-    assert other.process.wait(timeout=30) == 2
+    assert other.wait() == 2
     other.client.close()
     assert other.lines == [
         f"tgr-local: cannot listen on 127.0.0.1, port {port}: Address already in use; "
@@ -282,29 +283,35 @@ def test_one_seed_gives_one_text_streamed_or_not(server: Served) -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_disconnects_frees_everything(server: Served, stream: bool) -> None:
-    with httpx.Client(base_url=server.url) as client, pytest.raises(httpx.ReadTimeout):
-        messages = [{"role": "user", "content": "a" * 500}]
-        body = never_ends(messages=messages, stream=stream)
-        with client.stream("POST", "/v1/chat/completions", json=body, timeout=0.1) as response:
-            for _ in response.iter_raw():
-                time.sleep(0.5)
-                raise httpx.ReadTimeout("has seen enough")
-    server.until(server.is_free, 5)
-    server.until(lambda: server.log()[-1]["path"] == "/metrics")
-    last = [line for line in server.log() if line["path"] == "/v1/chat/completions"][-1]
-    assert last["status"] == 499
+    headers = {"X-Request-Id": f"left-{stream}"}
+    body = long_text(messages=[{"role": "user", "content": "a" * 500}], stream=stream)
+    soon = httpx.Timeout(HANG, read=HANG if stream else 0.2)
+    with (
+        server.hold(),
+        httpx.Client(base_url=server.url, timeout=soon, headers=headers) as client,
+        contextlib.suppress(httpx.ReadTimeout),
+        client.stream("POST", "/v1/chat/completions", json=body) as response,
+    ):
+        assert stream and next(response.iter_raw())
+
+    def logged() -> list[int]:
+        return [line["status"] for line in server.log() if line["id"] in headers.values()]
+
+    server.until(logged)
+    assert logged() == [499]
+    server.until(server.is_free)
 
 
 def test_a_client_that_disconnects_in_prefill_frees_everything(
     model: Callable[..., Path], tmp_path: Path
 ) -> None:
-    big = model(n_embd=256, n_layer=6, n_ff=1024)
+    big = model(n_embd=256, n_layer=6, n_ff=1024, n_ctx_train=20_000)
     with served(big, tmp_path, n_batch=64, n_ubatch=64, max_body=10**6) as server:
-        body = json.dumps({"prompt": [5] * 3900, "max_tokens": 1, "model": "any:base"}).encode()
+        body = json.dumps({"prompt": [5] * 19_000, "max_tokens": 1, "model": "any:base"}).encode()
         head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}"
         port = int(server.url.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port)) as client:
             client.sendall(head.encode() + b"\r\n\r\n" + body)
             server.until(lambda: server.gauge("tgr_engine_n_positions_total"))
-        server.until(server.is_free, 5)
-        assert 0 < server.gauge("tgr_engine_n_positions_total") < 3900
+        server.until(server.is_free)
+        assert 0 < server.gauge("tgr_engine_n_positions_total") < 19_000

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from serving import Served, served
+from serving import HELD, Served, served
 from threads import in_threads
 
 from tgr_local.engine import Engine
@@ -19,7 +19,8 @@ from tgr_local.models.library import embedded_model
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("answer-now")
     (folder / "keys").write_text("mine\ntheirs\n")
-    with served(embedded_model(), folder, api_key_file=folder / "keys") as running:
+    keys = folder / "keys"
+    with served(embedded_model(), folder, api_key_file=keys, start=HELD) as running:
         running.client.headers["X-Api-Key"] = "mine"
         yield running
         running.until(running.is_free)
@@ -52,10 +53,13 @@ def check(tgr: dict[str, Any], n_tokens: int) -> None:
 def test_a_stream_is_asked_by_the_id_of_its_first_event(
     server: Served, endless: dict[str, Any], path: str
 ) -> None:
-    # the answer ends with its tokens: the thinking must be under way for long before
     body = endless | {"stream": True, "max_tokens": 1500}
     thinking = answer = ""
-    with server.client.stream("POST", "/v1/chat/completions", json=body) as response:
+    asked = False
+    with (
+        server.hold() as held,
+        server.client.stream("POST", "/v1/chat/completions", json=body) as response,
+    ):
         for line in response.iter_lines():
             if not line.startswith("data: {"):
                 continue
@@ -64,10 +68,12 @@ def test_a_stream_is_asked_by_the_id_of_its_first_event(
                 thinking += choice["delta"].get("reasoning_content") or ""
                 answer += choice["delta"].get("content") or ""
             address = path.format(part["id"])
-            if thinking and not answer and len(thinking) < 400:
+            if thinking and not answer and not asked:
+                asked = True
                 assert answers(server, address, **{"X-Api-Key": "theirs"}) == 404
                 assert answers(server, address) == 200
-    assert thinking and answer.strip()
+                held.close()
+    assert asked and answer.strip()
     check(part["tgr"], 1500)
     server.until(lambda: answers(server, address) == 404)
 
@@ -80,15 +86,16 @@ def test_a_whole_response_is_asked_by_its_clients_id(
         body = endless | {"max_tokens": 1500}
         return server.client.post("/v1/chat/completions", json=body, headers=headers)
 
-    asked = []
+    held = server.hold()
 
     def poke() -> None:
-        server.until(lambda: answers(server, "/answer-now/job:1") == 200)
-        asked.append(True)
+        with held:
+            server.until(server.is_held)  # its thinking has begun
+            assert answers(server, "/answer-now/job:1") == 200
 
-    response, _ = in_threads(ask, poke)
+    response, asked = in_threads(ask, poke)
     made = response.json()
-    assert response.headers["x-request-id"] == "job:1" and asked
+    assert response.headers["x-request-id"] == "job:1" and asked is None
     assert made["choices"][0]["message"]["content"].strip()
     check(made["tgr"], 1500)
 

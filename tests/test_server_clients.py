@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from serving import Served, served
+from surroundings import HANG
 
 from tgr_local.engine import Engine, Task
 
@@ -125,7 +126,7 @@ def test_completions_embeddings_and_models(client: Any) -> None:
 def test_the_example_for_curl(server: Served) -> None:
     script = Path(__file__).parents[1] / "examples" / "server_curl.sh"
     run = subprocess.run(
-        ["bash", str(script), server.url, "secret"], capture_output=True, text=True, timeout=60
+        ["bash", str(script), server.url, "secret"], capture_output=True, text=True, timeout=HANG
     )
     assert run.returncode == 0, run.stderr
     assert '"chat.completion"' in run.stdout and run.stdout.rstrip().endswith("data: [DONE]")
@@ -135,7 +136,7 @@ def test_the_example_in_python(server: Served) -> None:
     script = Path(__file__).parents[1] / "examples" / "server_openai.py"
     run = subprocess.run(
         [sys.executable, str(script), f"{server.url}/v1", "secret"],
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=HANG,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     assert "forward tokens" in run.stdout

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from serving import Served, served
+from surroundings import HANG
 
 from tgr_local.options.config import SearchConfig
 from tgr_local.server import openapi
@@ -165,6 +166,6 @@ def test_no_request_breaks_it(its_schema: Any, path: str, mode: str) -> None:
     @settings(N_EXAMPLES)
     @hypothesis.given(case=cases)
     def ask(case: Any) -> None:
-        check(case.call(timeout=60))
+        check(case.call(timeout=HANG))
 
     ask()

@@ -27,7 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     from tgr_local.models.library import embedded_model
 
     folder = tmp_path_factory.mktemp("limits")
-    with served(embedded_model(), folder, request_seconds=20) as running:
+    with served(embedded_model(), folder, request_seconds=100) as running:
         yield running
         running.until(running.is_free)
         assert not any("Traceback" in line for line in running.lines)
@@ -100,7 +100,7 @@ def test_a_greedy_request_is_refused(server: Served, body: dict[str, Any], why: 
 )
 def test_an_endless_request_ends_at_its_time_limit(server: Served, options: dict[str, Any]) -> None:
     bias = {"logit_bias": {str(token): -100 for token in ends(server)}}
-    answer = server.chat("go on", tgr={"max_seconds": 2, **options}, **bias)
+    answer = server.chat("go on", tgr={"max_seconds": 0.5, **options}, **bias)
     assert answer.status_code == 200, answer.text[:500]
     (reply,) = answer.json()["tgr"]["replies"]
     assert reply["finish"] in ("budget", "length", "loop")
@@ -167,8 +167,8 @@ def test_many_disconnects_delay_nobody(server: Served) -> None:
     for thread in threads:
         thread.join()
     assert len(left) == 40 and any(left)
-    assert server.client.get("/health", timeout=300).status_code == 200
-    server.until(server.is_free, 60)
+    assert server.client.get("/health").status_code == 200
+    server.until(server.is_free)
 
 
 # --- the parts ---

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ import gguf_models
 import httpx
 import pytest
 from engines import EXACT
-from serving import SMALL, Served, events, never_ends, served
+from serving import HELD, SMALL, Served, events, long_text, served
+from surroundings import HANG
+from threads import in_threads
 
 from tgr_local import EngineConfig, SearchConfig, generate
 from tgr_local.engine import Engine
@@ -45,7 +47,7 @@ def server(folder: Path) -> Iterator[Served]:
         "models_dir": folder, "alias": "gpt-*=two", "slot_save_path": folder.parent / "slots",
         "prefix_cells": 4096, "ping_seconds": 0.05, "max_running": 4,
     }  # fmt: skip
-    with served(None, folder.parent, **options) as running:
+    with served(None, folder.parent, start=HELD, **options) as running:
         yield running
         running.until(running.is_free)
         assert not any("Traceback" in line for line in running.lines)
@@ -113,27 +115,28 @@ def test_many_at_a_time(server: Served, alone: dict[str, str]) -> None:
 
 def test_an_unload_waits_for_a_running_stream(server: Served, alone: dict[str, str]) -> None:
     """While one model writes, the other one's request waits with pings, and may be given up."""
-    body = never_ends(model="one", stream=True, max_tokens=600)
+    body = long_text(model="one", stream=True, max_tokens=600)
     whole = text_of(server.chat("write", **body | {"stream": False}))
-    found: list[httpx.Response] = []
-    running = threading.Thread(target=lambda: found.append(server.chat("write", **body)))
-    running.start()
-    server.until(lambda: server.gauge("tgr_running") == 1)
-    waiting = threading.Thread(
-        target=lambda: found.append(server.chat("hello", model="two", stream=True, **BASE))
-    )
-    waiting.start()
-    server.until(lambda: server.gauge("tgr_waiting") == 1)
-    assert server.client.post("/models/unload", json={"model": "one"}).json() == {"success": True}
-    with pytest.raises(httpx.ReadTimeout):
-        messages = [{"role": "user", "content": "hello"}]
-        server.client.post(
-            "/v1/chat/completions", json={"model": "two", "messages": messages}, timeout=0.05
-        )
-    assert states(server)["two"] != "loaded"
-    running.join()
-    waiting.join()
-    first, second = found
+    held = server.hold()
+
+    def wait() -> httpx.Response:
+        server.until(lambda: server.gauge("tgr_running") == 1)
+        return server.chat("hello", model="two", stream=True, **BASE)
+
+    def unload() -> None:
+        with held:
+            server.until(lambda: server.gauge("tgr_waiting") == 1)
+            answer = server.client.post("/models/unload", json={"model": "one"})
+            assert answer.json() == {"success": True}
+            asked = {"model": "two", "messages": [{"role": "user", "content": "hello"}]}
+            with pytest.raises(httpx.ReadTimeout):
+                soon = httpx.Timeout(HANG, read=0.05)
+                server.client.post("/v1/chat/completions", json=asked, timeout=soon)
+            assert states(server) | {"one": "loaded"} == states(server)
+            assert states(server)["two"] != "loaded"
+
+    first, second, done = in_threads(lambda: server.chat("write", **body), wait, unload)
+    assert done is None, done
     parts = [part for part in events(first) if type(part) is dict]
     assert parts[-1]["choices"][0]["finish_reason"] == "length"
     assert "".join(part["choices"][0]["delta"].get("content", "") for part in parts) == whole
@@ -250,19 +253,22 @@ def test_slots_belong_to_their_model(server: Served) -> None:
 def test_a_model_of_the_start_answers_requests_without_a_name(
     folder: Path, tmp_path: Path, alone: dict[str, str]
 ) -> None:
-    start: Callable[..., Any] = served
-    with start(folder / "two.gguf", tmp_path, models_dir=folder, alias="mine") as server:
+    options = {"models_dir": folder, "alias": "mine", "shutdown_seconds": 0.1}
+    with served(folder / "two.gguf", tmp_path, start=HELD, **options) as server:
         assert states(server)["mine"] == "loaded" and "two" not in states(server)
         assert text_of(server.chat("hello", **BASE)) == alone["two"]
         assert text_of(server.chat("hello", model="one", **BASE)) == alone["one"]
         assert text_of(server.chat("hello", **BASE)) == alone["two"]
         assert server.chat("hello", model="gpt-4", **BASE).status_code == 404
-        body = never_ends(model="one", stream=True)
-        thread = threading.Thread(target=lambda: server.chat("write", **body))
-        thread.start()
-        server.until(lambda: server.gauge("tgr_running") == 1)
-        assert server.stop() == 0
-        thread.join()
+
+        def stop() -> int:
+            server.until(lambda: server.gauge("tgr_running") == 1)
+            return server.stop()
+
+        body = long_text(model="one", stream=True)
+        with server.hold():
+            ended, code = in_threads(lambda: server.chat("write", **body), stop)
+        assert "shutting down" in ended.text and code == 0
 
 
 def test_one_model_may_be_unloaded_too(folder: Path, tmp_path: Path, alone: dict[str, str]) -> None:

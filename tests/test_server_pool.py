@@ -460,7 +460,7 @@ def test_a_job_waits_for_its_lease_and_ends_it() -> None:
         second.end(ApiError(499, "gone"))
         assert jobs.waiting == 2
         with pytest.raises(ApiError, match="gone"):
-            await second.first(5)
+            await second.first(HANG)
         jobs.submit(lambda cancel, put: put("other")).end(ApiError(499, "gone"))
         loads.go.set()
         assert await first.first(HANG) == "a"

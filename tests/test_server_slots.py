@@ -146,6 +146,6 @@ def test_keys_guard_slots(start: Start) -> None:
 
 def test_the_folder_must_exist(model: Callable[..., Path], tmp_path: Path) -> None:
     server = Served(model(), tmp_path, slot_save_path=tmp_path / "absent")
-    assert server.process.wait() == 2
+    assert server.wait() == 2
     server.client.close()
     assert any("existing folder" in line for line in server.lines)

@@ -16,10 +16,10 @@ import gguf_models
 import httpx
 import numpy as np
 import pytest
-import serving
-from serving import Served, never_ends, served
+from serving import HELD, START, Served, long_text, served
 from starlette.testclient import TestClient
 from surroundings import HANG
+from threads import in_threads
 
 from tgr_local import cli
 from tgr_local.engine import Cancel
@@ -38,7 +38,8 @@ from tgr_local.server.service import Service
 def test_keys_queue_and_shutdown(model: Callable[..., Path], tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("first\n\nsecond\n")
     limits = {"max_running": 1, "max_queue": 1, "shutdown_seconds": 1.5, "ping_seconds": 0.1}
-    with served(model(), tmp_path, api_key_file="keys", log_prompts=True, **limits) as server:
+    options = limits | {"api_key_file": "keys", "log_prompts": True, "start": HELD}
+    with served(model(), tmp_path, **options) as server:
         assert server.client.get("/health").status_code == 200
         assert server.chat("a").json()["error"]["code"] == "invalid_api_key"
         for name, key in (("Authorization", "Bearer firs"), ("X-Api-Key", "é")):
@@ -47,24 +48,30 @@ def test_keys_queue_and_shutdown(model: Callable[..., Path], tmp_path: Path) -> 
         server.client.headers["Authorization"] = "Bearer second"
         assert server.client.get("/props").status_code == 200
 
-        found: list[httpx.Response] = []
+        pinged = threading.Event()
 
-        def ask() -> None:
-            found.append(server.chat("wait", **never_ends(stream=True, n=16)))
+        def ask() -> str:
+            """The text of a stream."""
+            body = long_text(stream=True, messages=[{"role": "user", "content": "wait"}])
+            text = ""
+            with server.client.stream("POST", "/v1/chat/completions", json=body) as response:
+                for part in response.iter_text():
+                    text += part
+                    if ": ping" in text:
+                        pinged.set()
+            return text
 
-        threads = [threading.Thread(target=ask) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        server.until(lambda: server.gauge("tgr_waiting") == 1)
-        refused = server.chat("too many")
-        assert refused.status_code == 429 and int(refused.headers["retry-after"]) >= 1
-        assert refused.json()["error"]["type"] == "rate_limit_error"
-        assert server.stop() == 0
-        for thread in threads:
-            thread.join()
-        for response in found:
-            assert "server is shutting down" in response.text
-        assert any(": ping" in response.text for response in found)  # the one that waited
+        def stop() -> int:
+            server.until(lambda: server.gauge("tgr_waiting") == 1)
+            assert pinged.wait(HANG)  # the one that waits
+            refused = server.chat("too many")
+            assert refused.status_code == 429 and int(refused.headers["retry-after"]) >= 1
+            assert refused.json()["error"]["type"] == "rate_limit_error"
+            return server.stop()
+
+        with server.hold():
+            *ended, code = in_threads(ask, ask, stop)
+        assert code == 0 and all("server is shutting down" in text for text in ended), ended
     logged = [line for line in server.log() if line["path"] == "/v1/chat/completions"]
     read = [line["request"] for line in logged if "request" in line]  # not the one that waited
     assert read[-1]["messages"][0]["content"] == "wait"
@@ -72,15 +79,28 @@ def test_keys_queue_and_shutdown(model: Callable[..., Path], tmp_path: Path) -> 
 
 
 def test_running_requests_may_finish(model: Callable[..., Path], tmp_path: Path) -> None:
-    with served(model(), tmp_path, log_file="log.jsonl", chunk_len=64, max_chunks=8) as server:
-        found: list[httpx.Response] = []
-        body = {"max_tokens": 400, "temperature": 0, "model": "any:base"}
-        thread = threading.Thread(target=lambda: found.append(server.chat("private", **body)))
-        thread.start()
-        server.until(lambda: server.gauge("tgr_running") == 1)
-        assert server.stop() == 0
-        thread.join()
-        assert found[0].json()["usage"]["completion_tokens"] > 0
+    options = {"log_file": "log.jsonl", "shutdown_seconds": HANG, "start": HELD}
+    with served(model(), tmp_path, **options) as server:
+        held = server.hold()
+
+        def stop() -> int:
+            with held:
+                server.until(lambda: server.gauge("tgr_running") == 1)
+                server.process.send_signal(signal.SIGTERM)
+                server.until(is_closed)
+            return server.wait()
+
+        def is_closed() -> bool:
+            """Whether the server accepts no more connections."""
+            try:
+                httpx.get(f"{server.url}/health", timeout=HANG)
+            except httpx.TransportError:
+                return True
+            return False
+
+        body = {"max_tokens": 40, "temperature": 0, "model": "any:base"}
+        reply, code = in_threads(lambda: server.chat("private", **body), stop)
+        assert reply.json()["usage"]["completion_tokens"] == 40 and code == 0
     log = (tmp_path / "log.jsonl").read_text()
     assert json.loads(log.splitlines()[-1])["status"] == 200 and "private" not in log
 
@@ -99,23 +119,22 @@ def test_a_log_with_prompts_is_readable_by_its_owner_only(
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_a_signal_ends_it_while_the_model_is_being_loaded(
-    model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int,
-    code: int,
-) -> None:  # fmt: skip
+    model: Callable[..., Path], tmp_path: Path, number: int, code: int
+) -> None:
     slow = "import time; from tgr_local.server import loaded; loaded.Engine = lambda *_, **__: "
-    monkeypatch.setattr(serving, "START", f"{slow}time.sleep({10 * HANG}); {serving.START}")
-    server = Served(model(), tmp_path)
+    server = Served(model(), tmp_path, start=f"{slow}time.sleep({10 * HANG}); {START}")
     assert server.client.get("/health").status_code == 503
     assert server.chat("too early").json()["error"]["message"] == "the model is still being loaded"
     server.process.send_signal(number)
-    assert server.process.wait(timeout=HANG) == code
+    assert server.wait() == code
     server.client.close()
 
 
 def test_a_request_ends_when_its_time_is_over(model: Callable[..., Path], tmp_path: Path) -> None:
     with served(model(), tmp_path, request_seconds=0.2, max_reply_tokens=3900) as server:
-        response = server.chat("wait", **never_ends()).json()
-        assert response["usage"]["completion_tokens"] < 3800
+        server.chat("first", max_tokens=1)  # starts what is started once
+        response = server.chat("wait", **long_text(n=8)).json()
+        assert response["usage"]["completion_tokens"] < 8 * 3800
         assert response["choices"][0]["finish_reason"] == "length"
         assert response["tgr"]["replies"][0]["finish"] == "budget"
 
@@ -145,7 +164,7 @@ def test_a_reply_ends_where_the_server_says(model: Callable[..., Path], tmp_path
 def test_a_model_that_cannot_be_loaded_ends_it(tmp_path: Path) -> None:
     gguf_models.write_garbage(tmp_path / "bad.gguf")
     server = Served(tmp_path / "bad.gguf", tmp_path)
-    assert server.process.wait(timeout=30) == 1
+    assert server.wait() == 1
     server.client.close()
     assert sum("tgr-local: " in line for line in server.lines) == 2  # its address, and the error
 
@@ -228,19 +247,19 @@ def test_jobs_run_and_wait_and_are_cancelled() -> None:
         put(prompt)
 
     async def rest(job: Job) -> list[Any]:
-        return [item async for batch in job.batches(5) for item in batch]
+        return [item async for batch in job.batches(HANG) for item in batch]
 
     async def scene() -> None:
         jobs = Jobs(1, 2, 0)
         first, second, third = (jobs.submit(work) for _ in range(3))
-        assert await first.first(5) == "begun"
+        assert await first.first(HANG) == "begun"
         assert (jobs.running, jobs.waiting) == (1, 2)
         with pytest.raises(ApiError, match="try again in"):
             jobs.submit(work)
         assert await second.first(0.01) is None
         second.end(ApiError(499, "gone"))
         with pytest.raises(ApiError, match="gone"):
-            await second.first(5)
+            await second.first(HANG)
         prompt = np.zeros(1000)
         last = jobs.submit(functools.partial(work_on, prompt))
         held = weakref.ref(prompt)
@@ -250,8 +269,8 @@ def test_jobs_run_and_wait_and_are_cancelled() -> None:
         go.set()
         assert await rest(first) == ["done"]
         assert await rest(third) == ["begun", "done"]
-        await asyncio.sleep(0.05)
-        assert (jobs.running, jobs.waiting) == (0, 0)
+        while jobs.running or jobs.waiting:
+            await asyncio.sleep(0.002)
         jobs.close()
         with pytest.raises(ApiError, match="shutting down"):
             jobs.submit(work)
