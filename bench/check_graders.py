@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from tgr_local.eval import backends, sandbox
 from tgr_local.eval.grader import Grader
 from tgr_local.eval.task import Grade, Problem
 from tgr_local.eval.tasks import get
 from tgr_local.eval.tasks.data import read_file
+from tgr_local.system.sandbox import backends, programs
 
 Answers = Iterable[tuple[Problem, str]]
 
@@ -301,7 +301,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help=f"of {', '.join(CHECKS)}; all by default")
     parser.add_argument("--sandbox", choices=backends.BACKENDS, default=backends.DEFAULT)
     options = parser.parse_args()
-    sandbox.check(options.sandbox)
+    programs.check(options.sandbox)
     print(f"programs run in the sandbox {options.sandbox}")
     for name in options.names or CHECKS:
         started = time.monotonic()

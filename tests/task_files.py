@@ -14,8 +14,9 @@ import pytest
 from grader_cases import CASES, Rows
 
 from tgr_local.errors import InstallError
-from tgr_local.eval import backends, sandbox, tasks
+from tgr_local.eval import tasks
 from tgr_local.eval.task import Grade, Problem
+from tgr_local.system.sandbox import backends, programs
 
 Load = Callable[..., list[Problem]]
 
@@ -63,6 +64,6 @@ def grade(problem: Problem, text: str) -> Grade:
 @contextlib.contextmanager
 def strongest_sandbox() -> Iterator[None]:
     """Programs run in the strongest sandbox of this machine."""
-    sandbox.choose(sandbox.usable()[0])
+    programs.choose(programs.usable()[0])
     yield
-    sandbox.choose(backends.DEFAULT)
+    programs.choose(backends.DEFAULT)

@@ -29,9 +29,9 @@ def test_doctor_on_the_double(double: None, capsys: pytest.CaptureFixture[str]) 
 def test_doctor_names_the_sandbox(
     double: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
-    from tgr_local.eval import sandbox
+    from tgr_local.system.sandbox import programs
 
-    monkeypatch.setattr(sandbox, "obstacle", lambda kind: why if kind == "bwrap" else "")
+    monkeypatch.setattr(programs, "obstacle", lambda kind: why if kind == "bwrap" else "")
     assert run("doctor", "--model", "f.gguf") == 0
     line = next(
         line for line in capsys.readouterr().out.split("\n") if line[2:].startswith("sandbox ")

@@ -19,9 +19,10 @@ from judge_server import judge_server
 from surroundings import ROOT
 
 from tgr_local import cli
-from tgr_local.eval import grading, samples, sandbox
+from tgr_local.eval import grading, samples
 from tgr_local.eval.samples import Sample
 from tgr_local.eval.store import Store
+from tgr_local.system.sandbox import programs
 
 
 @pytest.fixture
@@ -237,7 +238,7 @@ def test_the_sandbox_is_named_everywhere_and_must_not_change(
     about = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     assert about["grading"]["sandbox"] == "limits" and "--sandbox limits" in about["command"]
     assert "sandbox: `limits: " in (folder / "report.md").read_text(encoding="utf-8")
-    if not sandbox.obstacle("bwrap"):
+    if not programs.obstacle("bwrap"):
         assert run(*asked, "--sandbox", "bwrap") == 1
         assert "grading.sandbox was 'limits' and is 'bwrap'" in capsys.readouterr().err
 
@@ -247,7 +248,7 @@ def test_a_missing_sandbox_backend_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr(sandbox, "obstacle", sandbox.obstacle.__wrapped__)
+    monkeypatch.setattr(programs, "obstacle", programs.obstacle.__wrapped__)
     assert run(*humaneval(command, tmp_path)) == 1
     err = capsys.readouterr().err
     assert "bwrap does not work here: there is no program bwrap; install bubblewrap" in err

@@ -98,14 +98,14 @@ def _machine() -> Iterator[Finding]:
 
 
 def _sandbox() -> Iterator[Finding]:
-    from tgr_local.eval import backends, sandbox
+    from tgr_local.system.sandbox import backends, programs
 
     best = backends.DEFAULT
-    if not (why := sandbox.obstacle(best)):
+    if not (why := programs.obstacle(best)):
         yield Finding("sandbox", "ok", f"eval --allow-exec uses {best}: {backends.ISOLATION[best]}")
         return
     others = " or ".join(
-        f"--sandbox {kind}: {backends.ISOLATION[kind]}" for kind in sandbox.usable()
+        f"--sandbox {kind}: {backends.ISOLATION[kind]}" for kind in programs.usable()
     )
     detail = f"eval --allow-exec needs {best}, which does not work here ({why}); else {others}"
     yield Finding("sandbox", "warning", detail)

@@ -18,8 +18,6 @@ report. Methods do not know that they are evaluated; tasks and graders do not kn
     live.py        the progress of a run on stderr
     grading.py     what grades depend on
     grader.py      grades in worker processes; worker.py is one, worker_main.py its main loop
-    sandbox.py     untrusted programs with limits; backends.py isolates them, _launch.py sets the
-                   limits, usage.py measures memory
     run_folder.py  reads a run folder; json_checks.py checks its JSON
     summary.py     samples of one or more runs -> outcomes that can be compared
     outcome.py     the numbers of one system on one task; metrics.py computes them

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tgr_local.eval import backends
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.options.flags import Parser, add_config_flags
+from tgr_local.system.sandbox import backends
 
 METHODS = "base,tgr-latent"
 K = "1..8"

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from tgr_local.console.sanitize import printable, printable_line
 from tgr_local.errors import TgrError
-from tgr_local.eval import backends
 from tgr_local.eval.arguments import GRADE_SECONDS, add_run_arguments
 from tgr_local.options.config import EngineConfig
 from tgr_local.options.flags import Parser, configured
+from tgr_local.system.sandbox import backends
 
 if TYPE_CHECKING:
-    from tgr_local.eval.backends import Backend
+    from tgr_local.system.sandbox.backends import Backend
 
 
 def add_to(parser: Parser) -> None:
@@ -88,17 +88,17 @@ def run(args: argparse.Namespace) -> int:
 def _backend(args: argparse.Namespace, names: Sequence[str]) -> Backend:
     """The sandbox backend for the programs of these tasks; prints it. ValueError for an unknown one
     or without --allow-exec, InstallError for one that does not work here."""
-    from tgr_local.eval import sandbox
+    from tgr_local.system.sandbox import programs
 
     backend: Backend = args.sandbox or backends.DEFAULT
-    sandbox.check_name(backend)
+    programs.check_name(backend)
     if names and not args.allow_exec:
         raise ValueError(
             f"{names[0]} runs programs that the model writes; add --allow-exec to run them in a "
             "sandbox"
         )
     if names:
-        sandbox.check(backend)
+        programs.check(backend)
         print(f"programs run in the sandbox {backend}: {backends.ISOLATION[backend]}",
               file=sys.stderr)  # fmt: skip
     return backend

@@ -13,11 +13,11 @@ from concurrent.futures import Future
 from dataclasses import asdict
 from types import TracebackType
 
-from tgr_local.eval import backends
-from tgr_local.eval.backends import Backend
 from tgr_local.eval.task import FAILED, Grade, Problem
 from tgr_local.eval.tasks import get, writingbench
 from tgr_local.eval.worker import CLOSED, WorkerLostError, WorkerProcess
+from tgr_local.system.sandbox import backends
+from tgr_local.system.sandbox.backends import Backend
 
 Job = tuple[Problem, str, "Future[Grade]"]
 

@@ -6,10 +6,10 @@ import importlib.metadata
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from tgr_local.eval import backends
-from tgr_local.eval.backends import Backend
 from tgr_local.eval.task import Task
 from tgr_local.eval.tasks import get
+from tgr_local.system.sandbox import backends
+from tgr_local.system.sandbox.backends import Backend
 
 if TYPE_CHECKING:
     from tgr_local.eval.samples import Sample

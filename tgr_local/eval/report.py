@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tgr_local.eval import backends, cases, comparison, recipe, summary, tables, verdict
+from tgr_local.eval import cases, comparison, recipe, summary, tables, verdict
 from tgr_local.eval.cases import Case
 from tgr_local.eval.comparison import Comparison
 from tgr_local.eval.outcome import Outcome, reference
 from tgr_local.eval.run_folder import EvaluationRun
 from tgr_local.eval.table_cells import Table
 from tgr_local.options.config import SearchConfig
+from tgr_local.system.sandbox import backends
 from tgr_local.trace.json_values import to_json_value
 
 

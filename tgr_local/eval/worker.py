@@ -17,9 +17,9 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from tgr_local.eval import sandbox
-from tgr_local.eval.backends import Backend
 from tgr_local.eval.task import FAILED
+from tgr_local.system.sandbox import programs
+from tgr_local.system.sandbox.backends import Backend
 
 START_SECONDS = 120.0
 """A worker's time to start and to import what its task needs."""
@@ -124,7 +124,7 @@ class WorkerProcess:
                 with contextlib.suppress(OSError):
                     if pipe is not None:
                         pipe.close()
-            sandbox.remove(self.folder)
+            programs.remove(self.folder)
 
 
 def _exchange(process: subprocess.Popen[str], question: str) -> str:

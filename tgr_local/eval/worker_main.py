@@ -12,10 +12,10 @@ from dataclasses import asdict
 from typing import Any
 
 from tgr_local.errors import TgrError, describe
-from tgr_local.eval import sandbox
-from tgr_local.eval.backends import Backend
 from tgr_local.eval.task import Problem
 from tgr_local.eval.tasks import get
+from tgr_local.system.sandbox import programs
+from tgr_local.system.sandbox.backends import Backend
 
 MEMORY = 8 << 30
 """Address space of a worker, bytes."""
@@ -24,7 +24,7 @@ MEMORY = 8 << 30
 def work(backend: Backend) -> None:
     """Reads a JSON line, writes a JSON line, until the pipe closes. Programs run in the sandbox
     `backend`."""
-    sandbox.choose(backend)
+    programs.choose(backend)
     _bound_memory()
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # output of libraries must not mix with the answers
@@ -34,7 +34,7 @@ def work(backend: Backend) -> None:
         _bound_time(question["seconds"])
         out.write(json.dumps(_answer(question, ready)) + "\n")
         out.flush()
-    sandbox.remove(os.environ["TMPDIR"])  # the parent is gone
+    programs.remove(os.environ["TMPDIR"])  # the parent is gone
 
 
 def _answer(question: Mapping[str, Any], ready: set[str]) -> dict[str, Any]:

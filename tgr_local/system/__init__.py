@@ -9,4 +9,5 @@ slots.py             places for work that few may do at a time
 confined.py          chat templates, schemas, replies, Markdown: read in a process with limits
 confined_worker.py   that process
 generic_tools.jinja  tools for a chat template that knows none
+sandbox/             untrusted programs with limits, without a network
 """

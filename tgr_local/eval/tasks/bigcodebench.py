@@ -7,11 +7,11 @@ import importlib.util
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tgr_local.eval.sandbox import Limits
 from tgr_local.eval.task import Grade, Problem
 from tgr_local.eval.tasks.benchmark import user
 from tgr_local.eval.tasks.code import Code, passes, program
 from tgr_local.eval.tasks.data import Row, Source
+from tgr_local.system.sandbox.programs import Limits
 
 PREFIX = (
     "Please provide a self-contained Python script that solves the following problem in a markdown "

@@ -14,10 +14,10 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tgr_local.eval import sandbox
-from tgr_local.eval.sandbox import Limits
 from tgr_local.eval.task import Grade, Problem
 from tgr_local.eval.tasks.benchmark import NO_ANSWER, Benchmark, exact
+from tgr_local.system.sandbox import programs
+from tgr_local.system.sandbox.programs import Limits
 
 BLOCK = re.compile(
     r"^((?:[ \t>]|(?:[-*+]|\d+[.)])[ \t])*)"  # indented, quoted, in a list
@@ -99,7 +99,7 @@ def passes(code: str, tests: str, limits: Limits) -> Grade:
     """Whether `code` followed by `tests` runs to its end."""
     word = secrets.token_hex(16)
     whole = as_module(f"{code}\n\n{tests}\n").encode(errors="replace").decode()
-    outcome = sandbox.run(START.format(code=whole), stdin=word, limits=limits)
+    outcome = programs.run(START.format(code=whole), stdin=word, limits=limits)
     ended_well = word in outcome.stdout.split("\n")
     why = outcome.why or "ended before its tests did"
     return exact(ended_well, code.strip(), "" if ended_well else why)
@@ -117,7 +117,7 @@ class Code(Benchmark):
 
     def prepare(self) -> None:
         super().prepare()
-        sandbox.check()
+        programs.check()
 
     def grade(self, problem: Problem, text: str) -> Grade:
         code = self.code(problem, text)

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, ClassVar
 
-from tgr_local.eval import sandbox
-from tgr_local.eval.sandbox import Limits
 from tgr_local.eval.task import Grade, Problem
 from tgr_local.eval.tasks.benchmark import exact
 from tgr_local.eval.tasks.code import SLACK, Code, as_module, as_program, program
 from tgr_local.eval.tasks.data import Row, Source, literal
+from tgr_local.system.sandbox import programs
+from tgr_local.system.sandbox.programs import Limits
 
 SYSTEM = (
     "You are an expert Python programmer. You will be given a question (problem specification) and "
@@ -102,7 +102,7 @@ class LiveCodeBench(Code):
         whole = f"{IMPORTS}{code}\n"
         whole = as_module(whole + CALL.format(name=name)) if name else as_program(whole)
         for i, test in enumerate(tests, start=1):
-            outcome = sandbox.run(whole, test["input"], self.limits)
+            outcome = programs.run(whole, test["input"], self.limits)
             printed = outcome.stdout
             if outcome.why:
                 return exact(False, code.strip(), f"test {i}: {outcome.why}")

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import IO
 
 from tgr_local.errors import InstallError
-from tgr_local.eval import backends, usage
-from tgr_local.eval.backends import Backend
+from tgr_local.system.sandbox import backends, usage
+from tgr_local.system.sandbox.backends import Backend
 
 LAUNCHER = Path(__file__).with_name("_launch.py")
 OUTPUT = 16 << 20

@@ -17,9 +17,9 @@ from surroundings import HANG, ROOT
 from threads import wait_until
 
 from tgr_local.errors import InstallError
-from tgr_local.eval import backends, sandbox, usage
-from tgr_local.eval.backends import Backend
-from tgr_local.eval.sandbox import Limits, Outcome
+from tgr_local.system.sandbox import backends, programs, usage
+from tgr_local.system.sandbox.backends import Backend
+from tgr_local.system.sandbox.programs import Limits, Outcome
 
 SHORT = Limits(seconds=HANG, memory=1 << 30, disk=1 << 20, processes=32)
 
@@ -27,7 +27,7 @@ SHORT = Limits(seconds=HANG, memory=1 << 30, disk=1 << 20, processes=32)
 @pytest.fixture(params=backends.BACKENDS, scope="module")
 def backend(request: pytest.FixtureRequest) -> Backend:
     """Every backend that works on this machine."""
-    if why := sandbox.obstacle(request.param):
+    if why := programs.obstacle(request.param):
         pytest.skip(f"{request.param} does not work here: {why}")
     kind: Backend = request.param
     return kind
@@ -36,7 +36,7 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 @pytest.fixture
 def closed() -> Backend:
     """The backend that isolates files and the network."""
-    if why := sandbox.obstacle("bwrap"):
+    if why := programs.obstacle("bwrap"):
         pytest.skip(f"bwrap does not work here: {why}")
     return "bwrap"
 
@@ -48,7 +48,7 @@ def measured() -> None:
 
 
 def attempt(backend: Backend, code: str, stdin: str = "", limits: Limits = SHORT) -> Outcome:
-    return sandbox.run(code, stdin, limits, backend)
+    return programs.run(code, stdin, limits, backend)
 
 
 def test_a_program_reads_prints_and_ends(backend: Backend) -> None:
@@ -103,7 +103,7 @@ def test_nothing_of_it_is_left_behind(backend: Backend) -> None:
 
 def test_it_does_not_outlive_a_caller_that_is_killed(backend: Backend, tmp_path: Path) -> None:
     script = (
-        "from tgr_local.eval.sandbox import Limits, run\n"
+        "from tgr_local.system.sandbox.programs import Limits, run\n"
         f"run('import time; time.sleep(600)', '', Limits(seconds=600), {backend!r})\n"
     )
     caller = subprocess.Popen(
@@ -173,21 +173,21 @@ def test_other_processes_cannot_be_seen_or_killed(closed: Backend) -> None:
 
 def test_no_backend_replaces_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr(sandbox, "obstacle", sandbox.obstacle.__wrapped__)
-    assert sandbox.usable() == ["limits"]
+    monkeypatch.setattr(programs, "obstacle", programs.obstacle.__wrapped__)
+    assert programs.usable() == ["limits"]
     says = (
         "sandbox bwrap does not work here: there is no program bwrap; install .*--sandbox: limits"
     )
     with pytest.raises(InstallError, match=says):
-        sandbox.run("print(1)")
+        programs.run("print(1)")
     with pytest.raises(InstallError, match="sandbox unshare does not work here"):
-        sandbox.check("unshare")
-    assert sandbox.run("print(1)", backend="limits").stdout == "1\n"
+        programs.check("unshare")
+    assert programs.run("print(1)", backend="limits").stdout == "1\n"
 
 
 def test_an_unknown_backend_is_refused() -> None:
     with pytest.raises(ValueError, match="sandbox is 'moat', but must be one of bwrap, unsh"):
-        sandbox.run("print(1)", backend="moat")  # type: ignore[arg-type]
+        programs.run("print(1)", backend="moat")  # type: ignore[arg-type]
 
 
 def test_a_broken_backend_reports_its_error(
@@ -200,7 +200,7 @@ def test_a_broken_backend_reports_its_error(
     monkeypatch.setattr(
         backends, "environment", lambda folder: {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     )
-    why = sandbox.obstacle.__wrapped__("bwrap")
+    why = programs.obstacle.__wrapped__("bwrap")
     assert why == "bwrap: No permissions to create a namespace"
 
 
@@ -237,7 +237,7 @@ def test_a_replaced_file_is_not_read(backend: Backend, name: str, what: str) -> 
 
 
 def test_output_is_bounded(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox, "OUTPUT", 1000)
+    monkeypatch.setattr(programs, "OUTPUT", 1000)
     for number, kept in ((1, "stdout"), (2, "stderr")):
         for code in (f"os.write({number}, b'x' * 1001)", f"os.truncate({number}, 1 << 19)"):
             outcome = attempt(backend, f"import os\n{code}\nwhile True: pass")
