@@ -8,6 +8,8 @@ damaged on purpose.
 
 from __future__ import annotations
 
+import math
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 
 Tensors = dict[str, NDArray[np.float32]]
 
+_F32 = 0  # ggml type number
 MERGES = ("h e", "Ġ t")
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|fim_pad|>")
 THINK = ("<think>", "</think>")
@@ -242,3 +245,34 @@ def _byte_text(byte: int) -> str:
     if byte in printable:
         return chr(byte)
     return chr(0x100 + sum(other not in printable for other in range(byte)))
+
+
+def write_smallest_model(vocabulary: Path, path: Path, n_embd: int = 8) -> Path:
+    """Makes a model of one layer from a file that holds a qwen2 vocabulary and no weights. Reading
+    and writing its 300,000 texts one by one would take seconds, so its bytes are edited."""
+    raw = bytearray(vocabulary.read_bytes())
+    shapes = {"token_embd": (n_embd, 151_936), "output_norm": (n_embd,)}
+    for part in ("q", "k", "v", "output"):
+        shapes[f"blk.0.attn_{part}"] = (n_embd, n_embd)
+    for part in ("gate", "up", "down"):
+        shapes[f"blk.0.ffn_{part}"] = (n_embd, n_embd)
+    for part in ("attn_norm", "ffn_norm"):
+        shapes[f"blk.0.{part}"] = (n_embd,)
+    named = {f"{name}.weight": shape for name, shape in shapes.items()}
+    named |= {f"blk.0.attn_{part}.bias": (n_embd,) for part in "qkv"}
+
+    raw[8:16] = struct.pack("<Q", len(named))
+    sizes = {"block_count": 1, "embedding_length": n_embd, "feed_forward_length": n_embd}
+    for key, value in (sizes | {"attention.head_count": 1, "attention.head_count_kv": 1}).items():
+        at = raw.index(struct.pack("<Q", len("qwen2." + key)) + b"qwen2." + key.encode())
+        at += 8 + len("qwen2." + key) + 4  # behind the key and its type
+        raw[at : at + 4] = struct.pack("<I", value)
+    offset = 0
+    for name, shape in named.items():
+        raw += struct.pack("<Q", len(name)) + name.encode()
+        raw += struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, _F32, offset)
+        offset += -(-4 * math.prod(shape) // 32) * 32
+    raw += bytes(-len(raw) % 32)
+    raw += np.random.default_rng(0).standard_normal(offset // 4, dtype=np.float32).tobytes()
+    path.write_bytes(raw)
+    return path

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import math
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import llama_cpp
-import numpy as np
 import pytest
+from gguf_models import write_smallest_model
 
 from tgr_local.engine import Engine
 from tgr_local.generation import generate
 from tgr_local.options.config import SearchConfig
 
-F32 = 0  # ggml type number
 STORY = ", there was a little girl named Lily. She loved to play outside"
 
 
@@ -63,37 +60,6 @@ def test_texts_survive_the_vocabulary_of_the_stories(storyteller: Engine) -> Non
 
 
 # --- llama.cpp's test vectors ---
-
-
-def write_smallest_model(vocabulary: Path, path: Path, n_embd: int = 8) -> Path:
-    """Makes a model of one layer from a file that holds a qwen2 vocabulary and no weights. Reading
-    and writing its 300,000 texts one by one would take seconds, so its bytes are edited."""
-    raw = bytearray(vocabulary.read_bytes())
-    shapes = {"token_embd": (n_embd, 151_936), "output_norm": (n_embd,)}
-    for part in ("q", "k", "v", "output"):
-        shapes[f"blk.0.attn_{part}"] = (n_embd, n_embd)
-    for part in ("gate", "up", "down"):
-        shapes[f"blk.0.ffn_{part}"] = (n_embd, n_embd)
-    for part in ("attn_norm", "ffn_norm"):
-        shapes[f"blk.0.{part}"] = (n_embd,)
-    named = {f"{name}.weight": shape for name, shape in shapes.items()}
-    named |= {f"blk.0.attn_{part}.bias": (n_embd,) for part in "qkv"}
-
-    raw[8:16] = struct.pack("<Q", len(named))
-    sizes = {"block_count": 1, "embedding_length": n_embd, "feed_forward_length": n_embd}
-    for key, value in (sizes | {"attention.head_count": 1, "attention.head_count_kv": 1}).items():
-        at = raw.index(struct.pack("<Q", len("qwen2." + key)) + b"qwen2." + key.encode())
-        at += 8 + len("qwen2." + key) + 4  # behind the key and its type
-        raw[at : at + 4] = struct.pack("<I", value)
-    offset = 0
-    for name, shape in named.items():
-        raw += struct.pack("<Q", len(name)) + name.encode()
-        raw += struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, F32, offset)
-        offset += -(-4 * math.prod(shape) // 32) * 32
-    raw += bytes(-len(raw) % 32)
-    raw += np.random.default_rng(0).standard_normal(offset // 4, dtype=np.float32).tobytes()
-    path.write_bytes(raw)
-    return path
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ prefixes.py          what the model has read of a conversation, as files
 context.py           the end of the context: turns dropped or summarised
 session.py           a conversation with its front end and its file; the protocol of a front end
 text_input.py        bytes → text; blocks of several lines
+command_table.py     slash commands in a table, for any session
 commands.py          the table of slash commands; what a line of input does
 reply_commands.py    commands that ask, change or copy a turn
 context_commands.py  /drop, /summarise

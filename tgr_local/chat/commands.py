@@ -5,11 +5,8 @@ A command is a function of the session and the rest of its line; it yields lines
 
 from __future__ import annotations
 
-import difflib
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
 
 from tgr_local.chat import (
     context_commands,
@@ -18,18 +15,16 @@ from tgr_local.chat import (
     reply_commands,
     report_commands,
 )
+from tgr_local.chat.command_table import (
+    LEAVING,
+    Command,
+    help_lines,
+    is_command,
+    on_terminal,
+    run_command,
+)
 from tgr_local.chat.session import ChatSession
 from tgr_local.chat.text_input import BLOCK, read_block
-from tgr_local.console.sanitize import printable
-from tgr_local.console.wrap import terminal_width, wrapped
-
-_COMMAND = re.compile(r"/(?:[a-z]*|\?)(?=\s|$)")  # a path such as /usr/bin is none
-
-
-class Command(NamedTuple):
-    run: Callable[[ChatSession, str], Iterable[str]]
-    argument: str
-    help: str
 
 
 def handle_line(session: ChatSession, line: str, next_line: Callable[[], str]) -> None:
@@ -39,34 +34,21 @@ def handle_line(session: ChatSession, line: str, next_line: Callable[[], str]) -
     """
     if line.strip() in LEAVING:
         raise EOFError
-    if _COMMAND.match(line):
+    if is_command(line):
         for text in run(session, line):
             print(on_terminal(text) if sys.stdout.isatty() else text)
     elif line.strip():
         session.ask(read_block(line, next_line))
 
 
-def on_terminal(text: str) -> str:
-    """A line of output, safe for the terminal and as wide as it is."""
-    return wrapped(printable(text), terminal_width())
-
-
 def run(session: ChatSession, line: str) -> Iterable[str]:
     """Runs a command; the lines to print. ValueError for a bad one, EOFError for one that
     leaves."""
-    name, *argument = line.strip().split(maxsplit=1)
-    name = ALIASES.get(name, name)
-    if name not in COMMANDS:
-        names = [known for known in (*COMMANDS, *ALIASES) if known != "/?"]
-        near = difflib.get_close_matches(name, names, n=3)
-        hint = f"did you mean {', '.join(near)}?" if near else "/help lists all commands"
-        raise ValueError(f"unknown command {name}; {hint}")
-    return COMMANDS[name].run(session, argument[0] if argument else "")
+    return run_command(session, line, COMMANDS, ALIASES)
 
 
 def _help(_: ChatSession, __: str) -> Iterator[str]:
-    for name, command in COMMANDS.items():
-        yield f"{f'{name} {command.argument}':18}  {command.help}"
+    yield from help_lines(COMMANDS)
     yield f"{BLOCK:18}  begin and end a question of several lines"
     yield f"{'keys':18}  Ctrl-C stops a reply and keeps its text, Ctrl-D leaves, Ctrl-R searches"
     yield f"{'':18}  the history, Alt-Enter breaks the line, Ctrl-X Ctrl-E opens the editor"
@@ -76,8 +58,6 @@ def _exit(_: ChatSession, __: str) -> Iterable[str]:
     raise EOFError
 
 
-LEAVING = ("exit", "quit")
-"""Lines that leave without a slash."""
 ALIASES = {
     "/quit": "/exit",
     "/bye": "/exit",
@@ -85,7 +65,7 @@ ALIASES = {
     "/summarize": "/summarise",
     "/?": "/help",
 }
-COMMANDS = {
+COMMANDS: dict[str, Command[ChatSession]] = {
     "/help": Command(_help, "", "list the commands"),
     "/exit": Command(_exit, "", "leave; so do /quit, /bye, exit and quit"),
     "/clear": Command(reply_commands.clear, "", "begin a new conversation"),

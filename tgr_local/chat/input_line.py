@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
@@ -31,8 +31,11 @@ from tgr_local.system.paths import folder, private
 _HISTORY_LINE_MAX = 1 << 16  # characters of a line in the history file
 
 
-def make_prompt(pastes: Pastes, save_history: bool) -> PromptSession[str]:
-    """A prompt whose lines have `pastes` in them; expand each line that it returns."""
+def make_prompt(
+    pastes: Pastes, save_history: bool, completer: Completer | None = None, name: str = "history"
+) -> PromptSession[str]:
+    """A prompt whose lines have `pastes` in them; expand each line that it returns. `completer` is
+    by default that of the chat's commands; `name` is that of the file with earlier lines."""
     bindings = KeyBindings()
     pastes.bind(bindings)
 
@@ -41,12 +44,12 @@ def make_prompt(pastes: Pastes, save_history: bool) -> PromptSession[str]:
         event.current_buffer.insert_text("\n")
 
     return PromptSession(
-        completer=_CommandCompleter(),
+        completer=completer or CommandCompleter((*COMMANDS, *ALIASES), _arguments()),
         complete_while_typing=False,
         enable_history_search=True,
         enable_open_in_editor=True,
         enable_suspend=True,
-        history=_history(pastes) if save_history else InMemoryHistory(),
+        history=_history(pastes, name) if save_history else InMemoryHistory(),
         input_processors=[pastes],
         key_bindings=bindings,
         validator=_Utf8Validator(),
@@ -64,12 +67,11 @@ class _Utf8Validator(Validator):
                 raise ValidationError(position, message)
 
 
-class _CommandCompleter(Completer):
+class CommandCompleter(Completer):
     """Completes the names of commands, and the arguments of some."""
 
-    def __init__(self) -> None:
-        self._names = _words((*COMMANDS, *ALIASES))
-        self._arguments = _arguments()
+    def __init__(self, names: Iterable[str], arguments: Mapping[str, Completer]) -> None:
+        self._names, self._arguments = words(names), arguments
 
     def get_completions(self, document: Document, event: CompleteEvent) -> Iterator[Completion]:
         name, space, rest = document.text_before_cursor.partition(" ")
@@ -81,27 +83,28 @@ class _CommandCompleter(Completer):
 
 def _arguments() -> dict[str, Completer]:
     fields = (*dataclasses.fields(SearchConfig), *dataclasses.fields(ChatConfig))
-    settable = {spec.name: _words(spec.metadata["choices"] or ()) for spec in fields}
+    settable = {spec.name: words(spec.metadata["choices"] or ()) for spec in fields}
     return {
         "/set": NestedCompleter.from_nested_dict(settable),
-        "/method": _words(methods.METHODS),
-        "/markdown": _words(("on", "off")),
-        "/think": _words(("on", "off", "show", "hide")),
-        "/budget": _words(("thinking", "off")),
-        "/show": _words(("options", "prompt", "conversation")),
+        "/method": words(methods.METHODS),
+        "/markdown": words(("on", "off")),
+        "/think": words(("on", "off", "show", "hide")),
+        "/budget": words(("thinking", "off")),
+        "/show": words(("options", "prompt", "conversation")),
         "/read": PathCompleter(expanduser=True),
         "/model": WordCompleter(lambda: [path.stem for path in library.local()], WORD=True),
         "/load": WordCompleter(lambda: [path.stem for path in store.saved_paths()], WORD=True),
     }
 
 
-def _words(words: Iterable[str]) -> Completer:
-    return WordCompleter(list(words), WORD=True)
+def words(some: Iterable[str]) -> Completer:
+    """Completes one of these words."""
+    return WordCompleter(list(some), WORD=True)
 
 
-def _history(pastes: Pastes) -> History:
+def _history(pastes: Pastes, name: str) -> History:
     """The lines of earlier conversations too, if the user's state folder can be written."""
-    path = folder("state") / "history"
+    path = folder("state") / name
     try:
         private(path).touch(mode=0o600)
     except OSError:

@@ -19,7 +19,8 @@ from prompt_toolkit.enums import EditingMode
 
 from tgr_local.chat import store
 from tgr_local.chat.arguments import shortened
-from tgr_local.chat.commands import handle_line, on_terminal
+from tgr_local.chat.command_table import on_terminal
+from tgr_local.chat.commands import handle_line
 from tgr_local.chat.conversation import Conversation, Turn
 from tgr_local.chat.file_commands import begin
 from tgr_local.chat.input_line import make_prompt
@@ -97,14 +98,14 @@ class Terminal:
             raise ValueError("the block is dropped; nothing was asked") from None
 
     def show(self, events: Events) -> None:
-        with _no_echo():
+        with no_echo():
             config = self._conversation.chat_config
             reply = live.show(events, config.show_thinking, config.markdown)
             live.print_note(render.cost_line([reply], terminal_width()))
 
     def show_many(self, k: int, work: Callable[[OnReplyEvent], list[Reply]]) -> list[Reply]:
         try:
-            with _no_echo():
+            with no_echo():
                 return live.show_many(k, work)
         except KeyboardInterrupt:
             raise ValueError("stopped; the earlier reply stays") from None
@@ -172,7 +173,7 @@ def _first_installed(commands: Iterable[str]) -> str | None:
 
 
 @contextlib.contextmanager
-def _no_echo() -> Iterator[None]:
+def no_echo() -> Iterator[None]:
     """Typed and pasted text is not shown and waits for the next prompt; Ctrl-C interrupts as
     ever."""
     descriptor = sys.stdin.fileno()

@@ -4,4 +4,9 @@ In: a folder of the person, a task, an engine. Out: one patch, which the person 
 folder is not touched before that.
 
     edits/         from an answer's text to changed files
+    syntax.py      languages by file name; definitions in a syntax tree
+    outline.py     a file's classes and functions, with their lines
+    evidence.py    what a task and the output of tests say about files
+    prompt.py      the messages for the model
+    context.py     what they show of a project, ranked and cut to a budget
 """

@@ -1,7 +1,8 @@
 """All options: meaning, default, bounds. No other module holds a default.
 
 Frozen dataclasses: `EngineConfig` for loading a model, `SearchConfig` for generating a reply,
-`ChatConfig` for the conversation in a terminal, `ServerConfig` for the server and its limits.
+`ChatConfig` for the conversation in a terminal, `CodeConfig` for the code assistant, `ServerConfig`
+for the server and its limits.
 Command line flags, settings files, a model file's ``tgr.*`` metadata and the documentation derive
 from the fields.
 """
@@ -279,6 +280,47 @@ class ChatConfig:
         low=0,
         high=1 << 30,
     )
+
+    def __post_init__(self) -> None:
+        validate(self)
+
+
+@dataclass(frozen=True)
+class CodeConfig:
+    """The code assistant."""
+
+    test: str = option(
+        "",
+        'command that runs the project\'s tests, such as "pytest -q"; without one the code is only '
+        "parsed and imported",
+        longest=4096,
+    )
+    candidates: int = option(
+        8, "k: edits that the model writes together in a round", low=1, high=64
+    )
+    rounds: int = option(
+        3, "rounds at most; each shows the model how its best edit failed", low=1, high=100
+    )
+    budget: int = option(
+        0, "forward tokens at most, of all rounds and candidates together; 0 = no limit", low=0
+    )
+    edit_format: str = option(
+        "auto",
+        "form of the edits: whole files, whole functions, or quoted lines to replace",
+        choices=("auto", "file", "function", "replace"),
+    )
+    constrained: bool = option(True, "let the model write nothing but edits that apply")
+    context_tokens: int = option(
+        0,
+        "tokens of files and outlines in the prompt; 0 = half of the length that the model was "
+        "trained for, at most 6144",
+        low=0,
+    )
+    test_seconds: float = option(60.0, "seconds that one run of the tests may take", low=0.1)
+    test_memory: int = option(2048, "MiB of memory that one run of the tests may take", low=64)
+    test_disk: int = option(512, "MiB that one run of the tests may write", low=1)
+    test_processes: int = option(64, "processes and threads of one run of the tests", low=1)
+    test_jobs: int = option(2, "runs of the tests at a time", low=1, high=64)
 
     def __post_init__(self) -> None:
         validate(self)

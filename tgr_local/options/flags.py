@@ -12,26 +12,27 @@ from typing import Any, NoReturn, TypeVar
 from tgr_local.console.sanitize import printable_line
 from tgr_local.options.config import (
     ChatConfig,
+    CodeConfig,
     EngineConfig,
     SearchConfig,
     ServerConfig,
 )
 from tgr_local.options.fields import parse, updated
 
-AnyConfig = EngineConfig | SearchConfig | ChatConfig | ServerConfig
-_Config = TypeVar("_Config", EngineConfig, SearchConfig, ChatConfig, ServerConfig)
+AnyConfig = EngineConfig | SearchConfig | ChatConfig | CodeConfig | ServerConfig
+_Config = TypeVar("_Config", EngineConfig, SearchConfig, ChatConfig, CodeConfig, ServerConfig)
 Command = Callable[[argparse.Namespace], int]
 """Runs a subcommand with its parsed arguments and returns the exit code."""
 
 SHORT = {
     "model": "-m", "n_ctx": "-c", "max_tokens": "-n", "n_threads": "-t", "n_gpu_layers": "-ngl",
-    "system": "-sys",
+    "system": "-sys", "candidates": "-k",
 }  # fmt: skip
-"""Short flags of options, as in llama.cpp."""
+"""Short flags of options; but for `candidates`, as in llama.cpp."""
 EVERYDAY = {
     "max_tokens", "temperature", "seed", "stop", "thinking", "thinking_budget", "max_seconds",
     "n_ctx", "n_threads", "n_gpu_layers", "show_thinking", "markdown", "save", "host", "port",
-    "alias", "api_key", "max_running",
+    "alias", "api_key", "max_running", "test", "candidates", "rounds", "budget", "edit_format",
 }  # fmt: skip
 """Fields of configs whose flags ``--help`` shows; ``--help-all`` shows those of all fields."""
 _LLAMA_CPP = {

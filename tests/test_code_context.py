@@ -1,0 +1,341 @@
+"""What the code assistant shows a model of a project: outlines, evidence, context, prompt."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+from gguf_models import write_smallest_model
+
+from tgr_local.code import evidence, outline, prompt, syntax
+from tgr_local.code.context import Context, Wish, make_context
+from tgr_local.code.edits import Document
+from tgr_local.engine import Engine
+
+needs_tree_sitter = pytest.mark.skipif(
+    importlib.util.find_spec("tree_sitter_language_pack") is None,
+    reason="tree-sitter-language-pack is not installed",
+)
+
+STACK = '''\
+import util
+
+
+class Stack(list):
+    """A stack.
+
+    More.
+    """
+
+    @property
+    def top(self):
+        return self[-1]
+
+    def pop_many(self, n: int = 1) -> list:
+        """Take n items."""
+        return [self.pop() for _ in range(n)]
+
+
+async def load(path, *, deep=False):
+    def inner():
+        return 1
+
+    return inner()
+'''
+TEST = """\
+from stack import Stack
+
+
+def test_pop_many():
+    stack = Stack([1, 2])
+    assert stack.pop_many(2) == [2, 1]
+
+
+def test_other():
+    assert True
+"""
+UTIL = "def helper():\n    return 1\n"
+FAR = "def unrelated_thing():\n    return 2\n"
+OUTPUT = """\
+Traceback (most recent call last):
+  File "/tmp/copy-3/tests/test_stack.py", line 6, in test_pop_many
+    assert stack.pop_many(2) == [2, 1]
+AssertionError
+"""
+FILES = {
+    "stack.py": STACK,
+    "util.py": UTIL,
+    "tests/test_stack.py": TEST,
+    "deep/down/far.py": FAR,
+    "README.md": "# It\n",
+}
+
+
+def count(text: str) -> int:
+    return len(text.split())
+
+
+def context_of(
+    task: str, output: str = "", *named: str, budget: int = 1000, **more: str
+) -> Context:
+    files = FILES | {path.replace("_DOT_", "."): text for path, text in more.items()}
+    wish = Wish(task, output, named)
+
+    def read(path: str) -> Document | None:
+        return Document(path, files[path]) if path in files else None
+
+    return make_context(list(files), read, wish, budget, count)
+
+
+# ---- outlines ----
+
+
+def test_the_outline_of_a_python_file() -> None:
+    found = outline.outline(Document("a/stack.py", STACK))
+    assert outline.outline_text(found.definitions) == (
+        "class Stack(list)  # A stack.\n"
+        "    def top(self)\n"
+        "    def pop_many(self, n: int=1) -> list  # Take n items.\n"
+        "async def load(path, *, deep=False)"
+    )
+    lines = {one.name: (one.first, one.last) for one in found.functions}
+    assert lines == {"Stack.top": (10, 12), "Stack.pop_many": (14, 16), "load": (19, 23)}
+
+
+def test_a_name_that_is_twice_in_a_file_can_not_be_edited_by_name() -> None:
+    text = "def f(): ...\ndef g(): ...\nif g():\n    def f(x): ...\n"
+    found = outline.outline(Document("a.py", text))
+    assert [one.name for one in found.definitions] == ["f", "g", "f"]
+    assert [one.name for one in found.functions] == ["g"]
+
+
+@pytest.mark.parametrize("path", ["a.txt", "Makefile", "a.unknown"])
+def test_other_files_have_no_outline_and_say_so(path: str) -> None:
+    found = outline.outline(Document(path, "x\n"))
+    assert not found.definitions and found.problem.startswith("no outline of ")
+
+
+def test_a_very_long_file_has_no_outline() -> None:
+    long = "x = 1\n" * (outline.MAX_CHARACTERS // 6 + 1)
+    assert "longer than" in outline.outline(Document("a.py", long)).problem
+
+
+@pytest.mark.parametrize("text", ["(" * 5000, "def f(:\n", "x = '\0'\n", "-" * 9000 + "1\n"])
+def test_a_file_that_is_no_python_is_no_failure(text: str) -> None:
+    assert not outline.outline(Document("hostile.py", text)).functions
+
+
+def test_without_tree_sitter_a_note_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = "its outline needs tree-sitter: pip install 'tgr-local[code]'"
+    monkeypatch.setattr(syntax, "problem", lambda: missing)
+    assert outline.outline(Document("w.rs", "fn f() {}\n")).problem == f"is rust; {missing}"
+    assert outline.outline(Document("w.py", "def f(x):\n    return (\n")).problem == (
+        f"has a syntax error; {missing}"
+    )
+
+
+@needs_tree_sitter
+def test_a_python_file_with_a_syntax_error_has_an_outline_but_no_exact_lines() -> None:
+    found = outline.outline(Document("b.py", "class A:\n    def f(self):\n        return (1\n"))
+    assert [one.name for one in found.definitions] == ["A", "A.f"]
+    assert not found.functions
+
+
+SOURCES = {
+    "a.js": ("// Adds.\nfunction add(a, b) {\n  return a + b\n}\nconst sub = (a) => a\n",
+             "function add(a, b)  # Adds.\nsub = (a)", {"add": (2, 4), "sub": (5, 5)}),
+    "a.ts": ("export class K {\n  private g(x: string): void {}\n}\n",
+             "class K\n    private g(x: string): void", {"K.g": (2, 2)}),
+    "a.go": ("package m\n\nfunc (s *S) Get() int {\n\treturn s.x\n}\n",
+             "func (s *S) Get() int", {"Get": (3, 5)}),
+    "a.rs": ("/// Gets.\npub fn get(x: u8) -> u8 {\n    x\n}\nimpl P {\n    fn h(&self) {}\n}\n",
+             "pub fn get(x: u8) -> u8  # Gets.\nimpl P\n    fn h(&self)",
+             {"get": (2, 4), "P.h": (6, 6)}),
+    "a.c": ("/* adds */\nstatic int *add(int a)\n{\n  return 0;\n}\n",
+            "static int *add(int a)  # adds", {"add": (2, 5)}),
+    "A.java": ("class A {\n  int f(int a) {\n    return a;\n  }\n}\n",
+               "class A\n    int f(int a)", {"A.f": (2, 4)}),
+    "a.rb": ("class A < B\n  def f(x)\n    1\n  end\nend\n",
+             "class A < B\n    def f(x)", {"A.f": (2, 4)}),
+}  # fmt: skip
+
+
+@needs_tree_sitter
+@pytest.mark.parametrize("path", SOURCES)
+def test_outlines_of_other_languages(path: str) -> None:
+    text, shown, lines = SOURCES[path]
+    found = outline.outline(Document(path, text))
+    assert outline.outline_text(found.definitions) == shown
+    assert {one.name: (one.first, one.last) for one in found.functions} == lines
+
+
+# ---- evidence ----
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('File "/tmp/x/lib/a.py", line 12, in f', ("lib/a.py", 12)),
+        ("lib/a.py:7: AssertionError", ("lib/a.py", 7)),
+        ("FAILED lib/a.py::test_x - assert 1", ("lib/a.py", 0)),
+        ("    at f (/w/lib/b.js:3:5)", ("lib/b.js", 3)),
+        ("lib\\a.py:9: in f", ("lib/a.py", 9)),
+        ("a.py:9: in f", ("lib/a.py", 9)),
+    ],
+)
+def test_places_of_an_output(text: str, place: tuple[str, int]) -> None:
+    paths = evidence.Paths(["lib/a.py", "lib/b.js", "c.py"])
+    assert evidence.places(text, paths) == [evidence.Place(*place)]
+
+
+def test_places_outside_of_the_project_are_none() -> None:
+    paths = evidence.Paths(["case.py", "x/a.py", "y/a.py"])
+    foreign = 'File "/usr/lib/python3.11/unittest/case.py", line 59\nother.py:3: x\na.py:3: x\n'
+    assert evidence.places(foreign, paths) == []
+
+
+@pytest.mark.parametrize(
+    "path", ["tests/a.py", "test_a.py", "x/a_test.go", "a.spec.ts", "conftest.py"]
+)
+def test_files_of_tests(path: str) -> None:
+    assert evidence.is_test(path)
+
+
+@pytest.mark.parametrize("path", ["testing.py", "contest.py", "latest/a.py", "attest.js"])
+def test_files_that_only_look_like_tests(path: str) -> None:
+    assert not evidence.is_test(path)
+
+
+def test_imports_of_a_document() -> None:
+    paths = evidence.Paths(["pkg/__init__.py", "pkg/a.py", "pkg/b/c.py", "src/deep.py", "web/x.ts"])
+    python = "import pkg.a, deep\nfrom .b import c\nfrom pkg import nothing\nimport os\n"
+    found = evidence.imported(Document("pkg/z.py", python), paths)
+    assert sorted(found) == ["pkg/__init__.py", "pkg/a.py", "pkg/b/c.py", "src/deep.py"]
+    script = "import { x } from './x'\nconst y = require('missing')\n"
+    assert evidence.imported(Document("web/main.ts", script), paths) == ["web/x.ts"]
+
+
+# ---- context ----
+
+
+def how(context: Context) -> dict[str, str]:
+    return {one.path: one.how for one in context.shown}
+
+
+def test_the_file_under_a_failing_test_is_shown_whole_and_the_test_with_it() -> None:
+    context = context_of("Make the failing test pass.", OUTPUT)
+    assert [one.path for one in context.documents] == ["stack.py"]
+    assert how(context)["stack.py"] == "whole"
+    (test,) = [one for one in context.shown if one.path == "tests/test_stack.py"]
+    assert test.functions == ("test_pop_many",) and not test.changeable
+    assert "test_other" not in context.text
+    assert "`util.py` (outline):\ndef helper()\n" in context.text
+    assert dict(context.left_out) == {"README.md": "no code"}
+
+
+def test_a_test_that_the_output_prints_is_not_shown_again() -> None:
+    lines = "".join(f">   {line}\n" for line in TEST.split("\n")[3:6])
+    context = context_of("Repair it.", f"{lines}\ntests/test_stack.py:6: AssertionError\n")
+    assert "tests/test_stack.py" not in how(context)
+    assert "shows what failed" in dict(context.left_out)["tests/test_stack.py"]
+
+
+def test_only_named_files_may_be_changed() -> None:
+    context = context_of("Change helper.", OUTPUT, "util.py")
+    assert [one.path for one in context.documents] == ["util.py"]
+    assert how(context)["stack.py"] == "outline"
+
+
+def test_a_file_that_the_task_mentions_is_shown() -> None:
+    assert [one.path for one in context_of("speed up unrelated_thing").documents] == [
+        "deep/down/far.py"
+    ]
+    assert context_of("look at far.py").documents[0].path == "deep/down/far.py"
+
+
+def test_without_any_hint_all_code_but_tests_may_be_changed() -> None:
+    documents = context_of("make it better").documents
+    assert sorted(one.path for one in documents) == ["deep/down/far.py", "stack.py", "util.py"]
+
+
+def test_every_file_is_shown_or_left_out_with_a_reason() -> None:
+    for budget in (15, 60, 100, 200, 1000):
+        context = context_of("Repair pop_many.", OUTPUT, budget=budget)
+        names = [one.path for one in context.shown] + [path for path, _ in context.left_out]
+        assert sorted(names) == sorted(FILES)
+        assert context.n_tokens <= budget
+        assert count(context.text) <= budget
+
+
+def test_of_a_file_that_is_too_long_the_functions_concerned_are_shown() -> None:
+    body = "".join(f"def f{i}(x):\n    y = x + {i}\n    return y * y\n\n\n" for i in range(40))
+    context = context_of("f17 must return y", "", "big.py", budget=200, big_DOT_py=body)
+    (shown,) = [one for one in context.shown if one.path == "big.py"]
+    assert (shown.how, shown.functions) == ("functions", ("f17",))
+    assert "def f17(x):\n    y = x + 17\n    return y * y\ndef f18(x)\n" in context.text
+    assert context.documents[0].text == body
+    assert [one.name for one in context.functions["big.py"]] == ["f17"]
+
+
+def test_a_named_file_that_does_not_fit_is_refused_with_the_way_out() -> None:
+    with pytest.raises(ValueError, match=r"big\.py has 400 tokens, .* raise context_tokens"):
+        context_of("go", "", "big.py", budget=100, big_DOT_py="x = 1 #\n" * 100)
+
+
+def test_a_fence_is_longer_than_those_of_the_documents() -> None:
+    context = context_of("go", "", "a.py", a_DOT_py='"""\n````text\n"""\n')
+    assert context.fence == "`````"
+    assert context.text.startswith("`a.py`:\n`````python\n")
+
+
+# ---- prompt ----
+
+
+def test_the_instructions_have_at_most_1000_tokens(qwen_vocabulary: Path, tmp_path: Path) -> None:
+    with Engine(write_smallest_model(qwen_vocabulary, tmp_path / "qwen.gguf")) as engine:
+        for form in prompt.FORMATS:
+            text = prompt.system_message(form, "package/module.py", "Class.method")
+            assert len(engine.tokenize(text)) <= 1000
+
+
+def test_the_instructions_are_short_by_their_bytes() -> None:
+    for form in prompt.FORMATS:
+        assert len(prompt.system_message(form, "package/module.py").encode()) / 3 <= 1000
+
+
+def test_the_user_message() -> None:
+    block = prompt.file_block("calc.py", "x = 1", "```")
+    assert prompt.user_message(block, "Fix it.", "AssertionError") == (
+        "`calc.py`:\n```python\nx = 1\n```\n\nFix it.\n\n"
+        "The tests fail:\n```\nAssertionError\n```\n"
+    )
+
+
+def test_rounds_share_the_beginning_of_their_messages() -> None:
+    first = prompt.conversation("system", "user")
+    second = prompt.conversation("system", "user", "answer", "E ```` fence")
+    assert second[: len(first)] == first
+    assert [one["role"] for one in second[2:]] == ["assistant", "user"]
+    assert "`````\nE ```` fence\n`````\n" in second[-1]["content"]
+
+
+def test_a_template_without_instructions_gets_them_in_the_first_message() -> None:
+    one, two = prompt.without_system(prompt.conversation("do", "this", "a", "b"))[:2]
+    assert one == {"role": "user", "content": "do\nthis"} and two["role"] == "assistant"
+
+
+@pytest.mark.parametrize("most", [20, 50, 400])
+def test_the_tail_of_an_output_keeps_its_end_and_says_what_is_missing(most: int) -> None:
+    output = "".join(f"line {i}\n" for i in range(1000))
+    text = prompt.tail(output, most, count)
+    assert count(text) <= most and text.endswith("line 999\n")
+    first = re.match(r"\[\.\.\. (\d+) lines before\]\nline (\d+)\n", text)
+    assert first and first[1] == first[2]
+
+
+def test_a_short_output_stays_and_a_long_line_is_cut() -> None:
+    assert prompt.tail("\na\r\nb\n\n", 20, count) == "a\nb\n"
+    assert prompt.tail("", 20, count) == ""
+    assert len(prompt.tail("x" * 100_000, 50, len)) < 100

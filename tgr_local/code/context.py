@@ -1,0 +1,356 @@
+"""What the prompt shows of a project, ranked and cut to a budget of tokens.
+
+In: the project's files, the task, the output of failing tests, the files that the person names.
+Out: a `Context`: the text of the prompt, the documents that an edit may change, and for every file
+whether it is shown whole, in part, as an outline or not at all, and why. Nothing is left out
+without a word.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tgr_local.code import evidence, outline, prompt, syntax
+from tgr_local.code.edits import Document
+from tgr_local.code.evidence import Paths, Place
+from tgr_local.code.outline import Definition
+
+_MOST_FILES = 2000
+"""Files whose definitions are compared with the task."""
+_MOST_CHARACTERS = 8 << 20
+"""… and their characters together."""
+_MOST_WHOLE = 8
+"""Files that may be changed where the person names none."""
+_OUTLINE_SHARE = 0.25
+"""Of the budget, at most, for outlines of other files."""
+_ENOUGH = 1.0
+"""A rank from which a file is shown whole."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One file of the prompt."""
+
+    path: str
+    how: Literal["whole", "functions", "outline"]
+    why: str
+    n_tokens: int
+    changeable: bool
+    functions: tuple[str, ...] = ()
+    """The names of those that are shown whole, where the file is not."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the prompt shows."""
+
+    text: str
+    """The beginning of the user message."""
+    documents: tuple[Document, ...]
+    """Those that an edit may change, whole."""
+    shown: tuple[Shown, ...]
+    left_out: tuple[tuple[str, str], ...]
+    """Files of the project that are not shown, each with the reason."""
+    n_tokens: int
+    budget: int
+    fence: str
+    """Longer than any in the documents."""
+
+    @property
+    def functions(self) -> dict[str, tuple[Definition, ...]]:
+        """For each document the functions that an edit may replace: all of them, or those that
+        are shown."""
+        known = {one.path: one for one in self.shown if one.changeable}
+        found = {}
+        for document in self.documents:
+            every = outline.outline(document).functions
+            one = known[document.path]
+            some = tuple(f for f in every if one.how == "whole" or f.name in one.functions)
+            found[document.path] = some
+        return found
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the context is made for."""
+
+    task: str
+    output: str = ""
+    """Of the tests that fail; empty without any."""
+    named: tuple[str, ...] = ()
+    """The files that the person names, the only ones that may be changed then."""
+
+
+def make_context(
+    paths: Sequence[str],
+    read: Callable[[str], Document | None],
+    wish: Wish,
+    budget: int,
+    count: prompt.CountTokens,
+) -> Context:
+    """The context of a task. `paths` are all files of the project and `read` gives the text of
+    one, or None for a file that is no text.
+
+    Raises ValueError where a file that the person names neither fits into the budget nor has
+    functions that do.
+    """
+    return _Builder(paths, read, wish, budget, count).build()
+
+
+@dataclass
+class _Ranked:
+    path: str
+    rank: float
+    why: str
+
+
+@dataclass
+class _Builder:
+    paths: Sequence[str]
+    read: Callable[[str], Document | None]
+    wish: Wish
+    budget: int
+    count: prompt.CountTokens
+    documents: dict[str, Document | None] = field(default_factory=dict)
+    blocks: list[str] = field(default_factory=list)
+    shown: list[Shown] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    n_tokens: int = 0
+    fence: str = "```"
+
+    def build(self) -> Context:
+        ranked = self._ranked()
+        wanted = self._wanted(ranked)
+        texts = [one.text for path in wanted if (one := self._document(path))]
+        self.fence = prompt.fence_for(texts)
+        for path, why in wanted.items():
+            self._add_file(path, why)
+        self._add_tests()
+        self._add_outlines(ranked)
+        changeable = [one.path for one in self.shown if one.changeable]
+        documents = [one for path in changeable if (one := self._document(path))]
+        return Context(
+            text="\n".join(self.blocks),
+            documents=tuple(documents),
+            shown=tuple(self.shown),
+            left_out=tuple(self.left_out.items()),
+            n_tokens=self.n_tokens,
+            budget=self.budget,
+            fence=self.fence,
+        )
+
+    # ---- ranking ----
+
+    def _document(self, path: str) -> Document | None:
+        if path not in self.documents:
+            self.documents[path] = self.read(path)
+        return self.documents[path]
+
+    def _places(self) -> list[Place]:
+        return evidence.places(self.wish.output, Paths(self.paths))
+
+    def _ranked(self) -> list[_Ranked]:
+        """The project's code, the most concerned first."""
+        known, places = Paths(self.paths), self._places()
+        seeds = list(dict.fromkeys([*self.wish.named, *(place.path for place in places)]))
+        code = [path for path in self.paths if syntax.language(path)]
+        code.sort(key=lambda path: min((evidence.distance(path, one) for one in seeds), default=0))
+        looked, n_characters = [], 0
+        for path in code[:_MOST_FILES]:
+            document = self._document(path)
+            if document is None:
+                self.left_out[path] = "no text"
+                continue
+            n_characters += len(document.text)
+            if n_characters > _MOST_CHARACTERS:
+                break
+            looked.append(document)
+        seen = {one.path for one in looked}
+        for path in code:
+            if path not in seen:
+                self.left_out.setdefault(path, "not looked at: the project is large")
+        defines = {one.path: _names(one) for one in looked}
+        owners = Counter(name for names in defines.values() for name in names)
+        words = evidence.words(self.wish.task) | evidence.words(self.wish.output)
+        links = {one.path: evidence.imported(one, known) for one in looked}
+        near = {path for seed in seeds for path in links.get(seed, ())}
+        ranked = []
+        for document in looked:
+            path = document.path
+            mentions = sum(1 / owners[name] for name in defines[path] & words)
+            reasons = [
+                (8.0 if path.rpartition("/")[2] in self.wish.task else 0.0, "named in the task"),
+                (4.0 if path in near else 0.0, "imported by a file that is concerned"),
+                (2.0 * min(mentions, 3.0), "its names are mentioned"),
+                (1.0 if set(links[path]) & set(seeds) else 0.0, "imports a file that is concerned"),
+            ]
+            away = min((evidence.distance(path, seed) for seed in seeds), default=path.count("/"))
+            rank = sum(points for points, _ in reasons) - 0.25 * away
+            best, why = max(reasons, key=lambda reason: reason[0])
+            ranked.append(_Ranked(path, rank, why if best else "nearby"))
+        ranked.sort(key=lambda one: -one.rank)
+        return ranked
+
+    def _wanted(self, ranked: Sequence[_Ranked]) -> dict[str, str]:
+        """The files that may be changed, each with the reason."""
+        if self.wish.named:
+            return dict.fromkeys(self.wish.named, "you named it")
+        wanted = {}
+        for place in reversed(self._places()):  # the innermost call comes last
+            if not evidence.is_test(place.path):
+                wanted[place.path] = "in the traceback"
+        sources = [one for one in ranked if not evidence.is_test(one.path)]
+        for one in sources:
+            if one.rank >= _ENOUGH:
+                wanted.setdefault(one.path, one.why)
+        if not wanted:  # nothing points anywhere: as many as fit
+            wanted = {one.path: one.why for one in sources}
+        return dict(list(wanted.items())[:_MOST_WHOLE])
+
+    # ---- files that may be changed ----
+
+    def _add_file(self, path: str, why: str) -> None:
+        document = self._document(path)
+        if document is None:
+            if path in self.wish.named:
+                raise ValueError(f"{path} is no text file; name another")
+            self.left_out[path] = "no text"
+            return
+        block = prompt.file_block(path, document.text, self.fence)
+        if self._add(block, Shown(path, "whole", why, 0, True)):
+            return
+        names, block = self._excerpt(document)
+        if names and self._add(block, Shown(path, "functions", why, 0, True, names)):
+            return
+        if path not in self.wish.named:
+            return  # its outline may fit
+        n = self.count(document.text)
+        raise ValueError(
+            f"{path} has {n} tokens, but the context has room for {self.budget - self.n_tokens} of "
+            f"{self.budget}, and no function in it fits that the task names; name one, name fewer "
+            "files, or raise context_tokens"
+        )
+
+    def _add(self, block: str, shown: Shown) -> bool:
+        """Adds a block if the budget has room for it."""
+        n = self.count(block) + 1
+        if self.n_tokens + n > self.budget:
+            return False
+        self.n_tokens += n
+        self.blocks.append(block)
+        self.shown.append(dataclasses.replace(shown, n_tokens=n))
+        self.left_out.pop(shown.path, None)
+        return True
+
+    def _excerpt(self, document: Document) -> tuple[tuple[str, ...], str]:
+        """The names of the functions that are concerned and fit, and the block of a long file:
+        these functions, and a line for everything else that it defines."""
+        room = self.budget - self.n_tokens
+        chosen: list[Definition] = []
+        block = ""
+        for one in self._concerned(document):
+            more = sorted([*chosen, one], key=lambda f: f.first)
+            text = _with_functions(document, more)
+            longer = prompt.file_block(document.path, text, self.fence, _EXCERPT)
+            if self.count(longer) + 1 <= room:
+                chosen, block = more, longer
+        return tuple(one.name for one in chosen), block
+
+    def _concerned(self, document: Document) -> list[Definition]:
+        """The functions of a file that the traceback or the task names, the surest first."""
+        lines = [place.line for place in self._places() if place.path == document.path]
+        words = evidence.words(self.wish.task), evidence.words(self.wish.output)
+        ranked: list[tuple[int, Definition]] = []
+        for one in outline.outline(document).functions:
+            name = one.name.rpartition(".")[2]
+            points = 4 * any(one.first <= line <= one.last for line in lines)
+            points += 3 * (name in words[0]) + (name in words[1])
+            if points:
+                ranked.append((points, one))
+        return [one for _, one in sorted(ranked, key=lambda pair: -pair[0])]
+
+    # ---- what is shown beside them ----
+
+    def _add_tests(self) -> None:
+        """The functions of tests that failed, unless the output shows them."""
+        printed = {line.strip(" >\t") for line in self.wish.output.split("\n")}
+        lines: dict[str, list[int]] = {}
+        for place in self._places():
+            if evidence.is_test(place.path) and not self._is_shown(place.path):
+                lines.setdefault(place.path, []).append(place.line)
+        for path, numbers in lines.items():
+            if (document := self._document(path)) is None:
+                continue
+            some = [
+                one
+                for one in outline.outline(document).functions
+                if any(one.first <= n <= one.last for n in numbers)
+                and not _lines_of(document, one) <= printed
+            ]
+            if not some:
+                self.left_out[path] = "a test; the output shows what failed"
+                continue
+            text = _with_functions(document, some, alone=True)
+            block = prompt.file_block(path, text, self.fence, "a test, not to be changed")
+            names = tuple(one.name for one in some)
+            if not self._add(block, Shown(path, "functions", "a test that fails", 0, False, names)):
+                self.left_out[path] = "the budget is spent"
+
+    def _add_outlines(self, ranked: Sequence[_Ranked]) -> None:
+        """Outlines of the other files, as many as fit."""
+        limit = min(self.budget, self.n_tokens + math.floor(_OUTLINE_SHARE * self.budget))
+        for one in ranked:
+            if self._is_shown(one.path) or self.left_out.get(one.path, "").startswith("a test"):
+                continue
+            document = self._document(one.path)
+            if document is None:
+                continue
+            found = outline.outline(document)
+            if not found.definitions:
+                self.left_out[one.path] = found.problem or "it defines nothing"
+                continue
+            block = f"`{one.path}` (outline):\n{outline.outline_text(found.definitions)}\n"
+            n = self.count(block) + 1
+            fits = self.n_tokens + n <= limit
+            if not (fits and self._add(block, Shown(one.path, "outline", one.why, 0, False))):
+                self.left_out[one.path] = "the budget is spent"
+        n_other = 0
+        for path in self.paths:
+            if not self._is_shown(path) and path not in self.left_out:
+                self.left_out[path] = "no code"
+                n_other += 1
+
+    def _is_shown(self, path: str) -> bool:
+        return any(one.path == path for one in self.shown)
+
+
+_EXCERPT = "in part: what is not shown whole has one line"
+
+
+def _names(document: Document) -> frozenset[str]:
+    """The last part of each name that a document defines; short ones say nothing."""
+    found = (one.name.rpartition(".")[2] for one in outline.outline(document).definitions)
+    return frozenset(name for name in found if len(name) > 2 and not name.startswith("__"))
+
+
+def _lines_of(document: Document, one: Definition) -> set[str]:
+    lines = document.text.split("\n")[one.first - 1 : one.last]
+    return {line.strip(" >\t") for line in lines if line.strip()}
+
+
+def _with_functions(document: Document, some: Sequence[Definition], *, alone: bool = False) -> str:
+    """The functions in `some` whole; unless they stand `alone`, one line for everything else."""
+    lines = document.text.split("\n")
+    whole = {one.name for one in some}
+    parts = []
+    for one in outline.outline(document).definitions:
+        if one.name in whole:
+            parts.append("\n".join(lines[one.first - 1 : one.last]))
+        elif not alone or any(name.startswith(one.name + ".") for name in whole):
+            parts.append(outline.line(one))
+    return "\n".join(parts) + "\n"

@@ -1,0 +1,165 @@
+"""What a task and the output of failing tests say about the files of a project.
+
+In: texts, the paths of a project, documents. Out: the places that a traceback names, the words of a
+text, the files that a document imports, which paths belong to tests. Nothing is read from the disk.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from tgr_local.code import syntax
+from tgr_local.code.edits import Document
+
+_MOST = 1 << 20  # characters of an output that are searched
+_PLACES = (
+    re.compile(r'File "(?P<path>[^"\n]{1,512})", line (?P<line>\d{1,7})'),  # Python
+    # pytest, compilers, node: path.py:12, path.js:12:5, path.py::test_name, path.c(12)
+    re.compile(r"(?P<path>[\w./\\+@~-]{1,512}\.\w{1,8})(?::|\()(?::|(?P<line>\d{1,7}))"),
+)
+_FOREIGN = ("/site-packages/", "/dist-packages/", "/lib/python", "/node_modules/", "<frozen")
+_WORD = re.compile(r"[^\W\d]\w*")
+_PYTHON_IMPORT = re.compile(
+    r"^[ \t]*(?:from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]+\(?([\w, \t*]*)|import[ \t]+([\w., \t]+))",
+    re.MULTILINE,
+)
+_QUOTED_IMPORT = re.compile(
+    r"""^[^\n]*\b(?:import|include|require|use|from|source)\b[^\n]*?["'<]([^"'<>\n]{1,512})["'>]""",
+    re.MULTILINE,
+)
+
+
+class Place(NamedTuple):
+    """A line of a file of the project."""
+
+    path: str
+    line: int
+    """Counted from 1; 0 where only the file is named."""
+
+
+class Paths:
+    """The paths of a project, found by their ends."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._known = frozenset(paths)
+        self._by_name: dict[str, list[str]] = defaultdict(list)
+        for path in paths:
+            self._by_name[path.rpartition("/")[2]].append(path)
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._known
+
+    def within(self, text: str) -> str:
+        """The longest path of the project that `text`, an absolute path perhaps, ends with, or
+        else the only one that ends with `text`; empty without one."""
+        text = text.replace("\\", "/").removeprefix("./")
+        known = self._by_name.get(text.rpartition("/")[2], ())
+        ends = [path for path in known if text == path or text.endswith("/" + path)]
+        if ends:
+            return max(ends, key=len)
+        longer = [path for path in known if path.endswith("/" + text)]
+        return longer[0] if len(longer) == 1 else ""
+
+
+def places(output: str, paths: Paths) -> list[Place]:
+    """The places that an output names, in its order, each once."""
+    found: list[tuple[int, Place]] = []
+    output = output[-_MOST:]
+    for pattern in _PLACES:
+        for match in pattern.finditer(output):
+            text = match["path"]
+            if any(part in text for part in _FOREIGN):
+                continue
+            if path := paths.within(text):
+                found.append((match.start(), Place(path, int(match["line"] or 0))))
+    return list(dict.fromkeys(place for _, place in sorted(found, key=lambda one: one[0])))
+
+
+def words(text: str) -> frozenset[str]:
+    """The names in a text."""
+    return frozenset(_WORD.findall(text[-_MOST:]))
+
+
+def is_test(path: str) -> bool:
+    """Whether a file belongs to the tests, by its name or its folder."""
+    pure = PurePosixPath(path)
+    stem = pure.name.partition(".")[0].lower()
+    if any(part.lower() in ("test", "tests", "__tests__", "spec") for part in pure.parts[:-1]):
+        return True
+    parts = pure.name.lower().split(".")
+    named = stem.startswith("test_") or stem.endswith("_test") or stem in ("test", "tests")
+    return named or stem == "conftest" or bool({"test", "spec"} & set(parts[1:-1]))
+
+
+def imported(document: Document, paths: Paths) -> list[str]:
+    """The files of the project that a document imports, by name; each once."""
+    found: Iterable[str] = _quoted(document, paths)
+    if syntax.language(document.path) == "python":
+        found = _python(document, paths)
+    return [path for path in dict.fromkeys(found) if path != document.path]
+
+
+def _python(document: Document, paths: Paths) -> Iterable[str]:
+    folder = document.path.split("/")[:-1]
+    for match in _PYTHON_IMPORT.finditer(document.text[:_MOST]):
+        module, names, plain = match[1], match[2], match[3]
+        if plain is not None:
+            modules = [one.split()[0] for one in plain.split(",") if one.split()]
+            yield from _modules((one.split(".") for one in modules), paths)
+            continue
+        dots = len(module) - len(module.lstrip("."))
+        base = folder[: len(folder) - dots + 1] if dots else []
+        parts = [*base, *(part for part in module.split(".") if part)]
+        inner = [one.split()[0] for one in names.split(",") if one.split()]
+        yield from _modules([*([*parts, one] for one in inner), parts], paths)
+
+
+def _modules(modules: Iterable[Sequence[str]], paths: Paths) -> Iterable[str]:
+    for parts in modules:
+        if not parts:
+            continue
+        name = "/".join(parts)
+        for path in (f"{name}.py", f"{name}/__init__.py"):
+            if path in paths:
+                yield path
+            elif found := paths.within(path):
+                yield from [found] if found.endswith("/" + path) else []
+
+
+def _quoted(document: Document, paths: Paths) -> Iterable[str]:
+    folder = PurePosixPath(document.path).parent
+    for match in _QUOTED_IMPORT.finditer(document.text[:_MOST]):
+        text = _joined(folder, match[1])
+        endings = ("", PurePosixPath(document.path).suffix, ".ts", ".js", "/index.js", "/index.ts")
+        for ending in dict.fromkeys(endings):
+            if text + ending in paths:
+                yield text + ending
+                break
+        else:
+            if found := paths.within(match[1]):
+                yield found
+
+
+def _joined(folder: PurePosixPath, text: str) -> str:
+    parts = [] if text.startswith("/") else [part for part in folder.parts if part != "."]
+    for part in text.split("/"):
+        if part == "..":
+            parts = parts[:-1]
+        elif part not in ("", "."):
+            parts.append(part)
+    return "/".join(parts)
+
+
+def distance(one: str, other: str) -> int:
+    """The steps between the folders of two paths in the tree."""
+    first, second = one.split("/")[:-1], other.split("/")[:-1]
+    same = 0
+    for a, b in zip(first, second, strict=False):
+        if a != b:
+            break
+        same += 1
+    return len(first) + len(second) - 2 * same

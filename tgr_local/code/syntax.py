@@ -1,0 +1,200 @@
+"""Definitions in files of many languages, found in the syntax trees of tree-sitter.
+
+`tree-sitter-language-pack` is loaded on use. Its parsers are in the package: nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Any, Literal, NamedTuple
+
+LANGUAGES = {
+    "bash": ".sh .bash", "c": ".c .h", "cpp": ".cc .cpp .cxx .hh .hpp .hxx", "csharp": ".cs",
+    "go": ".go", "java": ".java", "javascript": ".js .mjs .cjs .jsx",
+    "kotlin": ".kt .kts", "lua": ".lua", "php": ".php", "python": ".py .pyi", "ruby": ".rb",
+    "rust": ".rs", "scala": ".scala", "swift": ".swift", "tsx": ".tsx", "typescript": ".ts .mts",
+}  # fmt: skip
+"""The endings of the files of each language that has an outline."""
+_OTHER_FENCES = {
+    "css": ".css", "dart": ".dart", "html": ".html", "json": ".json", "markdown": ".md",
+    "sql": ".sql", "toml": ".toml", "xml": ".xml", "yaml": ".yml .yaml", "zig": ".zig",
+}  # fmt: skip
+_CLASSES = frozenset(
+    (
+        "class", "class_declaration", "class_definition", "class_specifier", "enum_declaration",
+        "enum_item", "impl_item", "interface_declaration", "mod_item", "module",
+        "namespace_definition", "object_declaration", "object_definition", "protocol_declaration",
+        "record_declaration", "struct_declaration", "struct_item", "struct_specifier",
+        "trait_declaration", "trait_definition", "trait_item", "type_spec", "union_item",
+    )
+)  # fmt: skip
+_FUNCTIONS = frozenset(
+    (
+        "constructor_declaration", "function_declaration", "function_definition", "function_item",
+        "function_signature_item", "generator_function_declaration", "init_declaration", "method",
+        "method_declaration", "method_definition", "singleton_method",
+    )
+)  # fmt: skip
+_VALUES = frozenset(("arrow_function", "function_expression", "function"))  # const f = () => …
+_BODIES = frozenset(
+    (
+        "block", "body_statement", "class_body", "compound_statement", "declaration_list",
+        "enum_body", "enum_class_body", "enum_variant_list", "field_declaration_list",
+        "function_body", "interface_body", "protocol_body", "statement_block", "template_body",
+        "enum_member_declaration_list",
+    )
+)  # fmt: skip
+_WRAPPERS = frozenset(("decorated_definition", "export_statement", "template_declaration"))
+_MOST_NODES, _DEEPEST = 200_000, 60
+
+
+class Found(NamedTuple):
+    """A definition; the fields are those of `outline.Definition`, not shortened."""
+
+    name: str
+    kind: Literal["class", "function"]
+    first: int
+    last: int
+    signature: str
+    summary: str
+    depth: int
+    exact: bool
+
+
+def language(path: str) -> str:
+    """The language of a file by its ending; empty if it has no outline."""
+    return _by_ending(False).get(PurePosixPath(path).suffix.lower(), "")
+
+
+def fence_name(path: str) -> str:
+    """What follows the fence of a file in Markdown."""
+    return _by_ending(True).get(PurePosixPath(path).suffix.lower(), "")
+
+
+@functools.cache
+def _by_ending(all_of_them: bool) -> dict[str, str]:
+    table = {**LANGUAGES, **_OTHER_FENCES} if all_of_them else LANGUAGES
+    return {ending: name for name, endings in table.items() for ending in endings.split()}
+
+
+@functools.cache
+def problem() -> str:
+    """Why no file can be read here; empty where it can."""
+    try:
+        importlib.import_module("tree_sitter_language_pack")
+    except ImportError:
+        return "its outline needs tree-sitter: pip install 'tgr-local[code]'"
+    return ""
+
+
+def definitions(text: str, name: str) -> Iterator[Found]:
+    """The definitions in a text of a language, classes before what is in them."""
+    pack: Any = importlib.import_module("tree_sitter_language_pack")
+    source = text.encode("utf-8", "replace")
+    tree = pack.get_parser(name).parse(source)
+    # (node, the classes around it, the node that begins its first line)
+    todo: list[tuple[Any, tuple[str, ...], Any]] = [(tree.root_node, (), None)]
+    for _ in range(_MOST_NODES):
+        if not todo:
+            return
+        node, within, outer = todo.pop()
+        kind, named = _kind(node)
+        if kind:
+            own = _name(named, source)
+            if own:
+                yield _found(named, (*within, own), kind, source, outer or node)
+            within = (*within, own) if own else within
+            if kind == "function" or len(within) > _DEEPEST:
+                continue
+        start = node if node.type in _WRAPPERS else None
+        todo += [(child, within, start) for child in reversed(node.named_children)]
+
+
+def _kind(node: Any) -> tuple[Literal["class", "function", ""], Any]:
+    """What a node defines, and the node with its name and body."""
+    if node.type in _FUNCTIONS:
+        return "function", node
+    if node.type in _CLASSES:
+        has_body = node.type in ("type_spec", "module", "class") or _body(node) is not None
+        return ("class", node) if has_body else ("", node)
+    if node.type == "variable_declarator":
+        value = node.child_by_field_name("value")
+        if value is not None and value.type in _VALUES:
+            return "function", node
+    return "", node
+
+
+def _name(node: Any, source: bytes) -> str:
+    found = node.child_by_field_name("name")
+    if found is None and node.type == "impl_item":
+        found = node.child_by_field_name("type")
+    if found is None and node.type in ("constructor_declaration", "init_declaration"):
+        return "init"
+    inner = node.child_by_field_name("declarator")
+    while found is None and inner is not None:  # C: the name is deep in the declarator
+        deeper = inner.child_by_field_name("declarator")
+        if deeper is None and inner.type.endswith(("identifier", "name")):
+            found = inner
+        inner = deeper
+    if found is None:
+        simple = ("identifier", "simple_identifier", "type_identifier")
+        found = next((one for one in node.named_children if one.type in simple), None)
+    if found is None:
+        return ""
+    return " ".join(source[found.start_byte : found.end_byte].decode("utf-8", "replace").split())
+
+
+def _body(node: Any) -> Any:
+    body = node.child_by_field_name("body")
+    if body is not None:
+        return body
+    return next((one for one in node.named_children if one.type in _BODIES), None)
+
+
+def _found(
+    node: Any,
+    names: tuple[str, ...],
+    kind: Literal["class", "function"],
+    source: bytes,
+    outer: Any,
+) -> Found:
+    value = node.child_by_field_name("value") if node.type == "variable_declarator" else None
+    body = _body(value if value is not None else node)
+    end = body.start_byte if body is not None else node.end_byte
+    signature = source[node.start_byte : end].decode("utf-8", "replace")
+    if body is None:
+        signature = signature.partition("\n")[0]
+    return Found(
+        ".".join(names),
+        kind,
+        outer.start_point[0] + 1,
+        node.end_point[0] + 1,
+        signature.strip().removesuffix("{").removesuffix(":").removesuffix("=>").strip(),
+        _summary(outer, body, source),
+        len(names) - 1,
+        not node.has_error,
+    )
+
+
+def _summary(outer: Any, body: Any, source: bytes) -> str:
+    """The first line of a docstring in the body, or of a comment that ends above."""
+    if body is not None and body.type == "block" and body.named_children:
+        first = body.named_children[0]
+        inner = first.named_children[0] if first.type == "expression_statement" else first
+        if inner.type == "string":
+            return _first_line(source[inner.start_byte : inner.end_byte])
+    above = outer.prev_named_sibling
+    lines: list[bytes] = []
+    row = outer.start_point[0]
+    while above is not None and "comment" in above.type and above.end_point[0] >= row - 1:
+        lines.append(source[above.start_byte : above.end_byte])
+        row, above = above.start_point[0], above.prev_named_sibling
+    return _first_line(lines[-1]) if lines else ""
+
+
+def _first_line(text: bytes) -> str:
+    lines = text.decode("utf-8", "replace").split("\n")
+    return next((found for one in lines if (found := one.strip().strip("/*#!-\"'").strip())), "")
