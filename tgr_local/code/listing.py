@@ -1,0 +1,188 @@
+"""The files of a folder: git's own list, or a walk that knows .gitignore.
+
+A folder of somebody else may hold anything: git runs with none of its hooks and programs, and every
+list and walk is bounded.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tgr_local.errors import InstallError
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
+
+MAX_FILES = 50_000
+_MAX_ENTRIES = 500_000  # seen by a walk, the ignored ones included
+_MAX_OUTPUT = 32 << 20  # of git, bytes
+_MAX_IGNORE_FILE = 64 << 10
+_SECONDS = 60.0
+_SAFE = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "--no-pager")
+CACHES = frozenset({
+    "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".tox", ".nox",
+})  # fmt: skip
+"""Folders that programs make again."""
+_SLOW_PATTERN = re.compile(r"(?:[^/*]*\*){5}")  # takes long in a regular expression
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Paths relative to a folder, with "/" between their parts, sorted."""
+
+    paths: tuple[str, ...]
+    """Files and symbolic links that version control has or would add."""
+    submodules: frozenset[str] = frozenset()
+    """Folders that belong to another repository."""
+    cut: bool = False
+    """Whether there are more, which were not listed."""
+
+
+def repository(folder: Path) -> Path | None:
+    """The folder of the git repository that a folder belongs to; None without one, without git, or
+    where git refuses it."""
+    found = git(folder, "rev-parse", "--show-toplevel")
+    return Path(os.fsdecode(found).rstrip("\n")) if found else None
+
+
+def git(folder: Path, *arguments: str) -> bytes | None:
+    """What a git command that only reads prints, at most 32 MiB of it; None if it fails."""
+    variables = {name: text for name, text in os.environ.items() if not name.startswith("GIT_")}
+    variables |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    try:
+        process = subprocess.Popen(
+            ["git", *_SAFE, *arguments], cwd=folder, env=variables, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+    except OSError:
+        return None
+    timer = threading.Timer(_SECONDS, process.kill)
+    timer.start()
+    assert process.stdout is not None
+    try:
+        data = process.stdout.read(_MAX_OUTPUT)
+        more = bool(process.stdout.read(1))
+        if more:
+            process.kill()
+        return data if process.wait() == 0 or more else None
+    finally:
+        timer.cancel()
+        process.kill()
+        process.stdout.close()
+        process.wait()
+
+
+def of_git(folder: Path) -> Listing | None:
+    """What git lists: its files and those it would add. None if it fails."""
+    tracked = git(folder, "ls-files", "-z", "--stage")
+    others = git(folder, "ls-files", "-z", "--others", "--exclude-standard")
+    if tracked is None or others is None:
+        return None
+    cut = max(len(tracked), len(others)) >= _MAX_OUTPUT
+    paths: set[str] = set()
+    submodules: set[str] = set()
+    for entry in tracked.split(b"\0")[:-1]:
+        about, _, name = entry.partition(b"\t")
+        (submodules if about.startswith(b"160000") else paths).add(os.fsdecode(name))
+    for name in others.split(b"\0")[:-1]:
+        # git lists another repository as one folder
+        (submodules if name.endswith(b"/") else paths).add(os.fsdecode(name).rstrip("/"))
+    there = [path for path in sorted(paths) if os.path.lexists(folder / path)]
+    cut |= len(there) > MAX_FILES
+    return Listing(tuple(there[:MAX_FILES]), frozenset(submodules), cut)
+
+
+def of_walk(folder: Path) -> Listing:
+    """What a walk finds that respects .gitignore. Raises InstallError without pathspec."""
+    found: list[str] = []
+    submodules: set[str] = set()
+    n_seen = 0
+    for path, entry, ignored in walk(folder):
+        n_seen += 1
+        if n_seen > _MAX_ENTRIES or len(found) > MAX_FILES:
+            break
+        if entry.is_dir(follow_symlinks=False):
+            if not ignored and os.path.lexists(os.path.join(entry.path, ".git")):
+                submodules.add(path)
+        elif not ignored and (entry.is_file(follow_symlinks=False) or entry.is_symlink()):
+            found.append(path)
+    cut = n_seen > _MAX_ENTRIES or len(found) > MAX_FILES
+    return Listing(tuple(sorted(found)[:MAX_FILES]), frozenset(submodules), cut)
+
+
+def walk(folder: Path) -> Iterator[tuple[str, os.DirEntry[str], bool]]:
+    """Every entry below a folder as its path, itself, and whether .gitignore, a virtual environment
+    or a cache is the reason to ignore it. It descends neither into ignored folders nor into other
+    repositories nor through symbolic links. Raises InstallError without pathspec."""
+    waiting: list[tuple[str, list[tuple[str, GitIgnoreSpec]]]] = [("", [])]
+    while waiting:
+        place, specs = waiting.pop()
+        if spec := _ignore_file(folder / place / ".gitignore"):
+            specs = [*specs, (place, spec)]
+        try:
+            entries = list(os.scandir(folder / place))
+        except OSError:  # not ours to read
+            continue
+        for entry in entries:
+            path = place + entry.name
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if entry.name == ".git":
+                continue
+            ignored = is_made_again(entry) or _ignored(path + "/" * is_folder, specs)
+            yield path, entry, ignored
+            other = os.path.lexists(os.path.join(entry.path, ".git")) if is_folder else False
+            if is_folder and not ignored and not other:
+                waiting.append((path + "/", specs))
+
+
+def is_made_again(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a folder that a tool fills: a cache, installed packages, a virtual environment,
+    whatever .gitignore says."""
+    return entry.is_dir(follow_symlinks=False) and (
+        entry.name in CACHES or is_installed(Path(entry.path))
+    )
+
+
+def is_installed(folder: Path) -> bool:
+    """Whether a folder holds installed packages."""
+    return folder.name == "node_modules" or os.path.lexists(folder / "pyvenv.cfg")
+
+
+def _ignored(path: str, specs: list[tuple[str, GitIgnoreSpec]]) -> bool:
+    """What the innermost .gitignore says that says anything."""
+    for place, spec in reversed(specs):
+        verdict = spec.check_file(path[len(place) :]).include
+        if verdict is not None:
+            return verdict
+    return False
+
+
+def _ignore_file(path: Path) -> GitIgnoreSpec | None:
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            lines = file.read(_MAX_IGNORE_FILE).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return None
+    try:
+        from pathspec import GitIgnoreSpec
+    except ImportError:
+        raise InstallError(
+            "a folder without git is read with pathspec, which is not installed; run: pip install "
+            '"tgr-local[code]"'
+        ) from None
+    good = []
+    for line in lines:
+        if not _SLOW_PATTERN.search(line.replace("**", "")):
+            try:
+                GitIgnoreSpec.from_lines([line])
+            except ValueError:  # git ignores such a line too
+                continue
+            good.append(line)
+    return GitIgnoreSpec.from_lines(good) if good else None

@@ -1,0 +1,164 @@
+"""The person's folder: a git repository, a folder in one, or a plain folder.
+
+In: paths, as a model or a person writes them. Out: the files' texts, the bytes of changed texts,
+and one sentence for everything that must not be read or changed. It never writes.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from tgr_local.code import byte_style, listing
+from tgr_local.code.byte_style import ByteStyle, StyleError
+from tgr_local.code.edits import Change, Document
+from tgr_local.code.listing import Listing
+from tgr_local.errors import TgrError
+
+MAX_BYTES = 1 << 20
+"""Size of a file that is read or changed."""
+_MAX_PATH = 1000  # characters
+
+
+class RefusedError(TgrError):
+    """A file that is not read or not changed; the sentence says why."""
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file as text, with everything that makes it bytes again."""
+
+    document: Document
+    style: ByteStyle
+    data: bytes
+    """Its bytes; of a file that does not exist yet, none."""
+    place: Path
+    """The file itself: symbolic links followed."""
+    exists: bool = True
+
+    def bytes_of(self, text: str) -> bytes:
+        """The bytes of the file with another text. Raises RefusedError."""
+        try:
+            return byte_style.encode(self.document.text, text, self.style)
+        except StyleError as error:
+            raise RefusedError(f"{self.document.path} is not changed: {error}") from None
+
+
+class Project:
+    """A folder with the files that the assistant may show and change."""
+
+    def __init__(self, folder: Path | str = ".") -> None:
+        """Raises RefusedError for what is no folder, or for the root of the file system."""
+        self.folder = Path(os.path.realpath(folder))
+        """Absolute, without symbolic links."""
+        if not self.folder.is_dir():
+            raise RefusedError(f"{folder} is no folder; name the folder of a project")
+        if self.folder == Path(self.folder.anchor):
+            raise RefusedError(f"{folder} is the whole file system; name the folder of a project")
+        self.repository = listing.repository(self.folder)
+        """The folder of its git repository, perhaps one that it lies in; None without git."""
+
+    @cached_property
+    def listing(self) -> Listing:
+        """Its files at the first call. Symbolic links and binary files are among them."""
+        found = listing.of_git(self.folder) if self.repository else None
+        return found or listing.of_walk(self.folder)
+
+    def read(self, path: str) -> SourceFile:
+        """A file's text and style. Raises RefusedError."""
+        place = self._place(path)
+        try:
+            descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with open(descriptor, "rb") as file:
+                about = os.fstat(descriptor)
+                if not stat.S_ISREG(about.st_mode):
+                    raise RefusedError(f"{path} is not a file")
+                if about.st_size > MAX_BYTES:
+                    raise RefusedError(
+                        f"{path} has {about.st_size:,} bytes, but at most {MAX_BYTES:,} are read"
+                    )
+                data = file.read(MAX_BYTES + 1)
+        except OSError as error:
+            raise RefusedError(f"{path} cannot be read: {error.strerror}") from None
+        try:
+            text, style = byte_style.decode(data)
+        except StyleError as error:
+            raise RefusedError(f"{path} is not read: {error}") from None
+        return SourceFile(Document(path, text), style, data, place)
+
+    def refusal(self, path: str) -> str:
+        """Why a file, which need not exist, must not be changed; empty where it may."""
+        try:
+            self.to_change(path)
+        except RefusedError as error:
+            return str(error)
+        return ""
+
+    def to_change(self, path: str) -> SourceFile:
+        """A file that may be changed, or made: then it has no bytes. Raises RefusedError."""
+        place = self._place(path)
+        if not os.path.lexists(place):
+            parent = next(folder for folder in place.parents if os.path.lexists(folder))
+            if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+                raise RefusedError(f"{path} cannot be made: {parent} is not a folder to write in")
+            return SourceFile(Document(path, ""), ByteStyle(), b"", place, exists=False)
+        source = self.read(path)
+        mode = os.stat(place).st_mode
+        # root may write everything, but a file without any write permission is meant to stay
+        if not mode & 0o222 or not os.access(place, os.W_OK):
+            raise RefusedError(f"{path} is read-only; make it writable first (chmod u+w)")
+        if not os.access(place.parent, os.W_OK | os.X_OK):
+            raise RefusedError(f"{path} is not changed: its folder is read-only")
+        return source
+
+    def changed(self, change: Change) -> tuple[SourceFile, bytes]:
+        """The file of a change as it is now, and its bytes afterwards. Raises RefusedError, also
+        where the file's text is no longer the one that the change was made for."""
+        source = self.to_change(change.path)
+        if source.document.text != change.before:
+            state = "has been changed" if source.exists else "has been deleted"
+            raise RefusedError(f"{change.path} {state} since this change was made; ask again")
+        data = source.bytes_of(change.after)
+        if len(data) > MAX_BYTES:
+            raise RefusedError(
+                f"{change.path} would have {len(data):,} bytes, but at most {MAX_BYTES:,} are "
+                "written"
+            )
+        return source, data
+
+    def _place(self, path: str) -> Path:
+        """Where a file lies, symbolic links followed. Raises RefusedError for what lies outside of
+        the folder or in another repository, and for git's own files."""
+        shown = "".join(c if c.isprintable() else "\ufffd" for c in path[:200])
+        if not path or len(path) > _MAX_PATH:
+            raise RefusedError(f"a path has {len(path)} characters, but must have 1 to {_MAX_PATH}")
+        if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in path) or "\\" in path:
+            raise RefusedError(f"{shown} is no path: it holds a control character or a backslash")
+        parts = path.split("/")
+        if os.path.isabs(path) or not {"", ".", ".."}.isdisjoint(parts):
+            raise RefusedError(f"{shown} must be relative to {self.folder}, without . and ..")
+        place = Path(os.path.realpath(self.folder / path))
+        if os.path.islink(place):
+            raise RefusedError(f"{shown} is a symbolic link without an end")
+        if not place.is_relative_to(self.folder) or place == self.folder:
+            raise RefusedError(f"{shown} is a symbolic link that leaves {self.folder}")
+        for name in {*parts, *place.relative_to(self.folder).parts}:
+            if name.casefold().rstrip(" .") in (".git", ".git\u200c", "git~1"):
+                raise RefusedError(f"{shown} belongs to git itself")
+        if other := next(self._other_repositories(place), None):
+            raise RefusedError(f"{shown} lies in {other}, which is a repository of its own")
+        return place
+
+    def _other_repositories(self, place: Path) -> Iterator[str]:
+        """Submodules and other repositories that a file lies in, relative to this folder."""
+        for folder in place.relative_to(self.folder).parents:
+            name = folder.as_posix()
+            if name != "." and (
+                os.path.lexists(self.folder / folder / ".git") or name in self.listing.submodules
+            ):
+                yield name
