@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 
 from tgr_local.engine.native import native
@@ -34,10 +35,14 @@ class Sampling:
 
     @classmethod
     def of(cls, config: SearchConfig) -> Sampling:
-        shared = {f.name for f in dataclasses.fields(cls)} & {
-            f.name for f in dataclasses.fields(config)
-        }
-        return cls(**{name: getattr(config, name) for name in shared})
+        return cls(**{name: getattr(config, name) for name in _shared()})
+
+
+@functools.cache
+def _shared() -> list[str]:
+    """The names that `Sampling` has in common with `SearchConfig`."""
+    names = {spec.name for spec in dataclasses.fields(SearchConfig)}
+    return [spec.name for spec in dataclasses.fields(Sampling) if spec.name in names]
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,9 @@ def generate_each(
             reply = write_reply(
                 engine,
                 queries[number // k],
-                dataclasses.replace(config, seed=config.seed + number % k),
+                dataclasses.replace(config, seed=config.seed + number % k)
+                if number % k
+                else config,
                 method,
                 raw=raw,
                 verbatim=verbatim,

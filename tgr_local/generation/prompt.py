@@ -14,7 +14,7 @@ from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CapacityError
 from tgr_local.generation.text import CLOSE_THINK, OPEN_THINK
 from tgr_local.options.config import EngineConfig, SearchConfig
-from tgr_local.options.fields import given_fields
+from tgr_local.options.fields import given_names
 from tgr_local.options.resolve import resolve
 
 Prompt = str | Sequence[Mapping[str, str]] | Sequence[int]
@@ -49,10 +49,10 @@ def advised(engine: Engine, config: SearchConfig | None = None) -> SearchConfig:
         raise ValueError(
             f"config is {config!r:.80}, but must be a SearchConfig; write SearchConfig({fields})"
         )
-    given = given_fields(config)
+    given = given_names(config)
     if len(given) == len(dataclasses.fields(config)):  # nothing is left for the advice
         return config
-    return resolve(engine.metadata, given).config
+    return resolve(engine.metadata, {name: getattr(config, name) for name in given}).config
 
 
 def query_tokens(

@@ -123,12 +123,16 @@ def chat_request(
     limit = _limit(body) if limit is None else limit
     if limit == 0:
         raise RequestError("max_tokens is 0, but must be at least 1, or -1", "max_tokens")
-    request = _prepared(engine, body, config, method, model, limit, _thinking(body), cancel)
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
+    request = _prepared(
+        engine, body, config, method, model, limit, logprobs, cancel, thinking=_thinking(body)
+    )
     query = _chat_query(engine, body, messages, request.config, cancel)
-    request = _with_prompts(request, logprobs, [query.tokens], ("",), chat=True)
     return dataclasses.replace(
         request,
+        chat=True,
+        prompts=(tuple(query.tokens),),
+        texts=("",),
         config=_with_format(request.config, query),
         format_stops=tuple(text for text in query.stop if text not in request.config.stop),
         form=query.form,
@@ -186,7 +190,7 @@ def text_request(
     `default_limit` holds for a body without ``max_tokens``."""
     given = {"max_tokens", "n_predict"} & body.model_fields_set
     limit = _limit(body) if given else default_limit
-    request = _prepared(engine, body, config, method, model, limit, None, cancel)
+    request = _prepared(engine, body, config, method, model, limit, body.logprobs, cancel)
     tokens = [
         query_tokens(engine, prompt, request.config, raw=True, cancel=cancel) for prompt in prompts
     ]
@@ -195,7 +199,9 @@ def text_request(
     texts = tuple(
         prompt if isinstance(prompt, str) else text_of(engine, prompt) for prompt in prompts
     )
-    return _with_prompts(request, body.logprobs, tokens, texts, echo=bool(body.echo))
+    return dataclasses.replace(
+        request, prompts=tuple(map(tuple, tokens)), texts=texts, echo=bool(body.echo)
+    )
 
 
 def _prepared(
@@ -205,13 +211,15 @@ def _prepared(
     method: str | Method,
     model: str | None,
     limit: int | None,
-    thinking: bool | None,
+    logprobs: int | None,
     cancel: Cancel | None,
+    *,
+    thinking: bool | None = None,
 ) -> PreparedRequest:
     """A request without its prompts; `limit` is the number of new tokens, 0 = nothing is written,
     None = as many as the config allows."""
     base = advised(engine, config)
-    changes = _changes(body, thinking)
+    changes = _changes(body, thinking) | {"top_logprobs": logprobs or 0}
     if grammar := requested_grammar(body, cancel) or changes.get("grammar", ""):
         changes["grammar"] = _parsed_grammar(engine, grammar)
     if limit:
@@ -232,6 +240,7 @@ def _prepared(
         model=body.model or model or engine.path.stem,
         n=n,
         best_of=best_of if limit != 0 else n,
+        logprobs=logprobs,
         logit_bias=token_biases(engine, body.logit_bias or {}),
         writes=limit != 0,
         stream=bool(body.stream),
@@ -239,28 +248,6 @@ def _prepared(
         progress=bool(body.tgr and body.tgr.progress),
         ignored=body.ignored(),
         id_slot=body.id_slot,
-    )
-
-
-def _with_prompts(
-    request: PreparedRequest,
-    logprobs: int | None,
-    tokens: list[list[int]],
-    texts: tuple[str, ...],
-    *,
-    chat: bool = False,
-    echo: bool = False,
-) -> PreparedRequest:
-    config = dataclasses.replace(request.config, top_logprobs=logprobs or 0)
-    prompts = tuple(map(tuple, tokens))
-    return dataclasses.replace(
-        request,
-        chat=chat,
-        config=config,
-        logprobs=logprobs,
-        prompts=prompts,
-        texts=texts,
-        echo=echo,
     )
 
 
@@ -372,8 +359,12 @@ def _with_format(config: SearchConfig, query: ChatQuery) -> SearchConfig:
             f"{GRAMMAR_MOST}; leave some out, or shorten their parameters",
             "tools",
         )
-    stop = (*config.stop, *(text for text in query.stop if text not in config.stop))
-    return dataclasses.replace(config, grammar=query.grammar or config.grammar, stop=stop)
+    more = tuple(text for text in query.stop if text not in config.stop)
+    if not more and not query.grammar:
+        return config
+    return dataclasses.replace(
+        config, grammar=query.grammar or config.grammar, stop=(*config.stop, *more)
+    )
 
 
 def _thinking(body: ChatRequest) -> bool | None:

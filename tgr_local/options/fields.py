@@ -11,7 +11,7 @@ import sys
 import typing
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import field
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 
 class Config(Protocol):
@@ -41,10 +41,10 @@ def option(
     return field(default=default, metadata={"doc": doc, **bounds})
 
 
-def given_fields(config: Config) -> dict[str, Any]:
-    """The fields that a config of a type with `notes_given` was given, with their values."""
+def given_names(config: Config) -> frozenset[str]:
+    """The names of the fields that a config of a type with `notes_given` was given."""
     names: frozenset[str] = vars(config)["given"]
-    return {name: getattr(config, name) for name in sorted(names)}
+    return names
 
 
 def notes_given(config_type: type[_Config]) -> type[_Config]:
@@ -60,6 +60,7 @@ def notes_given(config_type: type[_Config]) -> type[_Config]:
         make(self, *args, given=None, **values)
         named = frozenset((*names[: len(args)], *values))
         if given is not None:
+            named -= given
             named = given | {name for name in named if getattr(self, name) != defaults[name]}
         object.__setattr__(self, "given", named)
 
@@ -70,31 +71,81 @@ def notes_given(config_type: type[_Config]) -> type[_Config]:
 _types: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)  # slow to make
 
 
+class _Rule(NamedTuple):
+    """What the value of a field must be."""
+
+    name: str
+    type: Any
+    low: float | None
+    high: float | None
+    choices: tuple[str, ...] | None
+    longest: int | None
+    most: int | None
+
+    def accepts(self, value: Any) -> bool:
+        """Whether it is a good value of this very type, or an empty tuple. Others may be good too:
+        `checked` looks closer."""
+        if type(value) is not self.type:
+            return value == () and self.is_many
+        if self.type is str:
+            if self.choices:
+                return value in self.choices
+            return self.longest is None or len(value) <= self.longest
+        if self.type is bool:
+            return True
+        is_in = (self.low is None or self.low <= value) and (
+            self.high is None or value <= self.high
+        )
+        return is_in and (self.type is int or math.isfinite(value))
+
+    def checked(self, value: Any) -> Any:
+        """The value as the field holds it. Raises ValueError."""
+        _check_type(self.name, value, self.type)
+        if self.choices and value not in self.choices:
+            raise ValueError(
+                f"{self.name} is {value!r:.80}, but must be one of {', '.join(self.choices)}"
+            )
+        _check_size(self.name, value, self.longest, self.most)
+        for number in value if isinstance(value, tuple) else (value,):
+            self._check_number(number, value)
+        return float(value) if self.type is float else value  # a whole number is one too
+
+    def _check_number(self, number: Any, value: Any) -> None:
+        low, high = self.low, self.high
+        if isinstance(number, float) and not math.isfinite(number):
+            raise ValueError(f"{self.name} is {number}, but must be a finite number")
+        if number == "" and isinstance(value, tuple):
+            raise ValueError(f"{self.name} holds an empty text; remove it")
+        if (low is not None and number < low) or (high is not None and number > high):
+            raise ValueError(f"{self.name} is {number}, but must be {_interval(low, high)}")
+        if self.type is float and abs(number) > sys.float_info.max:
+            raise ValueError(f"{self.name} is {number!r:.20}…, but must be a finite number")
+
+    @property
+    def is_many(self) -> bool:
+        return typing.get_origin(self.type) is tuple
+
+
+@functools.cache
+def _rules(config_type: type[Config]) -> tuple[_Rule, ...]:
+    types = _types(config_type)
+    rules = []
+    for spec in dataclasses.fields(config_type):
+        bounds = dict(spec.metadata)
+        del bounds["doc"]
+        rule = _Rule(spec.name, types[spec.name], **bounds)
+        if rule.type is int and rule.high is None:
+            rule = rule._replace(high=_INT_MAX)
+        rules.append(rule)
+    return tuple(rules)
+
+
 def validate(config: Config) -> None:
     """Raises ValueError for the first field whose value is of the wrong type or out of bounds."""
-    types = _types(type(config))
-    for spec in dataclasses.fields(config):
-        value = getattr(config, spec.name)
-        _check_type(spec.name, value, types[spec.name])
-        low, high, choices = (spec.metadata[k] for k in ("low", "high", "choices"))
-        if types[spec.name] is int and high is None:
-            high = _INT_MAX
-        if choices and value not in choices:
-            raise ValueError(
-                f"{spec.name} is {value!r:.80}, but must be one of {', '.join(choices)}"
-            )
-        _check_size(spec.name, value, spec.metadata["longest"], spec.metadata["most"])
-        for number in value if isinstance(value, tuple) else (value,):
-            if isinstance(number, float) and not math.isfinite(number):
-                raise ValueError(f"{spec.name} is {number}, but must be a finite number")
-            if number == "" and isinstance(value, tuple):
-                raise ValueError(f"{spec.name} holds an empty text; remove it")
-            if (low is not None and number < low) or (high is not None and number > high):
-                raise ValueError(f"{spec.name} is {number}, but must be {_interval(low, high)}")
-            if types[spec.name] is float and abs(number) > sys.float_info.max:
-                raise ValueError(f"{spec.name} is {number!r:.20}…, but must be a finite number")
-        if types[spec.name] is float:
-            object.__setattr__(config, spec.name, float(value))  # a whole number is one too
+    values = vars(config)
+    for rule in _rules(type(config)):
+        if not rule.accepts(value := values[rule.name]):
+            object.__setattr__(config, rule.name, rule.checked(value))
 
 
 def _check_type(name: str, value: object, expected: Any) -> None:
@@ -135,7 +186,7 @@ def near_names(name: str, known: Collection[str]) -> list[str]:
 
 def updated(config: _Config, values: Mapping[str, Any]) -> _Config:
     """`config` with some fields replaced. ValueError for an unknown key, naming near ones."""
-    known = [spec.name for spec in dataclasses.fields(config)]
+    known = [rule.name for rule in _rules(type(config))]
     for key in values:
         if key not in known:
             near = near_names(key, known)
