@@ -15,7 +15,7 @@ import hashlib
 import importlib.util
 import json
 import os
-import selectors
+import select
 import signal
 import subprocess
 import sys
@@ -119,7 +119,7 @@ def _call(request: dict[str, Any], cancel: Flag | None) -> Any:
     python = _interpreter()
     if not python:  # a frozen program has no interpreter to start
         confined_worker.extension = _extension()
-        return _value(confined_worker.answer(json.loads(data)))
+        return _value(json.loads(confined_worker.answer(json.loads(data))))
     with _slots.taken(cancel):
         worker = _worker(python)
         try:
@@ -219,26 +219,27 @@ class _Worker:
         except BrokenPipeError:
             _check(cancel)
             self._failed()
-        (length,) = HEADER.unpack(self._read(HEADER.size, deadline, cancel))
-        answer: dict[str, Any] = json.loads(self._read(length, deadline, cancel))
+        answer: dict[str, Any] = json.loads(self._read(deadline, cancel))
         return answer
 
-    def _read(self, n_bytes: int, deadline: float, cancel: Flag | None) -> bytes:
-        stdout = self._process.stdout
-        assert stdout is not None
-        data = bytearray()
-        with selectors.DefaultSelector() as selector:
-            selector.register(stdout, selectors.EVENT_READ)
-            while len(data) < n_bytes:
-                left = deadline - time.monotonic()
-                if left <= 0 or not selector.select(left):
-                    raise ConfinedError(f"takes more than {_MAX_SECONDS:g} s")
-                part = os.read(stdout.fileno(), min(n_bytes - len(data), 1 << 20))
-                if not part:
-                    _check(cancel)
-                    self._failed()
-                data += part
-        return bytes(data)
+    def _read(self, deadline: float, cancel: Flag | None) -> bytearray:
+        """The message that comes, without its header."""
+        assert self._process.stdout is not None
+        pipe, data, length = self._process.stdout.fileno(), bytearray(), HEADER.size
+        poll = select.poll()
+        poll.register(pipe, select.POLLIN)
+        while len(data) < length:
+            left = deadline - time.monotonic()
+            if left <= 0 or not poll.poll(1000 * left):
+                raise ConfinedError(f"takes more than {_MAX_SECONDS:g} s")
+            part = os.read(pipe, 1 << 20)
+            if not part:
+                _check(cancel)
+                self._failed()
+            data += part
+            if len(data) >= HEADER.size:
+                length = HEADER.size + HEADER.unpack_from(data)[0]
+        return data[HEADER.size : length]
 
     def _failed(self) -> NoReturn:
         code = self._process.wait()

@@ -34,22 +34,23 @@ _templates: dict[tuple[str, ...], Any] = {}
 _parsers: dict[str, Any] = {}
 
 
-def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """The result of a request as ``value``, or a message as ``error``; raises nothing."""
+def answer(request: dict[str, Any]) -> bytes:
+    """JSON with the result of a request as ``value``, or a message as ``error``; raises nothing."""
     try:
-        value = _WORK[request["do"]](request)
-        if len(json.dumps(value)) > RESULT_BYTES:
-            return {"error": f"produces a text of more than {RESULT_BYTES >> 20} MiB"}
-        return {"value": value}
+        value = json.dumps({"value": _WORK[request["do"]](request)}).encode()
+        if len(value) <= RESULT_BYTES:
+            return value
+        error = f"produces a text of more than {RESULT_BYTES >> 20} MiB"
     except MemoryError:
-        return {"error": f"takes more than {MEMORY >> 20} MiB of memory"}
+        error = f"takes more than {MEMORY >> 20} MiB of memory"
     except RecursionError:
-        return {"error": "is nested too deeply"}
-    except BaseException as error:  # foreign code may raise anything
-        text = " ".join(str(error).split())
+        error = "is nested too deeply"
+    except BaseException as raised:  # foreign code may raise anything
+        text = " ".join(str(raised).split())
+        error = f"{text or type(raised).__name__:.500}"
         if "bad_alloc" in text:
-            return {"error": f"takes more than {MEMORY >> 20} MiB of memory"}
-        return {"error": f"{text or type(error).__name__:.500}"}
+            error = f"takes more than {MEMORY >> 20} MiB of memory"
+    return json.dumps({"error": error}).encode()
 
 
 def _chat() -> Any:
@@ -149,7 +150,7 @@ def main() -> None:
         request = json.loads(sys.stdin.buffer.read(HEADER.unpack(header)[0]))
         _prepare(request)
         _limit_seconds()
-        data = json.dumps(answer(request)).encode()
+        data = answer(request)
         sys.stdout.buffer.write(HEADER.pack(len(data)) + data)
         sys.stdout.buffer.flush()
 

@@ -20,38 +20,63 @@ class Flag(Protocol):
     ) -> contextlib.AbstractContextManager[object]: ...
 
 
+class _Turn:
+    """One wait for a place."""
+
+    def __init__(self) -> None:
+        self.has_place = False
+        self.called = threading.Event()
+
+
 class Slots:
     """`n` places, given in the order in which they were asked for."""
 
     def __init__(self, n: int) -> None:
-        self._n_free = n
-        self._queue: deque[object] = deque()
-        self._changed = threading.Condition()
+        self._n_free = n  # 0 while somebody waits
+        self._queue: deque[_Turn] = deque()
+        self._lock = threading.Lock()
 
     @contextlib.contextmanager
     def taken(self, cancel: Flag | None = None) -> Iterator[None]:
         """A place for the ``with`` block. Raises CancelledError if `cancel` is set first."""
-        with cancel.watched(self._wake) if cancel else contextlib.nullcontext(), self._changed:
-            turn = object()
-            self._queue.append(turn)
-            try:
-                while not (self._n_free > 0 and self._queue[0] is turn):
-                    if cancel and cancel.is_set():
-                        raise CancelledError("cancelled while waiting for its turn")
-                    self._changed.wait()
-                if cancel and cancel.is_set():
-                    raise CancelledError("cancelled while waiting for its turn")
-                self._n_free -= 1
-            finally:
-                self._queue.remove(turn)
-                self._changed.notify_all()
+        self._take(cancel)
         try:
             yield
         finally:
-            with self._changed:
-                self._n_free += 1
-                self._changed.notify_all()
+            self._give_back()
 
-    def _wake(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
+    def _take(self, cancel: Flag | None) -> None:
+        turn = _Turn()
+        with self._lock:
+            if self._n_free:
+                self._n_free -= 1
+                turn.has_place = True
+            else:
+                self._queue.append(turn)
+        try:
+            with cancel.watched(turn.called.set) if cancel else contextlib.nullcontext():
+                while not (turn.has_place or (cancel and cancel.is_set())):
+                    turn.called.wait()
+                    turn.called.clear()
+            if cancel and cancel.is_set():
+                raise CancelledError("cancelled while waiting for its turn")
+        except BaseException:
+            self._leave(turn)
+            raise
+
+    def _leave(self, turn: _Turn) -> None:
+        with self._lock:
+            if not turn.has_place:
+                self._queue.remove(turn)
+                return
+        self._give_back()
+
+    def _give_back(self) -> None:
+        """The place goes to who has waited longest."""
+        with self._lock:
+            if not self._queue:
+                self._n_free += 1
+                return
+            turn = self._queue.popleft()
+            turn.has_place = True
+        turn.called.set()
