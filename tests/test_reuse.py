@@ -90,6 +90,46 @@ def test_a_run_is_the_same_with_a_remembered_prefix(
     assert is_free(remembering)
 
 
+@pytest.mark.parametrize("options", [{}, {"repeat_penalty": 1.3, "temperature": 0.8}], ids=str)
+def test_a_text_that_is_watched_is_the_same_after_one_decode_less(
+    pair: tuple[Engine, Engine], options: dict[str, Any]
+) -> None:
+    config = dataclasses.replace(SMALL, **{"temperature": 0.0} | options)
+    for prompt, known in ((LONG, 0), (OTHER, 50), (LONG, 79)):
+        before = [engine.stats() for engine in pair]
+        watched = steps_of(pair[0], "base", config, prompt, on_event=lambda progress: None)
+        alone = steps_of(pair[1], "base", config, prompt)
+        after = [engine.stats() for engine in pair]
+        assert first(watched).reused == known
+        assert_same_steps(watched, alone)
+        assert after[0].n_positions - before[0].n_positions == spent(watched)
+        n_watched, n_alone = (b.n_decodes - a.n_decodes for a, b in zip(before, after, strict=True))
+        # what is known already needs no decode of its own either way
+        assert n_watched == n_alone - 1
+        assert all(step.seconds.chunk >= 0.0 for step in watched)
+        assert is_free(pair[0])
+
+
+def test_what_a_text_that_is_watched_had_read_counts_as_read_when_it_is_cancelled(
+    pair: tuple[Engine, Engine],
+) -> None:
+    engine = pair[0]
+    config = dataclasses.replace(SMALL, chunk_len=2000)
+    for known in (0, 79):
+        cancel, before = Cancel(), engine.stats().n_positions
+
+        def on_event(progress: Progress, cancel: Cancel = cancel) -> None:
+            if progress.stage == "tokens":
+                cancel.cancel()
+
+        with pytest.raises(CancelledError) as caught:
+            steps_of(engine, "base", config, LONG, on_event=on_event, cancel=cancel)
+        counts = caught.value.counts
+        assert counts == Counts(query=79 - known, reused=known, discarded=counts.discarded)
+        assert engine.stats().n_positions - before == counts.total
+        assert is_free(engine)
+
+
 @pytest.mark.parametrize("method", ["base", "tgr-latent", "power"])
 def test_without_room_for_prefixes_nothing_is_reused(
     pair: tuple[Engine, Engine], method: str

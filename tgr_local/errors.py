@@ -41,6 +41,8 @@ class CancelledError(TgrError):
         """`Counts` of the step under way."""
         self.n_decoded = 0
         """Positions that the interrupted tasks had decoded."""
+        self.n_reused = 0
+        """Positions that they had taken from the cache."""
 
 
 class PrefixError(TgrError):

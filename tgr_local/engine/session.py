@@ -345,7 +345,9 @@ def _counted(job: native.Job) -> Iterator[list[Output]]:
         yield taken
     except CancelledError as error:
         with contextlib.suppress(Exception):  # the engine is closed
-            every = sum(output.n_decoded for output in job.outputs())
+            outputs = job.outputs()
+            error.n_reused = sum(output.n_reused for output in outputs)
+            every = sum(output.n_decoded for output in outputs)
             error.n_decoded = every - sum(output.n_decoded for output in taken)
         raise
 

@@ -22,9 +22,10 @@ from tgr_local.search.trajectory import Trajectory
 def run(run: Run) -> Iterator[Step]:
     """Plain sampling. The text ends at the length that the model was trained for."""
     limit = _limit(run.engine, len(run.query), run.config)
-    run = run.with_options(max_tokens=limit)
+    if limit < run.config.token_limit:
+        run = run.with_options(max_tokens=limit)
     with Trajectory(run, METHOD) as trajectory:
-        trajectory.read_query()
+        trajectory.begin()
         with contextlib.closing(trajectory.chunks()) as chunks:
             for chunk in chunks:
                 finish = trajectory.finish(chunk)
@@ -36,7 +37,9 @@ def run(run: Run) -> Iterator[Step]:
 
 
 def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
-    config = dataclasses.replace(config, max_tokens=_limit(engine, n_query, config))
+    limit = _limit(engine, n_query, config)
+    if limit < config.token_limit:
+        config = dataclasses.replace(config, max_tokens=limit)
     return cells_needed(engine, n_query, config, resets=False, searches=False)
 
 

@@ -238,12 +238,16 @@ class Run:
         deadline = None if to_its_end or self.is_out_of_time else self._deadline
         with self._interruptible():
             (output,) = self.session.run([task], cancel=self.cancel, deadline=deadline)
-        if output.n_reused + output.n_decoded < len(tokens):
+        self.check_read(output, len(tokens))
+        return output
+
+    def check_read(self, output: Output, n_tokens: int) -> None:
+        """Raises BudgetError for a task that the time ended before it had read so many tokens."""
+        if output.n_reused + output.n_decoded < n_tokens:
             raise BudgetError(
                 f"max_seconds is {self.config.max_seconds:g}, which was over before the context "
                 "was read; raise it or shorten the query"
             )
-        return output
 
     def decode(self, tasks: Seq[Task]) -> list[Output]:
         """Runs the tasks to their ends."""
@@ -324,7 +328,11 @@ class Run:
         """Adds the wall time of the block to a part of the step under way, a field of `Seconds`."""
         start = time.monotonic()
         yield
-        self._seconds += Seconds(**{part: time.monotonic() - start})
+        self.spend(**{part: time.monotonic() - start})
+
+    def spend(self, **seconds: float) -> None:
+        """Adds wall time to parts of the step under way, by the fields of `Seconds`."""
+        self._seconds += Seconds(**seconds)
 
     def report(self, stage: str, **what: Any) -> None:
         """Calls `on_event` with the `Progress` of the step under way."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Generator
+import time
+from collections.abc import Generator, Iterator
 from collections.abc import Sequence as Seq
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.engine import Injection, New, Output, Sequence, Task
+from tgr_local.errors import CancelledError
 from tgr_local.search.candidates import scored
 from tgr_local.search.capacity import (
     SPARE_CELLS,
@@ -29,7 +31,7 @@ from tgr_local.search.outputs import norm_totals
 from tgr_local.search.run import Method, Run
 from tgr_local.search.seeds import CHUNK, ROLLOUT, derived_seed
 from tgr_local.search.shared_anchors import shared_anchors_of
-from tgr_local.search.steps import Candidates, Finish, Step
+from tgr_local.search.steps import Candidates, Counts, Finish, Step
 
 _CHUNKS = 32  # that one task writes at most
 _STATE_COST = 2  # positions that reading a state decodes: the chunk's last token and the delimiter
@@ -75,6 +77,8 @@ class Trajectory:
         self._begun: Output | None = None  # the rollout that the chunk begins with
         self._injections: list[Injection] = []
         self._norms = self._query_norms = np.zeros((2, engine.n_layer))
+        self._reads_along = False  # the next task reads Q
+        self._began: float | None = None  # that task, by time.monotonic; None once it writes
 
     def __enter__(self) -> Trajectory:
         return self
@@ -82,7 +86,7 @@ class Trajectory:
     def __exit__(self, *exc: object) -> None:
         if self._shared:
             self._shared.leave()
-        if self.generated and not self._resets:
+        if (self.generated or self._reads_along) and not self._resets:
             self.run.remember(self._main)
         self.run.close()
 
@@ -95,6 +99,24 @@ class Trajectory:
             self._root, self._main = self._main, self._main.fork()
         if norms:
             self._norms = self._query_norms = norm_totals(output)
+
+    def begin(self) -> None:
+        """As `read_query`, for `chunks`; but where somebody waits for the text as it comes, the
+        task that writes it also reads Q, which saves the time of two steps of the engine."""
+        run = self.run
+        if (
+            run.on_event is None
+            or run.participant  # in a group all read alike
+            or not self.engine.rolls_back  # which remembers what a task ends with
+            or len(run.query) == 1
+            or self.config.loop_guard
+            or run.left is not None  # the text gets what Q leaves
+            or run.is_out_of_time
+        ):
+            self.read_query()
+            return
+        run.report("rebuild")
+        self._main, self._reads_along = run.session.sequence(), True
 
     def reset(self, *, norms: bool = False) -> None:
         """Brings the cache to Q and the retained tokens, decoded again without injection; the last
@@ -274,15 +296,19 @@ class Trajectory:
                     for i in range(1, -(-n // config.chunk_len))
                 ],
             )
+            if self._reads_along:
+                task = dataclasses.replace(task, feed=run.query, history=(), reuse=True)
+                self._began = time.monotonic()
             on_tokens = self._report_chunk if run.on_event else None
             with contextlib.closing(run.generate_parts(task, on_tokens=on_tokens)) as parts:
                 while True:
-                    with run.timed("chunk"):
+                    with run.timed("chunk"), self._reading():
                         output = next(parts, None)
                         if output is None:
                             break
+                        n_read = self._read(output) if self._reads_along else 0
                         self._take(output)
-                        run.count(chunk=output.n_decoded)
+                        run.count(chunk=output.n_decoded - n_read)
                     yield output
 
     def read_state(self, injection: Injection | None = None) -> NDArray[np.float32]:
@@ -374,7 +400,31 @@ class Trajectory:
         self._n_context += len(output.tokens)
         self.entropies += output.entropies.tolist()
 
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Where the task under way reads Q, a CancelledError counts that as such."""
+        try:
+            yield
+        except CancelledError as error:
+            if self._reads_along and error.counts is not None:
+                n_read = min(error.n_decoded, len(self.run.query) - 1 - error.n_reused)
+                error.counts += Counts(query=n_read, reused=error.n_reused, discarded=-n_read)
+            raise
+
+    def _read(self, output: Output) -> int:
+        """Books Q, which the first chunk's task has read. Returns the positions that it decoded."""
+        n_prefix = len(self.run.query) - 1
+        if self.run.is_out_of_time:
+            self.run.check_read(output, n_prefix)
+        self._reads_along = False
+        n_read = min(output.n_decoded, n_prefix - output.n_reused)
+        self.run.count(query=n_read, reused=output.n_reused)
+        return n_read
+
     def _report_chunk(self, new: list[New]) -> None:
+        if self._began is not None:
+            seconds, self._began = time.monotonic() - self._began, None
+            self.run.spend(rebuild=seconds, chunk=-seconds)
         ((tokens, text),) = new
         self.run.report("tokens", tokens=tuple(tokens), text=text)
 
