@@ -31,7 +31,7 @@ from tgr_local.openai.messages import messages_request
 from tgr_local.openai.native import NativeTranslation, native_request
 from tgr_local.openai.requests import PreparedRequest, chat_request
 from tgr_local.openai.response_events import ResponseTranslation
-from tgr_local.openai.response_store import ResponseStore, UnknownResponse
+from tgr_local.openai.response_store import Responses, ResponseStore, UnknownResponse
 from tgr_local.openai.responses import responses_request
 from tgr_local.openai.validation import RequestError
 
@@ -57,7 +57,7 @@ TOOL = {"name": "find", "description": "finds", "parameters": {"type": "object"}
 
 
 def store() -> ResponseStore:
-    return ResponseStore(8, 1 << 20)
+    return ResponseStore(Responses(8, 1 << 20))
 
 
 def streamed(translation: Translation, events: list[ApiEvent] = EVENTS) -> list[Any]:
@@ -199,14 +199,15 @@ def test_a_stream_says_what_the_whole_does(engine: Engine) -> None:
     assert parts[-2]["usage"] == whole["usage"]
     assert parts[-2]["delta"]["stop_reason"] == whole["stop_reason"]
 
-    kept = store()
+    responses = Responses(8, 1 << 20)
+    kept = responses.of(b"")
     request = response(engine, kept)
     parts = streamed(ResponseTranslation(engine, request, kept), events)
     whole = ResponseTranslation(engine, request, kept).whole(write(engine, request))
     Response.model_validate(whole)
     last = next(part["response"] for part in parts if part["type"].endswith("incomplete"))
     assert last["output"][0]["content"] == whole["output"][0]["content"]
-    assert {**last, **whole}.keys() == last.keys() and len(kept) == 2
+    assert {**last, **whole}.keys() == last.keys() and len(responses) == 2
 
 
 def test_llama_cpps_own_format(engine: Engine) -> None:
@@ -338,19 +339,24 @@ def test_a_response_continues_another(engine: Engine) -> None:
 
 
 def test_responses_are_kept_within_bounds() -> None:
-    kept = ResponseStore(2, 1000)
+    responses = Responses(2, 1000)
+    kept = responses.of(b"mine")
     for name in ("a", "b"):
         kept.keep({"id": name}, [name])
     assert kept.items("a") == ["a"]
     kept.keep({"id": "c"}, [])  # b was not used for longest
-    assert len(kept) == 2 and kept.response("a") == {"id": "a"}
+    assert len(responses) == 2 and kept.response("a") == {"id": "a"}
     with pytest.raises(UnknownResponse):
         kept.items("b")
     kept.keep({"id": "d"}, ["x" * 970])
-    assert len(kept) == 1 and kept.n_bytes <= 1000
+    assert len(responses) == 1 and responses.n_bytes <= 1000
     kept.keep({"id": "e"}, ["x" * 2000])  # too large by itself
-    assert len(kept) == 0 and kept.n_bytes == 0
+    assert len(responses) == 0 and responses.n_bytes == 0
     kept.keep({"id": "f"}, [])
+    other = responses.of(b"other")
+    for use in (other.items, other.response, other.delete):
+        with pytest.raises(UnknownResponse):
+            use("f")
     kept.delete("f")
     with pytest.raises(UnknownResponse):
         kept.delete("f")

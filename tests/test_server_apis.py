@@ -26,7 +26,9 @@ ORIGINS = {"allow_origin": "vscode-webview://*"}
 @pytest.fixture(scope="module")
 def server(model: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("apis")
-    limits = {"api_key": "secret", "method": "base", "stored_responses": 2}
+    (folder / "keys").write_text("other")
+    keys = {"api_key": "secret", "api_key_file": folder / "keys"}
+    limits = {"method": "base", "stored_responses": 2, **keys}
     with served(model(), folder, **limits, **ORIGINS) as running:
         running.client.headers["X-Api-Key"] = "secret"
         yield running
@@ -104,6 +106,13 @@ def test_responses_of_openais_package(server: Served) -> None:
     assert next_one.previous_response_id == last.response.id
     assert next_one.usage and whole.usage
     assert next_one.usage.input_tokens > whole.usage.input_tokens + 20
+    stranger = openai.OpenAI(base_url=f"{server.url}/v1", api_key="other", max_retries=0)
+    with pytest.raises(openai.NotFoundError, match="there is no response"):
+        stranger.responses.retrieve(next_one.id)
+    with pytest.raises(openai.NotFoundError, match="there is no response"):
+        stranger.responses.delete(next_one.id)
+    with pytest.raises(openai.NotFoundError, match="there is no response"):
+        stranger.responses.create(model="any", input="x", previous_response_id=next_one.id)
     client.responses.delete(next_one.id)
     with pytest.raises(openai.NotFoundError, match="there is no response"):
         client.responses.retrieve(next_one.id)

@@ -10,6 +10,7 @@ from typing import Any
 from tgr_local.errors import TgrError
 
 JsonObject = dict[str, Any]
+_Key = tuple[bytes, str]  # the owner, the id
 
 
 class UnknownResponse(TgrError):
@@ -18,28 +19,57 @@ class UnknownResponse(TgrError):
     param = "previous_response_id"
 
 
-class ResponseStore:
+class Responses:
     """At most `most` responses with their conversations, and `most_bytes` of JSON together; the one
-    that was not used for longest goes first. Any thread."""
+    that was not used for longest goes first. Each owner sees only its own. Any thread."""
 
     def __init__(self, most: int, most_bytes: int) -> None:
-        self._most, self._most_bytes = most, most_bytes
+        self.most, self.most_bytes = most, most_bytes
         self._lock = threading.Lock()
-        self._kept: OrderedDict[str, tuple[bytes, bytes]] = OrderedDict()
+        self._kept: OrderedDict[_Key, tuple[bytes, bytes]] = OrderedDict()
         self.n_bytes = 0
 
     def __len__(self) -> int:
         return len(self._kept)
 
+    def of(self, owner: bytes) -> ResponseStore:
+        """The responses of one owner."""
+        return ResponseStore(self, owner)
+
+    def keep(self, key: _Key, made: tuple[bytes, bytes]) -> None:
+        with self._lock:
+            self._drop(key)
+            self._kept[key] = made
+            self.n_bytes += sum(map(len, made))
+            while self._kept and (len(self._kept) > self.most or self.n_bytes > self.most_bytes):
+                self._drop(next(iter(self._kept)))
+
+    def found(self, key: _Key) -> tuple[bytes, bytes] | None:
+        with self._lock:
+            if key not in self._kept:
+                return None
+            self._kept.move_to_end(key)
+            return self._kept[key]
+
+    def drop(self, key: _Key) -> None:
+        with self._lock:
+            self._drop(key)
+
+    def _drop(self, key: _Key) -> None:
+        if dropped := self._kept.pop(key, None):
+            self.n_bytes -= sum(map(len, dropped))
+
+
+class ResponseStore:
+    """The kept responses of one owner. Any thread."""
+
+    def __init__(self, responses: Responses, owner: bytes = b"") -> None:
+        self._responses, self._owner = responses, owner
+
     def keep(self, response: JsonObject, items: list[Any]) -> None:
         """Keeps a response and the items of the conversation up to its end."""
         made = json.dumps(response).encode(), json.dumps(items).encode()
-        with self._lock:
-            self._drop(response["id"])
-            self._kept[response["id"]] = made
-            self.n_bytes += sum(map(len, made))
-            while self._kept and (len(self._kept) > self._most or self.n_bytes > self._most_bytes):
-                self._drop(next(iter(self._kept)))
+        self._responses.keep((self._owner, response["id"]), made)
 
     def items(self, response_id: str) -> list[Any]:
         """The conversation up to the end of a response. Raises UnknownResponse."""
@@ -54,19 +84,13 @@ class ResponseStore:
     def delete(self, response_id: str) -> None:
         """Forgets a response. Raises UnknownResponse."""
         self._found(response_id)
-        with self._lock:
-            self._drop(response_id)
+        self._responses.drop((self._owner, response_id))
 
     def _found(self, response_id: str) -> tuple[bytes, bytes]:
-        with self._lock:
-            if response_id not in self._kept:
-                raise UnknownResponse(
-                    f"there is no response {response_id!r:.80} here: at most {self._most} are kept "
-                    f"in memory, {self._most_bytes >> 20} MiB together; send the whole conversation"
-                )
-            self._kept.move_to_end(response_id)
-            return self._kept[response_id]
-
-    def _drop(self, response_id: str) -> None:
-        if dropped := self._kept.pop(response_id, None):
-            self.n_bytes -= sum(map(len, dropped))
+        if found := self._responses.found((self._owner, response_id)):
+            return found
+        most, n_mib = self._responses.most, self._responses.most_bytes >> 20
+        raise UnknownResponse(
+            f"there is no response {response_id!r:.80} here: at most {most} are kept in memory, "
+            f"{n_mib} MiB together; send the whole conversation"
+        )

@@ -24,8 +24,9 @@ from tgr_local.openai.messages import CountTokensRequest, MessagesRequest, messa
 from tgr_local.openai.native import NativeTranslation, infill_request, native_request
 from tgr_local.openai.requests import PreparedRequest, chat_request, completion_request
 from tgr_local.openai.response_events import ResponseTranslation, failed_event
-from tgr_local.openai.response_store import ResponseStore
+from tgr_local.openai.response_store import Responses, ResponseStore
 from tgr_local.openai.responses import ResponsesRequest, responses_request
+from tgr_local.server.answer_now import owner_of
 from tgr_local.server.openapi import ANSWERS, takes
 from tgr_local.server.service import Api, Service
 from tgr_local.server.wire import Frames, JsonResponse
@@ -95,33 +96,39 @@ def _add_anthropic(app: FastAPI, service: Service) -> None:
 
 def _add_responses(app: FastAPI, service: Service) -> None:
     limits = service.limits
-    store = ResponseStore(limits.stored_responses, limits.stored_mib << 20)
-    api = Api(
-        ResponsesRequest,
-        functools.partial(responses_request, store=store),
-        functools.partial(ResponseTranslation, store=store),
-        _RESPONSES,
-    )
+    kept = Responses(limits.stored_responses, limits.stored_mib << 20)
+
+    def store_of(request: Request) -> ResponseStore:
+        return kept.of(owner_of(request.scope))
+
+    def api(request: Request) -> Api:
+        store = store_of(request)
+        return Api(
+            ResponsesRequest,
+            functools.partial(responses_request, store=store),
+            functools.partial(ResponseTranslation, store=store),
+            _RESPONSES,
+        )
 
     @app.post("/responses", include_in_schema=False)
     @app.post("/v1/responses", **takes(ResponsesRequest))
     async def responses(request: Request) -> Response:
-        return await service.complete(request, api)
+        return await service.complete(request, api(request))
 
     @app.post("/v1/responses/input_tokens", **takes(ResponsesRequest))
     async def input_tokens(request: Request) -> Response:
         def made(engine: Engine, prepared: PreparedRequest) -> Any:
             return {"object": "response.input_tokens"} | _input_tokens(engine, prepared)
 
-        return await service.inspect(request, api, made)
+        return await service.inspect(request, api(request), made)
 
     @app.get("/v1/responses/{response_id}", **ANSWERS)
-    async def response(response_id: str) -> Response:
-        return JsonResponse(await run_in_threadpool(store.response, response_id))
+    async def response(response_id: str, request: Request) -> Response:
+        return JsonResponse(await run_in_threadpool(store_of(request).response, response_id))
 
     @app.delete("/v1/responses/{response_id}", **ANSWERS)
-    async def delete(response_id: str) -> Response:
-        store.delete(response_id)
+    async def delete(response_id: str, request: Request) -> Response:
+        store_of(request).delete(response_id)
         return JsonResponse({"id": response_id, "object": "response", "deleted": True})
 
 
