@@ -27,6 +27,7 @@ from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.methods import METHODS
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.server.app import create_app
+from tgr_local.server.bodies import SHORT
 from tgr_local.server.errors import ApiError, api_error
 from tgr_local.server.jobs import Job, Jobs, Put
 from tgr_local.server.models import Models
@@ -50,16 +51,21 @@ def test_keys_queue_and_shutdown(model: Callable[..., Path], tmp_path: Path) -> 
 
         pinged = threading.Event()
 
-        def ask() -> str:
+        def ask(**more: Any) -> str:
             """The text of a stream."""
-            body = long_text(stream=True, messages=[{"role": "user", "content": "wait"}])
+            body = long_text(stream=True, messages=[{"role": "user", "content": "wait"}], **more)
             text = ""
             with server.client.stream("POST", "/v1/chat/completions", json=body) as response:
                 for part in response.iter_text():
                     text += part
-                    if ": ping" in text:
+                    if ": ping" in text and more:
                         pinged.set()
             return text
+
+        def wait() -> str:
+            """The same of a body that is not parsed before its turn."""
+            server.until(server.is_held)
+            return ask(metadata={"note": "x" * (SHORT + 1)})
 
         def stop() -> int:
             server.until(lambda: server.gauge("tgr_waiting") == 1)
@@ -70,7 +76,7 @@ def test_keys_queue_and_shutdown(model: Callable[..., Path], tmp_path: Path) -> 
             return server.stop()
 
         with server.hold():
-            *ended, code = in_threads(ask, ask, stop)
+            *ended, code = in_threads(ask, wait, stop)
         assert code == 0 and all("server is shutting down" in text for text in ended), ended
     logged = [line for line in server.log() if line["path"] == "/v1/chat/completions"]
     read = [line["request"] for line in logged if "request" in line]  # not the one that waited

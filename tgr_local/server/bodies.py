@@ -59,7 +59,7 @@ class Bodies:
             body.give_back()
             raise _problem(error) from None
         if len(body.data) <= SHORT:
-            body.fields = parsed(body.data)
+            body.fields = body.parsed()
             body.give_back()
         return body
 
@@ -121,6 +121,8 @@ class Body:
         self.n_reserved = 0
         self.fields: Fields | None = None
         """Those of a short body; a long one is parsed when it is used."""
+        self.streams: bool | None = None
+        """Whether it asks for a stream; None = it was not parsed yet."""
         self._bodies = bodies
 
     @contextlib.contextmanager
@@ -131,7 +133,7 @@ class Body:
             yield self.fields
             return
         with self._bodies.turn.taken(cancel):
-            fields = parsed(self.data)
+            fields = self.parsed()
             self.give_back()
             yield fields
 
@@ -140,7 +142,21 @@ class Body:
         if self.fields is not None:
             return self.fields.get(key)
         with self._bodies.turn.taken(cancel):
-            return parsed(self.data).get(key)
+            return self.parsed().get(key)
+
+    def wants_stream(self, cancel: Cancel) -> bool:
+        """Whether it asks for a stream; it can still be used, or is in use. Raises as `used`."""
+        if self.streams is None:
+            with self._bodies.turn.taken(cancel):
+                if self.streams is None:  # it was not used meanwhile
+                    self.parsed()
+        return bool(self.streams)
+
+    def parsed(self) -> Fields:
+        """The body as a JSON object. Raises ApiError."""
+        fields = parsed(self.data)
+        self.streams = fields.get("stream") is True
+        return fields
 
     def give_back(self) -> None:
         n_reserved, self.n_reserved, self.data = self.n_reserved, 0, bytearray()

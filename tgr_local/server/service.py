@@ -174,6 +174,18 @@ class Service:
             (name,) = await job.first(None)
         return await self.models.lease(name)
 
+    async def _streams(self, request: Request, body: Body) -> bool:
+        """Whether a body asks for a stream; a long one may have to be parsed for it."""
+        if body.streams is None:
+
+            def look(cancel: Cancel, put: Put) -> None:
+                put([body.wants_stream(cancel)])
+
+            with contextlib.suppress(ApiError):  # its own job says what is wrong
+                async with self._job(request, look, self._quick_jobs) as job:
+                    await job.first(None)
+        return bool(body.streams)
+
     async def complete(self, request: Request, api: Api) -> Response:
         """The response to a request for replies."""
         body = await self.body(request)
@@ -207,9 +219,12 @@ class Service:
                     put(encoded(translation.whole(made)))
 
         async with self._job(request, work, self.jobs, lease) as job:
+            begun: _Begun | None = await job.first(
+                None if body.streams is False else _FIRST_SECONDS
+            )
             # a request for a stream must not wait in silence
-            streams = body.fields is not None and body.fields.get("stream") is True
-            begun: _Begun | None = await job.first(_FIRST_SECONDS if streams else None)
+            if begun is None and not await self._streams(request, body):
+                begun = await job.first(None)
             if begun is None or begun.prepared.stream:
                 first = await job.first(_FIRST_SECONDS) if begun else None
                 events = _Events(self, facts, api.frames)
