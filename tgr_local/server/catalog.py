@@ -61,6 +61,7 @@ class Catalog:
         self._clock, self._scanned = clock, float("-inf")
         self._lock = threading.Lock()
         self._files: dict[str, Path] = {}
+        self._names: dict[str, str] = {}  # of the files, by their folders and names
         self.scan()
 
     @property
@@ -80,6 +81,11 @@ class Catalog:
             if self.folder:
                 _add_files(found, self.folder, self._first_path)
             self._files = found
+            self._names = {
+                _plain(path, self.folder): name
+                for name, path in reversed(found.items())  # of two, the first
+                if self.folder and path.is_relative_to(self.folder)
+            }
 
     def choose(self, name: object) -> tuple[str, Method | None]:
         """The model that a request's `model` stands for, and the method that it names, if any.
@@ -140,11 +146,7 @@ class Catalog:
         plain = name.removesuffix(".gguf")
         if name in self._files or plain in self._files:
             return name if name in self._files else plain
-        if self.folder and "/" in plain and len(plain) <= 4 * NAME_LENGTH:
-            for known, path in self._files.items():
-                if path.is_relative_to(self.folder) and _plain(path, self.folder) == plain:
-                    return known
-        return None
+        return self._names.get(plain) if "/" in plain else None
 
     def _alias(self, name: str) -> str | None:
         if len(name) > NAME_LENGTH:
