@@ -3,7 +3,8 @@
 The dialect is CommonMark with tables, changed where it would alter what a model wrote: line breaks
 stay, an asterisk between numbers, letters or brackets is an asterisk (``2*3*4``), a backslash stays
 unless it escapes an asterisk or the like (``\\boxed``, ``\\(``), HTML is text, list markers are
-shown as they were written, and a link shows its address. No control character passes.
+shown as they were written, a table's row keeps the cells beyond its header, and a link shows its
+address. No control character passes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock
+from markdown_it.rules_block.table import escapedSplit, getLine, table
 from markdown_it.rules_inline import StateInline
 from markdown_it.rules_inline.emphasis import tokenize as emphasis
 from markdown_it.token import Token
@@ -108,10 +111,27 @@ def _newline(state: StateInline, silent: bool) -> bool:
     return True
 
 
+def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    n_before = len(state.tokens)
+    if not table(state, start, end, silent):
+        return False
+    n_columns, cell, line = 0, None, 0
+    for token in state.tokens[n_before:]:
+        n_columns += token.type == "th_open"
+        line = token.map[0] if token.type == "tr_open" and token.map else line
+        cell = token if token.type == "inline" else cell
+        if token.type == "tr_close" and line > start and cell is not None:
+            # cells beyond the header's are the end of the last one
+            more = escapedSplit(getLine(state, line).strip().removeprefix("|"))[n_columns:]
+            cell.content += "".join(f" | {one.strip()}" for one in more if one.strip())
+    return True
+
+
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False})
     parser.enable(["table", "strikethrough"])
     parser.disable(["lheading", "reference", "html_block", "html_inline"])
+    parser.block.ruler.at("table", _table, {"alt": ["paragraph", "reference"]})
     parser.inline.ruler.at("emphasis", _emphasis)
     parser.inline.ruler.at("escape", _escape)
     parser.inline.ruler.at("newline", _newline)
