@@ -433,7 +433,7 @@ def test_long_extensions_are_refused_with_the_numbers(engine: Engine) -> None:
         (
             "markov",
             {"keep_head": 9000},
-            r"for 4096; shorten it \(in a chat: /clear\) and lower keep",
+            "for 4096; shorten it and lower keep",
         ),
         ("tgr-latent", {"min_gap": 0.1, "max_rollout": 4090}, "chunk_len and max_rollout to 2043"),
     ):

@@ -68,6 +68,36 @@ def test_infill_takes_what_editors_send(coder: Path, tmp_path: Path) -> None:
         assert "did you mean n_indent" in refused["message"] and refused["param"] == "n_indnt"
 
 
+def test_chats_of_llama_vscode(coder: Path, tmp_path: Path) -> None:
+    system = {"role": "system", "content": "You are an expert coder."}
+    ahead = {
+        "messages": [system, {"role": "user", "content": "some context"}], "n_predict": 0,
+        "samplers": [], "cache_prompt": True, "t_max_prompt_ms": 500, "t_max_predict_ms": 1,
+    }  # fmt: skip
+    edit = {
+        "messages": ahead["messages"], "stream": False, "cache_prompt": True,
+        "samplers": "edkypmxt", "temperature": 0.8, "dynatemp_range": 0, "dynatemp_exponent": 1,
+        "top_k": 40, "top_p": 0.95, "min_p": 0.05, "typical_p": 1, "xtc_probability": 0,
+        "xtc_threshold": 0.1, "repeat_last_n": 64, "repeat_penalty": 1, "presence_penalty": 0,
+        "frequency_penalty": 0, "dry_multiplier": 0, "dry_base": 1.75, "dry_allowed_length": 2,
+        "dry_penalty_last_n": -1, "max_tokens": -1, "timings_per_token": False,
+    }  # fmt: skip
+    with served(coder, tmp_path, prefix_cells=4096) as server:
+        post = server.client.post
+        read = post("/v1/chat/completions", json=ahead).json()
+        assert read["choices"][0]["message"]["content"] == ""
+        assert read["usage"]["completion_tokens"] == 0
+        made = post("/v1/chat/completions", json=edit | {"max_tokens": 4}).json()
+        usage = made["usage"]
+        assert usage["prompt_tokens_details"]["cached_tokens"] == usage["prompt_tokens"] - 1
+        streamed = post("/v1/chat/completions", json=ahead | {"stream": True})
+        assert streamed.status_code == 200 and streamed.text.rstrip().endswith("data: [DONE]")
+        both = post("/v1/chat/completions", json=ahead | {"max_tokens": 0})
+        assert both.status_code == 200
+        del ahead["n_predict"]
+        assert post("/v1/chat/completions", json=ahead | {"max_tokens": 0}).status_code == 400
+
+
 def test_infill_names_other_files_where_the_model_has_tokens_for_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

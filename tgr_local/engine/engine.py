@@ -244,7 +244,7 @@ class Engine:
         if len(self.chat_template) > _TEMPLATE_MOST:
             raise ModelError(
                 f"the chat template of {self.path} has {len(self.chat_template)} characters, but "
-                f"may have {_TEMPLATE_MOST}; use --raw, or another file of the model"
+                f"may have {_TEMPLATE_MOST}; use raw text, or another file of the model"
             )
 
         def text_of(token: int | None) -> str:

@@ -121,7 +121,7 @@ def chat_request(
         raise RequestError("top_logprobs needs logprobs=true", "top_logprobs")
     limit = body.max_completion_tokens
     limit = _limit(body) if limit is None else limit
-    if limit == 0:
+    if limit == 0 and body.n_predict != 0:  # with which llama.cpp's clients read ahead
         raise RequestError("max_tokens is 0, but must be at least 1, or -1", "max_tokens")
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
     request = _prepared(
@@ -136,6 +136,7 @@ def chat_request(
         config=_with_format(request.config, query),
         format_stops=tuple(text for text in query.stop if text not in request.config.stop),
         form=query.form,
+        reads=not request.writes,
         tools=tuple(body.tools or ()),
         tool_choice=body.tool_choice or "auto",
         parallel_tool_calls=body.parallel_tool_calls is not False,

@@ -82,7 +82,7 @@ def cells_needed(
         also += " and lower keep_head" if config.keep_head else ""
         raise CapacityError(
             f"the query has {n_query} tokens and grows to {longest} with its chunks and rollouts, "
-            f"but the model was trained for {trained}; shorten it (in a chat: /clear){also}"
+            f"but the model was trained for {trained}; shorten it{also}"
         )
     if n_ctx and n_cells > n_ctx:
         raise CapacityError(
