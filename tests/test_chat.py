@@ -184,7 +184,9 @@ def terminal(*arguments: str) -> tuple[subprocess.Popen[bytes], int]:
         stdin=other,
         stdout=other,
         stderr=other,
-        env=environment(XDG_STATE_HOME="/dev/null", TERM="xterm", NO_COLOR="1"),
+        env=environment(
+            XDG_STATE_HOME="/dev/null", TERM="xterm", NO_COLOR="1", PROMPT_TOOLKIT_NO_CPR="1"
+        ),  # nobody here says where the cursor is
         start_new_session=True,
     )
     os.close(other)

@@ -1,4 +1,7 @@
-"""The end of a program, and forks of it, while threads are in the engine: no abort, no hang."""
+"""The end of a program, and forks of it, while threads are in the engine: no abort, no hang.
+
+EXIT_PROGRAMS=12 pytest tests/test_engine_exit.py  # more programs at a time
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from pathlib import Path
 import pytest
 from surroundings import HANG, PACKAGE
 
+N_PROGRAMS = int(os.environ.get("EXIT_PROGRAMS", "2"))
+"""At a time, so that they keep each other waiting for the GIL."""
 ENDLESS = """
 import sys, threading, time
 import numpy as np
@@ -93,8 +98,8 @@ def test_a_program_ends_while_daemon_threads_call_the_engine(
 ) -> None:
     path = str(model())
     program = ENDLESS.format(path=path, call=CALLS[call].format(path=path))
-    runs = [start(program) for _ in range(6)]  # they keep each other waiting for the GIL
-    assert [ended(run) for run in runs] == [(0, b"", b"")] * 6
+    runs = [start(program) for _ in range(N_PROGRAMS)]
+    assert [ended(run) for run in runs] == [(0, b"", b"")] * N_PROGRAMS
 
 
 ENDS = {
@@ -136,8 +141,8 @@ def test_a_program_ends_in_other_ways(model: Callable[..., Path], end: str) -> N
     program = ENDLESS.format(path=path, call=CALLS["base"]) + ENDS[end].replace(
         "{path!r}", repr(path)
     )
-    runs = [start(program) for _ in range(4)]
-    assert [ended(run) for run in runs] == [(3, b"", b"")] * 4
+    runs = [start(program) for _ in range(N_PROGRAMS)]
+    assert [ended(run) for run in runs] == [(3, b"", b"")] * N_PROGRAMS
 
 
 SLOW_IMPORT = """

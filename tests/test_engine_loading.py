@@ -152,14 +152,17 @@ def test_weights_that_do_not_fit_into_memory(tmp_path: Path) -> None:
 
 
 class Slow(Cancel):
-    """Makes the load that asks it slow, so that it is asked again, and is set after n times."""
+    """Makes the load that asks it slow, so that it is asked again, and is set after n times. The
+    first time, it calls `asked_first`."""
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, asked_first: Callable[[], object] = lambda: None) -> None:
         super().__init__()
-        self.n, self.asked = n, 0
+        self.n, self.asked, self._asked_first = n, 0, asked_first
 
     def is_set(self) -> bool:
         self.asked += 1
+        if self.asked == 1:
+            self._asked_first()
         time.sleep(0.12)
         return self.asked > self.n
 
@@ -177,11 +180,12 @@ def test_control_c_ends_a_load_and_leaves_nothing(model: Callable[..., Path]) ->
     """In the main thread, as often as one likes; the next load works."""
     path = model()
     for _ in range(3):
-        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
+        timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
-            Engine(path, EngineConfig(**EXACT), cancel=Slow(10**9))
-        timer.join()
+            try:
+                Engine(path, EngineConfig(**EXACT), cancel=Slow(10**9, timer.start))
+            finally:
+                timer.join()
     with Engine(path, EngineConfig(**EXACT)) as engine:
         assert len(generated(engine)) == 12
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from engines import TOKENS, is_free
+from surroundings import HANG
 from threads import in_threads, wait_until
 
 from tgr_local import methods
@@ -235,7 +236,7 @@ def test_a_reservation_belongs_to_the_thread_that_uses_it(engine_256: Engine) ->
 
     thread = threading.Thread(target=use)
     thread.start()
-    assert started.wait(60)
+    assert started.wait(HANG)
     threading.Timer(0.3, stop.set).start()
     engine_256.session(200, 1).close()
     thread.join()

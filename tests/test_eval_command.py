@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -364,40 +362,41 @@ def test_a_folder_that_is_not_a_run_is_refused(
     assert "is not a run folder of tgr-local eval" in capsys.readouterr().err
 
 
-def killed(command: list[str], after: Iterator[float]) -> int:
-    """Runs a command repeatedly, each time killed a while after its first sample, until it
-    completes; returns the number of kills."""
-    path = Path(command[command.index("--out") + 1]) / "samples.jsonl"
-    start = "import sys; from tgr_local.cli import main; sys.exit(main(sys.argv[1:]))"
-    n = 0
-    while True:
-        had = path.stat().st_size if path.exists() else 0
-        process = subprocess.Popen(
-            [sys.executable, "-c", start, *command],
-            cwd=ROOT,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        wait = next(after, None)
-        while wait is not None and process.poll() is None:
-            if path.exists() and path.stat().st_size > had:
-                time.sleep(wait)
-                process.send_signal(signal.SIGKILL)
-                n += 1
-                wait = None
-            time.sleep(0.002)
-        if process.wait() == 0:
-            return n
-        assert process.returncode == -signal.SIGKILL
+KILLED = """if True:
+    import os, signal, sys, threading, time
+    from tgr_local.cli import main
+    from tgr_local.eval.store import Store
+    def kill(store):
+        while not store.known:
+            time.sleep(0.001)
+        time.sleep(float(sys.argv[1]))
+        os.kill(os.getpid(), signal.SIGKILL)
+    def add(store, sample, n=[0]):
+        n[0] += 1
+        if n[0] == 2:
+            threading.Thread(target=kill, args=[store]).start()
+        if n[0] == 6:
+            time.sleep(3600)
+        plain(store, sample)
+    plain, Store.add = Store.add, add
+    main(sys.argv[2:])
+"""
+"""A command that kills itself a while after its first sample is on the disk, before its sixth."""
 
 
 def test_kill_9_loses_nothing(command: list[str], tmp_path: Path) -> None:
-    options = [*command, "--methods", "tgr-latent", "--k", "40", "--parallel", "1"]
+    options = [*command, "--methods", "tgr-latent", "--k", "8", "--parallel", "1"]
     assert run(*options) == 0
     whole = {sample.key: sample for sample in samples.read(tmp_path / "run" / "samples.jsonl")}
     options[options.index("--out") + 1] = str(tmp_path / "killed")
-    moments = random.Random(1)
-    assert killed(options, iter([moments.random() * 0.05 for _ in range(2)])) > 0
-    found = list(samples.read(tmp_path / "killed" / "samples.jsonl"))
-    assert len(found) == len(whole) == 80
+    for wait in ("0.01", "0.04"):
+        killed = subprocess.run(
+            [sys.executable, "-c", KILLED, wait, *options], cwd=ROOT, capture_output=True
+        )
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+    path = tmp_path / "killed" / "samples.jsonl"
+    assert 0 < len(samples.read(path)) < len(whole) == 16
+    assert run(*options) == 0
+    found = list(samples.read(path))
+    assert len(found) == len(whole)
     assert timeless({sample.key: sample for sample in found}) == timeless(whole)

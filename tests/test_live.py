@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 from fake_engine import FakeEngine, fake_stream
 from rich.console import Console
+from threads import wait_until
 
 from tgr_local.console import region
 from tgr_local.console.markdown import THEME
 from tgr_local.generation import TextDelta
 from tgr_local.options.config import SearchConfig
+from tgr_local.search.steps import Progress
 from tgr_local.trace.live import ReplyStatus, print_reply, show_live
 from tgr_local.trace.render import cost_line, score_bars, winner
 
@@ -72,15 +74,15 @@ def out(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 def test_the_live_view_leaves_only_the_text(out: io.StringIO) -> None:
     asked = "a question\nwith an escape: \x1b[2J" + " long" * 20
 
-    def paused() -> Iterator[Any]:  # so that the scores are drawn
+    def paused() -> Iterator[Any]:
         for event in fake_stream(FakeEngine("f"), asked, SearchConfig()):
             yield event
-            time.sleep(0.1)
+            if isinstance(event, Progress) and event.stage == "scored":
+                wait_until(lambda: "best 1" in out.getvalue())
 
     show_live(paused())  # type: ignore[arg-type]
     longs = ["with an escape: \ufffd[2J" + " long" * 8, "long" + " long" * 11]
     thinking, answer = ["hm, a question", *longs], ["#1 a question", *longs]
-    assert "best 1" in out.getvalue()
     assert [row.rstrip() for row in screen_rows(out.getvalue(), 20)] == [*thinking, "", *answer]
 
 

@@ -401,6 +401,8 @@ def test_one_long_body_is_used_at_a_time() -> None:
 DEAF = """if True:
     import sys, time
     from tgr_local.openai import answer
+    from tgr_local.server import serve
+    serve._LAST_SECONDS = 0.2
     def write(*args, **kwargs):
         print("deaf", file=sys.stderr, flush=True)
         time.sleep(3600)
