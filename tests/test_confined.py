@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from gguf_edit import STRING, Gguf
+from surroundings import HANG
 from tool_models import TOOL_TEMPLATE, WEATHER, tool
 
 from tgr_local import load
@@ -28,6 +29,12 @@ DOUBLING = (
     "{% set ns = namespace(x='x') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}"
     "{% endfor %}{{ ns.x }}"
 )
+
+
+@pytest.fixture(autouse=True)
+def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is, the CPU time is over first."""
+    monkeypatch.setattr(confined, "WALL_SECONDS", HANG)
 
 
 @pytest.fixture(scope="module")

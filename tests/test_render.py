@@ -16,11 +16,13 @@ pytest.importorskip("nh3", reason="the server's packages are absent")
 from hostile_replies import HOSTILE
 from markdown_it import MarkdownIt
 from serving import Served, served
+from surroundings import HANG
 
 from tgr_local.engine import Cancel
 from tgr_local.openai.validation import RequestError
 from tgr_local.server import markup
 from tgr_local.server.rendering import TEXT_MOST, RenderRequest, render
+from tgr_local.system import confined
 
 TEXT_TAGS = {
     "p", "span", "pre", "code", "strong", "em", "s", "a", "ul", "ol", "li", "blockquote", "h3",
@@ -114,7 +116,8 @@ def test_the_time_for_extras_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
         assert "<pre" in made and "<em>b</em>" in made and ("hl-" in made) == coloured
 
 
-def test_a_text_that_takes_too_much_is_refused() -> None:
+def test_a_text_that_takes_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confined, "WALL_SECONDS", HANG)
     with pytest.raises(RequestError, match="show it as it is"):
         html("[" * TEXT_MOST)
     assert html("fine") == "<p>fine</p>\n"

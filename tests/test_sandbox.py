@@ -224,10 +224,10 @@ def test_a_python_below_its_own_file_systems_works(
 @pytest.mark.parametrize(
     "what", ["os.symlink('/dev/zero', path)", "os.mkdir(path)", "os.mkfifo(path)"]
 )
-@pytest.mark.parametrize("name", ["stdin", "stdout", "stderr", "program.py", "launch.py"])
-def test_a_replaced_file_is_not_read(backend: Backend, name: str, what: str) -> None:
+def test_a_replaced_file_is_not_read(backend: Backend, what: str) -> None:
     code = (
-        f"import os\nfor path in ('../{name}', 'work/{name}', '{name}'):\n"
+        "import os\nfor name in ('stdin', 'stdout', 'stderr', 'program.py', 'launch.py'):\n"
+        "  for path in ('../' + name, 'work/' + name, name):\n"
         "    try: os.remove(path)\n    except OSError: pass\n"
         f"    try: {what}\n    except OSError: pass\n"
         "print('out')\nraise SystemExit('err')"

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Served, served
+from serving import START, Served, served
+from surroundings import HANG
 
 from tgr_local import load
 from tgr_local.engine import Cancel, Engine
@@ -27,7 +28,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     from tgr_local.models.library import embedded_model
 
     folder = tmp_path_factory.mktemp("limits")
-    with served(embedded_model(), folder, request_seconds=100) as running:
+    slow = f"from tgr_local.system import confined; confined.WALL_SECONDS = {HANG}; "
+    with served(embedded_model(), folder, start=slow + START, request_seconds=100) as running:
         yield running
         running.until(running.is_free)
         assert not any("Traceback" in line for line in running.lines)

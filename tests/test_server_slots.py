@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import run
 from serving import Served, served
 
 LONG = "tell me of the fox and the dog, " * 4
@@ -128,8 +129,11 @@ def test_slots_are_refused_in_llama_servers_words(plain: Served) -> None:
     assert "slot_save_path" not in plain.client.get("/props").json()["limits"]
 
 
-def test_numbers_and_actions_are_checked(start: Start) -> None:
-    with start(max_running=3) as server:
+def test_keys_numbers_and_actions_are_checked(start: Start) -> None:
+    with start(max_running=3, api_key="secret") as server:
+        assert server.client.get("/slots").status_code == 401
+        assert act(server, "erase").status_code == 401
+        server.client.headers["Authorization"] = "Bearer secret"
         for slot in (3, -1, "x", "1.0", "9" * 400, "²"):
             assert act(server, "erase", slot).status_code == 400, slot
         for action in ("", "SAVE", "drop"):
@@ -138,14 +142,9 @@ def test_numbers_and_actions_are_checked(start: Start) -> None:
         assert len(server.client.get("/slots").json()) == 3
 
 
-def test_keys_guard_slots(start: Start) -> None:
-    with start(api_key="secret") as server:
-        assert server.client.get("/slots").status_code == 401
-        assert act(server, "erase").status_code == 401
-
-
-def test_the_folder_must_exist(model: Callable[..., Path], tmp_path: Path) -> None:
-    server = Served(model(), tmp_path, slot_save_path=tmp_path / "absent")
-    assert server.wait() == 2
-    server.client.close()
-    assert any("existing folder" in line for line in server.lines)
+def test_the_folder_must_exist(
+    model: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--model", str(model()), "--slot-save-path", str(tmp_path / "absent")]
+    assert run("serve", *flags) == 2
+    assert "existing folder" in capsys.readouterr().err

@@ -28,7 +28,7 @@ from tgr_local.system import confined_worker
 from tgr_local.system.confined_worker import CPU_SECONDS, HEADER
 from tgr_local.system.slots import Flag, Slots
 
-_MAX_SECONDS = 20.0  # wall time, for a worker that sleeps or that a busy machine slows down
+WALL_SECONDS = 20.0  # wall time, for a worker that sleeps or that a busy machine slows down
 _MAX_WORKERS = 2  # at a time: each may take a few hundred MB
 
 
@@ -200,7 +200,7 @@ class _Worker:
         return self._process.poll() is None
 
     def ask(self, data: bytes, cancel: Flag | None) -> dict[str, Any]:
-        deadline = time.monotonic() + _MAX_SECONDS
+        deadline = time.monotonic() + WALL_SECONDS
 
         def look() -> None:
             if cancel and cancel.is_set():
@@ -231,7 +231,7 @@ class _Worker:
         while len(data) < length:
             left = deadline - time.monotonic()
             if left <= 0 or not poll.poll(1000 * left):
-                raise ConfinedError(f"takes more than {_MAX_SECONDS:g} s")
+                raise ConfinedError(f"takes more than {WALL_SECONDS:g} s")
             part = os.read(pipe, 1 << 20)
             if not part:
                 _check(cancel)
