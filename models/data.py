@@ -59,7 +59,7 @@ class Sample:
     ids: np.ndarray
     """int16; token ids."""
     learnt: np.ndarray
-    """bool; whether the prediction of this token counts in the loss."""
+    """bool, or float: how much the prediction of this token counts in the loss."""
 
 
 def problem(rng: np.random.Generator, task: str) -> Problem:

@@ -29,6 +29,9 @@ class Shape:
     """Longest context that the file declares."""
     rope_base: float = 10_000.0
     norm_eps: float = 1e-6
+    is_fast: bool = False
+    """Whether training has one kernel for attention and a residual stream in bfloat16: faster from
+    about 200 tokens on, and less exact."""
 
 
 class Norm(nn.Module):
@@ -73,6 +76,9 @@ class Attention(nn.Module):
         k = rotate(self.k_norm(heads(self.k(x))).transpose(1, 2), cos, sin)
         v = heads(self.v(x)).transpose(1, 2)
         group = self.shape.n_head // self.shape.n_head_kv
+        if self.shape.is_fast and self.training:
+            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=group > 1)
+            return self.output(mixed.transpose(1, 2).reshape(n_batch, n_time, -1))
         k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
         # Written out: on CPUs, with many short sequences, twice as fast as the fused kernel.
         scores = q @ k.transpose(2, 3) * self.shape.head_dim**-0.5
@@ -118,6 +124,8 @@ class Model(nn.Module):
         frequency = self.shape.rope_base ** (-torch.arange(half, device=ids.device) / half)
         angle = torch.outer(torch.arange(ids.shape[1], device=ids.device), frequency)
         x = self.embed(ids)
+        if self.shape.is_fast and self.training:
+            x = x.bfloat16()
         cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
         for block in self.blocks:
             x = block(x, cos, sin)

@@ -1,9 +1,10 @@
-"""Trains the model on the endless stream of `data.py`; stops and resumes at any checkpoint.
+"""Trains a model on an endless stream of samples; stops and resumes at any checkpoint.
 
 In: options (see `Options`). Out, in the run folder: `checkpoint.pt` (weights, optimizer states and
 the position in the data, replaced atomically) and `loss.jsonl` (one line per report). The same
 seed on the same number of threads repeats a run; a run that was resumed continues at the data
-part after the last one it used.
+part after the last one it used. Run as a module it trains tgr-mini on the stream of `data.py`;
+`models.code.train` trains tgr-mini-code with the same run.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -25,6 +27,10 @@ from models.data import Sample, stream
 from models.model import Model, Shape
 
 CHECKPOINT = "checkpoint.pt"
+Stream = Callable[[int, int], Iterator[Sample]]
+"""The endless samples of a seed and a part."""
+Batch = tuple[int, Tensor, Tensor, Tensor]
+"""The part of the data, ids (B, T), next ids (B, T), and the weight of each in the loss (B, T)."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +57,16 @@ class Options:
     """Samples that are sorted by length together; one pool is one part of the data."""
     seed: int = 0
     threads: int = 2
+    """Threads of one forward pass."""
+    workers: int = 1
+    """Forward passes at the same time; on a busy machine better than more threads in each."""
     checkpoint_seconds: float = 120.0
     report: int = 20
     """Steps between two lines of the loss log."""
 
 
-def batches(options: Options, part: int) -> list[tuple[Tensor, Tensor]]:
-    """One pool as padded batches of ids (B, T) and targets (B, T), -100 where nothing is learnt."""
+def batches(stream: Stream, options: Options, part: int) -> list[Batch]:
+    """One pool of a stream as padded batches."""
     samples = stream(options.seed, part)
     pool = sorted((next(samples) for _ in range(options.pool)), key=lambda s: len(s.ids))
     groups: list[list[Sample]] = [[]]
@@ -66,29 +75,29 @@ def batches(options: Options, part: int) -> list[tuple[Tensor, Tensor]]:
         if (len(groups[-1]) + 1) * len(sample.ids) > options.micro_tokens:
             groups.append([])
         groups[-1].append(sample)
-    return [padded(group) for group in groups]
+    return [(part, *padded(group)) for group in groups]
 
 
-def padded(samples: list[Sample]) -> tuple[Tensor, Tensor]:
-    """Ids and next-token targets of samples, padded at the right to a multiple of 16."""
+def padded(samples: list[Sample]) -> tuple[Tensor, Tensor, Tensor]:
+    """Ids, next ids and their weights, padded at the right to a multiple of 16."""
     longest = max(len(s.ids) for s in samples) - 1
     width = -(-longest // 16) * 16
     ids = torch.zeros(len(samples), width, dtype=torch.long)
-    targets = torch.full((len(samples), width), -100)
+    targets, weights = torch.zeros_like(ids), torch.zeros(len(samples), width)
     for row, sample in enumerate(samples):
         n = len(sample.ids) - 1
         whole = torch.from_numpy(sample.ids.astype(np.int64))
-        ids[row, :n] = whole[:-1]
-        targets[row, :n] = torch.where(torch.from_numpy(sample.learnt[1:]), whole[1:], -100)
-    return ids, targets
+        ids[row, :n], targets[row, :n] = whole[:-1], whole[1:]
+        weights[row, :n] = torch.from_numpy(sample.learnt[1:].astype(np.float32))
+    return ids, targets, weights
 
 
-def shuffled_batches(options: Options, part: int) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """Endless batches from `part` on, each with the number of its part."""
+def shuffled_batches(stream: Stream, options: Options, part: int) -> Iterator[Batch]:
+    """Endless batches from `part` on."""
     while True:
-        pool = batches(options, part)
+        pool = batches(stream, options, part)
         for i in np.random.default_rng([options.seed, part]).permutation(len(pool)):
-            yield part, *pool[int(i)]
+            yield pool[int(i)]
         part += 1
 
 
@@ -111,34 +120,42 @@ def rate(step: int, options: Options) -> float:
 
 
 def run_step(
-    model: Model, data: Iterator[tuple[int, Tensor, Tensor]], n: int
+    model: Model, data: Iterator[Batch], n: int, workers: ThreadPoolExecutor
 ) -> tuple[float, int, int]:
-    """Accumulate the gradient of `n` batches; the mean loss, the tokens, the last part used."""
+    """The gradient of `n` batches; the mean loss, the tokens, the last part used."""
     chosen = [next(data) for _ in range(n)]
-    n_learnt = sum(int((targets >= 0).sum()) for _, _, targets in chosen)
-    total = 0.0
-    for _, ids, targets in chosen:
+    learnt = sum(float(weights.sum()) for *_, weights in chosen)
+    parameters = list(model.parameters())
+
+    def one(batch: Batch) -> tuple[float, tuple[Tensor, ...]]:
+        _, ids, targets, weights = batch
         with torch.autocast("cpu", torch.bfloat16):
             logits = model(ids)
-        loss = (
-            F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="sum")
-            / n_learnt
-        )
-        loss.backward()
-        total += float(loss.detach())
-    return total, sum(ids.numel() for _, ids, _ in chosen), chosen[-1][0]
+        each = F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="none")
+        loss = each @ weights.flatten() / learnt
+        return float(loss.detach()), torch.autograd.grad(loss, parameters)
+
+    total = 0.0
+    for loss, gradients in workers.map(one, chosen):  # added in their order: a run repeats
+        total += loss
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+    return total, sum(ids.numel() for _, ids, *_ in chosen), chosen[-1][0]
 
 
 class Run:
     """A training run: the model, its optimizers, and its progress."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, shape: Shape) -> None:
         torch.set_num_threads(options.threads)
+        self.workers = ThreadPoolExecutor(
+            options.workers, initializer=torch.set_num_threads, initargs=(options.threads,)
+        )
         torch.manual_seed(options.seed)
         self.options = options
         self.folder = Path(options.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.model = Model(Shape())
+        self.model = Model(shape)
         self.optimizers = make_optimizers(self.model, options)
         self.step, self.n_tokens, self.part, self.seconds = 0, 0, 0, 0.0
 
@@ -171,12 +188,12 @@ class Run:
         torch.save(state, part)
         os.replace(part, path)
 
-    def advance(self, data: Iterator[tuple[int, Tensor, Tensor]]) -> float:
+    def advance(self, data: Iterator[Batch]) -> float:
         """One optimizer step; its mean loss."""
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = self.options.lr * rate(self.step, self.options)
-        loss, n_new, self.part = run_step(self.model, data, self.options.accumulate)
+        loss, n_new, self.part = run_step(self.model, data, self.options.accumulate, self.workers)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for optimizer in self.optimizers:
             optimizer.step()
@@ -197,11 +214,11 @@ class Run:
         print(row, flush=True)
 
 
-def train(options: Options) -> None:
+def train(options: Options, shape: Shape, stream: Stream) -> None:
     """Run until `options.steps`, from the checkpoint in the run folder if there is one."""
-    run = Run(options)
+    run = Run(options, shape)
     run.resume()
-    data = shuffled_batches(options, run.part)
+    data = shuffled_batches(stream, options, run.part)
     started = saved = time.monotonic()
     before, losses = run.seconds, []
     while run.step < options.steps:
@@ -217,16 +234,20 @@ def train(options: Options) -> None:
             run.save()
 
 
-def main() -> None:
-    """Read the options from the command line and train."""
+def read_options(doc: str | None, defaults: Options) -> Options:
+    """The options from the command line; each field is a flag."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        description=doc, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     for field in fields(Options):
-        parser.add_argument(
-            f"--{field.name.replace('_', '-')}", type=type(field.default), default=field.default
-        )
-    train(Options(**vars(parser.parse_args())))
+        name, default = field.name.replace("_", "-"), getattr(defaults, field.name)
+        parser.add_argument(f"--{name}", type=type(default), default=default)
+    return Options(**vars(parser.parse_args()))
+
+
+def main() -> None:
+    """Read the options from the command line and train."""
+    train(read_options(__doc__, Options()), Shape(), stream)
 
 
 if __name__ == "__main__":

@@ -60,16 +60,39 @@ def learn(texts: Iterable[str], n_merges: int) -> list[tuple[str, str]]:
     """The `n_merges` most frequent merges, greedily; ties go to the smaller pair."""
     words = Counter(part for text in texts for part in PRE_TOKEN.findall(text))
     split = {letters_of(word): count for word, count in words.items()}
+    pairs: Counter[tuple[str, str]] = Counter()
+    holders: dict[tuple[str, str], set[tuple[str, ...]]] = {}
+    for symbols in split:
+        _count(symbols, split[symbols], pairs, holders)
     merges = []
     for _ in range(n_merges):
-        pairs: Counter[tuple[str, str]] = Counter()
-        for symbols, count in split.items():
-            for pair in pairwise(symbols):
-                pairs[pair] += count
         best = min(pairs, key=lambda p: (-pairs[p], p))
         merges.append(best)
-        split = {merged(symbols, best): count for symbols, count in split.items()}
+        # Only the words that hold the pair change.
+        for symbols in list(holders[best]):
+            count = split.pop(symbols)
+            _count(symbols, -count, pairs, holders)
+            shorter = merged(symbols, best)
+            split[shorter] = count
+            _count(shorter, count, pairs, holders)
     return merges
+
+
+def _count(
+    symbols: tuple[str, ...],
+    count: int,
+    pairs: Counter[tuple[str, str]],
+    holders: dict[tuple[str, str], set[tuple[str, ...]]],
+) -> None:
+    """Add a word that occurs `count` times to the counts of pairs, or take it out if negative."""
+    for pair in pairwise(symbols):
+        pairs[pair] += count
+        if count > 0:
+            holders.setdefault(pair, set()).add(symbols)
+        else:
+            holders[pair].discard(symbols)
+            if pairs[pair] <= 0:
+                del pairs[pair]
 
 
 class Vocabulary:
@@ -78,20 +101,20 @@ class Vocabulary:
     `tokens[i]` is the text of token i in GPT-2's byte letters; specials are at the end.
     """
 
-    def __init__(self, merges: list[tuple[str, str]]) -> None:
-        self.merges = merges
-        self.tokens = [*byte_letters().values(), *(a + b for a, b in merges), *SPECIALS]
+    def __init__(self, merges: list[tuple[str, str]], specials: tuple[str, ...] = SPECIALS) -> None:
+        self.merges, self.specials = merges, specials
+        self.tokens = [*byte_letters().values(), *(a + b for a, b in merges), *specials]
         self.ids = {token: i for i, token in enumerate(self.tokens)}
         self._rank = {pair: rank for rank, pair in enumerate(merges)}
         self._bytes = {letter: byte for byte, letter in byte_letters().items()}
         self._cache: dict[str, list[int]] = {}
-        self._special = re.compile("(" + "|".join(re.escape(s) for s in SPECIALS) + ")")
+        self._special = re.compile("(" + "|".join(re.escape(s) for s in specials) + ")")
 
     @classmethod
-    def load(cls) -> Vocabulary:
-        """The vocabulary of the shipped model."""
-        lines = MERGES_FILE.read_text(encoding="utf-8").splitlines()
-        return cls([(a, b) for a, b in (line.split(" ") for line in lines)])
+    def load(cls, file: Path = MERGES_FILE, specials: tuple[str, ...] = SPECIALS) -> Vocabulary:
+        """The vocabulary with the merges of a file; by default that of tgr-mini."""
+        lines = file.read_text(encoding="utf-8").splitlines()
+        return cls([(a, b) for a, b in (line.split(" ") for line in lines)], specials)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -129,7 +152,7 @@ class Vocabulary:
             token = self.tokens[i]
             data += (
                 token.encode()
-                if token in SPECIALS
+                if token in self.specials
                 else bytes(self._bytes[letter] for letter in token)
             )
         return data.decode(errors="replace")

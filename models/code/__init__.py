@@ -1,0 +1,9 @@
+"""The embedded code model `tgr-mini-code`: its data, vocabulary, training run and measurements.
+
+```
+answers.py   answers of the code assistant in its three formats
+data.py      tokenized samples: repairs, second rounds, fill-in-the-middle, drills
+merges.py    learns merges.txt, the merges of its vocabulary
+train.py     the training run
+```
+"""
