@@ -323,6 +323,12 @@ Sampler::Sampler(const TokenTexts & texts, const SamplingParams & params, uint64
                             parse_gbnf(params.grammar, [&](const std::string & text) { return texts.find(text); }));
         begin_grammar();
     }
+    if (params.edits) {
+        if (!params.grammar.empty()) {
+            throw std::invalid_argument("a text cannot have a grammar and be edits, too; leave one out");
+        }
+        edits_ = std::make_unique<Edits>(*params.edits, texts, params.edit_tokens);
+    }
 }
 
 void Sampler::begin_grammar() {
@@ -368,8 +374,8 @@ void Sampler::accept_grammar(const std::vector<llama_token> & tokens) {
             throw std::invalid_argument(error.what());
         }
         if (!accepted) {
-            throw std::invalid_argument("grammar_history holds token " + std::to_string(tokens[i]) +
-                                        ", which the grammar does not allow there");
+            throw std::invalid_argument("grammar_history holds token " + std::to_string(tokens[i]) + ", which the " +
+                                        (edits_ ? "edits do" : "grammar does") + " not allow there");
         }
     }
     if (grammar_) {
@@ -377,9 +383,12 @@ void Sampler::accept_grammar(const std::vector<llama_token> & tokens) {
     }
 }
 
-// The grammar, or the search for its beginning, reads a token. False for a token that the grammar refuses; if it was
+// The edits, the grammar, or the search for its beginning, read a token. False for a token that they refuse; if it was
 // the grammar's first one, the search goes on behind the trigger.
 bool Sampler::accept(llama_token token) {
+    if (edits_) {
+        return edits_->accept(token);
+    }
     if (grammar_) {
         return grammar_->accept(texts_, token);
     }
@@ -418,16 +427,19 @@ const float * Sampler::edited(const float * logits) {
     }
     if (grammar_) {
         grammar_->mask(texts_, values.data());
+    } else if (edits_) {
+        edits_->mask(values.data());
     }
     return values.data();
 }
 
 Draw Sampler::sample(const float * logits, const Distribution & model) {
     Distribution now = model;
-    if (grammar_ || has_penalties_ || !params_.logit_bias.empty()) {
+    if (grammar_ || edits_ || has_penalties_ || !params_.logit_bias.empty()) {
         logits = edited(logits);
         if (!(max_of(logits, n_vocab_) >= -FLT_MAX)) {
-            throw std::runtime_error("no token is left to sample: the grammar or logit_bias forbids every one");
+            throw std::runtime_error(
+                "no token is left to sample: the grammar, the edits or logit_bias forbid every one");
         }
         now = distribution(logits, n_vocab_);
     }
@@ -441,8 +453,8 @@ Draw Sampler::sample(const float * logits, const Distribution & model) {
     Draw         drawn = draw(logits, now, u);
     if (waits_) {
         drawn = draw_until_accepted(logits, u, drawn);
-    } else if (grammar_) {
-        grammar_->accept(texts_, drawn.token);
+    } else {
+        accept(drawn.token);
     }
     accept_prompt(drawn.token);
     return drawn;

@@ -1,6 +1,7 @@
 // From one row of logits to a token, its log-probability and the entropy. It does not know sequences or batches.
 #pragma once
 
+#include "edits.h"
 #include "grammar.h"
 #include "token_texts.h"
 #include "trigger.h"
@@ -30,9 +31,11 @@ struct SamplingParams {
     float   frequency_penalty = 0.0f;
     float   presence_penalty  = 0.0f;
 
-    std::string                                grammar;        // GBNF, empty = none
-    std::string                                grammar_prefix; // text before the reply, which it reads first
-    std::optional<TriggerParams>               trigger;        // at which it begins; the prefix is not read then
+    std::string                                grammar;         // GBNF, empty = none
+    std::string                                grammar_prefix;  // text before the reply, which it reads first
+    std::optional<TriggerParams>               trigger;         // at which it begins; the prefix is not read then
+    std::shared_ptr<const EditParams>          edits;           // instead of a grammar; null = none
+    uint32_t                                   edit_tokens = 0; // of their answer at most; 0 = no limit
     std::vector<std::pair<llama_token, float>> logit_bias;
 };
 
@@ -54,7 +57,7 @@ struct Draw {
     float       logprob; // in the distribution that it was drawn from: after bias, penalties, filters and temperature
 };
 
-// One sequence's sampler. Bias, penalties and a grammar change the logits first; then top-k,
+// One sequence's sampler. Bias, penalties and a grammar, or a constraint of edits, change the logits first; then top-k,
 // top-p and min-p filter at temperature 1, and from the rest one is drawn at the temperature. The same as a chain of
 // llama.cpp's samplers, but without sorting or copying the vocabulary.
 class Sampler {
@@ -75,7 +78,8 @@ public:
     // Counts a token before the generated text for the penalties.
     void accept_prompt(llama_token token);
 
-    // Advances the grammar by tokens that it has read already. Throws std::invalid_argument for one that it refuses.
+    // Advances the grammar, or the edits, by tokens that it has read already. Throws std::invalid_argument for one that
+    // it refuses.
     void accept_grammar(const std::vector<llama_token> & tokens);
 
 private:
@@ -89,6 +93,7 @@ private:
     std::unique_ptr<Grammar>            grammar_;  // null: there is none, or it has not begun
     std::optional<TriggerSearch>        waits_;    // for its beginning
     std::shared_ptr<const GrammarRules> rules_;
+    std::unique_ptr<Edits>              edits_;
     uint64_t                            work_          = 0; // that it may cost in one call
     bool                                has_penalties_ = false;
     std::deque<llama_token>             recent_; // tokens that penalties count

@@ -1,28 +1,61 @@
 #include "token_texts.h"
 
 #include "log.h"
+#include "token_trie.h"
 
 #include <algorithm>
+#include <atomic>
 #include <stdexcept>
 
 namespace tgr {
 
+static uint64_t next_serial() {
+    static std::atomic<uint64_t> last{ 0 };
+    return ++last;
+}
+
+TokenTexts::TokenTexts(const llama_vocab * vocab) :
+    vocab_(vocab),
+    n_tokens_(llama_vocab_n_tokens(vocab)),
+    serial_(next_serial()) {}
+
+TokenTexts::TokenTexts(std::vector<std::string> texts) :
+    vocab_(nullptr),
+    n_tokens_(int32_t(texts.size())),
+    serial_(next_serial()),
+    given_(std::move(texts)) {}
+
+TokenTexts::~TokenTexts() = default;
+
+const TokenTrie & TokenTexts::trie() const {
+    prepare();
+    std::call_once(trie_once_, [this] { trie_ = std::make_unique<TokenTrie>(*this); });
+    return *trie_;
+}
+
+// A token's text, with that of a control token only if `special`.
+static std::string piece_of(const llama_vocab * vocab, llama_token token, bool special) {
+    std::string piece(128, '\0');
+    int32_t     n = llama_token_to_piece(vocab, token, piece.data(), int32_t(piece.size()), 0, special);
+    if (n < 0) {
+        piece.resize(size_t(-n));
+        n = llama_token_to_piece(vocab, token, piece.data(), int32_t(piece.size()), 0, special);
+    }
+    piece.resize(size_t(std::max(n, 0)));
+    return piece;
+}
+
 void TokenTexts::prepare() const {
     std::call_once(once_, [this] {
-        std::string piece(128, '\0');
         begin_.assign(1, 0);
         for (llama_token token = 0; token < n_tokens_; ++token) {
-            ends_.push_back(llama_vocab_is_eog(vocab_, token));
-            int32_t n = llama_token_to_piece(vocab_, token, piece.data(), int32_t(piece.size()), 0, /*special =*/true);
-            if (n < 0) {
-                piece.resize(size_t(-n));
-                n = llama_token_to_piece(vocab_, token, piece.data(), int32_t(piece.size()), 0, true);
-            }
-            const std::string_view text(piece.data(), size_t(std::max(n, 0)));
+            const std::string text = vocab_ ? piece_of(vocab_, token, true) : given_[size_t(token)];
+            ends_.push_back(vocab_ ? llama_vocab_is_eog(vocab_, token) : text.empty());
             if (!ends_.back() && text.find('\0') == text.npos) {
                 bytes_ += text;
             }
             begin_.push_back(bytes_.size());
+            visible_.push_back(!this->text(token).empty() && (!vocab_ || piece_of(vocab_, token, false) == text));
         }
         for (llama_token token = 0; token < n_tokens_; ++token) {
             if (!text(token).empty()) {

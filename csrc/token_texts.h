@@ -4,6 +4,7 @@
 #include "llama.h"
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -11,11 +12,20 @@
 
 namespace tgr {
 
+class TokenTrie;
+
 class TokenTexts {
 public:
-    explicit TokenTexts(const llama_vocab * vocab) : vocab_(vocab), n_tokens_(llama_vocab_n_tokens(vocab)) {}
+    explicit TokenTexts(const llama_vocab * vocab);
+
+    // A vocabulary of these texts, for tests; an empty text ends a reply.
+    explicit TokenTexts(std::vector<std::string> texts);
+    ~TokenTexts();
 
     int32_t n_tokens() const { return n_tokens_; }
+
+    // No other object has had it.
+    uint64_t serial() const { return serial_; }
 
     // Reads the texts from the vocabulary, once; the functions below need it. Any thread.
     void prepare() const;
@@ -26,6 +36,12 @@ public:
     }
     bool ends(llama_token token) const { return ends_[token]; }
 
+    // Whether its text is part of a reply's text: a control token's is not.
+    bool is_visible(llama_token token) const { return visible_[token]; }
+
+    // Of the visible tokens; made when it is asked for first.
+    const TokenTrie & trie() const;
+
     // The tokens with a text, sorted by it, and how many bytes each has in common with the one before.
     const std::vector<llama_token> & order() const { return order_; }
     const std::vector<uint32_t> &    shared() const { return shared_; }
@@ -34,14 +50,17 @@ public:
     llama_token find(const std::string & text) const;
 
 private:
-    const llama_vocab *              vocab_;
-    int32_t                          n_tokens_;
-    mutable std::once_flag           once_;
-    mutable std::string              bytes_;
-    mutable std::vector<size_t>      begin_; // [n_tokens + 1]
-    mutable std::vector<bool>        ends_;
-    mutable std::vector<llama_token> order_;
-    mutable std::vector<uint32_t>    shared_;
+    const llama_vocab *                vocab_;
+    int32_t                            n_tokens_;
+    uint64_t                           serial_;
+    std::vector<std::string>           given_; // without a vocabulary
+    mutable std::once_flag             once_, trie_once_;
+    mutable std::unique_ptr<TokenTrie> trie_;
+    mutable std::string                bytes_;
+    mutable std::vector<size_t>        begin_; // [n_tokens + 1]
+    mutable std::vector<bool>          ends_, visible_;
+    mutable std::vector<llama_token>   order_;
+    mutable std::vector<uint32_t>      shared_;
 };
 
 } // namespace tgr

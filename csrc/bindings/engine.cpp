@@ -105,6 +105,7 @@ void bind_engine(py::module_ & m) {
         .def("stats", &Engine::stats, release())
         .def("tokenize", &Engine::tokenize, release())
         .def("check_grammar", &Engine::check_grammar, release())
+        .def("edit_tokens", &Engine::edit_tokens, release())
         .def("detokenize",
              [](const Engine & e, const py::object & tokens, bool special, const py::object & shown) {
                  return py::bytes(e.detokenize(tokens_of(tokens), special, tokens_of(shown)));

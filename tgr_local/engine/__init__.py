@@ -11,6 +11,7 @@ engine.py          Engine: text functions, capacity, sessions
 session.py         Session, Sequence, Injection, Task
 lockstep.py        LockstepGroup, Participant: sessions decoded in the same batches
 prefix_files.py    remembered prefixes in files
+edits.py           EditConstraint: an answer that can only be edits of given files
 reply_format.py    ReplyFormat: how replies are written and read, as a chat template has it
 steered.py         SteeredEngine: an engine with a control vector and a logit bias
 records.py         Sampling, Output, EngineStats
@@ -29,6 +30,8 @@ from tgr_local.engine.cancel import watched as watched
 from tgr_local.engine.devices import available_memory as available_memory
 from tgr_local.engine.devices import backend_devices as backend_devices
 from tgr_local.engine.devices import physical_cores as physical_cores
+from tgr_local.engine.edits import EditConstraint as EditConstraint
+from tgr_local.engine.edits import Opening as Opening
 from tgr_local.engine.engine import Engine as Engine
 from tgr_local.engine.installation import gpu_devices as gpu_devices
 from tgr_local.engine.installation import slow_cache as slow_cache

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tgr_local.engine import chat_templates, threads, waits
 from tgr_local.engine.cancel import Cancel, watched
 from tgr_local.engine.devices import default_threads
+from tgr_local.engine.edits import EditConstraint
 from tgr_local.engine.lockstep import LockstepGroup, Participant
 from tgr_local.engine.native import native
 from tgr_local.engine.records import EngineStats, MemoryUse, Sampling
@@ -104,6 +105,10 @@ class Engine:
         }
         self.reply_format: ReplyFormat | None = None
         """What a chat template says about the replies; None = they are plain text."""
+        self.edits: EditConstraint | None = None
+        """What the answers must be, from their beginning to their end; None = anything."""
+        self.edit_tokens = 0
+        """Tokens that such an answer takes at least, its end token included."""
         template = template or chat_templates.of_model(
             info.chat_template.decode("utf-8", "replace"), self.path
         )
@@ -167,6 +172,15 @@ class Engine:
 
     # --- the format of replies ---
 
+    def with_edits(self, edits: EditConstraint | None) -> Engine:
+        """This engine, for replies whose answers are edits: the same model, cache and worker. They
+        are whole within every limit of tokens. Raises ValueError where the model's vocabulary can
+        write none of them."""
+        engine = copy.copy(self)
+        engine.edits = edits
+        engine.edit_tokens = self._native.edit_tokens(edits.params) if edits else 0
+        return engine
+
     def with_format(self, form: ReplyFormat) -> Engine:
         """This engine, for replies in a format: the same model, cache and worker."""
         engine = copy.copy(self)
@@ -179,8 +193,11 @@ class Engine:
         return self.reply_format.shown if self.reply_format else ()
 
     def sampling(self, config: SearchConfig, query: Seq[int]) -> Sampling:
-        """How the tokens after `query` are drawn, with the grammar of the reply's format."""
+        """How the tokens after `query` are drawn, with the grammar of the reply's format or the
+        constraint of its edits."""
         sampling, form = Sampling.of(config), self.reply_format
+        if self.edits:
+            return dataclasses.replace(sampling, edits=self.edits, edit_tokens=config.token_limit)
         if form is None or not form.grammar:
             return sampling
         if form.trigger is None or config.grammar:  # which the config has for an answer

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from dataclasses import dataclass
 
+from tgr_local.engine.edits import EditConstraint
 from tgr_local.engine.native import native
 from tgr_local.engine.reply_format import GrammarTrigger
 from tgr_local.options.config import SearchConfig
@@ -31,6 +32,11 @@ class Sampling:
     thinking."""
     trigger: GrammarTrigger | None = None
     """Where the grammar begins; None = with the reply."""
+    edits: EditConstraint | None = None
+    """What the text must be, instead of a grammar; None = anything."""
+    edit_tokens: int = 0
+    """Tokens of a text of edits at most, its end token included, from its beginning on; 0 = no
+    limit."""
     logit_bias: tuple[tuple[int, float], ...] = ()
 
     @classmethod

@@ -80,9 +80,11 @@ def chat_query(
         request["tool_choice"] = "required" if tools.named else tools.choice
         if tools.parallel is not None:
             request["parallel"] = tools.parallel
-    if not tools.callable and (as_text or is_plain(engine, cancel)):
+    if not tools.callable and (as_text or engine.edits or is_plain(engine, cancel)):
         applied = engine.apply_template({**request, "only_prompt": True}, cancel=cancel)
-        opened = _opened(engine.chat_template, applied["prompt"], config, bool(config.grammar))
+        opened = _opened(
+            engine.chat_template, applied["prompt"], config, bool(config.grammar or engine.edits)
+        )
         return ChatQuery(tokens_within(engine, applied["prompt"] + opened), None)
     applied = engine.apply_template(request, cancel=cancel)
     if tools.named:  # the prompt describes all functions, and one may be called

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from tgr_local import methods
-from tgr_local.engine import Cancel, Engine, LockstepGroup
+from tgr_local.engine import Cancel, EditConstraint, Engine, LockstepGroup
 from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.generation.prompt import Prompt, advised, query_tokens
 from tgr_local.generation.reply import Event, Reply, write_reply
@@ -26,6 +26,7 @@ def generate_many(
     method: str | Method = DEFAULT_METHOD,
     raw: bool = False,
     verbatim: bool = False,
+    edits: EditConstraint | None = None,
     on_event: Callable[[int, Event], None] | None = None,
     cancel: Cancel | None = None,
 ) -> list[Reply]:
@@ -36,8 +37,8 @@ def generate_many(
     A CancelledError has the replies so far, finished ones too, as `replies`.
     """
     return generate_each(
-        engine, [prompt], config, k, method=method, raw=raw, verbatim=verbatim, on_event=on_event,
-        cancel=cancel,
+        engine, [prompt], config, k, method=method, raw=raw, verbatim=verbatim, edits=edits,
+        on_event=on_event, cancel=cancel,
     )  # fmt: skip
 
 
@@ -50,6 +51,7 @@ def generate_each(
     method: str | Method = DEFAULT_METHOD,
     raw: bool = False,
     verbatim: bool = False,
+    edits: EditConstraint | None = None,
     on_event: Callable[[int, Event], None] | None = None,
     cancel: Cancel | None = None,
 ) -> list[Reply]:
@@ -61,6 +63,7 @@ def generate_each(
         raise ValueError(f"k is {k}, but must be at least 1")
     if not prompts:
         raise ValueError("prompts is empty, but must hold at least one")
+    engine = engine.with_edits(edits) if edits else engine
     config = advised(engine, config)
     queries = [query_tokens(engine, prompt, config, raw=raw, cancel=cancel) for prompt in prompts]
     method = methods.get(method)

@@ -67,8 +67,8 @@ def query_tokens(
     alone; token ids are Q already. Raises ModelError for a model without a template, CapacityError
     for a text that is far too long for the model, and CancelledError by `cancel`.
 
-    Where the thinking must end before the answer begins (`thinking_budget`, `grammar`), it is
-    opened here for models that open it themselves.
+    Where the thinking must end before the answer begins (`thinking_budget`, `grammar`, edits),
+    it is opened here for models that open it themselves.
     """
     if _is_tokens(prompt):
         return [_token(engine, token) for token in prompt]
@@ -78,7 +78,7 @@ def query_tokens(
         return tokens_within(engine, prompt, add_special=True)
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     text = engine.chat_prompt(messages, thinking=config.thinking, cancel=cancel)  # type: ignore[arg-type]
-    if config.thinking and (config.thinking_budget or config.grammar):
+    if config.thinking and (config.thinking_budget or config.grammar or engine.edits):
         ends = text.rstrip().endswith((OPEN_THINK, CLOSE_THINK))
         text += "" if ends or OPEN_THINK not in engine.chat_template else f"{OPEN_THINK}\n"
     return tokens_within(engine, text)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tgr_local import methods
-from tgr_local.engine import Cancel, Engine
+from tgr_local.engine import Cancel, EditConstraint, Engine
 from tgr_local.errors import CancelledError
 from tgr_local.generation.prompt import Prompt, advised, query_tokens
 from tgr_local.generation.text import TextDelta
@@ -89,6 +89,7 @@ def generate(
     method: str | Method = DEFAULT_METHOD,
     raw: bool = False,
     verbatim: bool = False,
+    edits: EditConstraint | None = None,
     on_event: OnEvent | None = None,
     cancel: Cancel | None = None,
 ) -> Reply:
@@ -102,11 +103,16 @@ def generate(
     closing tag. A reply without an answer still, other than `verbatim`, gets one that begins with a
     visible character.
 
+    With `edits` the answer can only be edits, which apply: it is whole within every limit of new
+    tokens, and stop texts and `loop_guard` end the thinking alone. ``max_seconds``, ``cancel``, and
+    for methods that search ``max_forward_tokens``, may still cut it off.
+
     Raises ValueError for bad arguments, CapacityError for a query that cannot fit, and
     CancelledError, with the reply so far, when `cancel` is set.
     """
     start = time.monotonic()
     method = methods.get(method)
+    engine = engine.with_edits(edits) if edits else engine
     config = advised(engine, config)
     query = query_tokens(engine, prompt, config, raw=raw, cancel=cancel)
     reply = write_reply(
@@ -139,6 +145,7 @@ def stream(
     method: str | Method = DEFAULT_METHOD,
     raw: bool = False,
     verbatim: bool = False,
+    edits: EditConstraint | None = None,
     cancel: Cancel | None = None,
 ) -> Iterator[Event]:
     """Yields the events of one reply as they come, and last the `Reply` itself.
@@ -148,8 +155,8 @@ def stream(
 
     def work(on_event: OnEvent, stop: Cancel) -> None:
         reply = generate(
-            engine, prompt, config, method=method, raw=raw, verbatim=verbatim, on_event=on_event,
-            cancel=stop,
+            engine, prompt, config, method=method, raw=raw, verbatim=verbatim, edits=edits,
+            on_event=on_event, cancel=stop,
         )  # fmt: skip
         on_event(reply)
 
@@ -171,6 +178,8 @@ def write_reply(
     """One reply to a query of tokens, which is not a chat's if it is `raw`. `participants` place
     its runs in lockstep groups."""
     start = time.monotonic()
+    if config.grammar and engine.edits:
+        raise ValueError("an answer cannot have a grammar and be edits, too; leave one out")
     if config.grammar:  # a reply may end before its grammar is used
         engine.check_grammar(config.grammar)
     writer = ReplyWriter(

@@ -29,7 +29,8 @@ class TextSplitter:
     """Turns tokens into pieces of thinking and answer. Bytes that may still become a character, a
     tag or a stop text are buffered until it is clear. With `verbatim` all text is answer and does
     not change. With `keep_tags` the pieces together are the whole text, and any of `closers`, which
-    belongs to the answer, ends the thinking as its tag does."""
+    belongs to the answer, ends the thinking as its tag does. With `tags_are_text` the answer has no
+    tags and no stop texts: it ends by itself."""
 
     def __init__(
         self,
@@ -40,6 +41,7 @@ class TextSplitter:
         verbatim: bool = False,
         keep_tags: bool = False,
         closers: tuple[str, ...] = (),
+        tags_are_text: bool = False,
     ) -> None:
         opened = not verbatim and thinking_is_open(engine, prompt)
         self.kind: Kind = "thinking" if opened else "answer"
@@ -53,6 +55,9 @@ class TextSplitter:
         self._stop = stop
         self._verbatim, self._keep_tags, self._closers = verbatim, keep_tags, closers
         self._tags = () if verbatim else (OPEN_THINK, CLOSE_THINK)
+        self._tags_are_text = tags_are_text
+        if tags_are_text and not opened:
+            self._tags = self._stop = ()
         self._only_answer = False
         self._buffer = ""
         self._fresh = opened  # nothing of this part yet: its leading line breaks are layout
@@ -72,6 +77,8 @@ class TextSplitter:
         self.stopped, stop, self._stop = False, self._stop, ()
         pieces = self.feed(tokens)
         self._stop, self._only_answer = stop, True
+        if self._tags_are_text:
+            self._tags = self._stop = ()
         return pieces
 
     def end(self) -> list[TextDelta]:

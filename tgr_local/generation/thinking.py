@@ -49,7 +49,8 @@ class Reserve:
         space = engine.n_ctx_train - len(query) - closing
         if not method.resets and 0 < space < limit:
             limit, option = space, "n_ctx_train"
-        kept = min(limit, config.answer_tokens or max(1, min(limit // _SHARE, _MOST_KEPT)))
+        kept = config.answer_tokens or max(1, min(limit // _SHARE, _MOST_KEPT))
+        kept = min(limit, max(kept, engine.edit_tokens))
         # an answer reads the query again, with the newest tokens of the thinking
         budget, again = config.max_forward_tokens, len(query) - 1 + closing
         spare = budget - max(1, len(query) - 1) - again

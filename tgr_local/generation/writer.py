@@ -61,8 +61,9 @@ def _splitter(
     engine: Engine, query: list[int], config: SearchConfig, verbatim: bool
 ) -> TextSplitter:
     """Splits the text of a reply, of which a format is read whole."""
-    if (form := engine.reply_format) is None:
-        return TextSplitter(engine, query, config.stop, verbatim=verbatim)
+    if (form := engine.reply_format) is None or engine.edits:
+        are_edits = engine.edits is not None
+        return TextSplitter(engine, query, config.stop, verbatim=verbatim, tags_are_text=are_edits)
     closers = form.trigger.think_ends if form.trigger else ()
     closers = tuple(tag for tag in closers if CLOSE_THINK not in tag)  # which has it ends with it
     return TextSplitter(
@@ -102,17 +103,25 @@ class ReplyWriter:
         self._cancel = AnswerNow(cancel, self.text, self._follows, self._reached)
         self._start = time.monotonic()
         opened = self.text.kind == "thinking"
-        self._may_think = opened or (not (raw or verbatim) and may_think(engine, query, config))
+        self._may_think = opened or (
+            not (raw or verbatim or engine.edits) and may_think(engine, query, config)
+        )
         # an answer may be empty where the whole text is asked for, or a grammar allows it
-        self._must_speak = not (verbatim or config.grammar)
+        self._must_speak = not (verbatim or config.grammar or engine.edits)
         self._reserve = Reserve.of(engine, config, method, query)
+        if self._reserve.limit < engine.edit_tokens:
+            raise ValueError(
+                f"{self._reserve.option} leaves {self._reserve.limit} tokens for the reply, but "
+                f"the shortest edit takes {engine.edit_tokens}; raise it, or shorten the prompt"
+            )
         self._held = HeldBack(tokens=self._reserve.thinking)
         self._held.positions = self._reserve.positions if self._may_think else 0
         self._is_cut = self._answers = False
         self._first = self._n_before = 0  # steps and tokens before the run under way
         self._context: tuple[list[int], list[int]] = ([], [])  # of the answer's run, after Q
         # a grammar holds for the answer alone, so the thinking is a run of its own
-        self._thinks_first = opened and bool(config.thinking_budget or config.grammar)
+        first = config.thinking_budget or config.grammar or engine.edits
+        self._thinks_first = opened and bool(first)
 
     def write(self, participants: Participants = ALONE) -> Finish:
         """Writes the whole reply; returns why it ended."""
@@ -201,8 +210,13 @@ class ReplyWriter:
         """One run. Returns why the reply ended, or that the answer is due. Raises BudgetError and
         CapacityError for a run without a step."""
         n_steps = len(self.steps)
+        engine = self.engine
+        if engine.edits and not self._is_edits:
+            engine = engine.with_edits(None)
+        elif engine.edits:  # nothing but their end ends them
+            config = dataclasses.replace(config, stop=())
         run = Run(
-            self.engine,
+            engine,
             query,
             config,
             participant=participant,
@@ -224,6 +238,11 @@ class ReplyWriter:
                     raise
                 return self._late()
         raise AssertionError(f"{method.name} ended without saying why")
+
+    @property
+    def _is_edits(self) -> bool:
+        """Whether what is written now can only be edits."""
+        return bool(self.engine.edits) and (self._answers or not self._thinks_first)
 
     def _late(self) -> Finish | Literal["answer"]:
         """The verdict on a run whose budget ended between two steps."""
@@ -268,6 +287,7 @@ class ReplyWriter:
         """Why the reply ends after this step, or that the answer is due; None = the run goes on.
         `text` has the tokens with those of the step."""
         finish, guard = step.finish, self.config.loop_guard
+        guard = 0 if self._is_edits else guard
         loops = bool(guard) and finish != "stop" and is_loop(text[self._n_before :], guard)
         if not self._answers and self.text.kind == "thinking":
             self.closed_by = self._closing_option(finish, loops, len(text))

@@ -113,8 +113,8 @@ class Tree:
             return [0.0] * len(thoughts)
         turns = [self._turn.after(branches.context(thought)) for thought in thoughts]
         free = dataclasses.replace(
-            branches.sampling, grammar=""
-        )  # the grammar holds for the answer alone
+            branches.sampling, grammar="", edits=None
+        )  # they hold for the answer alone
         replies = branches.ask(thoughts, turns, n, prompts.VALUE_TOKENS, sampling=free)
         return [
             sum(prompts.value_of(branches.text(reply.tokens.tolist())) for reply in own)

@@ -7,6 +7,7 @@ instance may be used from any number of threads.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.engine import Cancel, Engine
+from tgr_local.engine import Cancel, EditConstraint, Engine
 from tgr_local.generation import load
 from tgr_local.generation.control_vectors import ControlVector, hidden_states, steered
 from tgr_local.openai import completions
@@ -186,6 +187,7 @@ class TgrLlama:
         method: str | None = None,
         tgr: Mapping[str, Any] | None = None,
         control_vector: ControlVector | None = None,
+        edits: EditConstraint | None = None,
         cancel: Cancel | None = None,
     ) -> Any:
         """The reply to a conversation: a dict, or with `stream` an iterator of chunks.
@@ -195,18 +197,20 @@ class TgrLlama:
         ``message.reasoning_content`` and ``delta.reasoning_content``, the cost in ``usage`` and
         ``tgr``. `tgr` holds `SearchConfig` options for this request, such as
         ``{"n_candidates": 4, "thinking_budget": 512}``; `control_vector` is added at every token;
-        `cancel` ends it from another thread, or makes it answer now. `tools` are functions that the
-        model may call, as OpenAI's API defines them, and `tool_choice` is "none", "auto",
-        "required" or the function that must be called. Logits processors are not supported.
+        `cancel` ends it from another thread, or makes it answer now. With `edits`
+        (`tgr_local.code.edits.constraint`) the answer can only be edits of files. `tools` are
+        functions that the model may call, as OpenAI's API defines them, and `tool_choice` is
+        "none", "auto", "required" or the function that must be called. Logits processors are not
+        supported.
 
         Raises RequestError, a ValueError, for a bad parameter, CapacityError for a conversation
         that cannot fit, and CancelledError.
         """
-        body = self._body(locals())
+        body, engine = self._body(locals()), self._engine(edits)
         request = chat_request(
-            self.engine, body, config=self.config, method=self.method, model=self.model_path
+            engine, body, config=self.config, method=self.method, model=self.model_path
         )
-        return self._run(request, control_vector, cancel)
+        return self._run(engine, request, control_vector, cancel)
 
     def create_completion(
         self,
@@ -242,6 +246,7 @@ class TgrLlama:
         method: str | None = None,
         tgr: Mapping[str, Any] | None = None,
         control_vector: ControlVector | None = None,
+        edits: EditConstraint | None = None,
         cancel: Cancel | None = None,
     ) -> Any:
         """What continues a text: a dict, or with `stream` an iterator of chunks.
@@ -251,12 +256,12 @@ class TgrLlama:
         thinking tags. `logprobs` with `echo` scores the prompt as well. None or less than 1 for
         `max_tokens` = as many as the config allows. The rest is as in `create_chat_completion`.
         """
-        body = self._body(locals())
+        body, engine = self._body(locals()), self._engine(edits)
         body.setdefault("max_tokens", -1)
         request = completion_request(
-            self.engine, body, config=self.config, method=self.method, model=self.model_path
+            engine, body, config=self.config, method=self.method, model=self.model_path
         )
-        return self._run(request, control_vector, cancel)
+        return self._run(engine, request, control_vector, cancel)
 
     def __call__(self, prompt: str, **parameters: Any) -> Any:
         """`create_completion` by another name."""
@@ -273,7 +278,7 @@ class TgrLlama:
 
     def _body(self, parameters: dict[str, Any]) -> JsonObject:
         """The parameters as the body of a request, in the types that JSON has."""
-        ours = ("self", "control_vector", "cancel")
+        ours = ("self", "control_vector", "edits", "cancel")
         body = {k: v for k, v in parameters.items() if v is not None and k not in ours}
         for key in ("stop", "messages", "prompt"):
             if isinstance(given := body.get(key), tuple | np.ndarray):
@@ -285,10 +290,22 @@ class TgrLlama:
             body.setdefault("seed", self.seed)
         return body
 
+    def _engine(self, edits: EditConstraint | None) -> Engine:
+        return self.engine.with_edits(edits) if edits else self.engine
+
     def _run(
-        self, request: PreparedRequest, control_vector: ControlVector | None, cancel: Cancel | None
+        self,
+        engine: Engine,
+        request: PreparedRequest,
+        control_vector: ControlVector | None,
+        cancel: Cancel | None,
     ) -> Any:
-        engine = steered(self.engine, control_vector) if control_vector else self.engine
+        if engine.edits and request.form:
+            raise ValueError("an answer cannot call functions and be edits, too; leave tools out")
+        if engine.edits:  # nothing but their end ends them
+            config = dataclasses.replace(request.config, stop=())
+            request = dataclasses.replace(request, config=config)
+        engine = steered(engine, control_vector) if control_vector else engine
         if request.stream:
             return completions.chunks(engine, request, cancel=cancel)
         return completions.respond(engine, request, cancel=cancel)

@@ -8,6 +8,7 @@ position is counted: those of the chosen text as `chunk`, all others as `discard
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
@@ -102,6 +103,7 @@ class Branches:
 
     def __init__(self, run: Run, method: Method, *, limit: int, least: int) -> None:
         self.run, self.limit = run, limit
+        run.text_limit = limit
         self.engine, self.config, self.sampling = run.engine, run.config, run.sampling
         self._round = 0
         self._root: Sequence | None = None  # Q alone, for a model that cannot roll back to it
@@ -200,6 +202,7 @@ class Branches:
             )
             self.run.count(discarded=sum(output.n_decoded for output in read))
         tasks: list[Task] = []
+        sampling = dataclasses.replace(sampling or self.sampling, edit_tokens=n_tokens)
         for text, fork in zip(asked, forks, strict=True):
             for sequence in (fork, *(fork.fork() for _ in range(n_replies - 1))):
                 tasks.append(
@@ -207,7 +210,7 @@ class Branches:
                         sequence,
                         text[-1:],
                         n_generate=n_tokens,
-                        sampling=sampling or self.sampling,
+                        sampling=sampling,
                         seed=self._seed(ROLLOUT, len(tasks)),
                         history=penalty_history(text),
                         stop=stop,

@@ -95,6 +95,8 @@ class Run:
         self.sampling = engine.sampling(config, self.query)
         self.n_top = min(config.top_logprobs, engine.n_vocab)
         """Alternatives reported for each token."""
+        self.text_limit = config.token_limit
+        """Tokens of a text at most."""
         self.index = 0
         """Of the step under way."""
         self._counts, self._seconds = Counts(), Seconds()  # of the step under way
@@ -296,6 +298,9 @@ class Run:
     ) -> Task:
         """Up to n_tokens after Q and `text`, whose last token is pending."""
         context, sampling = self.query + text, sampling or self.sampling
+        if sampling.edits:  # they end within what the limits leave
+            left = [self.text_limit, *([] if self.left is None else [len(text) + self.left])]
+            sampling = dataclasses.replace(sampling, edit_tokens=max(1, min(left)))
         return Task(
             sequence,
             context[-1:],
@@ -304,7 +309,7 @@ class Run:
             sampling=sampling,
             seed=seed,
             history=penalty_history(context),
-            grammar_history=text if sampling.grammar else (),
+            grammar_history=text if sampling.grammar or sampling.edits else (),
             stop=self.config.stop,
             shown=self.engine.shown_tokens,
             tail=self._stop_tail(text),

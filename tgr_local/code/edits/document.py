@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from tgr_local.errors import TgrError
 
 
 @dataclass(frozen=True)
@@ -25,3 +28,23 @@ class Change:
     """The text that the change was made for; empty for a new file."""
     after: str
     """The text that replaces it."""
+
+
+class EditError(TgrError):
+    """An answer that is no edits, or whose edits do not apply: why, in one sentence."""
+
+
+def lines_of(text: str) -> tuple[list[str], bool]:
+    """The lines of a text, and whether the last one has a line end; an empty text has no lines."""
+    lines = text.split("\n")
+    if lines[-1]:
+        return lines, False
+    return lines[:-1], True
+
+
+def joined(lines: Sequence[str], document: Document) -> str:
+    """Lines as the new text of a file, whose last line has a line end if it had one before."""
+    _, ends = lines_of(document.text)
+    if ends:
+        return "".join(f"{line}\n" for line in lines)
+    return "\n".join(lines).rstrip("\n")

@@ -1,0 +1,162 @@
+"""The format ``function``: a whole function or method, its decorators included.
+
+    calc.py::Stack.push
+    ```python
+    the whole function
+    ```
+
+The new text is indented as the old one is. Functions that stand in each other are changed at most
+once together.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tgr_local.code.edits.document import Document, lines_of
+from tgr_local.code.edits.markers import Markers
+from tgr_local.code.syntax import fence_name
+from tgr_local.engine import Opening
+
+_INDENT = re.compile(r"[ \t]*")
+
+
+class Function(NamedTuple):
+    """A function or method of a file, its decorators included."""
+
+    path: str
+    name: str
+    """Its name within those that it stands in: ``Stack.push``."""
+    first: int
+    """Its first line, from 1."""
+    last: int
+
+
+def functions_of(document: Document) -> list[Function]:
+    """The functions and methods of a Python file, in the order of their lines; none of a text that
+    Python cannot read. A name that is there again gets a number: ``size#2``."""
+    if "\r" in document.text or "\f" in document.text:
+        return []  # which Python counts as lines, or not, in its own way
+    if (tree := _parsed(document.text)) is None:
+        return []
+    found: list[Function] = []
+    times: dict[str, int] = {}
+    for name, node in _definitions(tree):
+        times[name] = n = times.get(name, 0) + 1
+        first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+        full = name if n == 1 else f"{name}#{n}"
+        found.append(Function(document.path, full, first, node.end_lineno or first))
+    return sorted(found, key=lambda one: (one.first, -one.last))
+
+
+def openings(
+    functions: Sequence[Function], documents: Sequence[Document], markers: Markers
+) -> list[Opening]:
+    files = {document.path: i for i, document in enumerate(documents)}
+    return [
+        Opening(
+            f"{head(one)}\n{markers.fence}{fence_name(one.path)}\n",
+            files[one.path],
+            one.first - 1,
+            one.last,
+        )
+        for one in functions
+    ]
+
+
+def checked(functions: Sequence[Function], documents: Sequence[Document]) -> list[Function]:
+    """The functions that a caller names. Raises ValueError for one that its file does not have."""
+    n_lines = {document.path: len(lines_of(document.text)[0]) for document in documents}
+    names: set[str] = set()
+    for one in functions:
+        if not 1 <= one.first <= one.last <= n_lines.get(one.path, 0):
+            raise ValueError(
+                f"the function {head(one)} has lines {one.first} to {one.last}, which are not in "
+                "the open files"
+            )
+        if not one.name.isprintable() or one.name != one.name.strip() or not one.name:
+            raise ValueError(f"the function {head(one)!r:.80} needs a name on one line")
+        if head(one) in names:
+            raise ValueError(f"the function {head(one)!r:.80} is there twice")
+        names.add(head(one))
+    return list(functions)
+
+
+def head(function: Function) -> str:
+    """The line that names it in an answer."""
+    return f"{function.path}::{function.name}"
+
+
+def in_place(new: str, old: Sequence[str]) -> list[str]:
+    """The lines of a new function, indented as the `old` lines are; without blank lines around."""
+    lines, _ = lines_of(new)
+    while lines and not lines[0].strip():
+        del lines[0]
+    while lines and not lines[-1].strip():
+        del lines[-1]
+    target = _indent(next((line for line in old if line.strip()), ""))
+    if not lines or _indent(lines[0]) == target:
+        return lines
+    own = _indent(lines[0])
+    kept = _within_strings([_without(line, own) for line in lines])
+    return [
+        line if i in kept or not line.strip() else target + _without(line, own)
+        for i, line in enumerate(lines)
+    ]
+
+
+def _parsed(text: str) -> ast.Module | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+
+
+def _definitions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """The functions below a node, with their qualified names."""
+    below: list[tuple[str, ast.AST]] = [("", tree)]
+    while below:
+        within, node = below.pop()
+        for child in ast.iter_child_nodes(node):
+            inside = within
+            if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                inside = f"{within}{child.name}."
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield within + child.name, child
+            if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+                below.append((inside, child))
+
+
+def _indent(line: str) -> str:
+    return _INDENT.match(line)[0]  # type: ignore[index]
+
+
+def _without(line: str, indent: str) -> str:
+    """A line without the part of the indentation that it has."""
+    n = 0
+    while n < min(len(line), len(indent)) and line[n] == indent[n]:
+        n += 1
+    return line[n:]
+
+
+def _within_strings(lines: Sequence[str]) -> set[int]:
+    """The lines of Python that begin within a string, which an indentation would change; but for
+    docstrings."""
+    if (tree := _parsed("\n".join(lines))) is None:
+        return set()
+    inside: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant | ast.JoinedStr):
+            is_text = isinstance(node, ast.JoinedStr) or isinstance(node.value, str | bytes)
+            if is_text and node.end_lineno:
+                inside |= set(range(node.lineno, node.end_lineno))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            inside -= set(range(node.lineno, node.end_lineno or node.lineno))
+    return inside
