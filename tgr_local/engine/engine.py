@@ -224,16 +224,19 @@ class Engine:
             raise ValueError(
                 f"the text is not valid Unicode at character {error.start}; remove that character"
             ) from None
-        return list(self._native.tokenize(text, add_special, parse_special))
+        with threads.inside():
+            return list(self._native.tokenize(text, add_special, parse_special))
 
     def detokenize(self, tokens: Seq[int] | NDArray[np.int32], *, special: bool = False) -> bytes:
         """Bytes of the tokens; `special` also prints control tokens that do not belong to the text.
         May end inside a character."""
-        return bytes(self._native.detokenize(tokens, special, self.shown_tokens))
+        with threads.inside():
+            return bytes(self._native.detokenize(tokens, special, self.shown_tokens))
 
     def check_grammar(self, grammar: str, prefix: str = "") -> None:
         """Raises ValueError for GBNF that does not parse, or that no text with `prefix` follows."""
-        self._native.check_grammar(grammar, prefix)
+        with threads.inside():
+            self._native.check_grammar(grammar, prefix)
 
     def chat_prompt(
         self,

@@ -25,7 +25,7 @@ class _Closable(Protocol):
 
 
 _engines: weakref.WeakSet[_Closable] = weakref.WeakSet()
-_inside: set[int] = set()  # threads that wait for an engine
+_inside: set[int] = set()  # threads in native code that takes long
 _started: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 _ending = False
 
@@ -56,7 +56,7 @@ def patience(deadline: float | None = None) -> float:
 
 @contextlib.contextmanager
 def inside() -> Iterator[None]:
-    """While this thread waits for an engine, the end of the program waits for this thread."""
+    """While this thread is in native code, the end of the program waits for this thread."""
     thread = threading.get_ident()
     nested = thread in _inside
     _inside.add(thread)
