@@ -1,14 +1,16 @@
 """Writes a checkpoint as a GGUF file that llama.cpp loads as architecture `qwen3`.
 
 In: a checkpoint of `train.py`. Out: one file with the weights (F32, F16 or Q8_0; norms stay F32),
-the vocabulary, the chat template, and the search settings that suit this model (`tgr.*`).
+the vocabulary, the chat template, and the search settings that suit this model (`tgr.*`). Run as a
+module it writes tgr-mini; `models.code.export` writes tgr-mini-code with the same functions.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import gguf
 import numpy as np
 import torch
 
-from models.vocab import SPECIALS, Vocabulary
+from models.vocab import Vocabulary
 
 TYPES = {
     "f32": gguf.GGMLQuantizationType.F32, "f16": gguf.GGMLQuantizationType.F16,
@@ -51,6 +53,20 @@ CHAT_TEMPLATE = (
 """Qwen3's format: earlier reasoning is dropped; without thinking an empty block is put before."""
 
 
+@dataclass(frozen=True)
+class Identity:
+    """What a file says about its model, beside the weights."""
+
+    name: str
+    description: str
+    vocabulary: Vocabulary
+    chat_template: str
+    search: Mapping[str, int | float]
+    """`tgr.*`: recommended settings."""
+    is_visible: tuple[str, ...] = ()
+    """Specials that are part of the visible text."""
+
+
 def tensors(weights: dict[str, torch.Tensor], n_layer: int) -> Iterator[tuple[str, np.ndarray]]:
     """GGUF names and F32 arrays."""
     yield "token_embd.weight", weights["embed.weight"].numpy()
@@ -75,12 +91,12 @@ def add_sizes(writer: gguf.GGUFWriter, shape: dict[str, Any]) -> None:
     writer.add_vocab_size(shape["n_vocab"])
 
 
-def add_vocabulary(writer: gguf.GGUFWriter, vocabulary: Vocabulary) -> None:
+def add_vocabulary(writer: gguf.GGUFWriter, identity: Identity) -> None:
     """Tokens, merges, specials and the chat template."""
+    vocabulary = identity.vocabulary
     kinds = dict.fromkeys(vocabulary.tokens, gguf.TokenType.NORMAL)
-    kinds |= dict.fromkeys(SPECIALS, gguf.TokenType.CONTROL)
-    # As in Qwen3: the marks of reasoning are part of the visible text.
-    kinds |= dict.fromkeys(("<think>", "</think>"), gguf.TokenType.USER_DEFINED)
+    kinds |= dict.fromkeys(vocabulary.specials, gguf.TokenType.CONTROL)
+    kinds |= dict.fromkeys(identity.is_visible, gguf.TokenType.USER_DEFINED)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("qwen2")
     writer.add_token_list(vocabulary.tokens)
@@ -90,25 +106,26 @@ def add_vocabulary(writer: gguf.GGUFWriter, vocabulary: Vocabulary) -> None:
     writer.add_bos_token_id(vocabulary.special("<|endoftext|>"))
     writer.add_pad_token_id(vocabulary.special("<|endoftext|>"))
     writer.add_add_bos_token(False)
-    writer.add_chat_template(CHAT_TEMPLATE)
+    writer.add_chat_template(identity.chat_template)
 
 
-def write(file: Path, state: dict[str, Any], type_name: str) -> None:
+def write(file: Path, state: dict[str, Any], type_name: str, identity: Identity) -> None:
     """Write the file; an existing one is replaced only when the new one is complete."""
     part = file.with_suffix(".part")
     shape = state["shape"]
     writer = gguf.GGUFWriter(part, "qwen3")
-    writer.add_name("tgr-mini")
-    writer.add_description(
-        "A very small model for arithmetic, Countdown puzzles and linear equations."
-    )
+    writer.add_name(identity.name)
+    writer.add_description(identity.description)
     writer.add_license("mit")
     writer.add_file_type(FILE_TYPES[type_name])
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     add_sizes(writer, shape)
-    add_vocabulary(writer, Vocabulary.load())
-    for key, number in SEARCH.items():
-        writer.add_uint32(key, number)
+    add_vocabulary(writer, identity)
+    for key, number in identity.search.items():
+        if isinstance(number, float):
+            writer.add_float32(key, number)
+        else:
+            writer.add_uint32(key, number)
     for name, array in tensors(state["model"], shape["n_layer"]):
         kind = TYPES[type_name] if array.ndim == 2 else TYPES["f32"]
         writer.add_tensor(
@@ -121,18 +138,34 @@ def write(file: Path, state: dict[str, Any], type_name: str) -> None:
     os.replace(part, file)
 
 
-def main() -> None:
+def run(doc: str | None, identity: Identity) -> None:
     """Read the command line and export."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("checkpoint", type=Path, help="checkpoint.pt of a run")
     parser.add_argument("file", type=Path, help="GGUF file to write")
     parser.add_argument("--type", choices=TYPES, default="q8_0")
     options = parser.parse_args()
     state = torch.load(options.checkpoint, weights_only=True)
-    write(options.file, state, options.type)
+    write(options.file, state, options.type, identity)
     print(
         f"{options.file}: {options.file.stat().st_size} bytes, "
         f"step {state['step']}, {state['n_tokens']} tokens"
+    )
+
+
+def main() -> None:
+    """Export tgr-mini."""
+    run(
+        __doc__,
+        Identity(
+            "tgr-mini",
+            "A very small model for arithmetic, Countdown puzzles and linear equations.",
+            Vocabulary.load(),
+            CHAT_TEMPLATE,
+            SEARCH,
+            # As in Qwen3: the marks of reasoning are part of the visible text.
+            is_visible=("<think>", "</think>"),
+        ),
     )
 
 

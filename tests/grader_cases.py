@@ -116,6 +116,30 @@ CASES: dict[str, tuple[Rows, list[str], list[str]]] = {
         ["```python\ndef double(x):\n    return 2 * x\n```", "def double(x): return x + x\n[DONE]"],
         ["```python\ndef double(x):\n    return x\n```", "x plus x"],
     ),
+    "humanevalfix": (
+        [
+            {
+                "task_id": "Python/0",
+                "declaration": "from typing import List\n\n\ndef top(x: List[int]) -> int:\n",
+                "buggy_solution": "    return min(x)\n",
+                "canonical_solution": "    return max(x)\n",
+                "entry_point": "top",
+                "test": "\n\ndef check(f):\n    assert f([1, 3, 2]) == 3\n\ncheck(top)",
+            }
+        ],
+        [
+            "```python\ndef top(x):\n    return max(x)\n```",
+            "The bug is `min`:\n```\ndef top(x: List[int]) -> int:\n    return sorted(x)[-1]\n```",
+            "<<<<<<< SEARCH\n    return min(x)\n=======\n    return max(x)\n>>>>>>> REPLACE",
+            "```python\nimport os\n\ndef top(x):\n    return math.prod([max(x)])\n```",
+        ],
+        [
+            "```python\ndef top(x):\n    return min(x)\n```",
+            "<<<<<<< SEARCH\n    return sum(x)\n=======\n    return max(x)\n>>>>>>> REPLACE",
+            "```python\ndef other(x):\n    return max(x)\n```",
+            "I cannot.",
+        ],
+    ),
     "bigcodebench": (
         [
             {

@@ -39,7 +39,8 @@ def test_every_task_keeps_its_promises() -> None:
         assert task.name == name and task.metric in ("pass", "score", "diversity")
         assert 10 < len(task.doc) < 100 and "\n" not in task.doc
     assert {n for n, t in tasks.TASKS.items() if t.needs_exec} == {
-        "humaneval", "mbpp", "bigcodebench", "livecodebench",
+        "humaneval", "mbpp", "bigcodebench", "livecodebench", "humanevalfix", "aider-edit",
+        "bugs", "bugs-families",
     }  # fmt: skip
     assert set(CASES) <= set(tasks.TASKS)
 

@@ -26,7 +26,8 @@ MERGES_FILE = Path(__file__).with_name("merges.txt")
 N_TOKENS = 2048
 SPECIALS = (
     "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|fim_prefix|>", "<|fim_middle|>",
-    "<|fim_suffix|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>", "<think>", "</think>",
+    "<|fim_suffix|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>",
+    "<|unused_0|>", "<|unused_1|>",
 )  # fmt: skip
 MIX = {"repair": 0.76, "second": 0.09, "hole": 0.08, "file": 0.03, "drill": 0.04}
 """Share of the samples by kind."""

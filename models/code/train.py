@@ -9,7 +9,7 @@ from models.train import Options, read_options, train
 
 SHAPE = Shape(
     n_vocab=N_TOKENS, n_embd=256, n_layer=4, n_head=4, n_head_kv=2, head_dim=64, n_ff=640,
-    n_ctx=2048, is_fast=True,
+    n_ctx=1024, is_fast=True,
 )  # fmt: skip
 OPTIONS = Options(
     folder="code", steps=20_000, decay=4_000, warmup=40, lr=5e-3, micro_tokens=2048, accumulate=2,
