@@ -117,7 +117,7 @@ def run(engine: Engine, documents: list[Document], n: int, rng: random.Random) -
                 if (shown := shown + 1) <= 10:
                     print(f"{format}: {error}\n{answer!r}\n", file=sys.stderr)
         done += len(limits)
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() or done // 1000 > (done - len(limits)) // 1000:
             print(f"\r{done} of {n}, {time.monotonic() - began:.0f} s", end="", file=sys.stderr)
     for format, count in counts.items():
         print(f"{format:9}", ", ".join(f"{value} {name}" for name, value in count.items()))
@@ -195,7 +195,8 @@ def main() -> int:
     failed = 0
     if args.edits:
         model = args.model or shapes.model_file("tiny", "q8_0")
-        with Engine(model, EngineConfig(prefix_cells=0)) as engine:
+        # one thread: the model is so small that several would wait for each other
+        with Engine(model, EngineConfig(prefix_cells=0, n_threads=1)) as engine:
             print(f"{len(documents)} files, {model.name}")
             failed = run(engine, documents, args.edits, rng)
             failed += replies(engine, documents, max(9, args.edits // 200), rng)

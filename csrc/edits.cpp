@@ -17,7 +17,8 @@ Edits::Edits(const EditParams & params, const TokenTexts & texts, uint32_t limit
     files_(params.files().size()) {
     begin_openings(now_, false);
     if (cost() == NEVER) {
-        throw std::invalid_argument("the model's vocabulary can write none of the edits");
+        throw std::invalid_argument("the model's vocabulary can write none of the edits in " +
+                                    std::to_string(NEVER - 1) + " tokens; open other files");
     }
 }
 
@@ -26,8 +27,11 @@ Edits::Edits(const EditParams & params, const TokenTexts & texts, uint32_t limit
 //
 
 bool Edits::is_free(uint32_t file, uint32_t first, uint32_t end) const {
-    const auto & used  = files_[file].used;
-    const auto   after = used.lower_bound(end);
+    const auto & used = files_[file].used;
+    if (used.empty()) {
+        return true;
+    }
+    const auto after = used.lower_bound(end);
     return after == used.begin() || std::prev(after)->second <= first;
 }
 
@@ -311,8 +315,8 @@ void Edits::allow_below(const State & state, uint32_t node) {
     go_back(state);
 }
 
-// Puts copies of a state's many threads behind all others, sorted by their next bytes, and returns where those of each
-// byte begin. Empty where there are few.
+// Where the threads with each next byte begin, of a state with many; empty where there are few. Copies of them, sorted
+// by their next bytes, are put behind all others.
 std::vector<size_t> Edits::grouped(const State & state) {
     static constexpr size_t FEW = 16;
     if ((state.part != Part::OPENING && state.part != Part::QUOTE) || state.end - state.begin <= FEW) {
@@ -322,6 +326,12 @@ std::vector<size_t> Edits::grouped(const State & state) {
     std::vector<size_t> at(257, 0);
     for (size_t i = state.begin; i < state.end; ++i) {
         ++at[size_t(next_byte(state, threads_[i])) + 1];
+    }
+    // all go on alike where many lines are blank: they stay where they are
+    if (const auto all = std::find(at.begin(), at.end(), state.end - state.begin); all != at.end()) {
+        std::fill(at.begin(), all, state.begin);
+        std::fill(all, at.end(), state.end);
+        return at;
     }
     at[0] = threads_.size();
     for (size_t byte = 0; byte < 256; ++byte) {

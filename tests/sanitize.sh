@@ -25,7 +25,7 @@ esac
 # left out: tests whose processes have a clean environment, so no runtime of the sanitizer, or less address space than it
 # needs, or more calls within each other than it follows
 LD_PRELOAD="$(gcc -print-file-name=$runtime) $(gcc -print-file-name=libstdc++.so.6)" \
-    "$venv/bin/pytest" -q -p no:cacheprovider tests/test_engine*.py tests/test_{prefixes,fairness,grammars}.py \
+    "$venv/bin/pytest" -q -p no:cacheprovider tests/test_engine*.py tests/test_{prefixes,fairness,grammars,edits,edits_allowed,edits_engine}.py \
     tests/test_{session_attention,attention_views,families,cancel,trajectory}.py \
     --deselect tests/test_engine.py::test_the_chat_template_opens_the_reply \
     --deselect tests/test_engine.py::test_words_of_any_length_are_tokenized \

@@ -114,7 +114,7 @@ def test_fences_around_the_blocks_are_passed_over() -> None:
 def test_an_empty_file_is_quoted_by_no_lines_once() -> None:
     block = "pkg/__init__.py\n<<<<<<< SEARCH\n=======\nx\n>>>>>>> REPLACE\n"
     assert after(block, EMPTY, CALC) == "x\n"
-    assert "earlier block has begun" in why(block * 2, EMPTY, CALC)
+    assert "begins again the file" in why(block * 2, EMPTY, CALC)
 
 
 def test_markers_are_none_of_the_lines_in_the_files() -> None:

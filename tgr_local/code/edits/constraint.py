@@ -87,12 +87,16 @@ def read_edits(
     if not blocks:
         raise EditError(f"the answer has no edit in the format {format!r}")
     by_path = {one.path: one for one in every}
+    quotes = {path: replace.Places(one) for path, one in by_path.items() if format == "replace"}
     edits: dict[str, list[tuple[range, list[str]]]] = {}
     for number, block in enumerate(blocks, 1):
-        path = places[block.head].path if block.head in places else block.head
+        place = places.get(block.head)
+        path = place.path if place else block.head
         own = edits.setdefault(path, [])
-        used = [lines for lines, _ in own]
-        own.append(_edit(block, number, by_path[path], places.get(block.head), format, used))
+        if format == "replace":
+            own.append((quotes[path].take(block, number), block.new))
+        else:
+            own.append(_whole(block, number, by_path[path], place, [lines for lines, _ in own]))
     changes = []
     for document in every:
         if document.path in edits:
@@ -102,24 +106,20 @@ def read_edits(
     return tuple(changes)
 
 
-def _edit(
-    block: Block,
-    number: int,
-    document: Document,
-    place: Function | None,
-    format: Format,
-    used: Sequence[range],
+def _whole(
+    block: Block, number: int, document: Document, place: Function | None, used: Sequence[range]
 ) -> tuple[range, list[str]]:
-    """The lines that a block replaces, and the new ones."""
+    """The lines of a file or function that a block replaces, and the new ones."""
     lines, _ = lines_of(document.text)
-    if format == "replace":
-        return replace.place(block, number, document, used), block.new
-    taken = range(0, len(lines)) if place is None else range(place.first - 1, place.last)
-    if any(format == "file" or _meet(taken, one) for one in used):
-        raise EditError(f"{nth(number)} changes {block.head} again, or a part of it")
     if place is None:
-        return taken, block.new
-    return taken, function.in_place("\n".join(block.new), lines[place.first - 1 : place.last])
+        taken, new, again = range(len(lines)), block.new, bool(used)
+    else:
+        taken = range(place.first - 1, place.last)
+        new = function.in_place("\n".join(block.new), lines[place.first - 1 : place.last])
+        again = any(_meet(taken, one) for one in used)
+    if again:
+        raise EditError(f"{nth(number)} changes {block.head} again, or a part of it")
+    return taken, new
 
 
 def _meet(a: range, b: range) -> bool:

@@ -14,6 +14,8 @@ where a block follows one of the same file.
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -48,32 +50,47 @@ def blocks(answer: str, documents: Sequence[Document], markers: Markers) -> list
     return found
 
 
-def place(block: Block, number: int, document: Document, used: Sequence[range]) -> range:
-    """The lines of a file that a block quotes, from 0. Raises EditError where there are none."""
-    lines, _ = lines_of(document.text)
-    quoted = block.quoted
-    n = len(quoted)
-    if not n:
-        if not lines and not used:
-            return range(0, 0)
-        what = "quotes no lines" if lines else "begins a file that an earlier block has begun"
-        raise EditError(f"{nth(number)} {what} of {document.path}; it must quote whole lines")
-    taken = {line for one in used for line in one}
-    matches = [i for i in _starts(lines, quoted[0]) if lines[i : i + n] == quoted]
-    for i in matches:
-        if taken.isdisjoint(range(i, i + n)):
-            return range(i, i + n)
-    if matches:
-        raise EditError(
-            f"{nth(number)} quotes lines of {document.path} that an earlier block has replaced"
-        )
-    raise EditError(
-        f"{nth(number)} quotes lines that {document.path} does not have{_hint(lines, quoted)}"
-    )
+class Places:
+    """The lines of a file that blocks quote."""
+
+    def __init__(self, document: Document) -> None:
+        self.path = document.path
+        self.used: list[range] = []
+        self._lines, _ = lines_of(document.text)
+        self._text = _as_text(self._lines)
+        lengths = (len(line) + 1 for line in self._lines)
+        self._begins = list(itertools.accumulate(lengths, initial=0))
+
+    def take(self, block: Block, number: int) -> range:
+        """The lines that the next block quotes, from 0. Raises EditError where there are none."""
+        if not block.quoted:
+            if not self._lines and not self.used:
+                self.used.append(range(0))
+                return range(0)
+            what = "quotes no lines" if self._lines else "begins again the file that another began:"
+            raise EditError(f"{nth(number)} {what} {self.path}; it must quote whole lines")
+        wanted, n = _as_text(block.quoted), len(block.quoted)
+        at = matches = 0
+        while (at := self._text.find(wanted, at)) >= 0:
+            matches += 1
+            first = bisect.bisect_left(self._begins, at)
+            found = range(first, first + n)
+            others = (one for one in self.used if one.start < found.stop and first < one.stop)
+            if (other := next(others, None)) is None:
+                self.used.append(found)
+                return found
+            at = self._begins[other.stop]  # all that begins before meets it, too
+        if matches:
+            raise EditError(
+                f"{nth(number)} quotes lines of {self.path} that an earlier block has replaced"
+            )
+        hint = _hint(self._lines, block.quoted)
+        raise EditError(f"{nth(number)} quotes lines that {self.path} does not have{hint}")
 
 
-def _starts(lines: Sequence[str], first: str) -> list[int]:
-    return [i for i, line in enumerate(lines) if line == first]
+def _as_text(lines: Sequence[str]) -> str:
+    """Whole lines, with a line end before and after each: none is found within another."""
+    return "".join(f"\n{line}" for line in lines) + "\n"
 
 
 def _hint(lines: Sequence[str], quoted: Sequence[str]) -> str:
