@@ -3,36 +3,20 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
+from code_folders import git, write
 
 from tgr_local.code import listing
 from tgr_local.code.edits import Change
 from tgr_local.code.project import MAX_BYTES, Project, RefusedError
 
-
-def git(folder: Path, *arguments: str) -> None:
-    plain = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
-    who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "protocol.file.allow=always")
-    subprocess.run(["git", *who, *arguments], cwd=folder, env=plain, check=True)
-
-
-def write(folder: Path, **files: str) -> None:
-    """Files by path, "__" for "/" and "_dot_" for "."."""
-    for name, text in files.items():
-        path = folder / name.replace("__", "/").replace("_dot_", ".")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text.encode())
-
-
-FILES = {
-    "a_dot_py": "a = 1\n", "b_dot_txt": "b", "pkg__c_dot_py": "c", "pkg__deep__d_dot_py": "d",
-    "out_dot_log": "x", "build__x_dot_py": "x", "pkg__keep_dot_log": "k",
-    "_dot_venv__pyvenv_dot_cfg": "", "_dot_venv__m_dot_py": "x", "pkg__node_modules__m_dot_js": "x",
-    "_dot_gitignore": "*.log\n/build/\nnode_modules/\n.venv/\n",
-    "pkg___dot_gitignore": "!keep.log\n",
+FILES: dict[str, str | bytes] = {
+    "a.py": "a = 1\n", "b.txt": "b", "pkg/c.py": "c", "pkg/deep/d.py": "d", "out.log": "x",
+    "build/x.py": "x", "pkg/keep.log": "k", ".venv/pyvenv.cfg": "", ".venv/m.py": "x",
+    "pkg/node_modules/m.js": "x", ".gitignore": "*.log\n/build/\nnode_modules/\n.venv/\n",
+    "pkg/.gitignore": "!keep.log\n",
 }  # fmt: skip
 LISTED = [
     ".gitignore", "a.py", "b.txt", "pkg/.gitignore", "pkg/c.py", "pkg/deep/d.py", "pkg/keep.log",
@@ -42,7 +26,7 @@ LISTED = [
 @pytest.fixture
 def plain(tmp_path: Path) -> Path:
     folder = tmp_path / "plain"
-    write(folder, **FILES)
+    write(folder, FILES)
     return folder
 
 
@@ -149,12 +133,12 @@ def test_links_are_followed_inside_only(tree: Path, tmp_path: Path) -> None:
 
 def test_submodules_and_other_repositories_are_refused(tree: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
-    write(other, m_dot_py="m")
+    write(other, {"m.py": "m"})
     git(other, "init", "-q")
     git(other, "add", ".")
     git(other, "commit", "-qm", "x")
     git(tree, "submodule", "-q", "add", str(other), "sub")
-    write(tree, nested__n_dot_py="n")
+    write(tree, {"nested/n.py": "n"})
     git(tree / "nested", "init", "-q")
     project = Project(tree)
     assert project.listing.submodules == {"sub", "nested"}

@@ -6,6 +6,12 @@ folder is not touched before that.
     project.py     the person's folder: its files, their texts, what must not be changed
     listing.py     … which files: git's own list, or a walk that knows .gitignore
     byte_style.py  … bytes ↔ text: encodings, line ends
+    snapshot.py    a copy of the folder at one moment, uncommitted work included
+    copies.py      copies of it, each with the changes of a candidate
+    judge.py       runs the tests in a copy, in the sandbox, and says what came of it
+    test_output.py … what their output says; test_command.py: which command runs them; _check.py:
+                   inside the sandbox, parses and imports files where there are no tests
+    journal.py     accept and undo: all changes or none; exchange.py: one file
     edits/         from an answer's text to changed files
     syntax.py      languages by file name; definitions in a syntax tree
     outline.py     a file's classes and functions, with their lines

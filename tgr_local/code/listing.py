@@ -99,6 +99,20 @@ def of_git(folder: Path) -> Listing | None:
     return Listing(tuple(there[:MAX_FILES]), frozenset(submodules), cut)
 
 
+def ignored_folders(folder: Path, in_repository: bool) -> frozenset[str]:
+    """The outermost folders below this one that version control ignores."""
+    if in_repository:
+        arguments = ("--others", "--ignored", "--exclude-standard", "--directory")
+        found = git(folder, "ls-files", "-z", *arguments)
+        if found is not None:
+            names = map(os.fsdecode, found.split(b"\0")[:-1])
+            return frozenset(name.rstrip("/") for name in names if name.endswith("/"))
+    return frozenset(
+        path for path, entry, ignored in walk(folder)
+        if ignored and entry.is_dir(follow_symlinks=False)
+    )  # fmt: skip
+
+
 def of_walk(folder: Path) -> Listing:
     """What a walk finds that respects .gitignore. Raises InstallError without pathspec."""
     found: list[str] = []

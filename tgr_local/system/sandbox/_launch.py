@@ -1,25 +1,22 @@
-"""Runs inside the sandbox: limits this process, then runs the program in it.
+"""Runs inside the sandbox: limits this process, then runs a program or a command in it.
 
-Started as a separate file without the package: ``python launch.py LIMITS``, with program.py in the
-same folder.
+Started as a separate file without the package: ``python launch.py ORDERS``. The orders are JSON:
+``user`` (the id to become, or null), ``bounds`` (by name of the resource limit), ``processes``, and
+perhaps ``command`` with ``ready``, a pipe that gets a byte before the command starts; without a
+command, program.py in the same folder is run.
 """
 
 import contextlib
 import json
 import os
 import platform
-import random
 import resource
 import runpy
+import signal
 import struct
 import sys
 from pathlib import Path
 
-UNUSED_USERS = range(61184, 65520)
-"""User ids that no account has (systemd also allocates them temporarily). Each program gets its
-own, since the limit on processes counts all processes of a user."""
-OPEN_FILES = 256
-"""Per process: the memory of sockets and pipes does not count for any process."""
 CALLS = {
     "x86_64": (0xC000003E, {"shmget": 29, "msgget": 68, "mount": 165, "memfd_create": 319,
                             "fsopen": 430, "memfd_secret": 447}),
@@ -41,23 +38,16 @@ def own_tasks() -> int:
     return total
 
 
-def restrict(limits: dict[str, float]) -> None:
-    """Sets every limit that the system has, for this process and its children."""
+def restrict(user: int | None, bounds: dict[str, int], processes: int) -> None:
+    """Becomes the user, and sets every limit that the system has, for this process and its
+    children. The limit on processes counts all processes of a user."""
     with contextlib.suppress(OSError):  # the first process to be killed when memory runs out
         Path("/proc/self/oom_score_adj").write_text("1000")
-    if limits["as_unused_user"]:
-        user = random.SystemRandom().choice(UNUSED_USERS)
+    if user is not None:
         os.setgroups([])
         os.setgid(user)
         os.setuid(user)
-    for name, bound in {
-        "RLIMIT_CPU": int(limits["seconds"]) + 1,
-        "RLIMIT_AS": int(limits["memory"]),
-        "RLIMIT_FSIZE": int(limits["disk"]),
-        "RLIMIT_NPROC": int(limits["processes"]) + own_tasks(),
-        "RLIMIT_NOFILE": OPEN_FILES,
-        "RLIMIT_CORE": 0,
-    }.items():
+    for name, bound in {**bounds, "RLIMIT_NPROC": processes + own_tasks()}.items():
         with contextlib.suppress(AttributeError, OSError, ValueError):
             kind = getattr(resource, name)
             most = resource.getrlimit(kind)[1]
@@ -93,10 +83,44 @@ def filter_of(machine: int, calls: dict[str, int]) -> bytes:
     return b"".join(struct.pack("HBBI", *line) for line in lines)
 
 
+def execute(command: list[str], ready: int) -> int:
+    """Runs the command, with the signals as Python found them, and ends what it leaves behind. Its
+    exit code, as shells count."""
+    os.write(ready, b"1")
+    os.close(ready)
+    child = os.fork()
+    if child == 0:
+        for name in ("SIGPIPE", "SIGXFSZ"):
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
+        os.execv(command[0], command)
+    ended, status = 0, 0
+    while ended != child:
+        ended, status = os.wait()
+    while orphans := children():
+        for pid in orphans:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            os.wait()
+    code = os.waitstatus_to_exitcode(status)
+    return 128 - code if code < 0 else code
+
+
+def children() -> list[int]:
+    """The processes of which this one is the parent, by adoption too."""
+    with contextlib.suppress(OSError):
+        path = Path(f"/proc/self/task/{os.getpid()}/children")
+        return [int(pid) for pid in path.read_text().split()]
+    return []
+
+
 if __name__ == "__main__":
+    orders = json.loads(sys.argv[1])
     with contextlib.suppress(ImportError, OSError, AttributeError):  # not on Linux
         forbid()
-    restrict(json.loads(sys.argv[1]))
+    restrict(orders["user"], orders["bounds"], orders["processes"])
+    if "command" in orders:
+        sys.exit(execute(orders["command"], orders["ready"]))
     program = str(Path(__file__).with_name("program.py"))
     sys.argv = [program]
     runpy.run_path(program, run_name="__main__")

@@ -13,8 +13,10 @@ them as root.
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -27,19 +29,43 @@ ISOLATION: dict[Backend, str] = {
     "limits": "only resources are limited; it can use the network, your files and your processes",
 }
 """Description of each backend for users."""
+Mount = tuple[Literal["--bind", "--ro-bind", "--ro-bind-try"], Path, Path]
+"""How, what, and where it is seen."""
 _SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin")
 _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/localtime", "/etc/passwd", "/etc/group")
+
+
+_UNUSED_USERS = range(61184, 65520)
+"""User ids that no account has (systemd also allocates them temporarily). Each program gets its
+own, since the limit on processes counts all processes of a user."""
+
+
+def python() -> list[str]:
+    """The command that starts this Python without settings of its user."""
+    return [sys.executable, "-I", "-B"]
+
+
+def unused_user(kind: Backend) -> int | None:
+    """The user that a program of this process becomes; None where it stays the caller."""
+    if kind == "bwrap" and os.getuid() == 0:
+        return random.SystemRandom().choice(_UNUSED_USERS)
+    return None
 
 
 def command(kind: Backend, folder: Path, disk: int) -> list[str]:
     """The command that starts ``launch.py`` of a folder; `disk` limits each of the sandbox's own
     file systems, bytes."""
-    python = [sys.executable, "-I", "-B"]
     if kind == "bwrap":
-        return [*_bubble(folder, disk), *python, f"/{folder.name}/launch.py"]
+        inside = f"/{folder.name}"
+        isolated = isolate([("--ro-bind", folder, Path(inside))], _SYSTEM_FILES, disk, "/tmp")
+        return [*isolated, *python(), f"{inside}/launch.py"]
+    return without_mounts(kind, [*python(), str(folder / "launch.py")])
+
+
+def without_mounts(kind: Backend, plain: list[str]) -> list[str]:
+    """A command in a backend that shows it all files."""
     # so that nothing outlives a killed caller; bwrap does this itself
     guard = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
-    plain = [*python, str(folder / "launch.py")]
     if kind == "unshare":
         user = [] if os.getuid() == 0 else ["--user", "--map-current-user"]
         spaces = ["--net", "--ipc", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -56,8 +82,9 @@ def environment(folder: Path) -> dict[str, str]:
     return plain | dict.fromkeys(one, "1") | {"MPLBACKEND": "Agg"}
 
 
-def _bubble(folder: Path, disk: int) -> list[str]:
-    """The bwrap command: a file system with the system, Python and an empty /tmp."""
+def isolate(mounts: list[Mount], more: Sequence[str], disk: int, start: str) -> list[str]:
+    """The bwrap command: a file system with the system, `more` paths of it, Python, these mounts,
+    and an empty /tmp and /dev/shm of `disk` bytes. A command begins in the folder `start`."""
     command = ["bwrap", "--die-with-parent", "--new-session"]
     command += ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
     if os.getuid() == 0:  # the launcher becomes an unprivileged user, to whom limits apply
@@ -74,14 +101,20 @@ def _bubble(folder: Path, disk: int) -> list[str]:
         else:
             command += ["--ro-bind-try", path, path]
     command += ["--perms", "0755", "--dir", "/etc"]
-    for path in _SYSTEM_FILES:
+    for path in more:
         command += ["--ro-bind-try", path, path]
-    for path in dict.fromkeys([sys.prefix, sys.base_prefix, str(Path(sys.executable).parent)]):
-        if not path.startswith("/usr/"):
-            for parent in reversed(Path(path).parents[:-1]):
-                command += ["--perms", "0755", "--dir", str(parent)]
-            command += ["--ro-bind", path, path]
-    command += ["--ro-bind", str(folder), f"/{folder.name}"]
+    # a mount hides what is below its place: the outer ones first
+    all_mounts: list[Mount] = [("--ro-bind", path, path) for path in _python()]
+    for how, what, place in sorted([*all_mounts, *mounts], key=lambda mount: len(mount[2].parts)):
+        for parent in reversed(place.parents[:-1]):
+            command += ["--perms", "0755", "--dir", str(parent)]
+        command += [how, str(what), str(place)]
     # bwrap's own file systems have no size limit, and an ordinary user may write there
     command += ["--remount-ro", "/dev", "--remount-ro", "/"]
-    return [*command, "--setenv", "HOME", "/tmp", "--setenv", "TMPDIR", "/tmp", "--chdir", "/tmp"]
+    return [*command, "--setenv", "HOME", "/tmp", "--setenv", "TMPDIR", "/tmp", "--chdir", start]
+
+
+def _python() -> list[Path]:
+    """The folders of this Python outside of the system."""
+    found = dict.fromkeys([sys.prefix, sys.base_prefix, str(Path(sys.executable).parent)])
+    return [Path(path) for path in found if not path.startswith("/usr/")]

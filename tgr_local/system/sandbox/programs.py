@@ -21,7 +21,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -30,6 +30,8 @@ from tgr_local.system.sandbox import backends, usage
 from tgr_local.system.sandbox.backends import Backend
 
 LAUNCHER = Path(__file__).with_name("_launch.py")
+OPEN_FILES = 256
+"""Per process: the memory of sockets and pipes does not count for any process."""
 OUTPUT = 16 << 20
 """Limit for stdout, and for stderr, bytes."""
 _INTERVAL = 0.02  # seconds between two checks of a program; more where a check takes long
@@ -142,7 +144,17 @@ def _run(kind: Backend, code: str, stdin: str, limits: Limits) -> Outcome:
         streams = [files.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
         streams[0].write(stdin.encode(errors="replace"))
         streams[0].seek(0)
-        orders = asdict(limits) | {"as_unused_user": kind == "bwrap" and os.getuid() == 0}
+        orders = {
+            "user": backends.unused_user(kind),
+            "processes": limits.processes,
+            "bounds": {
+                "RLIMIT_CPU": int(limits.seconds) + 1,
+                "RLIMIT_AS": limits.memory,
+                "RLIMIT_FSIZE": limits.disk,
+                "RLIMIT_NOFILE": OPEN_FILES,
+                "RLIMIT_CORE": 0,
+            },
+        }
         command = [*backends.command(kind, folder, limits.disk), json.dumps(orders)]
         stopped, status = _wait(command, folder, streams, limits)
         return Outcome(stopped, status, _head(streams[1]), _tail(streams[2]))
@@ -176,13 +188,7 @@ def _wait(
         stopped = _watch(process, (stdout, stderr), limits)
         return stopped, -signal.SIGKILL if stopped else process.returncode
     finally:
-        pids = usage.tree(process.pid) if process.poll() is None else []
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        process.wait()
+        usage.end(process)
 
 
 def _watch(process: subprocess.Popen[bytes], outputs: Sequence[IO[bytes]], limits: Limits) -> str:

@@ -1,4 +1,6 @@
-"""Memory of a process and all its descendants, read from /proc; empty on systems without it.
+"""A process and all its descendants: their memory, their disk space, their end.
+
+Memory is read from /proc, and is 0 on systems without it.
 
 A program can leave its process group and its session, but not its tree: with a process namespace
 orphans are adopted by its first process, otherwise by the launcher.
@@ -8,8 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import subprocess
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 _PROC = Path("/proc")
@@ -30,6 +34,17 @@ def tree(root: int) -> list[int]:
     for pid in found:
         found += children[pid]
     return found
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kills a process that leads a process group, with its descendants, and waits for it."""
+    pids = tree(process.pid) if process.poll() is None else []
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
 
 
 def memory(pids: Iterable[int], enough: int) -> int:
@@ -71,3 +86,58 @@ def _files(pids: Iterable[int]) -> int:
                     used = (usage.f_blocks - usage.f_bfree) * usage.f_frsize
                     found[device] = used + (usage.f_files - usage.f_ffree) * _FILE_BYTES
     return sum(found.values())
+
+
+def size(folder: Path, on_error: Callable[[OSError], object] | None = None) -> int:
+    """Bytes on the disk of everything in a folder; each file counts something. `on_error` is called
+    for a folder that cannot be read."""
+    total = 0
+    for place, folders, files in os.walk(folder, onerror=on_error):
+        for name in (*folders, *files):
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(place, name)).st_blocks * 512 + _FILE_BYTES
+    return total
+
+
+class Disk:
+    """What a program adds to its folders, measured while it runs.
+
+    The free space of the file system is cheap to read; only where it has shrunk by more than the
+    limit, which others can cause too, are the folders themselves measured.
+    """
+
+    def __init__(self, folders: Sequence[Path], limit: int, before: int) -> None:
+        """Of folders on one file system. `limit` in bytes; an empty file counts too. `before` is
+        what they hold, as `size` measures it."""
+        self._folders, self._limit, self._before = folders, limit, before
+        self._device = os.stat(folders[0]).st_dev
+        self._free = self._left()
+
+    def is_exceeded(self, pids: Iterable[int]) -> bool:
+        """Whether the folders and the deleted files that these processes hold have grown by
+        more than the limit. What a folder hides in paths that are too long to read counts, too."""
+        shrunk = self._free - self._left()
+        if shrunk <= self._limit:
+            return False
+        hidden: list[OSError] = []
+        used = sum(size(folder, hidden.append) for folder in self._folders)
+        used += self._deleted(pids)
+        return used - self._before > self._limit or bool(hidden and shrunk > 4 * self._limit)
+
+    def _left(self) -> int:
+        try:
+            about = os.statvfs(self._folders[0])
+        except FileNotFoundError:  # the program has deleted it
+            return self._free
+        return about.f_bfree * about.f_frsize + about.f_ffree * _FILE_BYTES
+
+    def _deleted(self, pids: Iterable[int]) -> int:
+        used = 0
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                for name in os.listdir(_PROC / str(pid) / "fd"):
+                    with contextlib.suppress(OSError):
+                        about = os.stat(_PROC / str(pid) / "fd" / name)
+                        if about.st_nlink == 0 and about.st_dev == self._device:
+                            used += about.st_blocks * 512
+        return used

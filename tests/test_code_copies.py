@@ -1,0 +1,186 @@
+"""Copies: equal to the working tree, independent of it, removed whatever happens."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from code_folders import contents, git, write
+from surroundings import HANG, environment
+from threads import in_threads
+
+from tgr_local.code import snapshot
+from tgr_local.code.copies import Copies
+from tgr_local.code.edits import Change
+from tgr_local.code.project import Project, RefusedError
+from tgr_local.code.snapshot import CopyError
+
+FILES: dict[str, str | bytes] = {
+    "a.py": "a = 1\n", "sub/b.py": b"b\r\nc\n\xe9", "ignored/built.bin": b"\0", "x.log": "log",
+    "run.sh": "#!/bin/sh\n", ".gitignore": "ignored/\n*.log\n/build/\n", "empty/x/y": "",
+    "__pycache__/a.pyc": b"\0", "node_modules/m.js": "x", ".venv/pyvenv.cfg": "",
+}  # fmt: skip
+NOT_COPIED = ("__pycache__", "node_modules", ".venv", ".git")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache/tgr-local/code"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A repository with uncommitted work, links, a submodule, read-only files and folders."""
+    other = tmp_path / "other"
+    write(other, {"m.py": "m"})
+    git(other, "init", "-q")
+    git(other, "add", ".")
+    git(other, "commit", "-qm", "x")
+    folder = tmp_path / "project"
+    write(folder, FILES)
+    git(folder, "init", "-q")
+    git(folder, "add", "a.py", ".gitignore")
+    git(folder, "submodule", "-q", "add", str(other), "module")
+    git(folder, "commit", "-qm", "x")
+    (folder / "a.py").write_text("a = 2\n")
+    (folder / "run.sh").chmod(0o755)
+    (folder / "sub/b.py").chmod(0o444)
+    (folder / "empty/x").chmod(0o555)
+    os.symlink("a.py", folder / "link.py")
+    os.symlink(folder / "sub", folder / "absolute")
+    os.symlink(tmp_path, folder / "outside")
+    os.symlink("nowhere", folder / "dangling")
+    return folder
+
+
+def copied(folder: Path) -> dict[str, tuple[int, str | bytes]]:
+    return {path: what for path, what in contents(folder).items()
+            if path.partition("/")[0] not in NOT_COPIED}  # fmt: skip
+
+
+def test_a_copy_equals_the_working_tree(folder: Path) -> None:
+    before = contents(folder)
+    with Copies(Project(folder)) as copies:
+        place = copies.make()
+        expected = copied(folder) | {"absolute": (before["absolute"][0], "sub")}
+        assert copied(place.folder) == expected
+        for path in ("a.py", "sub/b.py", "module"):
+            old, new = (folder / path).stat(), (place.folder / path).stat()
+            assert new.st_mtime_ns == old.st_mtime_ns
+        assert place.seen_at == folder
+        assert set(place.shown) == {folder / name for name in ("node_modules", ".venv", ".git")}
+        assert copies.notes("bwrap") == ["outside: the link leaves the folder"]
+        assert any(".venv: large or installed" in note for note in copies.notes("limits"))
+        (place.folder / "a.py").write_text("x")
+        (place.folder / "absolute/new").write_text("x")
+        second = copies.make()
+        assert copied(second.folder) == expected
+    assert contents(folder) == before
+
+
+def test_a_copy_has_its_changes(folder: Path) -> None:
+    (folder / "w.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo")
+    changes = (
+        Change("link.py", "a = 2\n", "a = 3\n"),
+        Change("w.txt", "one\ntwo", "one\n2"),
+        Change("new/file.py", "", "x = 1\n"),
+        Change("run.sh", "#!/bin/sh\n", "exit 1\n"),
+    )
+    with Copies(Project(folder)) as copies:
+        tree = copies.make(changes).folder
+        assert (tree / "a.py").read_text() == "a = 3\n" and (tree / "link.py").is_symlink()
+        assert (tree / "w.txt").read_bytes() == b"\xef\xbb\xbfone\r\n2"
+        assert (tree / "new/file.py").read_text() == "x = 1\n"
+        assert (tree / "run.sh").stat().st_mode & 0o777 == 0o755
+        assert (folder / "a.py").read_text() == "a = 2\n" and not (folder / "new").exists()
+        for path, why in (("sub/b.py", "read-only"), ("module/m.py", "of its own"),
+                          (".venv/x.py", "only read"), ("../x", "must be relative")):  # fmt: skip
+            with pytest.raises(RefusedError, match=why):
+                copies.make([Change(path, "", "x")])
+        with pytest.raises(RefusedError, match="changed meanwhile"):
+            copies.make([Change("a.py", "a = 1\n", "x")])
+
+
+def test_a_copy_is_of_one_moment(folder: Path) -> None:
+    """What the person does afterwards is not in it."""
+    with Copies(Project(folder)) as copies:
+        (folder / "a.py").write_text("a = 5\n")
+        tree = copies.make([Change("run.sh", "#!/bin/sh\n", "exit 1\n")]).folder
+        assert (tree / "a.py").read_text() == "a = 2\n"
+
+
+def test_several_threads_make_copies(folder: Path) -> None:
+    with Copies(Project(folder)) as copies:
+        found = in_threads(*[lambda: contents(copies.make().folder)] * 4)
+    assert all(one == found[0] for one in found)
+
+
+def test_a_sub_folder_shows_its_repository(folder: Path) -> None:
+    with Copies(Project(folder / "sub")) as copies:
+        place = copies.make()
+        assert contents(place.folder).keys() == {"b.py"} and folder in place.shown
+
+
+def test_large_things_are_shown_or_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot, "LARGE_FILE", 100)
+    monkeypatch.setattr(snapshot, "LARGE_FOLDER", (1000, 3))
+    write(folder, {"model.bin": b"x" * 101, "ignored/b": b"x" * 1001})
+    write(folder, {"build/CACHEDIR.TAG": "x" * 2000})
+    with Copies(Project(folder)) as copies:
+        place = copies.make()
+        assert {folder / "model.bin", folder / "ignored"} <= set(place.shown)
+        assert (place.folder / "model.bin").read_bytes() == b""
+        assert list((place.folder / "ignored").iterdir()) == []
+        assert not (place.folder / "build").exists()
+        assert "build: large, ignored by git, and made by a build" in copies.notes("bwrap")
+        with pytest.raises(RefusedError, match="only read"):
+            copies.make([Change("ignored/b", "x" * 1001, "y")])
+
+
+@pytest.mark.parametrize(("name", "bound"), [("MAX_BYTES", 100), ("MAX_ENTRIES", 5)])
+def test_what_is_too_large_is_refused(
+    folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, name: str, bound: int
+) -> None:
+    monkeypatch.setattr(snapshot, name, bound)
+    write(folder, {"large": b"x" * 200})
+    with pytest.raises(CopyError, match=f"{folder} is too large to be copied.*gitignore"):
+        Copies(Project(folder))
+    assert list(cache.iterdir()) == []
+
+
+def test_copies_are_removed(folder: Path, cache: Path) -> None:
+    with Copies(Project(folder)) as copies:
+        place = copies.make()
+        (place.folder / "sub").chmod(0)
+        copies.remove(place)
+        assert not place.folder.exists() and copies.make().folder.exists()
+        assert cache.stat().st_mode & 0o077 == 0
+    assert list(cache.iterdir()) == []
+
+
+def test_copies_of_a_killed_process_are_removed(folder: Path, cache: Path) -> None:
+    code = (
+        "import sys, time\nfrom tgr_local.code.copies import Copies\n"
+        "from tgr_local.code.project import Project\n"
+        f"copies = Copies(Project({str(folder)!r}))\ncopies.make()\nprint(1, flush=True)\n"
+        "time.sleep(600)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment()
+    )
+    assert process.stdout is not None and process.stdout.readline() == b"1\n"
+    theirs = set(cache.iterdir())
+    with Copies(Project(folder)):  # they are in use
+        assert theirs < set(cache.iterdir())
+    assert set(cache.iterdir()) == theirs
+    process.send_signal(signal.SIGKILL)
+    process.wait(HANG)
+    process.stdout.close()
+    with Copies(Project(folder)):
+        assert not theirs & set(cache.iterdir())
+    assert list(cache.iterdir()) == []

@@ -1,0 +1,274 @@
+"""The judge: what tests say, and that their command harms nothing, in the backends here."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from code_folders import contents, git, write
+
+from tgr_local.code.copies import Copies
+from tgr_local.code.edits import Change
+from tgr_local.code.judge import Verdict, check, judge, warning
+from tgr_local.code.project import Project
+from tgr_local.engine import Cancel
+from tgr_local.errors import CancelledError, InstallError
+from tgr_local.system.sandbox import backends, programs
+from tgr_local.system.sandbox.backends import Backend
+from tgr_local.system.sandbox.commands import Limits
+
+FILES: dict[str, str | bytes] = {
+    "calc.py": "def add(a, b):\n    return a - b\n",
+    "test_calc.py": "import calc\n\n\ndef test_add():\n    assert calc.add(2, 3) == 5\n\n\n"
+    "def test_zero():\n    assert calc.add(0, 0) == 0\n",
+}
+FIXED = Change("calc.py", str(FILES["calc.py"]), "def add(a, b):\n    return a + b\n")
+PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q test_calc.py"
+SHORT = Limits(seconds=60, memory=1 << 30, disk=8 << 20, processes=64, output=1 << 20)
+
+
+@pytest.fixture(params=backends.BACKENDS, scope="module")
+def backend(request: pytest.FixtureRequest) -> Backend:
+    """Every backend that works on this machine."""
+    if why := programs.obstacle(request.param):
+        pytest.skip(f"{request.param} does not work here: {why}")
+    kind: Backend = request.param
+    return kind
+
+
+@pytest.fixture
+def best() -> Backend:
+    """The strongest one."""
+    return programs.usable()[0]
+
+
+@pytest.fixture
+def closed() -> Backend:
+    if why := programs.obstacle("bwrap"):
+        pytest.skip(f"bwrap does not work here: {why}")
+    return "bwrap"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write(tmp_path / "project", FILES)
+    return tmp_path / "project"
+
+
+@pytest.fixture
+def copies(folder: Path) -> Iterator[Copies]:
+    before = contents(folder)
+    with Copies(Project(folder)) as copies:
+        yield copies
+    assert contents(folder) == before
+
+
+def said(copies: Copies, command: str, backend: Backend, limits: Limits = SHORT) -> Verdict:
+    return judge(copies.make(), command, limits, backend=backend)
+
+
+def test_the_tests_decide(copies: Copies, backend: Backend) -> None:
+    before = judge(copies.make(), PYTEST, SHORT, backend=backend)
+    assert (before.ran, before.passed, before.failed, before.ended) == (True, 1, 1, "failed")
+    assert not before.passes and before.summary == "1 of 2 pass" and before.framework == "pytest"
+    [failure] = before.failures
+    assert (failure.name, failure.file, failure.line) == (
+        "test_calc.py::test_add", "test_calc.py", 5,
+    )  # fmt: skip
+    assert "assert -1 == 5" in failure.message
+    after = judge(copies.make([FIXED]), PYTEST, SHORT, backend=backend, before=before)
+    assert after.passes and after.passed == 2 and after.summary == "2 of 2 pass"
+
+
+@pytest.mark.parametrize("code", ["import os\nos._exit(0)\n", "def add(a, b):\n    return 0\n"])
+def test_fewer_tests_do_not_pass(copies: Copies, best: Backend, code: str) -> None:
+    before = Verdict(True, 1, 1, 0, 0, 0.0, "", "failed", (), "pytest")
+    place = copies.make([replace(FIXED, after=code)])
+    one = f"{PYTEST}::test_zero"
+    verdict = judge(place, one, SHORT, backend=best, before=before)
+    assert verdict.ended == "fewer tests" and verdict.ran and not verdict.passes
+    assert "fewer tests ran" in verdict.summary
+
+
+def test_how_a_command_ended_is_said(copies: Copies, best: Backend) -> None:
+    for command, ended in {
+        "exit 3": "failed",
+        "exit 0": "passed",
+        "no-such-command": "not found",
+        "kill -9 $$": "killed",
+        f"{PYTEST} -k nothing": "no tests",
+        "sleep 600": "timed out",
+        "while :; do :; done": "timed out",
+        "trap '' TERM INT HUP; sleep 600 & wait": "timed out",
+        "yes": "output",
+    }.items():
+        seconds = 0.5 if ended == "timed out" else 60.0
+        verdict = said(copies, command, best, replace(SHORT, seconds=seconds))
+        assert verdict.ended == ended, command
+        assert verdict.ran == (ended in ("failed", "passed", "no tests"))
+        assert len(verdict.output) < 200_000
+
+
+def test_output_keeps_its_beginning_and_its_end(copies: Copies, best: Backend) -> None:
+    output = said(copies, "echo first; seq 100000; echo last >&2; exit 1", best).output
+    assert output.startswith("first\n1\n2\n") and output.endswith("99999\n100000\nlast\n")
+    assert "bytes left out …" in output and len(output) < 140_000
+
+
+FORK = "import os, time\nfor i in range(4):\n    if os.fork() == 0:\n        os.setsid()\n"
+
+
+def test_memory_and_disk_are_bounded(copies: Copies, best: Backend) -> None:
+    if not Path("/proc/self/status").exists():
+        pytest.skip("memory is measured on Linux only")
+    python = sys.executable
+    hold = FORK + "        x = bytearray(400 << 20)\n        time.sleep(600)\ntime.sleep(600)"
+    assert said(copies, f'{python} -c "{hold}"', best).ended == "memory"
+    assert "MemoryError" in said(copies, f"{python} -c 'bytearray(3 << 30)'", best).output
+    many = "i=0; while :; do i=$((i+1)); head -c 1000000 /dev/zero > f$i; done"
+    assert said(copies, many, best).ended == "disk"
+    gone = "f = open('x', 'wb')\nos.remove('x')\nwhile True: f.write(bytes(1 << 20))"
+    large = replace(SHORT, disk=40 << 20)
+    verdict = said(copies, f'{python} -c "import os\n{gone}"', best, large)
+    assert verdict.ended == "failed" and "File too large" in verdict.output
+
+
+def test_what_it_leaves_behind_ends(copies: Copies, backend: Backend, tmp_path: Path) -> None:
+    mark = f"tgr-left-{os.getpid()}-{backend}"
+    leave = f"{sys.executable} -c '{FORK}        time.sleep(600)' {mark} &"
+    assert said(copies, f"{leave} sleep 0.3", backend).ended == "passed"
+    alive = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            alive += [path] if mark.encode() in path.read_bytes() else []
+        except OSError:
+            continue
+    assert alive == []
+
+
+def test_a_deleted_folder_harms_nothing(copies: Copies, backend: Backend) -> None:
+    verdict = said(copies, 'rm -rf "$PWD"/* "$PWD"; ls; exit 1', backend)
+    assert verdict.ended == "failed"
+    assert copies.make().folder.joinpath("calc.py").exists()
+
+
+def test_it_can_be_cancelled(copies: Copies, best: Backend) -> None:
+    cancel = Cancel()
+    cancel.cancel()
+    with pytest.raises(CancelledError):
+        judge(copies.make(), "sleep 600", SHORT, backend=best, cancel=cancel)
+
+
+# ---- what only bubblewrap does ----
+
+
+def test_it_runs_where_the_project_lies(folder: Path, closed: Backend) -> None:
+    """So that packages which are installed in editable mode are those of the copy."""
+    write(folder, {".venv/pyvenv.cfg": "", ".venv/lib/x.py": "old"})
+    with Copies(Project(folder)) as copies:
+        verdict = said(
+            copies, f"pwd; cat {folder}/.venv/lib/x.py; echo x > .venv/lib/x.py; "
+            f"cat {folder}/calc.py; echo new > calc.py; rm -rf .venv", closed,
+        )  # fmt: skip
+    assert verdict.output.startswith(".\nold") and "a - b" in verdict.output
+    assert "Read-only file system" in verdict.output
+    assert (folder / ".venv/lib/x.py").read_text() == "old"
+
+
+def test_nothing_outside_can_be_changed_or_read(
+    copies: Copies, closed: Backend, folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_text("hidden")
+    home = os.path.expanduser("~")
+    command = f"""
+        cat {tmp_path}/secret; ls {home}/.ssh {tmp_path}/cache; ls /run /var /root /home
+        for f in {tmp_path} {folder}/.. /usr/lib /etc / {sys.prefix}; do touch $f/hostile; done
+        kill -9 -1
+    """
+    output = said(copies, command, closed).output
+    assert "hidden" not in output
+    for place in (tmp_path, Path("/usr/lib"), Path("/etc"), Path("/"), Path(sys.prefix)):
+        assert not (place / "hostile").exists()
+
+
+def test_there_is_no_network_but_a_local_one(copies: Copies, closed: Backend) -> None:
+    script = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1])), 1)"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        verdict = said(copies, f'{sys.executable} -c "{script}" {port}', closed)
+    assert "ConnectionRefusedError" in verdict.output
+    local = "import socket; s = socket.create_server(('127.0.0.1', 0)); "
+    local += "socket.create_connection(s.getsockname(), 5)"
+    assert said(copies, f'{sys.executable} -c "{local}"', closed).passes
+
+
+def test_it_gets_no_secret(
+    copies: Copies, closed: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_SECRET", "hidden")
+    output = said(copies, "env; echo $HOME", closed).output
+    assert "MY_SECRET" not in output and output.endswith("/tmp\n")
+
+
+def test_git_works_but_is_read_only(folder: Path, closed: Backend) -> None:
+    git(folder, "init", "-q")
+    git(folder, "add", "calc.py")
+    git(folder, "commit", "-qm", "x")
+    before = contents(folder)
+    with Copies(Project(folder)) as copies:
+        place = copies.make([FIXED])
+        verdict = judge(place, "git status -s; git commit -qam x", SHORT, backend=closed)
+        assert verdict.output.startswith(" M calc.py\n?? test_calc.py\n") and not verdict.passes
+        for sub in ("hooks/x", "x"):
+            assert not said(copies, f"echo x > .git/{sub}", closed).passes
+    assert contents(folder) == before
+
+
+# ---- without tests ----
+
+
+def test_without_tests_files_are_parsed_and_imported(folder: Path, best: Backend) -> None:
+    write(folder, {"pkg/__init__.py": "", "pkg/m.py": "from pkg import n\n", "pkg/n.py": "x = 1\n",
+                   "my-script.py": "print('x' * 10)\n", "d.json": "{}", "t.txt": "?"})  # fmt: skip
+    good = [path for path in ("calc.py", "pkg/m.py", "my-script.py", "d.json", "t.txt")]
+    with Copies(Project(folder)) as copies:
+        verdict = check(copies.make(), good, SHORT, python=sys.executable, backend=best)
+        assert verdict.passes and verdict.ran and verdict.summary == "5 of 5 parse and import"
+        changes = (
+            Change("calc.py", str(FILES["calc.py"]), "def add(:\n"),
+            Change("pkg/n.py", "x = 1\n", "import no_such_module\n"),
+            Change("my-script.py", "print('x' * 10)\n", "import os\nos._exit(0)\n"),
+            Change("d.json", "{}", "{"),
+        )
+        verdict = check(copies.make(changes), good, SHORT, python=sys.executable, backend=best)
+    assert (verdict.passed, verdict.failed, verdict.errors) == (1, 2, 2)
+    assert verdict.ended == "failed" and not verdict.ran
+    assert verdict.failures[0].line == 1 and verdict.failures[0].file == "calc.py"
+    assert (
+        "pkg/m.py: import: ModuleNotFoundError: No module named 'no_such_module'\n"
+        in verdict.output
+    )
+    with Copies(Project(folder)) as copies:
+        code = replace(FIXED, after="import time\ntime.sleep(600)\n")
+        slow = replace(SHORT, seconds=2.0)
+        verdict = check(copies.make([code]), ["calc.py"], slow, python=sys.executable, backend=best)
+        assert verdict.ended == "timed out" and not verdict.ran
+
+
+# ---- which backend ----
+
+
+def test_a_missing_backend_is_an_error(copies: Copies, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "obstacle", lambda kind: "it is gone" if kind == "bwrap" else "")
+    with pytest.raises(InstallError, match=r"it is gone; install bubblewrap.*--sandbox"):
+        judge(copies.make(), "exit 0")
+    assert warning("bwrap") == ""
+    assert "can read and change your files" in warning("unshare") and "editable" in warning(
+        "limits"
+    )

@@ -1,0 +1,206 @@
+"""What outputs of test frameworks say, and which command runs the tests of a folder."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from code_folders import write
+from surroundings import environment
+
+from tgr_local.code.project import Project
+from tgr_local.code.test_command import suggest
+from tgr_local.code.test_output import Counts, Failure, plain, read
+
+TEST = """\
+import unittest
+
+
+def helper():
+    raise ValueError("bad")
+
+
+class Sums(unittest.TestCase):
+    def test_good(self):
+        pass
+
+    def test_bad(self):
+        self.assertEqual(1, 2)
+
+    def test_raises(self):
+        helper()
+
+    @unittest.skip("no")
+    def test_skipped(self):
+        pass
+"""
+
+
+def output_of(folder: Path, *command: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", *command], cwd=folder, capture_output=True, text=True,
+        env=environment(PYTEST_DISABLE_PLUGIN_AUTOLOAD="1", PYTEST_ADDOPTS=""),
+    )  # fmt: skip
+    return done.stdout + done.stderr
+
+
+def test_pytest(tmp_path: Path) -> None:
+    """The program itself, in its forms of output."""
+    write(tmp_path, {"sub/test_a.py": TEST, "test_broken.py": "import no_such_module\n"})
+    for flags in (["-q"], ["-v", "--color=yes", "--tb=short"], ["--tb=line"]):
+        counts = read(output_of(tmp_path, "pytest", *flags, "sub", "-p", "no:cacheprovider"))
+        assert (counts.framework, counts.passed, counts.failed, counts.skipped) == (
+            "pytest", 1, 2, 1,
+        )  # fmt: skip
+        assert {one.name for one in counts.failures} == {
+            "sub/test_a.py::Sums::test_bad", "sub/test_a.py::Sums::test_raises",
+        }  # fmt: skip
+        assert all(one.file == "sub/test_a.py" for one in counts.failures)
+        if flags != ["--tb=line"]:
+            assert {one.line for one in counts.failures} == {13, 5}
+    broken = read(output_of(tmp_path, "pytest", "-q", "-p", "no:cacheprovider"))
+    assert (broken.errors, broken.total) == (1, 1)
+    assert broken.failures[0].name == broken.failures[0].file == "test_broken.py"
+    nothing = read(output_of(tmp_path, "pytest", "-q", "sub", "-k", "nothing"))
+    assert nothing.framework == "pytest" and nothing.total == 0
+
+
+def test_unittest(tmp_path: Path) -> None:
+    write(tmp_path, {"test_a.py": TEST})
+    counts = read(output_of(tmp_path, "unittest", "-v"))
+    assert (counts.framework, counts.passed, counts.failed, counts.errors, counts.skipped) == (
+        "unittest", 1, 1, 1, 1,
+    )  # fmt: skip
+    bad, raises = sorted(counts.failures, key=lambda one: one.name)
+    assert bad.name.endswith("Sums.test_bad") and bad.message == "AssertionError: 1 != 2"
+    assert raises.file.endswith("test_a.py") and raises.line == 5
+
+
+GO = """\
+=== RUN   TestAdd
+    add_test.go:9: got 1, want 2
+--- FAIL: TestAdd (0.00s)
+--- PASS: TestZero (0.00s)
+FAIL
+FAIL\texample.com/calc\t0.002s
+ok  \texample.com/other\t(cached)
+FAIL\texample.com/third [build failed]
+"""
+CARGO = """\
+running 3 tests
+test tests::good ... ok
+test tests::bad ... FAILED
+test tests::old ... ignored
+
+---- tests::bad stdout ----
+
+thread 'tests::bad' panicked at src/lib.rs:12:9:
+assertion `left == right` failed
+
+test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s
+
+test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
+"""
+JEST = """\
+FAIL ./sum.test.js
+  ● sums › adds
+
+    expect(received).toBe(expected)
+
+Test Suites: 1 failed, 1 total
+Tests:       1 failed, 1 skipped, 3 passed, 5 total
+"""
+VITEST = """\
+ FAIL  sum.test.ts > sums > adds
+ Test Files  1 failed (1)
+      Tests  1 failed | 3 passed (4)
+"""
+TAP = "TAP version 13\n1..4\nok 1 - a\nnot ok 2 - b\nok 3 # SKIP slow\nok 4\n"
+
+
+@pytest.mark.parametrize(
+    ("output", "counts"),
+    [
+        (GO, Counts("go test", 1, 1, 1, 0, (
+            Failure("TestAdd"), Failure("example.com/third", message="does not build")))),
+        (CARGO, Counts("cargo test", 3, 1, 0, 1, (
+            Failure("tests::bad", "src/lib.rs", 12, "assertion `left == right` failed"),))),
+        (JEST, Counts("jest", 3, 1, 0, 1, (Failure("sums › adds"),))),
+        (VITEST, Counts("jest", 3, 1, 0, 0, (Failure("sum.test.ts > sums > adds"),))),
+        (TAP, Counts("TAP", 2, 1, 0, 1, (Failure("b"),))),
+        ("anything", Counts()),
+        ("", Counts()),
+        ("2 passed in a row", Counts()),
+        ("=== 2 passed, 1 warning in 0.01s ===\nlater\n", Counts("pytest", 2)),
+        (f"{TAP}\n5 failed, 2 passed in 61.20s (0:01:01)", Counts("pytest", 2, 5)),
+    ],
+)  # fmt: skip
+def test_other_outputs(output: str, counts: Counts) -> None:
+    assert read(output) == counts
+    colours = output.replace("\n", "\x1b[0m\r\n").replace("FAIL", "\x1b[31mFAIL")
+    assert read(colours) == counts
+
+
+def test_plain_output() -> None:
+    assert plain("\x1b[1;31ma\x1b[0m\x1b]0;title\x07b\n10%\r20%\r100%\r\nc") == "ab\n100%\nc"
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["\n", " ", "_", "___ a ", "1 passed, ", "\r", "\x1b]", "\x1b[", "FAILED a - ", "ERROR ",
+     "ok 1 ", "thread 'a' panicked at ", "Ran 1 test in 0s\n", "--- FAIL: a ", "Tests: 1 failed ",
+     "a.py:1: "],
+)  # fmt: skip
+def test_hostile_outputs_are_read_in_linear_time(part: str) -> None:
+    """A regular expression that takes quadratic time would take minutes."""
+    text = part * (130_000 // len(part))
+    for before in ("", "___", "thread 'a' ", "1..2\n"):
+        read(before + text)
+        read(before + text + "x")
+
+
+@pytest.mark.parametrize(
+    ("files", "command", "reason"),
+    [
+        ({"pyproject.toml": "[tool.pytest.ini_options]\n"}, "-m pytest -q", "in pyproject.toml"),
+        ({"conftest.py": ""}, "-m pytest -q", "conftest.py"),
+        ({"tests/test_a.py": "def test_a(): pass"}, "-m pytest -q", "tests/test_a.py"),
+        ({"pkg/a_test.py": ""}, "-m pytest -q", "pkg/a_test.py"),
+        ({"Cargo.toml": "[package]"}, "cargo test", "Cargo.toml"),
+        ({"go.mod": "module x"}, "go test ./...", "go.mod"),
+        ({"package.json": '{"scripts": {"test": "jest"}}'}, "npm test", "the script test: jest"),
+        ({"Makefile": "all:\ntest: all\n"}, "make test", "target test"),
+    ],
+)
+def test_a_command_is_suggested(
+    tmp_path: Path, files: dict[str, str | bytes], command: str, reason: str
+) -> None:
+    write(tmp_path, files)
+    found = suggest(Project(tmp_path))
+    assert found is not None and found.command.endswith(command) and reason in found.reason
+    assert found.is_script == (command in ("npm test", "make test"))
+    if "python" in found.command:
+        write(tmp_path, {".venv/bin/python": ""})
+        (tmp_path / ".venv/bin/python").chmod(0o755)
+        found = suggest(Project(tmp_path))
+        assert found is not None and found.command.startswith(".venv/bin/python -m ")
+
+
+def test_unittest_is_suggested_where_there_is_no_pytest(tmp_path: Path) -> None:
+    write(tmp_path, {"tests/test_a.py": TEST, "venv/bin/python": "", "venv/pyvenv.cfg": ""})
+    (tmp_path / "venv/bin/python").chmod(0o755)
+    found = suggest(Project(tmp_path))
+    assert found is not None and found.command == "venv/bin/python -m unittest discover -s tests"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [{}, {"a.py": "x = 1"}, {"package.json": "["}, {"package.json": '{"scripts": []}'},
+     {"package.json": '{"scripts": {"test": "echo no test specified"}}'}, {"Makefile": "all:\n"},
+     {"pyproject.toml": "[project]"}, {"pytest.ini": b"\0"}],
+)  # fmt: skip
+def test_without_tests_nothing_is_suggested(tmp_path: Path, files: dict[str, str | bytes]) -> None:
+    write(tmp_path, files)
+    assert suggest(Project(tmp_path)) is None

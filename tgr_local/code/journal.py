@@ -1,0 +1,358 @@
+"""Changes of the person's files, all or none, that can be undone.
+
+In: a project and changes. Out: changed files. What is going to happen is first written to a journal
+in the user's state folder, with the bytes before and after; then each file is exchanged in one step
+(a reader sees its old or its new bytes, never a part). Of several files a reader may for a moment
+see some with old and some with new bytes; after a crash, `recover` completes what was begun, at the
+next call of any function here. Nothing is ever overwritten that is not in the journal: a file that
+the person edits in the very moment keeps that edit, and the call ends with a sentence that says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tgr_local.code import exchange
+from tgr_local.code.edits import Change
+from tgr_local.code.project import Project, RefusedError
+from tgr_local.errors import TgrError
+from tgr_local.system import paths
+from tgr_local.system.locks import Lock
+
+MAX_ENTRIES = 50
+MAX_BYTES = 64 << 20
+"""Of one project's journal; the oldest entries go first."""
+_MAX_PROJECTS = 200
+_ENTRY, _DONE, _UNDONE = "entry.json", "done", "undone"
+
+
+class JournalError(TgrError):
+    """A change or an undo that does not happen; the sentence names the file and the way out."""
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """Changes that were made."""
+
+    number: int
+    """Of the entry in the journal."""
+    paths: tuple[str, ...]
+    copies: tuple[Path, ...] = ()
+    """Of a forced undo: where the bytes are that it replaced."""
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file of an entry. Its bytes before and after lie in the journal, beside the entry."""
+
+    path: str
+    place: str
+    """Absolute, without symbolic links."""
+    before: str
+    """Hash of its bytes; empty where there was no file."""
+    after: str
+    """Hash of its bytes; empty where there is none afterwards."""
+    mode: int
+    new_folders: tuple[str, ...] = ()
+    """Folders that are made for it, outermost first."""
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """Changes that belong together."""
+
+    folder: Path
+    files: tuple[_File, ...]
+    undoes: int = 0
+    """The number of the entry that this one undoes."""
+
+    @property
+    def number(self) -> int:
+        return int(self.folder.name)
+
+
+def accept(project: Project, changes: Sequence[Change]) -> Accepted:
+    """Makes changes in the person's files: all of them, or none.
+
+    Raises RefusedError for a file that must not be changed or is no longer what the change was made
+    for, JournalError, and OSError where the journal cannot be written.
+    """
+    if len({change.path for change in changes}) < len(changes):
+        raise JournalError("a file is changed twice; make one change of it")
+    with _journal(project) as journal:
+        new = []
+        for change in changes:
+            source, data = project.changed(change)
+            new.append((change.path, source.place, source.data if source.exists else None, data))
+        if len({place for _, place, _, _ in new}) < len(new):
+            raise JournalError("two of the paths are one file; make one change of it")
+        entry = _begin(journal, new)
+        _carry_out(entry)
+        return Accepted(entry.number, tuple(change.path for change in changes))
+
+
+def undo(project: Project, *, force: bool = False) -> Accepted:
+    """Gives the files of the last changes the bytes they had before. After that, `undo` goes on
+    with the changes before those.
+
+    Raises JournalError where there are none, and where a file has been changed since; with `force`
+    it is replaced too, and `copies` of the result says where its bytes are.
+    """
+    with _journal(project) as journal:
+        last = next((entry for entry in reversed(_entries(journal)) if _is_open(entry)), None)
+        if last is None:
+            raise JournalError(f"there is nothing to undo in {project.folder}")
+        new = []
+        for file in last.files:
+            now = _bytes(Path(file.place))
+            if _hash(now) != file.after and not force:
+                raise JournalError(
+                    f"{file.path} has been changed since; undo with force replaces it and keeps a "
+                    "copy"
+                )
+            new.append((file.path, Path(file.place), now, _kept(last, file, "before")))
+        entry = _begin(journal, new, last)
+        _carry_out(entry)
+        (last.folder / _UNDONE).touch()
+        copies = tuple(
+            entry.folder / _name(entry, ours, "before")
+            for ours, theirs in zip(entry.files, last.files, strict=True)
+            if ours.before not in ("", theirs.after)
+        )
+        return Accepted(last.number, tuple(file.path for file in last.files), copies)
+
+
+def recover(project: Project) -> tuple[str, ...]:
+    """Completes what a process began that was killed; the files that it completed. Raises
+    JournalError where the person has changed one of them since."""
+    with _journal(project, complete=False) as journal:
+        return _recover(journal)
+
+
+def _key(project: Project) -> str:
+    path = os.fsencode(project.folder)
+    return hashlib.blake2b(path, digest_size=12).hexdigest()
+
+
+@contextlib.contextmanager
+def _journal(project: Project, *, complete: bool = True) -> Iterator[Path]:
+    """The journal of a project, locked, after what was begun in it is completed."""
+    base = paths.folder("state") / "code"
+    journal = base / _key(project)
+    base.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = Lock(base / f"{journal.name}.lock")
+    if not lock.take():
+        raise JournalError(f"another tgr-local changes files in {project.folder}; try again")
+    try:
+        journal.mkdir(exist_ok=True, mode=0o700)
+        (journal / "project").write_bytes(os.fsencode(project.folder))
+        if complete:
+            _recover(journal)
+        yield journal
+        _remove_old(journal)
+        _remove_old_projects(base, journal)
+    finally:
+        lock.release()
+
+
+# ---- entries ----
+
+
+def _entries(journal: Path) -> list[_Entry]:
+    """All entries that are whole, the oldest first."""
+    numbers = sorted(int(path.name) for path in journal.iterdir() if path.name.isdecimal())
+    return [entry for number in numbers if (entry := _read(journal / str(number)))]
+
+
+def _read(folder: Path) -> _Entry | None:
+    try:
+        about: dict[str, Any] = json.loads((folder / _ENTRY).read_text(encoding="utf-8"))
+        files = tuple(
+            _File(**{**file, "new_folders": tuple(file["new_folders"])}) for file in about["files"]
+        )
+        return _Entry(folder, files, about["undoes"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _is_open(entry: _Entry) -> bool:
+    """Whether it can be undone."""
+    return not entry.undoes and not (entry.folder / _UNDONE).exists()
+
+
+def _begin(
+    journal: Path, new: Sequence[tuple[str, Path, bytes | None, bytes | None]],
+    undone: _Entry | None = None,
+) -> _Entry:  # fmt: skip
+    """Writes an entry: for each file its path, place, bytes before and after. It counts from the
+    rename on, when everything in it is on the disk."""
+    number = 1 + max([0, *(int(path.name) for path in journal.iterdir() if path.name.isdecimal())])
+    draft = journal / "draft"
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir()
+    files: list[_File] = []
+    for path, place, before, after in new:
+        old = {file.path: file for file in undone.files} if undone else {}
+        mode = os.stat(place).st_mode & 0o7777 if before is not None else 0o666 & ~_umask()
+        if undone and before is None:
+            mode = old[path].mode
+        folders = old[path].new_folders if undone else _missing_folders(place)
+        file = _File(path, str(place), _hash(before), _hash(after), mode, folders)
+        entry = _Entry(draft, (*files, file))
+        for kind, data in (("before", before), ("after", after)):
+            if data is not None:
+                exchange.write(draft / _name(entry, file, kind), data, mode)
+        files.append(file)
+    about = {
+        "files": [dataclasses.asdict(file) for file in files],
+        "undoes": undone.number if undone else 0,
+        "time": time.time(),
+    }
+    exchange.write(draft / _ENTRY, json.dumps(about).encode(), 0o600)
+    exchange.sync(draft)
+    os.rename(draft, journal / str(number))
+    exchange.sync(journal)
+    return _Entry(journal / str(number), tuple(files), undone.number if undone else 0)
+
+
+def _name(entry: _Entry, file: _File, kind: str) -> str:
+    return f"{[one.path for one in entry.files].index(file.path)}.{kind}"
+
+
+def _kept(entry: _Entry, file: _File, kind: str) -> bytes | None:
+    """The bytes of a file before or after an entry; None where there is none."""
+    there = file.before if kind == "before" else file.after
+    return (entry.folder / _name(entry, file, kind)).read_bytes() if there else None
+
+
+def _staging(entry: _Entry, file: _File) -> Path:
+    return entry.folder / _name(entry, file, "new")
+
+
+def _missing_folders(place: Path) -> tuple[str, ...]:
+    return tuple(str(path) for path in reversed(place.parents) if not os.path.lexists(path))
+
+
+def _umask() -> int:
+    mask = os.umask(0o77)
+    os.umask(mask)
+    return mask
+
+
+# ---- what an entry does ----
+
+
+def _carry_out(entry: _Entry) -> None:
+    """Gives each file its bytes after. Raises JournalError for a file whose bytes are neither those
+    before nor those after: then the others have those before again."""
+    done: list[_File] = []
+    for file in entry.files:
+        try:
+            _exchange(entry, file)
+            done.append(file)
+        except (JournalError, OSError) as error:
+            for other in reversed(done):
+                with contextlib.suppress(JournalError, OSError):
+                    _exchange(entry, other, back=True)
+            (entry.folder / _UNDONE).touch()
+            exchange.write(entry.folder / _DONE, b"", 0o600)
+            if isinstance(error, JournalError):
+                raise
+            raise JournalError(f"{file.path} cannot be written: {error.strerror}") from None
+    exchange.write(entry.folder / _DONE, b"", 0o600)
+    exchange.sync(entry.folder)
+
+
+def _exchange(entry: _Entry, file: _File, *, back: bool = False) -> None:
+    """Gives one file its bytes after, or before."""
+    place = Path(file.place)
+    kind = "before" if back else "after"
+    hashes = (file.after, file.before) if back else (file.before, file.after)
+    if _hash(_bytes(place)) != hashes[1]:
+        if hashes[1]:
+            for folder in file.new_folders:
+                os.makedirs(folder, exist_ok=True)
+        found = exchange.replace(
+            place, _kept(entry, file, kind), file.mode, lambda data: _hash(data) == hashes[0],
+            _staging(entry, file),
+        )  # fmt: skip
+        if not found:
+            raise JournalError(
+                f"{file.path} has been changed meanwhile and stays as it is; of these changes "
+                "none is made; ask again"
+            )
+    if not hashes[1]:
+        for folder in reversed(file.new_folders):
+            with contextlib.suppress(OSError):  # it holds something else
+                os.rmdir(folder)
+
+
+def _recover(journal: Path) -> tuple[str, ...]:
+    completed: list[str] = []
+    for entry in _entries(journal):
+        if (entry.folder / _DONE).exists():
+            continue
+        for file in entry.files:
+            _settle(entry, file)
+        _carry_out(entry)
+        completed += [file.path for file in entry.files]
+    by_number = {entry.number: entry for entry in _entries(journal)}
+    for entry in by_number.values():
+        if entry.undoes in by_number and not (entry.folder / _UNDONE).exists():
+            (by_number[entry.undoes].folder / _UNDONE).touch()
+    return tuple(completed)
+
+
+def _settle(entry: _Entry, file: _File) -> None:
+    """Clears up what a killed process left of one file; its start is that of bytes we know."""
+    kept = [data for kind in ("before", "after") if (data := _kept(entry, file, kind)) is not None]
+    place, staging = Path(file.place), _staging(entry, file)
+    exchange.settle(place, staging, lambda data: any(one.startswith(data) for one in kept))
+
+
+def _bytes(place: Path) -> bytes | None:
+    """A file's bytes; None where there is no file."""
+    try:
+        with open(os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise RefusedError(f"{place} cannot be read: {error.strerror}") from None
+
+
+def _hash(data: bytes | None) -> str:
+    return "" if data is None else hashlib.blake2b(data, digest_size=20).hexdigest()
+
+
+# ---- bounds ----
+
+
+def _remove_old(journal: Path) -> None:
+    """Removes the oldest entries beyond the bounds; the newest always stays."""
+    total = 0
+    for n, entry in enumerate(reversed(_entries(journal))):
+        total += sum(path.stat().st_size for path in entry.folder.iterdir())
+        if n and (n >= MAX_ENTRIES or total > MAX_BYTES):
+            shutil.rmtree(entry.folder, ignore_errors=True)
+
+
+def _remove_old_projects(base: Path, current: Path) -> None:
+    """Removes the journals of projects that were changed longest ago."""
+    others = [path for path in base.iterdir() if path.is_dir() and path != current]
+    for journal in sorted(others, key=lambda path: path.stat().st_mtime)[: 1 - _MAX_PROJECTS]:
+        lock = Lock(base / f"{journal.name}.lock")
+        if lock.take(wait=False):
+            if all((entry.folder / _DONE).exists() for entry in _entries(journal)):
+                shutil.rmtree(journal, ignore_errors=True)
+            lock.release()

@@ -1,0 +1,184 @@
+"""Runs the person's tests in a copy of the project, in the sandbox, and says what came of it.
+
+In: a place of `copies`, the person's command, limits. Out: a verdict. Without a command the changed
+files are parsed, and Python modules imported. The command is the person's: nothing that a model
+wrote is ever a command, but its code runs with the tests, so the limits hold for all of it.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from tgr_local.code import test_output
+from tgr_local.code.test_output import Counts, Failure
+from tgr_local.system.sandbox import backends, commands
+from tgr_local.system.sandbox.backends import Backend
+from tgr_local.system.sandbox.commands import Limits, Outcome, Place
+from tgr_local.system.slots import Flag
+
+Ended = Literal[
+    "passed", "failed", "no tests", "fewer tests", "not found", "timed out", "memory", "disk",
+    "output", "killed",
+]  # fmt: skip
+_CHECK = Path(__file__).with_name("_check.py")
+_CHECKED = "import"
+_LIMITS: dict[str, Ended] = {
+    "time": "timed out", "memory": "memory", "disk": "disk", "output": "output",
+}  # fmt: skip
+_SAID: dict[Ended, str] = {
+    "passed": "passed",
+    "failed": "failed",
+    "no tests": "no tests ran",
+    "fewer tests": "passed, but fewer tests ran than before",
+    "not found": "the command was not found",
+    "timed out": "stopped at the limit of time",
+    "memory": "stopped at the limit of memory",
+    "disk": "stopped at the limit of disk space",
+    "output": "stopped at the limit of output",
+    "killed": "killed by a signal",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the tests said of one copy."""
+
+    ran: bool
+    """Whether the tests ran to their end: their command was there and stayed within its limits.
+    Without a command: whether everything parses and can be imported."""
+    passed: int
+    failed: int
+    errors: int
+    """Tests, or files with tests, that could not be run."""
+    skipped: int
+    seconds: float
+    """Wall time of the command."""
+    output: str
+    """stdout and stderr, without colours; at most 128 KiB, the middle is left out."""
+    ended: Ended
+    failures: tuple[Failure, ...] = ()
+    framework: str = ""
+    """What printed the counts; empty where nothing known did, "import" without a command."""
+
+    @property
+    def passes(self) -> bool:
+        """Whether all tests pass."""
+        return self.ended == "passed"
+
+    @property
+    def total(self) -> int:
+        """The tests that ran or should have."""
+        return self.passed + self.failed + self.errors
+
+    @property
+    def summary(self) -> str:
+        """One short line for a table, such as "3 of 4 pass"."""
+        if self.framework and self.ended in ("passed", "failed") and self.total:
+            what = "parse and import" if self.framework == _CHECKED else "pass"
+            return f"{self.passed} of {self.total} {what}"
+        return _SAID[self.ended]
+
+
+def judge(
+    place: Place,
+    command: str,
+    limits: Limits | None = None,
+    *,
+    backend: Backend = backends.DEFAULT,
+    before: Verdict | None = None,
+    cancel: Flag | None = None,
+) -> Verdict:
+    """Runs the person's tests in a copy. `before` is what they said of the project as it is: a
+    candidate with which fewer tests run does not pass.
+
+    Raises InstallError where the backend does not work here, and CancelledError by `cancel`.
+    """
+    outcome = commands.run(command, place, limits, backend, cancel)
+    output = _without_paths(test_output.plain(outcome.output), place)
+    counts = test_output.read(output)
+    ended = _ended(outcome, counts)
+    if ended == "passed" and before is not None and counts.total < before.total:
+        ended = "fewer tests"
+    return Verdict(
+        ended in ("passed", "failed", "no tests", "fewer tests"),
+        counts.passed, counts.failed, counts.errors, counts.skipped, outcome.seconds, output, ended,
+        counts.failures, counts.framework,
+    )  # fmt: skip
+
+
+def check(
+    place: Place,
+    changed: Sequence[str],
+    limits: Limits | None = None,
+    *,
+    python: str = "python3",
+    backend: Backend = backends.DEFAULT,
+    cancel: Flag | None = None,
+) -> Verdict:
+    """Without tests: whether the changed files parse, and Python modules among them can be imported
+    (their code runs). `python` is the person's, for the shell. Raises as `judge`."""
+    root = place.seen_at if backend == "bwrap" else place.folder
+    words = [str(_CHECK), str(root), *changed]
+    place = replace(place, shown=(*place.shown, _CHECK))
+    outcome = commands.run(f"{python} {shlex.join(words)}", place, limits, backend, cancel)
+    said = [line.split("\t") for line in outcome.output.splitlines()]
+    said = [parts for parts in said if len(parts) == 3 and parts[0] in ("ok", "parse", "import")]
+    bad = [Failure(path, path, _line(why), f"{kind}: {why}") for kind, path, why in said
+           if kind != "ok"]  # fmt: skip
+    n_failed = sum(parts[0] == "import" for parts in said)
+    n_errors = len(changed) - n_failed - sum(parts[0] == "ok" for parts in said)
+    ended = _ended(outcome, Counts(_CHECKED, passed=len(changed)))
+    whole = ended == "passed" and not n_failed and not n_errors
+    output = "".join(f"{one.file}: {one.message}\n" for one in bad)
+    if len(said) < len(changed):
+        output += outcome.output
+    return Verdict(
+        whole, len(changed) - n_failed - n_errors, n_failed, n_errors, 0, outcome.seconds,
+        _without_paths(output, place), "passed" if whole else "failed" if ended == "passed" else
+        ended, tuple(bad), _CHECKED,
+    )  # fmt: skip
+
+
+def warning(backend: Backend) -> str:
+    """What a person has to know before tests run in a backend that isolates them less; empty for
+    bubblewrap."""
+    if backend == backends.DEFAULT:
+        return ""
+    return (
+        f"the tests run in the sandbox {backend}: {backends.ISOLATION[backend]}; packages that are "
+        "installed in editable mode may be tested as they are in your folder"
+    )
+
+
+def _ended(outcome: Outcome, counts: Counts) -> Ended:
+    if outcome.stopped:
+        return _LIMITS[outcome.stopped]
+    if outcome.code == 0:
+        return "passed" if not counts.framework or counts.total else "no tests"
+    if outcome.code in (126, 127):
+        return "not found"
+    if outcome.code == 128 + 24:  # SIGXCPU
+        return "timed out"
+    if outcome.code > 128 and not counts.total:
+        return "killed"
+    if counts.framework and not counts.total and not counts.failures:
+        return "no tests"
+    return "failed"
+
+
+def _without_paths(output: str, place: Place) -> str:
+    """Paths in the copy as relative paths, so that outputs of different copies are equal."""
+    for folder in (place.folder, place.seen_at):
+        output = re.sub(rf"{re.escape(str(folder))}(/|(?![\w.-]))",
+                        lambda match: "" if match[1] else ".", output)  # fmt: skip
+    return output
+
+
+def _line(message: str) -> int:
+    found = re.search(r"\(line (\d+)\)$", message)
+    return int(found[1]) if found else 0

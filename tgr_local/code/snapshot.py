@@ -1,0 +1,195 @@
+"""A copy of the person's folder at one moment, uncommitted work included.
+
+In: a project. Out: a folder equal to it, and what was not copied: the folders and files that are
+shown to a command read-only instead, and what is left out. It never writes into the project.
+
+Copied is what is there, whether git knows it or not: tests need generated and built files.
+Installed packages (node_modules, virtual environments), large ignored folders and large files are
+shown read-only, as is .git; in the copy they are empty. Left out are caches, large folders that a
+build makes again (with a CACHEDIR.TAG), links that leave the folder (they stay, without an end),
+pipes and sockets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tgr_local.code import listing
+from tgr_local.code.project import Project
+from tgr_local.errors import TgrError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+MAX_BYTES = 512 << 20
+MAX_ENTRIES = 50_000
+LARGE_FILE = 32 << 20  # bytes, of a file that is shown instead
+LARGE_FOLDER = (32 << 20, 2000)  # bytes and entries, of an ignored folder that is not copied
+_FICLONE = 0x40049409
+_GONE = (FileNotFoundError, NotADirectoryError)  # deleted while it is copied
+_MOST_NOTES = 20
+
+
+class CopyError(TgrError):
+    """A folder that is not copied: too large, or the disk is too small."""
+
+
+@dataclass
+class Snapshot:
+    """What a copy holds, and what it does not."""
+
+    n_bytes: int = 0
+    n_entries: int = 0
+    shown: list[Path] = field(default_factory=list)
+    """Paths in the project that are not copied but shown read-only where the sandbox can."""
+    left_out: list[str] = field(default_factory=list)
+    """What is neither, each with its reason."""
+
+    def count(self, size: int, folder: Path) -> None:
+        """Raises CopyError when the copy has become too large."""
+        self.n_bytes += size
+        self.n_entries += 1
+        if self.n_bytes > MAX_BYTES or self.n_entries > MAX_ENTRIES:
+            raise CopyError(
+                f"{folder} is too large to be copied for each candidate: it has more than "
+                f"{MAX_BYTES >> 20:,} MiB or {MAX_ENTRIES:,} files that git does not ignore; begin "
+                "in a folder below it, or add what tests do not need to .gitignore"
+            )
+
+
+def take(project: Project, target: Path) -> Snapshot:
+    """Copies a project to a new folder. Raises CopyError."""
+    snapshot = Snapshot()
+    ignored = listing.ignored_folders(project.folder, project.repository is not None)
+    about = os.lstat(project.folder)
+    target.mkdir()
+    modes = [(target, about)]
+    waiting = [""]
+    try:
+        while waiting:
+            for path, entry in _entries(project.folder, waiting.pop(), snapshot):
+                made = _copy(project.folder, path, entry, target, ignored, snapshot)
+                if made:
+                    modes.append(made)
+                    waiting.append(path + "/")
+        for folder, about in reversed(modes):  # last: it may be read-only
+            os.utime(folder, ns=(about.st_atime_ns, about.st_mtime_ns))
+            folder.chmod(stat.S_IMODE(about.st_mode) & 0o777)
+    except OSError as error:
+        where = error.filename or target
+        raise CopyError(f"{where} cannot be copied: {error.strerror}") from None
+    del snapshot.left_out[_MOST_NOTES:]
+    return snapshot
+
+
+def _entries(root: Path, place: str, snapshot: Snapshot) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    try:
+        entries = sorted(os.scandir(root / place), key=lambda entry: entry.name)
+    except _GONE:
+        return
+    except PermissionError:
+        snapshot.left_out.append(f"{place}: it cannot be read")
+        return
+    for entry in entries:
+        yield place + entry.name, entry
+
+
+def _copy(
+    root: Path,
+    path: str,
+    entry: os.DirEntry[str],
+    target: Path,
+    ignored: frozenset[str],
+    snapshot: Snapshot,
+) -> tuple[Path, os.stat_result] | None:
+    """Copies one entry; a folder is only made, and returned."""
+    try:
+        about = entry.stat(follow_symlinks=False)
+        if entry.is_symlink():
+            snapshot.count(0, root)
+            _link(root, path, target, snapshot)
+        elif entry.is_dir(follow_symlinks=False):
+            return _folder(path, entry, about, target, ignored, snapshot)
+        elif not stat.S_ISREG(about.st_mode):
+            snapshot.left_out.append(f"{path}: it is neither a file nor a folder")
+        elif about.st_size > LARGE_FILE:
+            snapshot.shown.append(Path(entry.path))
+            (target / path).touch()
+        else:
+            snapshot.count(about.st_size, root)
+            clone(entry.path, target / path)
+            os.utime(target / path, ns=(about.st_atime_ns, about.st_mtime_ns))
+            os.chmod(target / path, stat.S_IMODE(about.st_mode) & 0o777)
+    except _GONE:
+        pass
+    except PermissionError:
+        snapshot.left_out.append(f"{path}: it cannot be read")
+    return None
+
+
+def _folder(
+    path: str,
+    entry: os.DirEntry[str],
+    about: os.stat_result,
+    target: Path,
+    ignored: frozenset[str],
+    snapshot: Snapshot,
+) -> tuple[Path, os.stat_result] | None:
+    if entry.name in listing.CACHES:
+        return None
+    kept = Path(entry.path)
+    is_shown = entry.name == ".git" or listing.is_installed(kept)
+    if not is_shown and path in ignored and _is_large(kept):
+        if entry.name == "target" or (kept / "CACHEDIR.TAG").exists():
+            snapshot.left_out.append(f"{path}: large, ignored by git, and made by a build")
+            return None
+        is_shown = True
+    snapshot.count(0, kept)
+    (target / path).mkdir()
+    if is_shown:
+        snapshot.shown.append(kept)
+        return None
+    return target / path, about
+
+
+def _link(root: Path, path: str, target: Path, snapshot: Snapshot) -> None:
+    """Copies a symbolic link. An absolute one that stays in the folder becomes a relative one, so
+    that it stays in the copy."""
+    link = os.readlink(root / path)
+    end = Path(os.path.realpath(root / path))
+    if not end.is_relative_to(root):
+        snapshot.left_out.append(f"{path}: the link leaves the folder")
+    elif os.path.isabs(link):
+        link = os.path.relpath(end, (root / path).parent)
+    os.symlink(link, target / path)
+
+
+def _is_large(folder: Path) -> bool:
+    n_bytes = n_entries = 0
+    for place, folders, files in os.walk(folder):
+        n_entries += len(folders) + len(files)
+        for name in files:
+            with contextlib.suppress(OSError):
+                n_bytes += os.lstat(os.path.join(place, name)).st_size
+        if n_bytes > LARGE_FOLDER[0] or n_entries > LARGE_FOLDER[1]:
+            return True
+    return False
+
+
+def clone(source: str | Path, target: str | Path) -> None:
+    """Copies a file's bytes; on file systems that can, both share them until one is changed."""
+    descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(descriptor, "rb") as old, open(target, "xb") as new:
+        if fcntl is not None:
+            with contextlib.suppress(OSError):
+                fcntl.ioctl(new.fileno(), _FICLONE, old.fileno())
+                return
+        shutil.copyfileobj(old, new, 1 << 20)

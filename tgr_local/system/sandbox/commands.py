@@ -1,0 +1,339 @@
+"""Runs a person's command, such as one that runs tests, in a folder that it may write, with limits.
+
+In: a command for the shell, a folder. Out: the beginning and the end of its output, and how it
+ended. With bubblewrap the command sees the folder at a place of its own, the system and the
+person's tools as files that it cannot change, and neither the network nor other processes. The
+weaker backends show it everything; they run it in the folder itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import select
+import subprocess
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from tgr_local.errors import CancelledError, InstallError
+from tgr_local.system.sandbox import backends, programs, usage
+from tgr_local.system.sandbox.backends import Backend, Mount
+from tgr_local.system.slots import Flag
+
+Stopped = Literal["", "time", "memory", "disk", "output"]
+_LAUNCHER = Path(__file__).with_name("_launch.py")
+_SEEN_LAUNCHER = Path("/tgr-launch.py")
+_INTERVAL = 0.05  # seconds between two checks of a command; more where a check takes long
+_KEPT = 64 << 10  # of the beginning and of the end of an output, bytes
+_SYSTEM = ("/etc", "/opt", "/nix", "/gnu", "/snap")
+_SECRETS = ("credentials", "credentials.toml")  # of a folder of tools
+_BESIDE = {".cargo": (".rustup",), ".local": (".local/lib", ".local/pipx", ".local/share/pipx",
+           ".local/share/uv", ".local/share/pnpm")}  # fmt: skip
+_PASSED = (
+    "PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH",
+    "JAVA_HOME", "GOROOT", "NODE_PATH",
+)  # fmt: skip
+_PLAIN = {
+    "NO_COLOR": "1", "PY_COLORS": "0", "CARGO_TERM_COLOR": "never", "TERM": "dumb",
+    "PYTHONDONTWRITEBYTECODE": "1", "PIP_NO_INDEX": "1", "CARGO_NET_OFFLINE": "true",
+    "GOPROXY": "off", "GOTOOLCHAIN": "local", "GIT_CONFIG_COUNT": "1",
+    # as root the command becomes another user than the owner of the repository
+    "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*",
+}  # fmt: skip
+"""Output without colours, nothing fetched, no files that only make the next run faster."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of one command."""
+
+    seconds: float = 120.0
+    """Wall time; the CPU time of each process is limited to that of all cores."""
+    memory: int = 4 << 30
+    """Memory of all processes together with their /tmp and /dev/shm, and what each may reserve,
+    bytes."""
+    disk: int = 1 << 30
+    """Size of each file, of /tmp and of /dev/shm, and what the folder may grow by, bytes."""
+    processes: int = 512
+    """Processes and threads at a time."""
+    output: int = 64 << 20
+    """Output that is read, bytes; its beginning and its end are kept."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a command runs."""
+
+    folder: Path
+    """It may change this one, and nothing else."""
+    seen_at: Path
+    """Where the folder is seen in bubblewrap."""
+    shown: tuple[Path, ...] = ()
+    """What is seen there too, at its own path, but cannot be changed."""
+    scratch: Path | None = None
+    """A folder for HOME and temporary files, where the backend has no /tmp of its own."""
+    size: int = 0
+    """What the folder holds before, as `usage.size` measures it, bytes."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended."""
+
+    stopped: Stopped
+    """The limit at which it was stopped; empty where it ended itself."""
+    code: int
+    """The shell's exit code; above 128 for a signal, as shells count."""
+    output: str
+    """What it printed, stdout and stderr together; the middle of a long output is left out."""
+    seconds: float
+    """Wall time."""
+
+
+def run(
+    command: str,
+    place: Place,
+    limits: Limits | None = None,
+    backend: Backend = backends.DEFAULT,
+    cancel: Flag | None = None,
+) -> Outcome:
+    """Runs a command to its end or to a limit, and kills what is left of it.
+
+    Raises InstallError where the backend does not work here, and CancelledError if `cancel` is set.
+    """
+    limits = limits or Limits()
+    programs.check(backend)
+    user = backends.unused_user(backend)
+    if user is not None:  # who could not write there otherwise
+        _give(place.folder, user)
+    read_end, write_end = os.pipe()
+    ready, is_ready = os.pipe()
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.close, read_end)
+        stack.callback(os.close, ready)
+        try:
+            process = subprocess.Popen(
+                _command(backend, command, place, limits, user, is_ready),
+                stdin=subprocess.DEVNULL, stdout=write_end, stderr=write_end, cwd=place.folder,
+                env=_environment(backend, place), start_new_session=True, pass_fds=[is_ready],
+            )  # fmt: skip
+        finally:
+            os.close(write_end)
+            os.close(is_ready)
+        output = _Output(read_end, limits.output)
+        start = time.monotonic()
+        try:
+            stopped = _watch(process, output, place, limits, cancel)
+        finally:
+            usage.end(process)
+        output.read()
+        seconds = time.monotonic() - start
+        if not stopped and not _has_byte(ready):
+            raise InstallError(f"the sandbox {backend} could not start: {output.text()[-300:]}")
+    code = process.returncode
+    return Outcome(stopped, 128 - code if code < 0 else code, output.text(), seconds)
+
+
+def _has_byte(descriptor: int) -> bool:
+    os.set_blocking(descriptor, False)
+    with contextlib.suppress(BlockingIOError):
+        return bool(os.read(descriptor, 1))
+    return False
+
+
+def _give(folder: Path, user: int) -> None:
+    """Makes a user the owner of a folder and everything in it; of links, not of their ends."""
+    quiet = subprocess.DEVNULL
+    chown = ["chown", "-R", "-h", "-P", f"{user}:{user}", "--", str(folder)]
+    subprocess.run(chown, stdin=quiet, stdout=quiet, stderr=quiet, check=False)
+
+
+def _command(
+    backend: Backend, command: str, place: Place, limits: Limits, user: int | None, ready: int
+) -> list[str]:
+    cores = os.cpu_count() or 1
+    orders = {
+        "user": user,
+        "processes": limits.processes,
+        "bounds": {
+            "RLIMIT_CPU": int(limits.seconds * cores) + 1,
+            # not the address space: Node and Go reserve far more than they use
+            "RLIMIT_DATA": limits.memory,
+            "RLIMIT_FSIZE": limits.disk,
+            "RLIMIT_NOFILE": 4096,
+            "RLIMIT_CORE": 0,
+        },
+        "command": ["/bin/sh", "-c", command],
+        "ready": ready,
+    }
+    launch = [*backends.python(), str(_LAUNCHER), json.dumps(orders)]
+    if backend != "bwrap":
+        return backends.without_mounts(backend, launch)
+    launch[-2] = str(_SEEN_LAUNCHER)
+    mounts: list[Mount] = []
+    for path in tools(place):
+        secrets = [path / name for name in _SECRETS if (path / name).is_file()]
+        mounts += [("--ro-bind", path, path)]
+        mounts += [("--ro-bind", Path(os.devnull), secret) for secret in secrets]
+    mounts += [("--ro-bind-try", path, path) for path in place.shown]
+    mounts += [("--ro-bind", _LAUNCHER, _SEEN_LAUNCHER), ("--bind", place.folder, place.seen_at)]
+    start = str(place.seen_at)
+    return [*backends.isolate(mounts, _SYSTEM, limits.disk, start), *launch]
+
+
+def tools(place: Place) -> list[Path]:
+    """The folders of the programs in PATH, with what belongs to them, outside of the system and of
+    the folder itself."""
+    home = Path(os.path.expanduser("~"))
+    found: dict[Path, None] = {}
+    wanted = [Path(entry) for entry in os.environ.get("PATH", "").split(os.pathsep) if entry]
+    environments = [Path(os.environ.get(name, "")) for name in ("VIRTUAL_ENV", "CONDA_PREFIX")]
+    for environment in [*environments, *place.shown]:
+        wanted += _interpreter(environment)
+    for folder in wanted:
+        if not folder.is_absolute() or not folder.is_dir():
+            continue
+        roomy = folder.parent == home or folder.parent == home / ".local"
+        is_part = folder.name in ("bin", "sbin", "shims", "condabin") and not roomy
+        root = folder.parent if is_part else folder
+        beside = [home / name for name in _BESIDE.get(folder.parent.name, ())]
+        for path in (root, *(path for path in beside if path.is_dir())):
+            within = path.is_relative_to(place.seen_at)
+            if not within and not home.is_relative_to(path) and not _is_system(path):
+                found[path] = None
+    return list(found)
+
+
+def _interpreter(environment: Path) -> Iterator[Path]:
+    """Where the Python of a virtual environment lies, as it says and as it is."""
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        with open(environment / "pyvenv.cfg", encoding="utf-8") as file:
+            for line in file.read(10_000).splitlines():
+                key, _, value = line.partition("=")
+                if key.strip() == "home":
+                    yield Path(value.strip())
+        yield Path(os.path.realpath(environment / "bin" / "python")).parent
+
+
+@functools.lru_cache(maxsize=256)
+def _is_system(path: Path) -> bool:
+    return str(path) in ("/", "/tmp", "/home") or path.parts[1] in (
+        "usr", "bin", "sbin", "lib", "lib64", "opt", "etc", "nix", "gnu", "snap", "dev", "proc",
+        "sys", "run", "var",
+    )  # fmt: skip
+
+
+def _environment(backend: Backend, place: Place) -> dict[str, str]:
+    """The variables that a command needs, none of the caller's secrets."""
+    found = {name: os.environ[name] for name in _PASSED if name in os.environ} | _PLAIN
+    home = Path(os.path.expanduser("~"))
+    found.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
+    found.setdefault("LANG", "C.UTF-8")
+    for name, folder in {"CARGO_HOME": ".cargo", "RUSTUP_HOME": ".rustup"}.items():
+        if (home / folder).is_dir():
+            found[name] = os.environ.get(name, str(home / folder))
+    if backend != "bwrap":
+        scratch = str(place.scratch or place.folder)
+        found |= {"HOME": scratch, "TMPDIR": scratch}
+        # before packages that are installed from the original folder
+        paths = [str(place.folder), str(place.folder / "src"), found.get("PYTHONPATH", "")]
+        found["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    return found
+
+
+def _watch(
+    process: subprocess.Popen[bytes],
+    output: _Output,
+    place: Place,
+    limits: Limits,
+    cancel: Flag | None,
+) -> Stopped:
+    """Reads the output until the command ends; the limit that it reached."""
+    deadline = time.monotonic() + limits.seconds
+    folders = [folder for folder in (place.folder, place.scratch) if folder]
+    disk = usage.Disk(folders, limits.disk, place.size)
+    pause, next_check = _INTERVAL, time.monotonic()
+    while True:
+        if cancel is not None and cancel.is_set():
+            raise CancelledError("the command was cancelled")
+        if process.poll() is not None:
+            return ""
+        now = time.monotonic()
+        if now >= deadline:
+            return "time"
+        if output.is_exceeded:
+            return "output"
+        if now >= next_check:
+            pids = usage.tree(process.pid)
+            if usage.memory(pids, limits.memory) > limits.memory:
+                return "memory"
+            if disk.is_exceeded(pids):
+                return "disk"
+            pause = max(_INTERVAL, 4 * (time.monotonic() - now))
+            next_check = time.monotonic() + pause
+        output.wait(min(0.02, deadline - now))
+
+
+@dataclass
+class _Output:
+    """A pipe's beginning and end."""
+
+    descriptor: int
+    most: int
+    total: int = 0
+    _head: bytes = b""
+    _tail: deque[bytes] = field(default_factory=deque)
+    _n_tail: int = 0
+    _is_open: bool = True
+
+    def __post_init__(self) -> None:
+        os.set_blocking(self.descriptor, False)
+
+    @property
+    def is_exceeded(self) -> bool:
+        return self.total > self.most
+
+    def wait(self, seconds: float) -> None:
+        """Waits for output, and reads what there is."""
+        if not self._is_open:
+            time.sleep(max(0.0, seconds))
+            return
+        poll = select.poll()
+        poll.register(self.descriptor, select.POLLIN)
+        if poll.poll(max(0.0, 1000 * seconds)):
+            self.read()
+
+    def read(self) -> None:
+        """Reads what the pipe holds, not more than a few MB at a time."""
+        for _ in range(64):
+            try:
+                data = os.read(self.descriptor, 1 << 16)
+            except BlockingIOError:
+                return
+            if not data:
+                self._is_open = False
+                return
+            self._add(data)
+
+    def _add(self, data: bytes) -> None:
+        self.total += len(data)
+        n = max(0, _KEPT - len(self._head))
+        self._head += data[:n]
+        if rest := data[n:]:
+            self._tail.append(rest)
+            self._n_tail += len(rest)
+        while self._tail and self._n_tail - len(self._tail[0]) >= _KEPT:
+            self._n_tail -= len(self._tail.popleft())
+
+    def text(self) -> str:
+        tail = b"".join(self._tail)[-_KEPT:]
+        left_out = self.total - len(self._head) - len(tail)
+        middle = f"\n… {left_out:,} bytes left out …\n".encode() if left_out else b""
+        text = (self._head + middle + tail).decode("utf-8", "replace")
+        return text.replace("\r\n", "\n")
