@@ -22,7 +22,7 @@ from tgr_local.server import openapi
 hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is absent")
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is absent")
 
-N_EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "8"))
+N_EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "6"))
 
 
 def settings(n_examples: int) -> Any:
