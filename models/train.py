@@ -121,21 +121,26 @@ def rate(step: int, options: Options) -> float:
 
 def run_step(
     model: Model, data: Iterator[Batch], n: int, workers: ThreadPoolExecutor
-) -> tuple[float, int, int]:
-    """The gradient of `n` batches; the mean loss, the tokens, the last part used."""
+) -> tuple[np.ndarray, int, int]:
+    """The gradient of `n` batches; the mean loss of all tokens and of those with full weight, the
+    number of tokens, the last part used."""
     chosen = [next(data) for _ in range(n)]
     learnt = sum(float(weights.sum()) for *_, weights in chosen)
     parameters = list(model.parameters())
 
-    def one(batch: Batch) -> tuple[float, tuple[Tensor, ...]]:
+    n_full = sum(int((weights >= 1).sum()) for *_, weights in chosen)
+
+    def one(batch: Batch) -> tuple[np.ndarray, tuple[Tensor, ...]]:
         _, ids, targets, weights = batch
         with torch.autocast("cpu", torch.bfloat16):
             logits = model(ids)
         each = F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="none")
         loss = each @ weights.flatten() / learnt
-        return float(loss.detach()), torch.autograd.grad(loss, parameters)
+        full = each.detach() @ (weights.flatten() >= 1).float() / max(n_full, 1)
+        losses = np.array([float(loss.detach()), float(full)])
+        return losses, torch.autograd.grad(loss, parameters)
 
-    total = 0.0
+    total = np.zeros(2)
     for loss, gradients in workers.map(one, chosen):  # added in their order: a run repeats
         total += loss
         for parameter, gradient in zip(parameters, gradients, strict=True):
@@ -188,8 +193,8 @@ class Run:
         torch.save(state, part)
         os.replace(part, path)
 
-    def advance(self, data: Iterator[Batch]) -> float:
-        """One optimizer step; its mean loss."""
+    def advance(self, data: Iterator[Batch]) -> np.ndarray:
+        """One optimizer step; its mean losses, see `run_step`."""
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = self.options.lr * rate(self.step, self.options)
@@ -201,13 +206,14 @@ class Run:
         self.step, self.n_tokens = self.step + 1, self.n_tokens + n_new
         return loss
 
-    def log(self, loss: float) -> None:
+    def log(self, loss: float, full: float) -> None:
         """Append one line to the loss log."""
         row = {
             "step": self.step,
             "tokens": self.n_tokens,
             "seconds": round(self.seconds, 1),
             "loss": round(loss, 5),
+            "full": round(full, 5),
         }
         with (self.folder / "loss.jsonl").open("a") as log:
             log.write(json.dumps(row) + "\n")
@@ -227,7 +233,7 @@ def train(options: Options, shape: Shape, stream: Stream) -> None:
         run.seconds = before + now - started
         is_last = run.step == options.steps
         if is_last or run.step % options.report == 0:
-            run.log(float(np.mean(losses)))
+            run.log(*np.mean(losses, axis=0).tolist())
             losses = []
         if is_last or now - saved > options.checkpoint_seconds:
             saved = now

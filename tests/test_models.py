@@ -251,6 +251,12 @@ def test_a_file_in_the_current_folder_does_not_hide_a_model_of_its_name(
     assert library.find("small.gguf") == shelf / "small.gguf"
 
 
+def test_an_embedded_model_is_found_by_its_name() -> None:
+    assert library.find("tgr-mini") == library.model_file(None) == library.embedded_model()
+    with pytest.raises(ModelError, match=r"did you mean tgr-mini"):
+        library.find("tgr-minni")
+
+
 def test_the_list_has_every_model_once(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("models", "--json") == 0
     found = {Path(one["path"]).stem: one for one in json.loads(capsys.readouterr().out)}

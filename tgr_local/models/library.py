@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib.util
 import os
@@ -20,20 +21,34 @@ from tgr_local.system import paths
 _LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")  # llama.cpp finds it from the first
 
 
-def embedded_model() -> Path:
-    """The embedded GGUF file, next to the native extension or in the source tree. Raises
+EMBEDDED = {"tgr-mini": "embedded.gguf", "tgr-mini-code": "embedded-code.gguf"}
+"""The embedded models by name, with their files in an installed package. In the source tree they
+are `models/NAME-q8_0.gguf`."""
+
+
+def embedded_model(name: str = "tgr-mini") -> Path:
+    """The file of an embedded model, next to the native extension or in the source tree. Raises
     ModelError if there is none."""
     extension = importlib.util.find_spec("tgr_local._engine")
-    looked = [Path(__file__).resolve().parents[2] / "models" / "tgr-mini-q8_0.gguf"]
+    looked = [Path(__file__).resolve().parents[2] / "models" / f"{name}-q8_0.gguf"]
     if extension is not None and extension.origin:
-        looked.insert(0, Path(extension.origin).with_name("embedded.gguf"))
+        looked.insert(0, Path(extension.origin).with_name(EMBEDDED[name]))
     for path in looked:
         if path.is_file():
             return path
     raise ModelError(
-        f"this installation has no embedded model (looked for {' and '.join(map(str, looked))}); "
-        "name one with --model FILE"
+        f"this installation has no embedded model {name} (looked for "
+        f"{' and '.join(map(str, looked))}); name one with --model FILE"
     )
+
+
+def _embedded() -> dict[str, Path]:
+    """The files of the embedded models that this installation has."""
+    found = {}
+    for name in EMBEDDED:
+        with contextlib.suppress(ModelError):
+            found[name] = embedded_model(name)
+    return found
 
 
 def folder() -> Path:
@@ -42,13 +57,10 @@ def folder() -> Path:
 
 
 def local() -> list[Path]:
-    """The models that `find` knows by name: the embedded one, then those in the folder."""
-    try:
-        first = [embedded_model()]
-    except ModelError:
-        first = []
+    """The models that `find` knows by name: the embedded ones, then those in the folder."""
     found = (path for path in folder().rglob("*.gguf") if path.is_file())
-    return first + sorted(path for path in found if not _LATER_PART.search(path.name))
+    others = sorted(path for path in found if not _LATER_PART.search(path.name))
+    return [*_embedded().values(), *others]
 
 
 def find(name: str) -> Path:
@@ -64,8 +76,8 @@ def find(name: str) -> Path:
         if elsewhere is None or path.exists() or path.parent.exists():
             return path  # the engine reports what is wrong with it
         return _pulled(name, *elsewhere)
-    known = local()
-    found = [p for p in known if name in (p.name, p.stem) or p == folder() / name]
+    known, own = local(), _embedded().get(name)
+    found = [p for p in known if name in (p.name, p.stem) or p in (own, folder() / name)]
     if path.exists() and not any(path.samefile(p) for p in found):
         found.insert(0, Path.cwd() / path if found else path)
     if len(found) == 1:
@@ -74,7 +86,7 @@ def find(name: str) -> Path:
         raise ModelError(
             f"{name!r} names several models: {', '.join(map(str, found))}; give the path of one"
         )
-    near = difflib.get_close_matches(name, {p.stem for p in known}, n=3)
+    near = difflib.get_close_matches(name, {p.stem for p in known} | set(_embedded()), n=3)
     hint = f"did you mean {', '.join(near)}?" if near else "tgr-local models lists those here"
     raise ModelError(f"there is no model {name}; {hint}; {names.pull_hint(name)}")
 
