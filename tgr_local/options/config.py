@@ -34,7 +34,7 @@ class EngineConfig:
         low=0,
     )
     step_seconds: float = option(
-        0.8, "seconds that one step may spend on prompts while other texts are written", low=0.001
+        0.6, "seconds that one step may spend on prompts while other texts are written", low=0.001
     )
     n_threads: int = option(
         0,
