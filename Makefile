@@ -7,10 +7,14 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.tgr-local
 NATIVE := pyproject.toml CMakeLists.txt $(wildcard csrc/*.cpp csrc/*.h csrc/*.py csrc/bindings/* csrc/chat/* csrc/patches/*) $(wildcard models/*.gguf)
 
-.PHONY: chat test lint format docs sanitize bench model clean distclean
+.PHONY: chat code test lint format docs sanitize bench model clean distclean
 
 chat: $(STAMP)
 	@$(BIN)/tgr-local chat
+
+# repairs a copy of examples/code; MODEL=FILE: with another model than the embedded one
+code: $(STAMP)
+	@MODEL="$(MODEL)" examples/code.sh
 
 test: $(STAMP)
 	$(BIN)/pytest -n auto --dist loadfile

@@ -11,7 +11,7 @@ from gguf_models import write_smallest_model
 
 from tgr_local.code import evidence, outline, prompt, syntax
 from tgr_local.code.context import Context, Wish, make_context
-from tgr_local.code.edits import Document
+from tgr_local.code.edits import FORMATS, Document
 from tgr_local.engine import Engine
 
 needs_tree_sitter = pytest.mark.skipif(
@@ -56,6 +56,7 @@ def test_pop_many():
 def test_other():
     assert True
 """
+MODULE = Document("package/module.py", "def f(): ...\n")
 UTIL = "def helper():\n    return 1\n"
 FAR = "def unrelated_thing():\n    return 2\n"
 OUTPUT = """\
@@ -235,7 +236,7 @@ def test_the_file_under_a_failing_test_is_shown_whole_and_the_test_with_it() -> 
     assert dict(context.left_out) == {"README.md": "no code"}
 
 
-def test_a_test_that_the_output_prints_is_not_shown_again() -> None:
+def test_a_test_that_the_output_prints_up_to_its_failure_is_not_shown_again() -> None:
     lines = "".join(f">   {line}\n" for line in TEST.split("\n")[3:6])
     context = context_of("Repair it.", f"{lines}\ntests/test_stack.py:6: AssertionError\n")
     assert "tests/test_stack.py" not in how(context)
@@ -276,7 +277,7 @@ def test_of_a_file_that_is_too_long_the_functions_concerned_are_shown() -> None:
     assert (shown.how, shown.functions) == ("functions", ("f17",))
     assert "def f17(x):\n    y = x + 17\n    return y * y\ndef f18(x)\n" in context.text
     assert context.documents[0].text == body
-    assert [one.name for one in context.functions["big.py"]] == ["f17"]
+    assert [one.name for one in context.functions] == ["f17"]
 
 
 def test_a_named_file_that_does_not_fit_is_refused_with_the_way_out() -> None:
@@ -295,14 +296,14 @@ def test_a_fence_is_longer_than_those_of_the_documents() -> None:
 
 def test_the_instructions_have_at_most_1000_tokens(qwen_vocabulary: Path, tmp_path: Path) -> None:
     with Engine(write_smallest_model(qwen_vocabulary, tmp_path / "qwen.gguf")) as engine:
-        for form in prompt.FORMATS:
-            text = prompt.system_message(form, "package/module.py", "Class.method")
+        for form in FORMATS:
+            text = prompt.system_message(form, [MODULE], "Class.method")
             assert len(engine.tokenize(text)) <= 1000
 
 
 def test_the_instructions_are_short_by_their_bytes() -> None:
-    for form in prompt.FORMATS:
-        assert len(prompt.system_message(form, "package/module.py").encode()) / 3 <= 1000
+    for form in FORMATS:
+        assert len(prompt.system_message(form, [MODULE]).encode()) / 3 <= 1000
 
 
 def test_the_user_message() -> None:
@@ -315,10 +316,10 @@ def test_the_user_message() -> None:
 
 def test_rounds_share_the_beginning_of_their_messages() -> None:
     first = prompt.conversation("system", "user")
-    second = prompt.conversation("system", "user", "answer", "E ```` fence")
+    second = prompt.conversation("system", "user", "answer", "E\n```` fence")
     assert second[: len(first)] == first
     assert [one["role"] for one in second[2:]] == ["assistant", "user"]
-    assert "`````\nE ```` fence\n`````\n" in second[-1]["content"]
+    assert "`````\nE\n```` fence\n`````\n" in second[-1]["content"]
 
 
 def test_a_template_without_instructions_gets_them_in_the_first_message() -> None:

@@ -15,6 +15,7 @@ import sys
 
 from tgr_local import __version__, commands
 from tgr_local.bench import command as bench
+from tgr_local.code import command as code
 from tgr_local.console.sanitize import printable_line
 from tgr_local.errors import TgrError, describe
 from tgr_local.eval import command as evaluation
@@ -61,7 +62,7 @@ def build_parser() -> Parser:
         description="Test-time reasoning on your own machine, with any GGUF model.",
     )
     parser.add_argument("--version", action="version", version=f"tgr-local {__version__}")
-    for module in (commands, models, evaluation, bench):
+    for module in (commands, code, models, evaluation, bench):
         module.add_to(parser)
     return parser
 
@@ -70,12 +71,14 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     """The parsed arguments, with the options that files and the environment set."""
     parser = build_parser()
     args, unknown = parser.parse_known_args(argv)
-    if unknown:
-        raise args.parser.unknown_argument(unknown[0])
+    for word in unknown:
+        if word.startswith("-") or not args.parser.rest:
+            raise args.parser.unknown_argument(word)
+        getattr(args, args.parser.rest).append(word)
     if args.parser.options:
         from tgr_local.options import settings
 
-        options = parser.all_options()
+        options = parser.all_options() | args.parser.options
         read = settings.fill(args, options)
         if "method" in args.parser.options:
             _check_names(args)

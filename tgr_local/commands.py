@@ -21,6 +21,7 @@ from tgr_local.errors import InstallError
 from tgr_local.options.config import (
     DEFAULT_METHOD,
     ChatConfig,
+    CodeConfig,
     EngineConfig,
     SearchConfig,
     ServerConfig,
@@ -123,8 +124,11 @@ def show_config(args: argparse.Namespace) -> int:
         sources |= resolved.sources
     if "system" in known:
         values["system"] = args.system
-    configs = (configured(args, ChatConfig), configured(args, ServerConfig))
-    for config in (*configs, configured(args, EngineConfig)):
+    configs = (
+        configured(args, ChatConfig), configured(args, CodeConfig), configured(args, ServerConfig),
+        configured(args, EngineConfig),
+    )  # fmt: skip
+    for config in configs:
         fields = dataclasses.asdict(config)
         values |= {name: value for name, value in fields.items() if name in known}
     if values.get("api_key"):

@@ -18,4 +18,14 @@ folder is not touched before that.
     evidence.py    what a task and the output of tests say about files
     prompt.py      the messages for the model
     context.py     what they show of a project, ranked and cut to a budget
+    candidate.py   one answer: its edit and its verdict
+    candidates.py  k answers in one batch, each judged as soon as it is complete
+    ranking.py     which one is the best
+    rounds.py      a task from its context to the best candidate; nothing is printed or changed
+    workplace.py   a project with its copies, tests and accepted edits
+    session.py     a person with a project: tasks, outcomes, options
+    report.py      what a person sees meanwhile; table.py: candidates as a table, edits as a diff
+    command.py     the arguments of `tgr-local code`; one_task.py: one task and its exit code
+    repl.py        a session; repl_commands.py, input_line.py: its commands and its input line
+    interrupts.py  Ctrl-C once and twice
 """

@@ -9,14 +9,15 @@ without a word.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tgr_local.code import evidence, outline, prompt, syntax
-from tgr_local.code.edits import Document
+from tgr_local.code import edits, evidence, outline, prompt, syntax
+from tgr_local.code.edits import Document, Function
 from tgr_local.code.evidence import Paths, Place
 from tgr_local.code.outline import Definition
 
@@ -61,18 +62,17 @@ class Context:
     fence: str
     """Longer than any in the documents."""
 
-    @property
-    def functions(self) -> dict[str, tuple[Definition, ...]]:
-        """For each document the functions that an edit may replace: all of them, or those that
-        are shown."""
+    @functools.cached_property
+    def functions(self) -> tuple[Function, ...]:
+        """The functions that an edit may replace: those of the documents, or of one that is shown
+        in part those that are shown."""
         known = {one.path: one for one in self.shown if one.changeable}
-        found = {}
+        found: list[Function] = []
         for document in self.documents:
-            every = outline.outline(document).functions
             one = known[document.path]
-            some = tuple(f for f in every if one.how == "whole" or f.name in one.functions)
-            found[document.path] = some
-        return found
+            every = functions_of(document)
+            found += (f for f in every if one.how == "whole" or f.name in one.functions)
+        return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -92,14 +92,15 @@ def make_context(
     wish: Wish,
     budget: int,
     count: prompt.CountTokens,
+    refusal: Callable[[str], str] = lambda path: "",
 ) -> Context:
-    """The context of a task. `paths` are all files of the project and `read` gives the text of
-    one, or None for a file that is no text.
+    """The context of a task. `paths` are all files of the project, `read` gives the text of one, or
+    None for a file that is no text, and `refusal` says why one may not be changed.
 
     Raises ValueError where a file that the person names neither fits into the budget nor has
     functions that do.
     """
-    return _Builder(paths, read, wish, budget, count).build()
+    return _Builder(paths, read, wish, budget, count, refusal).build()
 
 
 @dataclass
@@ -116,6 +117,7 @@ class _Builder:
     wish: Wish
     budget: int
     count: prompt.CountTokens
+    refusal: Callable[[str], str]
     documents: dict[str, Document | None] = field(default_factory=dict)
     blocks: list[str] = field(default_factory=list)
     shown: list[Shown] = field(default_factory=list)
@@ -127,7 +129,7 @@ class _Builder:
         ranked = self._ranked()
         wanted = self._wanted(ranked)
         texts = [one.text for path in wanted if (one := self._document(path))]
-        self.fence = prompt.fence_for(texts)
+        self.fence = edits.fence_for(texts)
         for path, why in wanted.items():
             self._add_file(path, why)
         self._add_tests()
@@ -210,7 +212,15 @@ class _Builder:
                 wanted.setdefault(one.path, one.why)
         if not wanted:  # nothing points anywhere: as many as fit
             wanted = {one.path: one.why for one in sources}
-        return dict(list(wanted.items())[:_MOST_WHOLE])
+        free: dict[str, str] = {}
+        for path, why in wanted.items():
+            if len(free) == _MOST_WHOLE:
+                break
+            if reason := self.refusal(path):
+                self.left_out[path] = reason
+            else:
+                free[path] = why
+        return free
 
     # ---- files that may be changed ----
 
@@ -221,7 +231,8 @@ class _Builder:
                 raise ValueError(f"{path} is no text file; name another")
             self.left_out[path] = "no text"
             return
-        block = prompt.file_block(path, document.text, self.fence)
+        note = "" if document.text else "empty; write it"
+        block = prompt.file_block(path, document.text, self.fence, note)
         if self._add(block, Shown(path, "whole", why, 0, True)):
             return
         names, block = self._excerpt(document)
@@ -290,7 +301,7 @@ class _Builder:
                 one
                 for one in outline.outline(document).functions
                 if any(one.first <= n <= one.last for n in numbers)
-                and not _lines_of(document, one) <= printed
+                and not _is_printed(document, one, numbers, printed)
             ]
             if not some:
                 self.left_out[path] = "a test; the output shows what failed"
@@ -332,15 +343,28 @@ class _Builder:
 _EXCERPT = "in part: what is not shown whole has one line"
 
 
+def functions_of(document: Document) -> list[Function]:
+    """The functions of a file that an edit can name: those in other functions too, where its
+    language is Python."""
+    if syntax.language(document.path) == "python":
+        return edits.functions_of(document)
+    every = outline.outline(document).functions
+    return [Function(document.path, one.name, one.first, one.last) for one in every]
+
+
 def _names(document: Document) -> frozenset[str]:
     """The last part of each name that a document defines; short ones say nothing."""
     found = (one.name.rpartition(".")[2] for one in outline.outline(document).definitions)
     return frozenset(name for name in found if len(name) > 2 and not name.startswith("__"))
 
 
-def _lines_of(document: Document, one: Definition) -> set[str]:
-    lines = document.text.split("\n")[one.first - 1 : one.last]
-    return {line.strip(" >\t") for line in lines if line.strip()}
+def _is_printed(
+    document: Document, one: Definition, numbers: Sequence[int], printed: Collection[str]
+) -> bool:
+    """Whether an output has a function up to the last of these lines, as pytest prints it."""
+    last = max(n for n in numbers if one.first <= n <= one.last)
+    lines = document.text.split("\n")[one.first - 1 : last]
+    return all(line.strip(" >\t") in printed for line in lines if line.strip())
 
 
 def _with_functions(document: Document, some: Sequence[Definition], *, alone: bool = False) -> str:

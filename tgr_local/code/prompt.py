@@ -6,14 +6,11 @@ change from round to round, the one that changes last first, so that rounds shar
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from typing import Literal, get_args
 
-from tgr_local.code import syntax
+from tgr_local.code.edits import Document, Format, Markers, fence_for
+from tgr_local.code.syntax import fence_name
 
-Format = Literal["file", "function", "replace"]
-FORMATS: tuple[Format, ...] = get_args(Format)
 Message = dict[str, str]
 CountTokens = Callable[[str], int]
 """The number of tokens of a text."""
@@ -50,34 +47,30 @@ lines. Quote few lines; they must occur in the file, with their indentation. To 
 line before and repeat it in the new lines:
 
 {path}
-<<<<<<< SEARCH
+{search}
 (lines of the file)
-=======
+{separator}
 (the new lines)
->>>>>>> REPLACE
+{replace}
 """
 _FORMS: dict[Format, str] = {"file": _FILE, "function": _FUNCTION, "replace": _REPLACE}
-_BACKTICKS = re.compile(r"`{3,}")
 
 
-def system_message(form: Format, path: str, function: str = "", fence: str = "```") -> str:
-    """The instructions, with a form of edits; `path` and `function` are those of its example."""
+def system_message(form: Format, documents: Sequence[Document], function: str = "") -> str:
+    """The instructions, with the form of edits of these documents; the example names the first one
+    and `function`."""
+    markers, path = Markers.of(documents), documents[0].path
     example = _FORMS[form].format(
-        path=path, function=function or "name", fence=fence, language=syntax.fence_name(path)
-    )
+        path=path, function=function or "name", language=fence_name(path), fence=markers.fence,
+        search=markers.search, separator=markers.separator, replace=markers.replace,
+    )  # fmt: skip
     return f"{_RULES}\n{example}"
-
-
-def fence_for(texts: Sequence[str]) -> str:
-    """Backticks that none of the texts has so many of in a row, at least three."""
-    longest = max((len(run) for text in texts for run in _BACKTICKS.findall(text)), default=2)
-    return "`" * max(3, longest + 1)
 
 
 def file_block(path: str, text: str, fence: str, note: str = "") -> str:
     """A file of the user message. `note` says what is shown of it; empty = all."""
     about = f" ({note})" if note else ""
-    return f"`{path}`{about}:\n{fence}{syntax.fence_name(path)}\n{ended(text)}{fence}\n"
+    return f"`{path}`{about}:\n{fence}{fence_name(path)}\n{ended(text)}{fence}\n"
 
 
 def user_message(files: str, task: str, output: str = "") -> str:

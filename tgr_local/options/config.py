@@ -316,11 +316,19 @@ class CodeConfig:
         "trained for, at most 6144",
         low=0,
     )
-    test_seconds: float = option(60.0, "seconds that one run of the tests may take", low=0.1)
-    test_memory: int = option(2048, "MiB of memory that one run of the tests may take", low=64)
-    test_disk: int = option(512, "MiB that one run of the tests may write", low=1)
-    test_processes: int = option(64, "processes and threads of one run of the tests", low=1)
+    test_seconds: float = option(120.0, "seconds that one run of the tests may take", low=0.1)
+    test_memory: int = option(
+        4096, "MiB of memory that the processes of one run of the tests may take", low=64
+    )
+    test_disk: int = option(1024, "MiB that one run of the tests may write", low=1)
+    test_processes: int = option(512, "processes and threads of one run of the tests", low=1)
     test_jobs: int = option(2, "runs of the tests at a time", low=1, high=64)
+    sandbox: str = option(
+        "auto",
+        "what keeps the tests from the network and the rest of the machine; auto = the strongest "
+        "that works here",
+        choices=("auto", "bwrap", "unshare", "limits"),
+    )
 
     def __post_init__(self) -> None:
         validate(self)

@@ -58,6 +58,8 @@ class Parser(argparse.ArgumentParser):
         self.options: dict[str, Any] = {}
         """Default of each argument that a settings file or the environment may set too; None where
         a config holds the default."""
+        self.rest = ""
+        """The argument that takes the words after flags too; empty = such words are an error."""
         self.commands: dict[str, Parser] = {}
         self._adder: Any = None
         self._rare: list[argparse.Action] = []

@@ -1,0 +1,199 @@
+"""A double of the model and of the tests for the code assistant.
+
+The model's answers are a script; the tests of a project of one file `calc.py` are a function of its
+text. Nothing is decoded and no program is run.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fake_engine import FakeEngine, fake_step
+from surroundings import HANG
+
+from tgr_local import generation, methods
+from tgr_local.code.candidate import Candidate
+from tgr_local.code.candidates import Judge
+from tgr_local.code.edits import Change, Document
+from tgr_local.code.judge import Verdict
+from tgr_local.code.rounds import Outcome, Task, solve
+from tgr_local.engine import Cancel
+from tgr_local.errors import CancelledError, ModelError
+from tgr_local.generation import Reply, TextDelta
+from tgr_local.options.config import CodeConfig, SearchConfig
+
+CALC = "def add(a, b):\n    return a - b\n\n\ndef sub(a, b):\n    return a + b\n"
+RIGHT = CALC.replace("a - b", "a + b").replace("return a + b\n\n\n", "RIGHT").replace(
+    "    return a + b\n", "    return a - b\n"
+).replace("RIGHT", "return a + b\n\n\n")  # fmt: skip
+HALF = CALC.replace("a - b", "a + b")
+WAIT = "wait"
+"""An answer that never comes."""
+
+
+def answer(text: str) -> str:
+    """An answer of the form ``file`` that replaces calc.py."""
+    return f"calc.py\n```python\n{text}```\n"
+
+
+class Coder(FakeEngine):
+    """A model with a long context whose answers are those of a script, round after round."""
+
+    n_ctx_train = 8000
+    edits = None
+
+    def __init__(self, *rounds: Sequence[str], system: bool = True) -> None:
+        super().__init__("coder.gguf")
+        self.metadata = {}
+        self.rounds = list(rounds)
+        self.prompts: list[str] = []
+        """What the model read in each round."""
+        self.configs: list[SearchConfig] = []
+        self._system = system
+
+    def chat_prompt(self, messages: Sequence[Mapping[str, str]], **_: Any) -> str:
+        if not self._system and messages[0]["role"] == "system":
+            raise ModelError("no system messages")
+        return "".join(f"[{one['role']}]\n{one['content']}" for one in messages)
+
+    def with_edits(self, edits: Any) -> Coder:
+        self.edits = edits
+        return self
+
+
+def query_tokens(engine: Coder, messages: Any, config: SearchConfig, **_: Any) -> list[int]:
+    return list(engine.chat_prompt(messages).encode())
+
+
+def generate_many(
+    engine: Coder, query: Sequence[int], config: SearchConfig, k: int, **how: Any
+) -> list[Reply]:
+    """The replies of the script's next round, in their order, each in a thread of its own."""
+    engine.prompts.append(bytes(query).decode())
+    engine.configs.append(config)
+    cancel: Cancel = how["cancel"]
+    texts = engine.rounds[len(engine.prompts) - 1]
+    made: dict[int, Reply] = {}
+
+    def reply(index: int, text: str, finish: Any = "stop") -> Reply:
+        step = fake_step(0, text, finish, search=False)
+        return Reply(
+            text, "", list(text.encode()), finish, [step], step.counts, 0.5,
+            config.seed + index, "base",
+        )  # fmt: skip
+
+    def write(index: int, text: str) -> None:
+        if text == WAIT:
+            with cancel.watched(stopped.set):
+                if not cancel.is_set():
+                    stopped.wait(HANG)
+            made[index] = reply(index, "calc.py\n", "cancelled")
+            return
+        how["on_event"](index, TextDelta(text, "answer"))
+        made[index] = reply(index, text)
+        how["on_event"](index, made[index])
+
+    stopped = threading.Event()
+    threads = [threading.Thread(target=write, args=(i, texts[i % len(texts)])) for i in range(k)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if cancel.is_set() and any(one.finish == "cancelled" for one in made.values()):
+        error = CancelledError("cancelled")
+        error.replies = [made[i] for i in sorted(made)]
+        raise error
+    return [made[i] for i in range(k)]
+
+
+def verdict(text: str) -> Verdict:
+    """What the tests of calc.py say about its text."""
+    try:
+        names: dict[str, Any] = {}
+        exec(text, names)
+        results = {"add": names["add"](2, 1) == 3, "sub": names["sub"](2, 1) == 1}
+    except Exception as error:
+        return make_verdict(False, 0, 0, 1, f"{type(error).__name__}\n")
+    failed = [name for name, ok in results.items() if not ok]
+    output = "".join(f"calc.py:1: {name} is wrong\n" for name in failed)
+    return make_verdict(True, 2 - len(failed), len(failed), 0, output)
+
+
+def make_verdict(ran: bool, passed: int, failed: int, errors: int, output: str) -> Verdict:
+    ended: Any = "failed" if failed or errors else "passed"
+    return Verdict(ran, passed, failed, errors, 0, 0.25, output, ended, framework="pytest")
+
+
+def judge(changes: Sequence[Change], cancel: Cancel) -> Verdict:
+    texts = {change.path: change.after for change in changes}
+    return verdict(texts.get("calc.py", CALC))
+
+
+class Followed:
+    """A listener that remembers what it heard."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self.states: dict[int, list[str]] = {}
+
+    def before(self, verdict: Verdict) -> None:
+        self.heard.append(f"before {verdict.passed}")
+
+    def context(self, context: Any, form: str) -> None:
+        self.heard.append(f"context {form}")
+
+    def round_begins(self, number: int, candidates: Sequence[Candidate]) -> None:
+        self.heard.append(f"round {number}: {[one.number for one in candidates]}")
+
+    def update(self, candidate: Candidate, text: str) -> None:
+        self.states.setdefault(candidate.number, []).append(candidate.state)
+
+    def round_ends(self, outcome: Outcome) -> None:
+        self.heard.append(f"best {outcome.ranked[0].number}")
+
+    def adopts(self, candidate: Candidate) -> None:
+        self.heard.append(f"adopts {candidate.number}")
+
+
+def carry_out(
+    put: Callable[[Any, str, Any], None],
+    coder: Coder,
+    text: str = "Make the tests pass.",
+    *,
+    tests: str = "pytest",
+    by: Judge = judge,
+    listener: Any = None,
+    cancel: Cancel | None = None,
+    **options: Any,
+) -> Outcome:
+    """The outcome of a task with these answers."""
+    put(generation, "generate_many", generate_many)
+    put(generation, "query_tokens", query_tokens)
+    documents = {"calc.py": Document("calc.py", CALC)}
+    task = Task(text, list(documents), documents.get, by, tests)
+    code = CodeConfig(**{"candidates": 2, "rounds": 1, "constrained": False} | options)
+    config = SearchConfig(seed=42, max_tokens=np.int32(400).item())
+    listener = listener or Followed()
+    return solve(coder, task, config, methods.get("base"), code, listener, cancel)  # type: ignore[arg-type]
+
+
+def install(put: Callable[[Any, str, Any], None], coder: Coder) -> None:
+    """Puts the model and the tests in place of the real ones, for every command of the process."""
+    from tgr_local import engine
+    from tgr_local.code.workplace import Workplace
+    from tgr_local.models import library
+
+    put(library, "find", Path)
+    put(engine, "load_with_progress", lambda *_, **__: coder)
+    put(generation, "generate_many", generate_many)
+    put(generation, "query_tokens", query_tokens)
+    put(Workplace, "judge", lambda self, changes, cancel: judge(changes, cancel))
+
+
+def installed(*rounds: Sequence[str]) -> str:
+    """Code that begins a process with a model whose rounds have these answers."""
+    return f"import fake_coder; fake_coder.install(setattr, fake_coder.Coder(*{rounds!r}))"

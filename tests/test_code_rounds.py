@@ -1,0 +1,400 @@
+"""Candidates, their ranking, rounds and the table, on doubles of the model and of the tests."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_coder import (
+    CALC,
+    HALF,
+    RIGHT,
+    WAIT,
+    Coder,
+    Followed,
+    answer,
+    carry_out,
+    judge,
+    make_verdict,
+)
+from surroundings import HANG
+
+from tgr_local.code import ranking, table
+from tgr_local.code.candidate import Candidate, syntax_error
+from tgr_local.code.candidates import combined
+from tgr_local.code.edits import Change
+from tgr_local.code.judge import Verdict
+from tgr_local.engine import Cancel
+from tgr_local.errors import CancelledError, CapacityError
+
+WRONG = CALC.replace("a - b", "a * b")
+BROKEN = "def add(:\n"
+
+
+def candidate(
+    number: int, text: str = HALF, verdict: Verdict | None = None, **more: Any
+) -> Candidate:
+    changes = (Change("calc.py", CALC, text),) if text != CALC else ()
+    parses = bool(changes) and not syntax_error(changes)
+    return Candidate(
+        number, number, "done", changes=changes, parses=parses, verdict=verdict, **more
+    )
+
+
+def numbers(candidates: Sequence[Candidate]) -> list[int]:
+    return [one.number for one in ranking.ranked(candidates)]
+
+
+# ---- ranking ----
+
+
+def test_the_ranking_is_passes_all_passes_more_runs_parses_applies() -> None:
+    order = [
+        candidate(6, RIGHT, make_verdict(True, 2, 0, 0, "")),
+        candidate(5, HALF, make_verdict(True, 5, 1, 0, "x")),
+        candidate(4, HALF, make_verdict(True, 1, 1, 0, "x")),
+        candidate(3, WRONG, make_verdict(False, 0, 0, 1, "x")),
+        candidate(2, BROKEN, make_verdict(False, 0, 0, 1, "x")),
+        candidate(1, CALC),
+    ]
+    for rotated in range(len(order)):
+        assert numbers(order[rotated:] + order[:rotated]) == [6, 5, 4, 3, 2, 1]
+
+
+def test_a_test_that_does_not_end_is_below_one_that_fails() -> None:
+    hangs = dataclasses.replace(make_verdict(False, 0, 0, 0, ""), ended="timed out")
+    assert (
+        numbers([candidate(1, HALF, hangs), candidate(2, HALF, make_verdict(True, 0, 2, 0, ""))])[0]
+        == 2
+    )
+
+
+def test_equal_candidates_are_ranked_by_how_many_behave_alike() -> None:
+    def fails(number: int, output: str, logprob: float = -1.0) -> Candidate:
+        return candidate(number, WRONG, make_verdict(True, 1, 1, 0, output), logprob=logprob)
+
+    alone = fails(1, "assert 7 == 3", logprob=-0.1)
+    pair = [fails(2, "assert 2 == 3 in 0.01s\n"), fails(3, "assert 2 == 3 in 0.52s\n")]
+    assert numbers([alone, *pair]) == [2, 3, 1]
+
+
+def test_then_by_how_many_make_the_same_change_and_then_by_likelihood() -> None:
+    passes = make_verdict(True, 2, 0, 0, "")
+    commented = RIGHT.replace("a + b", "a + b  # sum", 1)
+    other = RIGHT.replace("a + b", "b + a", 1)
+    same = [candidate(1, other, passes, logprob=-0.1), candidate(2, RIGHT, passes, logprob=-2.0),
+            candidate(3, commented, passes, logprob=-1.0)]  # fmt: skip
+    assert numbers(same) == [3, 2, 1]
+
+
+def test_a_change_of_layout_alone_means_the_same() -> None:
+    def meaning(path: str, text: str) -> object:
+        return ranking.meaning((Change(path, "", text),))
+
+    assert meaning("a.py", "f( 1,2 )") == meaning("a.py", "f(1, 2)  # x")
+    assert meaning("a.py", "f(1)") != meaning("a.py", "f(2)")
+    assert meaning("a.js", "f(1)\n\n") == meaning("a.js", "f(1) ")
+    assert meaning("a.py", "f(") == meaning("a.py", "f( ")
+
+
+# ---- candidates ----
+
+
+def test_each_candidate_has_its_seed_its_edit_and_its_verdict(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    coder = Coder([answer(WRONG), answer(HALF), "no edit at all", answer(CALC), answer(BROKEN)])
+    outcome = carry_out(monkeypatch.setattr, coder, candidates=5)
+    (batch,) = outcome.rounds
+    assert [one.seed for one in batch] == [42, 43, 44, 45, 46]
+    assert [one.applies for one in batch] == [True, True, False, False, True]
+    assert batch[0].changes == (Change("calc.py", CALC, WRONG),)
+    assert batch[2].problem == "the answer has no edit in the format 'file'"
+    assert batch[3].problem == "it changes nothing"
+    assert batch[4].problem == "calc.py:1: invalid syntax" and not batch[4].parses
+    assert batch[4].verdict is None and table.result(batch[4]) == "syntax error"
+    assert [one.number for one in outcome.ranked][:3] == [2, 1, 5]
+    assert all(one.state == "done" for one in batch)
+    assert batch[0].n_tokens == len(answer(WRONG)) and math.isfinite(batch[0].logprob)
+    assert outcome.forward_tokens == sum(one.forward_tokens for one in batch) > 0
+
+
+def test_one_that_passes_stops_the_others_while_they_are_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listener = Followed()
+    coder = Coder([WAIT, answer(RIGHT), WAIT])
+    outcome = carry_out(monkeypatch.setattr, coder, candidates=3, rounds=3, listener=listener)
+    assert len(outcome.rounds) == 1
+    assert [one.state for one in outcome.rounds[0]] == ["stopped", "done", "stopped"]
+    assert outcome.best is not None and outcome.best.number == 2 and outcome.best.passes
+    assert all(one.forward_tokens > 0 for one in outcome.rounds[0])  # they cost something
+    assert listener.states[2] == ["writing", "testing", "done"]
+    assert listener.heard == ["before 0", "context file", "round 1: [1, 2, 3]", "best 2"]
+
+
+def test_without_tests_all_are_written_and_agreement_decides(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def parses(changes: Sequence[Change], cancel: Cancel) -> Verdict:
+        assert changes  # the folder as it is needs no check
+        return make_verdict(True, 0, 0, 0, "")
+
+    coder = Coder([answer(WRONG), answer(RIGHT), answer(RIGHT)])
+    outcome = carry_out(monkeypatch.setattr, coder, tests="", by=parses, candidates=3)
+    assert [one.state for one in outcome.rounds[0]] == ["done"] * 3
+    assert outcome.best is not None and outcome.best.number == 2
+    assert outcome.before is None and "The tests fail" not in coder.prompts[0]
+
+
+def test_tests_that_pass_already_do_not_end_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    def passes(changes: Sequence[Change], cancel: Cancel) -> Verdict:
+        return make_verdict(True, 2, 0, 0, "2 passed")
+
+    coder = Coder([answer(WRONG), answer(RIGHT), answer(RIGHT)])
+    outcome = carry_out(monkeypatch.setattr, coder, by=passes, candidates=3)
+    assert outcome.best is not None and outcome.best.number == 2
+    assert "The tests fail" not in coder.prompts[0]
+
+
+def test_a_cancel_ends_the_candidates_and_their_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    cancel, testing = Cancel(), threading.Event()
+
+    def hangs(changes: Sequence[Change], stop: Cancel) -> Verdict:
+        if not changes:
+            return judge(changes, stop)
+        ended = threading.Event()
+        with stop.watched(ended.set):
+            testing.set()
+            assert ended.wait(HANG)
+        raise CancelledError("cancelled")
+
+    def interrupt() -> None:
+        testing.wait(HANG)
+        cancel.cancel()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(CancelledError):
+        carry_out(monkeypatch.setattr, Coder([answer(HALF), WAIT]), by=hangs, cancel=cancel)
+    thread.join()
+
+
+def test_equal_edits_are_tested_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def counts(changes: Sequence[Change], cancel: Cancel) -> Verdict:
+        asked.append(len(changes))
+        return judge(changes, cancel)
+
+    answers = [answer(WRONG), answer(WRONG), answer(WRONG), answer(HALF + "#\n")]
+    coder = Coder(answers, [answer(WRONG)])
+    outcome = carry_out(monkeypatch.setattr, coder, by=counts, candidates=4, rounds=1)
+    assert sorted(asked) == [0, 1, 1]
+    assert [one.verdict.passed for one in outcome.rounds[0] if one.verdict] == [0, 0, 0, 1]
+
+
+def test_a_syntax_error_goes_into_the_next_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    coder = Coder([answer(BROKEN)], [answer(RIGHT)])
+    carry_out(monkeypatch.setattr, coder, rounds=2, candidates=1)
+    assert "calc.py:1: invalid syntax\n```\n\nThe files are again" in coder.prompts[1]
+
+
+def test_a_file_that_had_a_syntax_error_before_may_have_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert syntax_error((Change("a.py", "x = 1\n", "x =\n"),)) == "a.py:1: invalid syntax"
+    assert not syntax_error(
+        (
+            Change("a.py", "x = ?\n", "x =\n"),
+            Change("a.js", "", "x ="),
+        )
+    )
+
+
+def test_a_judge_that_fails_is_a_failure_of_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(changes: Sequence[Change], cancel: Cancel) -> Verdict:
+        if changes:
+            raise OSError(28, "No space left on device")
+        return judge(changes, cancel)
+
+    with pytest.raises(OSError, match="No space"):
+        carry_out(monkeypatch.setattr, Coder([answer(HALF), WAIT]), by=broken)
+
+
+# ---- rounds ----
+
+
+def test_the_failing_output_of_the_best_goes_into_the_next_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def says(changes: Sequence[Change], cancel: Cancel) -> Verdict:
+        found = judge(changes, cancel)
+        return dataclasses.replace(found, output=f"tried {len(changes)}: {found.output}")
+
+    coder = Coder([answer(BROKEN), answer(WRONG)], [answer(WRONG), answer(RIGHT)])
+    outcome = carry_out(monkeypatch.setattr, coder, by=says, rounds=3)
+    first, second = coder.prompts
+    assert second.startswith(first)  # so the cache has it
+    rest = second[len(first) :]
+    assert answer(WRONG) in rest and "tried 1: calc.py:1: add is wrong" in rest
+    assert len(outcome.rounds) == 2 and outcome.best is not None and outcome.best.passes
+    assert [one.number for one in outcome.rounds[1]] == [3, 4]
+    assert {one.state for some in outcome.rounds for one in some} <= {"done", "stopped"}
+    assert [config.seed for config in coder.configs] == [42, 44]
+
+
+def test_the_next_round_begins_with_an_edit_that_passes_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rest = RIGHT.replace("    return a + b", "    return a+b")
+    coder = Coder([answer(WRONG), answer(HALF)], [answer(CALC), answer(HALF), answer(rest)])
+    listener = Followed()
+    outcome = carry_out(monkeypatch.setattr, coder, rounds=3, candidates=3, listener=listener)
+    assert f"```python\n{HALF}```" in coder.prompts[1] and "[assistant]" not in coder.prompts[1]
+    assert "sub is wrong" in coder.prompts[1] and "add is wrong" not in coder.prompts[1]
+    assert listener.heard[3:6] == ["best 2", "adopts 2", "context file"]
+    back, same, whole = outcome.rounds[1]
+    assert (back.problem, same.problem) == ("it restores the files", "it changes nothing")
+    assert whole.changes == (Change("calc.py", CALC, rest),)  # of the file as it is
+    assert outcome.best == whole and whole.passes
+
+
+def test_two_changes_one_after_the_other() -> None:
+    first = (Change("a", "1", "2"), Change("b", "1", "2"))
+    then = (Change("c", "1", "2"), Change("b", "2", "1"), Change("a", "2", "3"))
+    assert combined(first, then) == (Change("a", "1", "3"), Change("c", "1", "2"))
+    assert combined((), then) == then and combined(first, ()) == first
+
+
+def test_rounds_end_after_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = carry_out(monkeypatch.setattr, Coder(*[[answer(WRONG)]] * 3), rounds=3)
+    assert len(outcome.rounds) == 3 and outcome.best is not None and not outcome.best.passes
+    assert [one.number for one in outcome.ranked] == [1, 2, 3, 4, 5, 6]
+
+
+def test_the_budget_bounds_all_rounds_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    probe = Coder([answer(HALF)])
+    carry_out(monkeypatch.setattr, probe)
+    n_query = len(probe.prompts[0].encode())
+    coder = Coder(*[[answer(HALF)]] * 9)
+    budget = n_query + 1000
+    outcome = carry_out(monkeypatch.setattr, coder, candidates=8, rounds=9, budget=budget)
+    assert coder.configs[0].max_forward_tokens == n_query + coder.configs[0].max_tokens
+    n_first, limit = len(outcome.rounds[0]), coder.configs[0].max_tokens
+    assert 1 < n_first < 8  # as many as have room for a whole answer each
+    assert n_first * limit + n_query <= budget and limit > len(answer(HALF))
+    assert outcome.ended == "the budget is spent"
+
+
+def test_a_budget_below_the_prompt_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = carry_out(monkeypatch.setattr, Coder(), budget=100)
+    assert not outcome.rounds and outcome.ended == "the budget is spent" and outcome.best is None
+
+
+def test_an_attempt_for_which_there_is_no_room_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    long = WRONG + "# " + "x" * 7000 + "\n"
+    coder = Coder([answer(long)], [answer(RIGHT)])
+    carry_out(monkeypatch.setattr, coder, rounds=2, candidates=1)
+    assert coder.prompts[1] == coder.prompts[0]
+    assert coder.configs[1].seed == coder.configs[0].seed + 1
+
+
+def test_a_template_without_system_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    coder = Coder([answer(RIGHT)], system=False)
+    carry_out(monkeypatch.setattr, coder)
+    assert coder.prompts[0].startswith("[user]\nYou change code.")
+
+
+def test_a_prompt_that_leaves_no_room_for_an_answer_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    coder = Coder([answer(RIGHT)])
+    coder.n_ctx_train = 600
+    with pytest.raises(CapacityError, match="lower context_tokens, or name fewer files"):
+        carry_out(monkeypatch.setattr, coder)
+
+
+@pytest.mark.parametrize(
+    ("n_lines", "text", "asked", "form"),
+    [
+        (1, "go", "auto", "file"),
+        (300, "add is wrong", "auto", "function"),
+        (300, "go", "auto", "replace"),
+        (1, "go", "replace", "replace"),
+        (1, "go", "function", "function"),
+    ],
+)
+def test_the_form_of_the_edits(
+    monkeypatch: pytest.MonkeyPatch, n_lines: int, text: str, asked: str, form: str
+) -> None:
+    import fake_coder
+
+    monkeypatch.setattr(fake_coder, "CALC", CALC + "VALUE = 12\n" * n_lines)
+    outcome = carry_out(
+        monkeypatch.setattr, Coder(["nothing"]), text, tests="", edit_format=asked,
+        context_tokens=6000,
+    )  # fmt: skip
+    assert outcome.form == form
+
+
+def test_the_model_file_may_advise_a_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    coder = Coder(["nothing"])
+    coder.metadata["tgr.edit_format"] = "function"
+    assert carry_out(monkeypatch.setattr, coder).form == "function"
+    assert carry_out(monkeypatch.setattr, Coder(["nothing"]), edit_format="file").form == "file"
+
+
+# ---- table and diff ----
+
+
+def test_the_table_shows_each_candidate_best_first() -> None:
+    best = candidate(2, RIGHT, make_verdict(True, 2, 0, 0, ""), n_tokens=1234, seconds=1.26)
+    none = candidate(1, CALC, problem="the answer has no edit\x1b[2J in it")
+    stopped = dataclasses.replace(candidate(3, CALC), state="stopped")
+    half = candidate(4, HALF, make_verdict(True, 1, 1, 0, "x"))
+    assert table.table([best, half, none, stopped]) == [
+        "   #  tests        lines  tokens  seconds",
+        ">  2  2 of 2 pass  +2 -2   1,234      1.3",
+        "   4  1 of 2 pass  +1 -1       0      0.0",
+        "   1  no edit          -       0      0.0  the answer has no edit�[2J in it",
+        "   3  stopped          -       0      0.0",
+    ]
+
+
+TEXTS = ["a\nb\nc\n", "a\nb\nc", "", "-- a\n++ b\n", "x\x0cy\nz\u2028w\n", "a\n\n\nb\n", "no end"]
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+@pytest.mark.parametrize("before", TEXTS)
+@pytest.mark.parametrize("after", TEXTS)
+def test_git_applies_the_diff(tmp_path: Path, before: str, after: str) -> None:
+    if before == after or not before:
+        return
+    (tmp_path / "a.txt").write_bytes(before.encode())
+    diff = table.diff((Change("a.txt", before, after),))
+    done = subprocess.run(["git", "apply"], input=diff.encode(), cwd=tmp_path, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "a.txt").read_bytes() == after.encode()
+
+
+def test_lines_are_counted_and_coloured() -> None:
+    change = (Change("a.txt", "-- a\nkeep\n", "++ b\nkeep\nmore\n"),)
+    assert table.n_lines(change) == (2, 1)
+    text = table.coloured(change)
+    assert re.sub(r"\x1b\[\d*m", "", text) == table.diff(change)
+    assert "\x1b[31m--- a\x1b[0m\n\x1b[32m+++ b\x1b[0m\n" in text
+    assert "\x1b[1m--- a/a.txt\x1b[0m" in text
+
+
+def test_a_diff_with_control_characters_is_safe_on_a_terminal() -> None:
+    change = (Change("a.txt", "x\n", "\x1b]0;title\x07\n"),)
+    assert "\x1b]" not in table.coloured(change)

@@ -1,0 +1,302 @@
+"""`tgr-local code`: the command line, sessions through pipes and on a terminal, exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import run
+from fake_coder import CALC, HALF, RIGHT, WAIT, Coder, answer, install, installed, judge
+from screens import Screen
+
+from tgr_local import methods
+from tgr_local.code import repl
+from tgr_local.code.repl_commands import COMMANDS
+from tgr_local.code.session import CodeSession
+from tgr_local.code.workplace import Workplace
+from tgr_local.options.config import ChatConfig, CodeConfig
+
+WRONG = CALC.replace("a - b", "a * b")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with calc.py, which is the current one."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "calc.py").write_text(CALC)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def coder(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Coder]:
+    """`coder(answers, answers)`: the model of the next command, whose rounds have these answers."""
+
+    def made(*rounds: list[str]) -> Coder:
+        model = Coder(*rounds)
+        install(monkeypatch.setattr, model)
+        return model
+
+    return made
+
+
+def code(*arguments: str) -> int:
+    return run("code", *arguments, "--model", "coder.gguf", "--no-constrained", "-k", "2")
+
+
+# ---- one task ----
+
+
+def test_yes_accepts_an_edit_that_passes(
+    project: Path, coder: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    coder([answer(WRONG), answer(RIGHT)])
+    assert code("Repair it.", "--test", "pytest", "--yes") == 0
+    assert (project / "calc.py").read_text() == RIGHT
+    out, err = capsys.readouterr()
+    assert out.startswith("--- a/calc.py\n+++ b/calc.py\n") and out.count("\n+ ") == 2
+    assert "tests     pytest: 0 of 2 pass in 0.2 s" in err and ">  2  2 of 2 pass" in err
+    assert run("code", "--undo") == 0
+    assert (project / "calc.py").read_text() == CALC
+
+
+def test_without_a_terminal_and_without_yes_nothing_is_changed(
+    project: Path, coder: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    coder([answer(RIGHT)])
+    assert code("Repair it.", "--test", "pytest") == 4
+    assert (project / "calc.py").read_text() == CALC
+    out, err = capsys.readouterr()
+    assert "-    return a - b\n+    return a + b\n" in out
+    assert "not accepted; the folder is unchanged" in err
+
+
+def test_yes_accepts_nothing_that_does_not_pass(project: Path, coder: Any) -> None:
+    coder([answer(HALF)], [answer("")])
+    assert code("Repair it.", "--test", "pytest", "--yes", "--rounds", "2") == 3
+    assert (project / "calc.py").read_text() == CALC
+
+
+def test_json_is_one_object_with_every_candidate(
+    project: Path, coder: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    coder(["none", answer(HALF)], [answer(WRONG), answer(RIGHT)])
+    assert code("Repair it.", "--json", "calc.py", "--test", "pytest") == 4
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert found["exit_code"] == 4 and found["passes"] and found["accepted"] is None
+    assert [len(one) for one in found["rounds"]] == [2, 2]
+    assert found["ranking"][0] == found["best"] == 4
+    first, half = found["rounds"][0]
+    assert first["problem"] and half["verdict"]["passed"] == 1
+    assert found["diff"].startswith("--- a/calc.py") and "round 2" in err
+    assert found["forward_tokens"] == sum(
+        one["forward_tokens"] for some in found["rounds"] for one in some
+    )
+    assert found["context"]["shown"][0]["path"] == "calc.py"
+
+
+@pytest.mark.parametrize(
+    ("answers", "accepts", "status"),
+    [("yes\n", True, 0), ("no\n", False, 4), ("", False, 4), ("9\n1\ny\n", True, 0)],
+)
+def test_the_person_decides_on_a_terminal(
+    project: Path,
+    coder: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    answers: str,
+    accepts: bool,
+    status: int,
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    lines = iter(answers.splitlines())
+
+    def typed(question: str) -> str:
+        try:
+            return next(lines)
+        except StopIteration:
+            raise EOFError from None
+
+    monkeypatch.setattr("builtins.input", typed)
+    coder([answer(RIGHT)])
+    assert code("Repair it.", "--test", "pytest") == status
+    assert (project / "calc.py").read_text() == (RIGHT if accepts else CALC)
+    if answers.startswith("9"):
+        assert "candidate 9 has no edit; those with one: 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["x", "no/../../out.py"], "out.py lies outside of"),
+        ([" "], "the task is empty; say what to do"),
+        (["--json"], "--json needs a task; give it as an argument, or - for stdin"),
+        (["x", "--edit-format", "patch"], "edit_format is 'patch', but must be one of auto"),
+        (["x", "-k", "0"], "candidates is 0, but must be between 1 and 64"),
+        (["x", "--tset", "y"], "did you mean --test"),
+    ],
+)
+def test_bad_usage_changes_nothing_and_says_why(
+    project: Path,
+    coder: Any,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
+) -> None:
+    coder()
+    assert run("code", *arguments, "--model", "coder.gguf") == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_named_file_that_does_not_exist_can_be_written(
+    project: Path, coder: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    coder(["new/mod.py\n```python\nX = 1\n```\n"])
+    assert code("Write it.", "new/mod.py", "--test", "pytest", "--rounds", "1") == 3
+    assert capsys.readouterr().out == "--- /dev/null\n+++ b/new/mod.py\n@@ -0,0 +1 @@\n+X = 1\n"
+    assert not (project / "new").exists()
+
+
+def test_undo_without_anything_to_undo_says_so(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("code", "--undo") != 0
+    assert capsys.readouterr().err.startswith("tgr-local: ")
+
+
+# ---- sessions ----
+
+
+@pytest.fixture
+def session(project: Path, coder: Any) -> CodeSession:
+    """A session whose model has three rounds: half right, right, and no edit."""
+    model = coder([answer(HALF)], [answer(RIGHT)], ["no edit"])
+    options = CodeConfig(test="pytest", candidates=1, rounds=1, constrained=False)
+    return CodeSession(model, {}, methods.get("base"), options, Workplace(project, options))
+
+
+def lines(session: CodeSession, text: str) -> list[str]:
+    name, _, argument = text.partition(" ")
+    return list(COMMANDS[name].run(session, argument))
+
+
+def test_a_piped_session(
+    session: CodeSession,
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    typed = "/add calc.py\nfix add\n/again\n/accept\n/bad\n/undo\n/bye\nnot read\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(typed.encode())))
+    assert repl.run(session, ChatConfig()) == 1  # one command was bad
+    out, err = capsys.readouterr()
+    assert out.count("--- a/calc.py") == 2 and "may be changed: calc.py" in out
+    assert "unknown command /bad; did you mean /add?" in err
+    assert (project / "calc.py").read_text() == CALC
+
+
+def test_commands_of_a_session(session: CodeSession, project: Path) -> None:
+    session.carry_out("fix it")
+    assert lines(session, "/table")[1].startswith(">  1  1 of 2 pass")
+    assert any("return a + b" in line for line in lines(session, "/show 1"))
+    lines(session, "/accept 1")
+    assert (project / "calc.py").read_text() == HALF
+    with pytest.raises(ValueError, match="there is no edit yet: say what to do"):
+        lines(session, "/accept")
+    assert lines(session, "/test off") == ["tests: none; edits are parsed and imported"]
+    with pytest.raises(ValueError, match="/test COMMAND names them"):
+        lines(session, "/run")
+    assert lines(session, "/test make check") == ["tests: make check"]
+    assert lines(session, "/run")[-1].startswith("make check: 0 of 2 pass in")
+    assert lines(session, "/set rounds 5")[0].split() == ["rounds", "5"]
+    assert lines(session, "/set temperature=0.9")[0].split() == ["temperature", "0.9"]
+    assert session.code.rounds == 5 and session.config.temperature == 0.9
+    with pytest.raises(ValueError, match="did you mean rounds"):
+        lines(session, "/set round 2")
+    lines(session, "/undo")
+    assert (project / "calc.py").read_text() == CALC
+    assert lines(session, "/method best-of-n") == ["method best-of-n"]
+    with pytest.raises(ValueError, match="unknown method"):
+        lines(session, "/method magic")
+
+
+def test_files_are_added_and_dropped(session: CodeSession) -> None:
+    assert lines(session, "/files")[0].startswith("the files that the tests")
+    assert lines(session, "/add calc.py 'with space.py'") == [
+        "may be changed: calc.py, with space.py"
+    ]
+    with pytest.raises(ValueError, match=r"other\.py is not among the named files"):
+        lines(session, "/drop other.py")
+    assert lines(session, "/drop calc.py") == ["may be changed: with space.py"]
+    assert lines(session, "/drop")[0].startswith("the files that the tests")
+    with pytest.raises(ValueError, match="name a file: /add FILE"):
+        lines(session, "/add")
+
+
+def test_help_names_every_command_and_what_is_promised(session: CodeSession) -> None:
+    text = "\n".join(lines(session, "/help"))
+    assert all(name in text for name in COMMANDS)
+    assert {"/add", "/drop", "/test", "/diff", "/accept", "/undo", "/run", "/help"} <= set(COMMANDS)
+
+
+def test_a_second_task_has_other_seeds(session: CodeSession) -> None:
+    first = session.carry_out("one").rounds[0][0].seed
+    assert session.carry_out("one").rounds[0][0].seed != first
+
+
+def test_the_same_judge_as_the_double(session: CodeSession) -> None:
+    assert session.run_tests() == judge((), None)  # type: ignore[arg-type]
+
+
+# ---- on a terminal ----
+
+
+@pytest.fixture
+def screen(tmp_path: Path, project: Path) -> Iterator[Callable[..., Screen]]:
+    """`screen(rounds, "task")`: a terminal with the command in it."""
+    opened: list[Screen] = []
+
+    def open_one(rounds: list[list[str]], *arguments: str) -> Screen:
+        before = f"import os; os.chdir({str(project)!r}); {installed(*rounds)}"
+        options = ["--model", "coder.gguf", "--no-constrained", "-k", "2", "--test", "pytest"]
+        opened.append(Screen(tmp_path, ["code", *arguments, *options], before))
+        return opened[-1]
+
+    yield open_one
+    for one in opened:
+        one.close()
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+def test_a_session_on_a_terminal(screen: Callable[..., Screen], project: Path) -> None:
+    shown = screen([[answer(WRONG), WAIT], [answer(HALF)], [answer(RIGHT), answer(WRONG)]])
+    shown.until("\n>>>")
+    shown.type("repair it")
+    shown.press("Enter")
+    shown.until("2  waiting")
+    shown.press("C-c")
+    shown.until("stopped; the folder is unchanged\n>>>")
+    shown.type("/again")
+    shown.press("Enter")
+    shown.until("accept candidate 3? yes, no, or another's number:")
+    assert "-    return a - b" in shown.text() and "\x1b[31m-    return" in shown.text(styled=True)
+    shown.type("y")
+    shown.press("Enter")
+    shown.until(lambda text: text.endswith("\n>>>"))
+    assert (project / "calc.py").read_text() == RIGHT
+    shown.type("/undo")
+    shown.press("Enter")
+    shown.until(lambda text: text.count("\n>>>") == 4 and text.endswith(">>>"))
+    assert (project / "calc.py").read_text() == CALC
+    shown.press("C-d")
+    shown.until("left with 0")

@@ -1,0 +1,78 @@
+"""One candidate: an answer of the model, the edit in it, and what the tests say."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tgr_local.code.edits import Change
+from tgr_local.code.judge import Verdict
+
+State = Literal["waiting", "writing", "testing", "done", "stopped"]
+"""Stopped: another candidate passed before this one was complete, or was tested."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One of the k answers of a round. Replaced by another one as it is written and judged."""
+
+    number: int
+    """Counted from 1, over all rounds."""
+    seed: int
+    state: State = "waiting"
+    answer: str = ""
+    thinking: str = ""
+    changes: tuple[Change, ...] = ()
+    """The edit; empty if there is none or it does not apply."""
+    problem: str = ""
+    """Why there is no edit, or what is wrong with it."""
+    parses: bool = False
+    """Whether the changed files are code that can be read, as far as that is known here."""
+    verdict: Verdict | None = None
+    """What the tests say; None before that, and without an edit."""
+    n_tokens: int = 0
+    forward_tokens: int = 0
+    """Positions that passed through the model for it."""
+    logprob: float = float("-inf")
+    """The mean log-probability of its tokens, nats."""
+    seconds: float = 0.0
+    """From the beginning of the round to the end of its tests."""
+
+    @property
+    def applies(self) -> bool:
+        return bool(self.changes)
+
+    @property
+    def passes(self) -> bool:
+        """Whether the tests pass; without tests, whether it parses and can be imported."""
+        return self.verdict is not None and self.verdict.passes
+
+    def but(self, **changes: Any) -> Candidate:
+        """The candidate with some fields replaced."""
+        return dataclasses.replace(self, **changes)
+
+
+def syntax_error(changes: Sequence[Change]) -> str:
+    """The first syntax error that changes bring into Python files; empty without one. A file that
+    had one before says nothing: it may be written for a newer Python."""
+    for change in changes:
+        is_python = change.path.endswith((".py", ".pyi"))
+        if is_python and (error := _error(change.after)) and not _error(change.before):
+            return f"{change.path}:{error}"
+    return ""
+
+
+def _error(text: str) -> str:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about escapes in the text
+            ast.parse(text)
+    except SyntaxError as error:
+        return f"{error.lineno}: {error.msg}"
+    except (ValueError, RecursionError, MemoryError) as error:
+        return f"1: {type(error).__name__}"
+    return ""

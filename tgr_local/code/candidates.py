@@ -1,0 +1,258 @@
+"""k candidates, written in one batch, each judged as soon as it is complete.
+
+In: the messages of a round, the documents, a function that judges an edit. Out: the candidates.
+The replies share the cells of the prompt and advance together; the tests of a complete one run
+while the others are still written, and where one passes the rest is stopped.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from tgr_local import generation
+from tgr_local.code.candidate import Candidate, syntax_error
+from tgr_local.code.edits import Change, Document, EditError, Format, Function, read_edits
+from tgr_local.code.judge import Verdict
+from tgr_local.engine import Cancel, Engine
+from tgr_local.errors import CancelledError
+from tgr_local.generation import Event, Reply, TextDelta
+from tgr_local.methods import Method
+from tgr_local.options.config import SearchConfig
+from tgr_local.search.steps import Progress
+
+Judge = Callable[[Sequence[Change], Cancel], Verdict]
+"""Applies changes to a copy of the project and runs the tests there; ends when cancelled."""
+OnUpdate = Callable[[Candidate, str], None]
+"""Called with a candidate as it is now and the text that is new, from several threads."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What the candidates of a round are written with."""
+
+    query: Sequence[int]
+    """The tokens of the messages in the model's chat template."""
+    documents: tuple[Document, ...]
+    """As the candidates read them."""
+    changes: tuple[Change, ...]
+    """What these have already of the project's files; every candidate has it too."""
+    form: Format
+    functions: tuple[Function, ...] | None
+    """Those that may be changed, with the form ``function``; None = all of Python files."""
+    config: SearchConfig
+    """Its seed is that of the first candidate; the others follow."""
+    method: Method
+    k: int
+    first: int = 1
+    """The number of the first candidate."""
+    n_judges: int = 2
+    """Tests that run at a time."""
+    stops_early: bool = True
+    """Whether a candidate that passes ends the others."""
+
+
+def write_candidates(
+    engine: Engine,
+    batch: Batch,
+    judge: Judge,
+    on_update: OnUpdate | None = None,
+    cancel: Cancel | None = None,
+) -> list[Candidate]:
+    """Writes and judges the candidates of a round; those that were stopped are among them. The
+    engine's constraint, if it has one, is that of the batch's documents and form.
+
+    Raises CancelledError by `cancel`, and the errors of `generate_many` and of `judge`.
+    """
+    return _Writer(engine, batch, judge, on_update, cancel).write()
+
+
+class Remembered:
+    """A judge that judges equal changes once, also where they are asked for at the same time."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._lock = threading.Lock()
+        self._known: dict[tuple[Change, ...], Future[Verdict]] = {}
+
+    def __call__(self, changes: Sequence[Change], cancel: Cancel) -> Verdict:
+        key = tuple(changes)
+        with self._lock:
+            is_first = key not in self._known
+            found = self._known.setdefault(key, Future())
+        if is_first:
+            try:
+                found.set_result(self._judge(changes, cancel))
+            except BaseException as error:
+                with self._lock:
+                    del self._known[key]  # a later round may ask again
+                found.set_exception(error)
+        return found.result()
+
+
+class _Writer:
+    def __init__(
+        self,
+        engine: Engine,
+        batch: Batch,
+        judge: Judge,
+        on_update: OnUpdate | None,
+        cancel: Cancel | None,
+    ) -> None:
+        self._engine = engine
+        self._batch, self._judge, self._on_update = batch, judge, on_update
+        self._cancel = cancel
+        self._stop = Cancel(cancel)
+        self._passed = threading.Event()
+        self._failure: BaseException | None = None  # of a judge
+        self._lock = threading.Lock()
+        self._start = time.monotonic()
+        self._tests: list[Future[None]] = []
+        seed = batch.config.seed
+        self._candidates = [Candidate(batch.first + i, seed + i) for i in range(batch.k)]
+
+    def write(self) -> list[Candidate]:
+        pool = ThreadPoolExecutor(self._batch.n_judges, "tests")
+        try:
+            self._generate(pool)
+            for test in self._tests:
+                test.result()
+        except CancelledError:
+            if self._failure:
+                raise self._failure from None
+            raise
+        finally:
+            self._stop.cancel()
+            pool.shutdown(cancel_futures=True)
+        if self._failure:
+            raise self._failure
+        if self._cancel and self._cancel.is_set():
+            raise CancelledError("cancelled while the candidates were written")
+        for index, candidate in enumerate(self._candidates):
+            if candidate.state == "testing":  # its tests never began
+                self._update(index, state="stopped")
+        return self._candidates
+
+    def _generate(self, pool: ThreadPoolExecutor) -> None:
+        batch = self._batch
+
+        def on_event(index: int, event: Event) -> None:
+            if isinstance(event, Reply):
+                self._complete(index, event)
+                if self._candidates[index].state == "testing" and not self._stop.is_set():
+                    self._tests.append(pool.submit(self._test, index))
+            elif isinstance(event, TextDelta | Progress):
+                self._follow(index, event)
+
+        try:
+            generation.generate_many(
+                self._engine, batch.query, batch.config, batch.k, method=batch.method,
+                on_event=on_event, cancel=self._stop,
+            )  # fmt: skip
+        except CancelledError as error:
+            if not self._passed.is_set():
+                raise
+            self._count_stopped(error.replies)
+
+    # ---- one candidate ----
+
+    def _update(self, index: int, text: str = "", **changes: object) -> None:
+        with self._lock:
+            self._candidates[index] = self._candidates[index].but(**changes)
+            if self._on_update:
+                self._on_update(self._candidates[index], text)
+
+    def _follow(self, index: int, event: TextDelta | Progress) -> None:
+        if isinstance(event, TextDelta):
+            self._update(index, event.text, state="writing")
+        elif event.tokens:
+            n = self._candidates[index].n_tokens + len(event.tokens)
+            self._update(index, n_tokens=n, state="writing")
+
+    def _complete(self, index: int, reply: Reply) -> None:
+        """Takes the edit from a complete answer."""
+        changes, problem = _read(reply.text, self._batch)
+        error = syntax_error(changes)
+        self._update(
+            index,
+            state="testing" if changes and not error else "done",
+            answer=reply.text,
+            thinking=reply.thinking,
+            changes=changes,
+            problem=problem or error,
+            parses=bool(changes) and not error,
+            n_tokens=reply.n_tokens,
+            forward_tokens=reply.counts.total,
+            logprob=_mean_logprob(reply),
+            seconds=time.monotonic() - self._start,
+        )
+
+    def _test(self, index: int) -> None:
+        """Judges a candidate, and stops the others if it passes."""
+        if self._stop.is_set():
+            self._update(index, state="stopped")
+            return
+        try:
+            verdict = self._judge(self._candidates[index].changes, self._stop)
+        except CancelledError:
+            self._update(index, state="stopped")
+            return
+        except BaseException as error:
+            self._failure = error
+            self._stop.cancel()
+            return
+        seconds = time.monotonic() - self._start
+        self._update(index, verdict=verdict, state="done", seconds=seconds)
+        if verdict.passes and self._batch.stops_early:
+            self._passed.set()
+            self._stop.cancel()
+
+    def _count_stopped(self, replies: Sequence[Reply]) -> None:
+        """Adds what was spent on the candidates that were stopped."""
+        by_seed: Mapping[int, Reply] = {reply.seed: reply for reply in replies}
+        for index, candidate in enumerate(self._candidates):
+            if candidate.answer or candidate.problem:
+                continue
+            reply = by_seed.get(candidate.seed)
+            self._update(
+                index,
+                state="stopped",
+                n_tokens=reply.n_tokens if reply else 0,
+                forward_tokens=reply.counts.total if reply else 0,
+                seconds=time.monotonic() - self._start,
+            )
+
+
+def _read(answer: str, batch: Batch) -> tuple[tuple[Change, ...], str]:
+    """The changes of an answer, or why there are none."""
+    try:
+        changes = read_edits(answer, batch.documents, batch.form, functions=batch.functions)
+    except EditError as error:
+        return (), str(error)
+    changes = combined(batch.changes, changes)
+    if changes == batch.changes:
+        return (), "it changes nothing"
+    return changes, "" if changes else "it restores the files"
+
+
+def combined(first: Sequence[Change], then: Sequence[Change]) -> tuple[Change, ...]:
+    """One change for each file for what two do, one after the other."""
+    before = {change.path: change.before for change in (*then, *first)}
+    after = {change.path: change.after for change in (*first, *then)}
+    return tuple(
+        Change(path, before[path], after[path])
+        for path in dict.fromkeys([change.path for change in (*first, *then)])
+        if before[path] != after[path]
+    )
+
+
+def _mean_logprob(reply: Reply) -> float:
+    """Nats for each token of the reply; -inf without one."""
+    values = np.concatenate([np.empty(0, np.float32), *(step.logprobs for step in reply.steps)])
+    return float(np.mean(values)) if len(values) else -math.inf

@@ -1,0 +1,120 @@
+"""``tgr-local code``: one task from the command line, or without one a session of tasks.
+
+Exit codes: 0 = an edit was accepted and passes the tests (without tests: it parses and can be
+imported), 1 = a failure, 2 = bad usage, 3 = no edit passes the tests, 4 = an edit passes, but was
+not accepted, 130 = interrupted. Only with 0 the folder is changed, and with 3 where the person
+accepted an edit that does not pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from tgr_local.console.sanitize import printable_line
+from tgr_local.errors import ModelError
+from tgr_local.options.config import ChatConfig, CodeConfig, EngineConfig, SearchConfig
+from tgr_local.options.flags import Parser, add_config_flags, configured, given
+
+_METHOD = "base"
+_CODE_MODEL = "tgr-mini-code"
+
+
+def add_to(parser: Parser) -> None:
+    """Adds the subcommand."""
+    text = "change code: k edits in one batch, your tests choose, you accept"
+    code = parser.add_command("code", run, text, ' ["what to do" [FILES...]]')
+    add = code.add_argument
+    add("task", nargs="?", help="what to do; - reads it from stdin; without it a session begins")
+    text = "files that may be changed (default: those that the tests and the task point to)"
+    add("files", nargs="*", metavar="FILES", help=text)
+    code.rest = "files"
+    text = "accept the best edit without a question if it passes the tests"
+    add("--yes", action="store_true", help=text)
+    text = "restore the folder as it was before the last accepted edit, and exit"
+    add("--undo", action="store_true", help=text)
+    text = "with --undo: restore files too that were changed since, and keep copies of them"
+    add("--force", action="store_true", help=text)
+    add("--json", action="store_true", help="print one JSON object; everything else on stderr")
+    code.add_help_all()
+    text = f"a GGUF file, or a name that tgr-local models lists (default: {_CODE_MODEL})"
+    code.add_option("model", None, metavar="MODEL", help=text)
+    text = f"method that writes each edit (default: {_METHOD})"
+    code.add_option("method", _METHOD, metavar="NAME", help=text)
+    text = "print every option with its value and source, and exit"
+    add("--show-config", action="store_true", help=text)
+    add_config_flags(code, CodeConfig, "the edits and their tests", folded=True)
+    add_config_flags(code, SearchConfig, "how an edit is generated", folded=True)
+    add_config_flags(code, ChatConfig, "the session", only=("keys", "save"), folded=True)
+    add_config_flags(code, EngineConfig, "how the model is loaded", folded=True)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the subcommand; returns its exit code."""
+    engine_config, code = configured(args, EngineConfig), configured(args, CodeConfig)
+    configured(args, SearchConfig)  # refuses a bad value before the model is loaded
+    from tgr_local.code.interrupts import twice_ends
+    from tgr_local.code.workplace import Workplace
+
+    with twice_ends():
+        workplace = Workplace(Path.cwd(), code)
+        if recovered := workplace.recover():
+            print(f"tgr-local: {printable_line(recovered)}", file=sys.stderr)
+        if args.undo:
+            print(printable_line(workplace.undo(args.force)))
+            return 0
+        task = _task(args)
+        if args.json and task is None:
+            raise ValueError("--json needs a task; give it as an argument, or - for stdin")
+        named = workplace.named(args.files)
+        from tgr_local import methods
+        from tgr_local.code.session import CodeSession
+        from tgr_local.engine import load_with_progress
+
+        method = methods.get(args.method)
+        with load_with_progress(_model(args.model), engine_config, chats=True) as engine:
+            session = CodeSession(
+                engine, given(args, SearchConfig), method, code, workplace, named,
+                on_stdout=False if args.json else None,
+            )  # fmt: skip
+            if task is None:
+                from tgr_local.code import repl
+
+                return repl.run(session, configured(args, ChatConfig))
+            from tgr_local.code.one_task import one_task
+
+            return one_task(session, task, accepts=args.yes, as_json=args.json)
+
+
+def _model(name: str | None) -> Path:
+    """The file of a model; without a name that of the embedded code model, or of the embedded one
+    where an installation has no other."""
+    from tgr_local.models import library
+
+    if name is not None:
+        return library.find(name)
+    try:
+        return library.find(_CODE_MODEL)
+    except ModelError:
+        text = f"there is no {_CODE_MODEL} here; the embedded model has learnt no code"
+        print(f"tgr-local: warning: {text}; name another with --model", file=sys.stderr)
+        return library.embedded_model()
+
+
+def _task(args: argparse.Namespace) -> str | None:
+    """The text of the task; None without one."""
+    if args.task is None:
+        return None
+    from tgr_local.chat import text_input
+
+    if args.task == "-":
+        data = sys.stdin.buffer.read(text_input.MAX_FILE_BYTES + 1)
+        text_input.check_size("stdin", len(data))
+        text = text_input.decode_utf8(data, "stdin")
+    else:
+        text = text_input.decode_utf8(os.fsencode(args.task), "the task")
+    if not text.strip():
+        raise ValueError("the task is empty; say what to do")
+    return text.strip()

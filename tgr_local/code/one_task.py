@@ -1,0 +1,131 @@
+"""One task from the command line: the best edit as a diff, accepted or not, and an exit code."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import sys
+from typing import Any
+
+from tgr_local.code import table
+from tgr_local.code.candidate import Candidate
+from tgr_local.code.judge import Verdict
+from tgr_local.code.rounds import Outcome
+from tgr_local.code.session import CodeSession, print_diff
+from tgr_local.console.sanitize import printable_json
+
+ACCEPTED, NONE_PASSES, NOT_ACCEPTED = 0, 3, 4
+"""Exit codes; `command` has their meaning."""
+
+
+def one_task(session: CodeSession, text: str, *, accepts: bool, as_json: bool) -> int:
+    """Carries out a task, shows the best edit, and accepts it if `accepts` and it passes, or if
+    the person says so. Returns the exit code."""
+    outcome = session.carry_out(text)
+    best = outcome.best
+    accepted = None
+    if best is not None:
+        if not as_json:
+            print_diff(best)
+        if accepts and best.passes:
+            accepted = best
+        elif not accepts and not as_json and sys.stdin.isatty() and sys.stdout.isatty():
+            accepted = ask(session, best)
+    if accepted is not None:
+        session.say(session.accept(accepted.number))
+    elif best is None or not best.passes:
+        session.say("no edit passes; the folder is unchanged")
+    else:
+        session.say("not accepted; the folder is unchanged")
+    code = _exit_code(best, accepted)
+    if as_json:
+        print(printable_json(as_object(session, text, outcome, accepted, code)))
+    return code
+
+
+def _exit_code(best: Candidate | None, accepted: Candidate | None) -> int:
+    if accepted is not None:
+        return ACCEPTED if accepted.passes else NONE_PASSES
+    return NOT_ACCEPTED if best is not None and best.passes else NONE_PASSES
+
+
+def ask(session: CodeSession, best: Candidate) -> Candidate | None:
+    """Asks the person which edit to accept; None = none."""
+    shown = best
+    while True:
+        warning = "" if shown.passes else ", which does not pass"
+        question = f"accept candidate {shown.number}{warning}? yes, no, or another's number: "
+        try:
+            answer = input(question).strip().lower()
+        except EOFError:
+            print()
+            return None
+        if answer in ("y", "yes"):
+            return shown
+        if answer in ("n", "no", ""):
+            return None
+        try:
+            shown = session.candidate(int(answer) if answer.isdecimal() else -1)
+            print_diff(shown)
+        except ValueError as error:
+            print(error)
+
+
+def as_object(
+    session: CodeSession,
+    text: str,
+    outcome: Outcome,
+    accepted: Candidate | None,
+    code: int,
+) -> dict[str, Any]:
+    """The result of a task for programs."""
+    best = outcome.best
+    context = outcome.context
+    return {
+        "task": text,
+        "model": session.engine.path.name,
+        "method": session.method.name,
+        "edit_format": outcome.form,
+        "test": session.code.test or None,
+        "before": _verdict(outcome.before),
+        "context": {
+            "tokens": context.n_tokens,
+            "budget": context.budget,
+            "shown": [dataclasses.asdict(one) for one in context.shown],
+            "not_shown": [{"path": path, "why": why} for path, why in context.left_out],
+        },
+        "rounds": [[_candidate(one) for one in some] for some in outcome.rounds],
+        "ranking": [one.number for one in outcome.ranked],
+        "best": best.number if best else None,
+        "passes": best is not None and best.passes,
+        "accepted": accepted.number if accepted else None,
+        "diff": table.diff(best.changes) if best else "",
+        "forward_tokens": outcome.forward_tokens,
+        "seconds": round(outcome.seconds, 3),
+        "exit_code": code,
+    }
+
+
+def _verdict(verdict: Verdict | None) -> dict[str, Any] | None:
+    return None if verdict is None else {**dataclasses.asdict(verdict), "passes": verdict.passes}
+
+
+def _candidate(one: Candidate) -> dict[str, Any]:
+    added, removed = table.n_lines(one.changes)
+    return {
+        "number": one.number,
+        "seed": one.seed,
+        "state": one.state,
+        "passes": one.passes,
+        "problem": one.problem or None,
+        "verdict": _verdict(one.verdict),
+        "lines_added": added,
+        "lines_removed": removed,
+        "tokens": one.n_tokens,
+        "forward_tokens": one.forward_tokens,
+        "logprob": one.logprob if math.isfinite(one.logprob) else None,
+        "seconds": round(one.seconds, 3),
+        "answer": one.answer,
+        "thinking": one.thinking,
+        "diff": table.diff(one.changes),
+    }

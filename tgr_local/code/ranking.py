@@ -1,0 +1,76 @@
+"""Which candidate is the best: what the tests say first, then agreement, then likelihood.
+
+In: candidates with their verdicts. Out: the same, best first. Pure functions; nothing is run here.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tgr_local.code.candidate import Candidate
+from tgr_local.code.edits import Change
+
+_NOISE = re.compile(
+    r"0x[0-9a-fA-F]{4,}|\b\d+(?:\.\d+)?\s?(?:s|ms|µs|seconds?|secs?)\b|/[\w./-]*/|={3,}[^\n]*"
+)
+"""What differs from run to run: addresses, durations, folders, lines of a summary."""
+_MOST = 1 << 16  # characters of an output that are compared
+
+
+class Standing(NamedTuple):
+    """Where the tests put a candidate; a greater one is better."""
+
+    passes_all: bool
+    n_passed: int
+    runs: bool
+    parses: bool
+    applies: bool
+
+
+def standing(candidate: Candidate) -> Standing:
+    """The candidate's place by its verdict alone."""
+    verdict = candidate.verdict
+    passed, ran = (verdict.passed, verdict.ran) if verdict else (0, False)
+    return Standing(candidate.passes, passed, ran, candidate.parses, candidate.applies)
+
+
+def ranked(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The candidates, best first: by `standing`; equal ones by how many of them behave alike, then
+    by how many make the same change, then by likelihood."""
+    behaviours = Counter(behaviour(one) for one in candidates)
+    same = Counter(meaning(one.changes) for one in candidates)
+
+    def key(one: Candidate) -> tuple[object, ...]:
+        agree = behaviours[behaviour(one)], same[meaning(one.changes)]
+        return (*standing(one), *agree, one.logprob, -one.number)
+
+    return sorted(candidates, key=key, reverse=True)
+
+
+def behaviour(candidate: Candidate) -> tuple[object, ...]:
+    """What is equal for candidates that behave alike under the tests: how they end, and what they
+    print apart from times and addresses."""
+    verdict = candidate.verdict
+    output = _NOISE.sub("", verdict.output[-_MOST:]) if verdict else ""
+    return (standing(candidate), output)
+
+
+def meaning(changes: Sequence[Change]) -> tuple[tuple[str, str], ...]:
+    """What is equal for changes that differ in layout or comments only."""
+    return tuple(sorted((change.path, _normal(change.path, change.after)) for change in changes))
+
+
+def _normal(path: str, text: str) -> str:
+    if path.endswith(".py"):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about escapes in the text
+                return ast.dump(ast.parse(text))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            pass
+    return " ".join(text.split())

@@ -1,0 +1,121 @@
+"""A session of tasks in a terminal, on the chat's input line, or through pipes: a task in a line.
+
+A line that is no command is a task. Nothing of the folder is changed before ``/accept`` or the
+answer to the question after a task.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+from tgr_local.chat.command_table import LEAVING, is_command, on_terminal, run_command
+from tgr_local.chat.session import print_error
+from tgr_local.chat.text_input import decode_utf8, read_block
+from tgr_local.code.interrupts import twice_ends
+from tgr_local.code.one_task import ask
+from tgr_local.code.repl_commands import ALIASES, COMMANDS
+from tgr_local.code.session import CodeSession, print_diff
+from tgr_local.options.config import ChatConfig
+
+
+def run(session: CodeSession, config: ChatConfig) -> int:
+    """Carries out tasks until the input ends; returns the exit code: through pipes 1 if one
+    failed."""
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        return _on_terminal(session, config)
+    return _piped(session)
+
+
+def _on_terminal(session: CodeSession, config: ChatConfig) -> int:
+    from tgr_local.chat.terminal import no_echo
+    from tgr_local.code.input_line import InputLine
+
+    line = InputLine(session, config)
+    for text in _banner(session):
+        print(on_terminal(text))
+    while True:
+        asked = False
+        try:
+            typed = line.read(">>> ")
+            asked = True
+            with twice_ends():
+                _handle(session, typed, lambda: line.read("... "), no_echo)
+        except EOFError:
+            return 0
+        except KeyboardInterrupt:
+            print("stopped; the folder is unchanged" if asked else "Ctrl-D or /exit leaves")
+        except Exception as error:
+            print_error(error)
+
+
+def _piped(session: CodeSession) -> int:
+    code = offset = 0
+
+    def next_line() -> str:
+        nonlocal offset
+        data = sys.stdin.buffer.readline()
+        if not data:
+            raise EOFError
+        offset += len(data)
+        return decode_utf8(data, "stdin", offset - len(data)).rstrip("\r\n")
+
+    while True:
+        try:
+            with twice_ends():
+                _handle(session, next_line(), next_line, None)
+            sys.stdout.flush()
+        except EOFError:
+            return code
+        except BrokenPipeError:
+            raise
+        except Exception as error:
+            print_error(error)
+            code = 1
+
+
+def _handle(
+    session: CodeSession,
+    line: str,
+    next_line: Callable[[], str],
+    quiet: Callable[[], AbstractContextManager[None]] | None,
+) -> None:
+    """Carries out a task or runs a command. `quiet` hides typed keys meanwhile, where a person is
+    there to ask."""
+    if line.strip() in LEAVING:
+        raise EOFError
+    if line.strip() == "/again":
+        _carry_out(session, session.last_task(), quiet)
+    elif is_command(line):
+        for text in run_command(session, line, COMMANDS, ALIASES):
+            print(on_terminal(text) if sys.stdout.isatty() else text)
+    elif line.strip().lower() in ("y", "yes", "n", "no"):
+        raise ValueError(f"{line.strip()} is no task; /accept N takes an edit")
+    elif line.strip():
+        _carry_out(session, read_block(line, next_line), quiet)
+
+
+def _carry_out(
+    session: CodeSession, text: str, quiet: Callable[[], AbstractContextManager[None]] | None
+) -> None:
+    with quiet() if quiet else contextlib.nullcontext():
+        outcome = session.carry_out(text)
+    if outcome.best is None:
+        session.say("no candidate has an edit; /again tries other seeds")
+        return
+    print_diff(outcome.best)
+    if quiet is None:
+        session.say("/accept changes the folder")
+    elif chosen := ask(session, outcome.best):
+        session.say(session.accept(chosen.number))
+    else:
+        session.say("the folder is unchanged; /accept N takes an edit still")
+
+
+def _banner(session: CodeSession) -> Iterator[str]:
+    engine = session.engine
+    yield f"{engine.description} ({engine.path.name}), method {session.method.name}"
+    yield f"{session.workplace.describe()}; tests: {session.code.test or 'none, /test names them'}"
+    yield "say what to do; /help lists the commands, Ctrl-C stops, Ctrl-D leaves"

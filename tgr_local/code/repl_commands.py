@@ -1,0 +1,141 @@
+"""What a slash command of a session does."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator
+
+from tgr_local import methods
+from tgr_local.chat.arguments import whole_number
+from tgr_local.chat.command_table import Command, help_lines
+from tgr_local.chat.text_input import BLOCK
+from tgr_local.code import table
+from tgr_local.code.session import CodeSession, print_diff
+from tgr_local.options.fields import near_names
+from tgr_local.options.settings import as_text
+
+
+def _help(_: CodeSession, __: str) -> Iterator[str]:
+    yield from help_lines(COMMANDS)
+    yield f"{BLOCK:18}  begin and end a task of several lines"
+
+
+def _exit(_: CodeSession, __: str) -> Iterable[str]:
+    raise EOFError
+
+
+def _add(session: CodeSession, argument: str) -> Iterable[str]:
+    session.add(session.workplace.named(_names(argument)))
+    return _files(session, "")
+
+
+def _drop(session: CodeSession, argument: str) -> Iterable[str]:
+    session.drop(session.workplace.named(_names(argument)) if argument else session.named)
+    return _files(session, "")
+
+
+def _names(argument: str) -> list[str]:
+    try:
+        names = shlex.split(argument)
+    except ValueError as error:
+        raise ValueError(f"the names cannot be read: {error}; put quotes around a name") from None
+    if not names:
+        raise ValueError("name a file: /add FILE")
+    return names
+
+
+def _files(session: CodeSession, _: str) -> Iterable[str]:
+    if session.named:
+        return [f"may be changed: {', '.join(session.named)}"]
+    return ["the files that the tests and the task point to may be changed; /add FILE names some"]
+
+
+def _test(session: CodeSession, argument: str) -> Iterable[str]:
+    if argument:
+        session.set_option("test", "none" if argument == "off" else argument)
+    return [f"tests: {session.code.test or 'none; edits are parsed and imported'}"]
+
+
+def _run(session: CodeSession, _: str) -> Iterator[str]:
+    verdict = session.run_tests()
+    yield verdict.output.rstrip("\n")
+    yield f"{session.code.test}: {verdict.summary} in {verdict.seconds:.1f} s"
+
+
+def _table(session: CodeSession, _: str) -> Iterable[str]:
+    if session.outcome is None:
+        raise ValueError("there are no candidates yet: say what to do")
+    return table.table(session.outcome.ranked)
+
+
+def _diff(session: CodeSession, argument: str) -> Iterable[str]:
+    print_diff(session.candidate(_number(argument)))
+    return []
+
+
+def _show(session: CodeSession, argument: str) -> Iterator[str]:
+    one = session.candidate(_number(argument))
+    if one.thinking:
+        yield f"{one.thinking}\n"
+    yield one.answer
+    if one.verdict is not None:
+        yield f"\n{one.verdict.output.rstrip()}"
+
+
+def _accept(session: CodeSession, argument: str) -> Iterable[str]:
+    return [session.accept(_number(argument))]
+
+
+def _undo(session: CodeSession, _: str) -> Iterable[str]:
+    return [session.workplace.undo()]
+
+
+def _again(_: CodeSession, argument: str) -> Iterable[str]:
+    raise ValueError(f"/again has no argument, but {argument!r:.40} follows it")
+
+
+def _method(session: CodeSession, argument: str) -> Iterable[str]:
+    if argument:
+        session.method = methods.get(argument)
+        return [f"method {session.method.name}"]
+    return [f"{'>' if name == session.method.name else ' '} {name}" for name in methods.METHODS]
+
+
+def _set(session: CodeSession, argument: str) -> Iterator[str]:
+    name, _, value = argument.replace("=", " ", 1).partition(" ")
+    values = session.options()
+    if not name:
+        for key, one in values.items():
+            yield f"{key:20} {as_text(one)}"
+        return
+    if name not in values:
+        near = near_names(name, list(values))
+        hint = f"did you mean {', '.join(near)}?" if near else "/set lists all"
+        raise ValueError(f"unknown option {name!r:.80}; {hint}")
+    if value.strip():
+        session.set_option(name, value.strip())
+    yield f"{name:20} {as_text(session.options()[name])}"
+
+
+def _number(argument: str) -> int | None:
+    return whole_number(argument, "the number of a candidate", 1, 9999) if argument else None
+
+
+ALIASES = {"/quit": "/exit", "/bye": "/exit", "/?": "/help"}
+COMMANDS: dict[str, Command[CodeSession]] = {
+    "/help": Command(_help, "", "list the commands"),
+    "/exit": Command(_exit, "", "leave; so do /quit, /bye, exit and quit"),
+    "/add": Command(_add, "FILE", "name files that may be changed, and no others"),
+    "/drop": Command(_drop, "FILE", "take files from these; without FILE all of them"),
+    "/files": Command(_files, "", "show which files may be changed"),
+    "/test": Command(_test, "COMMAND", "set the command that runs the tests; off: none"),
+    "/run": Command(_run, "", "run the tests on a copy of the folder as it is"),
+    "/table": Command(_table, "", "show the candidates of the last task"),
+    "/diff": Command(_diff, "N", "show the edit of candidate N, or of the best"),
+    "/show": Command(_show, "N", "show what the model wrote, and what its tests printed"),
+    "/accept": Command(_accept, "N", "change the folder as candidate N does, or the best"),
+    "/undo": Command(_undo, "", "restore the folder as it was before the last accepted edit"),
+    "/again": Command(_again, "", "carry out the last task again, with other seeds"),
+    "/method": Command(_method, "NAME", "switch to another method; without NAME: list them"),
+    "/set": Command(_set, "KEY VALUE", "change an option; without KEY: list them all"),
+}

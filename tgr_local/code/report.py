@@ -1,0 +1,219 @@
+"""What a person sees of a task while it is carried out.
+
+In: what a `Listener` hears. Out: lines, and on a terminal rows that follow the candidates. The diff
+and the question to accept it are the caller's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from tgr_local.chat.command_table import on_terminal
+from tgr_local.code import table
+from tgr_local.code.candidate import Candidate
+from tgr_local.code.context import Context, Shown
+from tgr_local.code.edits import Format
+from tgr_local.code.judge import Verdict
+from tgr_local.code.rounds import Outcome
+from tgr_local.console.progress import ProgressLine
+from tgr_local.console.sanitize import printable_line
+from tgr_local.trace import live
+from tgr_local.trace.render import plural
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from tgr_local.console.growing import Piece
+    from tgr_local.console.region import Region
+
+_LABEL = 9  # characters
+_FORMS = {"file": "whole files", "function": "whole functions", "replace": "lines to replace"}
+_SHOWN = 200  # newest characters of a text that are kept for its row
+_NAMED = 6
+"""Files that are not shown and named nevertheless, of each reason."""
+
+
+class Report:
+    """A `Listener` that prints; use it in a ``with`` while a task is carried out."""
+
+    def __init__(self, say: Callable[[str], None], command: str, is_live: bool) -> None:
+        """`say` prints a line, `command` is the person's test command, and `is_live` tells whether
+        stdout shows rows that are redrawn."""
+        self._say, self._command = say, command
+        self._view = _View() if is_live else None
+        self._progress: ProgressLine | None = None
+        self._stack = contextlib.ExitStack()
+        self._rows: dict[int, Candidate] = {}
+        self._round = 0
+
+    def __enter__(self) -> Report:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stack.close()
+
+    # ---- what is heard ----
+
+    def before(self, verdict: Verdict) -> None:
+        self.tests(verdict)
+        if verdict.passes:
+            self.note(
+                "", "they pass already, so they cannot choose: the candidates' agreement does"
+            )
+
+    def tests(self, verdict: Verdict) -> None:
+        """A line about one run of the tests of the project as it is."""
+        how = f"{verdict.summary} in {verdict.seconds:.1f} s"
+        self.note("tests", f"{self._command}: {how}")
+
+    def context(self, context: Context, form: Format) -> None:
+        for line in context_lines(context):
+            self.note(*line)
+        if not self._command:
+            self.note(
+                "tests", "none (--test): edits are parsed and imported, then agreement decides"
+            )
+        self.note("edits", _FORMS[form])
+
+    def round_begins(self, number: int, candidates: Sequence[Candidate]) -> None:
+        self._round = number
+        self.note(f"round {number}", plural(len(candidates), "candidate"))
+        self._rows = {one.number: one for one in candidates}
+        if self._view:
+            self._stack.enter_context(self._view.shown(candidates))
+        else:
+            self._progress = ProgressLine("writing")
+            self._stack.enter_context(self._progress)
+
+    def update(self, candidate: Candidate, text: str) -> None:
+        if self._view:
+            self._view.update(candidate, text)
+            return
+        self._rows[candidate.number] = candidate
+        if self._progress:
+            self._progress.line = _progress(list(self._rows.values()))
+
+    def round_ends(self, outcome: Outcome) -> None:
+        self._stack.close()
+        for line in table.table(outcome.ranked):
+            self._say(line)
+
+    def adopts(self, candidate: Candidate) -> None:
+        self.note(
+            "", f"candidate {candidate.number} passes more; the next ones begin with its edit"
+        )
+
+    def note(self, label: str, text: str) -> None:
+        """A line with a label before it."""
+        self._say(f"{label:{_LABEL}} {printable_line(text)}")
+
+
+def say_on(terminal: bool) -> Callable[[str], None]:
+    """Prints lines on stdout if that is the terminal, else on stderr, which leaves stdout to the
+    diff."""
+
+    def say(line: str) -> None:
+        if terminal:
+            print(on_terminal(line), flush=True)
+        else:
+            sys.stdout.flush()
+            print(line, file=sys.stderr, flush=True)
+
+    return say
+
+
+def context_lines(context: Context) -> Iterator[tuple[str, str]]:
+    """Labels and texts: what the prompt shows, what it does not show, and the sum."""
+    label = "context"
+    for one in context.shown:
+        yield label, _shown(one)
+        label = ""
+    reasons = Counter(why for _, why in context.left_out)
+    for why, n in reasons.items():
+        paths = [path for path, reason in context.left_out if reason == why][:_NAMED]
+        more = f" and {n - len(paths)} more" if n > len(paths) else ""
+        yield "", f"not shown ({why}): {', '.join(paths)}{more}"
+    yield "", f"{context.n_tokens:,} of {context.budget:,} tokens"
+
+
+def _shown(one: Shown) -> str:
+    how = {"whole": "whole", "outline": "outline"}.get(one.how) or ", ".join(one.functions)
+    fixed = "" if one.changeable or one.how == "outline" else ", not to be changed"
+    return f"{one.path}: {how}, {one.n_tokens} tokens ({one.why}){fixed}"
+
+
+def _progress(rows: Sequence[Candidate]) -> str:
+    states = Counter(one.state for one in rows)
+    n_tokens = sum(one.n_tokens for one in rows)
+    parts = [f"{n} {state}" for state, n in states.items()]
+    return f"{', '.join(parts)}, {n_tokens} tokens"
+
+
+# ---- rows on a terminal ----
+
+
+class _View:
+    """A row for each candidate; a single one is printed as it grows."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, Candidate] = {}
+        self._texts: dict[int, str] = {}
+        self._finished: list[str] = []
+        self._region: Region | None = None
+        self._start = 0.0
+
+    @contextlib.contextmanager
+    def shown(self, candidates: Sequence[Candidate]) -> Iterator[None]:
+        from tgr_local.console import region
+
+        self._start = time.monotonic()
+        self._rows = {one.number: one for one in candidates}
+        self._texts = {one.number: "" for one in candidates}
+        self._console = region.make_console()
+        self._region = region.Region(self._console, self._picture)
+        with self._region:
+            yield
+        self._region = None
+
+    def update(self, candidate: Candidate, text: str) -> None:
+        if self._region is None:
+            return
+        with self._region.lock:
+            self._rows[candidate.number] = candidate
+            whole = self._texts[candidate.number] + text
+            if len(self._rows) == 1:
+                *lines, whole = whole.split("\n")
+                self._finished += lines
+            self._texts[candidate.number] = whole[-_SHOWN:]
+
+    def _picture(self) -> tuple[list[Piece], list[RenderableType]]:
+        from rich.text import Text
+
+        from tgr_local.console.growing import Piece
+
+        lines, self._finished = self._finished, []
+        pieces = [Piece(Text(printable_line(line)), True) for line in lines]
+        width = self._console.width
+        style = "" if self._console.no_color else "cyan"
+        rows = [
+            Text(self._row(one, width), style, no_wrap=True, overflow="crop")
+            for one in list(self._rows.values())[: max(self._console.height // 2 - 1, 1)]
+        ]
+        return pieces, [*rows]
+
+    def _row(self, one: Candidate, width: int) -> str:
+        what = table.result(one) if one.state in ("done", "stopped") else one.state
+        last = next((line for line in reversed(self._texts[one.number].split("\n")) if line), "")
+        text = f"{one.number:3}  {what:12}  {one.n_tokens:6,} tokens"
+        shown = f"{text}  {printable_line(last.strip())}" if one.state == "writing" else text
+        return shown[:width]
+
+
+def is_live() -> bool:
+    """Whether stdout is a terminal whose rows can be redrawn."""
+    return live.is_live()

@@ -1,0 +1,364 @@
+"""A task from its context to the best candidate: rounds of candidates until one passes the tests.
+
+In: an engine, the text of files, a judge. Out: an `Outcome`. The failing output of the best
+candidate so far goes into the next round; if that candidate passes more tests than before, the next
+ones begin with its edit. Every edit is one of the project's files as they are. Nothing is printed
+and nothing is changed: a `Listener` follows, and the caller decides.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tgr_local import generation
+from tgr_local.code import edits, evidence, prompt
+from tgr_local.code.candidate import Candidate
+from tgr_local.code.candidates import Batch, Judge, Remembered, write_candidates
+from tgr_local.code.context import Context, Wish, make_context
+from tgr_local.code.edits import Change, Document, Format
+from tgr_local.code.judge import Verdict
+from tgr_local.code.ranking import ranked
+from tgr_local.engine import Cancel, Engine
+from tgr_local.errors import CapacityError, ModelError
+from tgr_local.methods import Method
+from tgr_local.options.config import CodeConfig, SearchConfig
+
+_CONTEXT_MOST, _CONTEXT_SHARE = 6144, 0.5  # tokens, of the length that the model was trained for
+_OUTPUT_MOST, _OUTPUT_SHARE = 1024, 0.25
+_THINKING = 2048  # tokens, where the user sets no limit
+_SMALL_FILE, _MIDDLE_FILE = 512, 1536  # tokens
+_NEW_FILE = 768  # tokens of a file that is empty so far
+_LEAST_ANSWER = 32  # tokens
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be done, and with what."""
+
+    text: str
+    paths: Sequence[str]
+    """All files of the project."""
+    read: Callable[[str], Document | None]
+    """The text of a file; None if it is no text."""
+    judge: Judge
+    tests: str = ""
+    """The person's test command; empty = none."""
+    named: tuple[str, ...] = ()
+    """The files that the person names."""
+    refusal: Callable[[str], str] = lambda path: ""
+    """Why a file may not be changed; empty where it may."""
+
+
+@dataclass
+class Outcome:
+    """What came of a task."""
+
+    context: Context
+    form: Format
+    before: Verdict | None
+    """What the tests say of the project as it is; None without tests."""
+    rounds: list[list[Candidate]] = field(default_factory=list)
+    """The candidates of each round, in the order of their numbers."""
+    ranked: list[Candidate] = field(default_factory=list)
+    """All of them, best first."""
+    forward_tokens: int = 0
+    """Positions that passed through the model, all rounds together."""
+    seconds: float = 0.0
+    ended: str = ""
+    """Why there was no further round; empty after the last one that was asked for, or a pass."""
+
+    @property
+    def best(self) -> Candidate | None:
+        """The best candidate that has an edit."""
+        return self.ranked[0] if self.ranked and self.ranked[0].applies else None
+
+
+class Listener(Protocol):
+    """Whoever follows a task; `update` is called from several threads."""
+
+    def before(self, verdict: Verdict) -> None:
+        """The tests of the project as it is."""
+
+    def context(self, context: Context, form: Format) -> None:
+        """What the prompt shows."""
+
+    def round_begins(self, number: int, candidates: Sequence[Candidate]) -> None:
+        """The candidates of a round are about to be written."""
+
+    def update(self, candidate: Candidate, text: str) -> None:
+        """A candidate changed, or has new text."""
+
+    def round_ends(self, outcome: Outcome) -> None:
+        """The candidates of a round are ranked."""
+
+    def adopts(self, candidate: Candidate) -> None:
+        """The next round begins with the edit of a candidate, which passes more tests."""
+
+
+def solve(
+    engine: Engine,
+    task: Task,
+    config: SearchConfig,
+    method: Method,
+    code: CodeConfig,
+    listener: Listener,
+    cancel: Cancel | None = None,
+) -> Outcome:
+    """Carries out a task. Raises CancelledError by `cancel`, CapacityError for a prompt that leaves
+    no room for an answer, and ValueError as `make_context` does."""
+    return _Solver(engine, task, config, method, code, listener, cancel or Cancel()).solve()
+
+
+def choose_form(context: Context, task: Task, output: str, count: prompt.CountTokens) -> Format:
+    """The form of edits for these documents: whole files while they are short, whole functions
+    where the functions concerned are known, else quoted lines."""
+    if any(one.changeable and one.how != "whole" for one in context.shown):
+        return "function"
+    n_tokens = sum(count(document.text) for document in context.documents)
+    is_new = any(not document.text for document in context.documents)
+    if n_tokens <= (_MIDDLE_FILE if is_new else _SMALL_FILE):
+        return "file"
+    mentioned = prompt_words(task.text, output)
+    known = [one for one in context.functions if one.name.rpartition(".")[2] in mentioned]
+    python = all(document.path.endswith(".py") for document in context.documents)
+    if known and python:
+        return "function"
+    return "file" if n_tokens <= _MIDDLE_FILE else "replace"
+
+
+def needed_tokens(form: Format, context: Context, count: prompt.CountTokens) -> int:
+    """New tokens that an answer may take: what the largest edit of this form should need."""
+    if form == "file":
+        sizes = [count(document.text) or _NEW_FILE for document in context.documents]
+        return 64 + math.ceil(1.25 * sum(sizes)) + 96 * len(sizes)
+    if form == "replace":
+        return 768
+    lines = {document.path: document.text.split("\n") for document in context.documents}
+    sources = ("\n".join(lines[one.path][one.first - 1 : one.last]) for one in context.functions)
+    return 192 + math.ceil(1.5 * max(map(count, sources)))
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """What rounds have in common until a candidate passes more tests than the files before it."""
+
+    changes: tuple[Change, ...]
+    """Of the project's files, that all candidates of the stage begin with."""
+    verdict: Verdict | None
+    """What the tests say with them; None without tests."""
+    output: str
+    """The end of what failing tests print."""
+    context: Context
+    form: Format
+    engine: Engine
+    """With the constraint of the edits."""
+    candidates: list[Candidate] = field(default_factory=list)
+
+
+class _Solver:
+    def __init__(
+        self,
+        engine: Engine,
+        task: Task,
+        config: SearchConfig,
+        method: Method,
+        code: CodeConfig,
+        listener: Listener,
+        cancel: Cancel,
+    ) -> None:
+        self._engine, self._task, self._method, self._code = engine, task, method, code
+        self._config, self._listener, self._cancel = config, listener, cancel
+        self._judge = Remembered(task.judge)
+
+    def _count(self, text: str) -> int:
+        return len(self._engine.tokenize(text, parse_special=False))
+
+    def solve(self) -> Outcome:
+        start = time.monotonic()
+        before = self._before()
+        stage = self._stage((), before)
+        outcome = Outcome(stage.context, stage.form, before)
+        for number in range(1, self._code.rounds + 1):
+            batch = self._batch(outcome, stage)
+            if batch is None:
+                break
+            waiting = [Candidate(batch.first + i, batch.config.seed + i) for i in range(batch.k)]
+            self._listener.round_begins(number, waiting)
+            candidates = write_candidates(
+                stage.engine, batch, self._judge, self._listener.update, self._cancel
+            )
+            stage.candidates.extend(candidates)
+            outcome.rounds.append(candidates)
+            outcome.forward_tokens += sum(one.forward_tokens for one in candidates)
+            outcome.ranked = ranked([one for some in outcome.rounds for one in some])
+            outcome.seconds = time.monotonic() - start
+            self._listener.round_ends(outcome)
+            if outcome.best is not None and outcome.best.passes:
+                break
+            if number < self._code.rounds:
+                stage = self._next(outcome, stage)
+        outcome.seconds = time.monotonic() - start
+        return outcome
+
+    # ---- stages ----
+
+    def _before(self) -> Verdict | None:
+        """The tests of the project as it is; without tests nothing is run."""
+        if not self._task.tests:
+            return None
+        verdict = self._judge((), self._cancel)
+        self._listener.before(verdict)
+        return verdict
+
+    def _stage(self, changes: tuple[Change, ...], verdict: Verdict | None) -> _Stage:
+        """The stage after `changes`, of which the tests say `verdict`."""
+        task, output = self._task, self._tail(verdict)
+        changed = {change.path: Document(change.path, change.after) for change in changes}
+
+        def read(path: str) -> Document | None:
+            return changed.get(path) or task.read(path)
+
+        length = self._engine.n_ctx_train
+        most = min(_CONTEXT_MOST, math.floor(_CONTEXT_SHARE * length))
+        context = make_context(
+            task.paths, read, Wish(task.text, output, task.named),
+            self._code.context_tokens or most, self._count, task.refusal,
+        )  # fmt: skip
+        if not context.documents:
+            raise ValueError(
+                "no file of the project points to the task; name the files that may be changed"
+            )
+        form, engine = self._form(context, output), self._engine
+        if self._code.constrained:
+            functions = context.functions if form == "function" else None
+            constraint = edits.constraint(context.documents, form, functions=functions)
+            engine = engine.with_edits(constraint)
+        self._listener.context(context, form)
+        return _Stage(changes, verdict, output, context, form, engine)
+
+    def _next(self, outcome: Outcome, stage: _Stage) -> _Stage:
+        """The stage of the next round: a new one where the best candidate passes more tests than
+        the files that it began with, so that the next candidates begin with its edit."""
+        best = outcome.best
+        if best is None or best.verdict is None or stage.verdict is None:
+            return stage
+        if best not in stage.candidates or best.verdict.passed <= stage.verdict.passed:
+            return stage
+        self._listener.adopts(best)
+        return self._stage(best.changes, best.verdict)
+
+    def _tail(self, verdict: Verdict | None) -> str:
+        """The end of the output of tests that do not pass."""
+        if verdict is None or verdict.passes:
+            return ""
+        most = min(_OUTPUT_MOST, math.floor(_OUTPUT_SHARE * self._engine.n_ctx_train))
+        return prompt.tail(verdict.output, most, self._count)
+
+    def _form(self, context: Context, output: str) -> Format:
+        """The form that the user asks for, or the model file, or that suits the documents."""
+        asked = self._code.edit_format
+        if asked == "auto":
+            asked = self._engine.metadata.get("tgr.edit_format", asked)
+        has_functions = bool(context.functions)
+        if not has_functions and self._code.edit_format == "function":
+            raise ValueError(
+                "edit_format is 'function', but the files have no function whose lines are known; "
+                "use 'file' or 'replace'"
+            )
+        for form in edits.FORMATS:
+            if form == asked and (form != "function" or has_functions):
+                return form
+        return choose_form(context, self._task, output, self._count)
+
+    # ---- a round ----
+
+    def _batch(self, outcome: Outcome, stage: _Stage) -> Batch | None:
+        """What the candidates of a round are written with; None where the budget is spent."""
+        context, form, k = stage.context, stage.form, self._code.candidates
+        query = self._query(stage)
+        needed = needed_tokens(form, context, self._count)
+        room = self._engine.n_ctx_train - len(query)
+        if room < _LEAST_ANSWER:
+            raise CapacityError(
+                f"the prompt has {len(query)} tokens, but the model was trained for "
+                f"{self._engine.n_ctx_train}; lower context_tokens, or name fewer files"
+            )
+        config = self._limited(min(needed, room), room)
+        if self._code.budget:
+            left = self._code.budget - outcome.forward_tokens - len(query)
+            while k > 1 and left // k < min(needed, config.token_limit):
+                k -= 1
+            if left // k < _LEAST_ANSWER:
+                outcome.ended = "the budget is spent"
+                return None
+            # the prompt is read once, and its cells are shared
+            config = dataclasses.replace(
+                config,
+                max_tokens=min(config.token_limit, left // k),
+                max_forward_tokens=len(query) + left // k,
+            )
+        first = 1 + sum(len(some) for some in outcome.rounds)
+        tests_decide = stage.verdict is not None and not stage.verdict.passes
+        return Batch(
+            query=query,
+            documents=context.documents,
+            changes=stage.changes,
+            form=form,
+            functions=context.functions if form == "function" else None,
+            config=dataclasses.replace(config, seed=self._config.seed + first - 1),
+            method=self._method,
+            k=k,
+            first=first,
+            n_judges=self._code.test_jobs,
+            # a candidate that was stopped would be missing where agreement decides
+            stops_early=tests_decide,
+        )
+
+    def _limited(self, needed: int, room: int) -> SearchConfig:
+        """The options of a reply with the limits of an answer, and of thinking before it, where the
+        user sets none."""
+        config = self._config
+        thinks = config.thinking and "<think>" in self._engine.chat_template
+        if not config.max_tokens:
+            limit = min(room, needed + (_THINKING if thinks else 0))
+            config = dataclasses.replace(config, max_tokens=limit)
+        if thinks and not config.answer_tokens:
+            kept = min(needed, max(1, config.token_limit - 1))
+            config = dataclasses.replace(config, answer_tokens=kept)
+        return config
+
+    def _query(self, stage: _Stage) -> list[int]:
+        """The tokens of a round's messages. The best attempt of the stage follows the first two
+        messages, if there is room for it."""
+        context = stage.context
+        path = context.documents[0].path
+        name = next((one.name for one in context.functions if one.path == path), "")
+        system = prompt.system_message(stage.form, context.documents, name)
+        user = prompt.user_message(context.text, self._task.text, stage.output)
+        plain = self._tokens(stage.engine, prompt.conversation(system, user))
+        tried = ranked(stage.candidates)
+        if not tried or not tried[0].applies:
+            return plain
+        output = self._tail(tried[0].verdict) or tried[0].problem
+        again = prompt.conversation(system, user, tried[0].answer, output)
+        tokens = self._tokens(stage.engine, again)
+        needed = needed_tokens(stage.form, context, self._count)
+        return tokens if len(tokens) + needed <= self._engine.n_ctx_train else plain
+
+    def _tokens(self, engine: Engine, messages: list[prompt.Message]) -> list[int]:
+        """In the chat template, which may have no place for a system message."""
+        try:
+            return generation.query_tokens(engine, messages, self._config, cancel=self._cancel)
+        except ModelError:
+            messages = prompt.without_system(messages)
+            return generation.query_tokens(engine, messages, self._config, cancel=self._cancel)
+
+
+def prompt_words(*texts: str) -> frozenset[str]:
+    """The names in texts."""
+    return frozenset().union(*(evidence.words(text) for text in texts))

@@ -1,0 +1,162 @@
+"""A project as the assistant works with it: its texts, tests of copies of it, accepted edits.
+
+In: a folder, the options of tests. Out: texts, verdicts, and one sentence on what was changed. The
+folder is changed by `accept` and `undo` alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tgr_local.code import journal, judge
+from tgr_local.code.copies import Copies
+from tgr_local.code.edits import Change, Document
+from tgr_local.code.journal import Accepted
+from tgr_local.code.judge import Verdict
+from tgr_local.code.project import Project, RefusedError
+from tgr_local.code.test_command import interpreter, suggest
+from tgr_local.engine import Cancel
+from tgr_local.errors import InstallError
+from tgr_local.options.config import CodeConfig
+from tgr_local.system.sandbox import backends, programs
+from tgr_local.system.sandbox.backends import Backend
+from tgr_local.system.sandbox.commands import Limits
+from tgr_local.trace.render import plural
+
+
+class Workplace:
+    """One project."""
+
+    def __init__(self, folder: Path, code: CodeConfig) -> None:
+        self.code = code
+        """The options; they may be replaced between two tasks."""
+        self.project = Project(folder)
+        self._new: set[str] = set()  # named files that do not exist yet
+        self._copies: Copies | None = None
+        self._before: Verdict | None = None
+
+    # ---- files ----
+
+    def describe(self) -> str:
+        """The folder in a few words."""
+        listing = self.project.listing
+        kind = "git repository" if self.project.repository else "folder"
+        more = " and more, which are left out" if listing.cut else ""
+        return f"{kind} {self.project.folder}, {plural(len(listing.paths), 'file')}{more}"
+
+    def paths(self) -> Sequence[str]:
+        """The files of the project, relative to its folder."""
+        return self.project.listing.paths
+
+    def read(self, path: str) -> Document | None:
+        """The text of a file, of a named one that does not exist yet an empty one; None if it is no
+        text."""
+        try:
+            return self.project.read(path).document
+        except RefusedError:
+            return Document(path, "") if path in self._new else None
+
+    def refusal(self, path: str) -> str:
+        """Why a file may not be changed; empty where it may."""
+        return self.project.refusal(path)
+
+    def named(self, names: Sequence[str]) -> tuple[str, ...]:
+        """The paths of files that a person names. A file that does not exist may be made. Raises
+        ValueError for one outside of the folder, RefusedError for one that may not be changed."""
+        found = []
+        for name in names:
+            place = Path(os.path.abspath(self.project.folder / Path(name).expanduser()))
+            if not place.is_relative_to(self.project.folder):
+                raise ValueError(f"{name} lies outside of {self.project.folder}; go to its folder")
+            path = place.relative_to(self.project.folder).as_posix()
+            if place.is_dir():
+                raise ValueError(f"{path} is a folder; name files in it")
+            if not self.project.to_change(path).exists:
+                self._new.add(path)
+            found.append(path)
+        return tuple(dict.fromkeys(found))
+
+    def suggestion(self) -> str:
+        """A command that may run the tests, for the person to try; empty without one."""
+        found = suggest(self.project)
+        return found.command if found else ""
+
+    # ---- tests ----
+
+    @contextlib.contextmanager
+    def copied(self) -> Iterator[list[str]]:
+        """Inside, `judge` works on copies of the folder as it was at the beginning. Yields what a
+        person has to know about them, line by line."""
+        self.project = Project(self.project.folder)  # its files now
+        backend = self._backend()
+        with Copies(self.project) as self._copies:
+            self._before = None
+            warning = judge.warning(backend)
+            try:
+                yield [*([warning] if warning else []), *self._copies.notes(backend)]
+            finally:
+                self._copies = None
+
+    def judge(self, changes: Sequence[Change], cancel: Cancel) -> Verdict:
+        """The tests, or without tests the check, of a copy with these changes; call it within
+        `copied`. Raises CancelledError by `cancel`."""
+        assert self._copies is not None
+        code, backend = self.code, self._backend()
+        limits = Limits(
+            seconds=code.test_seconds, memory=code.test_memory << 20, disk=code.test_disk << 20,
+            processes=code.test_processes,
+        )  # fmt: skip
+        place = self._copies.make(changes)
+        try:
+            if not code.test:
+                changed = [change.path for change in changes]
+                python = interpreter(self.project)
+                return judge.check(
+                    place, changed, limits, python=python, backend=backend, cancel=cancel
+                )
+            verdict = judge.judge(
+                place, code.test, limits, backend=backend, before=self._before, cancel=cancel
+            )
+        finally:
+            self._copies.remove(place)
+        if not changes:
+            self._before = verdict
+        return verdict
+
+    def _backend(self) -> Backend:
+        """The sandbox. Raises InstallError if none works here."""
+        for backend in backends.BACKENDS:
+            if backend == self.code.sandbox:
+                programs.check(backend)
+                return backend
+        usable = programs.usable()
+        if not usable:
+            raise InstallError(
+                "no sandbox works here, so no tests can run; install bubblewrap (apt install "
+                "bubblewrap)"
+            )
+        return usable[0]
+
+    # ---- changes of the folder ----
+
+    def recover(self) -> str:
+        """Completes what a process began that was killed; says what, or nothing."""
+        done = journal.recover(self.project)
+        return f"completed an edit that was interrupted: {', '.join(done)}" if done else ""
+
+    def accept(self, changes: Sequence[Change]) -> str:
+        """Makes the changes in the folder: all of them, or none. Says what was changed."""
+        return f"changed {_names(journal.accept(self.project, changes))}; --undo restores it"
+
+    def undo(self, force: bool = False) -> str:
+        """Restores the folder as it was before the last edit; with `force` also files that were
+        changed since. Says what was restored."""
+        return f"restored {_names(journal.undo(self.project, force=force))}"
+
+
+def _names(accepted: Accepted) -> str:
+    kept = ", ".join(map(str, accepted.copies))
+    return ", ".join(accepted.paths) + (f" (what was there is in {kept})" if kept else "")
