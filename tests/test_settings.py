@@ -14,7 +14,13 @@ from command_line import finished, run
 
 from tgr_local.cli import build_parser
 from tgr_local.options import settings
-from tgr_local.options.config import ChatConfig, EngineConfig, SearchConfig, ServerConfig
+from tgr_local.options.config import (
+    ChatConfig,
+    CodeConfig,
+    EngineConfig,
+    SearchConfig,
+    ServerConfig,
+)
 
 FILE = Path("tgr-local.toml")
 ALLOWED = {"method", *(spec.name for spec in dataclasses.fields(SearchConfig))}
@@ -42,7 +48,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_all_options_but_those_of_a_reply_are_refused() -> None:
-    others = (EngineConfig, ChatConfig, ServerConfig)
+    others = (EngineConfig, ChatConfig, CodeConfig, ServerConfig)
     names = {spec.name for config in others for spec in dataclasses.fields(config)}
     assert set(REFUSED) == names | {"model", "system"}
 
