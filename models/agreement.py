@@ -3,12 +3,14 @@
 In: a checkpoint of `train.py` and its export. Out: the largest difference of the centred logits
 over all positions and tokens of fresh transcripts (the engine gives log-probabilities, which are
 logits up to a constant), and how many greedy continuations are equal. Cache in F32 and no flash
-attention, so that what differs is the weights' type and the order of additions.
+attention, so that what differs is the weights' type and the order of additions. Run as a module it
+takes the texts of tgr-mini; `models.code.agreement` those of tgr-mini-code.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -67,18 +69,21 @@ def greedy_of_engine(engine: Engine, query: list[int], n: int) -> list[int]:
         return [int(t) for t in session.run([task])[0].tokens]
 
 
-def main() -> None:
-    """Read the command line and compare."""
-    parser = argparse.ArgumentParser(description=__doc__)
+Texts = Callable[[int, int], list[list[int]]]
+"""Token ids of texts from a seed and their number."""
+
+
+def run(doc: str | None, transcripts: Texts, questions: Texts, end: int) -> None:
+    """Read the command line and compare; `end` is the token that ends an answer."""
+    parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("file", type=Path, help="its GGUF export")
     parser.add_argument("--n", type=int, default=100, help="greedy continuations")
     parser.add_argument("--seed", type=int, default=1234)
     options = parser.parse_args()
     state = torch.load(options.checkpoint, weights_only=True)
-    model = Model(Shape(**state["shape"]))
+    model = Model(Shape(**state["shape"])).eval()
     model.load_state_dict(state["model"])
-    end = shared_vocabulary().special("<|im_end|>")
     with load(options.file, EXACT) as engine:
         worst = 0.0
         for ids in transcripts(options.seed, 10):
@@ -90,6 +95,11 @@ def main() -> None:
             for query in questions(options.seed, options.n)
         )
     print(f"{options.file}: logits within {worst:.2g}, {n_equal} of {options.n} greedy texts equal")
+
+
+def main() -> None:
+    """Compare tgr-mini."""
+    run(__doc__, transcripts, questions, shared_vocabulary().special("<|im_end|>"))
 
 
 if __name__ == "__main__":

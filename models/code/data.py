@@ -29,7 +29,7 @@ SPECIALS = (
     "<|fim_suffix|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>",
     "<|unused_0|>", "<|unused_1|>",
 )  # fmt: skip
-MIX = {"repair": 0.76, "second": 0.09, "hole": 0.08, "file": 0.03, "drill": 0.04}
+MIX = {"repair": 0.70, "second": 0.08, "hole": 0.07, "file": 0.03, "drill": 0.12}
 """Share of the samples by kind."""
 EARLY_MIX = {"repair": 0.62, "hole": 0.06, "file": 0.07, "drill": 0.25}
 """The same for the first parts of the data, where copying is learnt."""
