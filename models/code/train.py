@@ -12,7 +12,7 @@ SHAPE = Shape(
     n_ctx=1024, is_fast=True,
 )  # fmt: skip
 OPTIONS = Options(
-    folder="code", steps=20_000, decay=4_000, warmup=40, lr=5e-3, micro_tokens=2048, accumulate=2,
+    folder="code", steps=20_000, decay=4_000, warmup=40, lr=4e-3, micro_tokens=1024, accumulate=2,
     pool=256, threads=1, workers=2,
 )  # fmt: skip
 
