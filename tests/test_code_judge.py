@@ -131,6 +131,8 @@ def test_memory_and_disk_are_bounded(copies: Copies, best: Backend) -> None:
     hold = FORK + "        x = bytearray(400 << 20)\n        time.sleep(600)\ntime.sleep(600)"
     assert said(copies, f'{python} -c "{hold}"', best).ended == "memory"
     assert "MemoryError" in said(copies, f"{python} -c 'bytearray(3 << 30)'", best).output
+    crowd = "for i in $(seq 300); do sleep 600 & done; wait"  # as root only we limit their number
+    assert said(copies, crowd, best).ended in ("failed", "processes")
     many = "i=0; while :; do i=$((i+1)); head -c 1000000 /dev/zero > f$i; done"
     assert said(copies, many, best).ended == "disk"
     gone = "f = open('x', 'wb')\nos.remove('x')\nwhile True: f.write(bytes(1 << 20))"

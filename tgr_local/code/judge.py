@@ -22,13 +22,14 @@ from tgr_local.system.sandbox.commands import Limits, Outcome, Place
 from tgr_local.system.slots import Flag
 
 Ended = Literal[
-    "passed", "failed", "no tests", "fewer tests", "not found", "timed out", "memory", "disk",
-    "output", "killed",
+    "passed", "failed", "no tests", "fewer tests", "not found", "timed out", "memory", "processes",
+    "disk", "output", "killed",
 ]  # fmt: skip
 _CHECK = Path(__file__).with_name("_check.py")
 _CHECKED = "import"
 _LIMITS: dict[str, Ended] = {
-    "time": "timed out", "memory": "memory", "disk": "disk", "output": "output",
+    "time": "timed out", "memory": "memory", "processes": "processes", "disk": "disk",
+    "output": "output",
 }  # fmt: skip
 _SAID: dict[Ended, str] = {
     "passed": "passed",
@@ -38,6 +39,7 @@ _SAID: dict[Ended, str] = {
     "not found": "the command was not found",
     "timed out": "stopped at the limit of time",
     "memory": "stopped at the limit of memory",
+    "processes": "stopped at the limit of processes",
     "disk": "stopped at the limit of disk space",
     "output": "stopped at the limit of output",
     "killed": "killed by a signal",

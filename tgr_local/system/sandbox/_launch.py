@@ -90,6 +90,7 @@ def execute(command: list[str], ready: int) -> int:
     os.close(ready)
     child = os.fork()
     if child == 0:
+        os.setpgid(0, 0)  # a group of its own, which can be killed at once
         for name in ("SIGPIPE", "SIGXFSZ"):
             signal.signal(getattr(signal, name), signal.SIG_DFL)
         os.execv(command[0], command)

@@ -47,9 +47,20 @@ def python() -> list[str]:
 
 def unused_user(kind: Backend) -> int | None:
     """The user that a program of this process becomes; None where it stays the caller."""
-    if kind == "bwrap" and os.getuid() == 0:
-        return random.SystemRandom().choice(_UNUSED_USERS)
-    return None
+    return random.SystemRandom().choice(_UNUSED_USERS) if kind == "bwrap" and _drops() else None
+
+
+def _drops() -> bool:
+    """Whether this process is root and can become another user: the root of a user namespace may
+    have no other."""
+    try:
+        maps = [line.split() for line in Path("/proc/self/uid_map").read_text().splitlines()]
+    except OSError:  # not on Linux
+        maps = [["0", "0", str(1 << 32)]]
+    ends = (_UNUSED_USERS[0], _UNUSED_USERS[-1])
+    return os.getuid() == 0 and any(
+        all(int(first) <= user < int(first) + int(n) for user in ends) for first, _, n in maps
+    )
 
 
 def command(kind: Backend, folder: Path, disk: int) -> list[str]:
@@ -87,7 +98,7 @@ def isolate(mounts: list[Mount], more: Sequence[str], disk: int, start: str) -> 
     and an empty /tmp and /dev/shm of `disk` bytes. A command begins in the folder `start`."""
     command = ["bwrap", "--die-with-parent", "--new-session"]
     command += ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
-    if os.getuid() == 0:  # the launcher becomes an unprivileged user, to whom limits apply
+    if _drops():  # the launcher becomes an unprivileged user, to whom limits apply
         command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
         command += ["--unshare-user"]

@@ -26,10 +26,11 @@ from tgr_local.system.sandbox import backends, programs, usage
 from tgr_local.system.sandbox.backends import Backend, Mount
 from tgr_local.system.slots import Flag
 
-Stopped = Literal["", "time", "memory", "disk", "output"]
+Stopped = Literal["", "time", "memory", "processes", "disk", "output"]
 _LAUNCHER = Path(__file__).with_name("_launch.py")
 _SEEN_LAUNCHER = Path("/tgr-launch.py")
 _INTERVAL = 0.05  # seconds between two checks of a command; more where a check takes long
+_OURS = 8  # processes of the sandbox itself, at most
 _KEPT = 64 << 10  # of the beginning and of the end of an output, bytes
 _SYSTEM = ("/etc", "/opt", "/nix", "/gnu", "/snap")
 _SECRETS = ("credentials", "credentials.toml")  # of a folder of tools
@@ -131,7 +132,7 @@ def run(
         try:
             stopped = _watch(process, output, place, limits, cancel)
         finally:
-            usage.end(process)
+            usage.end(process, is_contained=backend != "limits")
         output.read()
         seconds = time.monotonic() - start
         if not stopped and not _has_byte(ready):
@@ -271,6 +272,8 @@ def _watch(
             return "output"
         if now >= next_check:
             pids = usage.tree(process.pid)
+            if len(pids) > limits.processes + _OURS:  # root has no limit of its own
+                return "processes"
             if usage.memory(pids, limits.memory) > limits.memory:
                 return "memory"
             if disk.is_exceeded(pids):

@@ -19,32 +19,48 @@ from pathlib import Path
 _PROC = Path("/proc")
 _FILE_BYTES = 1024  # of an empty file in a file system in memory
 _OWN = ("tmp", "dev/shm")
+_MAX_ROUNDS = 10  # of killing processes that fork meanwhile
 
 
 def tree(root: int) -> list[int]:
-    """The process ids of a process and its descendants."""
+    """The process ids of a process and of its descendants that run."""
     children: dict[int, list[int]] = defaultdict(list)
     for name in os.listdir(_PROC) if _PROC.is_dir() else ():
         if name.isdecimal():
             with contextlib.suppress(OSError, ValueError, IndexError):
                 # "pid (any name) state parent …"
                 rest = (_PROC / name / "stat").read_text(errors="replace").rpartition(")")[2]
-                children[int(rest.split()[1])].append(int(name))
+                state, parent = rest.split()[:2]
+                if state != "Z":
+                    children[int(parent)].append(int(name))
     found = [root]
     for pid in found:
         found += children[pid]
     return found
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Kills a process that leads a process group, with its descendants, and waits for it."""
-    pids = tree(process.pid) if process.poll() is None else []
+def end(process: subprocess.Popen[bytes], *, is_contained: bool = False) -> None:
+    """Kills a process that leads a process group, with its descendants, and waits for it. Where it
+    is contained in a process namespace, the system kills them, at once and however many."""
+    # whole groups: processes that fork all the time are faster than a list of them
+    for _ in range(0 if is_contained or process.poll() is not None else _MAX_ROUNDS):
+        others = _groups(tree(process.pid)[1:]) - {process.pid}
+        for group in others:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signal.SIGKILL)
+        if not others:
+            break
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _groups(pids: Iterable[int]) -> set[int]:
+    found = set()
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
-    process.wait()
+            found.add(os.getpgid(pid))
+    return found
 
 
 def memory(pids: Iterable[int], enough: int) -> int:
