@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import pty
@@ -176,51 +177,58 @@ def test_control_characters_in_replies_to_choose_from_are_not_printed(
     assert capsys.readouterr().out == "[1] \ufffd[2J4\n"
 
 
-def terminal(*arguments: str) -> tuple[subprocess.Popen[bytes], int]:
+class Terminal:
     """tgr-local on the double of the engine, with a pseudo-terminal for all three streams."""
-    own, other = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", f"{PROGRAM} sys.exit(main({list(arguments)!r}))"],
-        stdin=other,
-        stdout=other,
-        stderr=other,
-        env=environment(
-            XDG_STATE_HOME="/dev/null", TERM="xterm", NO_COLOR="1", PROMPT_TOOLKIT_NO_CPR="1"
-        ),  # nobody here says where the cursor is
-        start_new_session=True,
-    )
-    os.close(other)
-    return process, own
 
+    def __init__(self, *arguments: str) -> None:
+        self.own, other = pty.openpty()
+        self.unread = b""
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", f"{PROGRAM} sys.exit(main({list(arguments)!r}))"],
+            stdin=other,
+            stdout=other,
+            stderr=other,
+            env=environment(
+                XDG_STATE_HOME="/dev/null", TERM="xterm", NO_COLOR="1", PROMPT_TOOLKIT_NO_CPR="1"
+            ),  # nobody here says where the cursor is
+            start_new_session=True,
+        )
+        os.close(other)
 
-def read_until(own: int, text: str, seconds: float = HANG) -> str:
-    """The output of the terminal up to `text`; fails if it does not come."""
-    got, end = b"", time.monotonic() + seconds
-    while text.encode() not in got:
-        left = end - time.monotonic()
-        assert left > 0 and select.select([own], [], [], left)[0], got.decode("utf-8", "replace")
-        got += os.read(own, 65536)
-    return got.decode("utf-8", "replace")
+    def read_until(self, text: str) -> None:
+        """Reads the output up to the end of `text`; fails if it does not come."""
+        end = time.monotonic() + HANG
+        while text.encode() not in self.unread:
+            left = end - time.monotonic()
+            shown = self.unread.decode("utf-8", "replace")
+            assert left > 0 and select.select([self.own], [], [], left)[0], shown
+            self.unread += os.read(self.own, 65536)
+        self.unread = self.unread.split(text.encode(), 1)[1]
+
+    def type(self, text: str) -> None:
+        os.write(self.own, text.encode())
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self.own)
 
 
 def test_control_c_stops_the_reply_and_keeps_the_session() -> None:
-    process, own = terminal("chat", "--model", "fake.gguf")
-    try:
-        read_until(own, ">>>")
-        os.write(own, b"wait\r")
-        read_until(own, "#1")
-        process.send_signal(signal.SIGINT)
-        read_until(own, "stopped; the text so far is kept")
-        os.write(own, b"again\r")
-        read_until(own, "#3 again")  # the half answer is in the history
-        read_until(own, ">>>")
-        os.write(own, b"mute\r")
-        read_until(own, "starting")
-        process.send_signal(signal.SIGINT)
-        read_until(own, "stopped before the answer")
-        read_until(own, ">>>")
-        os.write(own, b"\x04")
-        assert process.wait(timeout=HANG) == 0
-    finally:
-        process.kill()
-        os.close(own)
+    with contextlib.closing(Terminal("chat", "--model", "fake.gguf")) as terminal:
+        terminal.read_until(">>>")
+        terminal.type("wait\r")
+        terminal.read_until("#1")
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.read_until("stopped; the text so far is kept")
+        terminal.read_until(">>>")
+        terminal.type("again\r")
+        terminal.read_until("#3 again")  # the half answer is in the history
+        terminal.read_until(">>>")
+        terminal.type("mute\r")
+        terminal.read_until("starting")
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.read_until("stopped before the answer")
+        terminal.read_until(">>>")
+        terminal.type("\x04")
+        assert terminal.process.wait(timeout=HANG) == 0
