@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from itertools import count
@@ -228,6 +229,45 @@ def test_an_edit_after_a_crash_is_kept(
     assert recover(Project(folder)) == ()
     with pytest.raises(JournalError, match="nothing to undo"):
         undo(Project(folder))
+
+
+@pytest.mark.parametrize("kind", ["file", "link"])
+@pytest.mark.parametrize("what", ["accept", "undo"])
+def test_what_has_the_hidden_name_is_never_touched(folder: Path, kind: str, what: str) -> None:
+    """A folder of somebody else may hold a link that leads out of it."""
+    if what == "undo":
+        accept(Project(folder), CHANGES[:1])
+    outside = folder.parent / "outside"
+    outside.write_text("mine")
+    hidden = exchange.leftover(folder / "a.py")
+    hidden.symlink_to(outside) if kind == "link" else hidden.write_text("mine")
+    before = contents(folder)
+    with pytest.raises(JournalError, match=r"a\.py cannot be replaced while there is .*tgr-new"):
+        accept(Project(folder), CHANGES) if what == "accept" else undo(Project(folder))
+    assert recover(Project(folder)) == ()
+    assert contents(folder) == before and outside.read_text() == "mine"
+    with pytest.raises(FileExistsError):
+        exchange.write(hidden, b"theirs", 0o644)
+    hidden.unlink()
+    accept(Project(folder), CHANGES[1:]) if what == "accept" else undo(Project(folder))
+
+
+def test_beside_the_file_where_the_journal_is_on_another_disk(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, swap = os.link, exchange.swap
+
+    def other_disk(one: Path, other: Path) -> None:
+        if Path(one).parent != Path(other).parent:
+            raise OSError(errno.EXDEV, "other disk")
+
+    monkeypatch.setattr(os, "link", lambda one, other: other_disk(one, other) or link(one, other))
+    monkeypatch.setattr(exchange, "swap", lambda one, two: other_disk(one, two) or swap(one, two))
+    before = contents(folder)
+    accept(Project(folder), CHANGES)
+    assert not list(folder.rglob("*tgr-new")) and (folder / "a.py").read_text() == "a = 2\n"
+    undo(Project(folder))
+    assert contents(folder) == before
 
 
 # ---- files of all kinds ----

@@ -22,12 +22,16 @@ _CANNOT = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM)
 
 
 def write(path: Path, data: bytes, mode: int) -> None:
-    """Writes a file that reaches the disk. Raises OSError."""
-    with open(path, "wb") as file:
-        file.write(data)
-        os.fchmod(file.fileno(), mode)
-        file.flush()
-        os.fsync(file.fileno())
+    """Writes a new file that reaches the disk. Raises OSError, also where there is something."""
+    with open(path, "xb") as file:  # which follows no link
+        try:
+            file.write(data)
+            os.fchmod(file.fileno(), mode)
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError:
+            remove(path)
+            raise
 
 
 def sync(folder: Path) -> None:
@@ -41,7 +45,8 @@ def sync(folder: Path) -> None:
 
 
 def leftover(place: Path) -> Path:
-    """The hidden name beside a file, which is there only while it is replaced."""
+    """The hidden name beside a file, which is there only while it is replaced. The caller makes
+    sure that nothing of the person has this name."""
     return place.with_name(f".{place.name[:200]}.tgr-new")
 
 
@@ -84,33 +89,46 @@ def _replace(
             return False
     else:
         write(staging, new, mode)
-        if os.path.lexists(place):
-            _like(place, staging)
-            if not swap(staging, place):
-                os.replace(staging, place)
-            elif not is_expected(_bytes(staging)):
-                swap(staging, place)
-                remove(staging)
-                return False
-        else:
-            try:
-                os.link(staging, place)  # fails where a file has come
-            except FileExistsError:
-                remove(staging)
-                return False
-            except OSError as error:
-                if error.errno == errno.EXDEV:
-                    remove(staging)
-                    raise
-                os.rename(staging, place)  # a file system without links
+        try:
+            was_swapped = _put(staging, place)
+        except FileExistsError:
+            remove(staging)
+            return False
+        except OSError:
+            remove(staging)
+            raise
+        if was_swapped and not is_expected(_bytes(staging)):
+            swap(staging, place)
+            remove(staging)
+            return False
     remove(staging)
     return True
+
+
+def _put(staging: Path, place: Path) -> bool:
+    """Gives a new file its name; whether the old one has that of the new one now. Raises
+    FileExistsError where a file has come meanwhile, and OSError; then nothing has changed."""
+    if os.path.lexists(place):
+        _like(place, staging)
+        if swap(staging, place):
+            return True
+        os.replace(staging, place)
+        return False
+    try:
+        os.link(staging, place)  # fails where a file has come
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.EXDEV):
+            raise
+        os.rename(staging, place)  # a file system without links
+    return False
 
 
 def settle(place: Path, staging: Path, known: Callable[[bytes], bool]) -> None:
     """Clears up after a process that was killed: a file that it left in the two staging paths is
     removed if its bytes are known, else it is an edit of the very moment and goes back."""
     for path in (staging, leftover(place)):
+        if path.is_symlink():  # not ours
+            continue
         data = _bytes(path)
         if data is not None and not known(data):
             swap(path, place) if os.path.lexists(place) else os.rename(path, place)

@@ -196,6 +196,12 @@ def _begin(
 ) -> _Entry:  # fmt: skip
     """Writes an entry: for each file its path, place, bytes before and after. It counts from the
     rename on, when everything in it is on the disk."""
+    for path, place, _, _ in new:
+        hidden = exchange.leftover(place)
+        if os.path.lexists(hidden):
+            raise JournalError(
+                f"{path} cannot be replaced while there is {hidden}; move that away first"
+            )
     number = 1 + max([0, *(int(path.name) for path in journal.iterdir() if path.name.isdecimal())])
     draft = journal / "draft"
     shutil.rmtree(draft, ignore_errors=True)
