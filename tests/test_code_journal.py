@@ -181,7 +181,7 @@ def test_undo_refuses_what_was_changed_since(folder: Path) -> None:
     (folder / "a.py").write_text("mine")
     (folder / "new/file.py").unlink()
     before = contents(folder)
-    with pytest.raises(JournalError, match=r"a\.py has been changed since; undo with force"):
+    with pytest.raises(JournalError, match=r"a\.py has been changed since; force .--undo --force"):
         undo(Project(folder))
     assert contents(folder) == before
     undone = undo(Project(folder), force=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import termios
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
-_SHOW_CURSOR = b"\x1b[?25h"
+_AS_BEFORE = b"\x1b[?25h\x1b[?2004l"  # the cursor, and no marks around what is pasted
 
 
 @contextlib.contextmanager
@@ -20,16 +21,50 @@ def twice_ends() -> Iterator[None]:
         yield
         return
     before = signal.getsignal(signal.SIGINT)
+    restore = _restorer()
 
     def second(number: int, frame: FrameType | None) -> None:
-        if os.isatty(1):
-            os.write(1, _SHOW_CURSOR)
-        os.write(2, b"\ntgr-local: ended\n")
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            restore()
+            os.write(2, b"\ntgr-local: ended\n")
         os._exit(130)
 
     def first(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, second)
         raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, first)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _restorer() -> Callable[[], None]:
+    """A function that gives the terminal the settings that it has now."""
+    settings = termios.tcgetattr(0) if os.isatty(0) else None
+
+    def restore() -> None:
+        if os.isatty(1):
+            os.write(1, _AS_BEFORE)
+        if settings is not None:
+            with contextlib.suppress(termios.error):
+                termios.tcsetattr(0, termios.TCSANOW, settings)
+
+    return restore
+
+
+@contextlib.contextmanager
+def ignored_once() -> Iterator[None]:
+    """Inside, the first SIGINT does nothing: for what takes a moment and must not stop halfway.
+    Another one does what it would have done without this."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def first(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, before)
 
     signal.signal(signal.SIGINT, first)
     try:

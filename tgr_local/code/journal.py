@@ -117,8 +117,8 @@ def undo(project: Project, *, force: bool = False) -> Accepted:
             now = _bytes(Path(file.place))
             if _hash(now) != file.after and not force:
                 raise JournalError(
-                    f"{file.path} has been changed since; undo with force replaces it and keeps a "
-                    "copy"
+                    f"{file.path} has been changed since; force (--undo --force, or /undo force in "
+                    "a session) restores it and keeps a copy"
                 )
             new.append((file.path, Path(file.place), now, _kept(last, file, "before")))
         entry = _begin(journal, new, last)
@@ -159,8 +159,9 @@ def _journal(project: Project, *, complete: bool = True) -> Iterator[Path]:
         if complete:
             _recover(journal)
         yield journal
-        _remove_old(journal)
-        _remove_old_projects(base, journal)
+        with contextlib.suppress(OSError):  # the changes are made; others may clear up too
+            _remove_old(journal)
+            _remove_old_projects(base, journal)
     finally:
         lock.release()
 

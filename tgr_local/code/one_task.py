@@ -32,7 +32,7 @@ def one_task(session: CodeSession, text: str, *, accepts: bool, as_json: bool) -
         elif not accepts and not as_json and sys.stdin.isatty() and sys.stdout.isatty():
             accepted = ask(session, best)
     if accepted is not None:
-        session.say(session.accept(accepted.number))
+        session.say(f"{session.accept(accepted.number)}; tgr-local code --undo restores it")
     elif best is None or not best.passes:
         session.say("no edit passes; the folder is unchanged")
     else:

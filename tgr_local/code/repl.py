@@ -109,7 +109,7 @@ def _carry_out(
     if quiet is None:
         session.say("/accept changes the folder")
     elif chosen := ask(session, outcome.best):
-        session.say(session.accept(chosen.number))
+        session.say(f"{session.accept(chosen.number)}; /undo restores it")
     else:
         session.say("the folder is unchanged; /accept N takes an edit still")
 

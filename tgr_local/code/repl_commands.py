@@ -83,11 +83,13 @@ def _show(session: CodeSession, argument: str) -> Iterator[str]:
 
 
 def _accept(session: CodeSession, argument: str) -> Iterable[str]:
-    return [session.accept(_number(argument))]
+    return [f"{session.accept(_number(argument))}; /undo restores it"]
 
 
-def _undo(session: CodeSession, _: str) -> Iterable[str]:
-    return [session.workplace.undo()]
+def _undo(session: CodeSession, argument: str) -> Iterable[str]:
+    if argument not in ("", "force"):
+        raise ValueError(f"/undo is followed by force or nothing, but not by {argument!r:.40}")
+    return [session.workplace.undo(force=bool(argument))]
 
 
 def _again(_: CodeSession, argument: str) -> Iterable[str]:
@@ -134,7 +136,9 @@ COMMANDS: dict[str, Command[CodeSession]] = {
     "/diff": Command(_diff, "N", "show the edit of candidate N, or of the best"),
     "/show": Command(_show, "N", "show what the model wrote, and what its tests printed"),
     "/accept": Command(_accept, "N", "change the folder as candidate N does, or the best"),
-    "/undo": Command(_undo, "", "restore the folder as it was before the last accepted edit"),
+    "/undo": Command(
+        _undo, "force", "take the last accepted edit back; with force also of files changed since"
+    ),
     "/again": Command(_again, "", "carry out the last task again, with other seeds"),
     "/method": Command(_method, "NAME", "switch to another method; without NAME: list them"),
     "/set": Command(_set, "KEY VALUE", "change an option; without KEY: list them all"),

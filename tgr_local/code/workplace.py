@@ -14,6 +14,7 @@ from pathlib import Path
 from tgr_local.code import journal, judge
 from tgr_local.code.copies import Copies
 from tgr_local.code.edits import Change, Document
+from tgr_local.code.interrupts import ignored_once
 from tgr_local.code.journal import Accepted
 from tgr_local.code.judge import Verdict
 from tgr_local.code.project import Project, RefusedError
@@ -144,17 +145,20 @@ class Workplace:
 
     def recover(self) -> str:
         """Completes what a process began that was killed; says what, or nothing."""
-        done = journal.recover(self.project)
+        with ignored_once():
+            done = journal.recover(self.project)
         return f"completed an edit that was interrupted: {', '.join(done)}" if done else ""
 
     def accept(self, changes: Sequence[Change]) -> str:
         """Makes the changes in the folder: all of them, or none. Says what was changed."""
-        return f"changed {_names(journal.accept(self.project, changes))}; --undo restores it"
+        with ignored_once():
+            return f"changed {_names(journal.accept(self.project, changes))}"
 
     def undo(self, force: bool = False) -> str:
         """Restores the folder as it was before the last edit; with `force` also files that were
         changed since. Says what was restored."""
-        return f"restored {_names(journal.undo(self.project, force=force))}"
+        with ignored_once():
+            return f"restored {_names(journal.undo(self.project, force=force))}"
 
 
 def _names(accepted: Accepted) -> str:
