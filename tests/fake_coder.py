@@ -166,6 +166,8 @@ def carry_out(
     *,
     tests: str = "pytest",
     by: Judge = judge,
+    read: Callable[[str], Document | None] | None = None,
+    paths: Sequence[str] = ("calc.py",),
     listener: Any = None,
     cancel: Cancel | None = None,
     **options: Any,
@@ -174,7 +176,7 @@ def carry_out(
     put(generation, "generate_many", generate_many)
     put(generation, "query_tokens", query_tokens)
     documents = {"calc.py": Document("calc.py", CALC)}
-    task = Task(text, list(documents), documents.get, by, tests)
+    task = Task(text, paths, read or documents.get, by, tests)
     code = CodeConfig(**{"candidates": 2, "rounds": 1, "constrained": False} | options)
     config = SearchConfig(seed=42, max_tokens=np.int32(400).item())
     listener = listener or Followed()

@@ -30,7 +30,7 @@ from surroundings import HANG
 from tgr_local.code import ranking, table
 from tgr_local.code.candidate import Candidate, syntax_error
 from tgr_local.code.candidates import combined
-from tgr_local.code.edits import Change
+from tgr_local.code.edits import Change, Document
 from tgr_local.code.judge import Verdict
 from tgr_local.engine import Cancel
 from tgr_local.errors import CancelledError, CapacityError
@@ -268,6 +268,23 @@ def test_the_next_round_begins_with_an_edit_that_passes_more(
     assert outcome.best == whole and whole.passes
 
 
+def test_what_the_person_changes_meanwhile_is_not_in_the_next_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Edits are for the files as the copies have them."""
+    listener = Followed()
+
+    def read(path: str) -> Document:
+        late = any(heard.startswith("round 1") for heard in listener.heard)
+        return Document(path, "changed by the person" if late else f"# {path}\n{CALC}")
+
+    paths = ("calc.py", "other.py")
+    coder = Coder([answer(HALF), answer(WRONG)], [answer(RIGHT)])
+    carry_out(monkeypatch.setattr, coder, rounds=2, read=read, paths=paths, listener=listener)
+    assert "adopts 1" in listener.heard
+    assert "# other.py" in coder.prompts[1] and "changed by" not in coder.prompts[1]
+
+
 def test_two_changes_one_after_the_other() -> None:
     first = (Change("a", "1", "2"), Change("b", "1", "2"))
     then = (Change("c", "1", "2"), Change("b", "2", "1"), Change("a", "2", "3"))
@@ -292,12 +309,13 @@ def test_the_budget_bounds_all_rounds_together(monkeypatch: pytest.MonkeyPatch) 
     n_first, limit = len(outcome.rounds[0]), coder.configs[0].max_tokens
     assert 1 < n_first < 8  # as many as have room for a whole answer each
     assert n_first * limit + n_query <= budget and limit > len(answer(HALF))
-    assert outcome.ended == "the budget is spent"
+    assert outcome.ended.startswith(f"the budget of {budget:,} forward tokens has no room")
 
 
 def test_a_budget_below_the_prompt_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = carry_out(monkeypatch.setattr, Coder(), budget=100)
-    assert not outcome.rounds and outcome.ended == "the budget is spent" and outcome.best is None
+    assert not outcome.rounds and outcome.best is None
+    assert re.search(r"budget of 100 .* no room .* whose prompt has [\d,]+$", outcome.ended)
 
 
 def test_an_attempt_for_which_there_is_no_room_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

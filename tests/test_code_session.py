@@ -254,6 +254,13 @@ def test_a_second_task_has_other_seeds(session: CodeSession) -> None:
     assert session.carry_out("one").rounds[0][0].seed != first
 
 
+def test_a_task_sees_the_files_of_its_own_moment(session: CodeSession, project: Path) -> None:
+    assert session.workplace.describe().endswith("1 file")
+    (project / "later.py").write_text("def later():\n    pass\n")
+    shown = session.carry_out("one").context.shown
+    assert {one.path for one in shown} == {"calc.py", "later.py"}
+
+
 def test_the_same_judge_as_the_double(session: CodeSession) -> None:
     assert session.run_tests() == judge((), None)  # type: ignore[arg-type]
 

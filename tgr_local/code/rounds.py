@@ -9,6 +9,7 @@ and nothing is changed: a `Listener` follows, and the caller decides.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -174,6 +175,8 @@ class _Solver:
         self._engine, self._task, self._method, self._code = engine, task, method, code
         self._config, self._listener, self._cancel = config, listener, cancel
         self._judge = Remembered(task.judge)
+        # a person may go on working meanwhile; the copies do not change either
+        self._read = functools.cache(task.read)
 
     def _count(self, text: str) -> int:
         return len(self._engine.tokenize(text, parse_special=False))
@@ -221,7 +224,7 @@ class _Solver:
         changed = {change.path: Document(change.path, change.after) for change in changes}
 
         def read(path: str) -> Document | None:
-            return changed.get(path) or task.read(path)
+            return changed.get(path) or self._read(path)
 
         length = self._engine.n_ctx_train
         most = min(_CONTEXT_MOST, math.floor(_CONTEXT_SHARE * length))
@@ -294,7 +297,10 @@ class _Solver:
             while k > 1 and left // k < min(needed, config.token_limit):
                 k -= 1
             if left // k < _LEAST_ANSWER:
-                outcome.ended = "the budget is spent"
+                outcome.ended = (
+                    f"the budget of {self._code.budget:,} forward tokens has no room for another "
+                    f"candidate, whose prompt has {len(query):,}"
+                )
                 return None
             # the prompt is read once, and its cells are shared
             config = dataclasses.replace(

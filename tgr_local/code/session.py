@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -112,17 +113,18 @@ class CodeSession:
         """Carries out a task. Nothing of the folder is changed."""
         self.outcome, self.task = None, text
         if not self.code.test and (suggested := self.workplace.suggestion()):
-            self.say(f"there are tests; --test {suggested!r} would let them choose")
-        task = Task(
-            text=text,
-            paths=self.workplace.paths(),
-            read=self.workplace.read,
-            judge=self.workplace.judge,
-            tests=self.code.test,
-            named=self.named,
-            refusal=self.workplace.refusal,
-        )
+            command = printable_line(shlex.quote(suggested))  # it may name folders
+            self.say(f"there are tests; --test {command} would let them choose")
         with self._copied(), Report(self.say, self.code.test, self.is_live) as report:
+            task = Task(
+                text=text,
+                paths=self.workplace.paths(),  # of now, as the copies have them
+                read=self.workplace.read,
+                judge=self.workplace.judge,
+                tests=self.code.test,
+                named=self.named,
+                refusal=self.workplace.refusal,
+            )
             self.outcome = solve(
                 self.engine, task, self._seeded(), self.method, self.code, report, cancel
             )

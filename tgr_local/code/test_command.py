@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -60,7 +61,7 @@ def _all(project: Project) -> Iterator[Suggestion]:
         plain = all("unittest" in text and "pytest" not in text for text in texts)
         if plain and not _has_pytest(project, python):
             start = os.path.commonpath([os.path.dirname(path) or "." for path in tests]) or "."
-            yield Suggestion(f"{python} -m unittest discover -s {start}",
+            yield Suggestion(f"{python} -m unittest discover -s {shlex.quote(start)}",
                              f"there are tests of unittest, such as {tests[0]}")  # fmt: skip
         yield Suggestion(f"{python} -m pytest -q", f"there are tests, such as {tests[0]}")
     if _text(project, "Cargo.toml"):
