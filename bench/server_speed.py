@@ -18,7 +18,8 @@ loaded in turns, every second round backwards; a ratio compares two measurements
 - `prompt`: the time to the first text after a prompt of `--prompt-tokens` tokens that nobody has
   read, then after the same prompt. Prompts are remembered.
 - `chat`: the same at turn `--turns` of a chat that has some `--prompt-tokens` tokens by then, and
-  how many tokens of the prompt were decoded for it, as the server reports it.
+  how many tokens of the prompt were decoded for it, as the server reports it: the median of
+  `--last` different questions.
 
 The clients are coroutines of one process, which parses no JSON while a reply comes. `client` is
 its share of a core: above one half, it may be the bottleneck. `cpu` is the processor time of the
@@ -351,15 +352,20 @@ def chat(
     def measure(server: Server, turn: int) -> Json:
         draw, messages, n_reply = random.Random(turn), list[Json](), 16
         each = max(1, arguments.prompt_tokens // (arguments.turns - 1) - n_reply - 12)
-        for number in range(arguments.turns):
-            n_new = each if number + 1 < arguments.turns else 24
-            messages += _user(_words(draw, n_new, count))
+        for number in range(arguments.turns - 1):
+            messages += _user(_words(draw, each, count))
             reply = server.ask([[_body(messages, n_reply, ends, number)]])["replies"][0]
             messages.append({"role": "assistant", "content": reply["text"]})
+        last = [
+            server.ask([[_body([*messages, *_user(text)], n_reply, ends, arguments.turns)]])
+            for text in (_words(draw, 24, count) for _ in range(arguments.last))
+        ]
+        replies = [report["replies"][0] for report in last]
         return {
-            "prompt tokens": reply["prompt_tokens"],
-            "decoded": reply["decoded"],
-            "first s": reply["first"],
+            "prompt tokens": statistics.median(reply["prompt_tokens"] for reply in replies),
+            "decoded": statistics.median(reply["decoded"] for reply in replies),
+            "first s": statistics.median(reply["first"] for reply in replies),
+            "cpu s": statistics.median(report["cpu"] for report in last),
         }
 
     return measure
@@ -414,6 +420,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--prompt-tokens", type=int, default=1500)
     parser.add_argument("--turns", type=int, default=10)
+    parser.add_argument("--last", type=int, default=5, help="versions of the last turn in a round")
     parser.add_argument("--json", type=Path, help="file for all figures")
     parser.add_argument("--clients-only", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
