@@ -29,7 +29,7 @@ class FakeEngine:
     chat_template, template_warning = "fake", ""
     n_ctx, n_seq_max, size_bytes, n_threads, model_hash = 64, 8, 1000, 1, "ab" * 32
 
-    def __init__(self, path: Any, config: EngineConfig | None = None) -> None:
+    def __init__(self, path: Any, config: EngineConfig | None = None, **_: Any) -> None:
         self.path, self.config = Path(path), config or EngineConfig()
         self.metadata = {"tgr.temperature": "0.25", "tgr.chunk_len": "100"}
 

@@ -16,6 +16,7 @@ import sys
 from tgr_local import __version__, commands
 from tgr_local.bench import command as bench
 from tgr_local.code import command as code
+from tgr_local.code.acp import command as acp
 from tgr_local.console.sanitize import printable_line
 from tgr_local.errors import TgrError, describe
 from tgr_local.eval import command as evaluation
@@ -62,7 +63,7 @@ def build_parser() -> Parser:
         description="Test-time reasoning on your own machine, with any GGUF model.",
     )
     parser.add_argument("--version", action="version", version=f"tgr-local {__version__}")
-    for module in (commands, code, models, evaluation, bench):
+    for module in (commands, code, acp, models, evaluation, bench):
         module.add_to(parser)
     return parser
 

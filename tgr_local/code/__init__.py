@@ -28,4 +28,5 @@ folder is not touched before that.
     command.py     the arguments of `tgr-local code`; one_task.py: one task and its exit code
     repl.py        a session; repl_commands.py, input_line.py: its commands and its input line
     interrupts.py  Ctrl-C once and twice
+    acp/           the same for editors: `tgr-local acp`
 """

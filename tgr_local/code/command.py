@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 from tgr_local.console.sanitize import printable_line
@@ -38,17 +39,22 @@ def add_to(parser: Parser) -> None:
     text = "with --undo: restore files too that were changed since, and keep copies of them"
     add("--force", action="store_true", help=text)
     add("--json", action="store_true", help="print one JSON object; everything else on stderr")
-    code.add_help_all()
+    add_options(code, ("keys", "save"))
+
+
+def add_options(parser: Parser, of_chat: Collection[str]) -> None:
+    """Adds the options of the assistant, and some of a conversation."""
+    parser.add_help_all()
     text = f"a GGUF file, or a name that tgr-local models lists (default: {_CODE_MODEL})"
-    code.add_option("model", None, metavar="MODEL", help=text)
+    parser.add_option("model", None, metavar="MODEL", help=text)
     text = f"method that writes each edit (default: {_METHOD})"
-    code.add_option("method", _METHOD, metavar="NAME", help=text)
+    parser.add_option("method", _METHOD, metavar="NAME", help=text)
     text = "print every option with its value and source, and exit"
-    add("--show-config", action="store_true", help=text)
-    add_config_flags(code, CodeConfig, "the edits and their tests", folded=True)
-    add_config_flags(code, SearchConfig, "how an edit is generated", folded=True)
-    add_config_flags(code, ChatConfig, "the session", only=("keys", "save"), folded=True)
-    add_config_flags(code, EngineConfig, "how the model is loaded", folded=True)
+    parser.add_argument("--show-config", action="store_true", help=text)
+    add_config_flags(parser, CodeConfig, "the edits and their tests", folded=True)
+    add_config_flags(parser, SearchConfig, "how an edit is generated", folded=True)
+    add_config_flags(parser, ChatConfig, "the session", only=of_chat, folded=True)
+    add_config_flags(parser, EngineConfig, "how the model is loaded", folded=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -74,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         from tgr_local.engine import load_with_progress
 
         method = methods.get(args.method)
-        with load_with_progress(_model(args.model), engine_config, chats=True) as engine:
+        with load_with_progress(model_file(args.model), engine_config, chats=True) as engine:
             session = CodeSession(
                 engine, given(args, SearchConfig), method, code, workplace, named,
                 on_stdout=False if args.json else None,
@@ -88,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
             return one_task(session, task, accepts=args.yes, as_json=args.json)
 
 
-def _model(name: str | None) -> Path:
+def model_file(name: str | None) -> Path:
     """The file of a model; without a name that of the embedded code model, or of the embedded one
     where an installation has no other."""
     from tgr_local.models import library

@@ -18,7 +18,7 @@ from tgr_local.code import table
 from tgr_local.code.candidate import Candidate
 from tgr_local.code.judge import Verdict
 from tgr_local.code.report import Report, is_live, say_on
-from tgr_local.code.rounds import Outcome, Task, solve
+from tgr_local.code.rounds import Listener, Outcome, Task, solve
 from tgr_local.code.workplace import Workplace
 from tgr_local.console.sanitize import printable, printable_line
 from tgr_local.engine import Cancel, Engine
@@ -96,12 +96,12 @@ class CodeSession:
 
     # ---- work ----
 
-    def run_tests(self) -> Verdict:
+    def run_tests(self, cancel: Cancel | None = None) -> Verdict:
         """The tests of the project as it is. ValueError without tests."""
         if not self.code.test:
             raise ValueError("there are no tests: /test COMMAND names them")
         with self._copied():
-            return self.workplace.judge((), Cancel())
+            return self.workplace.judge((), cancel or Cancel())
 
     def last_task(self) -> str:
         """The last task. ValueError without one."""
@@ -109,24 +109,34 @@ class CodeSession:
             raise ValueError("there is no task yet: say what to do")
         return self.task
 
-    def carry_out(self, text: str, cancel: Cancel | None = None) -> Outcome:
-        """Carries out a task. Nothing of the folder is changed."""
+    def carry_out(
+        self,
+        text: str,
+        cancel: Cancel | None = None,
+        listener: Listener | None = None,
+        named: Sequence[str] = (),
+    ) -> Outcome:
+        """Carries out a task. Nothing of the folder is changed. Without a `listener` its progress
+        is printed. `named` are further files that may be changed, for this task."""
         self.outcome, self.task = None, text
         if not self.code.test and (suggested := self.workplace.suggestion()):
             command = printable_line(shlex.quote(suggested))  # it may name folders
-            self.say(f"there are tests; --test {command} would let them choose")
-        with self._copied(), Report(self.say, self.code.test, self.is_live) as report:
+            self.say(f"there are tests; --test {command}, or /test, would let them choose")
+        with self._copied(), contextlib.ExitStack() as stack:
             task = Task(
                 text=text,
                 paths=self.workplace.paths(),  # of now, as the copies have them
                 read=self.workplace.read,
                 judge=self.workplace.judge,
                 tests=self.code.test,
-                named=self.named,
+                named=tuple(dict.fromkeys((*self.named, *named))),
                 refusal=self.workplace.refusal,
             )
+            listener = listener or stack.enter_context(
+                Report(self.say, self.code.test, self.is_live)
+            )
             self.outcome = solve(
-                self.engine, task, self._seeded(), self.method, self.code, report, cancel
+                self.engine, task, self._seeded(), self.method, self.code, listener, cancel
             )
         self._n_tasks += 1
         self.say(cost_line(self.outcome))

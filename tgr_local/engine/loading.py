@@ -7,17 +7,20 @@ from pathlib import Path
 
 from tgr_local.console.progress import ProgressLine
 from tgr_local.console.sanitize import printable_line
+from tgr_local.engine.cancel import Cancel
 from tgr_local.engine.engine import Engine
 from tgr_local.engine.installation import slow_cache, unused_gpu
 from tgr_local.options.config import EngineConfig
 
 
-def load_with_progress(path: Path, config: EngineConfig, *, chats: bool = True) -> Engine:
+def load_with_progress(
+    path: Path, config: EngineConfig, *, chats: bool = True, cancel: Cancel | None = None
+) -> Engine:
     """Loads a model, with a progress line on stderr, and a warning there if the model has no chat
     template, where one is needed (`chats`), does not use the GPU of this machine, or its cache is
-    slow there. Raises ModelError."""
+    slow there. Raises ModelError, and CancelledError by `cancel`."""
     with ProgressLine(f"loading {path}"):
-        engine = Engine(path, config)
+        engine = Engine(path, config, cancel=cancel)
     found = (engine.template_warning if chats else "", unused_gpu(engine), slow_cache(engine))
     for warning in filter(None, found):
         print(f"tgr-local: warning: {printable_line(warning)}", file=sys.stderr)

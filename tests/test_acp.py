@@ -1,0 +1,553 @@
+"""`tgr-local acp`: a client made with the protocol's own SDK drives the real process, whose model
+is the double of the coder."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_coder import CALC, HALF, RIGHT, WAIT, answer, installed
+from surroundings import HANG, environment
+
+acp = pytest.importorskip("acp", reason="agent-client-protocol is not installed")
+from acp import RequestError, schema, text_block  # noqa: E402
+
+WRONG = CALC.replace("a - b", "a * b")
+ARGUMENTS = ["acp", "--model", "coder.gguf", "--no-constrained", "-k", "2", "--test", "pytest"]
+REPAIR = [text_block("Repair it.")]
+
+
+class Client:
+    """A client that remembers everything, and answers questions from a list."""
+
+    def __init__(self, answers: list[str]) -> None:
+        self.answers = answers
+        self.updates: list[Any] = []
+        self.asked: list[Any] = []
+        self.heard = asyncio.Event()
+
+    async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
+        self.updates.append(update)
+        self.heard.set()
+
+    async def request_permission(
+        self, session_id: str, tool_call: Any, options: Any, **_: Any
+    ) -> schema.RequestPermissionResponse:
+        self.asked.append((tool_call, options))
+        self.heard.set()
+        answer = self.answers.pop(0)
+        if answer == "never":
+            await asyncio.sleep(HANG)
+        outcome: Any = schema.DeniedOutcome(outcome="cancelled")
+        if answer != "cancelled":
+            outcome = schema.AllowedOutcome(outcome="selected", option_id=answer)
+        return schema.RequestPermissionResponse(outcome=outcome)
+
+    def of(self, kind: str) -> list[Any]:
+        return [one for one in self.updates if one.session_update == kind]
+
+    def text(self, kind: str = "agent_message_chunk") -> str:
+        return "".join(one.content.text for one in self.of(kind))
+
+    def calls(self) -> dict[str, dict[str, Any]]:
+        """Each tool call as it is at the end, by its title."""
+        found: dict[str, dict[str, Any]] = {}
+        for one in (*self.of("tool_call"), *self.of("tool_call_update")):
+            about = one.model_dump(exclude_none=True)
+            found.setdefault(one.tool_call_id, {}).update(about)
+        return {one["title"]: one for one in found.values()}
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async def wait() -> None:
+            while not holds():
+                self.heard.clear()
+                await self.heard.wait()
+
+        await asyncio.wait_for(wait(), HANG)
+
+
+class Driven:
+    """An agent in a process of its own, with its client."""
+
+    def __init__(self, agent: Any, process: Any, client: Client, folder: Path) -> None:
+        self.agent, self.process, self.client, self.folder = agent, process, client, folder
+        self.session = ""
+
+    async def open(self, **more: Any) -> str:
+        await self.agent.initialize(protocol_version=1)
+        found = await self.agent.new_session(cwd=str(self.folder), mcp_servers=[], **more)
+        self.session = found.session_id
+        return self.session
+
+    async def prompt(self, *blocks: Any) -> str:
+        text = [text_block(one) if isinstance(one, str) else one for one in blocks]
+        found = await self.agent.prompt(session_id=self.session, prompt=text)
+        return str(found.stop_reason)
+
+    def begin(self, *blocks: Any) -> asyncio.Task[str]:
+        return asyncio.create_task(self.prompt(*blocks))
+
+    @property
+    def calc(self) -> str:
+        return (self.folder / "calc.py").read_text()
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "calc.py").write_text(CALC)
+    return folder
+
+
+@contextlib.asynccontextmanager
+async def driven(
+    folder: Path, rounds: list[list[str]], answers: tuple[str, ...] = (), *more: str
+) -> AsyncIterator[Driven]:
+    """An agent whose model answers with `rounds`, and a client that answers with `answers`."""
+    client = Client(list(answers))
+    async with acp.spawn_agent_process(
+        client, sys.executable, "-c", program(rounds, *more), env=environment(),
+        transport_kwargs={"stderr": None},
+    ) as (agent, process):  # fmt: skip
+        yield Driven(agent, process, client, folder)
+        process.stdin.close()
+        assert await asyncio.wait_for(process.wait(), HANG) == 0
+
+
+def program(rounds: list[list[str]], *more: str) -> str:
+    start = f"{installed(*rounds)}; import sys; from tgr_local.cli import main; "
+    return f"{start}sys.exit(main({[*ARGUMENTS, *more]!r}))"
+
+
+def run(work: Awaitable[None]) -> None:
+    async def limited() -> None:
+        await asyncio.wait_for(work, HANG)
+
+    asyncio.run(limited())
+
+
+# ---- prompts ----
+
+
+def test_an_edit_is_shown_allowed_written_and_undone(project: Path) -> None:
+    async def work() -> None:
+        async with driven(project, [[answer(WRONG), answer(RIGHT)]], ("allow",)) as it:
+            about = await it.agent.initialize(protocol_version=1)
+            assert about.protocol_version == 1 and about.agent_capabilities.load_session
+            assert about.agent_capabilities.prompt_capabilities.embedded_context
+            await it.open()
+            assert await it.prompt("Repair it.") == "end_turn"
+            assert it.calc == RIGHT
+            commands = it.client.of("available_commands_update")[0].available_commands
+            assert {"test", "undo", "diff", "add", "drop"} <= {one.name for one in commands}
+            ((tool_call, options),) = it.client.asked
+            assert [one.kind for one in options] == ["allow_once", "reject_once"]
+            (diff,) = tool_call.content
+            assert (diff.path, diff.old_text, diff.new_text) == (
+                str(project / "calc.py"), CALC, RIGHT
+            )  # fmt: skip
+            assert await it.prompt("/undo") == "end_turn"
+            assert it.calc == CALC and "restored calc.py" in it.client.text()
+
+    run(work())
+
+
+def test_what_happens_is_a_plan_tool_calls_and_thoughts(project: Path) -> None:
+    async def work() -> None:
+        rounds = [[answer(WRONG), answer(HALF)], [answer(RIGHT), answer(WRONG)]]
+        async with driven(project, rounds, ("reject",), "--rounds", "2") as it:
+            await it.open()
+            assert await it.prompt("Repair it.") == "end_turn"
+            assert it.calc == CALC
+            plans = [[one.status for one in plan.entries] for plan in it.client.of("plan")]
+            assert plans[0] == ["in_progress", "pending", "pending", "pending"]
+            assert ["completed", "in_progress", "pending", "pending"] in plans
+            assert ["completed", "completed", "completed", "in_progress"] in plans
+            assert plans[-1] == ["completed"] * 4
+            calls = it.client.calls()
+            assert calls["pytest"]["kind"] == "execute"
+            assert calls["pytest"]["raw_input"] == {"command": "pytest"}
+            shown = calls["Round 1: 2 candidates"]["content"][0]["content"]["text"]
+            assert ">  2  1 of 2 pass" in shown
+            assert {one["status"] for one in calls.values()} == {"completed", "failed"}
+            assert calls["Candidate 3: 2 of 2 pass"]["status"] == "failed"  # rejected
+            thoughts = it.client.text("agent_thought_chunk")
+            assert "Candidate 1:" in thoughts and "def add" in thoughts
+            assert "4 candidates in 2 rounds" in it.client.text()
+            assert "The folder is unchanged" in it.client.text()
+
+    run(work())
+
+
+def test_files_that_are_mentioned_are_named_and_others_are_refused(project: Path) -> None:
+    (project / "test_calc.py").write_text("import calc\n")
+    (project / "other.py").write_text("x = 1\n")
+    uri = (project / "calc.py").as_uri()
+
+    async def work() -> None:
+        async with driven(project, [[answer(RIGHT)]] * 3, ("reject",) * 3) as it:
+            await it.open()
+            link = acp.resource_link_block("calc.py", uri)
+            test = acp.resource_link_block("test_calc.py", (project / "test_calc.py").as_uri())
+            await it.prompt("Repair ", link, " for ", test)
+            read = next(one for title, one in it.client.calls().items() if "Read" in title)
+            assert "calc.py: whole" in read["content"][0]["content"]["text"]
+            assert "you named it" in read["content"][0]["content"]["text"]
+            text = acp.resource_block(acp.embedded_text_resource(uri, "not saved"))
+            await it.prompt("Repair it.", text)
+            assert "calc.py differs from the file on the disk" in it.client.text()
+            part = acp.resource_block(acp.embedded_text_resource(f"{uri}#L1:2", "def add(a, b):"))
+            await it.prompt("Repair it.", part)
+            assert len(it.client.asked) == 3
+            for bad in ("file:///etc/passwd", f"{project.as_uri()}/../x.py", "https://e.org/x"):
+                with pytest.raises(RequestError, match="no file"):
+                    await it.prompt("Read it.", acp.resource_link_block("x", bad))
+
+    run(work())
+
+
+def test_an_edit_that_passes_is_accepted_by_itself_in_that_mode(project: Path) -> None:
+    async def work() -> None:
+        async with driven(project, [[answer(HALF)], [answer(RIGHT)]], ("reject",)) as it:
+            await it.open()
+            await it.agent.set_session_mode(session_id=it.session, mode_id="accept")
+            await it.prompt("/set rounds 1")
+            await it.prompt("Repair it.")
+            assert it.calc == CALC and len(it.client.asked) == 1  # it does not pass
+            await it.prompt("/again")
+            assert it.calc == RIGHT and len(it.client.asked) == 1
+            with pytest.raises(RequestError, match="must be 'ask' or 'accept'"):
+                await it.agent.set_session_mode(session_id=it.session, mode_id="god")
+
+    run(work())
+
+
+def test_commands_of_a_session(project: Path) -> None:
+    async def work() -> None:
+        async with driven(project, [[answer(HALF)]], ("reject",), "--rounds", "1") as it:
+            await it.open()
+            said = {
+                "/diff": "there is no edit yet",
+                "/add calc.py": "may be changed: calc.py",
+                "/drop": "the files that the tests and the task point to",
+                "/test make check": "tests: make check",
+                "/undo": "there is nothing to undo",
+                "/nothing": "unknown command /nothing",
+                "/add ../x.py": "lies outside of",
+            }
+            for command, text in said.items():
+                before = len(it.client.text())
+                assert await it.prompt(command) == "end_turn"
+                assert text in it.client.text()[before:]
+            await it.prompt("/run")
+            assert it.client.calls()["make check"]["status"] == "completed"
+            await it.prompt("Repair it.")
+            await it.prompt("/diff")
+            assert "-    return a - b\n+    return a + b\n" in it.client.text()
+            await it.prompt("/accept 1")
+            assert it.calc == HALF
+
+    run(work())
+
+
+# ---- cancel, end ----
+
+
+def test_a_prompt_is_cancelled_while_the_model_writes(project: Path) -> None:
+    async def work() -> None:
+        rounds = [[answer(WRONG), WAIT], [answer(RIGHT)]]
+        async with driven(project, rounds, ("allow",)) as it:
+            await it.open()
+            prompt = it.begin("Repair it.")
+            await it.client.until(lambda: "Candidate 1" in it.client.text("agent_thought_chunk"))
+            with pytest.raises(RequestError, match="under way; cancel it first"):
+                await it.prompt("Another.")
+            await it.agent.cancel(session_id=it.session)
+            assert await prompt == "cancelled"
+            assert it.calc == CALC
+            assert not [one for one in it.client.calls().values() if "progress" in one["status"]]
+            assert await it.prompt("/again") == "end_turn"
+            assert it.calc == RIGHT
+
+    run(work())
+
+
+@pytest.mark.parametrize("given", ["never", "cancelled"])
+def test_a_prompt_is_cancelled_while_the_person_is_asked(project: Path, given: str) -> None:
+    async def work() -> None:
+        async with driven(project, [[answer(RIGHT)]], (given,)) as it:
+            await it.open()
+            prompt = it.begin("Repair it.")
+            await it.client.until(lambda: bool(it.client.asked))
+            if given == "never":
+                await it.agent.cancel(session_id=it.session)
+            assert await prompt == "cancelled"
+            assert it.calc == CALC
+            await it.prompt("/accept")
+            assert it.calc == RIGHT  # nothing is lost
+
+    run(work())
+
+
+def test_another_session_waits_and_can_be_cancelled_meanwhile(project: Path) -> None:
+    async def work() -> None:
+        async with driven(project, [[WAIT], [answer(RIGHT)]], ("allow",)) as it:
+            first = await it.open()
+            running = it.begin("Repair it.")
+            await it.client.until(lambda: bool(it.client.of("plan")))
+            it.session = (await it.agent.new_session(cwd=str(project), mcp_servers=[])).session_id
+            waiting = it.begin("Repair it, too.")
+            await it.client.until(lambda: "waits for it" in it.client.text("agent_thought_chunk"))
+            await it.agent.cancel(session_id=it.session)
+            assert await waiting == "cancelled" and not running.done()
+            waiting = it.begin("Repair it, too.")
+            await it.agent.cancel(session_id=first)
+            assert await running == "cancelled"
+            assert await waiting == "end_turn" and it.calc == RIGHT
+
+    run(work())
+
+
+@pytest.mark.parametrize("how", ["stdin", "SIGTERM", "SIGINT"])
+def test_the_process_ends_in_the_middle_of_a_prompt(project: Path, how: str) -> None:
+    async def work() -> None:
+        async with driven(project, [[WAIT]]) as it:
+            await it.open()
+            prompt = it.begin("Repair it.")
+            await it.client.until(lambda: "Round 1: 2 candidates" in it.client.calls())
+            if how == "stdin":
+                it.process.stdin.close()
+            else:
+                it.process.send_signal(getattr(signal, how))
+            assert await asyncio.wait_for(it.process.wait(), HANG) == 0
+            assert await prompt == "cancelled" and it.calc == CALC
+
+    run(work())
+
+
+def test_the_process_ends_where_the_client_does_not_read(project: Path) -> None:
+    """Its pipe is full, and stays so."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program([])],
+        env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdin and process.stdout
+    line = json.dumps({"jsonrpc": "2.0", "id": "x" * 60_000, "method": "nothing"}).encode() + b"\n"
+    os.set_blocking(process.stdin.fileno(), False)
+    with contextlib.suppress(BlockingIOError):
+        for _ in range(100):
+            assert process.stdin.write(line) or True
+            process.stdin.flush()
+    with contextlib.suppress(BlockingIOError):
+        process.stdin.close()
+    assert process.wait(HANG) == 0
+    process.stdout.close()
+
+
+# ---- sessions on the disk ----
+
+
+def test_a_session_is_loaded_by_another_process(project: Path) -> None:
+    async def first() -> str:
+        async with driven(project, [[answer(HALF)]], ("allow",), "--rounds", "1") as it:
+            await it.open()
+            await it.prompt("/test make check")
+            await it.prompt("Repair it.")
+            return it.session
+
+    async def second(session: str) -> None:
+        async with driven(project, [[answer(RIGHT)]], ("allow",)) as it:
+            await it.agent.initialize(protocol_version=1)
+            (listed,) = (await it.agent.list_sessions(cwd=str(project))).sessions
+            assert listed.session_id == session and listed.title == "/test make check"
+            it.session = session
+            await it.agent.load_session(cwd=str(project), session_id=session, mcp_servers=[])
+            assert it.client.text("user_message_chunk") == "/test make checkRepair it."
+            assert "changed calc.py" in it.client.text()
+            assert [one.status for one in it.client.of("plan")[-1].entries] == ["completed"] * 3
+            calls = it.client.calls()
+            assert calls["make check"]["status"] == "completed"
+            assert calls["Candidate 1: 1 of 2 pass; it does not pass"]["content"][0]["type"] == (
+                "diff"
+            )
+            await it.prompt("/test")
+            assert it.client.text().endswith("tests: make check\n\n")
+            await it.prompt("/undo")
+            assert it.calc == CALC
+
+    async def work() -> None:
+        await second(await first())
+
+    run(work())
+
+
+def test_sessions_that_cannot_be_loaded_say_why(project: Path, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+
+    async def work() -> None:
+        async with driven(project, []) as it:
+            await it.open()
+            await it.prompt("/test")
+            load = it.agent.load_session
+            for name in ("../../x", "0" * 32, ""):
+                with pytest.raises(RequestError, match="no session"):
+                    await load(cwd=str(project), session_id=name, mcp_servers=[])
+            with pytest.raises(RequestError, match="belongs to"):
+                await load(cwd=str(tmp_path), session_id=it.session, mcp_servers=[])
+            (path,) = state.rglob(f"{it.session}.jsonl")
+            whole = path.read_text()
+            for text, line in [
+                ("", 1), ("[]\n", 1), (whole.replace("tgr-acp 1", "tgr-acp 9"), 1),
+                ("\x80", 1), (f"{whole}{{}}\n", 3),
+                (f'{whole}{{"prompt": "", "updates": [{{"sessionUpdate": "x"}}]}}\n', 3),
+                (whole + "[" * 100_000 + "\n", 3),
+            ]:  # fmt: skip
+                path.write_text(text)
+                with pytest.raises(RequestError, match=f"damaged in line {line}"):
+                    await load(cwd=str(project), session_id=it.session, mcp_servers=[])
+            path.unlink()
+            path.symlink_to(project / "calc.py")
+            with pytest.raises(RequestError, match="symbolic links"):
+                await load(cwd=str(project), session_id=it.session, mcp_servers=[])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(state))
+        run(work())
+
+
+def test_without_saving_nothing_is_kept(project: Path) -> None:
+    async def work() -> None:
+        async with driven(project, [], (), "--no-save") as it:
+            about = await it.agent.initialize(protocol_version=1)
+            assert not about.agent_capabilities.load_session
+            await it.open()
+            await it.prompt("/test")
+            with pytest.raises(RequestError, match="--no-save"):
+                await it.agent.load_session(cwd=str(project), session_id=it.session, mcp_servers=[])
+
+    run(work())
+
+
+# ---- input that is no good ----
+
+
+def talk(*lines: bytes, rounds: Any = ()) -> list[Any]:
+    """The messages of a process that reads these lines; it ends with 0 and prints nothing else."""
+    done = subprocess.run(
+        [sys.executable, "-c", program([*rounds])],
+        env=environment(), input=b"\n".join(lines) + b"\n", capture_output=True, timeout=HANG,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def request(method: Any, params: Any = None, number: Any = 1) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode()
+
+
+NO_MESSAGES = [
+    (b"{not json", -32700, "no JSON"),
+    (b"\xff\xfe", -32700, "no JSON"),
+    (b"[" * 200_000, -32700, "no JSON"),
+    (b"9" * 10_000, -32700, "no JSON"),
+    (b'{"id": 1, "method": "\\ud800"}', -32700, "no JSON"),
+    (b"[]", -32600, "one JSON object"),
+    (b'{"id": [1], "method": "initialize"}', -32600, "id must be"),
+    (b'{"method": ["initialize"]}', -32600, "method must be"),
+    (b'{"id": null, "error": "text"}', -32600, "must have a method"),
+    (b'{"jsonrpc": "2.0"}', -32600, "must have a method"),
+    (b'{"id": 1, "params": "' + b"y" * (9 << 20) + b'"}', -32600, "more than 8,388,608 bytes"),
+]
+NO_REQUESTS: list[tuple[str, Any, int, str]] = [
+    ("session/kill", {}, -32601, "unknown method session/kill"),
+    ("x" * 100_000, {}, -32601, "unknown method xxx"),
+    ("session/new", [1], -32602, "session/new: Input should be"),
+    ("session/new", {}, -32602, "session/new: cwd: Field required"),
+    ("session/new", {"cwd": "here", "mcpServers": []}, -32602, "must be an absolute path"),
+    ("session/new", {"cwd": "/", "mcpServers": []}, -32603, "the whole file system"),
+    ("session/new", {"cwd": "/no/such\0", "mcpServers": []}, -32602, "null"),
+    ("session/new", {"cwd": "/no/such", "mcpServers": []}, -32603, "is no folder"),
+    ("session/prompt", {"sessionId": "x", "prompt": []}, -32602, "no open session 'x'"),
+    ("session/load", {"sessionId": "x", "cwd": "/x", "mcpServers": []}, -32602, "no session"),
+]
+
+
+def test_input_that_is_no_good_gets_one_sentence_and_the_rest_an_answer() -> None:
+    requests = [request(method, params, i) for i, (method, params, _, _) in enumerate(NO_REQUESTS)]
+    lines = [line for line, _, _ in NO_MESSAGES]
+    unknown = b'{"jsonrpc": "2.0", "method": "session/nothing"}'
+    good = request("initialize", {"protocolVersion": 1, "_meta": {"self": 1}}, "good")
+    found = talk(*lines, unknown, b"", *requests, good)
+    errors = {one["id"]: one["error"] for one in found if "error" in one}
+    expected = [(code, text) for _, code, text in NO_MESSAGES]
+    got = [one["error"] for one in found if one["id"] is None]
+    for i, (_, _, code, text) in enumerate(NO_REQUESTS):
+        expected.append((code, text))
+        got.append(errors[i])
+    for (code, text), error in zip(expected, got, strict=True):
+        assert error["code"] == code and text in error["message"]
+        assert len(error["message"]) < 1000
+    assert [one["id"] for one in found if "result" in one] == ["good"]
+
+
+def test_prompts_that_are_no_task_are_refused(project: Path) -> None:
+    async def work() -> None:
+        async with driven(project, []) as it:
+            await it.open()
+            image = acp.image_block("aGk=", "image/png")
+            for blocks, text in [
+                ([" "], "the prompt is empty"),
+                ([], "the prompt is empty"),
+                (["x" * 300_000], "at most 262,144"),
+                ([image], "images and sounds are not read"),
+            ]:
+                with pytest.raises(RequestError, match=text):
+                    await it.prompt(*blocks)
+
+    run(work())
+
+
+def test_too_many_requests_are_refused_and_foreign_servers_ignored(project: Path) -> None:
+    server = schema.McpServerStdio(name="x", command="/bin/false", args=[], env=[])
+
+    async def work() -> None:
+        async with driven(project, [[WAIT]]) as it:
+            await it.agent.initialize(protocol_version=1)
+            new = await it.agent.new_session(cwd=str(project), mcp_servers=[server])
+            it.session = new.session_id
+            await it.prompt("/test")
+            assert "MCP servers are ignored" in it.client.text()
+            running = it.begin("Repair it.")
+            await it.client.until(lambda: bool(it.client.of("plan")))
+            sessions = [
+                (await it.agent.new_session(cwd=str(project), mcp_servers=[])).session_id
+                for _ in range(40)
+            ]
+            with pytest.raises(RequestError, match="no open session"):
+                await it.agent.prompt(session_id=sessions[0], prompt=REPAIR)
+            await it.agent.cancel(session_id=it.session)
+            assert await running == "cancelled"
+
+    run(work())
+
+
+def test_without_the_sdk_one_line_says_what_to_install(project: Path) -> None:
+    code = f"import sys; sys.modules['acp'] = None; {program([])}"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, timeout=HANG
+    )
+    assert done.returncode == 1 and done.stdout == b""
+    assert done.stderr.decode().splitlines() == [
+        "tgr-local: editors need agent-client-protocol; run: pip install 'tgr-local[code]'"
+    ]

@@ -1,0 +1,285 @@
+"""The protocol's methods: sessions, and their prompts, which run one at a time.
+
+In: requests, checked by the SDK. Out: answers; a thread of its own carries out the prompts, in the
+order in which they came. A session belongs to one folder, and nothing outside of that is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from acp import PROTOCOL_VERSION, helpers, schema
+from acp.connection import Connection
+
+from tgr_local import __version__
+from tgr_local.code.acp import blocks, store
+from tgr_local.code.acp.editor import Editor
+from tgr_local.code.acp.history import Entry
+from tgr_local.code.acp.turn import ACCEPT, ASK, Turn, available_commands
+from tgr_local.code.session import CodeSession
+from tgr_local.code.workplace import Workplace
+from tgr_local.engine import Cancel, Engine
+from tgr_local.errors import describe
+from tgr_local.methods import Method
+from tgr_local.options.config import CodeConfig
+
+MAX_SESSIONS = 32
+"""Sessions that are open; of those without a prompt under way the oldest is closed for another."""
+_MODES = [
+    schema.SessionMode(id=ASK, name="Ask", description="asks before it changes files"),
+    schema.SessionMode(
+        id=ACCEPT, name="Accept", description="makes an edit that passes the tests by itself"
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line says."""
+
+    load: Callable[[Cancel], Engine]
+    """Loads the model."""
+    user_options: dict[str, Any]
+    method: Method
+    code: CodeConfig
+    mode: str
+    saves: bool
+
+
+@dataclass
+class Session:
+    """An open session."""
+
+    id: str
+    cwd: str
+    workplace: Workplace
+    mode: str
+    code: CodeSession | None = None
+    """From the first prompt on."""
+    test: str = ""
+    named: tuple[str, ...] = ()
+    title: str = ""
+    entries: list[Entry] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What is to be said with the next prompt."""
+    cancel: Cancel | None = None
+    """Of the prompt under way."""
+    job: Future[schema.StopReason] | None = None
+
+
+class Agent:
+    """All sessions of one client; give it a connection before the first message."""
+
+    connection: Connection
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self._sessions: dict[str, Session] = {}
+        self._worker = ThreadPoolExecutor(1, "prompts")
+        self._engine: Engine | None = None
+        self._end = Cancel()
+        self._greetings: set[asyncio.Task[None]] = set()
+
+    async def initialize(self, protocol_version: int, **_: Any) -> schema.InitializeResponse:
+        return schema.InitializeResponse(
+            protocol_version=PROTOCOL_VERSION,
+            agent_info=schema.Implementation(
+                name="tgr-local", title="tgr-local", version=__version__
+            ),
+            agent_capabilities=schema.AgentCapabilities(
+                load_session=self._settings.saves,
+                prompt_capabilities=schema.PromptCapabilities(embedded_context=True),
+                session_capabilities=schema.SessionCapabilities(
+                    list=schema.SessionListCapabilities() if self._settings.saves else None
+                ),
+            ),
+        )
+
+    # ---- sessions ----
+
+    async def new_session(
+        self, cwd: str, mcp_servers: Any = None, additional_directories: Any = None, **_: Any
+    ) -> schema.NewSessionResponse:
+        session = await self._opened(store.new_id(), cwd, self._settings.mode)
+        session.test = self._settings.code.test
+        self._greet(session, mcp_servers, additional_directories)
+        return schema.NewSessionResponse(session_id=session.id, modes=_modes(session))
+
+    async def load_session(
+        self,
+        cwd: str,
+        session_id: str,
+        mcp_servers: Any = None,
+        additional_directories: Any = None,
+        **_: Any,
+    ) -> schema.LoadSessionResponse:
+        if not self._settings.saves:
+            raise ValueError("sessions are not kept here: --no-save")
+        if (old := self._sessions.get(session_id)) and old.job:
+            raise ValueError("a prompt of this session is under way; cancel it first")
+        header, entries = await asyncio.to_thread(store.load, session_id, cwd)
+        mode = header.mode if header.mode in (ASK, ACCEPT) else self._settings.mode
+        session = await self._opened(session_id, cwd, mode)
+        session.test = header.test or self._settings.code.test
+        session.title, session.entries = header.title, entries
+        for path in header.named:
+            with contextlib.suppress(Exception):  # it may have gone since
+                session.named += session.workplace.named([path])
+        for entry in entries:
+            await self._update(session, helpers.update_user_message_text(entry.prompt))
+            for update in entry.updates:
+                params = {"sessionId": session.id, "update": update}
+                await self.connection.send_notification("session/update", params)
+        self._greet(session, mcp_servers, additional_directories)
+        return schema.LoadSessionResponse(modes=_modes(session))
+
+    async def list_sessions(
+        self, cwd: str | None = None, cursor: str | None = None, **_: Any
+    ) -> schema.ListSessionsResponse:
+        found = await asyncio.to_thread(store.listed, cwd) if self._settings.saves else []
+        return schema.ListSessionsResponse(sessions=found)
+
+    async def set_session_mode(
+        self, session_id: str, mode_id: str, **_: Any
+    ) -> schema.SetSessionModeResponse:
+        session = self._session(session_id)
+        if mode_id not in (ASK, ACCEPT):
+            raise ValueError(f"mode_id is {mode_id!r:.80}, but must be {ASK!r} or {ACCEPT!r}")
+        session.mode = mode_id
+        return schema.SetSessionModeResponse()
+
+    async def _opened(self, session_id: str, cwd: str, mode: str) -> Session:
+        if not os.path.isabs(cwd):
+            raise ValueError(f"cwd is {cwd!r:.200}, but must be an absolute path")
+        workplace = await asyncio.to_thread(Workplace, Path(cwd), self._settings.code)
+        session = Session(session_id, os.path.normpath(cwd), workplace, mode)
+        if recovered := await asyncio.to_thread(workplace.recover):
+            session.notes.append(recovered)
+        self._sessions.pop(session_id, None)
+        idle = [one for one in self._sessions.values() if one.job is None]
+        if len(self._sessions) >= MAX_SESSIONS:
+            if not idle:
+                raise ValueError(f"{MAX_SESSIONS} sessions are open; end a prompt of one")
+            del self._sessions[idle[0].id]
+        self._sessions[session_id] = session
+        if self._engine is None:
+            self._worker.submit(self._prefetch)
+        return session
+
+    def _session(self, session_id: str) -> Session:
+        if session_id not in self._sessions:
+            text = f"there is no open session {session_id!r:.80}; session/load opens a saved one"
+            raise ValueError(text)
+        return self._sessions[session_id]
+
+    def _greet(self, session: Session, servers: Any, folders: Any) -> None:
+        """Says which commands there are, after the answer to the request that opens a session."""
+        if servers:
+            session.notes.append("MCP servers are ignored: the assistant runs your tests alone.")
+        if folders:
+            session.notes.append(f"Further folders are ignored; the project is {session.cwd}.")
+        update = helpers.update_available_commands(available_commands())
+        task = asyncio.create_task(self._update(session, update))
+        self._greetings.add(task)
+        task.add_done_callback(self._greetings.discard)
+
+    async def _update(self, session: Session, update: Any) -> None:
+        value = update.model_dump(mode="json", by_alias=True, exclude_none=True)
+        params = {"sessionId": session.id, "update": value}
+        with contextlib.suppress(ConnectionError):
+            await self.connection.send_notification("session/update", params)
+
+    # ---- prompts ----
+
+    async def prompt(self, session_id: str, prompt: Any, **_: Any) -> schema.PromptResponse:
+        session = self._session(session_id)
+        if session.job is not None:
+            raise ValueError("a prompt of this session is under way; cancel it first")
+        others = any(one.job for one in self._sessions.values())
+        session.cancel = Cancel(self._end)
+        session.job = self._worker.submit(self._carry_out, session, session.cancel, prompt)
+        try:
+            if others:
+                text = "Another session's prompt is under way; this one waits for it.\n\n"
+                await self._update(session, helpers.update_agent_thought_text(text))
+            reason = await asyncio.wrap_future(session.job)
+        except asyncio.CancelledError:
+            if not session.cancel.is_set():
+                raise
+            reason = "cancelled"  # before it began
+        finally:
+            session.cancel = session.job = None
+        return schema.PromptResponse(stop_reason=reason)
+
+    async def cancel(self, session_id: str, **_: Any) -> None:
+        session = self._sessions.get(session_id)
+        if session and session.cancel and session.job:
+            session.cancel.cancel()
+            session.job.cancel()
+
+    def _carry_out(self, session: Session, cancel: Cancel, prompt: Any) -> schema.StopReason:
+        asked = blocks.read(prompt, session.cwd, session.workplace)
+        code = session.code or self._code_session(session, cancel)
+        entry = Entry(asked.text)
+        editor = Editor(self.connection, self._loop, session.id, entry, cancel)
+        for note in (*session.notes, *asked.notes):
+            editor.say(note)
+        session.notes = []
+        try:
+            return Turn(code, editor, session.cwd, session.mode).run(asked)
+        finally:
+            session.entries.append(entry)
+            session.test, session.named = code.code.test, code.named
+            session.title = session.title or store.title(asked.text)
+            if self._settings.saves:
+                _save(session)
+
+    def _code_session(self, session: Session, cancel: Cancel) -> CodeSession:
+        settings = self._settings
+        code = CodeSession(
+            self._loaded(cancel), settings.user_options, settings.method, settings.code,
+            session.workplace, session.named, on_stdout=False,
+        )  # fmt: skip
+        if session.test != settings.code.test:
+            code.set_option("test", session.test or "none")
+        session.code = code
+        return code
+
+    # ---- the model ----
+
+    def _prefetch(self) -> None:
+        with contextlib.suppress(Exception):  # the first prompt tries again, and says why
+            self._loaded(self._end)
+
+    def _loaded(self, cancel: Cancel) -> Engine:
+        if self._engine is None:
+            self._engine = self._settings.load(cancel)
+        return self._engine
+
+    async def close(self) -> None:
+        """Stops what is under way, and frees the model."""
+        self._end.cancel()
+        await asyncio.to_thread(self._worker.shutdown, cancel_futures=True)
+        if self._engine is not None:
+            await asyncio.to_thread(self._engine.close)
+
+
+def _save(session: Session) -> None:
+    header = store.Header(session.cwd, session.mode, session.test, session.named, session.title)
+    try:
+        store.save(session.id, header, session.entries)
+    except OSError as error:  # which costs nothing but the history
+        print(f"tgr-local: the session is not kept: {describe(error)}", file=sys.stderr)
+
+
+def _modes(session: Session) -> schema.SessionModeState:
+    return schema.SessionModeState(current_mode_id=session.mode, available_modes=_MODES)

@@ -1,0 +1,59 @@
+"""``tgr-local acp``: the assistant for editors, which start it and speak the Agent Client Protocol
+with it on stdin and stdout. Its options are those of `tgr-local code`.
+
+Exit codes: 0 = the client ended, 1 = a failure, 2 = bad usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from tgr_local.code import command as code_command
+from tgr_local.errors import InstallError
+from tgr_local.options.config import ChatConfig, CodeConfig, EngineConfig, SearchConfig
+from tgr_local.options.flags import Parser, configured, given
+
+if TYPE_CHECKING:
+    from tgr_local.engine import Cancel, Engine
+
+
+def add_to(parser: Parser) -> None:
+    """Adds the subcommand."""
+    text = "the code assistant for editors: an agent of the Agent Client Protocol on stdin"
+    acp = parser.add_command("acp", run, text)
+    text = "accept an edit that passes the tests without a question, until the editor says else"
+    acp.add_argument("--yes", action="store_true", help=text)
+    code_command.add_options(acp, ("save",))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the subcommand; returns its exit code."""
+    engine_config, code = configured(args, EngineConfig), configured(args, CodeConfig)
+    configured(args, SearchConfig)  # refuses a bad value before a client relies on it
+    try:
+        from tgr_local.code.acp import agent, server, turn
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "acp":
+            raise
+        raise InstallError(
+            "editors need agent-client-protocol; run: pip install 'tgr-local[code]'"
+        ) from None
+    from tgr_local import methods
+
+    model = code_command.model_file(args.model)
+
+    def load(cancel: Cancel) -> Engine:
+        from tgr_local.engine import load_with_progress
+
+        return load_with_progress(model, engine_config, chats=True, cancel=cancel)
+
+    settings = agent.Settings(
+        load=load,
+        user_options=given(args, SearchConfig),
+        method=methods.get(args.method),
+        code=code,
+        mode=turn.ACCEPT if args.yes else turn.ASK,
+        saves=configured(args, ChatConfig).save,
+    )
+    return server.run(settings)

@@ -1,0 +1,212 @@
+"""A task under way, as an editor shows it: a plan, tool calls, thoughts.
+
+In: what a `Listener` hears. Out: updates. The text of one candidate of a round is shown as it is
+written, all of them as a table. What is said at the end, and the edit, are the caller's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Any, Literal
+
+from acp import helpers, schema
+
+from tgr_local.code import edits, table
+from tgr_local.code.acp.editor import Editor
+from tgr_local.code.candidate import Candidate
+from tgr_local.code.context import Context
+from tgr_local.code.edits import Format
+from tgr_local.code.judge import Verdict
+from tgr_local.code.report import context_lines
+from tgr_local.code.rounds import Outcome
+from tgr_local.console.sanitize import printable
+from tgr_local.options.config import CodeConfig
+from tgr_local.trace.render import plural
+
+_TEXT_SECONDS, _ROWS_SECONDS = 0.1, 0.5  # between two updates
+_END = 4000  # characters of the output of tests
+_NO_TESTS = "parse and import the changed files"
+
+
+class Follower:
+    """A `Listener` of one task; use it in a ``with``, which ends the tool calls that are open."""
+
+    def __init__(self, editor: Editor, code: CodeConfig, cwd: str, prefix: str) -> None:
+        """`prefix` makes the identifiers of tool calls unique in a session."""
+        self._editor, self._cwd, self._prefix = editor, cwd, prefix
+        self._command = code.test
+        self._plan = {
+            "read": "Read the project",
+            "write": f"Write {plural(code.candidates, 'candidate')} in one batch",
+            "test": f"Run the tests: {code.test}" if code.test else _NO_TESTS.capitalize(),
+        }
+        if code.rounds > 1:
+            self._plan["repair"] = f"Repair the best one, in {code.rounds} rounds at most"
+        self._states: dict[str, schema.PlanEntryStatus] = dict.fromkeys(self._plan, "pending")
+        self._open: dict[str, None] = {}  # tool calls, in their order
+        self._round = self._n_contexts = 0
+        self._rows: dict[int, Candidate] = {}
+        self._followed = 0  # number of the candidate whose text is shown
+        self._text = ""  # of it, not sent yet
+        self._sent_text = self._sent_rows = 0.0
+
+    def __enter__(self) -> Follower:
+        self._set(read="in_progress")
+        if self._command:
+            self._start("before", self._command, "execute", raw_input={"command": self._command})
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for name in list(self._open):
+            self._end(name, "failed")
+
+    def finished(self) -> None:
+        """The task has its outcome."""
+        self._states = {name: "completed" for name in self._plan if self._is_needed(name)}
+        self._send_plan()
+
+    # ---- what is heard ----
+
+    def before(self, verdict: Verdict) -> None:
+        self._end("before", "completed" if verdict.ran else "failed", output(verdict))
+        if verdict.passes:
+            self._editor.say(
+                "The tests pass already, so they cannot choose: the candidates' agreement does."
+            )
+
+    def context(self, context: Context, form: Format) -> None:
+        self._n_contexts += 1
+        paths = [schema.ToolCallLocation(path=self._place(one.path)) for one in context.shown]
+        lines = [f"{label:7} {text}".rstrip() for label, text in context_lines(context)]
+        name = f"context-{self._n_contexts}"
+        title = f"Read {plural(len(context.shown), 'file')}"
+        self._start(name, title, "read", locations=paths)
+        self._end(name, "completed", fenced("\n".join(lines)))
+        self._set(read="completed")
+
+    def round_begins(self, number: int, candidates: Sequence[Candidate]) -> None:
+        self._round, self._followed, self._text = number, 0, ""
+        self._rows = {one.number: one for one in candidates}
+        if number > 1:
+            self._set(repair="in_progress")
+        else:
+            self._set(write="in_progress")
+        title = f"Round {number}: {plural(len(candidates), 'candidate')}"
+        self._start(f"round-{number}", title, "think")
+
+    def update(self, candidate: Candidate, text: str) -> None:
+        old = self._rows[candidate.number]
+        self._rows[candidate.number] = candidate
+        if text and not self._followed:
+            self._followed = candidate.number
+            self._text = f"Candidate {candidate.number}:\n\n"
+        if candidate.number == self._followed:
+            self._text += text
+            self._send_text(now=old.state == "writing" and candidate.state != "writing")
+        if candidate.state == "testing" and f"tests-{self._round}" not in self._open:
+            self._begin_tests()
+        self._send_rows()
+
+    def round_ends(self, outcome: Outcome) -> None:
+        self._send_text(now=True)
+        lines = "\n".join(table.table(outcome.ranked))
+        self._end(f"round-{self._round}", "completed", fenced(lines))
+        if f"tests-{self._round}" in self._open:
+            said = (
+                f"Candidate {one.number}: {output(one.verdict)}"
+                for one in outcome.ranked
+                if one.number in self._rows and one.verdict
+            )
+            self._end(f"tests-{self._round}", "completed", next(said, "stopped"))
+        self._set(write="completed", test="completed")
+
+    def adopts(self, candidate: Candidate) -> None:
+        self._editor.think(
+            f"\n\nCandidate {candidate.number} passes more tests; the next ones begin with its "
+            "edit.\n\n"
+        )
+
+    # ---- what is sent ----
+
+    def _is_needed(self, name: str) -> bool:
+        return name != "repair" or self._round > 1
+
+    def _set(self, **states: schema.PlanEntryStatus) -> None:
+        known = {name: state for name, state in states.items() if name in self._plan}
+        if known.items() - self._states.items():
+            self._states.update(known)
+            self._send_plan()
+
+    def _send_plan(self) -> None:
+        entries = [
+            helpers.plan_entry(self._plan[name], status=state)
+            for name, state in self._states.items()
+        ]
+        self._editor.send(helpers.update_plan(entries))
+
+    def _begin_tests(self) -> None:
+        self._set(test="in_progress")
+        given = {"command": self._command} if self._command else None
+        title = self._command or _NO_TESTS.capitalize()
+        self._start(f"tests-{self._round}", title, "execute", raw_input=given)
+
+    def _send_text(self, now: bool) -> None:
+        if self._text and (now or time.monotonic() - self._sent_text > _TEXT_SECONDS):
+            self._editor.think(self._text)
+            self._text, self._sent_text = "", time.monotonic()
+
+    def _send_rows(self) -> None:
+        if time.monotonic() - self._sent_rows > _ROWS_SECONDS:
+            self._sent_rows = time.monotonic()
+            rows = "\n".join(_row(one) for one in self._rows.values())
+            number = self._id(f"round-{self._round}")
+            self._editor.send(helpers.update_tool_call(number, content=content(fenced(rows))))
+
+    def _start(
+        self, name: str, title: str, kind: Literal["read", "execute", "think"], **about: Any
+    ) -> None:
+        self._open[name] = None
+        self._editor.send(
+            helpers.start_tool_call(
+                self._id(name), printable(title), kind=kind, status="in_progress", **about
+            )
+        )
+
+    def _end(self, name: str, status: Literal["completed", "failed"], text: str = "") -> None:
+        del self._open[name]
+        self._editor.send(
+            helpers.update_tool_call(
+                self._id(name), status=status, content=content(text) if text else None
+            )
+        )
+
+    def _id(self, name: str) -> str:
+        return f"{self._prefix}-{name}"
+
+    def _place(self, path: str) -> str:
+        return str(PurePath(self._cwd, path))
+
+
+def content(text: str) -> list[schema.ContentToolCallContent]:
+    """A text as the content of a tool call."""
+    return [helpers.tool_content(helpers.text_block(text))]
+
+
+def output(verdict: Verdict) -> str:
+    """What the tests say: one line, and the end of what they printed."""
+    said = f"{verdict.summary} in {verdict.seconds:.1f} s"
+    return f"{said}\n{fenced(verdict.output[-_END:])}" if verdict.output.strip() else said
+
+
+def fenced(text: str) -> str:
+    """Lines as Markdown shows them unchanged."""
+    text = printable(text.strip("\n"))
+    fence = edits.fence_for([text])
+    return f"{fence}\n{text}\n{fence}"
+
+
+def _row(one: Candidate) -> str:
+    what = table.result(one) if one.state in ("done", "stopped") else one.state
+    return f"{one.number:3}  {what:16}  {one.n_tokens:6,} tokens"

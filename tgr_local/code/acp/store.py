@@ -1,0 +1,162 @@
+"""Sessions as files in the user's state folder: JSON lines, the first about the session, the others
+its prompts with what was said.
+
+A file is written after each prompt, replaced at once, and bounded: the oldest prompts go first, and
+of all sessions the oldest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from acp import schema
+
+from tgr_local.code.acp.history import Entry
+from tgr_local.errors import TgrError
+from tgr_local.system import paths
+from tgr_local.trace.json_values import require_type
+
+MAX_BYTES = 2 << 20  # of a session
+MAX_SESSIONS = 100
+_FORMAT = "tgr-acp 1"
+_ID = re.compile(r"[0-9a-f]{32}")
+_TITLE = 80  # characters
+_DAMAGE = (ValueError, TypeError, KeyError, RecursionError)
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a session is, apart from what was said in it."""
+
+    cwd: str
+    """Its folder, as the client names it."""
+    mode: str
+    test: str
+    named: tuple[str, ...]
+    title: str
+
+
+def new_id() -> str:
+    return uuid.uuid4().hex
+
+
+def save(session_id: str, header: Header, entries: Sequence[Entry]) -> None:
+    """Writes a session. Raises OSError."""
+    path = _path(session_id)
+    lines: list[str] = []
+    room = MAX_BYTES
+    for entry in reversed(entries):
+        line = json.dumps(asdict(entry)) + "\n"  # ASCII, so that any text can be written and read
+        if len(line) > room:
+            break
+        room -= len(line)
+        lines.insert(0, line)
+    first = json.dumps({"format": _FORMAT, **asdict(header)}) + "\n"
+    draft = paths.private(path).with_suffix(f".{os.getpid()}")
+    try:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.writelines([first, *lines])
+        os.replace(draft, path)
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+    for old in _all()[MAX_SESSIONS:]:
+        with contextlib.suppress(OSError):
+            old.unlink()
+
+
+def load(session_id: str, cwd: str) -> tuple[Header, list[Entry]]:
+    """A saved session of a folder. Raises ValueError where there is none, or it is one of another
+    folder, and TgrError where its file is damaged."""
+    if not _ID.fullmatch(session_id):
+        raise ValueError(f"{session_id!r:.80} is no session of tgr-local")
+    path = _path(session_id)
+    header, lines = _read(path)
+    if os.path.realpath(header.cwd) != os.path.realpath(cwd):
+        raise ValueError(f"session {session_id} belongs to {header.cwd}, not to {cwd}")
+    return header, [_entry(path, number, line) for number, line in enumerate(lines, 2)]
+
+
+def listed(cwd: str | None) -> list[schema.SessionInfo]:
+    """The saved sessions, of one folder or of all, latest first."""
+    found = []
+    for path in _all()[:MAX_SESSIONS]:
+        with contextlib.suppress(TgrError, ValueError, OSError):
+            header, _ = _read(path)
+            if cwd is None or os.path.realpath(header.cwd) == os.path.realpath(cwd):
+                at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(path.stat().st_mtime))
+                found.append(
+                    schema.SessionInfo(
+                        session_id=path.stem, cwd=header.cwd, title=header.title, updated_at=at
+                    )
+                )
+    return found
+
+
+def title(text: str) -> str:
+    """The title of a session that begins with a prompt."""
+    line = " ".join(text.split())
+    return line if len(line) <= _TITLE else f"{line[: _TITLE - 1]}…"
+
+
+def _folder() -> Path:
+    return paths.folder("state") / "acp"
+
+
+def _path(session_id: str) -> Path:
+    return _folder() / f"{session_id}.jsonl"
+
+
+def _all() -> list[Path]:
+    """Latest first."""
+    found = [path for path in _folder().glob("*.jsonl") if _ID.fullmatch(path.stem)]
+    return sorted(found, key=lambda path: path.lstat().st_mtime, reverse=True)
+
+
+def _read(path: Path) -> tuple[Header, list[str]]:
+    """The first line of a file, and the others."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(descriptor, encoding="ascii") as file:
+            text = file.read(2 * MAX_BYTES)
+    except FileNotFoundError:
+        raise ValueError(f"there is no session {path.stem}") from None
+    except UnicodeDecodeError:
+        raise _damaged(path, 1) from None
+    first, *lines = text.splitlines() or [""]
+    try:
+        return _header(json.loads(first)), lines
+    except _DAMAGE:
+        raise _damaged(path, 1) from None
+
+
+def _header(value: Any) -> Header:
+    if value["format"] != _FORMAT:
+        raise ValueError
+    texts = {name: require_type(str, value[name]) for name in ("cwd", "mode", "test", "title")}
+    named = tuple(require_type(str, one) for one in require_type(list, value["named"]))
+    return Header(**texts, named=named)
+
+
+def _entry(path: Path, number: int, line: str) -> Entry:
+    try:
+        value = json.loads(line)
+        updates = require_type(list, value["updates"])
+        for update in updates:
+            schema.SessionNotification.model_validate({"sessionId": "", "update": update})
+        return Entry(require_type(str, value["prompt"]), updates)
+    except _DAMAGE:
+        raise _damaged(path, number) from None
+
+
+def _damaged(path: Path, number: int) -> TgrError:
+    return TgrError(f"{path} is damaged in line {number}; delete it")

@@ -1,0 +1,171 @@
+"""One prompt of a session: a command, or a task whose edit the person allows.
+
+In: a session of the assistant, a prompt. Out: what is said and asked through an `Editor`, changes
+of the folder that the person allows, and the reason why the turn ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from acp import helpers, schema
+
+from tgr_local.chat.command_table import Command, is_command, run_command
+from tgr_local.code import table
+from tgr_local.code.acp.blocks import Asked
+from tgr_local.code.acp.editor import Editor
+from tgr_local.code.acp.follower import Follower, content, fenced, output
+from tgr_local.code.candidate import Candidate
+from tgr_local.code.repl_commands import COMMANDS as OF_SESSION
+from tgr_local.code.session import CodeSession
+from tgr_local.errors import CancelledError, InstallError, ModelError, TgrError, describe
+
+ASK, ACCEPT = "ask", "accept"
+"""Modes: ask before every edit; accept one that passes the tests without a question."""
+_HERE = ("/test", "/add", "/drop", "/files", "/table", "/show", "/accept", "/undo", "/method",
+         "/set")  # fmt: skip
+_LONGEST = 64 << 10  # characters of what a command says
+
+
+def _diff(session: CodeSession, argument: str) -> Iterator[str]:
+    number = int(argument) if argument.isdecimal() else -1 if argument else None
+    yield from table.diff(session.candidate(number).changes).splitlines()
+
+
+COMMANDS: dict[str, Command[CodeSession]] = {
+    **{name: OF_SESSION[name] for name in _HERE},
+    "/diff": Command(_diff, "N", OF_SESSION["/diff"].help),
+}
+"""Those that say something; `/run` and `/again` work."""
+WORKING = ("/run", "/again")
+
+
+def available_commands() -> list[schema.AvailableCommand]:
+    """The commands, for the client's completion."""
+    found = []
+    for name in (*COMMANDS, *WORKING):
+        about = OF_SESSION[name]
+        hint = schema.UnstructuredCommandInput(hint=about.argument) if about.argument else None
+        found.append(
+            schema.AvailableCommand(
+                name=name[1:],
+                description=about.help,
+                input=schema.AvailableCommandInput(root=hint) if hint else None,
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A prompt to be carried out."""
+
+    session: CodeSession
+    editor: Editor
+    cwd: str
+    mode: str
+
+    def run(self, asked: Asked) -> schema.StopReason:
+        """Carries it out. Raises ModelError and InstallError; everything else that goes wrong is
+        said."""
+        self.session.say = self.editor.say
+        try:
+            if is_command(asked.text):
+                return self._command(asked.text)
+            return self._task(asked.text, asked.named)
+        except CancelledError:
+            self.editor.say("Stopped; the folder is unchanged.")
+            return "cancelled"
+        except (ModelError, InstallError):
+            raise
+        except (ValueError, TgrError, OSError) as error:
+            self.editor.say(describe(error))
+            return "end_turn"
+
+    def _command(self, text: str) -> schema.StopReason:
+        name = text.split(maxsplit=1)[0]
+        if text == "/again":
+            return self._task(self.session.last_task(), ())
+        if text == "/run":
+            self._run_tests()
+            return "end_turn"
+        known = {**COMMANDS, **{one: OF_SESSION[one] for one in WORKING}}
+        lines = "\n".join(run_command(self.session, text, known, {}))[:_LONGEST]
+        if "\n" in lines or name == "/diff":
+            lines = fenced(lines)
+        self.editor.say(lines)
+        return "end_turn"
+
+    def _run_tests(self) -> None:
+        number, command = uuid.uuid4().hex, self.session.code.test
+        start = helpers.start_tool_call(
+            number, command or "no tests", kind="execute", status="in_progress",
+            raw_input={"command": command},
+        )  # fmt: skip
+        with self._tool_call(start) as said:
+            verdict = self.session.run_tests(self.editor.cancel)
+            said.append(output(verdict))
+
+    def _task(self, text: str, named: tuple[str, ...]) -> schema.StopReason:
+        code = self.session.code
+        follower = Follower(self.editor, code, self.cwd, uuid.uuid4().hex)
+        with follower:
+            outcome = self.session.carry_out(text, self.editor.cancel, follower, named)
+            follower.finished()
+        if outcome.best is None:
+            self.editor.say("No candidate has an edit; /again tries other seeds.")
+        else:
+            self._propose(outcome.best)
+        passes = outcome.best is not None and outcome.best.passes
+        return "max_tokens" if outcome.ended and not passes else "end_turn"
+
+    def _propose(self, best: Candidate) -> None:
+        """Shows an edit, and makes it if the person allows it, or said so before.
+
+        The journal of the assistant writes it, not the client: it changes all files or none, in
+        their own encodings, and /undo restores them; editors read files again that have changed.
+        """
+        places = [str(PurePath(self.cwd, change.path)) for change in best.changes]
+        how = table.result(best) if best.passes else f"{table.result(best)}; it does not pass"
+        diffs = [
+            helpers.tool_diff_content(place, change.after, change.before or None)
+            for place, change in zip(places, best.changes, strict=True)
+        ]
+        call = helpers.start_tool_call(
+            uuid.uuid4().hex,
+            f"Candidate {best.number}: {how}",
+            kind="edit",
+            status="pending",
+            content=diffs,
+            locations=[schema.ToolCallLocation(path=place) for place in places],
+        )
+        with self._tool_call(call) as said:
+            if not (self.mode == ACCEPT and best.passes):
+                about = call.model_dump(exclude={"session_update"})
+                if not self.editor.allows(schema.ToolCallUpdate.model_validate(about)):
+                    said.append("")
+                    self.editor.say("The folder is unchanged; /accept takes the edit still.")
+                    return
+            self.editor.say(f"{self.session.accept(best.number)}; /undo restores it")
+
+    @contextlib.contextmanager
+    def _tool_call(self, start: schema.ToolCallStart) -> Iterator[list[str]]:
+        """Inside, a tool call is under way. A text in the list is its content; an empty one says
+        that it was not allowed."""
+        said: list[str] = []
+        self.editor.send(start)
+        status: schema.ToolCallStatus = "failed"
+        try:
+            yield said
+            status = "failed" if said == [""] else "completed"
+        finally:
+            text = "".join(said)
+            self.editor.send(
+                helpers.update_tool_call(
+                    start.tool_call_id, status=status, content=content(text) if text else None
+                )
+            )
