@@ -199,6 +199,20 @@ def test_nothing_outside_can_be_changed_or_read(
         assert not (place / "hostile").exists()
 
 
+@pytest.mark.parametrize("where", ["home", "python"])
+def test_an_environment_cannot_name_a_folder_to_read(
+    folder: Path, closed: Backend, tmp_path: Path, where: str
+) -> None:
+    """A virtual environment is part of the project, so it may be anybody's."""
+    write(tmp_path, {"keys/secret": "hidden"})
+    home = f"home = {tmp_path}/keys\n" if where == "home" else ""
+    write(folder, {"env/pyvenv.cfg": home, "env/bin/x": ""})
+    os.symlink(tmp_path / "keys/secret", folder / "env/bin/python")
+    with Copies(Project(folder)) as copies:
+        output = said(copies, f"cat {tmp_path}/keys/secret; ls env", closed).output
+    assert "hidden" not in output and "bin" in output
+
+
 def test_there_is_no_network_but_a_local_one(copies: Copies, closed: Backend) -> None:
     script = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1])), 1)"
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -6,6 +6,7 @@ list and walk is bounded.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
@@ -30,6 +31,7 @@ CACHES = frozenset({
     "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".tox", ".nox",
 })  # fmt: skip
 """Folders that programs make again."""
+_LONGEST_PATTERN = 1000  # characters
 _SLOW_PATTERN = re.compile(r"(?:[^/*]*\*){5}")  # takes long in a regular expression
 
 
@@ -46,10 +48,11 @@ class Listing:
 
 
 def repository(folder: Path) -> Path | None:
-    """The folder of the git repository that a folder belongs to; None without one, without git, or
-    where git refuses it."""
+    """The folder of the git repository that a folder belongs to; None without one, without git,
+    where git refuses it, or where its settings name a folder that is not its own."""
     found = git(folder, "rev-parse", "--show-toplevel")
-    return Path(os.fsdecode(found).rstrip("\n")) if found else None
+    top = Path(os.fsdecode(found).rstrip("\n")) if found else None
+    return top if top is not None and os.path.lexists(top / ".git") else None
 
 
 def git(folder: Path, *arguments: str) -> bytes | None:
@@ -108,7 +111,7 @@ def ignored_folders(folder: Path, in_repository: bool) -> frozenset[str]:
             names = map(os.fsdecode, found.split(b"\0")[:-1])
             return frozenset(name.rstrip("/") for name in names if name.endswith("/"))
     return frozenset(
-        path for path, entry, ignored in walk(folder)
+        path for path, entry, ignored in itertools.islice(walk(folder), _MAX_ENTRIES)
         if ignored and entry.is_dir(follow_symlinks=False)
     )  # fmt: skip
 
@@ -193,7 +196,7 @@ def _ignore_file(path: Path) -> GitIgnoreSpec | None:
         ) from None
     good = []
     for line in lines:
-        if not _SLOW_PATTERN.search(line.replace("**", "")):
+        if len(line) <= _LONGEST_PATTERN and not _SLOW_PATTERN.search(line.replace("**", "")):
             try:
                 GitIgnoreSpec.from_lines([line])
             except ValueError:  # git ignores such a line too

@@ -212,14 +212,20 @@ def tools(place: Place) -> list[Path]:
 
 
 def _interpreter(environment: Path) -> Iterator[Path]:
-    """Where the Python of a virtual environment lies, as it says and as it is."""
+    """Where the Python of a virtual environment lies, as it says and as it is. Whoever made the
+    environment may name any folder: one without a Python is not shown."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
         with open(environment / "pyvenv.cfg", encoding="utf-8") as file:
             for line in file.read(10_000).splitlines():
                 key, _, value = line.partition("=")
                 if key.strip() == "home":
-                    yield Path(value.strip())
-        yield Path(os.path.realpath(environment / "bin" / "python")).parent
+                    yield from _with_python(Path(value.strip()))
+        yield from _with_python(Path(os.path.realpath(environment / "bin" / "python")).parent)
+
+
+def _with_python(folder: Path) -> Iterator[Path]:
+    if any(os.access(folder / name, os.X_OK) for name in ("python", "python3")):
+        yield folder
 
 
 @functools.lru_cache(maxsize=256)
