@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from gguf_models import write_smallest_model
+from surroundings import HANG, environment
 
 from tgr_local.code import evidence, outline, prompt, syntax
 from tgr_local.code.context import Context, Wish, make_context
@@ -223,6 +226,22 @@ def test_imports_of_a_document() -> None:
 
 def how(context: Context) -> dict[str, str]:
     return {one.path: one.how for one in context.shown}
+
+
+@pytest.mark.parametrize(
+    ("path", "unit"), [("m.py", "."), ("m.py", " "), ("m.js", "import "), ("m.js", "from '")]
+)
+def test_imports_of_a_hostile_document_take_no_longer_than_its_length(path: str, unit: str) -> None:
+    """In a process of its own: before, a megabyte took hours."""
+    code = (
+        "from tgr_local.code import evidence; from tgr_local.code.edits import Document\n"
+        f"text = 'from ' + {unit!r} * ((1 << 20) // {len(unit)})\n"
+        f"print(evidence.imported(Document({path!r}, text), evidence.Paths(['a.py'])))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), timeout=HANG, capture_output=True
+    )
+    assert done.stdout == b"[]\n", done.stderr
 
 
 def test_the_file_under_a_failing_test_is_shown_whole_and_the_test_with_it() -> None:

@@ -24,11 +24,13 @@ _PLACES = (
 _FOREIGN = ("/site-packages/", "/dist-packages/", "/lib/python", "/node_modules/", "<frozen")
 _WORD = re.compile(r"[^\W\d]\w*")
 _PYTHON_IMPORT = re.compile(
-    r"^[ \t]*(?:from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]+\(?([\w, \t*]*)|import[ \t]+([\w., \t]+))",
+    r"^[ \t]*(?:from[ \t]{1,99}([\w.]*)[ \t]{1,99}import[ \t]+\(?([\w, \t*]*)"
+    r"|import[ \t]+([\w., \t]+))",
     re.MULTILINE,
 )
 _QUOTED_IMPORT = re.compile(
-    r"""^[^\n]*\b(?:import|include|require|use|from|source)\b[^\n]*?["'<]([^"'<>\n]{1,512})["'>]""",
+    r"""^[^\n]{0,500}?\b(?:import|include|require|use|from|source)\b"""
+    r"""[^\n]{0,500}?["'<]([^"'<>\n]{1,512})["'>]""",
     re.MULTILINE,
 )
 

@@ -145,7 +145,8 @@ def _unittest(text: str) -> tuple[int, Counts] | None:
     summary = _last(_UNITTEST, text)
     if not summary:
         return None
-    about = {key: int(number) for key, number in re.findall(r"([a-z ]+)=(\d+)", summary[3] or "")}
+    pairs = re.findall(r"([a-z ]{1,40})=(\d{1,9})", summary[3] or "")
+    about = {key: int(number) for key, number in pairs}
     about = {key.strip(): number for key, number in about.items()}
     failed = about.get("failures", 0) + about.get("unexpected successes", 0)
     errors = about.get("errors", 0)
