@@ -112,6 +112,10 @@ def test_a_copy_is_of_one_moment(folder: Path) -> None:
         (folder / "a.py").write_text("a = 5\n")
         tree = copies.make([Change("run.sh", "#!/bin/sh\n", "exit 1\n")]).folder
         assert (tree / "a.py").read_text() == "a = 2\n"
+        assert copies.document(Project(folder).read("link.py")).text == "a = 2\n"
+        (folder / "new.py").write_text("n")
+        for path, text in (("new.py", "n"), ("node_modules/m.js", "x")):  # which are not in it
+            assert copies.document(Project(folder).read(path)).text == text
 
 
 def test_several_threads_make_copies(folder: Path) -> None:
@@ -124,6 +128,20 @@ def test_a_sub_folder_shows_its_repository(folder: Path) -> None:
     with Copies(Project(folder / "sub")) as copies:
         place = copies.make()
         assert contents(place.folder).keys() == {"b.py"} and folder in place.shown
+
+
+def test_a_repository_that_holds_the_home_folder_is_not_shown(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "home").mkdir()
+    monkeypatch.setenv("HOME", str(folder / "home"))
+    with Copies(Project(folder / "sub")) as copies:
+        assert copies.make().shown == ()
+        assert any("holds your home folder" in note for note in copies.notes("bwrap"))
+    with Copies(Project(folder)) as copies:
+        assert folder / ".git" in copies.make().shown and "home" not in "".join(
+            copies.notes("bwrap")
+        )
 
 
 def test_large_things_are_shown_or_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

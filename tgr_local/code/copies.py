@@ -19,8 +19,8 @@ from types import TracebackType
 
 from tgr_local.code import byte_style, listing, snapshot
 from tgr_local.code.byte_style import StyleError
-from tgr_local.code.edits import Change
-from tgr_local.code.project import Project, RefusedError
+from tgr_local.code.edits import Change, Document
+from tgr_local.code.project import Project, RefusedError, SourceFile
 from tgr_local.code.snapshot import CopyError
 from tgr_local.system import paths
 from tgr_local.system.locks import Lock
@@ -74,7 +74,21 @@ class Copies:
         missing = [] if backend == "bwrap" else [
             f"{path}: large or installed; only the sandbox bwrap can show it" for path in shown
         ]  # fmt: skip
-        return [*missing, *self._taken.left_out]
+        home = [] if not self._is_home() else [
+            f"{self._project.repository}: the repository holds your home folder; tests see "
+            f"nothing of it but {self._project.folder}"
+        ]  # fmt: skip
+        return [*missing, *home, *self._taken.left_out]
+
+    def document(self, source: SourceFile) -> Document:
+        """The text of a file at the time of the snapshot; of one that it does not hold, its own."""
+        old = self._folder / "snapshot" / source.place.relative_to(self._project.folder)
+        if any(source.place.is_relative_to(path) for path in self._taken.shown):
+            return source.document
+        try:
+            return Document(source.document.path, byte_style.decode(old.read_bytes())[0])
+        except (StyleError, OSError):
+            return source.document
 
     def make(self, changes: Sequence[Change] = ()) -> Place:
         """A new copy with these changes. Raises CopyError, and RefusedError for a change of a file
@@ -120,10 +134,18 @@ class Copies:
         except (StyleError, OSError) as error:
             raise RefusedError(f"{change.path} is not changed: {error}") from None
 
+    def _is_home(self) -> bool:
+        """Whether the repository around the folder holds the person's home, secrets included."""
+        repository = self._project.repository
+        home = Path(os.path.realpath(os.path.expanduser("~")))
+        if repository is None or repository == self._project.folder:
+            return False
+        return home.is_relative_to(repository)
+
     def _around(self) -> Iterator[Path]:
         """The rest of the repository: settings above a folder hold for it, and git looks there."""
         repository = self._project.repository
-        if repository is None:
+        if repository is None or self._is_home():
             return
         if repository != self._project.folder:
             yield repository

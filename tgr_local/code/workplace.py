@@ -14,6 +14,7 @@ from pathlib import Path
 from tgr_local.code import journal, judge
 from tgr_local.code.copies import Copies
 from tgr_local.code.edits import Change, Document
+from tgr_local.code.edits.constraint import check_path
 from tgr_local.code.interrupts import ignored_once
 from tgr_local.code.journal import Accepted
 from tgr_local.code.judge import Verdict
@@ -53,23 +54,33 @@ class Workplace:
         return self.project.listing.paths
 
     def read(self, path: str) -> Document | None:
-        """The text of a file, of a named one that does not exist yet an empty one; None if it is no
-        text."""
+        """The text of a file, within `copied` as the copies have it; of a named one that does not
+        exist yet an empty one; None if it is no text."""
         try:
-            return self.project.read(path).document
+            source = self.project.read(path)
+            return self._copies.document(source) if self._copies else source.document
         except RefusedError:
             return Document(path, "") if path in self._new else None
 
     def refusal(self, path: str) -> str:
-        """Why a file may not be changed; empty where it may."""
-        return self.project.refusal(path)
+        """Why a file that nobody named may not be changed; empty where it may."""
+        try:
+            check_path(path)
+        except ValueError as error:
+            return str(error)
+        if why := self.project.refusal(path):
+            return why
+        folder = self.project.folder
+        place = Path(os.path.realpath(folder / path)).relative_to(folder).as_posix()
+        # an edit of a file under two names could not be accepted
+        return f"a link to {place}" if place != path and place in self.paths() else ""
 
     def named(self, names: Sequence[str]) -> tuple[str, ...]:
         """The paths of files that a person names. A file that does not exist may be made. Raises
         ValueError for one outside of the folder, RefusedError for one that may not be changed."""
         found = []
         for name in names:
-            place = Path(os.path.abspath(self.project.folder / Path(name).expanduser()))
+            place = Path(os.path.abspath(self.project.folder / os.path.expanduser(name)))
             if not place.is_relative_to(self.project.folder):
                 raise ValueError(f"{name} lies outside of {self.project.folder}; go to its folder")
             path = place.relative_to(self.project.folder).as_posix()
