@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -128,7 +129,7 @@ def test_the_person_decides_on_a_terminal(
             raise EOFError from None
 
     monkeypatch.setattr("builtins.input", typed)
-    coder([answer(RIGHT)])
+    coder([answer(RIGHT), WAIT])
     assert code("Repair it.", "--test", "pytest") == status
     assert (project / "calc.py").read_text() == (RIGHT if accepts else CALC)
     if answers.startswith("9"):
@@ -141,6 +142,10 @@ def test_the_person_decides_on_a_terminal(
         (["x", "no/../../out.py"], "out.py lies outside of"),
         ([" "], "the task is empty; say what to do"),
         (["--json"], "--json needs a task; give it as an argument, or - for stdin"),
+        (["--yes"], "--yes needs a task; give it as an argument, or - for stdin"),
+        (["x", "--force"], "--force belongs to --undo"),
+        (["x", "--undo"], "--undo restores the folder and ends, but a task is given too"),
+        (["--undo", "--json"], "--undo restores the folder and ends, but --json is given too"),
         (["x", "--edit-format", "patch"], "edit_format is 'patch', but must be one of auto"),
         (["x", "-k", "0"], "candidates is 0, but must be between 1 and 64"),
         (["x", "--tset", "y"], "did you mean --test"),
@@ -156,6 +161,33 @@ def test_bad_usage_changes_nothing_and_says_why(
     coder()
     assert run("code", *arguments, "--model", "coder.gguf") == 2
     assert message in capsys.readouterr().err
+
+
+def test_an_edit_that_cannot_be_accepted_is_in_the_json_nevertheless(
+    project: Path, coder: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    coder([answer(RIGHT)])
+
+    def tested(workplace: Workplace, changes: Any, cancel: Any) -> Any:
+        (project / "calc.py").write_text("mine")  # the person goes on working
+        return judge(changes, cancel)
+
+    monkeypatch.setattr(Workplace, "judge", tested)
+    assert code("Repair it.", "--json", "calc.py", "--test", "pytest", "--yes") == 1
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert found["error"] in err and "calc.py has been changed since" in found["error"]
+    assert found["accepted"] is None and found["exit_code"] == 1 and found["best"] == 1
+    assert (project / "calc.py").read_text() == "mine"
+
+
+def test_a_file_is_not_shown_under_two_names(project: Path, coder: Any) -> None:
+    os.symlink("calc.py", project / "link.py")
+    (project / "c:d.py").write_text(CALC)
+    workplace = Workplace(project, CodeConfig())
+    assert workplace.refusal("link.py") == "a link to calc.py"
+    assert workplace.refusal("calc.py") == "" and "cannot be named" in workplace.refusal("c:d.py")
+    assert workplace.named(["link.py", "~no-such-user/x.py"]) == ("link.py", "~no-such-user/x.py")
 
 
 def test_a_named_file_that_does_not_exist_can_be_written(

@@ -64,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
     from tgr_local.code.interrupts import twice_ends
     from tgr_local.code.workplace import Workplace
 
+    _check(args)
     with twice_ends():
         workplace = Workplace(Path.cwd(), code)
         if recovered := workplace.recover():
@@ -72,8 +73,6 @@ def run(args: argparse.Namespace) -> int:
             print(printable_line(workplace.undo(args.force)))
             return 0
         task = _task(args)
-        if args.json and task is None:
-            raise ValueError("--json needs a task; give it as an argument, or - for stdin")
         named = workplace.named(args.files)
         from tgr_local import methods
         from tgr_local.code.session import CodeSession
@@ -92,6 +91,18 @@ def run(args: argparse.Namespace) -> int:
             from tgr_local.code.one_task import one_task
 
             return one_task(session, task, accepts=args.yes, as_json=args.json)
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Raises ValueError for arguments that do not belong together."""
+    if args.force and not args.undo:
+        raise ValueError("--force belongs to --undo; name both")
+    flags = [f"--{name}" for name in ("json", "yes") if getattr(args, name)]
+    if args.undo and (args.task is not None or flags):
+        what = flags[0] if flags else "a task"
+        raise ValueError(f"--undo restores the folder and ends, but {what} is given too; drop one")
+    if flags and args.task is None:
+        raise ValueError(f"{flags[0]} needs a task; give it as an argument, or - for stdin")
 
 
 def model_file(name: str | None) -> Path:

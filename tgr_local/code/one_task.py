@@ -13,8 +13,9 @@ from tgr_local.code.judge import Verdict
 from tgr_local.code.rounds import Outcome
 from tgr_local.code.session import CodeSession, print_diff
 from tgr_local.console.sanitize import printable_json
+from tgr_local.errors import TgrError, describe
 
-ACCEPTED, NONE_PASSES, NOT_ACCEPTED = 0, 3, 4
+ACCEPTED, FAILED, NONE_PASSES, NOT_ACCEPTED = 0, 1, 3, 4
 """Exit codes; `command` has their meaning."""
 
 
@@ -32,7 +33,14 @@ def one_task(session: CodeSession, text: str, *, accepts: bool, as_json: bool) -
         elif not accepts and not as_json and sys.stdin.isatty() and sys.stdout.isatty():
             accepted = ask(session, best)
     if accepted is not None:
-        session.say(f"{session.accept(accepted.number)}; tgr-local code --undo restores it")
+        try:
+            said = session.accept(accepted.number)
+        except (TgrError, OSError) as error:
+            if as_json:
+                found = as_object(session, text, outcome, None, FAILED)
+                print(printable_json({**found, "error": describe(error)}))
+            raise
+        session.say(f"{said}; tgr-local code --undo restores it")
     elif best is None or not best.passes:
         session.say("no edit passes; the folder is unchanged")
     else:

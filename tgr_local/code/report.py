@@ -61,6 +61,8 @@ class Report:
 
     def before(self, verdict: Verdict) -> None:
         self.tests(verdict)
+        if verdict.ended == "not found":
+            self.note("", "no edit can pass with a command that is not there (Ctrl-C stops)")
         if verdict.passes:
             self.note(
                 "", "they pass already, so they cannot choose: the candidates' agreement does"
