@@ -22,7 +22,7 @@ std::vector<uint32_t> CacheAllocator::free_cells(uint32_t n_cells, const CellLis
             return cells;
         }
         // what lies scattered does not make the cache larger than all that is kept and this would be in one piece
-        const uint64_t most   = uint64_t(n_cells) + behind.size() + model_.params().prefix_cells;
+        const uint64_t most   = uint64_t(n_cells) + behind.size() + model_.params().prefix_cells + prefixes_.longest();
         const uint64_t wanted = uint64_t(end_of_use()) + n_cells;
         if (reservations_.empty() && wanted > pool_.size() && wanted <= std::min<uint64_t>(most, model_.most_cells) &&
             grow(uint32_t(wanted))) {

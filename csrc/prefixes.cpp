@@ -59,11 +59,6 @@ PrefixStore::Match PrefixStore::find(const Prompt & prompt) {
 
 void PrefixStore::remember(Prefix prefix, uint32_t state_cells) {
     state_cells_ = state_cells;
-    if (!whole_ && prefix.tokens.size() > most_cells_) {
-        prefix.tokens.resize(most_cells_);
-        prefix.cells = prefix.cells.part(0, most_cells_);
-        prefix.norms.resize(std::min(prefix.norms.size(), size_t(most_cells_) * n_layer_));
-    }
     if (prefix.tokens.size() < least_shared) {
         return;
     }
@@ -89,10 +84,19 @@ void PrefixStore::remember(Prefix prefix, uint32_t state_cells) {
     n_tokens_ += prefix.tokens.size();
     prefixes_.push_front(std::make_shared<Prefix>(std::move(prefix)));
     // texts that share almost all of their cells still have tokens and norms of their own
-    while (!prefixes_.empty() && (pool_.n_kept() + prefixes_.size() * state_cells_ > most_cells_ ||
-                                  n_tokens_ > most_tokens * uint64_t(most_cells_))) {
+    while (prefixes_.size() > 1 &&
+           (pool_.n_kept() + prefixes_.size() * state_cells_ > uint64_t(most_cells_) + longest() ||
+            n_tokens_ > most_tokens * uint64_t(most_cells_) + longest())) {
         drop(std::prev(prefixes_.end()));
     }
+}
+
+uint32_t PrefixStore::longest() const {
+    size_t n = 0;
+    for (const auto & prefix : prefixes_) {
+        n = std::max(n, prefix->tokens.size());
+    }
+    return uint32_t(n);
 }
 
 bool PrefixStore::reclaim() {

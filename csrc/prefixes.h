@@ -73,6 +73,9 @@ public:
     bool   enabled() const { return most_cells_ > 0; }
     size_t size() const { return prefixes_.size(); }
 
+    // Tokens of the longest one. It may be kept beside most_cells: a long text is the dearest to read again.
+    uint32_t longest() const;
+
     // `state_cells`: what a state of recurrent layers counts as.
     void remember(Prefix prefix, uint32_t state_cells);
 

@@ -144,7 +144,7 @@ bool CacheAllocator::add_prefix(PrefixData data) {
     for (const llama_token token : data.tokens) {
         check_token("the saved prefix", token, model_.info().n_vocab);
     }
-    if (!prefixes_.enabled() || n < least_shared || n > model_.params().prefix_cells) {
+    if (!prefixes_.enabled() || n < least_shared) {
         return false;
     }
     const CellList none;

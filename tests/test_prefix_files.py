@@ -278,7 +278,15 @@ def test_another_model_or_cache_is_refused(model: Callable[..., Path], saved: Pa
     refused(model(), saved, "cache type", type_k="f16")
     refused(model(), saved, "cache type", flash_attn="on")
     refused(model("llama"), saved, "another model")
-    refused(model(), saved, "prefix_cells", prefix_cells=98)
+    refused(model(), saved, "prefix_cells", prefix_cells=0)
+
+
+def test_one_prefix_may_be_longer_than_all_together(
+    model: Callable[..., Path], saved: Path
+) -> None:
+    with Engine(model(), EngineConfig(**KEEPING | {"prefix_cells": 40})) as engine:
+        load_prefix(engine, saved)
+        assert answer(engine)[0].n_reused == 99
 
 
 def test_a_full_cache_is_no_error_of_the_engine(model: Callable[..., Path], saved: Path) -> None:

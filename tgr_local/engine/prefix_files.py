@@ -273,10 +273,11 @@ def _check_header(engine: Engine, path: Path, header: Header) -> None:
             f"{path} is of another model, cache type or attention; use type_k, type_v and "
             "flash_attn as when it was saved"
         )
-    most = engine.config.prefix_cells
-    if not 0 < header.n_tokens <= most:
+    if engine.config.prefix_cells == 0:
+        raise PrefixError(f"{path} cannot be used: prefix_cells is 0; raise it")
+    if not 0 < header.n_tokens <= engine.n_ctx_train:
         raise PrefixError(
-            f"{path} holds {header.n_tokens} tokens, but must hold 1 to {most}; raise prefix_cells"
+            f"{path} holds {header.n_tokens} tokens, but the model reads 1 to {engine.n_ctx_train}"
         )
     n, row = header.n_tokens, 4 * engine.n_layer
     state_bytes, cell_bytes = _sizes(layout)

@@ -30,7 +30,7 @@ class EngineConfig:
     )
     prefix_cells: int = option(
         16384,
-        "cells that the prefixes of earlier requests may hold; 0 = every request is read anew",
+        "cells that earlier requests may hold beside the longest; 0 = every request is read anew",
         low=0,
     )
     step_seconds: float = option(
