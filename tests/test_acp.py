@@ -45,6 +45,8 @@ class Client:
         self.asked.append((tool_call, options))
         self.heard.set()
         answer = self.answers.pop(0)
+        if answer == "error":
+            raise RequestError(-32000, "no window is open")
         if answer == "never":
             await asyncio.sleep(HANG)
         outcome: Any = schema.DeniedOutcome(outcome="cancelled")
@@ -260,6 +262,35 @@ def test_commands_of_a_session(project: Path) -> None:
     run(work())
 
 
+def test_what_cannot_be_changed_may_be_mentioned(project: Path) -> None:
+    (project / "data").mkdir()
+    (project / "fixed.py").write_text("x = 1\n")
+    (project / "fixed.py").chmod(0o444)
+    names = ["data", "fixed.py", "new.py", "calc.py"]
+    links = [acp.resource_link_block(name, (project / name).as_uri()) for name in names]
+
+    async def work() -> None:
+        async with driven(project, [[answer(HALF)]], ("reject",), "--rounds", "1") as it:
+            await it.open()
+            await it.prompt("Repair ", *links)
+            assert "fixed.py is read-only" in it.client.text()
+            (read,) = (one for title, one in it.client.calls().items() if "Read" in title)
+            text = read["content"][0]["content"]["text"]
+            assert text.count("you named it") == 2 and "new.py: whole" in text
+
+    run(work())
+
+
+def test_a_budget_that_is_spent_is_a_reason_to_stop(project: Path) -> None:
+    async def work() -> None:
+        async with driven(project, [], (), "--budget", "50") as it:
+            await it.open()
+            assert await it.prompt("Repair it.") == "max_tokens"
+            assert "has no room for another candidate" in it.client.text()
+
+    run(work())
+
+
 # ---- cancel, end ----
 
 
@@ -295,6 +326,19 @@ def test_a_prompt_is_cancelled_while_the_person_is_asked(project: Path, given: s
             assert it.calc == CALC
             await it.prompt("/accept")
             assert it.calc == RIGHT  # nothing is lost
+
+    run(work())
+
+
+def test_a_client_that_cannot_ask_loses_nothing(project: Path) -> None:
+    async def work() -> None:
+        async with driven(project, [[answer(RIGHT)]], ("error",)) as it:
+            await it.open()
+            assert await it.prompt("Repair it.") == "end_turn"
+            assert "cannot ask: no window is open; /accept takes the edit" in it.client.text()
+            assert it.calc == CALC
+            await it.prompt("/accept")
+            assert it.calc == RIGHT
 
     run(work())
 
@@ -518,7 +562,34 @@ def test_prompts_that_are_no_task_are_refused(project: Path) -> None:
     run(work())
 
 
-def test_too_many_requests_are_refused_and_foreign_servers_ignored(project: Path) -> None:
+def test_more_requests_than_are_answered_are_refused() -> None:
+    from tgr_local.code.acp.wire import MAX_REQUESTS, Wire
+
+    async def work() -> None:
+        (source, sender), (receiver, sink) = os.pipe(), os.pipe()
+        wire = Wire(os.fdopen(source, "rb"), os.fdopen(sink, "wb"))
+        with os.fdopen(sender, "wb") as client, os.fdopen(receiver, "rb") as answers:
+            for number in range(MAX_REQUESTS + 1):
+                client.write(request("x", {}, number) + b"\n")
+            client.write(b'{"jsonrpc": "2.0", "method": "session/cancel"}\n')
+            client.flush()
+            received = [await wire.receive() for _ in range(MAX_REQUESTS + 1)]
+            assert [one["id"] for one in received[:-1]] == [*range(MAX_REQUESTS)]
+            assert received[-1]["method"] == "session/cancel"
+            refused = json.loads(await asyncio.to_thread(answers.readline))
+            assert refused["id"] == MAX_REQUESTS and "are under way" in refused["error"]["message"]
+            await wire.send({"jsonrpc": "2.0", "id": 0, "result": {}})
+            client.write(request("x", {}, "again") + b"\n")
+            client.flush()
+            assert (await wire.receive())["id"] == "again"
+            client.close()
+            assert await wire.receive() is None
+            await wire.close()
+
+    run(work())
+
+
+def test_sessions_are_bounded_and_foreign_servers_ignored(project: Path) -> None:
     server = schema.McpServerStdio(name="x", command="/bin/false", args=[], env=[])
 
     async def work() -> None:

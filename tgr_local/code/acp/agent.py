@@ -23,7 +23,7 @@ from tgr_local import __version__
 from tgr_local.code.acp import blocks, store
 from tgr_local.code.acp.editor import Editor
 from tgr_local.code.acp.history import Entry
-from tgr_local.code.acp.turn import ACCEPT, ASK, Turn, available_commands
+from tgr_local.code.acp.turn import Turn, available_commands
 from tgr_local.code.session import CodeSession
 from tgr_local.code.workplace import Workplace
 from tgr_local.engine import Cancel, Engine
@@ -31,8 +31,10 @@ from tgr_local.errors import describe
 from tgr_local.methods import Method
 from tgr_local.options.config import CodeConfig
 
+ASK, ACCEPT = "ask", "accept"
+"""Modes: ask before every edit; make one that passes the tests without a question."""
 MAX_SESSIONS = 32
-"""Sessions that are open; of those without a prompt under way the oldest is closed for another."""
+"""Sessions that are open; for another one that is closed which was used longest ago."""
 _MODES = [
     schema.SessionMode(id=ASK, name="Ask", description="asks before it changes files"),
     schema.SessionMode(
@@ -124,8 +126,6 @@ class Agent:
     ) -> schema.LoadSessionResponse:
         if not self._settings.saves:
             raise ValueError("sessions are not kept here: --no-save")
-        if (old := self._sessions.get(session_id)) and old.job:
-            raise ValueError("a prompt of this session is under way; cancel it first")
         header, entries = await asyncio.to_thread(store.load, session_id, cwd)
         mode = header.mode if header.mode in (ASK, ACCEPT) else self._settings.mode
         session = await self._opened(session_id, cwd, mode)
@@ -162,9 +162,9 @@ class Agent:
             raise ValueError(f"cwd is {cwd!r:.200}, but must be an absolute path")
         workplace = await asyncio.to_thread(Workplace, Path(cwd), self._settings.code)
         session = Session(session_id, os.path.normpath(cwd), workplace, mode)
-        if recovered := await asyncio.to_thread(workplace.recover):
-            session.notes.append(recovered)
-        self._sessions.pop(session_id, None)
+        if session_id in self._sessions:
+            _check_free(self._sessions[session_id])
+            del self._sessions[session_id]
         idle = [one for one in self._sessions.values() if one.job is None]
         if len(self._sessions) >= MAX_SESSIONS:
             if not idle:
@@ -179,7 +179,8 @@ class Agent:
         if session_id not in self._sessions:
             text = f"there is no open session {session_id!r:.80}; session/load opens a saved one"
             raise ValueError(text)
-        return self._sessions[session_id]
+        session = self._sessions[session_id] = self._sessions.pop(session_id)  # now the latest
+        return session
 
     def _greet(self, session: Session, servers: Any, folders: Any) -> None:
         """Says which commands there are, after the answer to the request that opens a session."""
@@ -202,8 +203,7 @@ class Agent:
 
     async def prompt(self, session_id: str, prompt: Any, **_: Any) -> schema.PromptResponse:
         session = self._session(session_id)
-        if session.job is not None:
-            raise ValueError("a prompt of this session is under way; cancel it first")
+        _check_free(session)
         others = any(one.job for one in self._sessions.values())
         session.cancel = Cancel(self._end)
         session.job = self._worker.submit(self._carry_out, session, session.cancel, prompt)
@@ -235,7 +235,7 @@ class Agent:
             editor.say(note)
         session.notes = []
         try:
-            return Turn(code, editor, session.cwd, session.mode).run(asked)
+            return Turn(code, editor, session.cwd, lambda: session.mode == ACCEPT).run(asked)
         finally:
             session.entries.append(entry)
             session.test, session.named = code.code.test, code.named
@@ -245,6 +245,8 @@ class Agent:
 
     def _code_session(self, session: Session, cancel: Cancel) -> CodeSession:
         settings = self._settings
+        if recovered := session.workplace.recover():
+            session.notes.append(recovered)
         code = CodeSession(
             self._loaded(cancel), settings.user_options, settings.method, settings.code,
             session.workplace, session.named, on_stdout=False,
@@ -279,6 +281,11 @@ def _save(session: Session) -> None:
         store.save(session.id, header, session.entries)
     except OSError as error:  # which costs nothing but the history
         print(f"tgr-local: the session is not kept: {describe(error)}", file=sys.stderr)
+
+
+def _check_free(session: Session) -> None:
+    if session.job is not None:
+        raise ValueError("a prompt of this session is under way; cancel it first")
 
 
 def _modes(session: Session) -> schema.SessionModeState:

@@ -20,6 +20,7 @@ from tgr_local.code.project import RefusedError
 from tgr_local.code.workplace import Workplace
 
 MAX_CHARACTERS = 256 << 10
+MAX_BLOCKS = 256
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Asked:
 def read(blocks: Sequence[Any], cwd: str, workplace: Workplace) -> Asked:
     """The task in blocks. Raises ValueError for blocks that are not read here, for files outside of
     `cwd` and for an empty or a very long text."""
+    if len(blocks) > MAX_BLOCKS:
+        raise ValueError(f"the prompt has {len(blocks):,} parts, but at most {MAX_BLOCKS} are read")
     parts: list[str] = []
     quoted: list[str] = []
     mentioned: list[str] = []
@@ -71,9 +74,15 @@ def read(blocks: Sequence[Any], cwd: str, workplace: Workplace) -> Asked:
             f"the prompt has {len(text):,} characters, but at most {MAX_CHARACTERS:,} are read; "
             "mention files instead of pasting them"
         )
-    paths = dict.fromkeys(mentioned)
-    named = workplace.named([path for path in paths if not evidence.is_test(path)])
-    return Asked(text, named, tuple(notes))
+    named: list[str] = []
+    for path in dict.fromkeys(mentioned):
+        if evidence.is_test(path) or os.path.isdir(os.path.join(cwd, path)):
+            continue
+        if reason := workplace.refusal(path):
+            notes.append(reason)
+        else:
+            named.append(path)
+    return Asked(text, workplace.named(named), tuple(notes))
 
 
 def _path(uri: str, cwd: str) -> str:

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     engine_config, code = configured(args, EngineConfig), configured(args, CodeConfig)
     configured(args, SearchConfig)  # refuses a bad value before a client relies on it
     try:
-        from tgr_local.code.acp import agent, server, turn
+        from tgr_local.code.acp import agent, server
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "acp":
             raise
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         user_options=given(args, SearchConfig),
         method=methods.get(args.method),
         code=code,
-        mode=turn.ACCEPT if args.yes else turn.ASK,
+        mode=agent.ACCEPT if args.yes else agent.ASK,
         saves=configured(args, ChatConfig).save,
     )
     return server.run(settings)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from acp import RequestError, helpers, schema
 from acp.connection import Connection
+from pydantic import ValidationError
 
 from tgr_local.code.acp.history import Entry
 from tgr_local.console.sanitize import printable
@@ -73,8 +74,9 @@ class Editor:
         try:
             answer = self._wait(self._connection.send_request("session/request_permission", params))
             outcome = schema.RequestPermissionResponse.model_validate(answer).outcome
-        except RequestError as error:
-            raise ValueError(f"the editor cannot ask: {error}; /accept takes the edit") from None
+        except (RequestError, ValidationError) as error:
+            why = str(error).split("\n")[0]
+            raise ValueError(f"the editor cannot ask: {why}; /accept takes the edit") from None
         except ConnectionError:
             raise CancelledError("the client is gone") from None
         if isinstance(outcome, schema.DeniedOutcome):

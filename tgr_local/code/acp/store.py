@@ -118,8 +118,11 @@ def _path(session_id: str) -> Path:
 
 def _all() -> list[Path]:
     """Latest first."""
-    found = [path for path in _folder().glob("*.jsonl") if _ID.fullmatch(path.stem)]
-    return sorted(found, key=lambda path: path.lstat().st_mtime, reverse=True)
+    found = []
+    for path in _folder().glob("*.jsonl"):
+        with contextlib.suppress(OSError):  # another process may remove it
+            found.append((path.lstat().st_mtime, path))
+    return [path for _, path in sorted(found, reverse=True) if _ID.fullmatch(path.stem)]
 
 
 def _read(path: Path) -> tuple[Header, list[str]]:

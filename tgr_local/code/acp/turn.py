@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -24,8 +24,6 @@ from tgr_local.code.repl_commands import COMMANDS as OF_SESSION
 from tgr_local.code.session import CodeSession
 from tgr_local.errors import CancelledError, InstallError, ModelError, TgrError, describe
 
-ASK, ACCEPT = "ask", "accept"
-"""Modes: ask before every edit; accept one that passes the tests without a question."""
 _HERE = ("/test", "/add", "/drop", "/files", "/table", "/show", "/accept", "/undo", "/method",
          "/set")  # fmt: skip
 _LONGEST = 64 << 10  # characters of what a command says
@@ -67,7 +65,8 @@ class Turn:
     session: CodeSession
     editor: Editor
     cwd: str
-    mode: str
+    accepts: Callable[[], bool]
+    """Whether an edit that passes is made without a question."""
 
     def run(self, asked: Asked) -> schema.StopReason:
         """Carries it out. Raises ModelError and InstallError; everything else that goes wrong is
@@ -90,7 +89,7 @@ class Turn:
         name = text.split(maxsplit=1)[0]
         if text == "/again":
             return self._task(self.session.last_task(), ())
-        if text == "/run":
+        if name == "/run":
             self._run_tests()
             return "end_turn"
         known = {**COMMANDS, **{one: OF_SESSION[one] for one in WORKING}}
@@ -144,7 +143,7 @@ class Turn:
             locations=[schema.ToolCallLocation(path=place) for place in places],
         )
         with self._tool_call(call) as said:
-            if not (self.mode == ACCEPT and best.passes):
+            if not (best.passes and self.accepts()):
                 about = call.model_dump(exclude={"session_update"})
                 if not self.editor.allows(schema.ToolCallUpdate.model_validate(about)):
                     said.append("")

@@ -58,7 +58,7 @@ class Wire:
         return None
 
     async def send(self, message: Message) -> None:
-        """Writes a message, as soon as the client reads. Raises ConnectionError after the end."""
+        """Writes a message, as soon as the client reads; after the end it is lost."""
         self._n_requests -= "id" in message and "method" not in message
         await self._put(message)
 
@@ -77,8 +77,8 @@ class Wire:
         await self._may_write.acquire()
         if self._broken:
             self._may_write.release()  # for the next one that waits
-            raise ConnectionError("the client reads no longer")
-        self._outgoing.put(data)
+        else:
+            self._outgoing.put(data)
 
     def _break(self) -> None:
         self._broken = True
