@@ -20,6 +20,7 @@ import hooks_patch
 
 PARTS = (
     "LICENSE",
+    "licenses/LICENSE-jsonhpp",
     "include/",
     "src/",
     "models/ggml-vocab-qwen2",
