@@ -113,12 +113,16 @@ def project(tmp_path: Path) -> Path:
 
 @contextlib.asynccontextmanager
 async def driven(
-    folder: Path, rounds: list[list[str]], answers: tuple[str, ...] = (), *more: str
+    folder: Path,
+    rounds: list[list[str]],
+    answers: tuple[str, ...] = (),
+    *more: str,
+    before: str = "",
 ) -> AsyncIterator[Driven]:
     """An agent whose model answers with `rounds`, and a client that answers with `answers`."""
     client = Client(list(answers))
     async with acp.spawn_agent_process(
-        client, sys.executable, "-c", program(rounds, *more), env=environment(),
+        client, sys.executable, "-c", program(rounds, *more, before=before), env=environment(),
         transport_kwargs={"stderr": None},
     ) as (agent, process):  # fmt: skip
         yield Driven(agent, process, client, folder)
@@ -126,8 +130,9 @@ async def driven(
         assert await asyncio.wait_for(process.wait(), HANG) == 0
 
 
-def program(rounds: list[list[str]], *more: str) -> str:
-    start = f"{installed(*rounds)}; import sys; from tgr_local.cli import main; "
+def program(rounds: list[list[str]], *more: str, before: str = "") -> str:
+    """`before` runs when the double is installed."""
+    start = f"{installed(*rounds)}\n{before}\nimport sys; from tgr_local.cli import main; "
     return f"{start}sys.exit(main({[*ARGUMENTS, *more]!r}))"
 
 
@@ -398,6 +403,45 @@ def test_the_process_ends_where_the_client_does_not_read(project: Path) -> None:
     process.stdout.close()
 
 
+LOADS = """
+import pathlib, time
+from tgr_local import engine
+from tgr_local.errors import CancelledError, ModelError
+coder = engine.load_with_progress()
+loads = ["damaged", "damaged", "slow"]
+def load(*_, cancel, **__):
+    if loads and loads.pop(0) == "damaged":
+        raise ModelError("the file is damaged")
+    if loads == [] and not pathlib.Path(FILE).exists():
+        pathlib.Path(FILE).touch()
+        while not cancel.is_set():
+            time.sleep(0.01)
+        raise CancelledError("cancelled")
+    return coder
+engine.load_with_progress = load
+"""
+
+
+def test_a_model_that_is_not_loaded_is_loaded_with_the_next_prompt(project: Path) -> None:
+    mark = project / "loading"
+
+    async def work() -> None:
+        before = LOADS.replace("FILE", repr(str(mark)))
+        async with driven(project, [[answer(RIGHT)]], ("allow",), before=before) as it:
+            await it.open()
+            with pytest.raises(RequestError, match="the file is damaged"):
+                await it.prompt("Repair it.")
+            prompt = it.begin("Repair it.")
+            while not mark.exists():
+                await asyncio.sleep(0.01)
+            await it.agent.cancel(session_id=it.session)
+            assert await prompt == "cancelled"
+            assert await it.prompt("Repair it.") == "end_turn"
+            assert it.calc == RIGHT
+
+    run(work())
+
+
 # ---- sessions on the disk ----
 
 
@@ -413,7 +457,7 @@ def test_a_session_is_loaded_by_another_process(project: Path) -> None:
         async with driven(project, [[answer(RIGHT)]], ("allow",)) as it:
             await it.agent.initialize(protocol_version=1)
             (listed,) = (await it.agent.list_sessions(cwd=str(project))).sessions
-            assert listed.session_id == session and listed.title == "/test make check"
+            assert listed.session_id == session and listed.title == "Repair it."
             it.session = session
             await it.agent.load_session(cwd=str(project), session_id=session, mcp_servers=[])
             assert it.client.text("user_message_chunk") == "/test make checkRepair it."
@@ -480,6 +524,26 @@ def test_without_saving_nothing_is_kept(project: Path) -> None:
                 await it.agent.load_session(cwd=str(project), session_id=it.session, mcp_servers=[])
 
     run(work())
+
+
+def test_a_saved_session_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tgr_local.code.acp import store
+    from tgr_local.code.acp.history import Entry
+
+    header = store.Header(str(tmp_path), "ask", "", (), "a title")
+    huge, small = Entry("x" * (2 << 20)), [Entry(f"{i}" + "y" * 500_000) for i in range(6)]
+    session = store.new_id()
+    kept = store.save(session, header, [*small, huge])
+    assert kept == small[-4:]
+    assert store.load(session, str(tmp_path)) == (header, kept)
+    monkeypatch.setattr(store, "MAX_SESSIONS", 3)
+    for i in range(5):
+        for path in (tmp_path / "state").rglob("*.jsonl"):
+            os.utime(path, (i, i))  # clocks of file systems are coarse
+        latest = store.new_id()
+        store.save(latest, header, [])
+    names = {one.session_id for one in store.listed(None)}
+    assert len(names) == 3 and latest in names and session not in names
 
 
 # ---- input that is no good ----

@@ -20,6 +20,7 @@ from acp import PROTOCOL_VERSION, helpers, schema
 from acp.connection import Connection
 
 from tgr_local import __version__
+from tgr_local.chat.command_table import is_command
 from tgr_local.code.acp import blocks, store
 from tgr_local.code.acp.editor import Editor
 from tgr_local.code.acp.history import Entry
@@ -27,7 +28,7 @@ from tgr_local.code.acp.turn import Turn, available_commands
 from tgr_local.code.session import CodeSession
 from tgr_local.code.workplace import Workplace
 from tgr_local.engine import Cancel, Engine
-from tgr_local.errors import describe
+from tgr_local.errors import CancelledError, describe
 from tgr_local.methods import Method
 from tgr_local.options.config import CodeConfig
 
@@ -88,6 +89,7 @@ class Agent:
         self._sessions: dict[str, Session] = {}
         self._worker = ThreadPoolExecutor(1, "prompts")
         self._engine: Engine | None = None
+        self._prefetches = False
         self._end = Cancel()
         self._greetings: set[asyncio.Task[None]] = set()
 
@@ -171,7 +173,8 @@ class Agent:
                 raise ValueError(f"{MAX_SESSIONS} sessions are open; end a prompt of one")
             del self._sessions[idle[0].id]
         self._sessions[session_id] = session
-        if self._engine is None:
+        if not self._prefetches and not self._end.is_set():
+            self._prefetches = True
             self._worker.submit(self._prefetch)
         return session
 
@@ -204,6 +207,8 @@ class Agent:
     async def prompt(self, session_id: str, prompt: Any, **_: Any) -> schema.PromptResponse:
         session = self._session(session_id)
         _check_free(session)
+        if self._end.is_set():
+            return schema.PromptResponse(stop_reason="cancelled")
         others = any(one.job for one in self._sessions.values())
         session.cancel = Cancel(self._end)
         session.job = self._worker.submit(self._carry_out, session, session.cancel, prompt)
@@ -212,10 +217,10 @@ class Agent:
                 text = "Another session's prompt is under way; this one waits for it.\n\n"
                 await self._update(session, helpers.update_agent_thought_text(text))
             reason = await asyncio.wrap_future(session.job)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, CancelledError):  # before it began
             if not session.cancel.is_set():
                 raise
-            reason = "cancelled"  # before it began
+            reason = "cancelled"
         finally:
             session.cancel = session.job = None
         return schema.PromptResponse(stop_reason=reason)
@@ -237,10 +242,11 @@ class Agent:
         try:
             return Turn(code, editor, session.cwd, lambda: session.mode == ACCEPT).run(asked)
         finally:
-            session.entries.append(entry)
             session.test, session.named = code.code.test, code.named
-            session.title = session.title or store.title(asked.text)
+            if not session.title and not is_command(asked.text):
+                session.title = store.title(asked.text)
             if self._settings.saves:
+                session.entries.append(entry)
                 _save(session)
 
     def _code_session(self, session: Session, cancel: Cancel) -> CodeSession:
@@ -278,7 +284,7 @@ class Agent:
 def _save(session: Session) -> None:
     header = store.Header(session.cwd, session.mode, session.test, session.named, session.title)
     try:
-        store.save(session.id, header, session.entries)
+        session.entries = store.save(session.id, header, session.entries)
     except OSError as error:  # which costs nothing but the history
         print(f"tgr-local: the session is not kept: {describe(error)}", file=sys.stderr)
 

@@ -49,17 +49,21 @@ def new_id() -> str:
     return uuid.uuid4().hex
 
 
-def save(session_id: str, header: Header, entries: Sequence[Entry]) -> None:
-    """Writes a session. Raises OSError."""
+def save(session_id: str, header: Header, entries: Sequence[Entry]) -> list[Entry]:
+    """Writes a session; the entries that it has room for. Raises OSError."""
     path = _path(session_id)
     lines: list[str] = []
+    kept: list[Entry] = []
     room = MAX_BYTES
     for entry in reversed(entries):
         line = json.dumps(asdict(entry)) + "\n"  # ASCII, so that any text can be written and read
+        if len(line) > MAX_BYTES // 2:
+            continue
         if len(line) > room:
             break
         room -= len(line)
         lines.insert(0, line)
+        kept.insert(0, entry)
     first = json.dumps({"format": _FORMAT, **asdict(header)}) + "\n"
     draft = paths.private(path).with_suffix(f".{os.getpid()}")
     try:
@@ -72,6 +76,7 @@ def save(session_id: str, header: Header, entries: Sequence[Entry]) -> None:
     for old in _all()[MAX_SESSIONS:]:
         with contextlib.suppress(OSError):
             old.unlink()
+    return kept
 
 
 def load(session_id: str, cwd: str) -> tuple[Header, list[Entry]]:

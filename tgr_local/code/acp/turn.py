@@ -149,6 +149,8 @@ class Turn:
                     said.append("")
                     self.editor.say("The folder is unchanged; /accept takes the edit still.")
                     return
+            if self.editor.cancel.is_set():
+                raise CancelledError("cancelled before the edit was made")
             self.editor.say(f"{self.session.accept(best.number)}; /undo restores it")
 
     @contextlib.contextmanager
