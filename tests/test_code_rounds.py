@@ -5,11 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-import shutil
-import subprocess
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -386,33 +383,3 @@ def test_the_table_shows_each_candidate_best_first() -> None:
         "   1  no edit          -       0      0.0  the answer has no edit�[2J in it",
         "   3  stopped          -       0      0.0",
     ]
-
-
-TEXTS = ["a\nb\nc\n", "a\nb\nc", "", "-- a\n++ b\n", "x\x0cy\nz\u2028w\n", "a\n\n\nb\n", "no end"]
-
-
-@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
-@pytest.mark.parametrize("before", TEXTS)
-@pytest.mark.parametrize("after", TEXTS)
-def test_git_applies_the_diff(tmp_path: Path, before: str, after: str) -> None:
-    if before == after or not before:
-        return
-    (tmp_path / "a.txt").write_bytes(before.encode())
-    diff = table.diff((Change("a.txt", before, after),))
-    done = subprocess.run(["git", "apply"], input=diff.encode(), cwd=tmp_path, capture_output=True)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "a.txt").read_bytes() == after.encode()
-
-
-def test_lines_are_counted_and_coloured() -> None:
-    change = (Change("a.txt", "-- a\nkeep\n", "++ b\nkeep\nmore\n"),)
-    assert table.n_lines(change) == (2, 1)
-    text = table.coloured(change)
-    assert re.sub(r"\x1b\[\d*m", "", text) == table.diff(change)
-    assert "\x1b[31m--- a\x1b[0m\n\x1b[32m+++ b\x1b[0m\n" in text
-    assert "\x1b[1m--- a/a.txt\x1b[0m" in text
-
-
-def test_a_diff_with_control_characters_is_safe_on_a_terminal() -> None:
-    change = (Change("a.txt", "x\n", "\x1b]0;title\x07\n"),)
-    assert "\x1b]" not in table.coloured(change)

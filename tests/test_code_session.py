@@ -195,7 +195,7 @@ def test_a_named_file_that_does_not_exist_can_be_written(
 ) -> None:
     coder(["new/mod.py\n```python\nX = 1\n```\n"])
     assert code("Write it.", "new/mod.py", "--test", "pytest", "--rounds", "1") == 3
-    assert capsys.readouterr().out == "--- /dev/null\n+++ b/new/mod.py\n@@ -0,0 +1 @@\n+X = 1\n"
+    assert capsys.readouterr().out == "--- a/new/mod.py\n+++ b/new/mod.py\n@@ -0,0 +1 @@\n+X = 1\n"
     assert not (project / "new").exists()
 
 

@@ -6,7 +6,9 @@ In: candidates, changes. Out: lines of text. Nothing here prints.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+import functools
+import re
+from collections.abc import Sequence
 
 from tgr_local.code.candidate import Candidate
 from tgr_local.code.edits import Change
@@ -15,6 +17,8 @@ from tgr_local.console.sanitize import printable, printable_line
 _COLUMNS = ("", "#", "tests", "lines", "tokens", "seconds", "")
 _NOTE = 60  # characters
 _NO_LINE_END = "\\ No newline at end of file\n"
+_AROUND = 3  # equal lines around a change
+_PLACE = re.compile(r"([-+])(\d+)(?=[ ,])")  # where the lines between two @@ begin
 _COLOURS = {"+": "32", "-": "31", "@": "36"}
 _HEADING = "1"
 
@@ -62,7 +66,7 @@ def _note(one: Candidate) -> str:
 
 def n_lines(changes: Sequence[Change]) -> tuple[int, int]:
     """The lines that changes add, and those that they remove."""
-    body = [line[0] for change in changes for line in list(_diff(change))[2:]]
+    body = [line[0] for change in changes for line in _diff(change)[2:]]
     return body.count("+"), body.count("-")
 
 
@@ -71,11 +75,31 @@ def diff(changes: Sequence[Change]) -> str:
     return "".join(line for change in changes for line in _diff(change))
 
 
-def _diff(change: Change) -> Iterator[str]:
+@functools.lru_cache(maxsize=128)
+def _diff(change: Change) -> tuple[str, ...]:
+    """The lines of a unified diff. What is equal at both ends is not compared: a file may be long,
+    and an edit is short."""
     old, new = _lines(change.before), _lines(change.after)
-    paths = (f"a/{change.path}" if change.before else "/dev/null", f"b/{change.path}")
-    for line in difflib.unified_diff(old, new, *paths):
-        yield line if line.endswith("\n") else f"{line}\n{_NO_LINE_END}"
+    first = _n_equal(old, new)
+    last = _n_equal(old[first:][::-1], new[first:][::-1])
+    start, end = max(0, first - _AROUND), max(0, last - _AROUND)
+    name = change.path + "\t" * (" " in change.path)  # git and patch end a name at a tab
+    found = difflib.unified_diff(
+        old[start : len(old) - end], new[start : len(new) - end], f"a/{name}", f"b/{name}",
+        n=_AROUND,
+    )  # fmt: skip
+    lines = []
+    for number, line in enumerate(found):
+        moved = line
+        if number >= 2 and line.startswith("@@"):
+            moved = _PLACE.sub(lambda place: f"{place[1]}{int(place[2]) + start}", line)
+        lines.append(moved if moved.endswith("\n") else f"{moved}\n{_NO_LINE_END}")
+    return tuple(lines)
+
+
+def _n_equal(old: Sequence[str], new: Sequence[str]) -> int:
+    pairs = enumerate(zip(old, new, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(old), len(new)))
 
 
 def _lines(text: str) -> list[str]:
