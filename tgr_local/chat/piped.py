@@ -12,7 +12,7 @@ from tgr_local.chat.commands import handle_line
 from tgr_local.chat.conversation import Conversation, Turn
 from tgr_local.chat.file_commands import begin
 from tgr_local.chat.session import ChatSession, Start, print_error
-from tgr_local.chat.text_input import decode_utf8
+from tgr_local.chat.text_input import stdin_lines
 from tgr_local.console.sanitize import printable
 from tgr_local.errors import TgrError
 from tgr_local.generation import Reply
@@ -55,16 +55,7 @@ def run(conversation: Conversation, start: Start) -> int:
     """Answers the lines of stdin; returns the exit code, 1 if a line failed or had no answer."""
     session = ChatSession(conversation, Pipe())
     begin(session, start)
-    offset = code = 0
-
-    def next_line() -> str:
-        nonlocal offset
-        data = sys.stdin.buffer.readline()
-        if not data:
-            raise EOFError
-        offset += len(data)
-        return decode_utf8(data, "stdin", offset - len(data)).rstrip("\r\n")
-
+    next_line, code = stdin_lines(), 0
     while True:
         try:
             handle_line(session, next_line(), next_line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,22 @@ def decode_utf8(data: bytes, source: str, offset: int = 0) -> str:
     except UnicodeDecodeError as error:
         position = offset + error.start
         raise TgrError(f"{source} is not UTF-8 text: invalid byte at offset {position}") from None
+
+
+def stdin_lines() -> Callable[[], str]:
+    """A function that reads the next line of stdin. It raises EOFError at the end, and TgrError for
+    a line that is not UTF-8."""
+    offset = 0
+
+    def next_line() -> str:
+        nonlocal offset
+        data = sys.stdin.buffer.readline()
+        if not data:
+            raise EOFError
+        offset += len(data)
+        return decode_utf8(data, "stdin", offset - len(data)).rstrip("\r\n")
+
+    return next_line
 
 
 def read_file(name: str) -> str:

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 
 from tgr_local.chat.command_table import LEAVING, is_command, on_terminal, run_command
 from tgr_local.chat.session import print_error
-from tgr_local.chat.text_input import decode_utf8, read_block
+from tgr_local.chat.text_input import read_block, stdin_lines
 from tgr_local.code.interrupts import twice_ends
 from tgr_local.code.one_task import ask
 from tgr_local.code.repl_commands import ALIASES, COMMANDS
@@ -52,16 +52,7 @@ def _on_terminal(session: CodeSession, config: ChatConfig) -> int:
 
 
 def _piped(session: CodeSession) -> int:
-    code = offset = 0
-
-    def next_line() -> str:
-        nonlocal offset
-        data = sys.stdin.buffer.readline()
-        if not data:
-            raise EOFError
-        offset += len(data)
-        return decode_utf8(data, "stdin", offset - len(data)).rstrip("\r\n")
-
+    next_line, code = stdin_lines(), 0
     while True:
         try:
             with twice_ends():

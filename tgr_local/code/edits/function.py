@@ -12,7 +12,6 @@ once together.
 from __future__ import annotations
 
 import ast
-import re
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -21,8 +20,6 @@ from tgr_local.code.edits.document import Document, lines_of
 from tgr_local.code.edits.markers import Markers
 from tgr_local.code.syntax import fence_name
 from tgr_local.engine import Opening
-
-_INDENT = re.compile(r"[ \t]*")
 
 
 class Function(NamedTuple):
@@ -134,7 +131,7 @@ def _definitions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.
 
 
 def _indent(line: str) -> str:
-    return _INDENT.match(line)[0]  # type: ignore[index]
+    return line[: len(line) - len(line.lstrip(" \t"))]
 
 
 def _without(line: str, indent: str) -> str:

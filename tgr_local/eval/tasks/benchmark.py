@@ -64,6 +64,16 @@ def unique(problems: list[Problem]) -> list[Problem]:
     return found
 
 
+def n_generated(name: str, path: Path | None, limit: int, default: int, most: int) -> int:
+    """The number of problems of a task that has no file: its limit, or the default where that is 0.
+    Raises ValueError."""
+    if path is not None and not path.is_dir():  # a folder has the files of other tasks
+        raise ValueError(f"{name} is generated: it takes a limit and a seed, no file")
+    if not 0 <= limit <= most:
+        raise ValueError(f"limit must be from 0 ({default} problems) to {most}, got {limit}")
+    return limit or default
+
+
 def user(content: str) -> tuple[dict[str, str], ...]:
     """One user message."""
     return ({"role": "user", "content": content},)

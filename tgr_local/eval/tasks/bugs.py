@@ -14,7 +14,7 @@ from typing import ClassVar
 from tgr_local.eval.bugs import problem as problems
 from tgr_local.eval.bugs.problem import Bug, Split
 from tgr_local.eval.task import Grade, Metric, Problem
-from tgr_local.eval.tasks.benchmark import NO_ANSWER, exact
+from tgr_local.eval.tasks.benchmark import NO_ANSWER, exact, n_generated
 from tgr_local.eval.tasks.code import SLACK, passes
 from tgr_local.eval.tasks.repairs import changed_file
 from tgr_local.system.sandbox import programs
@@ -50,15 +50,10 @@ class Bugs:
     def load(
         self, path: Path | None = None, *, limit: int = 0, seed: int = 0, fetch: bool = False
     ) -> list[Problem]:
-        if path is not None and not path.is_dir():  # a folder has the files of other tasks
-            raise ValueError(f"{self.name} is generated: it takes a limit and a seed, no file")
-        if not 0 <= limit <= N_MOST:
-            raise ValueError(
-                f"limit must be from 0 ({N_DEFAULT} problems) to {N_MOST}, got {limit}"
-            )
+        n = n_generated(self.name, path, limit, N_DEFAULT, N_MOST)
         rng = random.Random(f"{self.name} {seed}")
         found: dict[str, Problem] = {}
-        while len(found) < (limit or N_DEFAULT):
+        while len(found) < n:
             made = problems.bug(rng, self.split)
             found.setdefault(made.file, self.problem(made, rng, f"{seed}-{len(found)}"))
         return list(found.values())

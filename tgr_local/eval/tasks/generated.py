@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from tgr_local.eval.task import Grade, Metric, Problem
-from tgr_local.eval.tasks.benchmark import NO_ANSWER, exact, user
+from tgr_local.eval.tasks.benchmark import NO_ANSWER, exact, n_generated, user
 from tgr_local.eval.tasks.gsm8k import answer
 from tgr_local.eval.tasks.puzzles import evaluate
 
@@ -38,15 +38,10 @@ class Generated:
     def load(
         self, path: Path | None = None, *, limit: int = 0, seed: int = 0, fetch: bool = False
     ) -> list[Problem]:
-        if path is not None and not path.is_dir():  # a folder has the files of other tasks
-            raise ValueError(f"{self.name} is generated: it takes a limit and a seed, no file")
-        if not 0 <= limit <= N_MOST:
-            raise ValueError(
-                f"limit must be from 0 ({N_DEFAULT} problems) to {N_MOST}, got {limit}"
-            )
+        n = n_generated(self.name, path, limit, N_DEFAULT, N_MOST)
         rng = random.Random(f"{self.name} {seed}")
         found: dict[str, int] = {}
-        while len(found) < (limit or N_DEFAULT):
+        while len(found) < n:
             question, value = equation(rng) if self.n_operands == 0 else sum_(rng, self.n_operands)
             found[question] = value
         return [
