@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -162,4 +163,13 @@ def test_an_exercise_is_asked_and_graded_by_its_unit_tests(
 def test_an_exercise_reads_no_file_outside(tmp_path: Path) -> None:
     exercise(tmp_path, "twice", solution="../../../../secret.py")
     with pytest.raises(ValueError, match="lies outside of the exercise"):
+        tasks.get("aider-edit").load(tmp_path)
+
+
+@pytest.mark.parametrize("config", [b"{", b"[]", b"\xff"])
+def test_a_damaged_exercise_is_named(tmp_path: Path, config: bytes) -> None:
+    exercise(tmp_path, "twice")
+    (file,) = tmp_path.rglob("config.json")
+    file.write_bytes(config)
+    with pytest.raises(ValueError, match=re.escape(str(file))):
         tasks.get("aider-edit").load(tmp_path)

@@ -65,9 +65,12 @@ class AiderEdit(Code):
 
     def exercise(self, folder: Path) -> Problem | None:
         """The problem of an exercise; None where it has more than one file to change."""
-        config = json.loads(text_of(folder / ".meta" / "config.json"))
-        files = config.get("files", {})
-        solutions, tests = files.get("solution", []), files.get("test", [])
+        file = folder / ".meta" / "config.json"
+        try:
+            files = json.loads(text_of(file)).get("files", {})
+            solutions, tests = files.get("solution", []), files.get("test", [])
+        except (json.JSONDecodeError, AttributeError):
+            raise ValueError(f"{file} is damaged; get the exercises anew") from None
         if len(solutions) != 1 or len(tests) != 1:
             return None
         stub, tested = (inside(folder, name) for name in (solutions[0], tests[0]))
@@ -119,7 +122,10 @@ def text_of(file: Path) -> str:
     data = file.read_bytes()
     if len(data) > MOST:
         raise ValueError(f"{file} has {len(data)} bytes; an exercise's file has at most {MOST}")
-    return data.decode("utf-8")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not UTF-8 text: byte {error.start} is invalid") from None
 
 
 TASK = AiderEdit(
