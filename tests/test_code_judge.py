@@ -271,6 +271,10 @@ def test_without_tests_files_are_parsed_and_imported(folder: Path, best: Backend
         in verdict.output
     )
     with Copies(Project(folder)) as copies:
+        code = replace(FIXED, after="import ranking\n")  # a file beside the check itself
+        for kind in programs.usable():
+            made = copies.make([code])
+            assert not check(made, ["calc.py"], SHORT, python=sys.executable, backend=kind).passes
         code = replace(FIXED, after="import time\ntime.sleep(600)\n")
         slow = replace(SHORT, seconds=2.0)
         verdict = check(copies.make([code]), ["calc.py"], slow, python=sys.executable, backend=best)

@@ -40,7 +40,7 @@ def load(folder: str, path: str) -> None:
         names.insert(0, name)
     if names[-1] == "__init__":
         names.pop()
-    sys.path[:0] = [os.path.join(folder, place), folder]
+    sys.path[:1] = [os.path.join(folder, place), folder]  # instead of the folder of this file
     if all(name.isidentifier() for name in names):
         importlib.import_module(".".join(names))
     else:

@@ -170,7 +170,10 @@ def _duplicate(source: Path, target: Path) -> None:
     if sys.platform == "linux" and shutil.which("cp"):
         quiet = subprocess.DEVNULL
         command = ["cp", "-a", "--reflink=auto", "-T", "--", str(source), str(target)]
-        if subprocess.run(command, stdin=quiet, stdout=quiet, stderr=quiet).returncode == 0:
+        done = subprocess.run(
+            command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True
+        )  # Ctrl-C, which would leave the slow way, is for us alone
+        if done.returncode == 0:
             return
         programs.remove(target)
     shutil.copytree(source, target, symlinks=True)

@@ -132,7 +132,10 @@ def remove(folder: Path | str) -> None:
         if os.path.lexists(folder):
             with contextlib.suppress(OSError):
                 quiet = subprocess.DEVNULL
-                subprocess.run([*tool, "--", str(folder)], stderr=quiet, stdin=quiet, check=False)
+                subprocess.run(
+                    [*tool, "--", str(folder)], stderr=quiet, stdin=quiet, check=False,
+                    start_new_session=True,  # Ctrl-C does not end it halfway
+                )  # fmt: skip
 
 
 def _run(kind: Backend, code: str, stdin: str, limits: Limits) -> Outcome:
