@@ -297,6 +297,9 @@ def test_of_a_file_that_is_too_long_the_functions_concerned_are_shown() -> None:
     assert "def f17(x):\n    y = x + 17\n    return y * y\ndef f18(x)\n" in context.text
     assert context.documents[0].text == body
     assert [one.name for one in context.functions] == ["f17"]
+    # lines that Python and an edit would count in different ways
+    with pytest.raises(ValueError, match="no function in it fits that the task names"):
+        context_of("f17 must return y", "", "big.py", budget=200, big_DOT_py=f"{body}\f\n")
 
 
 def test_a_named_file_that_does_not_fit_is_refused_with_the_way_out() -> None:

@@ -277,7 +277,10 @@ class _Builder:
         lines = [place.line for place in self._places() if place.path == document.path]
         words = evidence.words(self.wish.task), evidence.words(self.wish.output)
         ranked: list[tuple[int, Definition]] = []
+        nameable = {one.name for one in functions_of(document)}  # by an edit
         for one in outline.outline(document).functions:
+            if one.name not in nameable:
+                continue
             name = one.name.rpartition(".")[2]
             points = 4 * any(one.first <= line <= one.last for line in lines)
             points += 3 * (name in words[0]) + (name in words[1])
