@@ -537,9 +537,10 @@ def test_a_saved_session_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert kept == small[-4:]
     assert store.load(session, str(tmp_path)) == (header, kept)
     monkeypatch.setattr(store, "MAX_SESSIONS", 3)
+    latest = session
     for i in range(5):
-        for path in (tmp_path / "state").rglob("*.jsonl"):
-            os.utime(path, (i, i))  # clocks of file systems are coarse
+        (path,) = (tmp_path / "state").rglob(f"{latest}.jsonl")
+        os.utime(path, (i, i))  # clocks of file systems are coarse
         latest = store.new_id()
         store.save(latest, header, [])
     names = {one.session_id for one in store.listed(None)}
