@@ -18,6 +18,7 @@ from screens import Screen
 
 from tgr_local import methods
 from tgr_local.code import repl
+from tgr_local.code.project import RefusedError
 from tgr_local.code.repl_commands import COMMANDS
 from tgr_local.code.session import CodeSession
 from tgr_local.code.workplace import Workplace
@@ -161,6 +162,17 @@ def test_bad_usage_changes_nothing_and_says_why(
     coder()
     assert run("code", *arguments, "--model", "coder.gguf") == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_file_can_be_named_by_way_of_a_link_to_the_folder(project: Path, tmp_path: Path) -> None:
+    os.symlink(project, tmp_path / "link")
+    workplace = Workplace(project, CodeConfig())
+    assert workplace.named([f"{tmp_path}/link/calc.py", str(project / "new.py")]) == (
+        "calc.py", "new.py",
+    )  # fmt: skip
+    os.symlink(tmp_path, project / "out")
+    with pytest.raises(RefusedError, match="leaves"):
+        workplace.named(["out/secret.py"])
 
 
 def test_an_edit_that_cannot_be_accepted_is_in_the_json_nevertheless(

@@ -81,6 +81,8 @@ class Workplace:
         found = []
         for name in names:
             place = Path(os.path.abspath(self.project.folder / os.path.expanduser(name)))
+            if not place.is_relative_to(self.project.folder):  # perhaps by way of a link
+                place = Path(os.path.realpath(place.parent)) / place.name
             if not place.is_relative_to(self.project.folder):
                 raise ValueError(f"{name} lies outside of {self.project.folder}; go to its folder")
             path = place.relative_to(self.project.folder).as_posix()
