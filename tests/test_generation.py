@@ -21,11 +21,13 @@ from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CancelledError, CapacityError, ModelError
 from tgr_local.generation import (
     Event,
+    LineLimits,
     Reply,
     TextDelta,
     TextSplitter,
     advised,
     generate,
+    generate_each,
     generate_many,
     generate_steps,
     query_tokens,
@@ -123,6 +125,47 @@ def test_pieces_do_not_change_the_parts() -> None:
         said = [delta for deltas in split(*pieces, stop=("STOP",)) for delta in deltas]
         for kind, wanted in zip(("thinking", "answer"), whole, strict=True):
             assert "".join(text for text, of in said if of == kind).strip() == wanted
+
+
+def lines_of(text: str, n_indent: int, *cuts: int, **options: Any) -> tuple[list[str], str]:
+    """The pieces of a verbatim text that is cut at some places, and why it ended."""
+    splitter = TextSplitter(Bytes(), b"", verbatim=True, n_indent=n_indent, **options)  # type: ignore[arg-type]
+    pieces = [text[a:b].encode() for a, b in zip([0, *cuts], [*cuts, None], strict=True)]
+    said = [splitter.feed(piece) for piece in pieces] + [splitter.end()]
+    assert splitter.text == "".join(delta.text for deltas in said for delta in deltas)
+    ended = "line" if splitter.dedented else "stop" if splitter.stopped else ""
+    return ["".join(delta.text for delta in deltas) for deltas in said], ended
+
+
+def test_a_line_with_too_little_indentation_is_cut_with_all_that_follows() -> None:
+    assert lines_of("x:\n    a\n\tb\nc", 1) == (["x:\n    a\n\tb", ""], "line")
+    assert lines_of("x:\n    a\n  b", 4) == (["x:\n    a", ""], "line")
+    assert lines_of("x\n\n    a", 1) == (["x", ""], "line")  # an empty line has none
+    assert lines_of("x\n  ", 4) == (["x", "\n  "], "")  # how far it is indented stays open
+    assert lines_of("x\n  y", 4, 1, 2, 4) == (["x", "", "", "", ""], "line")
+    assert lines_of("x\n    y", 4, 2, 5, 6) == (["x", "", "\n    ", "y", ""], "")
+    assert lines_of("x\ny END", 1, stop=("END",)) == (["x", ""], "line")
+    assert lines_of("x END\ny", 1, stop=("END",)) == (["x ", ""], "stop")
+    assert lines_of("x\ny", 1, stop=("\n",)) == (["x", ""], "stop")
+    assert lines_of("x\ny", 0) == (["x\ny", ""], "")
+
+
+@every_method
+def test_the_indentation_of_a_text_ends_it_under_every_method(engine: Engine, method: str) -> None:
+    wanted = "if x:\n    y"
+    config = dataclasses.replace(
+        SMALL, grammar=r'root ::= "if x:\n    y\n  z\n    z" [a-z]*', n_samples=2
+    )
+    prompt, lines = engine.tokenize("he"), LineLimits(n_indent=4)
+    events: list[Event] = []
+    for follow in (None, lambda _, event: events.append(event)):
+        (reply,) = generate_each(
+            engine, [prompt], config, 1, method=method, verbatim=True, lines=lines, on_event=follow
+        )
+        assert (reply.text, reply.finish, reply.limit) == (wanted, "length", "n_indent")
+        assert engine.detokenize(reply.tokens) == f"{wanted}\n  z".encode()
+        assert reply.tokens == [token for step in reply.steps for token in step.tokens.tolist()]
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == wanted
 
 
 # --- prompts and configs ---

@@ -47,15 +47,14 @@ def test_infill_takes_what_editors_send(coder: Path, tmp_path: Path) -> None:
         "input_extra": [{"text": "other", "time": [1, 2], "filename": "b.py"}], "top_k": 40,
         "top_p": 0.99, "stream": False, "samplers": ["top_k", "top_p", "infill"],
         "cache_prompt": True, "t_max_prompt_ms": 500, "t_max_predict_ms": 1, "id_slot": 0,
-        "n_cache_reuse": 256, "dry_multiplier": 0.0, "stop": [],
+        "n_cache_reuse": 256, "dry_multiplier": 0.0, "stop": [], "seed": 1,
         "response_fields": ["content", "timings/prompt_n", "timings/predicted_n"],
     }  # fmt: skip
     with served(coder, tmp_path, prefix_cells=4096) as server:
         answer = server.client.post("/infill", json=body).json()
         assert answer["content"] and answer["timings/predicted_n"] <= 4
         assert set(answer["tgr"]["ignored"]) == {
-            "n_indent", "samplers", "cache_prompt", "t_max_prompt_ms", "t_max_predict_ms",
-            "dry_multiplier", "n_cache_reuse",
+            "samplers", "cache_prompt", "t_max_prompt_ms", "dry_multiplier", "n_cache_reuse",
         }  # fmt: skip
         warm = body | {"n_predict": 0, "samplers": [], "response_fields": None}
         answer = server.client.post("/infill", json=warm).json()
@@ -116,6 +115,53 @@ def test_infill_names_other_files_where_the_model_has_tokens_for_them(
         assert engine.detokenize(made.prompts[0], special=True).decode() == (
             "<|fim_prefix|>a<|fim_suffix|>z<|fim_middle|>"
         )
+
+
+def test_the_lines_of_a_text_end_it(coder: Path, tmp_path: Path) -> None:
+    with served(coder, tmp_path) as server:
+
+        def ask(path: str, grammar: str, **more: Any) -> Any:
+            body = {"input_prefix": "a", "input_suffix": "z"} if path == "/infill" else {}
+            body |= {"prompt": "b", "n_predict": 900, "grammar": f"root ::= {grammar}"} | more
+            return server.client.post(path, json=body).json()
+
+        block = r'"if x:\n    y\n   z\n"'
+        for path in ("/infill", "/completion"):
+            made = ask(path, block, n_indent=4)
+            assert made["content"] == "if x:\n    y" and made["stop_type"] == "limit"
+            assert made["tgr"]["replies"][0]["limit"] == "n_indent"
+            assert "ignored" not in made["tgr"]
+            made = ask(path, r'"ab\n" root', t_max_predict_ms=1)
+            assert made["stop_type"] == "limit" and made["tokens_predicted"] < 900
+            assert made["content"] == "ab\n" * (made["tokens_predicted"] // 3)
+            assert made["tgr"]["replies"][0]["limit"] == "t_max_predict_ms"
+        for off in ({"n_indent": 0}, {"n_indent": 3}, {"t_max_predict_ms": -1}):
+            made = ask("/infill", block, **off)
+            assert (made["content"], made["stop_type"]) == ("if x:\n    y\n   z\n", "eos")
+        made = ask("/infill", '"a" root', t_max_predict_ms=1)  # no line ends
+        assert made["tokens_predicted"] == 900 and made["content"] == "a" * 900
+        made = ask("/v1/completions", block, n_indent=4)["choices"][0]
+        assert (made["text"], made["finish_reason"]) == ("if x:\n    y", "length")
+        for name, value in (("n_indent", -1), ("n_indent", 2000), ("t_max_predict_ms", "5")):
+            error = ask("/infill", block, **{name: value})["error"]
+            assert error["param"] == name and error["message"].startswith(f"{name} is ")
+            assert "\n" not in error["message"]
+
+
+def test_infill_samples_plainly_unless_it_names_a_method(coder: Path, tmp_path: Path) -> None:
+    gap = {"input_prefix": "a", "input_suffix": "z"}
+    with served(coder, tmp_path, method="tgr-latent") as server:
+
+        def method(path: str, **body: Any) -> str:
+            name: str = server.client.post(path, json=body | {"n_predict": 2}).json()["tgr"][
+                "method"
+            ]
+            return name
+
+        assert method("/infill", **gap) == "base"
+        assert method("/infill", **gap, model="any:tgr-latent") == "tgr-latent"
+        assert method("/infill", **gap, method="markov") == "markov"
+        assert method("/completion", prompt="a") == "tgr-latent"
 
 
 def test_infill_over_http(coder: Path, tmp_path: Path) -> None:

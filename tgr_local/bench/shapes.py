@@ -26,9 +26,12 @@ from tgr_local.errors import ModelError, TgrError
 from tgr_local.models.library import size
 from tgr_local.system import paths as places
 
-VERSION = 2  # raise it when the content changes
+VERSION = 3  # raise it when the content changes
 HEAD_DIM = 128
-SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|fim_pad|>")
+SPECIALS = (
+    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|fim_pad|>",
+    "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>",
+)  # fmt: skip
 _ALIGNMENT = 32
 _INT = struct.Struct("<i").pack
 _BLOCK_ROWS = 4096  # rows of a matrix made at a time

@@ -10,7 +10,7 @@ many.py             generate_many, generate_each
 writer.py           ReplyWriter: the runs that write a reply, which never is without an answer
 thinking.py         what is kept of the limits for an answer, the options of both runs
 threads.py          in_threads, streamed: work in threads of its own
-text.py             TextSplitter: tokens to thinking and answer; loops
+text.py             TextSplitter: tokens to thinking and answer; loops, limits of lines
 control_vectors.py  ControlVector: files, arithmetic, the one that won a search
 """
 
@@ -29,6 +29,7 @@ from tgr_local.generation.reply import Reply as Reply
 from tgr_local.generation.reply import generate as generate
 from tgr_local.generation.reply import generate_steps as generate_steps
 from tgr_local.generation.reply import stream as stream
+from tgr_local.generation.text import LineLimits as LineLimits
 from tgr_local.generation.text import TextDelta as TextDelta
 from tgr_local.generation.text import TextSplitter as TextSplitter
 from tgr_local.generation.threads import in_threads as in_threads

@@ -11,6 +11,7 @@ from tgr_local.engine import Cancel, EditConstraint, Engine, LockstepGroup
 from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.generation.prompt import Prompt, advised, query_tokens
 from tgr_local.generation.reply import Event, Reply, write_reply
+from tgr_local.generation.text import LineLimits
 from tgr_local.generation.threads import in_threads
 from tgr_local.generation.writer import ALONE
 from tgr_local.methods import Method
@@ -51,12 +52,14 @@ def generate_each(
     method: str | Method = DEFAULT_METHOD,
     raw: bool = False,
     verbatim: bool = False,
+    lines: LineLimits | None = None,
     edits: EditConstraint | None = None,
     on_event: Callable[[int, Event], None] | None = None,
     cancel: Cancel | None = None,
 ) -> list[Reply]:
     """Writes k replies to each of several prompts, all as `generate_many` does: those to prompt j
-    are replies j·k to j·k + k - 1, with the seeds from ``config.seed`` on."""
+    are replies j·k to j·k + k - 1, with the seeds from ``config.seed`` on. `lines` hold for
+    `verbatim` texts."""
     if not isinstance(k, int):
         raise ValueError(f"k is {k!r:.80}, but must be a whole number")
     if k < 1:
@@ -106,6 +109,7 @@ def generate_each(
                 method,
                 raw=raw,
                 verbatim=verbatim,
+                lines=lines,
                 participants=(own[0], own[1], own[2]) if own else ALONE,
                 on_event=on_own,
                 cancel=stop,

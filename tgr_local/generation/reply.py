@@ -17,7 +17,7 @@ from tgr_local import methods
 from tgr_local.engine import Cancel, EditConstraint, Engine
 from tgr_local.errors import CancelledError
 from tgr_local.generation.prompt import Prompt, advised, query_tokens
-from tgr_local.generation.text import TextDelta
+from tgr_local.generation.text import LineLimits, TextDelta
 from tgr_local.generation.threads import streamed
 from tgr_local.generation.writer import ALONE, MethodRun, Participants, ReplyWriter
 from tgr_local.methods import Method
@@ -57,7 +57,8 @@ class Reply:
     """What closed the thinking from outside: the name of an option or "n_ctx_train", "answer_now"
     for the user, "end_token" for a model that ended its reply within it; None = nothing did."""
     limit: str | None = None
-    """The option that ended the reply, or "n_ctx_train"; None where its text came to an end."""
+    """The option that ended the reply, "n_ctx_train", or a field of `LineLimits`; None where its
+    text came to an end."""
 
     def __repr__(self) -> str:
         cut = "…" if len(self.text) > _SHOWN else ""
@@ -171,20 +172,22 @@ def write_reply(
     *,
     raw: bool = False,
     verbatim: bool = False,
+    lines: LineLimits | None = None,
     participants: Participants = ALONE,
     on_event: OnEvent | None = None,
     cancel: Cancel | None = None,
 ) -> Reply:
-    """One reply to a query of tokens, which is not a chat's if it is `raw`. `participants` place
-    its runs in lockstep groups."""
+    """One reply to a query of tokens, which is not a chat's if it is `raw`. `lines` hold for a
+    `verbatim` text. `participants` place its runs in lockstep groups."""
     start = time.monotonic()
     if config.grammar and engine.edits:
         raise ValueError("an answer cannot have a grammar and be edits, too; leave one out")
     if config.grammar:  # a reply may end before its grammar is used
         engine.check_grammar(config.grammar)
     writer = ReplyWriter(
-        engine, query, config, method, raw=raw, verbatim=verbatim, on_event=on_event, cancel=cancel
-    )
+        engine, query, config, method, raw=raw, verbatim=verbatim, lines=lines, on_event=on_event,
+        cancel=cancel,
+    )  # fmt: skip
 
     def reply(finish: Finish | Literal["cancelled"], counts: Counts) -> Reply:
         return Reply(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -25,12 +26,22 @@ class TextDelta:
     kind: Kind
 
 
+@dataclass(frozen=True)
+class LineLimits:
+    """Where a text ends at one of its lines, as llama.cpp has it for editors; 0 = no limit."""
+
+    n_indent: int = 0
+    """It ends before a new line that begins with fewer spaces and tabs."""
+    t_max_predict_ms: int = 0
+    """It ends with the first line break after so many milliseconds since its first token."""
+
+
 class TextSplitter:
     """Turns tokens into pieces of thinking and answer. Bytes that may still become a character, a
     tag or a stop text are buffered until it is clear. With `verbatim` all text is answer and does
     not change. With `keep_tags` the pieces together are the whole text, and any of `closers`, which
     belongs to the answer, ends the thinking as its tag does. With `tags_are_text` the answer has no
-    tags and no stop texts: it ends by itself."""
+    tags and no stop texts: it ends by itself. `n_indent` is that of `LineLimits`."""
 
     def __init__(
         self,
@@ -42,12 +53,15 @@ class TextSplitter:
         keep_tags: bool = False,
         closers: tuple[str, ...] = (),
         tags_are_text: bool = False,
+        n_indent: int = 0,
     ) -> None:
         opened = not verbatim and thinking_is_open(engine, prompt)
         self.kind: Kind = "thinking" if opened else "answer"
         """Of the next text."""
         self.stopped = False
         """Whether a stop text was found; the text after it is dropped."""
+        self.dedented = False
+        """Whether a line with too little indentation was found; it is dropped."""
         self.has_answer = False
         """Whether the answer has more than white space so far."""
         self._engine = engine
@@ -58,6 +72,8 @@ class TextSplitter:
         self._tags_are_text = tags_are_text
         if tags_are_text and not opened:
             self._tags = self._stop = ()
+        indent = rf"\n[ \t]{{0,{n_indent - 1}}}"
+        self._dedent = re.compile(rf"{indent}([^ \t]|\Z)") if n_indent else None
         self._only_answer = False
         self._buffer = ""
         self._fresh = opened  # nothing of this part yet: its leading line breaks are layout
@@ -100,11 +116,14 @@ class TextSplitter:
         return self._parts["thinking"].strip()
 
     def _take(self, text: str, *, final: bool) -> list[TextDelta]:
-        if self.stopped:
+        if self.stopped or self.dedented:
             return []
         self._buffer += text
         found = [at for stop in self._stop if (at := self._buffer.find(stop)) >= 0]
-        if found:
+        line = self._dedent.search(self._buffer) if self._dedent else None
+        if line and line[1] and line.start() < min(found, default=len(self._buffer)):
+            self._buffer, self.dedented, final = self._buffer[: line.start()], True, True
+        elif found:
             self._buffer, self.stopped, final = self._buffer[: min(found)], True, True
         pieces: list[TextDelta] = []
         while tag := _first(self._buffer, self._ends):
@@ -116,6 +135,8 @@ class TextSplitter:
             self.kind = "thinking" if opens else "answer"
             self._fresh = not is_closer
         keep = 0 if final else _pending(self._buffer, (*self._ends, *self._stop))
+        if line and not final:
+            keep = max(keep, len(line[0]))  # how far it is indented is open
         ready, self._buffer = (
             self._buffer[: len(self._buffer) - keep],
             self._buffer[len(self._buffer) - keep :],

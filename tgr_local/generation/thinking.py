@@ -116,7 +116,7 @@ def visible_grammar(stop: Sequence[str]) -> str:
 class AnswerNow(Cancel):
     """Passes a cancel on, and "answer now" only while there is thinking to end: at the next token
     where the text is read as it comes, else at the end of a step. `reached` names the limit that
-    the thinking has come to, which ends it in the same way."""
+    the thinking has come to, which ends it in the same way. `end` ends what is written, too."""
 
     def __init__(
         self,
@@ -128,11 +128,15 @@ class AnswerNow(Cancel):
         super().__init__(outer)
         self.why: str | None = None
         """What asked for the answer, once it was seen: "answer_now" or an option."""
-        self._closed = False
+        self._closed = self._ended = False
         self._splitter, self._follows, self._reached = splitter, follows, reached
 
     def answers_now(self) -> bool:
-        return self._follows and self.is_due()
+        return self._ended or (self._follows and self.is_due())
+
+    def end(self) -> None:
+        """The text is to end here."""
+        self._ended = True
 
     def is_due(self) -> bool:
         """Whether the text that the splitter has so far is thinking that is to be ended."""

@@ -19,7 +19,13 @@ from typing import Literal
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine, Participant
 from tgr_local.errors import BudgetError, CapacityError
-from tgr_local.generation.text import CLOSE_THINK, TextDelta, TextSplitter, is_loop
+from tgr_local.generation.text import (
+    CLOSE_THINK,
+    LineLimits,
+    TextDelta,
+    TextSplitter,
+    is_loop,
+)
 from tgr_local.generation.thinking import (
     AFTER_THINK,
     CLOSING,
@@ -58,12 +64,19 @@ class MethodRun:
 
 
 def _splitter(
-    engine: Engine, query: list[int], config: SearchConfig, verbatim: bool
+    engine: Engine, query: list[int], config: SearchConfig, verbatim: bool, n_indent: int
 ) -> TextSplitter:
     """Splits the text of a reply, of which a format is read whole."""
     if (form := engine.reply_format) is None or engine.edits:
         are_edits = engine.edits is not None
-        return TextSplitter(engine, query, config.stop, verbatim=verbatim, tags_are_text=are_edits)
+        return TextSplitter(
+            engine,
+            query,
+            config.stop,
+            verbatim=verbatim,
+            tags_are_text=are_edits,
+            n_indent=n_indent,
+        )
     closers = form.trigger.think_ends if form.trigger else ()
     closers = tuple(tag for tag in closers if CLOSE_THINK not in tag)  # which has it ends with it
     return TextSplitter(
@@ -72,7 +85,8 @@ def _splitter(
 
 
 class ReplyWriter:
-    """One reply. `write` it once; the attributes hold what there is, after a cancel too."""
+    """One reply. `write` it once; the attributes hold what there is, after a cancel too. `lines`
+    hold for a `verbatim` text."""
 
     def __init__(
         self,
@@ -83,11 +97,14 @@ class ReplyWriter:
         *,
         raw: bool = False,
         verbatim: bool = False,
+        lines: LineLimits | None = None,
         on_event: Callable[[TextDelta | Progress | Step], None] | None = None,
         cancel: Cancel | None = None,
     ) -> None:
         self.engine, self.query, self.config, self.method = engine, query, config, method
-        self.text = _splitter(engine, query, config, verbatim)
+        self._lines = lines if verbatim else None
+        n_indent = self._lines.n_indent if self._lines else 0
+        self.text = _splitter(engine, query, config, verbatim, n_indent)
         self.steps: list[Step] = []
         self.tokens: list[int] = []
         """Of the steps."""
@@ -99,9 +116,10 @@ class ReplyWriter:
         self.runs: list[MethodRun] = []
         self._emit = on_event or (lambda event: None)
         # else the text is split once a chunk, not at every token
-        self._follows = on_event is not None or config.max_seconds > 0
+        self._follows = bool(on_event or config.max_seconds > 0 or self._lines)
         self._cancel = AnswerNow(cancel, self.text, self._follows, self._reached)
         self._start = time.monotonic()
+        self._began: float | None = None  # the first token, by time.monotonic
         opened = self.text.kind == "thinking"
         self._may_think = opened or (
             not (raw or verbatim or engine.edits) and may_think(engine, query, config)
@@ -258,7 +276,7 @@ class ReplyWriter:
         n = len(step.tokens)
         if not self._follows:
             n, _ = self._feed(step.tokens.tolist())
-        elif self._is_cut and not self._answers:
+        elif self.limit or (self._is_cut and not self._answers):
             n = len(self.unfinished)
         self.unfinished = []
         step = step.beginning(n)
@@ -286,6 +304,8 @@ class ReplyWriter:
     def _verdict(self, step: Step, text: list[int]) -> _Verdict:
         """Why the reply ends after this step, or that the answer is due; None = the run goes on.
         `text` has the tokens with those of the step."""
+        if self.limit:
+            return "length"
         finish, guard = step.finish, self.config.loop_guard
         guard = 0 if self._is_edits else guard
         loops = bool(guard) and finish != "stop" and is_loop(text[self._n_before :], guard)
@@ -390,7 +410,7 @@ class ReplyWriter:
         if progress.stage != "tokens":
             self._emit(progress)
             return
-        if self._is_cut and not self._answers:
+        if self.limit or (self._is_cut and not self._answers):
             return  # written before the run ended
         tokens = list(progress.tokens)
         n, pieces = self._feed(tokens, progress.text)
@@ -405,6 +425,8 @@ class ReplyWriter:
     def _feed(self, tokens: list[int], text: bytes | None = None) -> tuple[int, list[TextDelta]]:
         """The pieces of text that new tokens complete, and how many of the tokens the reply keeps:
         thinking without an answer is cut where the reserve begins, whatever came after it."""
+        if self._lines:
+            return self._feed_lines(tokens, self._lines)
         n_before = len(self.tokens) + len(self.unfinished)
         free = self._reserve.thinking - n_before
         if self._answers or self.text.has_answer or len(tokens) < free:
@@ -419,6 +441,21 @@ class ReplyWriter:
             self._is_cut = True
             n = min(n, max(0, self._reserve.limit - 1 - n_before))
         return n, pieces
+
+    def _feed_lines(self, tokens: list[int], lines: LineLimits) -> tuple[int, list[TextDelta]]:
+        """The same up to the token at which the lines end the text."""
+        self._began = self._began or time.monotonic()
+        ms = 1000 * (time.monotonic() - self._began)
+        is_late = 0 < lines.t_max_predict_ms < ms
+        pieces: list[TextDelta] = []
+        for n, token in enumerate(tokens, 1):
+            text = self.engine.detokenize([token])
+            pieces += self.text.feed_text(text)
+            if self.text.dedented or (is_late and b"\n" in text):
+                self.limit = "n_indent" if self.text.dedented else "t_max_predict_ms"
+                self._cancel.end()
+                return n, pieces
+        return len(tokens), pieces
 
     @property
     def _thinks_still(self) -> bool:
@@ -437,6 +474,8 @@ class ReplyWriter:
 
     def _option(self, finish: Finish) -> str | None:
         """The option that ended the reply; None where its text ended."""
+        if self.limit:
+            return self.limit
         if finish == "stop":
             return None
         if finish == "loop":

@@ -267,6 +267,7 @@ class Answer:
             k,
             method=request.method,
             verbatim=not request.chat,
+            lines=request.lines,
             on_event=handle,
             cancel=cancel,
         )

@@ -28,6 +28,7 @@ CHOICES_MAX = 128
 PROMPTS_MAX = 128
 FILES_MAX = 1024
 FIELDS_MAX = 64
+INDENT_MAX = 1024
 NAME_MAX = 256
 """Characters of a model's name."""
 TOOLS_MAX, CALLS_MAX = 512, 512
@@ -291,6 +292,20 @@ class TextRequest(GenerationRequest):
         None, ge=0, le=128, description="alternatives reported for each token"
     )
     echo: bool | None = Field(None, description="the reply begins with the prompt")
+    n_indent: int | None = Field(
+        None,
+        ge=0,
+        le=INDENT_MAX,
+        description="the reply ends before a new line with fewer spaces and tabs at its beginning; "
+        "0 = it does not",
+    )
+    t_max_predict_ms: int | None = Field(
+        None,
+        ge=-1,
+        le=INT_MAX,
+        description="the reply ends with the first line break after so many milliseconds since its "
+        "first token; 0 and -1 = it does not",
+    )
 
 
 class CompletionRequest(TextRequest):

@@ -64,14 +64,15 @@ class ClientParameters(Ignoring):
     prompt_cache_retention: Ignored = None
     verbosity: Ignored = None
 
-    # llama.cpp's: its cache and slots, its report, its limits of time
+    # llama.cpp's: its cache and slots, its report; limits of lines, which texts without a chat
+    # template have (`bodies.TextRequest`); a limit that llama-server ignores too
     cache_prompt: Ignored = None
     n_cache_reuse: Ignored = None
     n_keep: Ignored = None
     n_discard: Ignored = None
     n_indent: Ignored = None
-    t_max_prompt_ms: Ignored = None
     t_max_predict_ms: Ignored = None
+    t_max_prompt_ms: Ignored = None
     timings_per_token: Ignored = None
     return_progress: Ignored = None
     return_tokens: Ignored = None

@@ -18,7 +18,7 @@ from typing import Any
 
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine, ReplyFormat
-from tgr_local.generation import ChatQuery, Tools, advised, chat_query, query_tokens
+from tgr_local.generation import ChatQuery, LineLimits, Tools, advised, chat_query, query_tokens
 from tgr_local.methods import Method
 from tgr_local.openai.bodies import (
     ChatRequest,
@@ -70,6 +70,8 @@ class PreparedRequest:
     """Replies that the n choices are taken from, by mean log-probability."""
     format_stops: tuple[str, ...] = ()
     """Stop texts of the config that the format of the model adds to those of the client."""
+    lines: LineLimits | None = None
+    """Where a text without a chat template ends at one of its lines."""
     logprobs: int | None = None
     """Alternatives reported for each token; None = no log-probabilities at all."""
     logit_bias: TokenBiases = ()
@@ -200,8 +202,13 @@ def text_request(
     texts = tuple(
         prompt if isinstance(prompt, str) else text_of(engine, prompt) for prompt in prompts
     )
+    lines = LineLimits(body.n_indent or 0, max(0, body.t_max_predict_ms or 0))
     return dataclasses.replace(
-        request, prompts=tuple(map(tuple, tokens)), texts=texts, echo=bool(body.echo)
+        request,
+        prompts=tuple(map(tuple, tokens)),
+        texts=texts,
+        lines=lines if lines != LineLimits() else None,
+        echo=bool(body.echo),
     )
 
 

@@ -41,7 +41,7 @@ _CHAT = Api(ChatRequest, chat_request, ChatTranslation)
 _TEXT = Api(CompletionRequest, completion_request, TextTranslation)
 _PLAIN = Frames(end=b"")
 _NATIVE = Api(NativeCompletionRequest, native_request, NativeTranslation, _PLAIN)
-_INFILL = Api(InfillRequest, infill_request, NativeTranslation, _PLAIN)
+_INFILL = Api(InfillRequest, infill_request, NativeTranslation, _PLAIN, method="base")  # at once
 _MESSAGES = Api(MessagesRequest, messages_request, MessageTranslation, _NAMED)
 _COUNT = Api(CountTokensRequest, messages_request, MessageTranslation, _NAMED)
 _RESPONSES = Frames(named=True, end=b"", failure=lambda error: failed_event(error.body["error"]))

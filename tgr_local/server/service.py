@@ -62,6 +62,8 @@ class Api:
     """Makes a `PreparedRequest` of an engine, a checked body and the server's options."""
     translate: Callable[[Engine, PreparedRequest], Translation]
     frames: Frames = OPENAI
+    method: str | None = None
+    """Of requests that name none; None = the server's."""
 
 
 class Service:
@@ -197,7 +199,7 @@ class Service:
             with body.used(cancel) as fields:
                 if self.limits.log_prompts:
                     facts["request"] = fields
-                prepared = self._bounded(loaded, api.body.parse(fields), api.prepare, facts, cancel)
+                prepared = self._bounded(loaded, api.body.parse(fields), api, facts, cancel)
             del fields
             translation = api.translate(loaded.engine, prepared)
             with (
@@ -241,7 +243,7 @@ class Service:
             return api.body.parse(fields)
 
         def made(loaded: LoadedModel, body: AnyRequest, cancel: Cancel) -> Any:
-            return make(loaded.engine, self._prepared(loaded, body, api.prepare, cancel))
+            return make(loaded.engine, self._prepared(loaded, body, api, cancel))
 
         return JsonResponse(await self.run(request, read, made, quick=True))
 
@@ -267,16 +269,16 @@ class Service:
                 job.end(ApiError(499, "the client does not wait for the reply"))
 
     def _prepared(
-        self, loaded: LoadedModel, body: AnyRequest, prepare: Prepare, cancel: Cancel
+        self, loaded: LoadedModel, body: AnyRequest, api: Api, cancel: Cancel
     ) -> PreparedRequest:
         """The request with this server's options. Raises RequestError, ApiError and others."""
         name, method = self.models.catalog.name_and_method(body.model)
         try:
-            return prepare(
+            return api.prepare(
                 loaded.engine,
                 body.model_copy(update={"model": name}),
                 config=loaded.config,
-                method=method or self.method,
+                method=method or api.method or self.method,
                 model=loaded.name,
                 cancel=cancel,
             )
@@ -287,12 +289,12 @@ class Service:
         self,
         loaded: LoadedModel,
         body: AnyRequest,
-        prepare: Prepare,
+        api: Api,
         facts: Facts,
         cancel: Cancel,
     ) -> PreparedRequest:
         """The request within this server's limits. Raises as `_prepared` does."""
-        prepared = self._prepared(loaded, body, prepare, cancel)
+        prepared = self._prepared(loaded, body, api, cancel)
         facts.update(model=prepared.model, how=prepared.method.name, stream=prepared.stream)
         prepared = within_limits(loaded.engine, prepared, self.limits, loaded.last_stats.n_ctx)
         loaded.slots.note(prepared.id_slot, prepared.prompts[0])
