@@ -119,7 +119,8 @@ def _is_tokens(prompt: Prompt) -> TypeGuard[Sequence[int]]:
     if isinstance(prompt, Sequence | np.ndarray) and not isinstance(prompt, bytes):
         if not len(prompt):
             raise ValueError("the prompt has no tokens; write something")
-        if all(isinstance(one, Integral) and not isinstance(one, bool) for one in prompt):
+        kinds = set(map(type, prompt))  # of thousands of tokens
+        if all(issubclass(kind, Integral) and not issubclass(kind, bool) for kind in kinds):
             return True
         if all(isinstance(one, Mapping) and {"role", "content"} <= one.keys() for one in prompt):
             return False
