@@ -13,10 +13,10 @@ of llama.vim: up to 256 lines before, 64 lines after, the line up to the cursor 
   longer by a line, so what comes after the gap is read again; beyond --before lines the window
   moves, and all is read again.
 
-`one`, `eight`: answers of that many tokens, streamed. `lines`: llama.vim's own request (not
-streamed, 128 tokens, t_max_predict_ms 250, for `ahead` 1000), with a bias for line breaks, since
-random weights write none: a line has some ten tokens, as in code. `noise`: the same without the
-bias, so all 128 tokens are written. Times are in ms, to the first text and to the whole answer;
+`one`, `eight`: answers of that many tokens, streamed. `noise`: llama.vim's own request (128 tokens,
+not streamed, t_max_predict_ms 250). Random weights write no line breaks, so all 128 tokens come;
+with a --model that writes lines, the answer ends with the first line break after the 250 ms.
+Times are in ms, to the first text and to the whole answer;
 `read` are the tokens of the prompt that were decoded, `written` those of the answer.
 """
 
@@ -48,11 +48,9 @@ FIELDS = [
     "timings/prompt_per_second", "timings/predicted_n", "timings/predicted_ms",
     "timings/predicted_per_token_ms", "timings/predicted_per_second", "truncated", "tokens_cached",
 ]  # fmt: skip
-NEWLINE_BIAS = 8.5
 ANSWERS: dict[str, Json] = {
     "one": {"n_predict": 1, "stream": True},
     "eight": {"n_predict": 8, "stream": True},
-    "lines": {"logit_bias": [["\n", NEWLINE_BIAS]]},
     "noise": {},
 }
 
@@ -154,9 +152,9 @@ def replay(port: int, place: Place, arguments: argparse.Namespace, figures: Figu
         return place
 
     for turn in range(arguments.turns):
-        for answer in ("one", "eight", "lines"):
+        for answer in ("one", "eight"):
             shown = measure("key", answer, type_on().body(turn))
-        measure("ahead", "lines", place.body(turn, shown.partition("\n")[0], 1000))
+        measure("ahead", "eight", place.body(turn, shown.partition("\n")[0], 1000))
     measure("key", "noise", type_on().body(0))
     place.at += 1
     place.typed = len(place.lines[place.at]) - len(place.lines[place.at].lstrip())
