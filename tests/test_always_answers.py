@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from gguf_models import token_id
 from tgr_local import SearchConfig, generate, generate_many, stream
 from tgr_local.engine import Cancel, Engine, SteeredEngine
 from tgr_local.errors import BudgetError, CancelledError
-from tgr_local.generation import Event, Reply, TextDelta, generate_each, query_tokens
+from tgr_local.generation import Event, Reply, TextDelta, generate_each, query_tokens, writer
 from tgr_local.generation.thinking import Reserve, visible_grammar
 from tgr_local.methods import METHODS
 from tgr_local.openai import aio
@@ -134,6 +135,22 @@ def test_seconds_keep_some_for_the_answer(engine: Engine, method: str) -> None:
         assert reply.text
         assert reply.closed_by in ("max_seconds", "max_chunks", "n_ctx_train", "end_token")
         break
+
+
+@every_method
+def test_the_time_ends_before_a_second_answer(
+    engine: Engine, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one is a stop text alone; when the second one begins, a nanosecond is left."""
+    clock = iter([0.0])
+    late = SimpleNamespace(monotonic=lambda: next(clock, 1000 - 1e-9))
+    monkeypatch.setattr(writer, "time", late)
+    letter = engine.tokenize("x")[0]
+    config = small(max_seconds=1000.0, stop=("x",))
+    reply = generate(biased(engine, letter), "hello", config, method=method)
+    assert reply.text and reply.finish in ("budget", "stop")
+    assert [step.finish for step in reply.steps][:-1] == [None] * (len(reply.steps) - 1)
+    assert [step.index for step in reply.steps] == list(range(len(reply.steps)))
 
 
 def test_a_loop_and_the_user_end_the_thinking(engine: Engine) -> None:

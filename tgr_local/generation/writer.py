@@ -197,12 +197,16 @@ class ReplyWriter:
                 assert written != "answer"
                 late = bool(self.config.max_seconds) and not config.max_seconds
                 finish = "budget" if late and written == "length" else written
-                break
+                if not (again and config.max_seconds and self.text.is_silent):
+                    break
+                if self._first:
+                    self._end(self._first - 1, None)
+                self._first, self._n_before = len(self.steps), len(self.tokens)
             except (BudgetError, CapacityError) as error:  # it has no step
                 failure = error
-                if participant:  # which has one session at most
-                    participant.leave()
-                    participant = None
+            if participant:  # which has one session at most
+                participant.leave()
+                participant = None
         if self._first and len(self.steps) > self._first:
             self._end(self._first - 1, None)
         if not self.steps:
@@ -394,6 +398,9 @@ class ReplyWriter:
             query = [*self.query, *kept[len(kept) - n_kept :], *after]
             n_tokens = min(config.max_tokens, cells - n_kept)
             yield methods.get("base"), query, dataclasses.replace(config, max_tokens=n_tokens)
+            late = answer_config(self.config, self.steps, self.config.max_seconds)
+            if again and config.max_seconds and late:  # the time was up before the first token
+                yield methods.get("base"), query, dataclasses.replace(late, grammar=config.grammar)
 
     def _fits(self, n_query: int, config: SearchConfig) -> bool:
         try:
