@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from serving import Served, served
+from surroundings import HANG
 
 from tgr_local.models.library import embedded_model
 
@@ -169,7 +170,7 @@ def visit(
         accept_downloads=True,
     )
     page = context.new_page()
-    page.set_default_timeout(20000)
+    page.set_default_timeout(1000 * HANG)
     made = Visit(page, server, width, images)
 
     def asked(request: Any) -> None:
