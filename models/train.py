@@ -152,7 +152,7 @@ class Run:
     """A training run: the model, its optimizers, and its progress."""
 
     def __init__(self, options: Options, shape: Shape) -> None:
-        torch.set_num_threads(options.threads)
+        torch.set_num_threads(options.threads * options.workers)  # of the optimizer
         self.workers = ThreadPoolExecutor(
             options.workers, initializer=torch.set_num_threads, initargs=(options.threads,)
         )
@@ -220,9 +220,14 @@ class Run:
         print(row, flush=True)
 
 
-def train(options: Options, shape: Shape, stream: Stream) -> None:
-    """Run until `options.steps`, from the checkpoint in the run folder if there is one."""
+def train(
+    options: Options, shape: Shape, stream: Stream, start: Callable[[Model], None] | None = None
+) -> None:
+    """Run until `options.steps`, from the checkpoint in the run folder if there is one. `start`
+    changes the first weights."""
     run = Run(options, shape)
+    if start is not None:
+        start(run.model)
     run.resume()
     data = shuffled_batches(stream, options, run.part)
     started = saved = time.monotonic()

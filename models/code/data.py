@@ -31,10 +31,6 @@ SPECIALS = (
 )  # fmt: skip
 MIX = {"repair": 0.74, "second": 0.09, "hole": 0.08, "file": 0.03, "drill": 0.06}
 """Share of the samples by kind."""
-EARLY_MIX = {"repair": 0.24, "second": 0.02, "hole": 0.03, "file": 0.01, "drill": 0.70}
-"""The same for the first parts of the data, where copying is learnt."""
-EARLY_PARTS = 120
-"""Parts of the data in which copying is learnt; without it the answers have no names right."""
 FORMATS = {"function": 0.72, "replace": 0.16, "file": 0.12}
 PROMPT_WEIGHT = 0.1
 """How much the tokens of a prompt count in the loss."""
@@ -184,9 +180,8 @@ def stream(seed: int, part: int) -> Iterator[Sample]:
     """Endless samples; the same seed and part give the same ones."""
     rng = random.Random(f"train {seed} {part}")
     vocabulary = shared_vocabulary()
-    mix = EARLY_MIX if part < EARLY_PARTS else MIX
     while True:
-        kind = rng.choices(list(mix), list(mix.values()))[0]
+        kind = rng.choices(list(MIX), list(MIX.values()))[0]
         if kind == "drill":
             made = drill(rng, vocabulary)
         else:

@@ -3,6 +3,7 @@
 Run as a module: ``python -m models.code.train --folder runs/code``.
 """
 
+from models.code.copying import start_with_copying
 from models.code.data import N_TOKENS, stream
 from models.model import Shape
 from models.train import Options, read_options, train
@@ -12,14 +13,14 @@ SHAPE = Shape(
     n_ctx=1024, is_fast=True,
 )  # fmt: skip
 OPTIONS = Options(
-    folder="code", steps=20_000, decay=4_000, warmup=40, lr=4e-3, micro_tokens=1024, accumulate=2,
+    folder="code", steps=5_500, decay=2_500, warmup=40, lr=4e-3, micro_tokens=1024, accumulate=4,
     pool=256, threads=1, workers=2,
 )  # fmt: skip
 
 
 def main() -> None:
     """Read the options from the command line and train."""
-    train(read_options(__doc__, OPTIONS), SHAPE, stream)
+    train(read_options(__doc__, OPTIONS), SHAPE, stream, start_with_copying)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from tgr_local.eval.bugs.slots import arguments
 MOST_LINES = 1500
 """Executed lines of one test; a defect can make a loop endless."""
 MAY_NOT_END = re.compile(r"\bwhile\b|\.(?:append|insert|extend)\(")
+ADDRESS = "0x7f3b5c1d2e90"
 LONGEST = 60
 """Characters of a value in a test."""
 
@@ -128,12 +129,17 @@ def _raised(error: Exception) -> Result:
         if frame.f_code.co_filename == "<generated>":
             names = frame.f_code.co_varnames[: frame.f_code.co_argcount]
             line, columns, depth = at.tb_lineno, _columns(at), depth + 1
-            given = tuple((name, repr(frame.f_locals.get(name))) for name in names)
+            given = tuple((name, _shown(frame.f_locals.get(name))) for name in names)
         at = at.tb_next
     message = str(error)
     return Result(
         None, f"{type(error).__name__}: {message}".rstrip(": "), line, columns, given, depth
     )
+
+
+def _shown(value: object) -> str:
+    """An argument as pytest shows it; an object's address is always the same."""
+    return re.sub(r"\bat 0x[0-9a-f]+>", f"at {ADDRESS}>", repr(value))
 
 
 def _columns(at: TracebackType) -> tuple[int, int] | None:

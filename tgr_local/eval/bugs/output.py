@@ -11,7 +11,7 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tgr_local.eval.bugs.checks import Check, Result, passes
+from tgr_local.eval.bugs.checks import ADDRESS, Check, Result, passes
 
 WIDTH = 80
 
@@ -58,7 +58,7 @@ def explanation(check: Check, value: object, module: str) -> list[str]:
         owner, name = check.call.split("(")[0].split(".", 1)
         kind = next(line for line in check.setup if line.startswith(f"{owner} = "))
         kind = kind.removeprefix(f"{owner} = ").split("(")[0]
-        shown = f"<{module}.{kind} object at 0x7f3b5c1d2e90>"
+        shown = f"<{module}.{kind} object at {ADDRESS}>"
         where = (
             [where[0], f" +    where {name} = {shown}.{name}"]
             if "(" in check.call
@@ -158,7 +158,8 @@ def pytest_failure(test: Test, module: str, text: str, test_path: str, first_lin
     out += ["", f"{test_path}:{line}: ", "_ " * (WIDTH // 2), ""]
     kind = result.error.split(":")[0]
     place = f"{module}.py:{result.line}: {kind}"
-    return "\n".join([*out, *_inside(result, text), "", place]) + "\n"
+    inside = [line.replace("<generated.", f"<{module}.") for line in _inside(result, text)]
+    return "\n".join([*out, *inside, "", place]) + "\n"
 
 
 def _inside(result: Result, text: str) -> list[str]:
