@@ -16,8 +16,8 @@ of llama.vim: up to 256 lines before, 64 lines after, the line up to the cursor 
 `one`, `eight`: answers of that many tokens, streamed. `noise`: llama.vim's own request (128 tokens,
 not streamed, t_max_predict_ms 250). Random weights write no line breaks, so all 128 tokens come;
 with a --model that writes lines, the answer ends with the first line break after the 250 ms.
-Times are in ms, to the first text and to the whole answer;
-`read` are the tokens of the prompt that were decoded, `written` those of the answer.
+Times are in ms, to the first text and to the whole answer; `read` are the tokens of the prompt that
+were decoded, `written` those of the answer.
 """
 
 from __future__ import annotations

@@ -15,16 +15,15 @@ namespace tgr {
 
 struct EngineParams {
     std::string path;
-    uint32_t    n_ctx     = 0; // cells; 0 = grows to what sessions reserve
-    uint32_t    n_batch   = 512;
-    uint32_t    n_ubatch  = 512;
-    uint32_t    n_seq_max = 64; // 0 = chosen by the size of the vocabulary
-    uint32_t    prefix_cells =
-        0; // that remembered prefixes may hold beside the longest; 0 = nothing is remembered or shared
-    double             step_seconds = 0.5; // that a step may take for prompts while other texts are written
-    int32_t            n_threads    = 1;
-    int32_t            n_gpu_layers = -1; // -1 = all
-    int32_t            main_gpu     = -1; // the only GPU to use; -1 = all
+    uint32_t    n_ctx        = 0; // cells; 0 = grows to what sessions reserve
+    uint32_t    n_batch      = 512;
+    uint32_t    n_ubatch     = 512;
+    uint32_t    n_seq_max    = 64;  // 0 = chosen by the size of the vocabulary
+    uint32_t    prefix_cells = 0;   // of remembered prefixes beside the longest; 0 = nothing is remembered or shared
+    double      step_seconds = 0.5; // that a step may take for prompts while other texts are written
+    int32_t     n_threads    = 1;
+    int32_t     n_gpu_layers = -1; // -1 = all
+    int32_t     main_gpu     = -1; // the only GPU to use; -1 = all
     std::vector<float> tensor_split;
     int32_t            flash_attn = -1; // -1 = llama.cpp decides, 0 = off, 1 = on
     ggml_type          type_k     = GGML_TYPE_F16;
