@@ -61,7 +61,7 @@ class Identity:
     description: str
     vocabulary: Vocabulary
     chat_template: str
-    search: Mapping[str, int | float]
+    search: Mapping[str, int | float | str]
     """`tgr.*`: recommended settings."""
     is_visible: tuple[str, ...] = ()
     """Specials that are part of the visible text."""
@@ -121,11 +121,13 @@ def write(file: Path, state: dict[str, Any], type_name: str, identity: Identity)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     add_sizes(writer, shape)
     add_vocabulary(writer, identity)
-    for key, number in identity.search.items():
-        if isinstance(number, float):
-            writer.add_float32(key, number)
+    for key, value in identity.search.items():
+        if isinstance(value, str):
+            writer.add_string(key, value)
+        elif isinstance(value, float):
+            writer.add_float32(key, value)
         else:
-            writer.add_uint32(key, number)
+            writer.add_uint32(key, value)
     for name, array in tensors(state["model"], shape["n_layer"]):
         kind = TYPES[type_name] if array.ndim == 2 else TYPES["f32"]
         writer.add_tensor(

@@ -3,7 +3,8 @@
 In: a GGUF file. Out: a table in Markdown, a row for each split of `tgr_local.eval.bugs`: the share
 of problems that the first answer solves, and that one of k answers solves, by the hidden tests; the
 share solved when the visible tests select among k; the share of those selections that the hidden
-tests refuse (false passes); the share of answers that apply. Intervals: 95%, Wilson. Answers run in
+tests refuse (false passes); the share of answers that apply. Answers are free, and prompts have no
+instructions, which the assistant leaves out for this model. Intervals: 95%, Wilson. Answers run in
 the sandbox.
 """
 
@@ -21,7 +22,7 @@ from tgr_local.engine import Engine
 from tgr_local.eval.bugs.problem import Split
 from tgr_local.eval.task import Grade, Problem
 from tgr_local.eval.tasks.bugs import FALSE_PASS, Bugs
-from tgr_local.generation.many import generate_each
+from tgr_local.generation.many import generate_many
 from tgr_local.options.resolve import resolve
 from tgr_local.system.sandbox import programs
 
@@ -29,8 +30,6 @@ SPLITS: dict[Split, str] = {
     "test": "unseen functions", "pairs": "unseen pairs of family and defect",
     "families": "unseen families",
 }  # fmt: skip
-AT_ONCE = 8
-"""Prompts whose answers are written together."""
 LONGEST = 320
 """Tokens of an answer at most."""
 HEAD = """\
@@ -65,8 +64,8 @@ def answers(
     engine: Engine, task: Bugs, problems: Sequence[Problem], k: int, seed: int, temperature: float
 ) -> list[list[Answer]]:
     """k graded answers to each problem, [problem][answer]."""
-    own = resolve(engine.metadata).config
-    config = replace(own, seed=seed, temperature=temperature, max_tokens=LONGEST)
+    advised = resolve(engine.metadata).config
+    config = replace(advised, temperature=temperature, max_tokens=LONGEST)
     rows: list[list[Answer]] = []
     known: dict[tuple[str, str], Grade] = {}
     with ThreadPoolExecutor(2) as pool:
@@ -77,19 +76,16 @@ def answers(
                 known[key] = task.grade(problem, text)
             return known[key]
 
-        for at in range(0, len(problems), AT_ONCE):
-            group = problems[at : at + AT_ONCE]
-            asked = [list(problem.messages) for problem in group]
-            replies = generate_each(engine, asked, config, k, method="base")
-            for i, problem in enumerate(group):
-                mine = replies[i * k : (i + 1) * k]
-                grades = pool.map(lambda reply, p=problem: graded(p, reply.text), mine)
-                rows.append(
-                    [
-                        Answer(reply.text, reply.n_tokens, grade)
-                        for reply, grade in zip(mine, grades, strict=True)
-                    ]
-                )
+        for number, problem in enumerate(problems):
+            mine = replace(config, seed=seed + number * k)  # no two answers share random numbers
+            replies = generate_many(engine, problem.messages[1:], mine, k, method="base")
+            grades = pool.map(lambda reply, p=problem: graded(p, reply.text), replies)
+            rows.append(
+                [
+                    Answer(reply.text, reply.n_tokens, grade)
+                    for reply, grade in zip(replies, grades, strict=True)
+                ]
+            )
     return rows
 
 

@@ -17,7 +17,10 @@ CHAT_TEMPLATE = (
     "{{- '<|im_start|>assistant\\n' }}"
     "{%- endif %}"
 )
-SEARCH = {"tgr.chunk_len": 96, "tgr.rollout_len": 16, "tgr.max_chunks": 4, "tgr.temperature": 0.8}
+SEARCH = {
+    "tgr.chunk_len": 96, "tgr.rollout_len": 16, "tgr.max_chunks": 4, "tgr.temperature": 0.8,
+    "tgr.edit_format": "function", "tgr.instructions": "none",
+}  # fmt: skip
 """A chunk holds a whole answer of the usual length."""
 
 

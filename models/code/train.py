@@ -13,7 +13,7 @@ SHAPE = Shape(
     n_ctx=1024, is_fast=True,
 )  # fmt: skip
 OPTIONS = Options(
-    folder="code", steps=5_500, decay=2_500, warmup=40, lr=4e-3, micro_tokens=1024, accumulate=4,
+    folder="code", steps=6_500, decay=3_500, warmup=40, lr=4e-3, micro_tokens=1024, accumulate=2,
     pool=256, threads=1, workers=2,
 )  # fmt: skip
 
