@@ -9,7 +9,8 @@ copy=$(mktemp -d "${TMPDIR:-/tmp}/tgr-local-code.XXXXXX")
 cp examples/code/*.py "$copy"
 cd "$copy"
 echo "the example is in $copy" >&2
-test=("$bin/python" -B -m pytest -q -x -p no:cacheprovider)
+# plugins of pytest that happen to be installed may take seconds to load, in every run
+test=(env PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 "$bin/python" -B -m pytest -q -x -p no:cacheprovider)
 accept=(--yes)
 if [ -t 0 ] && [ -t 1 ]; then accept=(); fi
 status=0

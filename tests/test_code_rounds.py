@@ -29,6 +29,7 @@ from tgr_local.code.candidate import Candidate, syntax_error
 from tgr_local.code.candidates import combined
 from tgr_local.code.edits import Change, Document
 from tgr_local.code.judge import Verdict
+from tgr_local.code.report import Report
 from tgr_local.engine import Cancel
 from tgr_local.errors import CancelledError, CapacityError
 
@@ -368,6 +369,16 @@ def test_the_model_file_may_advise_a_form(monkeypatch: pytest.MonkeyPatch) -> No
     assert carry_out(monkeypatch.setattr, Coder(["nothing"]), edit_format="file").form == "file"
 
 
+def test_a_model_file_may_leave_out_the_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    coder = Coder(["nothing"])
+    coder.metadata["tgr.instructions"] = "none"
+    carry_out(monkeypatch.setattr, coder)
+    carry_out(monkeypatch.setattr, plain := Coder(["nothing"]))
+    assert coder.prompts[0].startswith("[user]\n`calc.py`:")
+    assert plain.prompts[0].startswith("[system]\n")
+    assert plain.prompts[0].endswith(coder.prompts[0])
+
+
 # ---- table and diff ----
 
 
@@ -383,3 +394,18 @@ def test_the_table_shows_each_candidate_best_first() -> None:
         "   1  no edit          -       0      0.0  the answer has no edit�[2J in it",
         "   3  stopped          -       0      0.0",
     ]
+
+
+def test_after_a_round_the_best_candidates_are_shown_and_the_others_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[str] = []
+    with Report(said.append, "pytest", is_live=False) as report:
+        carry_out(
+            monkeypatch.setattr, Coder(["nothing"] * 19 + [answer(RIGHT)]), listener=report,
+            candidates=20,
+        )  # fmt: skip
+    shown = [line for line in said if "pass  " in line or "no edit" in line]
+    assert len(shown) == 16
+    assert shown[0].startswith(">  20  2 of 2 pass")
+    assert said[-1] == "   … 4 candidates more, none of them better"

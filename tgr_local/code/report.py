@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _LABEL = 9  # characters
 _FORMS = {"file": "whole files", "function": "whole functions", "replace": "lines to replace"}
 _SHOWN = 200  # newest characters of a text that are kept for its row
+_ROWS = 16
+"""Candidates in the table after a round; `/table` and ``--json`` have all."""
 _NAMED = 6
 """Files that are not shown and named nevertheless, of each reason."""
 
@@ -102,8 +104,11 @@ class Report:
 
     def round_ends(self, outcome: Outcome) -> None:
         self._stack.close()
-        for line in table.table(outcome.ranked):
+        heading, *rows = table.table(outcome.ranked)
+        for line in (heading, *rows[:_ROWS]):
             self._say(line)
+        if len(rows) > _ROWS:
+            self._say(f"   … {plural(len(rows) - _ROWS, 'candidate')} more, none of them better")
 
     def adopts(self, candidate: Candidate) -> None:
         self.note(

@@ -357,7 +357,10 @@ class _Solver:
         return tokens if len(tokens) + needed <= self._engine.n_ctx_train else plain
 
     def _tokens(self, engine: Engine, messages: list[prompt.Message]) -> list[int]:
-        """In the chat template, which may have no place for a system message."""
+        """In the chat template, which may have no place for a system message. A model file may say
+        that its model has learnt the task without instructions."""
+        if self._engine.metadata.get("tgr.instructions") == "none":
+            messages = messages[1:]
         try:
             return generation.query_tokens(engine, messages, self._config, cancel=self._cancel)
         except ModelError:
