@@ -47,6 +47,7 @@ from tgr_local.system.sandbox import programs
 from tgr_local.system.sandbox.programs import Limits
 
 LIMITS = Limits(seconds=10)
+SEEDS = 1000  # of a problem, so that no two share random numbers
 # the sandbox sees no source of this package, so the program brings along what runs the checks
 RUNNER = (
     re.sub(r"^from tgr_local.*\n", "", Path(checks.__file__).read_text(), flags=re.MULTILINE)
@@ -264,10 +265,10 @@ def main() -> int:
             "| forward tokens | s |\n|---|---|---|---|---|---|---|"
         )
         for name in options.only:
-            rows = [
-                one(engine, bug, text, ROWS[name], config, options.budget)
-                for bug, text in zip(bugs, texts, strict=True)
-            ]
+            rows = []
+            for i, (bug, text) in enumerate(zip(bugs, texts, strict=True)):
+                mine = dataclasses.replace(config, seed=options.seed + SEEDS * i)
+                rows.append(one(engine, bug, text, ROWS[name], mine, options.budget))
             print(line(name, rows), flush=True)
             found[name] = rows
     print(f"\n{differences(found)}")

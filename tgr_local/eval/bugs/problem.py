@@ -7,7 +7,9 @@ share no correct function, whatever their seeds.
 
 from __future__ import annotations
 
+import keyword
 import random
+import sys
 from dataclasses import dataclass, replace
 from typing import Literal
 from zlib import crc32
@@ -39,6 +41,11 @@ PATHS = (
     "calc", "util", "utils", "tools", "stats", "text", "lists", "helpers", "main", "maths", "core",
     "shop", "app", "basic", "funcs", "words", "numbers_", "data", "func", "module", "lib", "shapes",
 )  # fmt: skip
+SYLLABLES = (
+    "ba", "co", "da", "fi", "ga", "ho", "ka", "lo", "ma", "ne", "or", "pa", "ro", "sa", "ta", "un",
+    "ve", "wi", "ex", "ze", "score", "item", "user", "plan", "tree", "count", "part", "line", "s",
+)  # fmt: skip
+"""Of the names of other files."""
 TASKS = (
     "Make the failing test pass.", "Make the failing tests pass.", "Make the tests pass.",
     "Fix the failing test.", "Fix the bug.", "Fix the failing tests.", "Fix {path}.",
@@ -171,7 +178,7 @@ def _assembled(
     at = rng.randint(0, len(others))
     before, after = ([*others[:at], text, *others[at:]] for text in (wrong, right))
     name, function = _changed(draft.name, wrong, right)
-    stem = rng.choice(PATHS)
+    stem = _stem(rng)
     short = name.rpartition(".")[2].lower()
     titles = [f"test_{short}", rng.choice((f"test_{short}_more", f"test_{short}_2", "test_more"))]
     shift = sum(text.count("\n") + 3 for text in others[:at])
@@ -184,6 +191,16 @@ def _assembled(
         draft.doc, tuple(tests),
         tuple(check for i, check in enumerate(drawn) if i not in taken),
     )  # fmt: skip
+
+
+def _stem(rng: random.Random) -> str:
+    """The name of a file: a usual one, or one that says nothing, so that it must be read."""
+    while rng.random() < 0.5:
+        parts = [rng.choice(SYLLABLES) for _ in range(rng.choice((1, 2, 2, 3)))]
+        made = rng.choice(("", "", "_")).join(parts)
+        if not keyword.iskeyword(made) and made not in sys.stdlib_module_names:
+            return made
+    return rng.choice(PATHS)
 
 
 def is_long(result: Result) -> bool:
