@@ -188,6 +188,7 @@ class Session:
         with _counted(job) as parts, contextlib.closing(all_news):
             for (new,), done in all_news:  # noqa: B007
                 for piece in self._cut(new, task.part - n, task.part, task.shown):
+                    _check_cancelled(cancel)
                     if on_tokens:
                         on_tokens([piece])
                     n += len(piece[0])
@@ -210,8 +211,7 @@ class Session:
             yield piece, self._native.detokenize(piece, False, shown)
 
     def _start(self, tasks: Seq[Task], cancel: Cancel | None) -> native.Job:
-        if cancel and cancel.is_set():
-            raise CancelledError("cancelled")
+        _check_cancelled(cancel)
         with threads.inside():
             self._reservation.use()
             self._reservation.job = job = self._submit(tasks)
@@ -350,6 +350,11 @@ def _counted(job: native.Job) -> Iterator[list[Output]]:
             every = sum(output.n_decoded for output in outputs)
             error.n_decoded = every - sum(output.n_decoded for output in taken)
         raise
+
+
+def _check_cancelled(cancel: Cancel | None) -> None:
+    if cancel and cancel.is_set():
+        raise CancelledError("cancelled")
 
 
 def check_whole(name: str, value: int, low: int, high: int) -> None:

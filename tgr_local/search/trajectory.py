@@ -78,6 +78,7 @@ class Trajectory:
         self._injections: list[Injection] = []
         self._norms = self._query_norms = np.zeros((2, engine.n_layer))
         self._reads_along = False  # the next task reads Q
+        self._goes_on = False  # the task of the newest chunk writes the next one too
         self._began: float | None = None  # that task, by time.monotonic; None once it writes
 
     def __enter__(self) -> Trajectory:
@@ -288,6 +289,7 @@ class Trajectory:
             if (first := run.held_back.tokens - len(self.generated)) > 0:
                 n_chunks = min(n_chunks, -(-first // config.chunk_len))
             n = max(1, min(*left, n_chunks * config.chunk_len))
+            end = len(self.generated) + n
             task = dataclasses.replace(
                 self._continuation(self._main, None, n, (CHUNK, 0)),
                 part=config.chunk_len,
@@ -309,6 +311,7 @@ class Trajectory:
                         n_read = self._read(output) if self._reads_along else 0
                         self._take(output)
                         run.count(chunk=output.n_decoded - n_read)
+                    self._goes_on = output.finish == "length" and len(self.generated) < end
                     yield output
 
     def read_state(self, injection: Injection | None = None) -> NDArray[np.float32]:
@@ -333,7 +336,10 @@ class Trajectory:
             return "budget"
         if len(self.generated) >= config.token_limit or self.run.index + 1 >= config.max_chunks:
             return "length"
-        if self.late or not self.run.affords(self._state_cost + self._least_cost()):
+        # a task that goes on finds out itself that it must end, and counts what it has decoded
+        if not self._goes_on and self.late:
+            return "budget"
+        if not self.run.affords(self._state_cost + self._least_cost()):
             return "budget"
         return None
 
