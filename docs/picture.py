@@ -1,18 +1,25 @@
-"""Draws docs/run.svg, the picture in the README: a real reply of the embedded model, with the
-scores of the candidates beside each chunk.
+"""Draws the pictures of the documentation, each of a real run of an embedded model: docs/run.svg, a
+reply with the scores of the candidates beside each chunk, and docs/code.svg, the code assistant at
+work on a copy of examples/code.
 
     python docs/picture.py
     python docs/picture.py --seed 7 "Use 3, 7, 9 and 50 to make 141."
+    python docs/picture.py --code
 
-Run it again whenever the embedded model changes. It fails and writes nothing when the reply has no
-answer or no search.
+Run it again whenever an embedded model changes. It fails and writes nothing when the reply has no
+answer or no search, or no edit passes the tests.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
+import os
 import re
+import shutil
+import subprocess
+import sys
+import tempfile
 import textwrap
 from pathlib import Path
 from typing import NamedTuple
@@ -29,9 +36,16 @@ from tgr_local.options.resolve import resolve
 from tgr_local.search.steps import Progress
 from tgr_local.trace import render
 
-TARGET = Path(__file__).parent / "run.svg"
+FOLDER = Path(__file__).parent
+TARGET, CODE_TARGET = FOLDER / "run.svg", FOLDER / "code.svg"
 WIDTH, TEXT_WIDTH = 110, 54
 MAX_ROWS, HEAD = 26, 18  # a longer reply is drawn without its middle
+CODE_TASK = (
+    "Make the failing tests pass.",
+    # without the plugins that happen to be installed, which may take seconds to load
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 python -m pytest -q -x",
+)
+CODE_ROWS = 5  # of the table after a round
 
 
 class Row(NamedTuple):
@@ -44,7 +58,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("question", nargs="?", default="Use 3, 7, 25 to make 46")
     parser.add_argument("--seed", type=int, default=SearchConfig().seed)
+    parser.add_argument("--code", action="store_true", help="draw the code assistant instead")
     args = parser.parse_args()
+    if args.code:
+        CODE_TARGET.write_text(drawn_code(code_run(args.seed)), encoding="utf-8")
+        print(CODE_TARGET)
+        return
     with tgr_local.load() as engine:
         config = resolve(engine.metadata, {"seed": args.seed}).config
         rows, reply = recorded(engine, args.question, config)
@@ -92,27 +111,61 @@ def recorded(
 
 
 def drawn(question: str, rows: list[Row], reply: Reply) -> str:
-    """The picture as SVG, without fonts from the network."""
-    console = Console(
-        record=True, width=WIDTH, highlight=False, force_terminal=True, file=io.StringIO()
-    )
-    console.print(
-        Text.assemble(("$ ", "bold green"), f'tgr-local run --show-thinking "{question}"')
-    )
+    """The picture of a reply."""
+    lines = [Text.assemble(("$ ", "bold green"), f'tgr-local run --show-thinking "{question}"')]
     left_out = len(rows) - MAX_ROWS
     if left_out > 0:
         middle = Row(f"… {left_out} more lines …", "italic")
         rows = [*rows[:HEAD], middle, *rows[HEAD + left_out :]]
     for row in rows:
-        console.print(
-            Text.assemble((row.text.ljust(TEXT_WIDTH + 2), row.style), (row.note, "cyan")),
-            no_wrap=True,
-            overflow="ellipsis",
-        )
-    console.print(Text(render.cost_line([reply], WIDTH), "dim"))
-    svg = console.export_svg(title="tgr-local and its embedded model, on a CPU")
-    svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
-    return "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
+        lines.append(Text.assemble((row.text.ljust(TEXT_WIDTH + 2), row.style), (row.note, "cyan")))
+    lines.append(Text(render.cost_line([reply], WIDTH), "dim"))
+    return svg(lines, "tgr-local and its embedded model, on a CPU")
+
+
+def code_run(seed: int) -> list[str]:
+    """What the assistant prints while it repairs a copy of the example."""
+    task, tests = CODE_TASK
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    with tempfile.TemporaryDirectory() as folder:
+        for file in (FOLDER.parent / "examples" / "code").glob("*.py"):
+            shutil.copy(file, folder)
+        done = subprocess.run(
+            ["tgr-local", "code", task, f"--test={tests}", "--yes", "--rounds=9", f"--seed={seed}"],
+            cwd=folder, env={**os.environ, "PATH": path, "COLUMNS": str(WIDTH)}, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+    if done.returncode != 0:
+        raise SystemExit(f"no edit passes the tests:\n{done.stdout}")
+    return done.stdout.splitlines()
+
+
+def drawn_code(printed: list[str]) -> str:
+    """The picture of a run of the assistant; of each table the best rows."""
+    task, tests = CODE_TASK
+    asked = f'tgr-local code "{task}" --yes \\\n    --test "{tests}"'
+    lines = [Text.assemble(("$ ", "bold green"), asked)]
+    n_rows = 0
+    for text in map(printable, printed):
+        is_row = re.match(r"[> ] +\d+  ", text)
+        n_rows = n_rows + 1 if is_row else 0
+        if n_rows > CODE_ROWS or re.match(r" +… |\d+ (writing|testing|done)", text):
+            continue
+        style = {"+": "green", "-": "red", "@": "cyan", ">": "bold"}.get(text[:1], "")
+        lines.append(Text(text, style or ("dim" if is_row else "")))
+    return svg(lines, "the code assistant and its embedded model, on a CPU")
+
+
+def svg(lines: list[Text], title: str) -> str:
+    """A picture of a terminal as SVG, without fonts from the network."""
+    console = Console(
+        record=True, width=WIDTH, highlight=False, force_terminal=True, file=io.StringIO()
+    )
+    for line in lines:
+        console.print(line, no_wrap=True, overflow="ellipsis")
+    text = console.export_svg(title=title)
+    text = re.sub(r"@font-face \{.*?\}", "", text, flags=re.DOTALL)
+    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 
 
 if __name__ == "__main__":
