@@ -152,7 +152,7 @@ uint32_t Engine::edit_tokens(const EditParams & edits) const {
 //
 
 void Engine::grow_cache(uint32_t n_cells, uint32_t n_sessions) {
-    const uint64_t total = n_sessions == 1 ? n_cells : session_stride(n_cells) * n_sessions;
+    const uint64_t total = uint64_t(n_cells) * n_sessions;
     ask([&] {
         if (total > model_.n_ctx() && total <= INT32_MAX) {
             cache_.grow(uint32_t(total));

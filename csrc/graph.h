@@ -8,7 +8,6 @@
 
 #include "llama.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -38,16 +37,6 @@ float graph_norm(llama_context * ctx, int32_t layer, int32_t batch_index);
 struct extent {
     uint32_t begin = 0, n = 0;
 };
-
-// The distance between sessions of n_cells: a quarter of a power of two as the step, so that sizes that differ a little
-// are at one distance and their cells in one block.
-inline uint64_t session_stride(uint64_t n_cells) {
-    uint64_t step = 64;
-    while (step * 8 <= n_cells) {
-        step *= 2;
-    }
-    return std::max(step, (n_cells + step - 1) / step * step);
-}
 
 // For every token of the next decode its free cell, its row of the table of injections and its view; without rows,
 // every token has row 0. A view holds the cells of the token's sequence, oldest first, with those that this batch adds:

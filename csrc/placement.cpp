@@ -48,28 +48,20 @@ uint32_t CacheAllocator::end_of_use() const {
 }
 
 // Free cells: in one piece if there is such a piece, else the lowest ones. The best piece begins behind the cells of
-// the session's prefix; then at a multiple of the stride, so that sessions of nearly the same size are at equal
-// distances (attention_plan.cpp).
+// the session's prefix.
 std::vector<uint32_t> CacheAllocator::find_cells(uint32_t n_cells, const CellList & behind, IsFree is_free,
                                                  bool * in_one_piece) const {
-    const uint64_t          stride = session_stride(n_cells);
     const uint32_t          wanted = behind.size() > 0 ? behind.last() + 1 : UINT32_MAX;
     std::vector<uint32_t>   lowest;
     std::optional<uint32_t> piece;
     uint32_t                n_free = 0; // in one piece, up to here
-    int                     best   = -1;
     for (uint32_t cell = 0; cell < pool_.size(); ++cell) {
         n_free = (pool_[cell].*is_free)() ? n_free + 1 : 0;
         if (n_free > 0 && lowest.size() < n_cells) {
             lowest.push_back(cell);
         }
-        if (n_free < n_cells) {
-            continue;
-        }
         const uint32_t begin = cell + 1 - n_cells;
-        const int      value = begin == wanted ? 2 : begin % stride == 0 ? 1 : 0;
-        if (value > best) {
-            best  = value;
+        if (n_free >= n_cells && (!piece || begin == wanted)) {
             piece = begin;
         }
     }
@@ -133,7 +125,7 @@ std::vector<std::vector<uint32_t>> CacheAllocator::plan(uint64_t session, const 
     if (others.empty()) {
         return planned;
     }
-    // the longest run is shared out evenly: equal distances, and space for each text to go on
+    // the longest run is shared out evenly: space for each text to go on
     Run      longest{ 0, 0 }, run{ 0, 0 };
     uint32_t most = 0;
     for (const uint32_t cell : reservation.cells) {
