@@ -15,7 +15,6 @@ from collections.abc import Collection
 from pathlib import Path
 
 from tgr_local.console.sanitize import printable_line
-from tgr_local.errors import ModelError
 from tgr_local.options.config import ChatConfig, CodeConfig, EngineConfig, SearchConfig
 from tgr_local.options.flags import Parser, add_config_flags, configured, given
 
@@ -106,18 +105,10 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def model_file(name: str | None) -> Path:
-    """The file of a model; without a name that of the embedded code model, or of the embedded one
-    where an installation has no other."""
+    """The file of a model; without a name that of the embedded code model."""
     from tgr_local.models import library
 
-    if name is not None:
-        return library.find(name)
-    try:
-        return library.find(_CODE_MODEL)
-    except ModelError:
-        text = f"there is no {_CODE_MODEL} here; the embedded model has learnt no code"
-        print(f"tgr-local: warning: {text}; name another with --model", file=sys.stderr)
-        return library.embedded_model()
+    return library.find(_CODE_MODEL if name is None else name)
 
 
 def _task(args: argparse.Namespace) -> str | None:
