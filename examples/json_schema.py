@@ -37,7 +37,7 @@ with TgrLlama(*sys.argv[1:2]) as llama:
 
 # With the embedded model this prints:
 # schema: thinking 12+23=35, answer { "answer" : 123, "sure" : true }
-# schema: thinking 38+10=48, answer { "answer" : 382, "sure": true}
+# schema: thinking 38+10=48, answer { "answer" : 383, "sure": true}
 # schema: thinking 56+53=109, answer { "answer" : 566, "sure": true}
 # schema: thinking 6+50=56, answer { "answer" : 60, "sure" : true }
 # grammar: thinking 12+23=35, answer The answer is \boxed{35}.
