@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from surroundings import ROOT
 
 from tgr_local import cli
 from tgr_local.bench import boundary, command, concurrency, memory, shapes
@@ -17,6 +19,7 @@ from tgr_local.bench.peers import Settings
 from tgr_local.bench.plan import Plan
 from tgr_local.bench.subprocesses import Subprocess
 from tgr_local.engine import Engine
+from tgr_local.eval import paper
 
 MEASURED = {"tokens", "positions", "seconds", "resident", "cells"}
 
@@ -50,6 +53,25 @@ def test_every_group_has_rows_with_sound_numbers(
         spreads = [*row.values.values(), row.result]
         assert all(s.low <= s.median <= s.high and abs(s.median) < 1e9 for s in spreads), row
         assert all(s.low >= 0 for s in row.values.values()), row
+
+
+def test_the_papers_cost_row_has_the_numbers_of_its_table() -> None:
+    with paper.PAPER.open(encoding="utf-8", newline="") as file:
+        reported = {
+            r["measure"]: r["value"] for r in csv.DictReader(file) if r["table"] == "overhead"
+        }
+    rollouts, scoring, reset, chunk, naive, optimized, batched = (
+        f"{float(reported[name]):.2f}"
+        for name in (
+            "rollout", "scoring", "kv reset", "chunk", "total naive", "total optimized",
+            "rollout batched (s=32)",
+        )
+    )  # fmt: skip
+    assert (
+        f"the paper: rollouts {rollouts} ({batched} batched), scoring {scoring}, KV reset {reset}, "
+        f"chunk {chunk}; {naive} naive, {optimized} optimized"
+    ) == boundary.PAPER
+    assert boundary.PAPER in (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
 
 
 def test_a_run_prints_a_table_and_writes_both_files(
