@@ -71,7 +71,7 @@ def test_a_report_may_ask_for_a_k_that_all_seeds_together_have(tmp_path: Path) -
     assert base.ks == (1,), "there are no 16 samples"
 
 
-def test_an_acceptance_rate_is_that_of_all_proposals(tmp_path: Path) -> None:
+def test_accepted_over_proposed_is_that_of_all_proposals(tmp_path: Path) -> None:
     """Not the mean of the samples' rates: a sample with few proposals would count too much."""
     steps = [
         [{}, {"proposals": 1, "accepted": 1}],
@@ -84,8 +84,21 @@ def test_an_acceptance_rate_is_that_of_all_proposals(tmp_path: Path) -> None:
     base, tgr = outcomes(write(tmp_path / "run", [*both()[:4], *made]))
     assert tgr.method_count("proposals").tolist() == [1, 999]
     table = tables.method_counts([base, tgr])
-    assert table.columns == ["system", "accepted", "proposals", "α", "1/α"]
-    assert table.rows == [["tgr-latent", "1", "500", "0.002", "500"]]
+    assert table.columns == ["system", "accepted", "proposals", "accepted / proposals"]
+    assert table.rows == [["tgr-latent", "1", "500", "0.002"]]
+
+
+def test_an_acceptance_rate_is_a_mean_over_boundaries(tmp_path: Path) -> None:
+    """However many proposals the search made at each: one boundary here has 999 of 1,002."""
+    found = [(0.75, 1, 1), (0.5, 2, 1), (0.25, 0, 0), (0.0, 999, 0)]
+    steps = [
+        {"figures": {"proposals": n, "accepted": accepted}, "acceptance": alpha}
+        for alpha, n, accepted in found
+    ]
+    made = [sample("tgr-latent", p, 0, boundaries=[{"figures": {}}, *steps]) for p in "pq"]
+    table = tables.method_counts(outcomes(write(tmp_path / "run", [*both()[:4], *made])))
+    assert table.columns[-4:] == ["accepted / proposals", "none accepted", "α", "1/α"]
+    assert table.rows == [["tgr-latent", "2", "1e+03", "0.002", "0.5", "0.375", "2.67"]]
 
 
 def test_budgets_are_filled_by_every_system(tmp_path: Path) -> None:

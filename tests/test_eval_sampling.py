@@ -17,6 +17,7 @@ from tgr_local import methods
 from tgr_local.engine import Engine
 from tgr_local.errors import TgrError
 from tgr_local.eval import phases, samples, sampling
+from tgr_local.eval.boundaries import N_JUDGED
 from tgr_local.eval.live import Live
 from tgr_local.eval.plan import SamplePlan, seed_of
 from tgr_local.eval.samples import Sample
@@ -103,6 +104,27 @@ def test_samples_of_a_search_have_what_a_report_needs(engine: Engine, tmp_path: 
         assert ("rollouts" in boundary) == (key[-1] == 0)
     _, known = go(engine, tmp_path / "t", toy("base"), SamplePlan(1, (42,)))
     assert all(sample.boundaries == [] for sample in known.values())
+
+
+def test_every_searched_boundary_of_hard_geometry_has_an_acceptance_rate(
+    engine: Engine, tmp_path: Path
+) -> None:
+    """The same number of proposals is judged everywhere, and they cost no forward token."""
+    system = "hard-geometry:max_chunks=6,kappa_max=1.9,max_proposals=500"
+    took, known = go(engine, tmp_path / "s", toy(system), SamplePlan(4, (42,)))
+    assert took["counted"] == took["positions"]
+    seen = set()
+    for sample in known.values():
+        first, *others = sample.boundaries
+        assert "acceptance" not in first, "there is no turn yet"
+        for boundary in others:
+            share, n = boundary["acceptance"], boundary["figures"]["proposals"]
+            assert (share > 0) == (n <= N_JUDGED), "the search saw the same proposals first"
+            assert share * N_JUDGED == round(share * N_JUDGED)
+            seen.add(share)
+    assert len(seen) > 3
+    _, known = go(engine, tmp_path / "t", toy("random-anchor"), SamplePlan(1, (42,)))
+    assert not any("acceptance" in b for s in known.values() for b in s.boundaries)
 
 
 def test_a_prompt_that_cannot_fit_is_recorded_and_the_rest_goes_on(

@@ -275,6 +275,30 @@ def test_after_the_last_proposal_the_one_nearest_the_rule_is_taken() -> None:
     np.testing.assert_allclose(min(breaches), missed + kappa - 0.1)
 
 
+def test_acceptance_is_the_share_of_all_proposals_that_follow_the_rule() -> None:
+    rng = np.random.default_rng(5)
+    before, z = geometry.unit(rng.standard_normal((2, 30)))
+    config = with_(kappa_max=1.55, sigma=0.1)
+    share = hard_geometry.acceptance(before, z, config, np.random.default_rng(3), 40)
+    proposed = geometry.propose(z, 40, config.sigma, np.random.default_rng(3))
+    kappas = [geometry.geodesic_curvature(before, z, anchor) for anchor in proposed]
+    assert 0 < share < 1 and share == np.mean(np.array(kappas) <= config.kappa_max)
+
+
+def test_acceptance_rises_with_the_width_of_anchors_and_a_bound_on_the_turn_falls() -> None:
+    """What docs/methods.md says of κ ≤ 1.6 and of a turn ≤ 1.55; the last step has 1.29 radians."""
+    rng, shares, turns = np.random.default_rng(0), [], []
+    for d in (192, 1024, 2048, 4096):
+        before, z = np.eye(d)[0], np.zeros(d)
+        z[:2] = math.cos(1.29), math.sin(1.29)
+        shares.append(hard_geometry.acceptance(before, z, with_(), rng, 300))
+        anchors = geometry.propose(z, 300, 0.05, rng)
+        means = (1.29 + geometry.angles(z, anchors)) / 2
+        turns.append(np.mean(geometry.geodesic_curvatures(before, z, anchors) * means <= 1.55))
+    np.testing.assert_allclose(shares, [0.23, 1, 1, 1], atol=0.08)
+    np.testing.assert_allclose(turns, [0.39, 0.25, 0.18, 0.09], atol=0.08)
+
+
 def test_the_first_boundary_has_no_turn() -> None:
     z = np.eye(30)[0]
     config = with_(kappa_max=0.0, sigma=0.1)

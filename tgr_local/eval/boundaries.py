@@ -9,24 +9,45 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tgr_local.methods import hard_geometry
+from tgr_local.options.config import SearchConfig
 from tgr_local.search.diagnostics import Geometry, diagnostics
+from tgr_local.search.seeds import PROPOSE, derived_seed
 from tgr_local.search.steps import Step
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine
 
+N_JUDGED = 128  # proposals judged at every boundary for the acceptance rate
 _CHUNK_SHOWN, _ROLLOUT_SHOWN = 400, 120  # characters
 
 
-def measured(steps: Sequence[Step], top: int) -> list[dict[str, Any]]:
+def measured(steps: Sequence[Step], config: SearchConfig) -> list[dict[str, Any]]:
     """One dict for each step that has anchors, candidates or figures (the method's own
     measurements): ``chunk``, ``tokens``, the score terms ``V``, ``P_bum``, ``P_uni`` and ``S`` of
     all candidates with the ``chosen`` one, the measures of `diagnostics.Geometry` (the top M
-    candidates), ``figures``."""
+    candidates), ``figures``, and ``acceptance``, the share of `N_JUDGED` proposals that follow the
+    rule of `hard-geometry`, where that method searched."""
     if not any(step.candidates or step.origin is not None or step.figures for step in steps):
         return []
-    pairs = zip(steps, diagnostics(steps, top).boundaries, strict=True)
-    return [found for step, shape in pairs if (found := _of(step, shape))]
+    shapes = diagnostics(steps, config.geometry_top).boundaries
+    triples = zip(steps, [None, *steps], shapes, strict=False)
+    return [
+        found
+        for step, before, shape in triples
+        if (found := _of(step, shape) | _acceptance(step, before, config))
+    ]
+
+
+def _acceptance(step: Step, before: Step | None, config: SearchConfig) -> dict[str, float]:
+    """Judges the first proposals of the boundary's own seed; they pass through no model."""
+    if before is None or before.origin is None or step.origin is None:
+        return {}
+    if "proposals" not in step.figures:
+        return {}
+    rng = np.random.default_rng(derived_seed(config.seed, step.index, PROPOSE))
+    share = hard_geometry.acceptance(before.origin, step.origin, config, rng, N_JUDGED)
+    return {"acceptance": share}
 
 
 def _of(step: Step, shape: Geometry) -> dict[str, Any]:

@@ -166,7 +166,7 @@ class Sampler:
             kind = ENGINE if type(error) is TgrError else ""
             self._add(_failed(where, kind + describe(error)))
             return
-        self._grade(problem, self._ungraded(where, reply))
+        self._grade(problem, self._ungraded(where, reply, config))
 
     def _grade(self, problem: Problem, sample: Sample) -> None:
         """Submits a sample for grading; `_take` adds it to the store."""
@@ -207,10 +207,12 @@ class Sampler:
             self.counted += sample.cost
         self.progress.sample(sample)
 
-    def _ungraded(self, where: tuple[str, str, str, int, int], reply: Reply) -> Sample:
+    def _ungraded(
+        self, where: tuple[str, str, str, int, int], reply: Reply, config: SearchConfig
+    ) -> Sample:
         steps = reply.steps
         logprobs = [step.logprobs for step in steps if len(step.logprobs)]
-        measured = boundaries.measured(steps, self.phase.config.geometry_top)
+        measured = boundaries.measured(steps, config)
         if where[-1] == 0:  # one sample of each problem has texts, for the report
             measured = boundaries.with_texts(self.engine, steps, measured)
         parts: dict[str, float] = {}

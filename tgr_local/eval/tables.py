@@ -274,31 +274,43 @@ def method_counts(found: Sequence[Outcome]) -> Table:
     """Counts that methods report themselves, such as accepted proposals."""
     seen = (b.get("figures", {}) for outcome in found for b in outcome.boundaries)
     names = sorted({name for figures in seen for name in figures})
-    with_rate = {"accepted", "proposals"} <= set(names)
+    pooled = {"accepted", "proposals"} <= set(names)
+    judged = any(len(outcome.measure("acceptance")) for outcome in found)
+    columns = ["system", *names]
+    note = "Each method's own counts, as means over samples."
+    if pooled:
+        columns.append("accepted / proposals")
+        note += " Accepted / proposals is of the sums over all samples."
+    if judged:
+        columns += ["none accepted", "α", "1/α"]
+        note += (
+            " A search ends with the first accepted proposal or at the maximum, so the boundaries "
+            "where none was accepted (their share) count most in that. α is the share of accepted "
+            "proposals where the same number is judged at every boundary, a mean over boundaries."
+        )
     rows = []
     for outcome in found:
         counts = {name: outcome.method_count(name) for name in names}
         if any(map(len, counts.values())):
             cells = [plain_mean(values) for values in counts.values()]
-            rows.append([outcome.label, *cells, *(_acceptance(counts) if with_rate else [])])
-    return Table(
-        "Measurements of the methods",
-        ["system", *names, *(["α", "1/α"] if with_rate else [])],
-        rows,
-        "Each method's own counts, as means over samples."
-        + (
-            " α is the number of accepted proposals over the number of all proposals."
-            if with_rate
-            else ""
-        ),
-    )
+            cells += [_pooled(counts)] if pooled else []
+            rows.append([outcome.label, *cells, *(_acceptance(outcome) if judged else [])])
+    return Table("Measurements of the methods", columns, rows, note)
 
 
-def _acceptance(counts: Mapping[str, Floats]) -> list[str]:
+def _pooled(counts: Mapping[str, Floats]) -> str:
     proposed, accepted = counts["proposals"].sum(), counts["accepted"].sum()
-    if not proposed:
-        return ["-", "-"]
-    return [f"{accepted / proposed:.3g}", f"{proposed / accepted:.3g}" if accepted else "-"]
+    return f"{accepted / proposed:.3g}" if proposed else "-"
+
+
+def _acceptance(outcome: Outcome) -> list[str]:
+    """The share of the boundaries where no proposal was accepted; α, 1/α."""
+    searched = [b["figures"] for b in outcome.boundaries if "acceptance" in b]
+    if not searched:
+        return ["-", "-", "-"]
+    without = np.array([not figures["accepted"] for figures in searched], float)
+    alpha = outcome.measure("acceptance").mean()
+    return [plain_mean(without), f"{alpha:.3g}", f"{1 / alpha:.3g}" if alpha else "-"]
 
 
 def _chosen_base(curves: Curves, measure: str) -> str:
