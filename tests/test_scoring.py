@@ -63,9 +63,35 @@ def test_bumpiness_ignores_length_of_states_and_padding() -> None:
 
 
 @pytest.mark.parametrize("length", [1, 2])
-def test_bumpiness_of_fewer_than_three_tokens_is_zero(length: int) -> None:
-    states = np.array([[EAST, NORTH, -EAST]])
-    np.testing.assert_array_equal(scoring.bumpiness(states, np.array([length])), [0.0])
+def test_bumpiness_of_fewer_than_three_tokens_is_zero_where_all_are_that_short(
+    length: int,
+) -> None:
+    states = np.array([[EAST, NORTH, -EAST]] * 2)
+    np.testing.assert_array_equal(scoring.bumpiness(states, np.array([length, 2])), [0.0, 0.0])
+
+
+@pytest.mark.parametrize("length", [1, 2])
+def test_bumpiness_of_fewer_than_three_tokens_is_the_mean_of_the_others(length: int) -> None:
+    back_and_forth, still = [EAST, -EAST, EAST], [EAST] * 3  # 16 and 0
+    states = np.array([back_and_forth, [NORTH, EAST, NORTH], still])
+    found = scoring.bumpiness(states, np.array([3, length, 3]))
+    np.testing.assert_allclose(found, [16.0, 8.0, 0.0])
+
+
+def test_a_rollout_that_ends_early_does_not_win_by_its_bumpiness() -> None:
+    """V is −1, −1.5 and −1, P_bum 16, 8 and 0; without the third, P_bum is 16 and 16. If it were 0
+    for the second, that would win against the first."""
+    back_and_forth, still = [EAST, -EAST, EAST], [EAST] * 3
+    arrays = {
+        "logprobs": np.array([[-1.0] * 3, [-1.5] * 3, [-1.0] * 3]),
+        "states": np.array([back_and_forth, back_and_forth, still]),
+        "lengths": np.array([3, 2, 3]),
+    }
+    scores = score(arrays, np.array([NORTH] * 3))
+    np.testing.assert_allclose(scores.total, [-9.0, -5.5, -1.0])
+    scores = score({name: array[:2] for name, array in arrays.items()}, np.array([NORTH] * 2))
+    np.testing.assert_allclose(scores.total, [-9.0, -9.5])
+    assert scores.chosen == 0
 
 
 def test_bumpiness_is_six_minus_eight_c1_plus_two_c2() -> None:

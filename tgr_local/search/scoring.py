@@ -82,14 +82,18 @@ def foresight(logprobs: Floats, lengths: Integers) -> NDArray[np.float64]:
 def bumpiness(states: Floats, lengths: Integers) -> NDArray[np.float64]:
     """P_bum [n] = mean_i ‖g_{i+1} − 2 g_i + g_{i−1}‖², g_i the unit states of a rollout.
 
-    states [n, s, d], lengths [n]. 0 for a rollout with fewer than three tokens.
+    states [n, s, d], lengths [n]. A rollout with fewer than three tokens has no second difference:
+    it gets the mean of the others, or 0 if they are all that short.
     """
 
     def one(g: NDArray[np.float64]) -> float:
         return float(np.mean(np.sum(np.diff(g, n=2, axis=0) ** 2, axis=1)))
 
-    rows = zip(states, lengths, strict=True)
-    return np.array([one(unit(row[:length])) if length >= 3 else 0.0 for row, length in rows])
+    known = lengths >= 3
+    found = [one(unit(states[i, : lengths[i]])) for i in np.flatnonzero(known)]
+    terms = np.full(len(lengths), np.mean(found) if found else 0.0)
+    terms[known] = found
+    return terms
 
 
 def uniformity(
