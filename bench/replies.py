@@ -83,6 +83,7 @@ VARIANTS: dict[str, Json] = {
     "truncation": {"top_k": 12, "top_p": 0.9, "min_p": 0.02, "temperature": 1.3},
     "greedy": {"temperature": 0.0},
     "normalize_scores": {"normalize_scores": True},
+    "rollout_states": {"rollout_states": "after"},
     "geometry": {"geometry_top": 3, "min_n_eff": 1.0, "raised_lambda_u": 4.0, "delta": -0.9},
     "geometry, apcs": {"max_apcs": -0.5, "raised_lambda_u": 3.0, "delta": 0.5},
     "reuse_winner": {"reuse_winner": True, "top_logprobs": 2},

@@ -170,6 +170,22 @@ def test_score_is_the_combination_of_its_terms() -> None:
         assert term.dtype == np.float64 and term.shape == (4,)
 
 
+def test_states_after_the_tokens_are_those_before_the_next() -> None:
+    """Three rollouts of four tokens or fewer: the last has too few states after its tokens."""
+    states = np.array([
+        [NORTH, EAST, EAST, EAST],  # 2, 0 before the tokens; 0 after
+        [EAST, EAST, -EAST, EAST],  # 4, 16; 16
+        [EAST, EAST, -EAST, NORTH],  # 4, of three tokens; none, so (0 + 16) / 2
+    ])  # fmt: skip
+    arrays = {"logprobs": np.zeros((3, 4)), "states": states, "lengths": np.array([4, 4, 3])}
+    for rollout_states, wanted in (("before", [1.0, 10.0, 4.0]), ("after", [0.0, 16.0, 8.0])):
+        scores = scoring.score(
+            **arrays, anchors=np.array([EAST] * 3), z=EAST, delta=0.2, weights=WEIGHTS,
+            normalize=False, owners=np.arange(3), rollout_states=rollout_states,
+        )  # fmt: skip
+        np.testing.assert_allclose(scores.bumpiness, wanted)
+
+
 def test_rollouts_of_a_candidate_are_averaged_candidate_major() -> None:
     arrays, anchors = rollouts(6), np.array([EAST, NORTH])
     scores = score(arrays, anchors, n_mc=3)

@@ -45,6 +45,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"d_z": 16},
     {"d_z": 100},
     {"normalize_scores": True},
+    {"rollout_states": "after"},
     {"suffix_tokens": 3},
     {"suffix_tokens": 20},
     {"calibration": "absolute"},
@@ -171,7 +172,7 @@ def test_tgr_latent_follows_the_method_step_by_step(
             wanted, states = decoded(reference, context, tokens.tolist(), injection)
             np.testing.assert_allclose(logprobs, wanted, atol=1e-4)
             V.append(wanted.mean())
-            g = geometry.unit(states)
+            g = geometry.unit(states[config.rollout_states == "after" :])
             second = g[2:] - 2 * g[1:-1] + g[:-2]
             bumpy.append(np.mean(np.sum(second**2, axis=1)) if len(g) > 2 else 0.0)
         own = [found.owners == k for k in range(config.n_candidates)]

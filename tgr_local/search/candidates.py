@@ -38,6 +38,7 @@ def scored(
         normalize=config.normalize_scores,
         owners=owners,
         others=others,
+        rollout_states=config.rollout_states,
     )
     top = anchors[scores.best(config.geometry_top or len(anchors))]
     if geometry.collapsed(top, config.min_n_eff, config.max_apcs):

@@ -82,7 +82,7 @@ def foresight(logprobs: Floats, lengths: Integers) -> NDArray[np.float64]:
 def bumpiness(states: Floats, lengths: Integers) -> NDArray[np.float64]:
     """P_bum [n] = mean_i ‖g_{i+1} − 2 g_i + g_{i−1}‖², g_i the unit states of a rollout.
 
-    states [n, s, d], lengths [n]. A rollout with fewer than three tokens has no second difference:
+    states [n, s, d], lengths [n]. A rollout with fewer than three states has no second difference:
     it gets the mean of the others, or 0 if they are all that short.
     """
 
@@ -138,15 +138,19 @@ def score(
     normalize: bool,
     owners: Integers,
     others: Sequence[Floats] = (),
+    rollout_states: str = "before",
 ) -> Scores:
     """Score K candidate anchors [K, d_z], drawn around z [d_z], by their n rollouts.
 
-    logprobs [n, s] in nats, states [n, s, d_h], lengths [n], and owners [n] in 0 … K−1; V and P_bum
-    are means over the rollouts of a candidate. `others` [d_z] repel as z does. Padding may hold
-    anything. ValueError for shapes that do not fit, a candidate without a rollout, a length outside
-    1 … s, or a value that is not finite, naming the candidate.
+    logprobs [n, s] in nats, states [n, s, d_h] before each token, lengths [n], and owners [n] in
+    0 … K−1; V and P_bum are means over the rollouts of a candidate. `others` [d_z] repel as z does.
+    P_bum is of the states "before" each token, or of those "after" each but the last: after one
+    token is before the next. Padding may hold anything. ValueError for shapes that do not fit, a
+    candidate without a rollout, a length outside 1 … s, or a value that is not finite, naming the
+    candidate.
     """
     _check(logprobs, states, lengths, anchors, owners)
+    first = 1 if rollout_states == "after" else 0
 
     def mean(term: NDArray[np.float64]) -> NDArray[np.float64]:
         sums = np.bincount(owners, term, minlength=len(anchors))
@@ -154,7 +158,7 @@ def score(
 
     return combine(
         mean(foresight(logprobs, lengths)),
-        mean(bumpiness(states, lengths)),
+        mean(bumpiness(states[:, first:], lengths - first)),
         uniformity(anchors, z, delta, others),
         weights,
         normalize,
