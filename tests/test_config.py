@@ -153,7 +153,10 @@ def test_whole_numbers_are_numbers() -> None:
         ({"sigma": -0.1}, "sigma is -0.1, but must be at least 0"),
         ({"n_candidates": 0}, "n_candidates is 0, but must be between 1 and 255"),
         ({"rollout_states": "x"}, "rollout_states is 'x', but must be one of before, after"),
-        ({"calibration": "none"}, "calibration is 'none', but must be one of residual, absolute"),
+        (
+            {"calibration": "none"},
+            "calibration is 'none', but must be one of residual, absolute, unscaled",
+        ),
         ({"stop": ("a", "")}, "stop holds an empty text; remove it"),
         ({"top_p": 1.5}, "top_p is 1.5, but must be between 0 and 1"),
     ],

@@ -49,6 +49,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"suffix_tokens": 3},
     {"suffix_tokens": 20},
     {"calibration": "absolute"},
+    {"calibration": "unscaled", "eta": 0.1},
     {"eta": 0.0},
     {"sigma": 0.0},
     {"temperature": 0.0},
@@ -162,7 +163,9 @@ def test_tgr_latent_follows_the_method_step_by_step(
         assert found.anchors.shape == (config.n_candidates, d_z)
 
         norms = reference.forward(context[:-1]).residual_norms.mean(axis=1)
-        rho = geometry.residual_scale(norms, config.relative_strength, config.calibration)
+        rho = geometry.residual_scale(
+            norms, config.relative_strength, config.calibration, np.sqrt(config.rank * d_h)
+        )
         vectors = config.eta * rho[:, None] * maps.vectors(found.anchors)
 
         V, bumpy = [], []

@@ -107,7 +107,9 @@ class ControlVector:
         norms = np.ones(engine.n_layer)
         if config.calibration == "residual":
             norms = _residual_norms(engine, context)
-        rho = geometry.residual_scale(norms, config.relative_strength, config.calibration)
+        rho = geometry.residual_scale(
+            norms, config.relative_strength, config.calibration, maps.unscaled
+        )
         (vector,) = maps.vectors(np.asarray(anchor)[None])
         return cls(config.eta * rho[:, None] * vector)
 

@@ -151,8 +151,8 @@ class SearchConfig:
     eta: float = option(1.0, "η: injection scale", low=0)
     calibration: str = option(
         "residual",
-        "unit of the injection: a share of the residual norm, or absolute",
-        choices=("residual", "absolute"),
+        "unit of the injection: a share of the residual norm, absolute, or with unscaled maps A, B",
+        choices=("residual", "absolute", "unscaled"),
     )
     injection_seed: int = option(
         42, "seed of the projection W and the maps A, B", low=0, high=2**63 - 1

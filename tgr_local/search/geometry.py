@@ -98,6 +98,12 @@ class InjectionMaps:
         B = rng.standard_normal((n_layer, d_h, rank), dtype=np.float32)
         return cls(A / np.float32(np.sqrt(rank)), B / np.float32(np.sqrt(d_h)))
 
+    @property
+    def unscaled(self) -> float:
+        """√(r d_h): so many times longer are the vectors of maps with entries N(0, 1)."""
+        _, d_h, rank = self.B.shape
+        return float(np.sqrt(rank * d_h))
+
     def vectors(self, anchors: Floats) -> NDArray[np.float32]:
         """B_l A_l a for anchors [n, d_z] -> [n, n_layer, d_h]; η and ρ_l are the caller's.
 
@@ -121,22 +127,26 @@ def map_bytes(n_layer: int, d_h: int, d_z: int, rank: int) -> int:
 
 
 def residual_scale(
-    residual_norms: Floats, strength: float, calibration: str
+    residual_norms: Floats, strength: float, calibration: str, unscaled: float
 ) -> NDArray[np.float64]:
-    """ρ [n_layer], the unit of an injection: ρ_l = 1 ("absolute") or ζ · mean‖h_l‖₂ ("residual").
+    """ρ [n_layer], the unit of an injection: ρ_l = 1 ("absolute"), √(r d_h) ("unscaled") or
+    ζ · mean‖h_l‖₂ ("residual").
 
-    residual_norms [n_layer] is mean‖h_l‖₂ over the prefix tokens, strength is ζ. ValueError for
-    another calibration, a negative or non-finite strength, or non-finite norms.
+    residual_norms [n_layer] is mean‖h_l‖₂ over the prefix tokens, strength is ζ, unscaled is
+    `InjectionMaps.unscaled`. ValueError for another calibration, a negative or non-finite strength,
+    or non-finite norms.
     """
-    if calibration not in ("absolute", "residual"):
-        raise ValueError(f'calibration is {calibration!r} but must be "absolute" or "residual"')
+    if calibration not in ("absolute", "unscaled", "residual"):
+        raise ValueError(
+            f'calibration is {calibration!r} but must be "absolute", "unscaled" or "residual"'
+        )
     if not (np.isfinite(strength) and strength >= 0):
         raise ValueError(
             f"strength is {strength} but must be finite and at least 0: 0 is no injection"
         )
     norms = np.asarray(residual_norms, dtype=np.float64)
-    if calibration == "absolute":
-        return np.ones_like(norms)
+    if calibration != "residual":
+        return np.full_like(norms, unscaled if calibration == "unscaled" else 1.0)
     if not np.isfinite(norms).all():
         layer = int(np.argmin(np.isfinite(norms)))
         raise ValueError(

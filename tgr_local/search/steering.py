@@ -44,13 +44,14 @@ class Steering:
 
     def injections(self, anchors: NDArray[np.float64]) -> list[Injection]:
         """The injection of each anchor [n, d_z], in the place of those of the last call."""
-        config = self._config
+        config, maps = self._config, self._maps.injection
         rho = geometry.residual_scale(
-            self._trajectory.residual_norms, config.relative_strength, config.calibration
+            self._trajectory.residual_norms,
+            config.relative_strength,
+            config.calibration,
+            maps.unscaled,
         )
-        vectors = (
-            config.eta * rho[:, None] * self._maps.injection.vectors(anchors)
-        )  # [n, n_layer, d_h]
+        vectors = config.eta * rho[:, None] * maps.vectors(anchors)  # [n, n_layer, d_h]
         return self._trajectory.injections(vectors)
 
 
