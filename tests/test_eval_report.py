@@ -62,6 +62,35 @@ def test_any_of_the_first_k_is_computed_seed_by_seed(tmp_path: Path) -> None:
     assert table.rows[0] == ["base", "0.0", "75.0 [50.0, 100.0]"]
 
 
+def test_each_seed_has_an_auc_of_its_own(tmp_path: Path) -> None:
+    again = [
+        dataclasses.replace(one, seed=7, correct=one.system == "base" and one.index == 1)
+        for one in both()
+    ]
+    base, tgr = outcomes(write(tmp_path / "run", both() + again, seeds=[42, 7]))
+    assert base.auc_of_seed(42, [1, 2]) == pytest.approx((75 + 0) / 2)
+    assert base.auc_of_seed(7, [1, 2]) == pytest.approx(75)
+    table = tables.by_seed([base, tgr])
+    assert table.columns == ["system", "seed 7", "seed 42", "mean ± SD"]
+    assert table.rows == [
+        ["base", "75.0", "37.5", "56.2 ± 27"],
+        ["tgr-latent", "0.0", "87.5", "43.8 ± 62"],
+    ]
+    (section,) = report.build([run_folder.read(tmp_path / "run")]).sections
+    assert "AUC of each seed" in [table.title for table in section.tables]
+
+
+def test_one_seed_has_no_table_of_seeds(tmp_path: Path) -> None:
+    assert not tables.by_seed(outcomes(write(tmp_path / "run", both()))).rows
+
+
+def test_latent_statistics_have_a_standard_deviation_over_boundaries(tmp_path: Path) -> None:
+    shown = [{"apcs": 0.5, "n_eff": 2.0}, {"apcs": 0.7}]
+    made = [sample("tgr-latent", p, 0, boundaries=shown) for p in "pq"]
+    (row,) = tables.latent(outcomes(write(tmp_path / "run", [*both()[:4], *made]))).rows
+    assert row[1] == "0.6 ± 0.12" and row[3] == "2 ± 0" and row[2] == "-"
+
+
 def test_a_report_may_ask_for_a_k_that_all_seeds_together_have(tmp_path: Path) -> None:
     again = [dataclasses.replace(one, seed=7) for one in both()]
     run = run_folder.read(write(tmp_path / "run", both() + again, seeds=[42, 7]))
@@ -167,7 +196,9 @@ def test_the_tables_agree_with_the_samples(tmp_path: Path) -> None:
     assert "+50.0 [+25.0, +75.0]" in text
     assert "forward tokens: `360 counted; 240 of them in uninterrupted phases" in text
     assert "| tgr-latent | 20 | 10 | 30 | 60 | 10 | 0.30 | 60 | stop 4 |" in text
-    assert "| tgr-latent | 0.7 | 0.6 | 1.5 | 0.995 | 0.1 | 2 | 1 | 4 |" in text  # cycling: all
+    assert (
+        "| tgr-latent | 0.7 ± 0 | 0.6 ± 0 | 1.5 ± 0 | 0.995 ± 0 | 0.1 ± 0 | 2 ± 0 | 1 | 4 |" in text
+    )  # cycling: all
     head, facts = text.split("\n- run: ")
     assert head.startswith(
         "# Evaluation\n\n**Verdict.** At equal cost (60 forward tokens a problem)"

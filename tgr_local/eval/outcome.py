@@ -115,6 +115,26 @@ class Outcome:
         curves = zip(*(self.passed(k) for k in self.ks), strict=True)
         return np.array([metrics.auc(self.ks, curve) for curve in curves])
 
+    @functools.cached_property
+    def seeds(self) -> dict[int, list[list[Sample]]]:
+        """Of each seed that has some of each, the graded samples of every compared problem."""
+        problems = self.graded.values()
+        found = {
+            seed: [[s for s in drawn if s.seed == seed] for drawn in problems]
+            for seed in sorted({s.seed for drawn in problems for s in drawn})
+        }
+        return {seed: drawn for seed, drawn in found.items() if all(drawn)}
+
+    def auc_of_seed(self, seed: int, ks: Sequence[int]) -> float:
+        """AUC over these k of one seed's samples alone, a mean over problems; 0 to 100."""
+        curve = [
+            np.mean(
+                [metrics.pass_at_k(len(d), int(_correct(d).sum()), k) for d in self.seeds[seed]]
+            )
+            for k in ks
+        ]
+        return metrics.auc(ks, np.array(curve))
+
     def majority(self, k: int) -> Floats:
         rng = np.random.default_rng(k)
         return self._each(

@@ -51,6 +51,15 @@ def plain_mean(values: Floats) -> str:
     return f"{values.mean():.3g}" if len(values) else "-"
 
 
+def mean_and_sd(values: Floats) -> str:
+    """The mean ± the standard deviation (n − 1) with two digits; the mean alone of one value; -
+    without a value."""
+    if len(values) < 2:
+        return plain_mean(values)
+    spread = values.std(ddof=1) if np.ptp(values) else 0.0  # not what rounding makes of equals
+    return f"{plain_mean(values)} ± {spread:.2g}"
+
+
 def number(value: float, shape: str) -> str:
     """A formatted number; - for NaN."""
     return "-" if math.isnan(value) else shape.format(value)

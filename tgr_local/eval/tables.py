@@ -14,6 +14,7 @@ from tgr_local.eval.table_cells import (
     Table,
     correlation,
     mean,
+    mean_and_sd,
     number,
     percent,
     plain_mean,
@@ -28,7 +29,7 @@ def of_task(compared: Comparison, recipes: Sequence[str]) -> list[Table]:
     found, graded = compared.found, compared.graded
     tables = [equal_k(compared.at_k)] if compared.at_k else []
     tables += [equal_tokens(compared.at_tokens)] if compared.at_tokens else []
-    tables += [votes(graded), first_k(graded)] if graded else []
+    tables += [by_seed(graded), votes(graded), first_k(graded)] if graded else []
     if found[0].metric != "pass" or "open-ended" in recipes:
         tables.append(open_ended(graded or found))
     tables += [cost(found), overhead(found), latent(found), against_auc(graded)]
@@ -59,6 +60,26 @@ def equal_k(at_k: Curves) -> Table:
         "Percent, with 95% bootstrap intervals over problems in brackets. Pass@k is the unbiased "
         "estimate, AUC the area under it over log2 k; differences are paired by problem."
         + _chosen_base(at_k, name),
+    )
+
+
+def by_seed(graded: Sequence[Outcome]) -> Table:
+    """AUC of each seed alone, over the k that every seed has samples for, with mean and SD."""
+    seeds = sorted(set(graded[0].seeds).intersection(*(o.seeds for o in graded)))
+    sizes = [len(drawn) for o in graded for seed in seeds for drawn in o.seeds[seed]]
+    ks = [k for k in graded[0].ks if k <= min(sizes, default=0)]
+    rows = []
+    for outcome in graded if len(seeds) > 1 and len(ks) > 1 else ():
+        aucs = np.array([outcome.auc_of_seed(seed, ks) for seed in seeds])
+        rows.append([outcome.label, *(f"{auc:.1f}" for auc in aucs), mean_and_sd(aucs)])
+    return Table(
+        "AUC of each seed",
+        ["system", *(f"seed {seed}" for seed in seeds), "mean ± SD"],
+        rows,
+        f"Over k = {ks[0]} to {ks[-1]}, for which every seed has samples; the AUC of all samples "
+        "together goes to the largest k. SD is the standard deviation over seeds."
+        if rows
+        else "",
     )
 
 
@@ -233,16 +254,17 @@ def latent(found: Sequence[Outcome]) -> Table:
     for outcome in found:
         if not any(len(outcome.measure(name)) for name in names):
             continue
-        cells = [plain_mean(outcome.measure(name)) for name in names]
+        cells = [mean_and_sd(outcome.measure(name)) for name in names]
         cycling = plain_mean((outcome.measure("similarity") > CYCLING).astype(float))
         rows.append([outcome.label, *cells, cycling, str(len(outcome.boundaries))])
     return Table(
         "Latent statistics",
         ["system", *names.values(), "cycling", "boundaries"],
         rows,
-        "Means over boundaries: similarity of the candidates (APCS, min cosine, N_eff), "
-        "movement of the chain from one anchor to the next (cosine, angle) and its curvature. "
-        f"Cycling is the share of steps with a cosine above {CYCLING}. Angles are in radians.",
+        "Mean ± standard deviation over boundaries: similarity of the candidates (APCS, min "
+        "cosine, N_eff), movement of the chain from one anchor to the next (cosine, angle) and its "
+        f"curvature. Cycling is the share of steps with a cosine above {CYCLING}. Angles are in "
+        "radians.",
     )
 
 
