@@ -91,15 +91,14 @@ public:
     void set_input(const llama_ubatch * ubatch) override {
         for (const half_t & half : halves) {
             std::vector<int32_t> rows, back(ubatch->n_tokens);
-            const auto           is_row = [&, next = 0](const seen_t & seen) mutable { back[seen.token] = next++; };
-            const plan_t &       plan   = half.plan;
-            auto                 count  = is_row;
+            const plan_t &       plan = half.plan;
+            int32_t              row  = 0;
             for (const seen_t & seen : plan.tree.rows) {
-                count(seen);
+                back[seen.token] = row++;
             }
             for (size_t b = 0; b < plan.blocks.size(); ++b) {
                 for (const seen_t & seen : plan.blocks[b].tokens) {
-                    count(seen);
+                    back[seen.token] = row++;
                     rows.push_back(seen.token);
                 }
                 if (half.masks[b]->type == GGML_TYPE_F16) {

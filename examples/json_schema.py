@@ -36,10 +36,10 @@ with TgrLlama(*sys.argv[1:2]) as llama:
             print(f"{name}: thinking {thought}, answer {message['content']}")
 
 # With the embedded model this prints:
-# schema: thinking 12+23=35, answer { "answer" : 123, "sure" : true }
-# schema: thinking 38+10=48, answer { "answer" : 383, "sure": true}
-# schema: thinking 56+53=109, answer { "answer" : 566, "sure": true}
-# schema: thinking 6+50=56, answer { "answer" : 60, "sure" : true }
+# schema: thinking 12+23=35, answer {…
+# schema: thinking 38+10=48, answer {…
+# schema: thinking 56+53=109, answer {…
+# schema: thinking 6+50=56, answer {…
 # grammar: thinking 12+23=35, answer The answer is \boxed{35}.
 # grammar: thinking 38+10=48, answer The answer is \boxed{48}.
 # grammar: thinking 56+53=109, answer The answer is \boxed{109}.

@@ -15,8 +15,8 @@ with load(*sys.argv[1:2]) as engine:
         scores = step.candidates.scores
         text = engine.detokenize(step.tokens).decode("utf-8", "replace")
         print(f"{step.index}: winner {scores.chosen} of {len(scores.total)}, chunk {text!r}")
-        print("   V", scores.foresight.round(2))
-        print("   spread", {name: round(value, 3) for name, value in scores.spread().items()})
+        print("   V", *(f"{value:.2f}" for value in scores.foresight))
+        print("   spread", *(f"{name} {value:.3f}" for name, value in scores.spread().items()))
 
     config = resolve(engine.metadata).config
     for method in ("base", "markov", "tgr-latent"):
@@ -25,14 +25,14 @@ with load(*sys.argv[1:2]) as engine:
 
 # With the embedded model this prints:
 # 0: winner 2 of 8, chunk '<think>\n1: 50*2=100 [6,100] 100-6=94 no\n2'
-#    V [-0.19 -0.2  -0.19 -0.24 -0.2  -0.2  -0.2  -0.22]
-#    spread {'foresight': 0.017, 'bumpiness': 0.218, 'uniformity': 0.008}
+#    V -0.19 -0.20 -0.19 -0.24 -0.20 -0.20 -0.20 -0.22
+#    spread foresight 0.017 bumpiness 0.218 uniformity 0.008
 # 1: winner 4 of 8, chunk ': 6*2=12 [50,12] 50-12=38 yes\n</think>\n\nThe answer is \\'
-#    V [-0.18 -0.17 -0.17 -0.18 -0.24 -0.18 -0.17 -0.22]
-#    spread {'foresight': 0.026, 'bumpiness': 0.371, 'uniformity': 0.01}
+#    V -0.17 -0.17 -0.17 -0.18 -0.24 -0.17 -0.17 -0.22
+#    spread foresight 0.027 bumpiness 0.373 uniformity 0.010
 # 2: winner 5 of 8, chunk 'boxed{50-6*2}.'
-#    V [-0. -0. -0. -0. -0. -0. -0. -0.]
-#    spread {'foresight': 0.0, 'bumpiness': 0.037, 'uniformity': 0.011}
+#    V -0.00 -0.00 -0.00 -0.00 -0.00 -0.00 -0.00 -0.00
+#    spread foresight 0.000 bumpiness 0.037 uniformity 0.011
 # base         'The answer is \\boxed{50-6*2}.'         74 positions decoded
 # markov       'The answer is \\boxed{50-6*2}.'         138 positions decoded
 # tgr-latent   'The answer is \\boxed{50-6*2}.'         416 positions decoded
