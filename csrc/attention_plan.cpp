@@ -5,11 +5,10 @@
 
 namespace tgr {
 
-static constexpr size_t LEAST_ROWS  = 32;      // of a block: matrix products are faster then
-static constexpr size_t LEAST_WORK  = 1 << 17; // … or so many rows times cells, whose scores take much memory in a tree
-static constexpr uint32_t PAD       = 64;      // spans grow by so many cells at a time: graphs can be used again
-static constexpr uint32_t LEAST_GAP = 256;     // between two spans, cells
-static constexpr uint32_t STEP      = 256;     // by which the first cell of a sliding window moves, for the same reason
+static constexpr size_t   LEAST_ROWS = 32;  // of a block: matrix products are faster then
+static constexpr uint32_t PAD        = 64;  // spans grow by so many cells at a time: graphs can be used again
+static constexpr uint32_t LEAST_GAP  = 256; // between two spans, cells
+static constexpr uint32_t STEP       = 256; // by which the first cell of a sliding window moves, for the same reason
 
 uint32_t block_t::n_cells() const {
     return std::accumulate(spans.begin(), spans.end(), 0u, [](uint32_t n, const extent & e) { return n + e.n; });
@@ -71,24 +70,24 @@ static std::vector<extent> cover(std::vector<extent> cells, size_t most, uint32_
     return spans;
 }
 
-// Rows times cells of a sequence that is worth a block, else 0.
-static size_t work_of(const reader_t & reader) {
-    const size_t n = reader.tokens.size(), work = n * (reader.tokens.back().end - reader.tokens.front().first);
-    return n >= LEAST_ROWS || work >= LEAST_WORK ? work : 0;
-}
-
 plan_t plan_attention(const std::vector<reader_t> & readers, uint32_t n_cells, size_t most_spans) {
-    std::vector<size_t> work;
-    for (const reader_t & reader : readers) {
-        work.push_back(work_of(reader));
+    std::vector<size_t> longest; // those with the most to multiply are blocks
+    for (size_t i = 0; i < readers.size(); ++i) {
+        if (readers[i].tokens.size() >= LEAST_ROWS) {
+            longest.push_back(i);
+        }
     }
-    std::sort(work.rbegin(), work.rend());
-    const size_t least = std::max<size_t>(1, work.size() > MAX_BLOCKS ? work[MAX_BLOCKS - 1] : 0);
+    std::stable_sort(longest.begin(), longest.end(), [&](size_t a, size_t b) {
+        const auto work = [&](size_t i) { return readers[i].tokens.size() * readers[i].tokens.back().end; };
+        return work(a) > work(b);
+    });
+    longest.resize(std::min(longest.size(), MAX_BLOCKS));
 
     plan_t plan;
-    for (const reader_t & reader : readers) {
-        const uint32_t first = reader.tokens.front().first, end = reader.tokens.back().end;
-        if (work_of(reader) >= least && plan.blocks.size() < MAX_BLOCKS) {
+    for (size_t i = 0; i < readers.size(); ++i) {
+        const reader_t & reader = readers[i];
+        const uint32_t   first = reader.tokens.front().first, end = reader.tokens.back().end;
+        if (std::find(longest.begin(), longest.end(), i) != longest.end()) {
             auto cells = cut(*reader.view, first / STEP * STEP, end);
             plan.blocks.push_back({ cover(std::move(cells), most_spans, n_cells), reader.tokens });
         } else {

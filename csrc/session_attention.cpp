@@ -232,7 +232,8 @@ static ggml_tensor * cells_of_span(ggml_context * ctx, ggml_tensor * kv, const e
 static tree_scores_t scores_of(const llm_graph_context & graph, float scale) {
     const llama_hparams & hparams = graph.hparams;
     tree_scores_t         scores;
-    scores.scale = scale;
+    scores.scale  = scale;
+    scores.rounds = !graph.cparams.flash_attn;
     if (graph.arch == LLM_ARCH_GROK && !graph.cparams.flash_attn) {
         scores.factor = hparams.f_attn_out_scale;
         scores.cap    = hparams.f_attn_logit_softcapping;

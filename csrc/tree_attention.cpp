@@ -5,19 +5,26 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <new>
+#include <utility>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
 // one machine code for each kind of processor, chosen when the library is loaded
-#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GLIBC__) && !defined(__clang__) &&                      \
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) &&                           \
     !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+#if __GNUC__ >= 12
 #define FOR_EACH_PROCESSOR __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define FOR_EACH_PROCESSOR __attribute__((target_clones("avx512f", "avx2", "default")))
+#endif
 #else
 #define FOR_EACH_PROCESSOR
 #endif
-// all vectors stay inside inlined functions
-#pragma GCC diagnostic ignored "-Wpsabi"
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define HAS_F16C 1
+#endif
 #define INLINE static inline __attribute__((always_inline))
 
 namespace tgr {
@@ -105,9 +112,13 @@ template <class To, class From> INLINE To bits(From from) {
 }
 
 INLINE float sum(floats v) {
-    const floats halves   = v + __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3);
-    const floats quarters = halves + __builtin_shufflevector(halves, halves, 2, 3, 0, 1, 6, 7, 4, 5);
-    return quarters[0] + quarters[1];
+    typedef float quad __attribute__((vector_size(16), aligned(4)));
+    struct pair_t {
+        quad a, b;
+    };
+    const pair_t pair = bits<pair_t>(v);
+    const quad   half = pair.a + pair.b;
+    return (half[0] + half[2]) + (half[1] + half[3]);
 }
 
 // NA rows of a times NB rows of b.
@@ -156,14 +167,15 @@ static void add_products(const float * a, size_t lda, size_t na, const float * c
     }
 }
 
-// LANES finite numbers of F16.
+// LANES numbers of F16.
 INLINE floats from_halves(halves raw) {
     const words  wide     = __builtin_convertvector(raw, words);
     const floats absolute = bits<floats>((wide & 0x7fff) << 13) * 0x1p112f;
-    return bits<floats>(bits<words>(absolute) | ((wide & 0x8000) << 16));
+    const words  endless  = bits<words>((wide & 0x7c00) == 0x7c00) & 0x7f800000; // infinite, or no number
+    return bits<floats>(bits<words>(absolute) | endless | ((wide & 0x8000) << 16));
 }
 
-#if defined(__x86_64__)
+#if defined(HAS_F16C)
 __attribute__((target("avx,f16c"))) static inline floats from_halves_f16c(halves raw) {
     return bits<floats>(_mm256_cvtph_ps(bits<__m128i>(raw)));
 }
@@ -183,7 +195,7 @@ template <floats (*Convert)(halves)> INLINE void convert(float * to, const uint1
     }
 }
 
-#if defined(__x86_64__)
+#if defined(HAS_F16C)
 __attribute__((target("avx,f16c"))) static void convert_f16c(float * to, const uint16_t * from, size_t n) {
     convert<from_halves_f16c>(to, from, n);
 }
@@ -191,7 +203,7 @@ __attribute__((target("avx,f16c"))) static void convert_f16c(float * to, const u
 
 // n numbers of F16; `to` has room for whole vectors, and gets zeros there.
 static void from_f16(float * to, const uint16_t * from, size_t n) {
-#if defined(__x86_64__)
+#if defined(HAS_F16C)
     static const bool has_f16c = __builtin_cpu_supports("f16c");
     if (has_f16c) {
         return convert_f16c(to, from, n);
@@ -263,16 +275,17 @@ static void prefetch(const char * from, size_t n_bytes) {
 }
 
 namespace {
-// What one thread computes: some sequences, one head of keys.
+// What one thread computes at a time: some rows, and some of the query heads of one head of keys. A query is a row and
+// such a head.
 struct unit_t {
     const tree_t &        tree;
     const tree_scores_t & scores;
     const ggml_tensor *   q, *k, *v, *sinks;
-    uint32_t              head;        // of keys
-    uint32_t              first, last; // sequences
+    uint32_t              first_row, end_row;
+    size_t                head;    // of keys
+    size_t                q_head;  // the first one
+    size_t                n_heads; // query heads
 
-    size_t n_kv_heads() const { return size_t(k->ne[1]); }
-    size_t gqa() const { return size_t(q->ne[1]) / n_kv_heads(); }
     bool   transposed() const { return v->nb[1] > v->nb[2]; }
     size_t d_k() const { return size_t(q->ne[0]); }
     size_t d_v() const { return size_t(transposed() ? v->ne[2] : v->ne[0]); }
@@ -280,7 +293,7 @@ struct unit_t {
     // Numbers that a thread keeps from one operation to the next.
     struct buffers_t {
         std::vector<float>         queries, weights, sums, tile, row;
-        std::vector<float *>       weights_of; // row and head
+        std::vector<float *>       weights_of; // a query
         std::vector<const float *> factors;
         std::vector<float *>       results, parts;
     };
@@ -289,89 +302,92 @@ struct unit_t {
         return one;
     }
 
+    float * result(float * out, size_t query) const {
+        const size_t row = first_row + query / n_heads;
+        return out + (row * size_t(q->ne[1]) + q_head + query % n_heads) * d_v();
+    }
+
+    // The rows of this unit that a sequence has.
+    std::pair<uint32_t, uint32_t> rows_of(const tree_t::sequence_t & sequence) const {
+        return { std::max(sequence.first_row, first_row), std::min(sequence.first_row + sequence.n_rows, end_row) };
+    }
+
     void compute(float * out) const {
-        buffers_t &    b         = buffers();
-        const uint32_t first_row = tree.sequences[first].first_row;
-        const size_t   n_rows    = tree.sequences[last - 1].first_row + tree.sequences[last - 1].n_rows - first_row;
-        const size_t   n_queries = n_rows * gqa(), width = whole(d_k());
+        buffers_t &  b         = buffers();
+        const size_t n_queries = (end_row - first_row) * n_heads, width = whole(d_k());
 
         b.queries.assign(n_queries * width, 0.0f);
-        b.sums.assign(n_queries * d_v(), 0.0f);
-        size_t n_weights = 0;
-        for (uint32_t s = first; s < last; ++s) {
-            n_weights += tree.sequences[s].n_rows * gqa() * (whole(tree.sequences[s].n_columns) + LANES);
-        }
-        b.weights.assign(n_weights, 0.0f);
-        b.weights_of.clear();
-        float * weights = b.weights.data();
-        for (uint32_t s = first; s < last; ++s) {
-            for (size_t i = 0; i < tree.sequences[s].n_rows * gqa(); ++i) {
-                b.weights_of.push_back(weights);
-                weights += whole(tree.sequences[s].n_columns) + LANES;
-            }
-        }
         for (size_t i = 0; i < n_queries; ++i) {
-            const char * from = static_cast<const char *>(q->data) + (head * gqa() + i % gqa()) * q->nb[1] +
-                                size_t(tree.rows[first_row + i / gqa()].token) * q->nb[2];
+            const seen_t & seen = tree.rows[first_row + i / n_heads];
+            const char *   from =
+                static_cast<const char *>(q->data) + (q_head + i % n_heads) * q->nb[1] + size_t(seen.token) * q->nb[2];
             std::memcpy(b.queries.data() + i * width, from, d_k() * sizeof(float));
         }
         round_to(k->type, b.queries.data(), n_queries * width);
-        read_keys(b, first_row);
-        for (uint32_t s = first; s < last; ++s) {
-            const tree_t::sequence_t & sequence = tree.sequences[s];
-            for (uint32_t i = 0; i < sequence.n_rows * gqa(); ++i) {
-                const seen_t & seen    = tree.rows[sequence.first_row + i / gqa()];
-                float *        weights = b.weights_of[(sequence.first_row - first_row) * gqa() + i];
-                weigh(weights + seen.first, seen.end - seen.first, head * gqa() + i % gqa());
-                std::fill_n(weights, seen.first, 0.0f);
-                std::fill(weights + seen.end, weights + sequence.n_columns, 0.0f);
+
+        std::vector<size_t> begins; // of the weights of each query
+        size_t              n_weights = 0;
+        for (const tree_t::sequence_t & sequence : tree.sequences) {
+            const auto [first, end] = rows_of(sequence);
+            for (size_t i = 0; first < end && i < (end - first) * n_heads; ++i) {
+                begins.push_back(n_weights);
+                n_weights += whole(sequence.n_columns) + LANES;
             }
         }
-        if (transposed()) { // else this is flash attention, which rounds the sums instead
+        b.weights.assign(n_weights, 0.0f);
+        b.weights_of.clear();
+        for (const size_t begin : begins) {
+            b.weights_of.push_back(b.weights.data() + begin);
+        }
+        read_keys(b);
+        for (const tree_t::sequence_t & sequence : tree.sequences) {
+            const auto [first, end] = rows_of(sequence);
+            for (uint32_t row = first; row < end; ++row) {
+                for (size_t i = 0; i < n_heads; ++i) {
+                    const seen_t & seen    = tree.rows[row];
+                    float *        weights = b.weights_of[(row - first_row) * n_heads + i];
+                    weigh(weights + seen.first, seen.end - seen.first, q_head + i);
+                    std::fill_n(weights, seen.first, 0.0f);
+                    std::fill(weights + seen.end, weights + sequence.n_columns, 0.0f);
+                }
+            }
+        }
+        if (scores.rounds) {
             round_to(v->type, b.weights.data(), n_weights);
         }
-        read_values(b, first_row);
+        b.sums.assign(n_queries * d_v(), 0.0f);
+        read_values(b);
         for (size_t i = 0; i < n_queries; ++i) {
-            float * to = out + ((first_row + i / gqa()) * size_t(q->ne[1]) + head * gqa() + i % gqa()) * d_v();
-            std::copy_n(b.sums.data() + i * d_v(), d_v(), to);
+            std::copy_n(b.sums.data() + i * d_v(), d_v(), result(out, i));
         }
     }
 
-    // Calls visit(cells, first use, behind the last use) for every stretch that these sequences look at.
-    template <class F> void each_stretch(F && visit) const {
+    // Calls visit(cells) for every stretch that these rows look at, and visit_query(query, column of the first cell)
+    // for each query before.
+    template <class Query, class Cells> void each_stretch(buffers_t & b, Query && visit_query, Cells && visit) const {
         for (const tree_t::stretch_t & stretch : tree.stretches) {
-            const auto begin = tree.uses.begin() + stretch.first_use, end = begin + stretch.n_uses;
-            const auto before = [](const tree_t::use_t & use, uint32_t s) { return use.sequence < s; };
-            const auto mine   = std::lower_bound(begin, end, first, before),
-                       behind = std::lower_bound(mine, end, last, before);
-            if (mine != behind) {
-                visit(stretch.cells, mine, behind);
-            }
-        }
-    }
-
-    // Calls visit(query, column of the first cell); a query is a row and a head.
-    template <class Use, class F> void each_query(Use mine, Use behind, uint32_t first_row, F && visit) const {
-        for (; mine != behind; ++mine) {
-            const tree_t::sequence_t & sequence = tree.sequences[mine->sequence];
-            const size_t               i        = (sequence.first_row - first_row) * gqa();
-            for (size_t j = i; j < i + sequence.n_rows * gqa(); ++j) {
-                visit(j, mine->column);
-            }
-        }
-    }
-
-    void read_keys(buffers_t & b, uint32_t first_row) const {
-        const size_t width   = whole(d_k());
-        const size_t n_bytes = ggml_row_size(k->type, int64_t(d_k()));
-        b.tile.resize(TILE * width);
-        each_stretch([&](const extent & cells, auto mine, auto behind) {
             b.factors.clear();
             b.results.clear();
-            each_query(mine, behind, first_row, [&](size_t i, uint32_t column) {
-                b.factors.push_back(b.queries.data() + i * width);
-                b.results.push_back(b.weights_of[i] + column);
-            });
+            for (uint32_t use = stretch.first_use; use < stretch.first_use + stretch.n_uses; ++use) {
+                const auto [first, end] = rows_of(tree.sequences[tree.uses[use].sequence]);
+                for (size_t i = 0; first < end && i < (end - first) * n_heads; ++i) {
+                    visit_query((first - first_row) * n_heads + i, tree.uses[use].column);
+                }
+            }
+            if (!b.factors.empty()) {
+                visit(stretch.cells);
+            }
+        }
+    }
+
+    void read_keys(buffers_t & b) const {
+        const size_t width = whole(d_k()), n_bytes = ggml_row_size(k->type, int64_t(d_k()));
+        const auto   add_query = [&](size_t i, uint32_t column) {
+            b.factors.push_back(b.queries.data() + i * width);
+            b.results.push_back(b.weights_of[i] + column);
+        };
+        b.tile.resize(TILE * width);
+        each_stretch(b, add_query, [&](const extent & cells) {
             for (size_t at = 0; at < cells.n; at += TILE) {
                 const size_t n = std::min<size_t>(TILE, cells.n - at);
                 for (size_t i = 0; i < n; ++i) {
@@ -418,15 +434,13 @@ struct unit_t {
         }
     }
 
-    void read_values(buffers_t & b, uint32_t first_row) const {
-        const size_t most = transposed() ? LONG : TILE;
-        each_stretch([&](const extent & cells, auto mine, auto behind) {
-            b.factors.clear();
-            b.results.clear();
-            each_query(mine, behind, first_row, [&](size_t i, uint32_t column) {
-                b.factors.push_back(b.weights_of[i] + column);
-                b.results.push_back(b.sums.data() + i * d_v());
-            });
+    void read_values(buffers_t & b) const {
+        const size_t most      = transposed() ? LONG : TILE;
+        const auto   add_query = [&](size_t i, uint32_t column) {
+            b.factors.push_back(b.weights_of[i] + column);
+            b.results.push_back(b.sums.data() + i * d_v());
+        };
+        each_stretch(b, add_query, [&](const extent & cells) {
             for (size_t at = 0; at < cells.n; at += most) {
                 const size_t n = std::min<size_t>(most, cells.n - at);
                 if (transposed()) {
@@ -476,39 +490,67 @@ struct unit_t {
 };
 } // namespace
 
-// Into how many parts the sequences are cut, so that all threads have something to do and no part takes too much
-// memory.
-static uint32_t n_parts(const tree_t & tree, size_t n_heads, size_t gqa, size_t n_threads) {
-    constexpr size_t most_bytes = 4 << 20; // of a part's weights
-    size_t           n_weights  = 0;
+namespace {
+// The rows and the query heads of a unit, at most.
+struct shares_t {
+    size_t n_rows, n_heads;
+};
+} // namespace
+
+// So many that all threads have something to do, and that no unit takes too much memory.
+static shares_t shares_of(const tree_t & tree, size_t n_kv_heads, size_t gqa, size_t n_threads) {
+    constexpr size_t most_weights = 1 << 20;
+    size_t           n_columns    = 1;
     for (const tree_t::sequence_t & sequence : tree.sequences) {
-        n_weights += sequence.n_rows * gqa * sequence.n_columns;
+        n_columns = std::max<size_t>(n_columns, sequence.n_columns);
     }
-    const size_t n_sequences = tree.sequences.size();
-    size_t       n           = std::min(n_sequences, n_weights * sizeof(float) / most_bytes + 1);
-    const auto   rounds      = [&](size_t n) { return (n * n_heads + n_threads - 1) / n_threads; };
-    while (n < n_sequences && n * n_heads * 10 < rounds(n) * n_threads * 9) { // a tenth of the time is lost
-        ++n;
+    shares_t   shares{ tree.rows.size(), gqa };
+    const auto parts = [](size_t n, size_t of) { return (of + n - 1) / n; };
+    while (shares.n_rows * shares.n_heads > 1) {
+        const size_t n      = parts(shares.n_rows, tree.rows.size()) * parts(shares.n_heads, gqa) * n_kv_heads;
+        const bool   unfair = n * 10 < parts(n_threads, n) * n_threads * 9; // a tenth of the time is lost
+        if (!unfair && shares.n_rows * shares.n_heads * n_columns <= most_weights) {
+            break;
+        }
+        size_t & share = shares.n_rows > 1 ? shares.n_rows : shares.n_heads;
+        share          = (share + 1) / 2;
     }
-    return uint32_t(n);
+    return shares;
 }
 
 void attend_tree(float * out, const tree_t & tree, const tree_scores_t & scores, const ggml_tensor * q,
                  const ggml_tensor * k, const ggml_tensor * v, const ggml_tensor * sinks, int thread, int n_threads) {
-    const size_t   n_heads = size_t(k->ne[1]), n_sequences = tree.sequences.size();
-    const uint32_t n = n_parts(tree, n_heads, size_t(q->ne[1]) / n_heads, size_t(n_threads));
-    for (size_t i = size_t(thread); i < n * n_heads; i += size_t(n_threads)) {
-        const size_t part = i / n_heads;
-        unit_t{ tree,
-                scores,
-                q,
-                k,
-                v,
-                sinks,
-                uint32_t(i % n_heads),
-                uint32_t(n_sequences * part / n),
-                uint32_t(n_sequences * (part + 1) / n) }
-            .compute(out);
+    const size_t   n_kv_heads = size_t(k->ne[1]), gqa = size_t(q->ne[1]) / n_kv_heads;
+    const shares_t shares = shares_of(tree, n_kv_heads, gqa, size_t(n_threads));
+    size_t         number = 0;
+    for (size_t row = 0; row < tree.rows.size(); row += shares.n_rows) {
+        for (size_t head = 0; head < n_kv_heads; ++head) {
+            for (size_t i = 0; i < gqa; i += shares.n_heads) {
+                if (number++ % size_t(n_threads) != size_t(thread)) {
+                    continue;
+                }
+                const size_t n = std::min(shares.n_heads, gqa - i);
+                const unit_t unit{ tree,
+                                   scores,
+                                   q,
+                                   k,
+                                   v,
+                                   sinks,
+                                   uint32_t(row),
+                                   uint32_t(std::min(row + shares.n_rows, tree.rows.size())),
+                                   head,
+                                   head * gqa + i,
+                                   n };
+                try {
+                    unit.compute(out);
+                } catch (
+                    const std::bad_alloc &) { // nothing may leave a thread of ggml; the engine reports such numbers
+                    for (size_t query = 0; query < (unit.end_row - unit.first_row) * n; ++query) {
+                        std::fill_n(unit.result(out, query), unit.d_v(), NAN);
+                    }
+                }
+            }
+        }
     }
 }
 

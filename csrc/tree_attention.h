@@ -48,9 +48,11 @@ private:
     std::vector<std::vector<extent>> cells_; // of each sequence, until `finish`
 };
 
-// score -> cap * tanh(score * factor / cap) where there is a cap; the softmax is of score * scale.
+// score -> cap * tanh(score * factor / cap) where there is a cap; the softmax is of score * scale. Its results are
+// rounded to the type of the values where a product of ggml would do so.
 struct tree_scores_t {
     float scale = 1.0f, factor = 1.0f, cap = 0.0f;
+    bool  rounds = true;
 };
 
 // Rows of the tree [n_heads][d_v] in order, from q [d_k, n_heads, tokens] F32, keys [d_k, n_kv_heads, cells], values

@@ -61,7 +61,8 @@ def main() -> None:
     parser.add_argument("--code", action="store_true", help="draw the code assistant instead")
     args = parser.parse_args()
     if args.code:
-        CODE_TARGET.write_text(drawn_code(code_run(args.seed)), encoding="utf-8")
+        drawing = drawn_code(code_arguments(args.seed), code_run(args.seed))
+        CODE_TARGET.write_text(drawing, encoding="utf-8")
         print(CODE_TARGET)
         return
     with tgr_local.load() as engine:
@@ -125,13 +126,12 @@ def drawn(question: str, rows: list[Row], reply: Reply) -> str:
 
 def code_run(seed: int) -> list[str]:
     """What the assistant prints while it repairs a copy of the example."""
-    task, tests = CODE_TASK
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with tempfile.TemporaryDirectory() as folder:
         for file in (FOLDER.parent / "examples" / "code").glob("*.py"):
             shutil.copy(file, folder)
         done = subprocess.run(
-            ["tgr-local", "code", task, f"--test={tests}", "--yes", "--rounds=9", f"--seed={seed}"],
+            ["tgr-local", *code_arguments(seed)],
             cwd=folder, env={**os.environ, "PATH": path, "COLUMNS": str(WIDTH)}, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
@@ -140,17 +140,24 @@ def code_run(seed: int) -> list[str]:
     return done.stdout.splitlines()
 
 
-def drawn_code(printed: list[str]) -> str:
-    """The picture of a run of the assistant; of each table the best rows."""
+def code_arguments(seed: int) -> list[str]:
     task, tests = CODE_TASK
-    asked = f'tgr-local code "{task}" --yes \\\n    --test "{tests}"'
-    lines = [Text.assemble(("$ ", "bold green"), asked)]
+    return ["code", task, "--test", tests, "--yes", "--rounds", "9", "--seed", str(seed)]
+
+
+def drawn_code(arguments: list[str], printed: list[str]) -> str:
+    """The picture of a run of the assistant; of each table the best rows."""
+    asked = " ".join(f'"{part}"' if " " in part else part for part in arguments)
+    asked = asked.replace(" --test", " \\\n    --test").replace(" --yes", " \\\n    --yes")
+    lines = [Text.assemble(("$ ", "bold green"), f"tgr-local {asked}")]
     n_rows = 0
     for text in map(printable, printed):
         is_row = re.match(r"[> ] +\d+  ", text)
         n_rows = n_rows + 1 if is_row else 0
-        if n_rows > CODE_ROWS or re.match(r" +… |\d+ (writing|testing|done)", text):
+        if re.match(r" +… |\d+ (writing|testing|done)", text) or n_rows > CODE_ROWS + 1:
             continue
+        if n_rows > CODE_ROWS:
+            text = "   …"
         style = {"+": "green", "-": "red", "@": "cyan", ">": "bold"}.get(text[:1], "")
         lines.append(Text(text, style or ("dim" if is_row else "")))
     return svg(lines, "the code assistant and its embedded model, on a CPU")

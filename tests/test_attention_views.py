@@ -116,7 +116,7 @@ def test_a_sequence_in_several_pieces(texts: Callable[..., Texts], cache: str) -
 
 @pytest.mark.parametrize("n_forks", [2, 8, 32])
 def test_forks_that_share_a_text(texts: Callable[..., Texts], n_forks: int) -> None:
-    """Their own cells lie at equal distances, and the shared ones are read once for all."""
+    """Their own cells are in one piece each, and the shared ones are read once for all."""
     family = texts(200 + n_forks * 90, n_forks + 1)
     parent = family.add(text(0, 200))
     forks = [family.add(text(1 + i, 64), parent) for i in range(n_forks)]
@@ -178,6 +178,14 @@ def test_prompts_that_share_their_beginning(texts: Callable[..., Texts]) -> None
     family.check({fork: text(1 + i, 20 + i % 2) for i, fork in enumerate(forks)})
     long = family.add([], parent)
     family.check({long: text(40, 600)})
+
+
+def test_more_prompts_than_blocks(texts: Callable[..., Texts]) -> None:
+    """The longest one comes last."""
+    many = texts(1500, 11)
+    feeds = {many.add([]): text(i, 40) for i in range(10)}
+    feeds[many.add([])] = text(20, 150)
+    many.check(feeds)
 
 
 @pytest.mark.parametrize("n", [63, 64, 65, 127, 128, 129, 1023, 1500])

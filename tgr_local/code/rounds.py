@@ -364,6 +364,8 @@ class _Solver:
         try:
             return generation.query_tokens(engine, messages, self._config, cancel=self._cancel)
         except ModelError:
+            if messages[0]["role"] != "system":
+                raise
             messages = prompt.without_system(messages)
             return generation.query_tokens(engine, messages, self._config, cancel=self._cancel)
 
