@@ -31,7 +31,7 @@ from tgr_local.code.edits import Change, Document
 from tgr_local.code.judge import Verdict
 from tgr_local.code.report import Report
 from tgr_local.engine import Cancel
-from tgr_local.errors import CancelledError, CapacityError
+from tgr_local.errors import CancelledError, CapacityError, ModelError
 
 WRONG = CALC.replace("a - b", "a * b")
 BROKEN = "def add(:\n"
@@ -377,6 +377,19 @@ def test_a_model_file_may_leave_out_the_instructions(monkeypatch: pytest.MonkeyP
     assert coder.prompts[0].startswith("[user]\n`calc.py`:")
     assert plain.prompts[0].startswith("[system]\n")
     assert plain.prompts[0].endswith(coder.prompts[0])
+
+
+def test_a_template_that_fails_without_instructions_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*arguments: object, **options: object) -> list[int]:
+        raise ModelError("the chat template fails")
+
+    coder = Coder(["nothing"])
+    coder.metadata["tgr.instructions"] = "none"
+    monkeypatch.setattr("fake_coder.query_tokens", fail)
+    with pytest.raises(ModelError, match="the chat template fails"):
+        carry_out(monkeypatch.setattr, coder)
 
 
 # ---- table and diff ----
