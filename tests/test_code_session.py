@@ -189,7 +189,8 @@ def test_an_edit_that_cannot_be_accepted_is_in_the_json_nevertheless(
     out, err = capsys.readouterr()
     found = json.loads(out)
     assert found["error"] in err and "calc.py has been changed since" in found["error"]
-    assert found["accepted"] is None and found["exit_code"] == 1 and found["best"] == 1
+    assert found["accepted"] is None and found["exit_code"] == 1
+    assert found["best"] in (1, 2)  # the first one to pass ends the other
     assert (project / "calc.py").read_text() == "mine"
 
 
