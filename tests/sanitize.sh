@@ -13,8 +13,9 @@ venv=build/sanitize-$kind
 export ASAN_OPTIONS=detect_leaks=0
 # of Python's lock ThreadSanitizer sees nothing, so it takes the end of the process, where the tables of llama.cpp are
 # destroyed, for a race with the threads that read them before; nor does it see how the loader gets the variables of a
-# thread back that has ended
-printf "race:cxa_at_exit_wrapper\nrace:_dl_deallocate_tls\n" > "build/sanitize-$kind/suppressions"
+# thread back that has ended, and how the C++ library counts the threads that hold an exception
+printf "race:%s\n" cxa_at_exit_wrapper _dl_deallocate_tls std::__exception_ptr::exception_ptr::_M_release \
+    > "build/sanitize-$kind/suppressions"
 export TSAN_OPTIONS="ignore_noninstrumented_modules=1 report_signal_unsafe=0 halt_on_error=0 exitcode=66 \
 die_after_fork=0 print_suppressions=0 suppressions=$PWD/build/sanitize-$kind/suppressions"
 export OMP_NUM_THREADS=1
