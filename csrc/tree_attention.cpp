@@ -488,9 +488,7 @@ struct unit_t {
         add_products(b.tile.data(), TILE, d_v(), b.factors.data(), b.factors.size(), whole(n), b.results.data());
     }
 };
-} // namespace
 
-namespace {
 // The rows and the query heads of a unit, at most.
 struct shares_t {
     size_t n_rows, n_heads;
@@ -520,32 +518,24 @@ static shares_t shares_of(const tree_t & tree, size_t n_kv_heads, size_t gqa, si
 
 void attend_tree(float * out, const tree_t & tree, const tree_scores_t & scores, const ggml_tensor * q,
                  const ggml_tensor * k, const ggml_tensor * v, const ggml_tensor * sinks, int thread, int n_threads) {
-    const size_t   n_kv_heads = size_t(k->ne[1]), gqa = size_t(q->ne[1]) / n_kv_heads;
+    const size_t   n_kv_heads = size_t(k->ne[1]), gqa = size_t(q->ne[1]) / n_kv_heads, n_rows = tree.rows.size();
     const shares_t shares = shares_of(tree, n_kv_heads, gqa, size_t(n_threads));
     size_t         number = 0;
-    for (size_t row = 0; row < tree.rows.size(); row += shares.n_rows) {
+    for (size_t row = 0; row < n_rows; row += shares.n_rows) {
         for (size_t head = 0; head < n_kv_heads; ++head) {
             for (size_t i = 0; i < gqa; i += shares.n_heads) {
                 if (number++ % size_t(n_threads) != size_t(thread)) {
                     continue;
                 }
-                const size_t n = std::min(shares.n_heads, gqa - i);
-                const unit_t unit{ tree,
-                                   scores,
-                                   q,
-                                   k,
-                                   v,
-                                   sinks,
-                                   uint32_t(row),
-                                   uint32_t(std::min(row + shares.n_rows, tree.rows.size())),
-                                   head,
-                                   head * gqa + i,
-                                   n };
+                const size_t n = std::min(shares.n_heads, gqa - i), end = std::min(row + shares.n_rows, n_rows);
+                const unit_t unit{
+                    tree, scores, q, k, v, sinks, uint32_t(row), uint32_t(end), head, head * gqa + i, n
+                };
+                // nothing may be thrown in a thread of ggml; the engine reports numbers that are not finite
                 try {
                     unit.compute(out);
-                } catch (
-                    const std::bad_alloc &) { // nothing may leave a thread of ggml; the engine reports such numbers
-                    for (size_t query = 0; query < (unit.end_row - unit.first_row) * n; ++query) {
+                } catch (const std::bad_alloc &) {
+                    for (size_t query = 0; query < (end - row) * n; ++query) {
                         std::fill_n(unit.result(out, query), unit.d_v(), NAN);
                     }
                 }
