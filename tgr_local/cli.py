@@ -22,6 +22,7 @@ from tgr_local.errors import TgrError, describe
 from tgr_local.eval import command as evaluation
 from tgr_local.models import command as models
 from tgr_local.options.flags import Parser
+from tgr_local.probe import command as probe
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -63,7 +64,7 @@ def build_parser() -> Parser:
         description="Test-time reasoning on your own machine, with any GGUF model.",
     )
     parser.add_argument("--version", action="version", version=f"tgr-local {__version__}")
-    for module in (commands, code, acp, models, evaluation, bench):
+    for module in (commands, code, acp, models, evaluation, probe, bench):
         module.add_to(parser)
     return parser
 

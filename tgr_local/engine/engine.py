@@ -139,11 +139,8 @@ class Engine:
     @functools.cached_property
     def model_hash(self) -> str:
         """sha256 of the model file."""
-        digest = hashlib.sha256()
-        with self.path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-        return digest.hexdigest()
+        about = self.path.stat()
+        return _hash_of(self.path.resolve(), about.st_size, about.st_mtime_ns)
 
     @property
     def rolls_back(self) -> bool:
@@ -427,3 +424,13 @@ class Engine:
             f"needs {n_cells} cells and {n_seqs} sequences, but {where}; close its {len(own)} open "
             "sessions first, or set a larger n_ctx"
         )
+
+
+@functools.lru_cache(maxsize=8)
+def _hash_of(path: Path, size: int, changed: int) -> str:
+    """sha256 of a file, which every engine with the same file shares."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -309,6 +309,10 @@ class Sequence:
         check_whole("end", end, 0, INT_MAX)
         self.session._native.shift(self.session._id, self._id, start, end)
 
+    @property
+    def is_dropped(self) -> bool:
+        return self._id < 0
+
     def drop(self) -> None:
         """Frees it. May be called again."""
         if self._id >= 0:

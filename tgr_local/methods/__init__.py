@@ -13,6 +13,7 @@ tgr_token         rollouts without anchors; the best one begins the chunk
 hard_geometry     anchors accepted or rejected by a rule
 best_of_n         n samples; the likeliest one
 self_consistency  n samples; the most frequent answer
+vote              samples in waves; weighted votes; stops once an answer is sure
 power             Metropolis-Hastings towards p^α
 tot               Tree of Thoughts
 got               Graph of Thoughts
@@ -35,6 +36,7 @@ from tgr_local.methods import (
     tgr_latent,
     tgr_token,
     tot,
+    vote,
 )
 from tgr_local.search.run import Method as Method
 
@@ -47,6 +49,7 @@ _MODULES = (
     hard_geometry,
     best_of_n,
     self_consistency,
+    vote,
     power,
     tot,
     got,

@@ -180,8 +180,29 @@ class SearchConfig:
     presence_penalty: float = option(0.0, "subtract for any recent occurrence", low=-2, high=2)
     seed: int = option(42, "seed of every random choice", low=0, high=2**63 - 1)
 
-    # best-of-n, self-consistency
-    n_samples: int = option(8, "n: samples generated together", low=1, high=255)
+    # best-of-n, self-consistency, vote
+    n_samples: int = option(8, "n: samples generated; by vote at most", low=1, high=255)
+
+    # vote
+    vote_weight: str = option(
+        "auto",
+        "weight of a sample's vote: its chance to be right by the model's probe, its likelihood, "
+        "or 1; auto = probe if the model has one, else likelihood",
+        choices=("auto", "probe", "likelihood", "count"),
+    )
+    vote_bar: float = option(
+        0.95, "stop once the leading answer has at least this chance; above 1 = never", low=0, high=2
+    )
+    vote_wave: int = option(4, "samples started together", low=1, high=250)
+    vote_keep: int = option(
+        0, "samples of a wave that are written to their ends, the most promising; 0 = all", low=0
+    )
+    vote_cut: int = option(
+        0, "tokens after which the others are dropped; 0 = those of the probe, or a chunk", low=0
+    )
+    probe: str = option(
+        "", "file of the model's probe; empty = the one beside the model file", longest=4096
+    )
 
     # power
     power_alpha: float = option(

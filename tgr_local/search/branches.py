@@ -44,11 +44,21 @@ class Branch:
     ``top_logprobs`` asks for them."""
     ended: bool = False
     """By an end token or a stop text."""
+    state_sum: NDArray[np.float64] | None = None
+    """[n_embd] the sum of the top-layer states that its tokens were sampled from; None unless
+    `Branches` reads states, and for no tokens."""
 
     @property
     def likelihood(self) -> float:
         """Mean log-probability of its tokens, nats; of no tokens -inf."""
         return float(np.mean(self.logprobs)) if self.logprobs else -np.inf
+
+    @property
+    def mean_state(self) -> NDArray[np.float64]:
+        """[n_embd] of its tokens, where there are some and states are read."""
+        assert self.state_sum is not None
+        mean: NDArray[np.float64] = self.state_sum / len(self.tokens)
+        return mean
 
 
 def text_limit(
@@ -97,12 +107,14 @@ class Branches:
     """The texts of one run; use it in a ``with`` block.
 
     `limit` is the length of a text at most, `least` the number of positions that the run decodes
-    after the query at least. Raises ValueError for a budget below that, and CapacityError when the
-    cache can never hold the texts.
+    after the query at least; `states` reads the states of all texts. Raises ValueError for a budget
+    below that, and CapacityError when the cache can never hold the texts.
     """
 
-    def __init__(self, run: Run, method: Method, *, limit: int, least: int) -> None:
-        self.run, self.limit = run, limit
+    def __init__(
+        self, run: Run, method: Method, *, limit: int, least: int, states: bool = False
+    ) -> None:
+        self.run, self.limit, self._states = run, limit, states
         run.text_limit = limit
         self.engine, self.config, self.sampling = run.engine, run.config, run.sampling
         self._round = 0
@@ -144,6 +156,7 @@ class Branches:
             branch.entropies[:n],
             branch.top[:n],
             branch.ended and n_tokens is None,
+            None if n_tokens is not None else branch.state_sum,
         )
 
     def cut_cost(self, n_tokens: int) -> int:
@@ -156,7 +169,12 @@ class Branches:
         outputs = self._generate(
             [
                 self.run.continuation(
-                    branch.sequence, branch.tokens, n, self._seed(CHUNK, i), sampling=sampling
+                    branch.sequence,
+                    branch.tokens,
+                    n,
+                    self._seed(CHUNK, i),
+                    sampling=sampling,
+                    states=self._states,
                 )
                 for i, branch in enumerate(branches)
             ]
@@ -167,20 +185,31 @@ class Branches:
             branch.entropies += output.entropies.tolist()
             branch.top += zip(output.top_ids, output.top_logprobs, strict=True)
             branch.ended = output.finish == "stop"
+            if self._states and len(output.tokens):
+                total = output.states.sum(axis=0, dtype=np.float64)
+                branch.state_sum = total + (0 if branch.state_sum is None else branch.state_sum)
         return outputs
 
     def sample(self, n: int) -> list[Branch]:
-        """n texts, sampled side by side to their ends, the limit, or the end of the budget, which
-        they share. They grow by a chunk at a time."""
+        """n texts, sampled side by side by `rounds`."""
         root = self.read_query()
         branches = [root, *(self.fork(root) for _ in range(n - 1))]
-        while growing := [b for b in branches if not b.ended and len(b.tokens) < self.limit]:
-            wanted = min(self.config.chunk_len, self.limit - len(growing[0].tokens))
+        for _ in self.rounds(branches):
+            pass
+        return branches
+
+    def rounds(self, branches: Seq[Branch], n_tokens: int | None = None) -> Iterator[None]:
+        """Writes texts of one length on, side by side, to their ends, to `n_tokens` tokens or the
+        limit, or to the end of the budget, which they share. They grow by a chunk at a time, and
+        after each chunk the caller may stop."""
+        limit = self.limit if n_tokens is None else min(n_tokens, self.limit)
+        while growing := [b for b in branches if not b.ended and len(b.tokens) < limit]:
+            wanted = min(self.config.chunk_len, limit - len(growing[0].tokens))
             allowed = self.allowance(len(growing), wanted)
             if not allowed or self.late:
                 break
             self.grow(growing, allowed)
-        return branches
+            yield
 
     def ask(
         self, branches: Seq[Branch], turns: Seq[Seq[int]], n_replies: int, n_tokens: int, *,
@@ -274,7 +303,8 @@ class Branches:
         """The chosen text in chunks of S tokens. The first step has the counts of all other texts,
         the last step the `figures`."""
         run, size, n = self.run, self.config.chunk_len, len(chosen.tokens)
-        run.remember(chosen.sequence)
+        if not chosen.sequence.is_dropped:
+            run.remember(chosen.sequence)
         n_steps = max(1, -(-n // size))
         run.count(discarded=-n)  # all that was generated is counted as discarded so far
         for index in range(n_steps):

@@ -150,12 +150,15 @@ class Run:
     # --- limits ---
 
     @property
+    def spent(self) -> int:
+        """Positions decoded so far."""
+        return self._spent + self._counts.total
+
+    @property
     def left(self) -> int | None:
         """Positions left of the budget; None = no limit."""
         limit = self.config.max_forward_tokens
-        return (
-            limit - self.held_back.positions - self._spent - self._counts.total if limit else None
-        )
+        return limit - self.held_back.positions - self.spent if limit else None
 
     def affords(self, n_positions: int) -> bool:
         """Whether the budget has so many positions left."""

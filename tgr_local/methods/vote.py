@@ -1,0 +1,294 @@
+"""``vote``: plain samples in waves; weighted votes for equal answers; it stops once one is sure.
+
+Each wave of samples is written side by side, as by `base`. Every text that has ended votes for its
+final answer, with a weight that says how much the text is worth. As soon as the leading answer is
+likely enough, what is still being written is dropped. Of a wave only the most promising beginnings
+may be written to their ends.
+
+Sources: self-consistency (arXiv 2203.11171); stopping by a posterior: adaptive consistency (arXiv
+2305.11860); votes weighted by confidence: CISC (arXiv 2502.06233); weak texts dropped early:
+DeepConf (arXiv 2508.15260). The weights by a probe are `tgr_local.probe`'s.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tgr_local.answers import answer_key
+from tgr_local.engine import Engine
+from tgr_local.errors import ModelError
+from tgr_local.options.config import SearchConfig
+from tgr_local.probe import answer, features, record
+from tgr_local.probe.record import Probe
+from tgr_local.search.branches import Branch, Branches, cells_for, text_limit
+from tgr_local.search.run import Method, Run
+from tgr_local.search.steps import Step
+
+Floats = NDArray[np.float64]
+
+_TEMPERATURE = 0.1
+"""Of the softmax that turns mean log-probabilities into votes; CISC's is fitted, this is ours."""
+_GRID = 4001  # points of the integral of a Beta density
+
+
+def run(run: Run) -> Iterator[Step]:
+    """Waves of samples until an answer is sure or all are written, then yields the best sample of
+    the leading answer."""
+    judge = judge_of(run.engine, run.config)
+    limit = text_limit(run.engine, len(run.query), run.config)
+    states = isinstance(judge, ByProbe)
+    with Branches(run, METHOD, limit=limit, least=1, states=states) as branches:
+        poll = Poll(branches, judge)
+        poll.hold()
+        yield from branches.steps(poll.chosen, poll.figures)
+
+
+class Judge(Protocol):
+    """What the texts of a vote are worth."""
+
+    cut: int
+    """Tokens of a beginning; 0 = a chunk."""
+    figure: str
+    """Name of its `chance`."""
+
+    def promises(self, texts: Sequence[Branch]) -> list[float]:
+        """How promising beginnings are; larger is better."""
+
+    def covers(self, text: Branch) -> bool:
+        """Whether the judge knows such texts."""
+
+    def odds(self, text: Branch) -> float:
+        """How good a whole text is; larger is better."""
+
+    def votes(self, odds: Sequence[float]) -> Floats:
+        """The votes of texts with these odds."""
+
+    def chance(self, keys: list[str | None], odds: list[float]) -> float:
+        """Of the leading answer, 0 … 1: `SearchConfig.vote_bar` ends the vote."""
+
+
+class ByCount:
+    """Every text has one vote."""
+
+    cut, figure = 0, "posterior"
+
+    def promises(self, texts: Sequence[Branch]) -> list[float]:
+        """The worst window of each, by which DeepConf drops weak texts."""
+        return [float(features.window_means(np.array(text.logprobs)).min()) for text in texts]
+
+    def covers(self, text: Branch) -> bool:
+        return True
+
+    def odds(self, text: Branch) -> float:
+        return text.likelihood
+
+    def votes(self, odds: Sequence[float]) -> Floats:
+        return np.ones(len(odds))
+
+    def chance(self, keys: list[str | None], odds: list[float]) -> float:
+        """That the leader is the more frequent one of the two leading answers."""
+        first, second, *_ = *answer.tally(keys, self.votes(odds)).values(), 0.0, 0.0
+        return ahead(first, second) if first else 0.0
+
+
+class ByLikelihood(ByCount):
+    """A text has more votes the likelier its tokens are: n softmax(mean log-probability / 0.1)."""
+
+    def votes(self, odds: Sequence[float]) -> Floats:
+        scaled = np.array(odds) / _TEMPERATURE
+        shares = np.exp(scaled - scaled.max())
+        found: Floats = len(odds) * shares / shares.sum()
+        return found
+
+
+class ByProbe:
+    """A text has more votes the likelier it is right by the model's probe."""
+
+    figure = "confidence"
+
+    def __init__(self, probe: Probe) -> None:
+        self.cut, self._probe = probe.cut, probe
+
+    def promises(self, texts: Sequence[Branch]) -> list[float]:
+        found = np.concatenate([_features(text) for text in texts])
+        judge = self._probe.beginning
+        if np.mean(judge.known.covers(found)) < 0.5:
+            return ByCount().promises(texts)
+        return [float(odds) for odds in judge.right.log_odds(found)]
+
+    def covers(self, text: Branch) -> bool:
+        return bool(self._probe.whole.known.covers(_features(text))[0])
+
+    def odds(self, text: Branch) -> float:
+        return float(self._probe.whole.right.log_odds(_features(text))[0])
+
+    def votes(self, odds: Sequence[float]) -> Floats:
+        return answer.weights(odds)
+
+    def chance(self, keys: list[str | None], odds: list[float]) -> float:
+        """That the leader is right."""
+        return self._probe.chance(keys, odds)
+
+
+def _features(text: Branch) -> Floats:
+    """[1, n_features]"""
+    return features.features(text.logprobs, text.entropies, text.mean_state)[None]
+
+
+def judge_of(engine: Engine, config: SearchConfig) -> Judge:
+    """The judge that ``vote_weight`` asks for. ModelError where it asks for a probe and the model
+    has none."""
+    if config.vote_weight == "count":
+        return ByCount()
+    if config.vote_weight == "likelihood":
+        return ByLikelihood()
+    probe = record.of(engine, config.probe)
+    if probe is not None:
+        return ByProbe(probe)
+    if config.vote_weight == "probe":
+        raise ModelError(
+            f"{engine.path.name} has no probe ({record.place(engine.path)}); fit one with "
+            "tgr-local probe fit, or set vote_weight to likelihood"
+        )
+    return ByLikelihood()
+
+
+class Poll:
+    """The texts of one vote."""
+
+    def __init__(self, branches: Branches, judge: Judge) -> None:
+        self._branches, self._judge, self._config = branches, judge, branches.config
+        self._root = branches.read_query()
+        self._texts: list[Branch] = []
+        """Those that have ended."""
+        self._keys: list[str | None] = []
+        self._odds: list[float] = []
+        self._cut_off: list[Branch] = []
+        """Those that a limit ended."""
+        self._n_started = self._n_dropped = 0
+        self._chance = 0.0
+
+    def hold(self) -> None:
+        """Writes wave after wave until the vote is decided."""
+        while not self._is_decided() and (n := self._next()):
+            self._wave([self._branches.fork(self._root) for _ in range(n)])
+
+    @property
+    def chosen(self) -> Branch:
+        """The best text of the leading answer; without an answer the best text that has ended,
+        else the likeliest one."""
+        if not self._texts:
+            return max([*self._cut_off, self._root], key=lambda text: text.likelihood)
+        leader = next(iter(answer.tally(self._keys, self._judge.votes(self._odds))), None)
+        own = [i for i, key in enumerate(self._keys) if key == leader]
+        return self._texts[max(own, key=lambda i: self._odds[i])]
+
+    @property
+    def figures(self) -> dict[str, float]:
+        votes = answer.tally(self._keys, self._judge.votes(self._odds)) if self._texts else {}
+        share = max(votes.values()) / sum(votes.values()) if votes else 0.0
+        return {
+            "samples": self._n_started,
+            "dropped": self._n_dropped,
+            "answers": len(votes),
+            "share": share,
+            self._judge.figure: self._chance,
+        }
+
+    def _is_decided(self) -> bool:
+        return self._chance >= self._config.vote_bar or self._branches.late
+
+    def _next(self) -> int:
+        """Texts of the next wave: as many as the options and the budget allow. Under a budget the
+        first text is alone, since nothing is known of its length."""
+        n = min(self._config.vote_wave, self._config.n_samples - self._n_started)
+        left = self._branches.run.left
+        if left is None or n < 1:
+            return max(0, n)
+        if not self._n_started:
+            return 1
+        lengths = [len(text.tokens) for text in (*self._texts, *self._cut_off)]
+        return min(n, int(left / np.mean(lengths)))
+
+    def _wave(self, texts: list[Branch]) -> None:
+        config, branches = self._config, self._branches
+        self._n_started += len(texts)
+        keep = config.vote_keep or len(texts)
+        if keep < len(texts):
+            for _ in branches.rounds(texts, config.vote_cut or self._judge.cut or config.chunk_len):
+                pass
+            texts = self._kept(texts, keep)
+        for _ in branches.rounds(texts):
+            if self._count(text for text in texts if text.ended) and self._is_decided():
+                break
+        self._count(text for text in texts if text.ended)
+        for text in texts:
+            if not text.ended:
+                decided = self._chance >= config.vote_bar
+                self._n_dropped += decided
+                if not decided and text.tokens:
+                    self._cut_off.append(text)
+        kept = self.chosen  # the others' cells are free for the next wave
+        for text in (*texts, *self._texts):
+            if text is not kept:
+                text.sequence.drop()
+
+    def _kept(self, texts: list[Branch], n: int) -> list[Branch]:
+        """The n most promising of these beginnings; those that have ended come first."""
+        if any(not text.tokens for text in texts):
+            return texts  # the budget ended
+        promises = self._judge.promises(texts)
+        order = sorted(range(len(texts)), key=lambda i: (texts[i].ended, promises[i]), reverse=True)
+        for i in order[n:]:
+            if not texts[i].ended:
+                texts[i].sequence.drop()
+                self._n_dropped += 1
+        return [text for text in texts if not text.sequence.is_dropped]
+
+    def _count(self, ended: Iterator[Branch]) -> bool:
+        """Counts the votes of texts that have ended; whether there are new ones."""
+        new = [text for text in ended if not any(text is known for known in self._texts)]
+        for text in new:
+            self._texts.append(text)
+            self._keys.append(answer_key(self._branches.text(text.tokens)))
+        if 2 * sum(self._judge.covers(text) for text in self._texts) < len(self._texts):
+            self._judge = ByLikelihood()
+        if new:
+            self._odds = [self._judge.odds(text) for text in self._texts]
+            self._chance = self._judge.chance(self._keys, self._odds)
+        return bool(new)
+
+
+def ahead(first: float, second: float) -> float:
+    """P(x > 1/2) of x ~ Beta(first + 1, second + 1): the chance that the answer with `first` votes
+    is the more frequent one of two, after a uniform prior. Votes may be fractions."""
+    x = np.linspace(0, 1, _GRID)[1:-1]
+    logs = first * np.log(x) + second * np.log1p(-x)
+    density = np.exp(logs - logs.max())
+    half = x > 0.5
+    middle = density[len(x) // 2] / 2  # of the point 1/2 each side has one half
+    return float((density[half].sum() + middle) / density.sum())
+
+
+def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
+    n_texts = (_width(config) + 1) * text_limit(engine, n_query, config)
+    if config.max_forward_tokens:  # which all texts share
+        n_texts = min(n_texts, config.max_forward_tokens)
+    return cells_for(engine, n_query, n_texts, sequences(engine, config), "vote_wave")
+
+
+def sequences(engine: Engine, config: SearchConfig) -> int:
+    return _width(config) + 2  # the query alone, and the best text so far
+
+
+def _width(config: SearchConfig) -> int:
+    """Texts that are written at a time."""
+    return min(config.vote_wave, config.n_samples)
+
+
+METHOD = Method("vote", run, cells, sequences)

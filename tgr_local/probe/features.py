@@ -1,0 +1,62 @@
+"""What a probe sees of a text: how sure the model was of its tokens, and the mean of its states.
+
+The confidences are those that published methods use: the mean log-probability (CISC,
+arXiv 2502.06233) and the worst window (DeepConf, arXiv 2508.15260), and others like them. The state
+is the mean over all tokens of the top-layer state that each token was sampled from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+WINDOW = 16
+"""Tokens of a window."""
+CONFIDENCES = (
+    "mean log-probability",
+    "least log-probability",
+    "worst window",
+    "last window",
+    "mean entropy",
+    "highest window of entropy",
+    "log(1 + tokens with a probability below 1/2)",
+    "log of the number of tokens",
+    "sum of log-probabilities",
+)
+
+
+def features(logprobs: Sequence[float], entropies: Sequence[float], state: Floats) -> Floats:
+    """[9 + n_embd]: `CONFIDENCES` of n ≥ 1 tokens, then the mean of their states [n_embd].
+    Log-probabilities and entropies are in nats, at temperature 1."""
+    return np.r_[confidences(logprobs, entropies), np.asarray(state, np.float64)]
+
+
+def confidences(logprobs: Sequence[float], entropies: Sequence[float]) -> Floats:
+    """[9] the `CONFIDENCES` of n ≥ 1 tokens."""
+    p, h = np.asarray(logprobs, np.float64), np.asarray(entropies, np.float64)
+    means = window_means(p)
+    return np.array(
+        [
+            p.mean(),
+            p.min(),
+            means.min(),
+            means[-1],
+            h.mean(),
+            window_means(h).max(),
+            np.log1p(np.count_nonzero(p < np.log(0.5))),
+            np.log(len(p)),
+            p.sum(),
+        ]
+    )
+
+
+def window_means(values: Floats) -> Floats:
+    """The mean of every `WINDOW` neighbours, or of all values where they are fewer."""
+    width = min(WINDOW, len(values))
+    sums = np.cumsum(np.r_[0.0, values])
+    found: Floats = (sums[width:] - sums[:-width]) / width
+    return found

@@ -1,0 +1,72 @@
+"""Whether a text is like those that a probe was fitted on: elsewhere its chances mean nothing.
+
+The measure is the Mahalanobis distance of the standardised features in a random projection to at
+most 64 values, which needs no matrix of the width of a model and still sees the directions in which
+the known texts vary little.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+WIDTH = 64
+_SEED = 0
+_LIMIT = 0.99  # quantile of the known texts' distances
+_MARGIN = 1.15
+_RIDGE = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Likeness:
+    """What the known texts look like."""
+
+    mean: Floats
+    """[n_features]"""
+    scale: Floats
+    """[n_features] standard deviations."""
+    root: Floats
+    """[m, m] of the precision P of the projected features: P = root rootᵀ."""
+    limit: float
+    """Distance from which on a text is unlike them."""
+
+    def distance(self, features: Floats) -> Floats:
+        """[n] of features [n, n_features]; about 1 for known texts."""
+        standard = (np.asarray(features, np.float64) - self.mean) / self.scale
+        found: Floats = np.sqrt(np.mean((standard @ _projection(*self._shape) @ self.root) ** 2, 1))
+        return found
+
+    def covers(self, features: Floats) -> NDArray[np.bool_]:
+        """[n] whether these texts are like the known ones."""
+        found: NDArray[np.bool_] = self.distance(features) <= self.limit
+        return found
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        return len(self.mean), len(self.root)
+
+
+def fit(features: Floats) -> Likeness:
+    """The likeness to texts with features [n, n_features]."""
+    x = np.asarray(features, np.float64)
+    mean, scale = x.mean(axis=0), x.std(axis=0)
+    scale = np.where(scale > 1e-9 * np.maximum(1, np.abs(mean)), scale, 1.0)
+    width = min(WIDTH, x.shape[1])
+    projected = (x - mean) / scale @ _projection(x.shape[1], width)
+    spread = np.cov(projected.T) + _RIDGE * np.eye(width)
+    root = np.linalg.cholesky(np.linalg.inv(spread))
+    found = Likeness(mean, scale, root, 0.0)
+    limit = _MARGIN * float(np.quantile(found.distance(x), _LIMIT))
+    return Likeness(mean, scale, root, limit)
+
+
+@functools.lru_cache(maxsize=4)
+def _projection(n: int, width: int) -> Floats:
+    """[n, width] seeded, i.i.d. N(0, 1/width)."""
+    drawn: Floats = np.random.default_rng(_SEED).standard_normal((n, width)) / np.sqrt(width)
+    return drawn
