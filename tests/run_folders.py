@@ -81,7 +81,9 @@ def both() -> list[Sample]:
     ]
 
 
-def graded(folder: Path, systems: Mapping[str, tuple[int, Sequence[str]]], **changes: Any) -> Path:
+def graded(
+    folder: Path, systems: Mapping[str, tuple[int, Sequence[str]]], /, **changes: Any
+) -> Path:
     """A run folder made of grades: for each system, of method base or tgr-latent, the cost of a
     sample and, for every problem, its samples as text: `1` right, `0` wrong."""
     config = dataclasses.asdict(SearchConfig())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -116,6 +117,33 @@ def test_methods_replace_the_systems_of_a_recipe(
     assert names == [["hot", "hot", "markov"], ["", "base", "base:top_k=5"]]
     assert run(*command, "--recipe", str(path), "--methods", "base", "--reference", "hot") == 2
     assert "reference is 'hot', but must be one of base" in capsys.readouterr().err
+
+
+def test_one_answer_is_a_metric_of_runs_and_of_reports(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    position = command.index("--k")
+    one = [*command[:position], *command[position + 2 :], "--metric", "one", "--seeds", "42,7"]
+    assert run(*one, "--methods", "base,self-consistency", "--n-samples", "2") == 0
+    out, _ = capsys.readouterr()
+    assert "### One answer" in out and "| self-consistency |" in out and "Pass@" not in out
+    about = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
+    assert (about["metric"], about["k"]) == ("one", [1]) and "--metric one" in about["command"]
+    report = ["eval", "report", str(tmp_path / "run"), "--out", str(tmp_path / "a.md")]
+    for more, says in (((), "One answer"), (("--metric", "samples"), "At equal k")):
+        assert run(*report, *more) == 0
+        text = (tmp_path / "a.md").read_text(encoding="utf-8")
+        assert re.findall("^### (.*)$", text, flags=re.MULTILINE)[0] == says
+
+
+def test_a_recipe_may_ask_for_one_answer(command: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("metric = 'one'\n[[systems]]\nmethod = 'base'\n")
+    position = command.index("--k")
+    plain = [*command[:position], *command[position + 2 :], "--recipe", str(path)]
+    assert run(*plain) == 0
+    about = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
+    assert (about["metric"], about["k"]) == ("one", [1])
 
 
 def test_a_report_takes_another_reference(
@@ -309,6 +337,8 @@ def test_a_folder_in_use_is_not_touched(
         (["eval", "run", "countdown", "--k", "8..1"], "must increase"),
         (["eval", "run", "countdown", "--k", "few"], "the form 1..128"),
         (["eval", "run", "countdown", "--k", "0..8"], "at least 1"),
+        (["eval", "run", "countdown", "--metric", "two"], "metric is 'two', but must be one of s"),
+        (["eval", "report", "x", "--metric", "two"], "metric is 'two', but must be one of samples"),
         (["eval", "run", "countdown", "--seeds", "1,1"], "different"),
         (["eval", "run", "countdown", "--seed", "3"], "--seeds"),
         (["eval", "run", "countdown", "--limit", "-3"], "between 0"),

@@ -86,6 +86,44 @@ def test_the_figures_draw_the_systems_the_places_and_the_intervals_of_the_tables
     assert n_hidden >= 3
 
 
+def test_the_picture_of_one_answer_draws_its_table_and_names_the_frontier(tmp_path: Path) -> None:
+    systems: dict[str, Any] = {
+        "base": (400, ["1", "1", "0", "0"] * 3),
+        "cheap": (100, ["1", "0", "0", "0"] * 3),
+        "as good as cheap": (100, ["0", "0", "1", "0"] * 3),
+        "worse": (800, ["1", "0", "0", "0"] * 3),
+        "best of all": (1600, ["1", "1", "1", "0"] * 3),
+    }
+    read = run_folder.read(graded(tmp_path / "run", systems, k=[1], metric="one"))
+    compared = comparison.of(summary.outcomes([read])["toy"])
+    (table, *_), (picture, _) = tables.of_task(compared, []), plots.of_task(compared)
+    assert [label for label, _ in picture.legend] == [row[0] for row in table.rows]
+    (svg,) = picture.panels
+    wanted, drawn = [], []
+    for (_, _, accuracy, *_), (_, number) in zip(table.rows, picture.legend, strict=True):
+        wanted += [float(n) for n in re.findall(r"[\d.]+", accuracy)]
+        drawn += [*markers(svg, number), *error_bars(svg, number)[0]]
+    slope, shift = np.polyfit(wanted, drawn, 1)
+    assert slope < 0
+    np.testing.assert_allclose(slope * np.array(wanted) + shift, drawn, atol=0.25)
+    names = re.findall(r'<text style="[^"]*" x="([^"]*)" y="([^"]*)"[^>]*>([^<]*)</text>', svg)
+    where = {name: (float(x), float(y)) for x, y, name in names if name in systems}
+    assert set(where) == {row[0] for row in table.rows if row[-1]} and len(where) == 4
+    heights = sorted(y for _, y in where.values())
+    assert min(np.diff(heights)) >= 9  # each in a line of its own
+    ((line, _),) = re.findall(r'<path d="(M [^"]*)" [^>]*stroke-opacity: 0.6(;[^"]*)?"', svg)
+    ys = [float(y) for y in re.findall(r"[ML] \S+ (\S+)", line)]
+    ours = [number for label, number in picture.legend if label in where]
+    assert ys == pytest.approx([markers(svg, number)[0] for number in ours], abs=0.01)
+
+
+def test_a_page_of_one_answer_has_its_picture_after_its_table(tmp_path: Path) -> None:
+    folder = graded(tmp_path / "run", {"base": (9, "10"), "best": (19, "11")}, k=[1], metric="one")
+    text = page.as_html(built(folder))
+    assert text.count("<figure") == 2 and "var(--page)" in text[text.index("<figure") :]
+    assert text.index("<h3>One answer") < text.index("<figure") < text.index("<h3>Cost of a sample")
+
+
 def markers(svg: str, number: int) -> list[float]:
     """The y of the markers of a system, from left to right."""
     uses = re.findall(r'<use xlink:href="[^"]*" x="[^"]*" y="([^"]*)" style="([^"]*)"', svg)

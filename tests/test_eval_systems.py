@@ -78,6 +78,7 @@ def test_the_recipes_are_those_that_the_documentation_names() -> None:
         ("[[systems]]\nname = 'x'", "no method"),
         ("[options]\nlamda_b = 1", "did you mean lambda_b"),
         ("k = ", "recipe"),
+        ("metric = 'two'", "metric is 'two', but must be one of samples, one"),
     ],
 )
 def test_a_bad_recipe_is_refused(tmp_path: Path, text: str, says: str) -> None:

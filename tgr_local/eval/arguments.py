@@ -7,11 +7,14 @@ from tgr_local.options.flags import Parser, add_config_flags
 from tgr_local.system.sandbox import backends
 
 METHODS = "base,tgr-latent"
+METRIC = "samples"
 K = "1..8"
+K_OF_ONE = "1"
+"""For the metric "one"."""
 SEEDS = "42"
 GRADE_SECONDS = 10.0
-OWN = ("recipe", "methods", "variant", "k", "limit", "seeds", "budget", "reference", "data",
-        "fetch", "allow_exec", "sandbox", "judge_url", "grade_seconds", "raw")  # fmt: skip
+OWN = ("recipe", "methods", "variant", "metric", "k", "limit", "seeds", "budget", "reference",
+        "data", "fetch", "allow_exec", "sandbox", "judge_url", "grade_seconds", "raw")  # fmt: skip
 """Flags of a run that its samples and grades depend on, besides those of the configs."""
 
 
@@ -29,9 +32,16 @@ def add_run_arguments(parser: Parser) -> None:
     add("--variant", action="append", default=[], metavar="METHOD:OPTION=VALUE,…",
         help="another system; may be repeated")  # fmt: skip
     add(
+        "--metric",
+        metavar="NAME",
+        help="samples: Pass@k and AUC; one: the accuracy of one answer against its forward tokens "
+        f"(default: {METRIC})",
+    )
+    add(
         "--k",
         metavar="K",
-        help=f"numbers of samples: 1..128 (doubling), or 1,32,128 (default: {K})",
+        help=f"numbers of samples: 1..128 (doubling), or 1,32,128 (default: {K}; with --metric one "
+        f"{K_OF_ONE})",
     )
     add(
         "--limit",

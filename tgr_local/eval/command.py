@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tgr_local.console.sanitize import printable, printable_line
 from tgr_local.errors import TgrError
@@ -35,6 +35,8 @@ def add_to(parser: Parser) -> None:
     add("--out", metavar="FILE", help=text)
     text = "system that the others are compared with (default: that of the runs)"
     add("--reference", metavar="NAME", help=text)
+    text = "samples or one (default: that of the runs)"
+    add("--metric", metavar="NAME", help=text)
     add(
         "--k",
         metavar="K",
@@ -117,7 +119,7 @@ def _list(_: argparse.Namespace) -> int:
 
 
 def _report_on(args: argparse.Namespace) -> int:
-    return _report(args.runs, args.out, args.reference, args.k)
+    return _report(args.runs, args.out, args.reference, args.k, args.metric)
 
 
 def _report(
@@ -125,13 +127,15 @@ def _report(
     out: str | None,
     reference: str | None = None,
     k: str | None = None,
+    metric: str | None = None,
     *,
     shown: bool = False,
 ) -> int:
     """Writes report.md and report.html to the first run folder, or to `out`; a name that ends in
-    .md gets the tables only. `reference` and `k` replace those of the runs."""
-    from tgr_local.eval import page, report, request, run_folder
+    .md gets the tables only. `reference`, `k` and `metric` replace those of the runs."""
+    from tgr_local.eval import manifest, page, report, request, run_folder
 
+    changes: dict[str, Any] = {"metric": manifest.read_metric(metric)} if metric else {}
     path = Path(out) if out is not None else Path(folders[0]) / "report.html"
     if path.suffix not in (".html", ".md"):
         raise ValueError(f"out is {out!r}, but a report must end in .html or .md")
@@ -140,8 +144,11 @@ def _report(
         request.check_reference(
             reference, [s["name"] for run in read for s in run.manifest.systems]
         )
-        changed = [dataclasses.replace(run.manifest, reference=reference) for run in read]
-        read = [dataclasses.replace(r, manifest=m) for r, m in zip(read, changed, strict=True)]
+        changes["reference"] = reference
+    read = [
+        dataclasses.replace(run, manifest=dataclasses.replace(run.manifest, **changes))
+        for run in read
+    ]
     built = report.build(read, request.read_ks(k) if k else ())
     path.with_suffix(".md").write_text(report.as_markdown(built), encoding="utf-8")
     if shown:

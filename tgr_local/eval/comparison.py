@@ -1,4 +1,4 @@
-"""The systems of one task side by side: at equal k, and at equal forward tokens.
+"""The systems of one task side by side: at equal k, at equal forward tokens, and with one answer.
 
 In: outcomes. Out: a `Comparison`, which the tables, the plots and the verdict share, so that all of
 them show the same systems at the same k and budgets with the same intervals.
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.eval import metrics
+from tgr_local.eval import frontier, metrics
+from tgr_local.eval.frontier import Frontier
 from tgr_local.eval.metrics import Interval
 from tgr_local.eval.outcome import Budget, Outcome, common_budgets, reference
 
@@ -81,7 +82,9 @@ class Comparison:
     """Those that are compared."""
     at_k: Curves | None
     at_tokens: Curves | None
-    """None where nothing is graded."""
+    """None where nothing is graded, and where `one` says all that there is at k = 1."""
+    one: Frontier | None = None
+    """None unless the runs ask for the metric "one", and where nothing is graded."""
 
 
 def of(found: Sequence[Outcome]) -> Comparison:
@@ -89,7 +92,11 @@ def of(found: Sequence[Outcome]) -> Comparison:
     graded = [outcome for outcome in found if outcome.graded]
     if not graded:
         return Comparison(list(found), [], None, None)
-    return Comparison(list(found), graded, _at_k(graded), _at_tokens(graded))
+    is_one = all(outcome.run.manifest.metric == "one" for outcome in found)
+    one = frontier.of(graded) if is_one and found[0].metric != "diversity" else None
+    if one and graded[0].ks == (1,):
+        return Comparison(list(found), graded, None, None, one)
+    return Comparison(list(found), graded, _at_k(graded), _at_tokens(graded), one)
 
 
 def _at_k(graded: Sequence[Outcome]) -> Curves:

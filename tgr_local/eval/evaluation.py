@@ -54,6 +54,7 @@ def manifest_of(
         grading=grading,
         recipe=request.name,
         reference=request.reference,
+        metric=request.metric,
         machines=[manifest.machine(engine)],
         command=command,
     )

@@ -18,7 +18,7 @@ import typing
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tgr_local.errors import TgrError, describe
 from tgr_local.eval import json_checks
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
 FORMAT = "tgr-eval 1"
 NAME = "manifest.json"
-_MAY_CHANGE = ("k", "budget", "recipe", "machines", "reference", "created", "command")
+RunMetric = Literal["samples", "one"]
+"""What a report is about: Pass@k and AUC of many samples, or the accuracy of one answer."""
+_MAY_CHANGE = ("k", "budget", "recipe", "machines", "reference", "metric", "created", "command")
 _OF_THE_MACHINE = (
     "n_threads", "n_batch", "n_ubatch", "n_seq_max", "n_gpu_layers", "main_gpu", "tensor_split",
     "use_mmap", "use_mlock", "python",
@@ -73,6 +75,7 @@ class Manifest:
     """Every machine that made samples."""
     command: str = ""
     """The last command line, without the folders of that machine."""
+    metric: RunMetric = "samples"
 
 
 _CONFIG = {f"{name}?": hint for name, hint in typing.get_type_hints(SearchConfig).items()}
@@ -94,8 +97,20 @@ _SHAPE: dict[str, Any] = {
         }
     ],
     "command?": str,
+    "metric?": RunMetric,
 }  # fmt: skip
-del _SHAPE["command"]
+del _SHAPE["command"], _SHAPE["metric"]
+
+
+def read_metric(name: str) -> RunMetric:
+    """The metric of that name. ValueError for an unknown one."""
+    for known in typing.get_args(RunMetric):
+        if name == known:
+            found: RunMetric = known
+            return found
+    raise ValueError(
+        f"metric is {name!r:.40}, but must be one of {', '.join(typing.get_args(RunMetric))}"
+    )
 
 
 def model_facts(engine: Engine) -> dict[str, Any]:

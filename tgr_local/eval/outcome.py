@@ -94,6 +94,11 @@ class Outcome:
         pairs = ((len(d), sum(bool(s.correct) for s in d)) for d in self.graded.values())
         return np.array([metrics.pass_at_k(n, c, k) for n, c in pairs])
 
+    @functools.cached_property
+    def costs(self) -> Floats:
+        """Mean forward tokens of a graded sample."""
+        return self._each(lambda drawn: _mean([sample.cost for sample in drawn]))
+
     def passed_first(self, k: int) -> Floats:
         """Whether one of the first k samples of a seed is correct, averaged over the seeds with k
         graded samples; NaN where there is no such seed."""

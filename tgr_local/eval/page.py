@@ -107,11 +107,11 @@ def _section(section: Section, pictures: Sequence[Plot]) -> Iterator[str]:
     yield f"<h2>{html.escape(section.task)}</h2>"
     for note in section.notes:
         yield f'<p class="missing">{html.escape(note)}</p>'
-    for table in section.tables[:2]:
+    for table in section.tables[: section.n_first]:
         yield from _table(table)
     for picture in pictures:
         yield from _figure(picture)
-    for table in section.tables[2:]:
+    for table in section.tables[section.n_first :]:
         yield from _table(table)
     for case in section.cases:
         yield f"<h3>Case: {html.escape(case.title)}</h3>\n<dl>"

@@ -39,6 +39,8 @@ _TERMS = {
     "S": "score S",
 }
 _WIDTH, _HEIGHT = 5.0, 3.1  # inches of a panel: on a phone its text is about as large as the page's
+_LINE, _LETTER = 11, 4.8  # points of a line of text and of a letter in a panel
+_PAPER = "#fefefe"  # the colour of the page
 _ROW = 0.26  # inches of a row in a panel with one row for each system
 _SHOWN = 99.5  # percent of values in a histogram; larger ones are in the last bar
 
@@ -82,6 +84,9 @@ def of_task(compared: Comparison) -> list[Plot]:
             "the plots need matplotlib; run: pip install 'tgr-local[plot]'"
         ) from None
     drawings: dict[str, DrawFunction] = {
+        "One answer: accuracy against the forward tokens of an answer, with 95% intervals; the "
+        "line joins the systems on the frontier, which have names. Points are moved to the right a "
+        "little where they would cover each other": _frontier,
         "Difference to the reference in points, paired by problem, with 95% intervals":
             _differences,
         "Pass@k at equal k, and at equal forward tokens, with 95% intervals; as in the tables, a "
@@ -136,6 +141,7 @@ def _svg(figure: Any) -> str:
     text = text[text.index("<svg") :].replace("#000000", "currentColor")
     for i, hex_color in enumerate(COLORS):
         text = text.replace(hex_color, color(i))
+    text = text.replace(_PAPER, "var(--page)")
     used = set(re.findall(r"#([\w-]+)", text))
     return re.sub(r' id="([^"]*)"', lambda found: found[0] if found[1] in used else "", text)
 
@@ -143,11 +149,73 @@ def _svg(figure: Any) -> str:
 # ---- each function draws panels, none where it has no data, and returns the legend ----
 
 
+def _frontier(panels: _Panels, compared: Comparison) -> Legend:
+    if compared.one is None:
+        return []
+    axes = panels.new(1.3 * _HEIGHT)
+    best, x = [], 0.0
+    for point in compared.one.points:
+        x, accuracy = max(point.tokens, 1.025 * x), _in_percent(point.accuracy)
+        number = _number(compared, point.outcome)
+        _errorbar(axes, [x], [accuracy.mean], ys_of=[accuracy], number=number)
+        if point.is_on_frontier:
+            best.append((x, accuracy.mean))
+    axes.plot(*zip(*best, strict=True), color="black", lw=1, alpha=0.6, zorder=1)
+    axes.set(xscale="log", xlabel="forward tokens per answer", ylabel="right answers (%)")
+    axes.minorticks_off()
+    low, high = axes.get_xlim()
+    decades = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)))
+    ticks = [x for x in np.outer(decades, (1, 2, 5)).ravel() if low <= x <= high]
+    axes.set_xticks(ticks, [f"{x:,.0f}" for x in ticks])
+    axes.margins(y=0.1)
+    _name_points(axes, best, [_cut(point.outcome.label) for point in compared.one.best])
+    return [
+        (point.outcome.label, _number(compared, point.outcome)) for point in compared.one.points
+    ]
+
+
+def _name_points(axes: Any, points: Sequence[tuple[float, float]], names: Sequence[str]) -> None:
+    """Names the points of a frontier, which rises to the right: above each and to its left, where
+    no other point is, or below and to its right where the left edge is too near. No name covers
+    another one."""
+    width, height = (72 * 0.8 * inches for inches in axes.figure.get_size_inches())  # of the axes
+    bottom, top = axes.get_ylim()
+    line = (top - bottom) * _LINE / height
+    low, high = np.log(axes.get_xlim())
+    lefts = [(np.log(x) - low) / (high - low) * width for x, _ in points]
+    named = list(zip(points, names, lefts, strict=True))
+    above = [(x, y, name) for (x, y), name, left in named if left >= _LETTER * len(name)]
+    below = [(x, y, name) for (x, y), name, left in named if left < _LETTER * len(name)]
+    edge = -np.inf
+    for x, y, name in above:
+        edge = max(y + line / 3, edge + line)
+        _name(axes, x, edge, name, "right")
+    axes.set_ylim(top=max(top, edge + 1.5 * line))
+    edge = np.inf
+    for x, y, name in reversed(below):
+        edge = min(y + line / 4, edge) - line
+        _name(axes, x, edge, name, "left")
+    axes.set_ylim(bottom=min(bottom, edge - line / 2))
+
+
+def _name(axes: Any, x: float, y: float, name: str, side: str) -> None:
+    """A name whose lower right or left corner is at x, y, on a ground that covers lines."""
+    axes.annotate(
+        name, (x, y), xytext=(5 if side == "left" else -5, 0), textcoords="offset points",
+        ha=side, fontsize=9, bbox={"fc": _PAPER, "ec": "none", "alpha": 0.8, "pad": 0.3},
+    )  # fmt: skip
+
+
 def _differences(panels: _Panels, compared: Comparison) -> Legend:
+    shown = []
+    if compared.one:
+        ones = [(point.outcome, point.gain) for point in compared.one.points]
+        shown.append(("one answer", compared.one.base.outcome, ones))
     for curves, title in ((compared.at_k, "equal k"), (compared.at_tokens, "equal forward tokens")):
-        if curves is None:
-            continue
-        gains = [(curve.outcome, curves.gain(curve.outcome)) for curve in curves.curves]
+        if curves is not None:
+            gains = [(curve.outcome, curves.gain(curve.outcome)) for curve in curves.curves]
+            shown.append((title, curves.base, gains))
+    for title, base, gains in shown:
         rows = [(outcome, gain) for outcome, gain in gains if gain is not None]
         if not rows:
             continue
@@ -156,7 +224,7 @@ def _differences(panels: _Panels, compared: Comparison) -> Legend:
         for y, (outcome, gain) in enumerate(rows):
             _errorbar(axes, [gain.mean], [y], xs_of=[gain], number=_number(compared, outcome))
         axes.set_yticks(range(len(rows)), [_short(outcome.label) for outcome, _ in rows])
-        axes.set(ylim=(len(rows) - 0.5, -0.5), xlabel=f"points minus {curves.base.label}")
+        axes.set(ylim=(len(rows) - 0.5, -0.5), xlabel=f"points minus {base.label}")
         axes.set_title(title)
     return []
 
@@ -184,9 +252,7 @@ def _draw_curves(axes: Any, curves: Curves, compared: Comparison) -> None:
     for i, curve in enumerate(curves.curves):
         moved = [place * 1.012 ** (2 * i - n + 1) for place in curves.places]
         points = [(x, found) for x, found in zip(moved, curve.intervals, strict=True) if found]
-        found = [
-            Interval(100 * one.mean, 100 * one.low, 100 * one.high) for _, one in points
-        ]  # fmt: skip
+        found = [_in_percent(one) for _, one in points]
         _errorbar(axes, [x for x, _ in points], [one.mean for one in found], ys_of=found,
                   number=_number(compared, curve.outcome), line="-")  # fmt: skip
 
@@ -334,11 +400,18 @@ def _arms(found: Sequence[Interval]) -> list[list[float]] | None:
     return [[one.mean - one.low for one in found], [one.high - one.mean for one in found]]
 
 
+def _in_percent(share: Interval) -> Interval:
+    return Interval(100 * share.mean, 100 * share.low, 100 * share.high)
+
+
 def _number(compared: Comparison, outcome: Outcome) -> int:
     return compared.found.index(outcome)
 
 
 def _short(label: str) -> str:
     """A label that leaves room for the data."""
-    cut = label if len(label) <= 44 else f"{label[:43]}…"
-    return "\n".join(textwrap.wrap(cut, 22))
+    return "\n".join(textwrap.wrap(_cut(label, 44), 22))
+
+
+def _cut(label: str, most: int = 28) -> str:
+    return label if len(label) <= most else f"{label[: most - 1]}…"

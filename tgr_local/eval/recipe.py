@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tgr_local.eval import systems
+from tgr_local.eval.manifest import read_metric
 from tgr_local.eval.systems import System
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import parse, updated
@@ -36,6 +37,8 @@ class Recipe:
     limit: int = 0
     budget: int = 0
     parallel: int = 0
+    metric: str = ""
+    """In the form of `--metric`; empty = the default."""
     reference: str = ""
     """The system that the others are compared with; empty = the best `base`."""
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -78,7 +81,7 @@ def _recipe(name: str, table: dict[str, Any]) -> Recipe:
             near = difflib.get_close_matches(key, fields, n=3) or list(fields)
             raise ValueError(f"unknown key {key!r}; did you mean {', '.join(near)}?")
     wanted = {"tasks": list, "seeds": list, "systems": list, "options": dict, "title": str,
-              "k": str, "reference": str}  # fmt: skip
+              "k": str, "reference": str, "metric": str}  # fmt: skip
     for key, value in table.items():
         if type(value) is not wanted.get(key, int):
             raise ValueError(
@@ -91,6 +94,8 @@ def _recipe(name: str, table: dict[str, Any]) -> Recipe:
         for key, value in table.get("options", {}).items()
     }
     updated(SearchConfig(), values["options"])
+    if "metric" in table:
+        read_metric(table["metric"])
     for key in ("tasks", "seeds"):
         values[key] = tuple(table.get(key, ()))
     return Recipe(name, **{"title": name, **values})

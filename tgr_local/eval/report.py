@@ -31,6 +31,11 @@ class Section:
     tables: list[Table]
     cases: list[Case]
 
+    @property
+    def n_first(self) -> int:
+        """Tables that go before the plots, and into a brief report."""
+        return 1 if self.compared.one else 2
+
 
 @dataclass(frozen=True)
 class Page:
@@ -187,7 +192,7 @@ def _markdown(page: Page, brief: bool) -> Iterator[str]:
         yield f"\n## {section.task}"
         for note in section.notes:
             yield f"\n{note}"
-        for table in section.tables[: 2 if brief else None]:
+        for table in section.tables[: section.n_first if brief else None]:
             yield f"\n### {table.title}\n"
             yield from _markdown_rows(table.columns, table.rows)
             if table.note:

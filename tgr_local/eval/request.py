@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tgr_local.eval import metrics, recipe, systems, tasks
-from tgr_local.eval.arguments import METHODS, OWN, SEEDS, K
+from tgr_local.eval.arguments import K_OF_ONE, METHODS, METRIC, OWN, SEEDS, K
+from tgr_local.eval.manifest import RunMetric, read_metric
 from tgr_local.eval.systems import System
 from tgr_local.eval.task import Problem
 from tgr_local.eval.tasks.benchmark import Benchmark
@@ -34,6 +35,7 @@ class EvaluationRequest:
     budget: int
     parallel: int
     reference: str
+    metric: RunMetric
     options: dict[str, Any]
     """Options of all systems: those of the recipe, overridden by the user's."""
 
@@ -53,16 +55,18 @@ def from_arguments(args: argparse.Namespace) -> EvaluationRequest:
     found = systems.distinct([*of_recipe, *map(systems.from_text, texts)])
     reference = args.reference or (base.reference if of_recipe else "")
     check_reference(reference, [system.name for system in found])
+    metric = read_metric(args.metric or base.metric or METRIC)
     return EvaluationRequest(
         name=base.name,
         tasks=names,
         systems=found,
-        ks=read_ks(args.k or base.k or K),
+        ks=read_ks(args.k or base.k or (K_OF_ONE if metric == "one" else K)),
         seeds=_seeds(args.seeds) if args.seeds else base.seeds or _seeds(SEEDS),
         limit=number(args, "limit", base.limit),
         budget=number(args, "budget", base.budget),
         parallel=number(args, "parallel", base.parallel),
         reference=reference,
+        metric=metric,
         options={**base.options, **flags},
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from tgr_local.eval import frontier
 from tgr_local.eval.comparison import Comparison, Curves
 from tgr_local.eval.outcome import Outcome, equal_texts, reference
 from tgr_local.eval.paper import reported
@@ -27,9 +28,10 @@ def of_task(compared: Comparison, recipes: Sequence[str]) -> list[Table]:
     """Every table for which the outcomes of one task have data, and the paper's for these
     recipes."""
     found, graded = compared.found, compared.graded
-    tables = [equal_k(compared.at_k)] if compared.at_k else []
+    tables = [frontier.table(compared.one)] if compared.one else []
+    tables += [equal_k(compared.at_k)] if compared.at_k else []
     tables += [equal_tokens(compared.at_tokens)] if compared.at_tokens else []
-    tables += [by_seed(graded), votes(graded), first_k(graded)] if graded else []
+    tables += [by_seed(graded), votes(graded), first_k(graded)] if compared.at_k else []
     if found[0].metric != "pass" or "open-ended" in recipes:
         tables.append(open_ended(graded or found))
     tables += [cost(found), overhead(found), latent(found), against_auc(graded)]

@@ -1,8 +1,9 @@
 """The verdict of a report: one sentence on what a comparison shows, and what it does not.
 
-In: a `Comparison`. Out: a sentence in plain words. Its numbers are those of the tables. It compares
-at equal forward tokens where the budget buys every system a sample, else at equal k. A difference
-counts where its 95% interval excludes zero and at least `FEWEST` problems differ.
+In: a `Comparison`. Out: a sentence in plain words. Its numbers are those of the tables. With
+the metric "one" it names the frontier. Else it compares at equal forward tokens where the budget
+buys every system a sample, or at equal k. A difference counts where its 95% interval excludes zero
+and at least `FEWEST` problems differ.
 """
 
 from __future__ import annotations
@@ -13,12 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tgr_local.eval.comparison import Comparison, Curves
+from tgr_local.eval.frontier import FEWEST, MARGIN, Frontier, Point
 from tgr_local.eval.metrics import Interval
 from tgr_local.eval.outcome import Outcome
 
-FEWEST = 6
-"""Problems that have to differ: where five do, all of them have the same sign by chance in 2 of 2⁵
-cases, which is more than 5%."""
 _NAMED = 3  # systems with their intervals in one part of the sentence
 
 
@@ -40,9 +39,11 @@ def of_task(compared: Comparison) -> str:
     found, graded = compared.found, compared.graded
     if found[0].metric == "diversity":
         return "This task has no wrong answers, so it cannot tell which system is better."
+    unfinished = any(len(outcome.all_samples) < outcome.n_planned for outcome in found)
+    if compared.one:
+        return _begun(unfinished, _one_answer(compared.one, len(found) - len(graded)))
     if compared.at_k is None or compared.at_tokens is None:
         return "Nothing can be concluded yet: no problem has a graded sample in every system."
-    unfinished = any(len(outcome.all_samples) < outcome.n_planned for outcome in found)
     if len(graded) == 1:
         return _begun(unfinished, _alone(compared.at_k, len(found) - 1))
     at_cost = _findings(compared.at_tokens)
@@ -52,6 +53,43 @@ def of_task(compared: Comparison) -> str:
         else _compared(_at_k(compared.at_k), _findings(compared.at_k), compared.at_k)
     )
     return _begun(unfinished, f"{sentence}{_out_of_reach(compared.at_tokens)}.")
+
+
+def _one_answer(one: Frontier, n_left_out: int) -> str:
+    """The frontier, and the cheapest system that keeps up with the reference."""
+    place, base = f"with one answer to each of {_problems(one.n_problems)}", one.base
+    if len(one.points) == 1:
+        return (
+            f"{place}, {base.outcome.label} is right in {100 * base.accuracy.mean:.1f}% (95% "
+            f"interval {100 * base.accuracy.low:.1f} to {100 * base.accuracy.high:.1f}) for "
+            f"{base.tokens:,.0f} forward tokens; {_nothing_compared(n_left_out)}."
+        )
+    names = _all_listed([_accuracy(point) for point in one.best])
+    order = ", fewest tokens first," if len(one.best) > 1 else ""
+    is_or_are = "is" if len(one.best) == 1 else "are"
+    return (
+        f"{place}, {names}{order} {is_or_are} on the frontier of accuracy against forward tokens; "
+        f"{_cheapest(one)}."
+    )
+
+
+def _accuracy(point: Point) -> str:
+    return f"{point.outcome.label} ({100 * point.accuracy.mean:.1f}%, {point.tokens:,.0f} tokens)"
+
+
+def _cheapest(one: Frontier) -> str:
+    found, label = one.cheapest, one.base.outcome.label
+    if one.points[0] is one.base:
+        return f"no system is cheaper than {label}"
+    if found.gain is None:
+        return (
+            f"that a cheaper system loses at most {MARGIN:g} point to {label} cannot be concluded"
+        )
+    return (
+        f"the cheapest one that loses at most {MARGIN:g} point to {label} is {found.outcome.label} "
+        f"({found.gain.mean:+.1f} points, 95% interval {found.gain.low:+.1f} to "
+        f"{found.gain.high:+.1f}), with {100 * found.share:.0f}% of its tokens"
+    )
 
 
 def _begun(unfinished: bool, sentence: str) -> str:
@@ -73,11 +111,13 @@ def _alone(at_k: Curves, n_left_out: int) -> str:
     assert first is not None
     solves = f"{_tries(at_k.places[0])}, {label} solves {100 * first.mean:.1f}% of {_problems(n)}"
     interval = f"(95% interval {100 * first.low:.1f} to {100 * first.high:.1f})"
+    return f"{solves} {interval}; {_nothing_compared(n_left_out)}."
+
+
+def _nothing_compared(n_left_out: int) -> str:
     if n_left_out:
-        why = "no other system has enough graded samples for a comparison"
-    else:
-        why = "it is the only system, so nothing is compared"
-    return f"{solves} {interval}; {why}."
+        return "no other system has enough graded samples for a comparison"
+    return "it is the only system, so nothing is compared"
 
 
 def _at_cost(at_tokens: Curves) -> str:
@@ -220,5 +260,9 @@ def _listed(names: Sequence[str], last: str = "and") -> str:
     shown = list(names[:_NAMED])
     if len(names) > _NAMED:
         shown.append(f"{len(names) - _NAMED} more")
-    *head, end = shown
+    return _all_listed(shown, last)
+
+
+def _all_listed(names: Sequence[str], last: str = "and") -> str:
+    *head, end = names
     return f"{', '.join(head)} {last} {end}" if head else end
