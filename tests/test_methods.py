@@ -103,6 +103,15 @@ def test_cells_and_sequences_are_bounds_that_no_run_exceeds(
 
 
 @every_run
+def test_no_run_decodes_more_positions_than_the_method_says(
+    engine: Engine, method: str, options: dict[str, Any]
+) -> None:
+    config, needs = with_(**options), methods.get(method)
+    most = (needs.positions or needs.cells)(engine, len(PROMPT), config)
+    assert most / 20 < spent(steps_of(engine, method, config)) <= most
+
+
+@every_run
 def test_the_same_seed_repeats_and_another_differs(
     engine: Engine, method: str, options: dict[str, Any]
 ) -> None:

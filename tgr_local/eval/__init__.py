@@ -15,6 +15,7 @@ report. Methods do not know that they are evaluated; tasks and graders do not kn
     phases.py      what is missing, and how many samples fit; sampling.py makes them
     samples.py     samples as JSON lines; store.py writes them
     boundaries.py  the measurements of a reply's boundaries
+    estimate.py    forward tokens that a run still takes
     live.py        the progress of a run on stderr
     grading.py     what grades depend on
     grader.py      grades in worker processes; worker.py is one, worker_main.py its main loop

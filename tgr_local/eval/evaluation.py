@@ -8,6 +8,7 @@ from typing import Any
 
 from tgr_local.engine import Engine
 from tgr_local.eval import grading, manifest, phases, samples, systems, tasks
+from tgr_local.eval.estimate import Estimate
 from tgr_local.eval.live import Live
 from tgr_local.eval.manifest import Manifest
 from tgr_local.eval.plan import SamplePlan
@@ -80,13 +81,15 @@ def evaluate(
         for task in request.tasks
         for system in request.systems
     ]
-    with Store(folder / "samples.jsonl") as store, Live(len(todo)) as live:
+    with Store(folder / "samples.jsonl") as store:
         manifest.settle(folder, wanted, grading.in_use(store.known.values()))
         _write_prompts(folder, problems)
-        for phase in todo:
-            took = phases.run_phase(engine, phase, plan, store, grades, live, request.parallel)
-            if took["samples"]:
-                samples.append(folder / "phases.jsonl", took)
+        estimate = Estimate(phases.work(engine, todo, plan, store))
+        with Live(len(todo), estimate) as live:
+            for phase in todo:
+                took = phases.run_phase(engine, phase, plan, store, grades, live, request.parallel)
+                if took["samples"]:
+                    samples.append(folder / "phases.jsonl", took)
         return [why for phase in todo if (why := phases.why_empty(phase, store))]
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tgr_local import methods
 from tgr_local.engine import Engine, backend_devices
 from tgr_local.errors import CapacityError
+from tgr_local.eval.estimate import Place, Work
 from tgr_local.eval.plan import SamplePlan
 from tgr_local.eval.samples import Sample
 from tgr_local.eval.sampling import SAMPLE_ERRORS, Grades, Job, Phase, Progress, Sampler, prompt_of
@@ -77,6 +78,43 @@ def run_phase(
         "positions": engine.stats().n_positions - begun,
         "seconds": round(time.monotonic() - start, 3),
     }
+
+
+def work(
+    engine: Engine, todo: Sequence[Phase], plan: SamplePlan, store: Store
+) -> dict[Place, Work]:
+    """What each phase lacks, with the forward tokens that it takes at most, by the limits of its
+    system. Samples that cannot be made count nothing; a budget may end in the middle of a wave, so
+    that it is exceeded by one sample of each seed, or a little more."""
+    prompts: dict[tuple[Any, ...], dict[str, list[int]]] = {}
+    found = {}
+    for phase in todo:
+        # systems with the same prompt options share their prompts
+        config = phase.config
+        key = phase.task, config.thinking, bool(config.thinking_budget or config.grammar)
+        if key not in prompts:
+            prompts[key] = _prompts(engine, phase)
+        most = {
+            problem: _most(engine, phase, len(tokens)) for problem, tokens in prompts[key].items()
+        }
+        missing = _missing(phase, plan, store)
+        total = sum(most.get(problem.id, 0) for problem, _, _ in missing)
+        if plan.budget and missing:
+            begun = {problem.id for problem, _, _ in missing}
+            each = ((plan.budget + len(plan.seeds) * most.get(problem, 0)) for problem in begun)
+            total = max(total, sum(each))
+        found[phase.task, phase.system.name] = Work(len(missing), total)
+    return found
+
+
+def _most(engine: Engine, phase: Phase, n_query: int) -> int:
+    """Forward tokens of a sample at most; 0 for one that cannot be made."""
+    method, budget = methods.get(phase.system.method), phase.config.max_forward_tokens
+    try:
+        most = (method.positions or method.cells)(engine, n_query, phase.config)
+    except SAMPLE_ERRORS:
+        return 0
+    return min(most, budget) if budget else most
 
 
 def why_empty(phase: Phase, store: Store) -> str:

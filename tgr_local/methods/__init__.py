@@ -2,7 +2,8 @@
 
 A method takes a `search.run.Run` and yields one `Step` for each chunk. It knows nothing of text,
 other replies or files. Each module has one `METHOD` record: its name, its `run`, the cells and
-sequences that it needs, and whether it resets, searches and steers. A new method is a new module,
+sequences that it needs, the positions that it decodes at most, and whether it resets, searches and
+steers. A new method is a new module,
 its import and its place in `_MODULES` below.
 
 base              plain sampling

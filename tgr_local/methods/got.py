@@ -44,6 +44,15 @@ def sequences(engine: Engine, config: SearchConfig) -> int:
     return 1 + config.tree_breadth + max(new) * (1 + tot.askers(config))
 
 
+def positions(engine: Engine, n_query: int, config: SearchConfig) -> int:
+    limit, n_new = _limit(engine, n_query, config), config.graph_merges + config.graph_refines
+    # each new thought is written after a turn that may quote all others, decoded again and valued
+    turns = 2 * (_turn_tokens(engine, config) + config.tree_breadth * limit)
+    rewritten = turns + n_new * (2 * limit + 1 + tot.value_cost(engine, config))
+    level = tot.level_cells(engine, limit, config) + (rewritten if n_new else 0)
+    return n_query + tot.n_levels(limit, config) * level
+
+
 class Graph(tot.Tree):
     """The kept thoughts; `merge` and `refine` add new ones."""
 
@@ -104,4 +113,4 @@ def _turn_tokens(engine: Engine, config: SearchConfig) -> int:
     return max((turn.n_tokens for turn in turns), default=0)
 
 
-METHOD = Method("got", run, cells, sequences)
+METHOD = Method("got", run, cells, sequences, positions=positions)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry
-from tgr_local.search.capacity import cells_needed, sequences_needed
+from tgr_local.search.capacity import cells_needed, positions_needed, sequences_needed
 from tgr_local.search.run import Method, Run
 from tgr_local.search.seeds import PROPOSE, derived_seed
 from tgr_local.search.steering import Steering
@@ -113,4 +113,5 @@ METHOD = Method(
     sequences=partial(sequences_needed, resets=True, searches=False, steers=True),
     resets=True,
     steers=True,
+    positions=partial(positions_needed, searches=False, steers=True),
 )

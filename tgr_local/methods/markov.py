@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from tgr_local.search.capacity import cells_needed, sequences_needed
+from tgr_local.search.capacity import cells_needed, positions_needed, sequences_needed
 from tgr_local.search.run import Method, Run
 from tgr_local.search.steps import Step
 from tgr_local.search.trajectory import Trajectory
@@ -30,4 +30,5 @@ METHOD = Method(
     cells=partial(cells_needed, resets=True, searches=False),
     sequences=partial(sequences_needed, resets=True, searches=False, steers=False),
     resets=True,
+    positions=partial(positions_needed, searches=False, steers=False),
 )

@@ -27,8 +27,7 @@ def run(run: Run) -> Iterator[Step]:
     limit = text_limit(run.engine, len(run.query), run.config)
     with Branches(run, METHOD, limit=limit, least=1) as branches:
         chain = Chain(branches)
-        block = math.ceil(limit / run.config.power_blocks)
-        for end in (*range(block, limit, block), limit):
+        for end in _ends(limit, run.config):
             paid = chain.extend(end)
             for _ in range(run.config.power_steps if paid else 0):
                 paid = chain.improve()
@@ -46,6 +45,19 @@ def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
 
 def sequences(engine: Engine, config: SearchConfig) -> int:
     return 2 if engine.rolls_back else 3  # also the query alone
+
+
+def positions(engine: Engine, n_query: int, config: SearchConfig) -> int:
+    limit = text_limit(engine, n_query, config)
+    # a proposal decodes its part anew, and where the model cannot roll back, what is before it too
+    proposals = sum(config.power_steps * (end + 1) for end in _ends(limit, config))
+    return n_query + limit + proposals
+
+
+def _ends(limit: int, config: SearchConfig) -> list[int]:
+    """The length of the text after each block."""
+    block = math.ceil(limit / config.power_blocks)
+    return [*range(block, limit, block), limit]
 
 
 class Chain:
@@ -122,4 +134,4 @@ def log_ratio(
     return target + back - proposed
 
 
-METHOD = Method("power", run, cells, sequences)
+METHOD = Method("power", run, cells, sequences, positions=positions)

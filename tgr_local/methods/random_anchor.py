@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from tgr_local.search.capacity import cells_needed, sequences_needed
+from tgr_local.search.capacity import cells_needed, positions_needed, sequences_needed
 from tgr_local.search.run import Method, Run
 from tgr_local.search.steering import Steering
 from tgr_local.search.steps import Step
@@ -42,4 +42,5 @@ METHOD = Method(
     sequences=partial(sequences_needed, resets=True, searches=False, steers=True),
     resets=True,
     steers=True,
+    positions=partial(positions_needed, searches=False, steers=True),
 )

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.engine import Injection, Output
-from tgr_local.search.capacity import cells_needed, sequences_needed
+from tgr_local.search.capacity import cells_needed, positions_needed, sequences_needed
 from tgr_local.search.run import Method, Run
 from tgr_local.search.steering import Steering
 from tgr_local.search.steps import Candidates, Step
@@ -114,4 +114,5 @@ METHOD = Method(
     resets=True,
     searches=True,
     steers=True,
+    positions=partial(positions_needed, searches=True, steers=True),
 )

@@ -14,7 +14,7 @@ import numpy as np
 
 from tgr_local.engine import Engine
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.capacity import cells_needed, sequences_needed
+from tgr_local.search.capacity import cells_needed, positions_needed, sequences_needed
 from tgr_local.search.run import Method, Run
 from tgr_local.search.steps import Step
 from tgr_local.search.trajectory import Trajectory
@@ -65,6 +65,11 @@ def sequences(engine: Engine, config: SearchConfig) -> int:
     return sequences_needed(engine, config, resets=True, searches=True, steers=False)
 
 
+def positions(engine: Engine, n_query: int, config: SearchConfig) -> int:
+    config = dataclasses.replace(config, **_WITHOUT_ANCHORS)
+    return positions_needed(engine, n_query, config, searches=True, steers=False)
+
+
 METHOD = Method(
     "tgr-token",
     run,
@@ -72,4 +77,5 @@ METHOD = Method(
     sequences=sequences,
     resets=True,
     searches=True,
+    positions=positions,
 )

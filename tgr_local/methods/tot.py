@@ -40,6 +40,11 @@ def sequences(engine: Engine, config: SearchConfig) -> int:
     return config.tree_breadth * (1 + config.tree_proposals * (1 + askers(config)))
 
 
+def positions(engine: Engine, n_query: int, config: SearchConfig) -> int:
+    limit = _limit(engine, n_query, config)
+    return n_query + n_levels(limit, config) * level_cells(engine, limit, config)
+
+
 def _limit(engine: Engine, n_query: int, config: SearchConfig) -> int:
     return text_limit(engine, n_query, config, extra=value_cost(engine, config))
 
@@ -138,6 +143,11 @@ def value_cost(engine: Engine, config: SearchConfig) -> int:
     return value_turn(engine).n_tokens + askers(config) * prompts.VALUE_TOKENS
 
 
+def n_levels(limit: int, config: SearchConfig) -> int:
+    """Levels of a tree whose thoughts grow to `limit` tokens."""
+    return -(-limit // config.chunk_len)
+
+
 def level_cells(engine: Engine, limit: int, config: SearchConfig) -> int:
     """Cells of the thoughts of a new level beside the kept ones, each at most `limit` tokens."""
     chunk = min(config.chunk_len, limit)
@@ -150,4 +160,4 @@ def least(engine: Engine, config: SearchConfig) -> int:
     return config.tree_proposals * (1 + value_cost(engine, config))
 
 
-METHOD = Method("tot", run, cells, sequences)
+METHOD = Method("tot", run, cells, sequences, positions=positions)

@@ -6,6 +6,7 @@ from tgr_local.engine import Engine
 from tgr_local.errors import CapacityError
 from tgr_local.options.config import SearchConfig
 
+STATE_COST = 2  # positions that reading a state decodes: the chunk's last token and the delimiter
 SPARE_CELLS = 8  # the pending token, the delimiter, and a little more
 
 
@@ -90,6 +91,22 @@ def cells_needed(
             f"rollouts, but n_ctx is {n_ctx}; raise n_ctx, or lower chunk_len or rollout_len"
         )
     return n_cells
+
+
+def positions_needed(
+    engine: Engine, n_query: int, config: SearchConfig, *, searches: bool, steers: bool
+) -> int:
+    """Positions that a trajectory with resets decodes at most: |Q|, all new tokens, and for each
+    chunk what the reset retains, all rollouts and a state. Where the model cannot roll back, a
+    winner that is too long is decoded again."""
+    limit = config.token_limit
+    each = min(n_retained(config), limit)
+    if searches:
+        each += n_rollouts(config) * longest_rollout(config)
+        each += 0 if engine.rolls_back else config.chunk_len
+    if steers:
+        each += STATE_COST
+    return n_query + limit + -(-limit // config.chunk_len) * each
 
 
 def check_shift(engine: Engine) -> None:

@@ -54,6 +54,9 @@ class Method:
     """It rolls out candidates at every chunk boundary."""
     steers: bool = False
     """It injects vectors made from anchors, and reads the state at the end of every chunk."""
+    positions: Callable[[Engine, int, SearchConfig], int] | None = None
+    """Positions that a run decodes at most for a query of so many tokens; None: no more than its
+    cells, since nothing is decoded twice."""
 
 
 @dataclass

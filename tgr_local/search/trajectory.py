@@ -22,6 +22,7 @@ from tgr_local.errors import CancelledError
 from tgr_local.search.candidates import scored
 from tgr_local.search.capacity import (
     SPARE_CELLS,
+    STATE_COST,
     check_shift,
     longest_rollout,
     n_rollouts,
@@ -34,7 +35,6 @@ from tgr_local.search.shared_anchors import shared_anchors_of
 from tgr_local.search.steps import Candidates, Counts, Finish, Step
 
 _CHUNKS = 32  # that one task writes at most
-_STATE_COST = 2  # positions that reading a state decodes: the chunk's last token and the delimiter
 
 
 class Trajectory:
@@ -59,7 +59,7 @@ class Trajectory:
         if method.searches:
             self._rollout_cells = n_rollouts(config) * longest_rollout(config)
             self._first_rollouts = config.n_candidates * config.n_mc * config.rollout_len
-        self._state_cost = _STATE_COST if method.steers else 0
+        self._state_cost = STATE_COST if method.steers else 0
         self._eoc = engine.eoc_token(config.eoc_token) if method.steers else -1
 
         run.open(method, least=self._state_cost + self._least_cost())
@@ -324,7 +324,7 @@ class Trajectory:
                 task = Task(sequence, feed, injection=injection, plain=1, feed_states="last")
                 (output,) = run.decode([task])
             h: NDArray[np.float32] = output.feed_states[0]
-            run.count(delimiter=_STATE_COST)
+            run.count(delimiter=STATE_COST)
         return h
 
     def finish(self, output: Output) -> Finish | None:
