@@ -73,6 +73,11 @@ class Reply:
         return len(self.tokens)
 
     @property
+    def figures(self) -> dict[str, float]:
+        """Numbers that the method reports of the whole reply, by name: those of its last steps."""
+        return {name: value for step in self.steps for name, value in step.figures.items()}
+
+    @property
     def tokens_per_second(self) -> float:
         """New tokens per second of wall time, search included."""
         return self.n_tokens / self.seconds if self.seconds > 0 else 0.0

@@ -12,8 +12,7 @@ DeepConf (arXiv 2508.15260). The weights by a probe are `tgr_local.probe`'s.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -31,7 +30,7 @@ from tgr_local.search.steps import Step
 
 Floats = NDArray[np.float64]
 
-_TEMPERATURE = 0.1
+TEMPERATURE = 0.1
 """Of the softmax that turns mean log-probabilities into votes; CISC's is fitted, this is ours."""
 _GRID = 4001  # points of the integral of a Beta density
 
@@ -100,7 +99,7 @@ class ByLikelihood(ByCount):
     """A text has more votes the likelier its tokens are: n softmax(mean log-probability / 0.1)."""
 
     def votes(self, odds: Sequence[float]) -> Floats:
-        scaled = np.array(odds) / _TEMPERATURE
+        scaled = np.array(odds) / TEMPERATURE
         shares = np.exp(scaled - scaled.max())
         found: Floats = len(odds) * shares / shares.sum()
         return found
@@ -137,7 +136,7 @@ class ByProbe:
 
 def _features(text: Branch) -> Floats:
     """[1, n_features]"""
-    return features.features(text.logprobs, text.entropies, text.mean_state)[None]
+    return features.features_of(text)[None]
 
 
 def judge_of(engine: Engine, config: SearchConfig) -> Judge:
@@ -163,7 +162,7 @@ class Poll:
 
     def __init__(self, branches: Branches, judge: Judge) -> None:
         self._branches, self._judge, self._config = branches, judge, branches.config
-        self._root = branches.read_query()
+        self.root = branches.read_query()
         self._texts: list[Branch] = []
         """Those that have ended."""
         self._keys: list[str | None] = []
@@ -176,14 +175,14 @@ class Poll:
     def hold(self) -> None:
         """Writes wave after wave until the vote is decided."""
         while not self._is_decided() and (n := self._next()):
-            self._wave([self._branches.fork(self._root) for _ in range(n)])
+            self._wave([self._branches.fork(self.root) for _ in range(n)])
 
     @property
     def chosen(self) -> Branch:
         """The best text of the leading answer; without an answer the best text that has ended,
         else the likeliest one."""
         if not self._texts:
-            return max([*self._cut_off, self._root], key=lambda text: text.likelihood)
+            return max([*self._cut_off, self.root], key=lambda text: text.likelihood)
         leader = next(iter(answer.tally(self._keys, self._judge.votes(self._odds))), None)
         own = [i for i, key in enumerate(self._keys) if key == leader]
         return self._texts[max(own, key=lambda i: self._odds[i])]
@@ -201,7 +200,16 @@ class Poll:
         }
 
     def _is_decided(self) -> bool:
-        return self._chance >= self._config.vote_bar or self._branches.late
+        return self._is_sure or self._branches.late
+
+    @property
+    def _cut(self) -> int:
+        """Tokens after which beginnings are judged."""
+        return self._config.vote_cut or self._judge.cut or self._config.chunk_len
+
+    @property
+    def _is_sure(self) -> bool:
+        return bool(self._texts) and self._chance >= self._config.vote_bar
 
     def _next(self) -> int:
         """Texts of the next wave: as many as the options and the budget allow. Under a budget the
@@ -212,33 +220,35 @@ class Poll:
             return max(0, n)
         if not self._n_started:
             return 1
-        lengths = [len(text.tokens) for text in (*self._texts, *self._cut_off)]
-        return min(n, int(left / np.mean(lengths)))
+        length = np.mean([len(text.tokens) for text in (*self._texts, *self._cut_off)])
+        keep, cut = self._config.vote_keep or n, min(self._cut, length)
+        while n and min(n, keep) * length + max(0, n - keep) * cut > left:
+            n -= 1
+        return n
 
     def _wave(self, texts: list[Branch]) -> None:
         config, branches = self._config, self._branches
         self._n_started += len(texts)
         keep = config.vote_keep or len(texts)
         if keep < len(texts):
-            for _ in branches.rounds(texts, config.vote_cut or self._judge.cut or config.chunk_len):
+            for _ in branches.rounds(texts, self._cut):
                 pass
-            texts = self._kept(texts, keep)
+            texts = self.kept(texts, keep)
         for _ in branches.rounds(texts):
-            if self._count(text for text in texts if text.ended) and self._is_decided():
+            if self.count(text for text in texts if text.ended) and self._is_decided():
                 break
-        self._count(text for text in texts if text.ended)
+        self.count(text for text in texts if text.ended)
         for text in texts:
             if not text.ended:
-                decided = self._chance >= config.vote_bar
-                self._n_dropped += decided
-                if not decided and text.tokens:
+                self._n_dropped += self._is_sure
+                if not self._is_sure and text.tokens:
                     self._cut_off.append(text)
         kept = self.chosen  # the others' cells are free for the next wave
         for text in (*texts, *self._texts):
             if text is not kept:
                 text.sequence.drop()
 
-    def _kept(self, texts: list[Branch], n: int) -> list[Branch]:
+    def kept(self, texts: list[Branch], n: int) -> list[Branch]:
         """The n most promising of these beginnings; those that have ended come first."""
         if any(not text.tokens for text in texts):
             return texts  # the budget ended
@@ -250,9 +260,9 @@ class Poll:
                 self._n_dropped += 1
         return [text for text in texts if not text.sequence.is_dropped]
 
-    def _count(self, ended: Iterator[Branch]) -> bool:
+    def count(self, ended: Iterable[Branch]) -> bool:
         """Counts the votes of texts that have ended; whether there are new ones."""
-        new = [text for text in ended if not any(text is known for known in self._texts)]
+        new = [text for text in ended if text not in self._texts]
         for text in new:
             self._texts.append(text)
             self._keys.append(answer_key(self._branches.text(text.tokens)))
@@ -286,9 +296,13 @@ def sequences(engine: Engine, config: SearchConfig) -> int:
     return _width(config) + 2  # the query alone, and the best text so far
 
 
+def positions(engine: Engine, n_query: int, config: SearchConfig) -> int:
+    return n_query + config.n_samples * (text_limit(engine, n_query, config) + 1)
+
+
 def _width(config: SearchConfig) -> int:
     """Texts that are written at a time."""
     return min(config.vote_wave, config.n_samples)
 
 
-METHOD = Method("vote", run, cells, sequences)
+METHOD = Method("vote", run, cells, sequences, positions=positions)

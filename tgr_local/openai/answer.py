@@ -408,6 +408,7 @@ class Answer:
                     "forward_tokens": reply.counts.total,
                     "reused_tokens": reply.counts.reused,
                     "cells": max(step.cells for step in reply.steps),
+                    **({"figures": reply.figures} if reply.figures else {}),
                 }
                 for reply in replies
             ],

@@ -46,7 +46,9 @@ def add_to(parser: Parser) -> None:
         add_config_flags(sub, EngineConfig, "how the model is loaded")
     fit.add_argument("--cut", type=int, default=0, metavar="N",
         help="tokens after which a text is judged early (default: 30%% of a median text)")  # fmt: skip
-    show = group.add_command("show", _show, "what a probe was fitted on, and how it does", " [FILE]")
+    show = group.add_command(
+        "show", _show, "what a probe was fitted on, and how it does", " [FILE]"
+    )
     text = "a probe's file, or a model (default: the embedded model)"
     show.add_argument("file", nargs="?", metavar="FILE", help=text)
     for sub in (test, show):
@@ -154,9 +156,7 @@ def _drawn(
     raw = not engine.chat_template
     with Grader() as grader, ProgressLine("drawing samples") as progress:
         loaded = {
-            name: questions.load(
-                name, path, args.problems, config.seed, grader, fetch=args.fetch
-            )
+            name: questions.load(name, path, args.problems, config.seed, grader, fetch=args.fetch)
             for name in dict.fromkeys(names)
         }
         drawer = Drawer(engine, config, args.samples, folder, raw=raw)

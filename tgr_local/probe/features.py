@@ -1,8 +1,9 @@
-"""What a probe sees of a text: how sure the model was of its tokens, and the mean of its states.
+"""What a probe sees of a text: how sure the model was of its tokens, and two states.
 
 The confidences are those that published methods use: the mean log-probability (CISC,
-arXiv 2502.06233) and the worst window (DeepConf, arXiv 2508.15260), and others like them. The state
-is the mean over all tokens of the top-layer state that each token was sampled from.
+arXiv 2502.06233) and the worst window (DeepConf, arXiv 2508.15260), and others like them. The
+states are top-layer states that tokens were sampled from: their mean over the text, and the first
+one, which is that of the question and says how hard it is.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tgr_local.search.branches import Branch
 
 Floats = NDArray[np.float64]
 
@@ -29,14 +32,21 @@ CONFIDENCES = (
 )
 
 
-def features(logprobs: Sequence[float], entropies: Sequence[float], state: Floats) -> Floats:
-    """[9 + n_embd]: `CONFIDENCES` of n ≥ 1 tokens, then the mean of their states [n_embd].
-    Log-probabilities and entropies are in nats, at temperature 1."""
-    return np.r_[confidences(logprobs, entropies), np.asarray(state, np.float64)]
+def features_of(text: Branch) -> Floats:
+    """[9 + 2 n_embd] of a text of n ≥ 1 tokens whose states were read: `CONFIDENCES`, the mean
+    state, the first state."""
+    assert text.first_state is not None
+    return np.r_[confidences(text.logprobs, text.entropies), text.mean_state, text.first_state]
+
+
+def width(n_embd: int) -> int:
+    """The number of features."""
+    return len(CONFIDENCES) + 2 * n_embd
 
 
 def confidences(logprobs: Sequence[float], entropies: Sequence[float]) -> Floats:
-    """[9] the `CONFIDENCES` of n ≥ 1 tokens."""
+    """[9] the `CONFIDENCES` of n ≥ 1 tokens; log-probabilities and entropies in nats, at
+    temperature 1."""
     p, h = np.asarray(logprobs, np.float64), np.asarray(entropies, np.float64)
     means = window_means(p)
     return np.array(

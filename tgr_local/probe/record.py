@@ -173,7 +173,7 @@ def of(engine: Engine, path: str | os.PathLike[str] = "") -> Probe | None:
             f"the probe {file} was fitted on another model (sha256 {probe.model[:12]}…, but this "
             f"one has {engine.model_hash[:12]}…); fit one with tgr-local probe fit"
         )
-    width = len(features.CONFIDENCES) + engine.n_embd
+    width = features.width(engine.n_embd)
     if len(probe.whole.known.mean) != width:
         raise ModelError(
             f"the probe {file} has {len(probe.whole.known.mean)} weights, but this model needs "

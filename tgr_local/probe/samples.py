@@ -20,7 +20,7 @@ from tgr_local.generation import query_tokens
 from tgr_local.generation.text import CLOSE_THINK
 from tgr_local.methods import best_of_n
 from tgr_local.options.config import SearchConfig
-from tgr_local.probe.features import features
+from tgr_local.probe.features import features_of
 from tgr_local.probe.questions import Question
 from tgr_local.search.branches import Branch, Branches, text_limit
 from tgr_local.search.run import Run
@@ -115,15 +115,17 @@ class Drawer:
         texts, n_decoded = self._texts(index, question, self._n, cut)
         ended = [(text, early) for text, early in texts if text.ended]
         strings = [
-            self._engine.detokenize(text.tokens).decode("utf-8", "replace").rpartition(CLOSE_THINK)[2]
+            self._engine.detokenize(text.tokens)
+            .decode("utf-8", "replace")
+            .rpartition(CLOSE_THINK)[2]
             for text, _ in ended
         ]
         right = question.judge(strings) if ended else None
         if right is None:
             return None
-        empty = np.full(len(_of(ended[0][0])), np.nan)
+        empty = np.full(len(features_of(ended[0][0])), np.nan)
         found = Samples(
-            np.array([_of(text) for text, _ in ended]),
+            np.array([features_of(text) for text, _ in ended]),
             np.array([empty if early is None else early for _, early in ended]),
             np.array(right, bool),
             [answer_key(string) for string in strings],
@@ -149,15 +151,11 @@ class Drawer:
             texts = [root, *(branches.fork(root) for _ in range(n - 1))]
             for _ in branches.rounds(texts, cut) if cut else ():
                 pass
-            early = [_of(text) if cut and not text.ended else None for text in texts]
+            early = [features_of(text) if cut and not text.ended else None for text in texts]
             for _ in branches.rounds(texts):
                 pass
             n_decoded = run.spent
         return list(zip(texts, early, strict=True)), n_decoded
-
-
-def _of(text: Branch) -> Floats:
-    return features(text.logprobs, text.entropies, text.mean_state)
 
 
 def _write(file: Path, samples: Samples) -> None:

@@ -44,9 +44,11 @@ class Branch:
     ``top_logprobs`` asks for them."""
     ended: bool = False
     """By an end token or a stop text."""
+    first_state: NDArray[np.float32] | None = None
+    """[n_embd] the top-layer state that its first token was sampled from: that of the query's end.
+    None unless `Branches` reads states, and for no tokens."""
     state_sum: NDArray[np.float64] | None = None
-    """[n_embd] the sum of the top-layer states that its tokens were sampled from; None unless
-    `Branches` reads states, and for no tokens."""
+    """[n_embd] the sum of the states that its tokens were sampled from; None likewise."""
 
     @property
     def likelihood(self) -> float:
@@ -59,6 +61,15 @@ class Branch:
         assert self.state_sum is not None
         mean: NDArray[np.float64] = self.state_sum / len(self.tokens)
         return mean
+
+    def read_states(self, states: NDArray[np.float32]) -> None:
+        """Adds the states [n, n_embd] that its newest n tokens were sampled from."""
+        if not len(states):
+            return
+        if self.state_sum is None:
+            self.first_state = states[0].copy()
+            self.state_sum = np.zeros(states.shape[1])
+        self.state_sum = self.state_sum + states.sum(axis=0, dtype=np.float64)
 
 
 def text_limit(
@@ -156,7 +167,7 @@ class Branches:
             branch.entropies[:n],
             branch.top[:n],
             branch.ended and n_tokens is None,
-            None if n_tokens is not None else branch.state_sum,
+            *(() if n_tokens is not None else (branch.first_state, branch.state_sum)),
         )
 
     def cut_cost(self, n_tokens: int) -> int:
@@ -185,9 +196,8 @@ class Branches:
             branch.entropies += output.entropies.tolist()
             branch.top += zip(output.top_ids, output.top_logprobs, strict=True)
             branch.ended = output.finish == "stop"
-            if self._states and len(output.tokens):
-                total = output.states.sum(axis=0, dtype=np.float64)
-                branch.state_sum = total + (0 if branch.state_sum is None else branch.state_sum)
+            if self._states:
+                branch.read_states(output.states)
         return outputs
 
     def sample(self, n: int) -> list[Branch]:

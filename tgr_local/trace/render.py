@@ -64,7 +64,28 @@ def summary(replies: Sequence[Reply]) -> str:
     ]
     if not any(reply.text.strip() for reply in replies):
         parts.append("no answer")
+    if not several:
+        parts += _reasons(replies[0])
     return ", ".join(parts)
+
+
+def _reasons(reply: Reply) -> list[str]:
+    """Why a vote chose this answer, and how likely it is right where a probe says so."""
+    figures = reply.figures
+    if "share" not in figures:
+        return []
+    dropped = f", {figures['dropped']:.0f} of them dropped early" if figures["dropped"] else ""
+    return [
+        f"{plural(int(figures['samples']), 'sample')}{dropped}, "
+        f"{100 * figures['share']:.0f}% of the votes",
+        *([confidence(reply)] if "confidence" in figures else []),
+    ]
+
+
+def confidence(reply: Reply) -> str:
+    """``right in 83 of 100 such cases``; empty where no probe judged the reply."""
+    chance = reply.figures.get("confidence")
+    return "" if chance is None else f"right in {100 * chance:.0f} of 100 such cases"
 
 
 def _finish(reply: Reply) -> str:
@@ -94,6 +115,8 @@ def cost_line(replies: Sequence[Reply], width: int) -> str:
     ]
     if not any(reply.text.strip() for reply in replies):
         facts.append((0, "no answer"))
+    if n == 1 and (chance := confidence(replies[0])):
+        facts.append((0, chance))
     return fitted(facts, width)
 
 

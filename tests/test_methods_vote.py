@@ -1,0 +1,184 @@
+"""vote and auto: waves of samples, weighted votes, and when they stop."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from compared import PROMPT, branches_of, steps_of, with_
+from runs import spent, text_of
+from surroundings import ROOT
+
+from tgr_local.engine import Engine
+from tgr_local.errors import ModelError
+from tgr_local.generation import generate
+from tgr_local.methods import vote
+from tgr_local.options.config import SearchConfig
+from tgr_local.probe import features, record
+from tgr_local.search.branches import Branch
+from tgr_local.search.run import Run
+from tgr_local.search.steps import Counts
+
+QUESTION = "What is 7 + 4 * 5 - 12 + 30 - 2 * 6 + 8?"
+SETTINGS = SearchConfig(chunk_len=32, max_chunks=24, n_samples=6, vote_wave=3)
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Iterator[Engine]:
+    with Engine(ROOT / "models" / "tgr-mini-q8_0.gguf") as engine:
+        yield engine
+
+
+def replied(engine: Engine, **options: Any) -> tuple[Counts, dict[str, float], str, int]:
+    """Counts, figures and text of a reply to the question, and the engine's own count."""
+    before = engine.stats().n_positions
+    config = dataclasses.replace(SETTINGS, **options)
+    reply = generate(engine, QUESTION, config, method="vote")
+    decoded = engine.stats().n_positions - before
+    return reply.counts, reply.steps[-1].figures, reply.text, decoded
+
+
+@pytest.mark.parametrize("votes", [(0, 0), (3, 0), (2, 2), (5, 1), (9, 4)])
+def test_a_posterior_of_whole_votes_is_a_binomial_tail(votes: tuple[int, int]) -> None:
+    a, b = votes
+    # P(Beta(a + 1, b + 1) > 1/2) = P(Binomial(a + b + 1, 1/2) <= a)
+    n = a + b + 1
+    exact = sum(math.comb(n, i) for i in range(a + 1)) / 2**n
+    assert vote.ahead(a, b) == pytest.approx(exact, abs=2e-4)
+
+
+def test_votes_by_likelihood_are_a_softmax_that_sums_to_the_number() -> None:
+    found = vote.ByLikelihood().votes([-0.1, -0.2, -0.2])
+    assert found.sum() == pytest.approx(3) and found[1] == found[2]
+    assert found[0] / found[1] == pytest.approx(math.exp(0.1 / vote.TEMPERATURE))
+
+
+def test_one_sample_is_base(engine: Engine) -> None:
+    steps = steps_of(engine, "vote", with_(n_samples=1))
+    base = steps_of(engine, "base")
+    assert text_of(steps) == text_of(base) and spent(steps) == spent(base)
+
+
+def test_the_budget_is_kept_and_used(engine: Engine) -> None:
+    for budget in (9 + 4, 9 + 25, 9 + 50, 9 + 80, 9 + 200):
+        steps = steps_of(engine, "vote", with_(max_forward_tokens=budget, vote_bar=2))
+        assert spent(steps) <= budget
+        assert text_of(steps)
+
+
+@pytest.mark.parametrize("weight", ["probe", "likelihood", "count"])
+@pytest.mark.parametrize("more", [{}, {"vote_keep": 1}, {"vote_keep": 2, "vote_cut": 20}])
+def test_every_position_is_counted(embedded: Engine, weight: str, more: dict[str, Any]) -> None:
+    counts, figures, _, decoded = replied(embedded, vote_weight=weight, vote_bar=2, **more)
+    assert counts.total == decoded
+    assert figures["samples"] == 6
+    assert figures["dropped"] == (6 - 2 * more["vote_keep"] if more else 0)
+
+
+def test_it_stops_once_the_leader_is_sure(embedded: Engine) -> None:
+    least, sure, _, _ = replied(embedded, vote_bar=0.0)
+    most, all_, _, _ = replied(embedded, vote_bar=2)
+    assert least.total < most.total
+    assert sure["samples"] == 3 and all_["samples"] == 6  # one wave, and both
+    # the first text to end decides; those under way are dropped and counted
+    assert 0 < sure["dropped"] <= 2 and all_["dropped"] == 0
+
+
+def test_the_dropped_texts_are_the_least_promising(engine: Engine) -> None:
+    with branches_of(engine, with_(vote_keep=2, vote_wave=4, vote_cut=6, vote_bar=2)) as branches:
+        poll = vote.Poll(branches, vote.ByCount())
+        root = branches.read_query()
+        texts = [branches.fork(root) for _ in range(4)]
+        for _ in branches.rounds(texts, 6):
+            pass
+        worst = [float(features.window_means(np.array(text.logprobs)).min()) for text in texts]
+        kept = poll.kept(texts, 2)
+        best = sorted(range(4), key=lambda i: -worst[i])[:2]
+        assert [texts.index(text) for text in kept] == sorted(best)
+        assert [text.sequence.is_dropped for text in texts] == [i not in best for i in range(4)]
+
+
+class Told(vote.ByCount):
+    """A judge that is told what the texts are worth."""
+
+    def __init__(self, odds: list[float]) -> None:
+        self._odds = itertools.cycle(odds)
+        self._of: dict[int, float] = {}
+
+    def odds(self, text: Branch) -> float:
+        return self._of.setdefault(id(text), next(self._odds))
+
+    def votes(self, odds: Any) -> Any:
+        return np.array(odds)
+
+
+def test_weights_decide_against_the_more_frequent_answer(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = itertools.cycle(["a", "a", "b", None])
+    monkeypatch.setattr(vote, "answer_key", lambda text: next(answers))
+    with branches_of(engine, with_(n_samples=4, vote_wave=4, vote_bar=2)) as branches:
+        poll = vote.Poll(branches, Told([1.0, 1.5, 3.0, 9.0]))
+        texts = [branches.fork(poll.root) for _ in range(4)]
+        for _ in branches.rounds(texts):
+            pass
+        for text in texts:
+            text.ended = True
+        poll.count(texts)
+        assert poll.chosen is texts[2]
+        poll.count(texts)  # each counts once
+        assert poll.figures["answers"] == 2 and poll.figures["share"] == pytest.approx(3 / 5.5)
+
+
+def test_a_probe_says_how_sure_it_is(embedded: Engine) -> None:
+    _, figures, text, _ = replied(embedded)
+    assert 0 < figures["confidence"] < 1 and "boxed" in text
+    _, figures, _, _ = replied(embedded, vote_weight="likelihood")
+    assert "confidence" not in figures and 0 < figures["posterior"] < 1
+
+
+def test_texts_that_the_probe_does_not_know_go_by_likelihood(embedded: Engine) -> None:
+    config = dataclasses.replace(SETTINGS, vote_bar=2)
+    reply = generate(embedded, "Use 3, 7, 25 to make 46", config, method="vote")
+    assert "confidence" not in reply.steps[-1].figures
+    assert "posterior" in reply.steps[-1].figures
+
+
+def test_a_model_without_a_probe(engine: Engine, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="has no probe .*tgr-local probe fit, or set vote_weight"):
+        steps_of(engine, "vote", with_(vote_weight="probe"))
+    with pytest.raises(ModelError, match="cannot read the probe"):
+        steps_of(engine, "vote", with_(probe=str(tmp_path / "none.json")))
+    assert "posterior" in steps_of(engine, "vote")[-1].figures
+
+
+def test_the_log_odds_are_those_of_the_whole_text(embedded: Engine) -> None:
+    """The state that a judge sees is the mean of those that the tokens were sampled from, however
+    the text was cut into tasks."""
+    found = []
+    for chunk_len in (7, 64):
+        query = embedded.tokenize(
+            "<|im_start|>user\nWhat is 3 + 4?<|im_end|>\n<|im_start|>assistant\n"
+        )
+        config = SearchConfig(chunk_len=chunk_len, max_tokens=60, temperature=0, max_chunks=24)
+        method = vote.METHOD
+        run = Run(embedded, query, config)
+        with vote.Branches(run, method, limit=60, least=1, states=True) as branches:
+            texts = [branches.fork(branches.read_query())]
+            for _ in branches.rounds(texts):
+                pass
+            found.append((texts[0].tokens, texts[0].mean_state))
+    assert found[0][0] == found[1][0]
+    np.testing.assert_allclose(found[0][1], found[1][1], atol=1e-3)
+
+
+def test_the_embedded_probe_is_beside_its_model(embedded: Engine) -> None:
+    assert record.place(embedded.path).name == "tgr-mini-q8_0.probe.json"
+    assert isinstance(vote.judge_of(embedded, SearchConfig()), vote.ByProbe)
+    assert len(PROMPT) > 1

@@ -1,0 +1,338 @@
+"""Probes: their arithmetic against plain implementations, their files, and how they are fitted."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command_line import run
+from surroundings import ROOT
+
+from tgr_local.engine import Engine
+from tgr_local.errors import ModelError, TgrError
+from tgr_local.options.config import SearchConfig
+from tgr_local.probe import answer, features, fitting, likeness, logistic, questions, record
+from tgr_local.probe.samples import Drawer, Samples, joined
+from tgr_local.search.branches import Branch
+
+EMBEDDED = ROOT / "models" / "tgr-mini-q8_0.gguf"
+
+
+# ---- logistic regression ----
+
+
+def plain_fit(x: Any, y: Any, strength: float) -> tuple[float, Any]:
+    """Newton's method with the whole matrix, on standardised features."""
+    mean, scale = x.mean(axis=0), x.std(axis=0)
+    z = np.c_[np.ones(len(x)), (x - mean) / scale]
+    penalty = np.diag([0.0] + [1 / strength] * x.shape[1])
+    w = np.zeros(z.shape[1])
+    for _ in range(50):
+        p = 1 / (1 + np.exp(-z @ w))
+        hessian = z.T @ (z * (p * (1 - p))[:, None]) + penalty
+        w -= np.linalg.solve(hessian, z.T @ (p - y) + penalty @ w)
+    return w[0] - (w[1:] * mean / scale).sum(), w[1:] / scale
+
+
+@pytest.mark.parametrize("strength", [0.01, 1.0])
+def test_a_regression_equals_a_plain_newton_fit(strength: float) -> None:
+    rng = np.random.default_rng(3)
+    x = rng.normal(2, [1, 5, 0.1, 3], (400, 4))
+    right = rng.random(400) < 1 / (1 + np.exp(-(x[:, 0] - 2 + 8 * (x[:, 2] - 2))))
+    found = logistic.fit(x, right, strength=strength)
+    bias, weights = plain_fit(x, right, strength)
+    np.testing.assert_allclose(found.weights, weights, rtol=1e-3, atol=1e-5)
+    assert found.bias == pytest.approx(bias, rel=1e-3)
+    np.testing.assert_allclose(found.log_odds(x), bias + x @ weights, atol=1e-3)
+
+
+def test_a_feature_that_never_changes_has_no_weight() -> None:
+    rng = np.random.default_rng(0)
+    x = np.c_[rng.normal(size=100), np.full(100, 7.0)]
+    found = logistic.fit(x, x[:, 0] > 0)
+    assert found.weights[1] == 0 and np.isfinite(found.bias)
+
+
+def test_a_fit_needs_right_and_wrong_texts() -> None:
+    with pytest.raises(ValueError, match="of 5 texts 5 are right"):
+        logistic.fit(np.zeros((5, 2)), np.ones(5, bool))
+
+
+def test_auroc_is_the_share_of_pairs_in_order() -> None:
+    scores = np.array([0.1, 0.4, 0.4, 0.8, 0.9])
+    right = np.array([False, True, False, False, True])
+    # pairs (right, wrong): 0.4 beats 0.1, ties 0.4, loses to 0.8; 0.9 beats all three
+    assert logistic.auroc(scores, right) == pytest.approx((1 + 0.5 + 0 + 3) / 6)
+    assert math.isnan(logistic.auroc(scores, np.zeros(5, bool)))
+
+
+def test_auroc_within_compares_texts_of_one_problem() -> None:
+    scores = np.array([0.1, 0.2, 0.9, 0.8])
+    right = np.array([False, True, False, True])
+    problems = np.array([0, 0, 1, 1])
+    assert logistic.auroc_within(scores, right, problems) == 0.5  # one pair in order, one not
+
+
+def test_reliability_counts_every_tenth() -> None:
+    found = logistic.reliability(np.array([0.05, 0.15, 0.12, 1.0]), np.array([0, 1, 0, 1], bool))
+    assert [n for n, _, _ in found] == [1, 2, 0, 0, 0, 0, 0, 0, 0, 1]
+    assert found[1][1:] == pytest.approx((0.135, 0.5)) and found[9][1:] == (1.0, 1.0)
+
+
+# ---- features ----
+
+
+def test_confidences_by_hand() -> None:
+    logprobs = [-0.1] * 20 + [-2.0] * 4
+    found = features.confidences(logprobs, [0.5] * 20 + [1.0] * 4)
+    worst = (12 * -0.1 + 4 * -2.0) / 16
+    assert found == pytest.approx(
+        [-10 / 24, -2.0, worst, worst, 14 / 24, (12 * 0.5 + 4) / 16, math.log(5), math.log(24), -10]
+    )
+    assert len(found) == len(features.CONFIDENCES)
+
+
+def test_a_text_shorter_than_a_window_is_one_window() -> None:
+    assert features.window_means(np.array([-1.0, -3.0])) == pytest.approx([-2.0])
+
+
+def test_features_are_confidences_and_two_states() -> None:
+    text = Branch(None, [1, 2], [-1.0, -2.0], [0.1, 0.2])  # type: ignore[arg-type]
+    text.read_states(np.array([[1.0, 2.0]], np.float32))
+    text.read_states(np.array([[3.0, 6.0]], np.float32))
+    text.read_states(np.zeros((0, 2), np.float32))
+    found = features.features_of(text)
+    np.testing.assert_allclose(found[9:], [2.0, 4.0, 1.0, 2.0])
+    np.testing.assert_allclose(found[:9], features.confidences([-1.0, -2.0], [0.1, 0.2]))
+    assert len(found) == features.width(2)
+
+
+def test_other_texts_are_unlike_the_known_ones() -> None:
+    rng = np.random.default_rng(1)
+    mix = rng.normal(size=(100, 100)) * np.linspace(0.01, 3, 100)
+    known, same = rng.normal(size=(2000, 100)) @ mix, rng.normal(size=(500, 100)) @ mix
+    found = likeness.fit(known)
+    assert found.covers(same).mean() > 0.97
+    # small beside the spread of every single feature, but in directions where nothing varied
+    assert found.covers(same + 0.6 * same.std()).mean() < 0.05
+    assert found.distance(same).mean() == pytest.approx(1, abs=0.1)
+
+
+# ---- answers ----
+
+
+def test_votes_are_squares_of_chances_and_the_first_of_equal_leaders_wins() -> None:
+    assert answer.weights([0.0, 100.0]) == pytest.approx([0.25, 1.0])
+    assert answer.tally(["a", "b", None, "b"], [1, 0.5, 9, 0.5]) == {"a": 1.0, "b": 1.0}
+    assert list(answer.tally(["a", "b", "b"], [1, 0.6, 0.6])) == ["b", "a"]
+    found = answer.features(["a", "b", "b", None], [0.0, -1.0, 2.0, 5.0])
+    votes = answer.weights([0.0, -1.0, 2.0])
+    assert found == pytest.approx(
+        [
+            2.0,
+            math.log(votes[1] + votes[2] + 1e-3),
+            math.log(votes[0] + 1e-3),
+            math.log(2),
+            math.log(4),
+        ]
+    )
+    assert answer.features([None, None], [1.0, 2.0]) is None
+
+
+# ---- fitting ----
+
+
+def made_samples(n_problems: int = 40, n: int = 8) -> Samples:
+    """Texts whose second feature says whether they are right, up to noise."""
+    rng = np.random.default_rng(5)
+    right = rng.random(n_problems * n) < np.repeat(rng.random(n_problems), n)
+    width = len(features.CONFIDENCES) + 3
+    whole = rng.normal(size=(len(right), width))
+    whole[:, 1] += 2.0 * right
+    beginning = whole.copy()
+    beginning[:, 1] = rng.normal(size=len(right)) + 0.7 * right
+    beginning[::9] = np.nan  # a text that is shorter than the cut
+    keys = [f"{i // n}" if ok else f"{i // n}?{i % 3}" for i, ok in enumerate(right)]
+    return Samples(whole, beginning, right, list(keys), np.repeat(np.arange(n_problems), n), 999)
+
+
+def test_a_fit_is_measured_on_problems_that_it_has_not_seen() -> None:
+    samples = made_samples()
+    odds = fitting.held_out(samples.whole, samples.right, samples.problems)
+    fold = samples.problems % fitting.FOLDS == 2
+    alone = logistic.fit(samples.whole[~fold], samples.right[~fold])
+    np.testing.assert_allclose(odds[fold], alone.log_odds(samples.whole[fold]))
+    probe = fitting.fit(samples, "0" * 64, 12, {"tasks": {"made": 40}})
+    auroc, low, high = probe.about["whole"]["auroc"]
+    assert low < auroc < high and 0.85 < auroc < 0.95
+    assert probe.about["beginning"]["auroc"][0] < auroc < probe.about["answer"]["auroc"][0]
+    assert probe.about["beginning"]["n"] == np.count_nonzero(np.arange(320) % 9)
+    # labels without any relation to the features
+    shuffled = np.random.default_rng(0).permutation(samples.right)
+    chance = fitting.held_out(samples.whole, shuffled, samples.problems)
+    assert abs(logistic.auroc(chance, shuffled) - 0.5) < 0.12
+
+
+def test_a_fit_of_few_problems_is_refused() -> None:
+    with pytest.raises(ValueError, match="samples of 9 problems, but a probe needs 10"):
+        fitting.fit(made_samples(9), "0" * 64, 12, {})
+
+
+def test_a_probe_is_the_same_after_its_file(tmp_path: Path) -> None:
+    samples = made_samples()
+    probe = fitting.fit(samples, "0" * 64, 12, {"tasks": {"made": 40}})
+    file = tmp_path / "a.probe.json"
+    record.save(probe, file)
+    again = record.load(file)
+    assert (again.model, again.cut, again.about) == (probe.model, 12, probe.about)
+    for one, other in ((probe.whole, again.whole), (probe.beginning, again.beginning)):
+        x = samples.whole
+        np.testing.assert_allclose(other.right.log_odds(x), one.right.log_odds(x), atol=1e-3)
+        np.testing.assert_allclose(other.known.distance(x), one.known.distance(x), rtol=1e-3)
+    assert probe.chance(["1", "1", "2"], [2.0, 1.0, 0.0]) == pytest.approx(
+        again.chance(["1", "1", "2"], [2.0, 1.0, 0.0]), abs=1e-3
+    )
+    assert probe.chance(["1", "1", "2"], [2.0, 1.0, 0.0]) > probe.chance(["1", "2"], [-3.0, -3.1])
+    assert probe.chance([None], [3.0]) == 0.0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.probe.json"]
+
+
+def _set(*path: str | int, value: Any) -> Callable[[Any], Any]:
+    def change(data: Any) -> Any:
+        inner = data
+        for key in path[:-1]:
+            inner = inner[key]
+        inner[path[-1]] = value
+        return data
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda data: [], "must be an object"),
+        (_set("format", value=2), "format is 2, but must be 1"),
+        (_set("cut", value=0), "cut is 0, but must be at least 1"),
+        (_set("model", value=7), "model is 7, but must be a text"),
+        (
+            _set("whole", "weights", value=[1.0]),
+            "whole has 1 weights, which leave none for a state",
+        ),
+        (_set("whole", "weights", value=["x"]), "must be a number"),
+        (_set("whole", "known", "scale", value=[1.0]), "not as many means and scales"),
+        (_set("beginning", "known", "scale", 0, value=0.0), "scale has 0.0, but must be above 0"),
+        (_set("whole", "known", "root", value=[[1.0, 2.0]]), "root is not square"),
+        (_set("answer", "weights", value=[1.0]), "answer has 1 weights, but must have 5"),
+    ],
+)
+def test_a_file_that_is_no_probe_is_refused(
+    tmp_path: Path, change: Callable[[Any], Any], says: str
+) -> None:
+    file = tmp_path / "a.probe.json"
+    record.save(fitting.fit(made_samples(), "0" * 64, 12, {}), file)
+    file.write_text(json.dumps(change(json.loads(file.read_text()))))
+    with pytest.raises(ModelError, match=f"a.probe.json is no probe: .*{says}.*fit it again"):
+        record.load(file)
+
+
+def test_a_probe_of_another_model_is_refused(tmp_path: Path, engine: Engine) -> None:
+    file = tmp_path / "a.probe.json"
+    record.save(fitting.fit(made_samples(), "0" * 64, 12, {}), file)
+    with pytest.raises(ModelError, match="was fitted on another model"):
+        record.of(engine, file)
+    record.save(fitting.fit(made_samples(), engine.model_hash, 12, {}), file)
+    with pytest.raises(ModelError, match="has 12 weights, but this model needs"):
+        record.of(engine, file)
+    with pytest.raises(ModelError, match="cannot read the probe .*No such file"):
+        record.of(engine, tmp_path / "none.json")
+    assert record.of(engine) is None
+
+
+# ---- questions and samples ----
+
+
+def test_questions_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "q.jsonl"
+    file.write_text(
+        '{"question": "1+1", "answer": "2.0"}\n\n{"question": "why"}\n{"question": "c"}\n'
+    )
+    first, second = questions.load(str(file), None, 2, 0, None)  # type: ignore[arg-type]
+    assert first.messages == ({"role": "user", "content": "1+1"},)
+    assert first.judge(["It is 2.", "\\boxed{3}", "none"]) == [True, False, False]
+    assert second.judge(["\\boxed{4}", "\\boxed{5}", "is 4"]) == [True, False, True]
+    assert second.judge(["no", "answers"]) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "has no questions"),
+        ("{", "line 1: "),
+        ('{"answer": "2"}', "question is missing"),
+        ('{"question": 5}', "question is 5, but must be a text"),
+    ],
+)
+def test_a_file_of_another_form_is_refused(tmp_path: Path, text: str, says: str) -> None:
+    file = tmp_path / "q.jsonl"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=says):
+        questions.load(str(file), None, 5, 0, None)  # type: ignore[arg-type]
+
+
+def test_a_task_whose_answers_are_programs_is_refused() -> None:
+    with pytest.raises(ValueError, match="humaneval has no final answers"):
+        questions.load("humaneval", None, 5, 0, None)  # type: ignore[arg-type]
+
+
+def test_samples_are_drawn_once_and_counted_to_the_token(tmp_path: Path) -> None:
+    file = tmp_path / "q.jsonl"
+    file.write_text('{"question": "What is 2 + 3?", "answer": "5"}\n' * 2)
+    asked = questions.load(str(file), None, 2, 0, None)  # type: ignore[arg-type]
+    config = SearchConfig(chunk_len=8, max_chunks=20)
+    with Engine(EMBEDDED) as engine:
+        before = engine.stats().n_positions
+        drawer = Drawer(engine, config, 3, tmp_path / "s")
+        first = [part for part in drawer.each(asked, 8) if part is not None]
+        assert engine.stats().n_positions - before == joined(first).tokens
+        again = [part for part in Drawer(engine, config, 3, tmp_path / "s").each(asked, 8) if part]
+        assert engine.stats().n_positions - before == joined(first).tokens  # none were drawn
+        np.testing.assert_allclose(joined(again).whole, joined(first).whole, rtol=1e-6)
+        assert joined(first).keys == joined(again).keys and joined(first).right.any()
+        with pytest.raises(TgrError, match="samples of another model, or with other options"):
+            Drawer(engine, config, 4, tmp_path / "s")
+        with pytest.raises(ValueError, match="samples is 900, but the engine holds"):
+            Drawer(engine, config, 900, tmp_path / "s")
+
+
+# ---- the command, and the probe that comes with the embedded model ----
+
+
+def test_fit_show_and_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "p.probe.json")
+    some = ["--samples", "4", "--problems", "12"]
+    assert run("probe", "fit", "arithmetic8", *some, "--out", out) == 0
+    assert "arithmetic8 (12 questions), 4 samples each" in capsys.readouterr().out
+    assert run("probe", "show", out, "--json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["whole"]["n"] <= 48 and shown["tasks"] == {"arithmetic8": 12}
+    assert run("probe", "test", "arithmetic6", *some, "--probe-file", out, "--json") == 0
+    tested = json.loads(capsys.readouterr().out)["arithmetic6"]
+    assert tested["n"] == 48 and tested["auroc"][1] <= tested["auroc"][0] <= tested["auroc"][2]
+    assert run("probe", "fit", "arithmetic6", "--samples", "0", "--out", out) == 2
+    assert "samples is 0, but must be at least 1" in capsys.readouterr().err
+
+
+def test_the_embedded_model_has_a_probe(capsys: pytest.CaptureFixture[str]) -> None:
+    with Engine(EMBEDDED) as engine:
+        probe = record.of(engine)
+    assert probe is not None
+    auroc, low, _ = probe.about["whole"]["auroc"]
+    assert auroc > low > 0.78 and "arithmetic6" not in " ".join(probe.about["tasks"])
+    assert run("probe", "show", str(EMBEDDED)) == 0
+    assert f"AUROC {auroc:.3f}" in capsys.readouterr().out
