@@ -127,6 +127,7 @@ OF_METHODS: dict[str, list[Json]] = {
         {"tree_value": "prompt", "tree_value_samples": 1, "max_chunks": 2},
         {"tree_breadth": 3, "max_chunks": 2},
     ],
+    "early-exit": [{"exit_threshold": 0.5}, {"exit_at": "chunk", "exit_threshold": 2.0}],
 }  # fmt: skip
 
 # options that every method knows, beside BASE

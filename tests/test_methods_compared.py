@@ -36,6 +36,7 @@ from tgr_local.trace import record, render
 
 OURS = [
     "tgr-token", "hard-geometry", "best-of-n", "self-consistency", "power", "tot", "got",
+    "early-exit",
 ]  # fmt: skip
 WHOLE = ["best-of-n", "self-consistency", "power", "tot", "got"]
 
@@ -177,6 +178,9 @@ def test_a_trace_has_the_figures_of_a_run(engine: Engine, method: str, tmp_path:
         ({"kappa_max": -1.0}, "kappa_max is -1.0, but must be at least 0"),
         ({"step_max": 4.0}, "step_max is 4.0, but must be between 0 and 3.14"),
         ({"step_min": 1.0, "step_max": 0.5}, "step_min is 1.0, but cannot exceed step_max"),
+        ({"exit_threshold": -0.1}, "exit_threshold is -0.1, but must be between 0 and 2"),
+        ({"exit_at": "word"}, "exit_at is 'word', but must be one of line, paragraph, chunk"),
+        ({"exit_tokens": 0}, "exit_tokens is 0, but must be between 1 and"),
         ({"max_proposals": 0}, "max_proposals is 0, but must be between 1 and"),
     ],
 )

@@ -18,6 +18,7 @@ vote              samples in waves; weighted votes; stops once an answer is sure
 power             Metropolis-Hastings towards p^α
 tot               Tree of Thoughts
 got               Graph of Thoughts
+early_exit        the thinking ends when a trial answer is sure
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from collections.abc import Mapping
 from tgr_local.methods import (
     base,
     best_of_n,
+    early_exit,
     got,
     hard_geometry,
     markov,
@@ -54,6 +56,7 @@ _MODULES = (
     power,
     tot,
     got,
+    early_exit,
 )
 _NAME_MOST = 64  # characters of a name that is compared with known ones
 

@@ -228,6 +228,22 @@ class SearchConfig:
     graph_merges: int = option(1, "merged thoughts tried at a level; 0 = none", low=0, high=64)
     graph_refines: int = option(1, "refined thoughts tried at a level; 0 = none", low=0, high=64)
 
+    # early-exit
+    exit_threshold: float = option(
+        0.95,
+        "confidence in a trial answer at which the thinking ends; over 1 = never",
+        low=0,
+        high=2,
+    )
+    exit_at: str = option(
+        "line",
+        "where trial answers are written: at the end of a line, a paragraph or a chunk",
+        choices=("line", "paragraph", "chunk"),
+    )
+    exit_gap: int = option(0, "new tokens between two trial answers at least", low=0)
+    exit_prefix: str = option("The answer is \\boxed{", "beginning of a trial answer", longest=1024)
+    exit_tokens: int = option(20, "tokens that a trial answer is given at most", low=1)
+
     # hard-geometry
     kappa_max: float = option(1.6, "κ_max: maximum turn over mean step length", low=0)
     step_min: float = option(0.0, "minimum length of a new step, radians", low=0, high=math.pi / 2)

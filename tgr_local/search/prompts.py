@@ -25,7 +25,8 @@ VALUE_TOKENS = 12  # of a reply to VALUE
 VALUES = {"sure": 20.0, "likely": 1.0, "impossible": 0.001}  # of Yao et al.
 
 _QUOTE, _REPLY = "[[a quoted text]]", "[[the reply so far]]"
-_CLOSE_THINK = "\n</think>\n\n"
+CLOSING = "\n</think>\n\n"
+"""What ends an open thinking block, and comes before the answer."""
 
 
 def merge_request(n_others: int) -> str:
@@ -46,7 +47,7 @@ class Turn:
     def __init__(self, engine: Engine, request: str, *, thinking: bool) -> None:
         self._engine = engine
         self._pieces = _pieces(engine, request, thinking)
-        self._closing = engine.tokenize(_CLOSE_THINK)
+        self._closing = engine.tokenize(CLOSING)
 
     @property
     def n_tokens(self) -> int:

@@ -1,0 +1,258 @@
+"""early-exit: trial answers at the boundaries of a text, on a random and on the embedded model."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from compared import assert_read_after_the_query, only, steps_of, with_
+from engines import EXACT, GREEDY, TOKENS
+from method_runs import group_of
+from runs import spent, text_of
+
+from tgr_local import SearchConfig, generate
+from tgr_local.engine import Cancel, Engine, Task
+from tgr_local.errors import CancelledError
+from tgr_local.generation import Reply, query_tokens
+from tgr_local.generation.thinking import CLOSING
+from tgr_local.methods import early_exit
+from tgr_local.models.library import embedded_model
+from tgr_local.options.config import EngineConfig
+from tgr_local.search import prompts
+from tgr_local.search.steps import Progress
+
+TRIALS: dict[str, Any] = {"exit_at": "chunk", "exit_prefix": "=", "exit_tokens": 2}
+QUESTION = [{"role": "user", "content": "What is 3*(4+5)-6+7*2-(8-3)?"}]
+LINES = SearchConfig(chunk_len=32, max_chunks=16, temperature=0.0, exit_threshold=2.0)
+PREFIX = "The answer is \\boxed{"
+
+
+def lines(**options: Any) -> SearchConfig:
+    return dataclasses.replace(LINES, **options)
+
+
+@pytest.fixture(scope="module")
+def mini() -> Iterator[Engine]:
+    """The embedded model, which thinks in lines."""
+    with Engine(embedded_model(), EngineConfig(**EXACT)) as engine:
+        yield engine
+
+
+def reply_of(engine: Engine, method: str = "early-exit", **options: Any) -> Reply:
+    """A reply whose counts are those of the engine."""
+    before = engine.stats().n_positions
+    reply = generate(engine, QUESTION, lines(**options), method=method, verbatim=True)
+    assert engine.stats().n_positions - before == reply.counts.total
+    return reply
+
+
+def test_confidence_is_the_geometric_mean_of_probabilities() -> None:
+    found = early_exit.confidence([math.log(0.5), math.log(0.8), math.log(0.625)])
+    np.testing.assert_allclose(found**3, 0.25)
+    assert early_exit.confidence([]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("beginning", "answer", "ended", "whole"),
+    [
+        (b"\\boxed{", b"30", False, False),
+        (b"\\boxed{", b"30}.", False, True),
+        (b"\\boxed{", b"\\frac{1}", False, False),
+        (b"\\boxed{", b"\\frac{1}{2}}", False, True),
+        (b"\\boxed{", b"30", True, False),
+        (b"\\boxed{", b"30\n", False, False),
+        (b"= ", b"30\n", False, True),
+        (b"= ", b"30}", False, False),
+        (b"= ", b"30", True, True),
+    ],
+)
+def test_a_trial_answer_is_whole_where_its_braces_or_its_line_end(
+    beginning: bytes, answer: bytes, ended: bool, whole: bool
+) -> None:
+    assert early_exit.is_whole(beginning, answer, ended) == whole
+
+
+def test_the_closing_is_the_one_of_every_reply() -> None:
+    assert prompts.CLOSING == CLOSING
+
+
+# --- a threshold that is never reached ---
+
+
+def test_at_chunks_it_is_base_token_by_token_and_the_trials_are_extra(engine: Engine) -> None:
+    config = with_(**TRIALS, exit_threshold=2.0)
+    steps, base = steps_of(engine, "early-exit", config), steps_of(engine, "base", config)
+    assert text_of(steps) == text_of(base)
+    assert [step.counts.chunk for step in steps] == [step.counts.chunk for step in base]
+    # after 6, 12 and 18 of 24 tokens: the pending one, "\n", "=", and one of two new ones
+    assert [step.counts.discarded for step in steps] == [4, 4, 4, 0]
+    assert spent(steps) == spent(base) + 12
+    assert steps[-1].figures == {"trials": 3, "confidence": 0.0, "exited": 0}
+
+
+def test_at_lines_it_is_greedy_base_and_the_trials_are_extra(mini: Engine) -> None:
+    ours, base = reply_of(mini), reply_of(mini, "base")
+    assert ours.tokens == base.tokens and ours.text == base.text and ours.finish == "stop"
+    assert [len(step.tokens) for step in ours.steps] == [len(step.tokens) for step in base.steps]
+    assert ours.counts.total == base.counts.total + ours.counts.discarded
+    n_lines = base.text.partition("</think>")[0].count("\n")
+    assert ours.steps[-1].figures["trials"] == n_lines > 5, "none after the thinking"
+
+
+def test_a_gap_leaves_trials_out(mini: Engine) -> None:
+    all_of_them, some = (reply_of(mini, exit_gap=gap).steps[-1].figures for gap in (0, 40))
+    assert 1 < some["trials"] <= reply_of(mini).n_tokens // 40 < all_of_them["trials"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"grammar": "root ::= [^@]*"},
+        {"stop": ("answer is",)},
+        {"exit_tokens": 2000},
+        {"exit_at": "paragraph"},  # the model writes none before its answer
+    ],
+)
+def test_no_answer_is_tried_where_it_cannot_be_one(mini: Engine, options: dict[str, Any]) -> None:
+    ours, base = (reply_of(mini, name, **options) for name in ("early-exit", "base"))
+    assert ours.steps[-1].figures["trials"] == 0 and ours.tokens == base.tokens
+    assert ours.counts == base.counts
+
+
+# --- an exit ---
+
+
+def test_threshold_0_exits_at_the_first_boundary(mini: Engine) -> None:
+    reply = reply_of(mini, exit_threshold=0.0, exit_gap=10)
+    base = reply_of(mini, "base")
+    line = "\n".join(base.text.split("\n")[:2])
+    assert reply.text.startswith(f"{line}\n</think>\n\n{PREFIX}") and reply.text.endswith("}.")
+    assert reply.steps[-1].figures["trials"] == reply.steps[-1].figures["exited"] == 1
+    assert reply.finish == "stop" and reply.closed is None
+    # nothing is decoded twice
+    assert (
+        reply.counts.total == len(query(mini)) - 1 + reply.n_tokens and not reply.counts.discarded
+    )
+
+
+def query(engine: Engine) -> list[int]:
+    return query_tokens(engine, QUESTION, LINES)
+
+
+def test_the_confidence_is_that_of_the_greedy_answer(mini: Engine) -> None:
+    """As a session of its own computes it, after the text that the reply has before the answer."""
+    reply = reply_of(mini, exit_threshold=0.5, exit_gap=30)
+    thinking, answer = reply.text.split(PREFIX)
+    given = mini.tokenize(f"\n\n{PREFIX}")
+    before = [*query(mini), *reply.tokens]
+    while not mini.detokenize(before).endswith(PREFIX.encode()):
+        before.pop()
+    assert before[-len(given) :] == given and thinking.endswith("</think>\n\n")
+    with mini.session(400, 1) as session:
+        task = Task(session.sequence(), before, n_generate=20, sampling=GREEDY, stop=("}",))
+        (output,) = session.run([task])
+    assert mini.detokenize(output.tokens).decode() == answer
+    wanted = np.exp(output.logprobs.astype(float)).prod() ** (1 / len(output.tokens))
+    figures = reply.steps[-1].figures
+    np.testing.assert_allclose(figures["confidence"], wanted, rtol=1e-4)
+    assert figures["exited"] and figures["confidence"] >= 0.5
+
+
+def test_all_tokens_of_an_exit_are_read_after_the_query(engine: Engine) -> None:
+    steps = steps_of(engine, "early-exit", with_(**TRIALS, exit_threshold=0.0, top_logprobs=3))
+    assert text_of(steps)[6:8] == engine.tokenize("\n") + engine.tokenize("=")
+    logprobs = np.concatenate([step.logprobs for step in steps])
+    assert_read_after_the_query(engine, text_of(steps), logprobs)
+    assert [len(step.tokens) for step in steps] == [6, 6, 6, 6]
+    given = [len(ids) for step in steps for ids in step.top_ids or []]
+    assert given == [3] * 6 + [0] * 2 + [3] * 16
+
+
+def test_a_trial_goes_on_until_all_of_its_braces_are_closed(mini: Engine) -> None:
+    options: dict[str, Any] = {"exit_prefix": PREFIX + "{", "exit_gap": 30, "exit_tokens": 6}
+    reply = reply_of(mini, exit_threshold=0.0, **options)
+    trial = reply.text.split(PREFIX + "{")[1]
+    assert trial.index("}") < len(trial) - 1
+    assert reply.steps[-1].figures["trials"] == 1
+
+
+def test_a_stop_text_within_a_trial_ends_the_reply(mini: Engine) -> None:
+    reply = generate(
+        mini, QUESTION, lines(exit_threshold=0.0, exit_gap=10, stop=("}",)), method="early-exit"
+    )
+    assert reply.finish == "stop" and reply.text.startswith(PREFIX) and "}" not in reply.text
+
+
+def test_a_text_without_thinking_is_tried_itself(mini: Engine) -> None:
+    options = lines(thinking=False, exit_threshold=0.0)
+    reply = generate(mini, QUESTION, options, method="early-exit")
+    first, second = reply.text.split("\n")[:2]
+    assert first and second.startswith(PREFIX) and not reply.thinking
+
+
+def test_a_run_of_thinking_alone_ends_with_its_tag(mini: Engine) -> None:
+    """A grammar holds for the answer alone, which a second run writes."""
+    config = lines(exit_threshold=0.0, thinking_budget=200, grammar='root ::= "So " [0-9]+')
+    before = mini.stats().n_positions
+    reply = generate(mini, QUESTION, config, method="early-exit")
+    assert mini.stats().n_positions - before == reply.counts.total
+    assert reply.thinking.count("\n") == 0 < len(reply.thinking) and reply.closed_by is None
+    assert reply.text.startswith("So ") and len(reply.runs) == 2
+
+
+# --- limits ---
+
+
+def test_a_budget_is_never_exceeded_and_pays_no_trial_that_it_cannot_end(mini: Engine) -> None:
+    trials = set()
+    for budget in range(60, 400, 17):
+        for threshold in (0.99, 2.0):
+            reply = reply_of(mini, max_forward_tokens=budget, exit_threshold=threshold)
+            assert reply.counts.total <= budget and reply.text
+            trials.add(max(step.figures.get("trials", 0) for step in reply.steps))
+    assert len(trials) > 4
+
+
+def test_new_tokens_hold_for_the_trials_too(mini: Engine) -> None:
+    for limit in range(20, 90, 7):
+        reply = reply_of(mini, max_tokens=limit, exit_threshold=0.0, exit_gap=12)
+        assert reply.n_tokens <= limit and reply.text
+
+
+@pytest.mark.parametrize("end", ["answer now", "cancel"])
+def test_a_trial_under_way_is_dropped(
+    engine: Engine, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only(tuple(TOKENS[:4]), monkeypatch)  # no end token
+    cancel = Cancel()
+    tried: list[str] = []
+
+    def on_event(progress: Progress) -> None:
+        if progress.stage == "rollouts":
+            tried.append(progress.stage)
+            (cancel.answer_now if end == "answer now" else cancel.cancel)()
+
+    config = with_(**TRIALS | {"exit_tokens": 900, "max_chunks": 200}, exit_threshold=0.0)
+    before = engine.stats().n_positions
+    try:
+        steps = steps_of(engine, "early-exit", config, on_event=on_event, cancel=cancel)
+    except CancelledError:
+        assert end == "cancel"
+    else:
+        assert end == "answer now" and steps[-1].finish == "budget"
+        assert len(text_of(steps)) == 6
+        assert steps[-1].figures["trials"] == 0
+        assert engine.stats().n_positions - before == spent(steps)
+    assert len(tried) == 1
+
+
+def test_runs_side_by_side_are_those_alone(engine: Engine) -> None:
+    config = with_(**TRIALS, exit_threshold=0.0)
+    for i, steps in enumerate(group_of(engine, "early-exit", config, 3)):
+        alone = steps_of(engine, "early-exit", dataclasses.replace(config, seed=config.seed + i))
+        assert text_of(steps) == text_of(alone) and spent(steps) == spent(alone)
+        assert steps[-1].figures["exited"] == 1
