@@ -25,6 +25,8 @@ EXTENSIONS: list[dict[str, Any]] = [
     {"reevaluate": 9, "n_mc": 2},
     {"min_gap": 1e9, "max_rollout": 14, "max_apcs": -1.0},
     {"reuse_winner": True, "rollout_len": 9},
+    {"foresight": "gain", "min_gap": 1e9, "max_rollout": 14, "reevaluate": 1},
+    {"foresight": "gain", "common_noise": True, "n_mc": 2, "reevaluate": 2, "reuse_winner": True},
     {
         "keep_head": 2, "suffix_tokens": 5, "max_cached_tokens": 40, "reevaluate": 2,
         "min_gap": 0.2, "max_rollout": 9, "search_entropy": 4.0, "reuse_winner": True,

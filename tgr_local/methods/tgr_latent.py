@@ -13,7 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.engine import Injection, Output
-from tgr_local.search.capacity import cells_needed, positions_needed, sequences_needed
+from tgr_local.search.capacity import (
+    cells_needed,
+    positions_needed,
+    rollouts_of,
+    sequences_needed,
+)
 from tgr_local.search.run import Method, Run
 from tgr_local.search.steering import Steering
 from tgr_local.search.steps import Candidates, Step
@@ -79,7 +84,7 @@ def _reevaluated(
     """Top-m re-evaluation: the best m are rolled out once more, and all their rollouts count."""
     config = trajectory.config
     best = candidates.scores.best(config.reevaluate)
-    if not len(best) or not trajectory.affords(len(best) * config.n_mc * config.rollout_len):
+    if not len(best) or not trajectory.affords(rollouts_of(len(best), config) * config.rollout_len):
         return candidates, outputs
     more = trajectory.roll_out([injections[k] for k in best])
     if trajectory.late:
@@ -98,7 +103,7 @@ def _deepened(
     length = config.rollout_len
     while candidates.scores.gap < config.min_gap and length < config.max_rollout:
         more = min(length, config.max_rollout - length)
-        if not trajectory.affords(len(outputs) * more):
+        if not trajectory.affords(trajectory.n_rollouts * more):
             break
         outputs = trajectory.deepen(outputs, more)
         candidates = trajectory.choose(candidates.anchors, z, outputs, candidates.owners.tolist())

@@ -29,6 +29,8 @@ _WITHOUT_ANCHORS: dict[str, Any] = {
     "min_n_eff": 0.0,
     "max_apcs": 1.0,
     "share_repulsion": False,
+    "common_noise": False,
+    "foresight": "value",
     "reuse_winner": True,
 }
 

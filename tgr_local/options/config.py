@@ -116,6 +116,11 @@ class SearchConfig:
         "states that bumpiness compares: before each token, where it is sampled, or after it",
         choices=("before", "after"),
     )
+    foresight: str = option(
+        "value",
+        "V of a rollout, or its gain over one without injection and with the same random numbers",
+        choices=("value", "gain"),
+    )
     normalize_scores: bool = option(False, "z-score each term over the candidates before weighing")
 
     # extensions of the search
@@ -140,6 +145,9 @@ class SearchConfig:
     )
     max_apcs: float = option(1.0, "raise λ_u where APCS is above this; 1 = never", low=-1, high=1)
     raised_lambda_u: float = option(2.0, "λ_u where min_n_eff or max_apcs raises it", low=0)
+    common_noise: bool = option(
+        False, "all candidates at a boundary are rolled out with the same random numbers"
+    )
     reuse_winner: bool = option(False, "begin the chunk with the winner's rollout")
     share_repulsion: bool = option(
         False, "P_uni also counts the anchors that parallel trajectories chose at this boundary"

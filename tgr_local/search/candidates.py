@@ -21,16 +21,19 @@ def scored(
     owners: NDArray[np.int64],
     others: Seq[NDArray[np.float64]],
     config: SearchConfig,
+    plain: Seq[Output] = (),
 ) -> Candidates:
     """The anchors [K, d_z], drawn around origin [d_z], with the scores of their n rollouts.
 
-    `owners` [n] are the candidates of the outputs, `others` the anchors that repel too.
+    `owners` [n] are the candidates of the outputs, `others` the anchors that repel too. `plain` [n]
+    are the rollouts without injection that each one's gain is measured from; empty = V itself.
     """
-    logprobs, states = padded(outputs)
+    _, states = padded(outputs)
+    logprobs, lengths = _logprobs(outputs)
     scores = scoring.score(
         logprobs,
         states,
-        np.array([len(output.tokens) for output in outputs]),
+        lengths,
         anchors,
         origin,
         delta=config.delta,
@@ -39,6 +42,7 @@ def scored(
         owners=owners,
         others=others,
         rollout_states=config.rollout_states,
+        baseline=scoring.foresight(*_logprobs(plain)) if plain else 0.0,
     )
     top = anchors[scores.best(config.geometry_top or len(anchors))]
     if geometry.collapsed(top, config.min_n_eff, config.max_apcs):
@@ -46,3 +50,9 @@ def scored(
     return Candidates(
         anchors, [o.tokens for o in outputs], [o.logprobs for o in outputs], scores, owners
     )
+
+
+def _logprobs(outputs: Seq[Output]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """[n, longest] and the lengths [n]."""
+    logprobs, _ = padded(outputs)
+    return logprobs, np.array([len(output.tokens) for output in outputs])

@@ -28,7 +28,15 @@ def _n_tail(config: SearchConfig) -> int:
 
 def n_rollouts(config: SearchConfig) -> int:
     """Rollouts at a boundary at most, each with a sequence of its own."""
-    return (config.n_candidates + min(config.reevaluate, config.n_candidates)) * config.n_mc
+    again = min(config.reevaluate, config.n_candidates)
+    return rollouts_of(config.n_candidates, config) + (rollouts_of(again, config) if again else 0)
+
+
+def rollouts_of(n_candidates: int, config: SearchConfig) -> int:
+    """Rollouts that trying so many candidates takes: N_MC of each, and for the gain one without
+    injection for each noise, which with ``common_noise`` the candidates share."""
+    n_noises = config.n_mc * (1 if config.common_noise else n_candidates)
+    return n_candidates * config.n_mc + (n_noises if config.foresight == "gain" else 0)
 
 
 def longest_rollout(config: SearchConfig) -> int:

@@ -27,6 +27,7 @@ from tgr_local.search.capacity import (
     longest_rollout,
     n_rollouts,
     retained_tokens,
+    rollouts_of,
 )
 from tgr_local.search.outputs import norm_totals
 from tgr_local.search.run import Method, Run
@@ -58,7 +59,7 @@ class Trajectory:
         self._rollout_cells = self._first_rollouts = 0
         if method.searches:
             self._rollout_cells = n_rollouts(config) * longest_rollout(config)
-            self._first_rollouts = config.n_candidates * config.n_mc * config.rollout_len
+            self._first_rollouts = rollouts_of(config.n_candidates, config) * config.rollout_len
         self._state_cost = STATE_COST if method.steers else 0
         self._eoc = engine.eoc_token(config.eoc_token) if method.steers else -1
 
@@ -73,7 +74,9 @@ class Trajectory:
         self._main: Sequence
         self._root: Sequence | None = None  # Q alone, for a model that cannot roll back to it
         self._n_context = 0  # generated tokens in the context
-        self._rollouts: list[tuple[Sequence, Injection | None]] = []  # of this boundary
+        # of this boundary; the last number names the random numbers
+        self._rollouts: list[tuple[Sequence, Injection | None, int]] = []
+        self._plain: dict[int, tuple[Sequence, Output]] = {}  # without injection, by their noise
         self._begun: Output | None = None  # the rollout that the chunk begins with
         self._injections: list[Injection] = []
         self._norms = self._query_norms = np.zeros((2, engine.n_layer))
@@ -155,30 +158,54 @@ class Trajectory:
         """N_MC rollouts under each injection, candidate-major, all in one batch that shares the
         prefix; each decodes the pending token itself.
 
+        With ``common_noise`` the j-th rollouts under all injections have the same random numbers.
+        For the gain as foresight there is one more rollout for each set of random numbers, without
+        injection, which is not among the outputs.
+
         A second call at a boundary adds to the first. The rollouts' cells stay until the chunk is
         written, so that `deepen` and `adopt` can continue them, by their index among all outputs of
         the boundary.
         """
         config, first = self.config, len(self._rollouts)
-        for injection in injections:
-            self._rollouts += [(self._main.fork(), injection) for _ in range(config.n_mc)]
-        return self._run_rollouts(
+        begin = 1 + max((noise for *_, noise in self._rollouts), default=-1)
+        for k, injection in enumerate(injections):
+            own = begin + (0 if config.common_noise else k * config.n_mc)
+            self._rollouts += [(self._main.fork(), injection, own + j) for j in range(config.n_mc)]
+        tried = self._rollouts[first:]
+        noises = sorted({noise for *_, noise in tried}) if config.foresight == "gain" else []
+        plain = [(self._main.fork(), None, noise) for noise in noises]
+        outputs = self._run_rollouts(
             [
-                self._continuation(fork, injection, config.rollout_len, (ROLLOUT, i))
-                for i, (fork, injection) in enumerate(self._rollouts[first:], first)
+                self._continuation(fork, injection, config.rollout_len, (ROLLOUT, noise))
+                for fork, injection, noise in [*tried, *plain]
             ]
         )
+        for (fork, _, noise), output in zip(plain, outputs[len(tried) :], strict=True):
+            self._plain[noise] = fork, output
+        return outputs[: len(tried)]
+
+    @property
+    def n_rollouts(self) -> int:
+        """Those of this boundary, the ones without injection included."""
+        return len(self._rollouts) + len(self._plain)
 
     def deepen(self, outputs: Seq[Output], n: int) -> list[Output]:
         """All rollouts of this boundary, each continued by n tokens unless it has ended."""
-        going = [i for i, output in enumerate(outputs) if output.finish == "length"]
+        rollouts = [*zip(self._rollouts, outputs, strict=False)]
+        rollouts += [((fork, None, noise), old) for noise, (fork, old) in self._plain.items()]
         tasks = []
-        for i in going:
-            (fork, injection), written = self._rollouts[i], outputs[i].tokens.tolist()
-            purpose = (ROLLOUT, i, len(written))
-            tasks.append(self._continuation(fork, injection, n, purpose, written))
-        more = dict(zip(going, self._run_rollouts(tasks), strict=True)) if tasks else {}
-        return [output.joined(more[i]) if i in more else output for i, output in enumerate(outputs)]
+        for (fork, injection, noise), old in rollouts:
+            if old.finish == "length":
+                written = old.tokens.tolist()
+                purpose = (ROLLOUT, noise, len(written))
+                tasks.append(self._continuation(fork, injection, n, purpose, written))
+        more = iter(self._run_rollouts(tasks) if tasks else [])
+        joined = [old.joined(next(more)) if old.finish == "length" else old for _, old in rollouts]
+        for ((fork, _, noise), _), new in zip(
+            rollouts[len(outputs) :], joined[len(outputs) :], strict=True
+        ):
+            self._plain[noise] = fork, new
+        return joined[: len(outputs)]
 
     @property
     def late(self) -> bool:
@@ -207,8 +234,12 @@ class Trajectory:
             if owners is None:
                 owners = [k for k in range(len(anchors)) for _ in range(config.n_mc)]
             others = self._shared.of_others(run.index, run.cancel) if self._shared else []
+            plain = []
+            if self._plain:
+                noises = [noise for *_, noise in self._rollouts[: len(outputs)]]
+                plain = [self._plain[noise][1] for noise in noises]
             candidates = scored(
-                anchors, origin, outputs, np.array(owners, np.int64), others, config
+                anchors, origin, outputs, np.array(owners, np.int64), others, config, plain
             )
         run.report("scored", candidates=candidates)
         return candidates
@@ -224,7 +255,7 @@ class Trajectory:
         `write` continues it. Its cells stay, so it costs nothing; only where it must be cut and the
         model cannot roll back, its beginning is decoded again."""
         space = min(self.config.chunk_len, self.config.token_limit - len(self.generated))
-        sequence, injection = self._rollouts.pop(rollout)
+        sequence, injection, _ = self._rollouts.pop(rollout)
         if len(output.tokens) > space:
             if self.engine.rolls_back:
                 # the pending token is one of its cells
@@ -245,9 +276,12 @@ class Trajectory:
         `injection`, to at most S tokens or as many as the limits allow."""
         run = self.run
         with run.timed("chunk"):
-            for sequence, _ in self._rollouts:
+            for sequence, *_ in self._rollouts:
+                sequence.drop()
+            for sequence, _ in self._plain.values():
                 sequence.drop()
             self._rollouts.clear()
+            self._plain.clear()
             begun, self._begun = self._begun, None
             n_begun = len(begun.tokens) if begun else 0
             if begun:
