@@ -184,31 +184,74 @@ def test_the_interval_covers_the_mean_and_is_that_of_the_binomial() -> None:
     half = 1.96 * math.sqrt(0.3 * 0.7 / 100)
     assert found.mean == pytest.approx(0.3)
     assert (found.low, found.high) == pytest.approx((0.3 - half, 0.3 + half), abs=0.015)
-    assert metrics.interval(values) == found  # the same resamples every time
 
 
-def test_the_interval_has_the_coverage_that_it_says() -> None:
+def test_the_interval_of_0_1_values_is_wilsons() -> None:
+    none = metrics.interval(np.zeros(100))
+    z2 = 1.959964**2
+    assert (none.mean, none.low, none.high) == (0, 0, pytest.approx(z2 / (100 + z2)))
+    every = metrics.interval(np.ones(100))
+    assert (every.low, every.high) == (pytest.approx(100 / (100 + z2)), 1)
+    # 81 of 263, the example of Newcombe (1998)
+    found = metrics.interval(np.repeat([1.0, 0.0], [81, 182]))
+    assert (found.low, found.high) == pytest.approx((0.2553, 0.3662), abs=5e-5)
+
+
+def test_an_interval_scales_with_the_largest_possible_value() -> None:
+    values = np.random.default_rng(2).random(40)
+    share, points = metrics.interval(values), metrics.interval(100 * values, top=100)
+    assert (points.low, points.high) == pytest.approx((100 * share.low, 100 * share.high))
+    with pytest.raises(ValueError, match=r"a value is 1\.5, but 1 is the largest possible"):
+        metrics.interval([0.0, 1.5])
+    with pytest.raises(ValueError, match=r"a value is -0\.5, but must be between 0 and 1"):
+        metrics.interval([0.0, -0.5])
+
+
+def covered(found: list[metrics.Interval], truth: float) -> float:
+    return float(np.mean([one.low <= truth <= one.high for one in found]))
+
+
+@pytest.mark.parametrize("n", [30, 100])
+@pytest.mark.parametrize("samples", [1, 4, 33])
+@pytest.mark.parametrize("p", [0.02, 0.05, 0.5, 0.98])
+def test_the_interval_has_the_coverage_that_it_says(p: float, samples: int, n: int) -> None:
+    """Problems of every difficulty, each with the mean of so many samples."""
     rng = np.random.default_rng(7)
-    hits = 0
-    for _ in range(300):
-        found = metrics.interval(rng.normal(size=60))
-        hits += found.low <= 0 <= found.high
-    assert 0.90 <= hits / 300 <= 0.98
+    values = rng.binomial(samples, rng.beta(p, 1 - p, (500, n))) / samples
+    assert covered([metrics.interval(row) for row in values], p) >= 0.92
+
+
+@pytest.mark.parametrize("gain", [0.0, 0.02])
+@pytest.mark.parametrize("samples", [1, 4, 33])
+@pytest.mark.parametrize("p", [0.02, 0.5, 0.9])
+def test_a_paired_difference_has_the_coverage_that_it_says(
+    p: float, samples: int, gain: float
+) -> None:
+    rng = np.random.default_rng(8)
+    chances = rng.beta(p, 1 - p, (500, 60))
+    better = rng.binomial(samples, chances + gain * (1 - chances) / (1 - p)) / samples
+    plain = rng.binomial(samples, chances) / samples
+    found = [metrics.paired(a, b) for a, b in zip(better, plain, strict=True)]
+    assert covered(found, gain) >= 0.92
 
 
 def test_a_paired_difference_is_narrower_than_its_sides() -> None:
     rng = np.random.default_rng(5)
-    difficulty = rng.random(80)
-    found = metrics.paired(difficulty + 0.1, difficulty)
-    assert (found.mean, found.low, found.high) == pytest.approx((0.1, 0.1, 0.1))
+    difficulty = 0.9 * rng.random(80)
+    found = metrics.paired(difficulty + 0.1 * rng.random(80), difficulty)
     alone = metrics.interval(difficulty)
-    assert alone.high - alone.low > 0.1
+    assert found.low < 0.05 < found.high
+    assert found.high - found.low < (alone.high - alone.low) / 2
     with pytest.raises(ValueError, match="same ones"):
         metrics.paired([1.0], [1.0, 2.0])
 
 
-def test_an_interval_of_nothing_is_not_a_number() -> None:
-    assert math.isnan(metrics.interval([]).mean)
+def test_a_paired_difference_is_its_opposite_the_other_way_round() -> None:
+    a, b = np.random.default_rng(6).integers(0, 2, (2, 50)).astype(float)
+    one, other = metrics.paired(a, b), metrics.paired(b, a)
+    assert (one.mean, one.low, one.high) == pytest.approx((-other.mean, -other.high, -other.low))
+    equal = metrics.paired(a, a)
+    assert equal.low == pytest.approx(-equal.high) and 0.05 < equal.high < 0.1
 
 
 def test_rank_correlation_by_hand() -> None:

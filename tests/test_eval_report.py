@@ -43,7 +43,8 @@ def test_an_outcome_by_hand(tmp_path: Path) -> None:
     assert tgr.measure("n_eff").tolist() == [1.5] * 4
     at_k = comparison.of([base, tgr]).at_k
     assert at_k and (gain := at_k.gain(tgr)) and at_k.gain(base) is None
-    assert (gain.mean, gain.low, gain.high) == (50, 25, 75) and at_k.n_differing(tgr) == 2
+    assert (gain.mean, round(gain.low, 1), round(gain.high, 1)) == (50, -22.8, 81.2)
+    assert at_k.n_differing(tgr) == 2
     assert outcome.reference([base, tgr]) is base
 
 
@@ -59,7 +60,7 @@ def test_any_of_the_first_k_is_computed_seed_by_seed(tmp_path: Path) -> None:
     assert np.isnan(base.passed_first(3)).all()
     table = tables.first_k([base, tgr])
     assert table.columns == ["system", "k=1", "k=2"]
-    assert table.rows[0] == ["base", "0.0", "75.0 [50.0, 100.0]"]
+    assert table.rows[0] == ["base", "0.0 [0.0, 65.8]", "75.0 [23.7, 96.7]"]
 
 
 def test_each_seed_has_an_auc_of_its_own(tmp_path: Path) -> None:
@@ -190,10 +191,9 @@ def test_runs_of_other_data_are_not_compared(tmp_path: Path) -> None:
 def test_the_tables_agree_with_the_samples(tmp_path: Path) -> None:
     page = report.build([run_folder.read(write(tmp_path / "run", both()))])
     text = report.as_markdown(page)
-    assert "| base | 25.0 [0.0, 50.0] | 50.0 [0.0, 100.0] | 37.5 [0.0, 75.0] | - | 2 | 4 |" in text
-    # no interval where the problems do not differ
-    assert "| tgr-latent | 75.0 [50.0, 100.0] | 100.0 | 87.5 [75.0, 100.0] |" in text
-    assert "+50.0 [+25.0, +75.0]" in text
+    assert "| base | 25.0 [3.3, 76.3] | 50.0 [9.5, 90.5] | 37.5 [6.3, 84.2] | - | 2 | 4 |" in text
+    assert "| tgr-latent | 75.0 [23.7, 96.7] | 100.0 [34.2, 100.0] | 87.5 [33.2, 99.0] |" in text
+    assert "+50.0 [-22.8, +81.2]" in text
     assert "forward tokens: `360 counted; 240 of them in uninterrupted phases" in text
     assert "| tgr-latent | 20 | 10 | 30 | 60 | 10 | 0.30 | 60 | stop 4 |" in text
     assert (

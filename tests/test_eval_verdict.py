@@ -87,7 +87,7 @@ def test_few_problems_conclude_nothing_even_where_their_interval_excludes_zero(
 
 def test_one_system_is_compared_with_nothing(tmp_path: Path) -> None:
     assert said(tmp_path / "run", {"base": (10, ["1", "0"])}) == (
-        "With one try, base solves 50.0% of 2 problems (95% interval 0.0 to 100.0); it is the only "
+        "With one try, base solves 50.0% of 2 problems (95% interval 9.5 to 90.5); it is the only "
         "system, so nothing is compared."
     )
 

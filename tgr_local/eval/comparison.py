@@ -56,7 +56,7 @@ class Curves:
         own, other = self._headline(outcome), self._headline(self.base)
         if outcome is self.base or own is None or other is None:
             return None
-        return metrics.paired(own, other)
+        return metrics.paired(own, other, top=100)
 
     def n_differing(self, outcome: Outcome) -> int:
         """The number of problems that separate the system from `base`."""

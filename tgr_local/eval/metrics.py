@@ -23,12 +23,14 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 _ORDERS = 400  # random orders in which the samples of a problem are drawn
-_RESAMPLES = 2000  # of the problems, for an interval
+_RESAMPLES = 2000  # of the problems, for the interval of a correlation
+_FEW, _FEW_PAIRED = 4.0, 1.0  # see `_wilson`; chosen by bench/interval_coverage.py
+_Z = 1.959964  # standard errors from a mean to the edge of its 95% interval
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over problems with its 95% bootstrap interval."""
+    """A mean over problems with its 95% interval."""
 
     mean: float
     low: float
@@ -157,14 +159,70 @@ def at_budgets(
 # ---- over problems ----
 
 
-def interval(values: Sequence[float] | Floats, seed: int = 0) -> Interval:
-    """The mean of one number for each problem, and its 95% percentile bootstrap interval over
-    problems. The same seed and number of problems draw the same resamples. NaN without a value."""
-    x = np.asarray(values, np.float64)
+def interval(values: Sequence[float] | Floats, top: float = 1.0) -> Interval:
+    """The mean of one number for each problem, 0 … top, with its 95% Wilson interval.
+
+    Wilson's score interval (1927), with the effective number of problems in the place of n, as
+    `_wilson` computes it; its edges stay within 0 … top. NaN without a value. ValueError for a
+    value outside 0 … top.
+    """
+    x = _scaled(values, top)
+    if x.min(initial=0) < 0:
+        raise ValueError(f"a value is {x.min() * top:g}, but must be between 0 and {top:g}")
+    mean, low, high = _wilson(x, _FEW)
+    return Interval(top * mean, top * low, top * high)
+
+
+def paired(a: Sequence[float] | Floats, b: Sequence[float] | Floats, top: float = 1.0) -> Interval:
+    """The mean difference a − b over the same problems, with its 95% interval; a, b 0 … top.
+
+    A hybrid score interval (Newcombe 1998) of gains minus losses: each has a Wilson interval, and
+    the distances of its edges from the mean add as standard errors of correlated numbers do. NaN
+    without a value. ValueError for a difference beyond `top`.
+    """
+    if len(a) != len(b):
+        raise ValueError(f"a has {len(a)} problems and b {len(b)}, but a pair needs the same ones")
+    x = _scaled(np.asarray(a, np.float64) - np.asarray(b, np.float64), top)
+    gains, losses = x.clip(min=0), (-x).clip(min=0)
+    gain, gain_low, gain_high = _wilson(gains, _FEW_PAIRED)
+    loss, loss_low, loss_high = _wilson(losses, _FEW_PAIRED)
+    spread = gains.std() * losses.std() if len(x) else 0.0
+    related = -gain * loss / spread if spread else 0.0  # no problem has both a gain and a loss
+
+    def arm(one: float, other: float) -> float:
+        return math.sqrt(max(0.0, one**2 + other**2 - 2 * related * one * other))
+
+    low = gain - loss - arm(gain - gain_low, loss_high - loss)
+    high = gain - loss + arm(gain_high - gain, loss - loss_low)
+    return Interval(top * (gain - loss), top * max(low, -1.0), top * min(high, 1.0))
+
+
+def _scaled(values: Sequence[float] | Floats, top: float) -> Floats:
+    """The values as shares of `top`. ValueError for one beyond it, in either direction."""
+    x = np.asarray(values, np.float64) / top
+    if (beyond := np.abs(x) > 1 + 1e-9).any():
+        raise ValueError(f"a value is {top * x[beyond][0]:g}, but {top:g} is the largest possible")
+    return x.clip(-1, 1)
+
+
+def _wilson(x: Floats, few: float) -> tuple[float, float, float]:
+    """Mean, low and high of shares x [n].
+
+    n is the effective number: that of 0/1 values whose mean has the same variance. Only the m
+    values strictly between 0 and 1 show that the variance is below p(1 − p), that of 0/1 values.
+    Where they are few they prove little, so it is drawn towards p(1 − p) by (few / (few + m))².
+    Where all values are 0 or 1, this is Wilson's interval itself.
+    """
     if not len(x):
-        return Interval(math.nan, math.nan, math.nan)
-    low, high = np.percentile(_resamples(len(x), seed) @ x, (2.5, 97.5))
-    return Interval(float(x.mean()), float(low), float(high))
+        return math.nan, math.nan, math.nan
+    p = float(x.mean())
+    most = p * (1 - p)
+    drawn = (few / (few + np.count_nonzero((x > 0) & (x < 1)))) ** 2
+    variance = float((1 - drawn) * x.var() + drawn * most)
+    n = len(x) * most / variance if variance > 0 else len(x)
+    middle = (p + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
+    half = _Z / (1 + _Z**2 / n) * math.sqrt(most / n + _Z**2 / (4 * n**2))
+    return p, min(p, max(0.0, middle - half)), max(p, min(1.0, middle + half))
 
 
 @functools.lru_cache(maxsize=8)
@@ -172,13 +230,6 @@ def _resamples(n: int, seed: int) -> Floats:
     """[resamples, n] the weight of each problem in each resample."""
     draws = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=_RESAMPLES)
     return draws / n
-
-
-def paired(a: Sequence[float] | Floats, b: Sequence[float] | Floats) -> Interval:
-    """The mean difference a − b over the same problems, with its bootstrap interval."""
-    if len(a) != len(b):
-        raise ValueError(f"a has {len(a)} problems and b {len(b)}, but a pair needs the same ones")
-    return interval(np.asarray(a, np.float64) - np.asarray(b, np.float64))
 
 
 def rank_correlation(x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> Interval:

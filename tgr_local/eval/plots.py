@@ -263,7 +263,7 @@ def _cost(panels: _Panels, compared: Comparison) -> Legend:
         return []
     axes = panels.new()
     for outcome in measured:
-        auc, number = metrics.interval(outcome.aucs), _number(compared, outcome)
+        auc, number = metrics.interval(outcome.aucs, top=100), _number(compared, outcome)
         _errorbar(axes, [outcome.cost], [auc.mean], ys_of=[auc], number=number)
     axes.set(xlabel="forward tokens per sample", ylabel="AUC")
     return [(outcome.label, _number(compared, outcome)) for outcome in measured]
@@ -353,7 +353,7 @@ def _sensitivity(panels: _Panels, compared: Comparison) -> Legend:
         axes, ticks = panels.new(), set()
         for title, line in lines.items():
             xs = [outcome.system["config"][name] for outcome in line]
-            found = [metrics.interval(outcome.aucs) for outcome in line]
+            found = [metrics.interval(outcome.aucs, top=100) for outcome in line]
             number = legend.setdefault(title, len(legend))
             _errorbar(axes, xs, [one.mean for one in found], ys_of=found, number=number, line="-")
             ticks |= set(xs)

@@ -25,8 +25,9 @@ class Table:
 
 
 def mean(values: Floats, *, scale: float = 100) -> str:
-    """The mean, with its 95% interval; - without a value."""
-    return _with_interval(metrics.interval(values), scale, ".1f") if len(values) else "-"
+    """The mean of values from 0 to 100/scale, with its 95% interval; - without a value."""
+    found = metrics.interval(values, top=100 / scale)
+    return _with_interval(found, scale, ".1f") if len(values) else "-"
 
 
 def percent(found: Interval | None) -> str:
@@ -40,7 +41,7 @@ def signed(found: Interval | None) -> str:
 
 
 def _with_interval(found: Interval, scale: float, shape: str) -> str:
-    """Without the interval where all values are equal: its resamples are equal too."""
+    """Without the interval where it has no width."""
     low, high = format(scale * found.low, shape), format(scale * found.high, shape)
     mean = format(scale * found.mean, shape)
     return f"{mean} [{low}, {high}]" if low != high else mean

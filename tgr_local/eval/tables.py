@@ -59,7 +59,7 @@ def equal_k(at_k: Curves) -> Table:
         "At equal k",
         [*columns, f"{name}, minus {base.label}", "problems", "samples"],
         rows,
-        "Percent, with 95% bootstrap intervals over problems in brackets. Pass@k is the unbiased "
+        "Percent, with 95% intervals over problems in brackets. Pass@k is the unbiased "
         "estimate, AUC the area under it over log2 k; differences are paired by problem."
         + _chosen_base(at_k, name),
     )
