@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +18,7 @@ from run_folders import both, sample, write
 from tgr_local import cli
 from tgr_local.errors import TgrError
 from tgr_local.eval import (
+    average,
     comparison,
     manifest,
     outcome,
@@ -22,9 +28,12 @@ from tgr_local.eval import (
     summary,
     tables,
 )
+from tgr_local.eval.metrics import Interval
 from tgr_local.eval.outcome import Outcome
 from tgr_local.eval.samples import Sample
 from tgr_local.options.config import SearchConfig
+
+DATA = os.environ.get("TGR_DATA")
 
 
 def outcomes(*folders: Path) -> list[Outcome]:
@@ -333,12 +342,106 @@ def test_a_run_without_samples_is_reported_too(tmp_path: Path) -> None:
 def test_the_papers_numbers_are_marked() -> None:
     (table,) = paper.reported("ablation", "aime25", "Qwen3-8B-Q4_K_M")
     assert table.title == "Reported by the paper: Qwen3-8B"
-    assert ["w/o P_uni", "31.0"] in table.rows and "not measured here" in table.note
+    assert ["w/o P_uni", "31.0", "49.1"] in table.rows and "not measured here" in table.note
     assert [t.title[-4:] for t in paper.reported("main", "aime25", "Qwen3-1.7B-Q8_0")] == ["1.7B"]
     (table,) = paper.reported("ablation", "aime25", "DeepSeek-R1-0528-Qwen3-8B-Q4")
     assert table.note.endswith("and DeepSeek-R1-0528-Qwen3-8B-Q4 is another model.")
     assert paper.reported("", "aime25", "Qwen3-8B") == []
     assert paper.reported("ablation", "gsm8k", "Qwen3-8B") == []
+
+
+def test_several_tasks_have_a_table_of_their_mean_auc(tmp_path: Path) -> None:
+    """toy: base 37.5, tgr-latent 87.5; other: 100 and 87.5."""
+    other = [
+        dataclasses.replace(one, task="other", correct=one.correct or one.system == "base")
+        for one in both()
+    ]
+    task = {"name": "other", "metric": "pass", "problems": 2, "sha256": ""}
+    folders = [write(tmp_path / "a", both()), write(tmp_path / "b", other, tasks=[task])]
+    lines = (folders[1] / "problems.jsonl").read_text(encoding="utf-8")
+    (folders[1] / "problems.jsonl").write_text(lines.replace('"toy"', '"other"'), encoding="utf-8")
+    runs = [run_folder.read(folder) for folder in folders]
+    page = report.build(runs)
+    (table,) = page.all_tasks
+    assert table.columns == [
+        "system", "toy", "other", "Avg AUC", "Δ%", "Avg AUC, minus base", "forward tokens",
+    ]  # fmt: skip
+    base, tgr = table.rows
+    assert [base[0], *(cell.split(" [")[0] for cell in base[1:])] == [
+        "base", "37.5", "100.0", "68.8", "-", "-", "30",
+    ]  # fmt: skip
+    assert [tgr[0], *(cell.split(" [")[0] for cell in tgr[1:])] == [
+        "tgr-latent", "87.5", "87.5", "87.5", "+27.3", "+18.8", "60",
+    ]  # fmt: skip
+    text = report.as_markdown(page)
+    assert text.index("## All tasks") < text.index("## toy") < text.index("## other")
+    assert not report.build(runs[:1]).all_tasks
+
+
+def test_the_interval_of_a_mean_over_tasks_is_narrower_than_theirs() -> None:
+    one = Interval(50, 44, 58)
+    found = average.over_tasks([one, one, one, one])
+    assert (found.mean, found.low, found.high) == pytest.approx((50, 47, 54))
+
+
+def test_the_papers_tasks_have_their_mean_and_change() -> None:
+    tasks = ["aime25", "olympiadbench", "omnimath", "countdown"]
+    table = average.theirs("main", tasks, "Qwen3-1.7B-Q8_0")
+    assert table.columns == ["system", *tasks[:3], "Avg AUC", "Δ%"]
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert rows["base"] == ["5.8", "9.0", "14.3", "9.7", "-"]
+    assert rows["tgr-latent"] == ["9.4", "13.7", "20.5", "14.5", "+49.8"]
+    assert len(rows) == 8
+    assert average.theirs("main", ["aime25"], "Qwen3-1.7B").rows == []
+
+
+def paper_rows() -> list[dict[str, str]]:
+    with paper.PAPER.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_papers_tables_are_whole() -> None:
+    """The main table: 8 systems, trained ones included, 4 models, 6 tasks, 5 measures."""
+    rows = paper_rows()
+    main = [row for row in rows if row["table"] == "main"]
+    assert len({tuple(row.values()) for row in rows}) == len(rows)
+    counts = Counter(row["system"] for row in main)
+    trained = {"LCoT-GRPO", "LCoT-SimKO", "Dele-GRPO", "Dele-SimKO"}
+    assert counts == dict.fromkeys({"base", "power", "tgr-token", "tgr-latent"} | trained, 120)
+    (table,) = paper.reported("open-ended", "ifeval", "Qwen3-8B")
+    assert ["Dele-SimKO", "60.8", "84.7", "88.9", "75.8", "69.5"] in table.rows
+    assert Counter(row["table"] for row in rows) == {
+        "main": 960, "ablation": 18, "chunk-length": 18, "sensitivity": 20, "token-space": 32,
+        "open-ended": 45, "hard-filter": 3, "latent-statistics": 10, "overhead": 7,
+    }  # fmt: skip
+
+
+def test_every_number_of_the_papers_file_is_in_ours() -> None:
+    path = Path(DATA or "", "paper_results.json")
+    if not path.is_file():
+        pytest.skip("TGR_DATA names no folder with paper_results.json")
+    data = json.loads(path.read_text(encoding="utf-8"))
+    rows = paper_rows()
+    ours = Counter(row["value"].lstrip("<") for row in rows)
+    theirs: Counter[str] = Counter()
+    for part in ("math", "code"):  # a number of tokens is that of each of the three tasks
+        for entry in (entry for model in data.pop(part).values() for entry in model.values()):
+            theirs[str(entry.pop("avg_kilotokens"))] += 3
+            theirs.update(str(value) for task in entry.values() for value in task.values())
+    del data["chunk_length_qwen3_8b"]["horizon_tokens"]
+    theirs.update(leaves(data))
+    assert ours == theirs
+
+
+def leaves(value: Any) -> Iterator[str]:
+    """The numbers in nested JSON, as text."""
+    if isinstance(value, dict):
+        yield from (leaf for name, v in value.items() if name not in ("columns", "note")
+                    for leaf in leaves(v))  # fmt: skip
+    elif isinstance(value, list):
+        yield from (leaf for v in value for leaf in leaves(v))
+    else:
+        yield str(value).lstrip("<")
 
 
 def test_a_report_is_written_where_it_is_asked_for(

@@ -24,6 +24,7 @@ report. Methods do not know that they are evaluated; tasks and graders do not kn
     outcome.py     the numbers of one system on one task; metrics.py computes them
     comparison.py  outcomes at equal k and at equal forward tokens: what tables, plots, verdict show
     frontier.py    one answer: its accuracy against its forward tokens
+    average.py     several tasks in one table
     verdict.py     one sentence on what a comparison shows
     tables.py      the tables of a report; table_cells.py, paper.py: their parts
     plots.py       the plots of a report

@@ -98,6 +98,8 @@ def _html(page: Page, plots_of: Sequence[Sequence[Plot]]) -> Iterator[str]:
         yield '<details><summary>What was run</summary><dl class="facts">'
         yield from (f"<dt>{html.escape(n)}</dt><dd>{html.escape(text)}</dd>" for n, text in facts)
         yield "</dl></details>"
+    for table in page.all_tasks:
+        yield from _table(table)
     for section, pictures in zip(page.sections, plots_of, strict=True):
         yield from _section(section, pictures)
     yield "</body>\n</html>"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from tgr_local.eval import cases, comparison, recipe, summary, tables, verdict
+from tgr_local.eval import average, cases, comparison, recipe, summary, tables, verdict
 from tgr_local.eval.cases import Case
 from tgr_local.eval.comparison import Comparison
 from tgr_local.eval.outcome import Outcome, reference
@@ -45,6 +45,8 @@ class Page:
     facts: list[list[tuple[str, str]]]
     """Name and value of the facts of each run."""
     sections: list[Section]
+    all_tasks: list[Table] = field(default_factory=list)
+    """What several tasks have in common."""
 
 
 def build(runs: Sequence[EvaluationRun], ks: Sequence[int] = ()) -> Page:
@@ -65,7 +67,9 @@ def build(runs: Sequence[EvaluationRun], ks: Sequence[int] = ()) -> Page:
                 cases.of_task(found, reference(found)),
             )
         )
-    return Page("; ".join(known) or "Evaluation", [_facts(run) for run in runs], sections)
+    all_tasks = average.tables([section.compared for section in sections], recipes)
+    facts = [_facts(run) for run in runs]
+    return Page("; ".join(known) or "Evaluation", facts, sections, all_tasks)
 
 
 def _facts(run: EvaluationRun) -> list[tuple[str, str]]:
@@ -188,21 +192,27 @@ def _markdown(page: Page, brief: bool) -> Iterator[str]:
     for facts in () if brief else page.facts:
         yield ""
         yield from (f"- {name}: `{_one_line(text)}`" for name, text in facts)
+    for table in () if brief else page.all_tasks:
+        yield from _markdown_table(table, "##")
     for section in page.sections:
         yield f"\n## {section.task}"
         for note in section.notes:
             yield f"\n{note}"
         for table in section.tables[: section.n_first if brief else None]:
-            yield f"\n### {table.title}\n"
-            yield from _markdown_rows(table.columns, table.rows)
-            if table.note:
-                yield f"\n{table.note}"
+            yield from _markdown_table(table, "###")
         for case in () if brief else section.cases:
             yield f"\n### Case: {case.title}\n"
             for name, text in fields(case):
                 yield f"- {name}: `{_one_line(text)}`"
             yield ""
             yield from _markdown_rows(CANDIDATE, case.candidates)
+
+
+def _markdown_table(table: Table, heading: str) -> Iterator[str]:
+    yield f"\n{heading} {table.title}\n"
+    yield from _markdown_rows(table.columns, table.rows)
+    if table.note:
+        yield f"\n{table.note}"
 
 
 def _markdown_rows(columns: list[str], rows: list[list[str]]) -> Iterator[str]:

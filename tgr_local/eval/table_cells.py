@@ -35,6 +35,11 @@ def percent(found: Interval | None) -> str:
     return "-" if found is None else _with_interval(found, 100, ".1f")
 
 
+def points(found: Interval | None) -> str:
+    """A number from 0 to 100 with its interval; - without a value."""
+    return "-" if found is None else _with_interval(found, 1, ".1f")
+
+
 def signed(found: Interval | None) -> str:
     """A difference in points with its sign and interval; - without a value."""
     return "-" if found is None else _with_interval(found, 1, "+.1f")
