@@ -146,6 +146,23 @@ def test_a_recipe_may_ask_for_one_answer(command: list[str], tmp_path: Path) -> 
     assert (about["metric"], about["k"]) == ("one", [1])
 
 
+def test_injection_seeds_are_systems_of_their_own(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("reference = 'tgr-latent'\n[[systems]]\nmethod = 'tgr-latent'\n")
+    more = ["--recipe", str(path), "--variant", "base", "--injection-seeds", "1,2", "--k", "1,2"]
+    assert run(*command, *more) == 0
+    about = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
+    names = ["tgr-latent, injection seed 1", "tgr-latent, injection seed 2"]
+    assert [system["name"] for system in about["systems"]] == [*names, "base"]
+    assert [s["config"]["injection_seed"] for s in about["systems"][:2]] == [1, 2]
+    assert about["reference"] == names[0] and "--injection-seeds 1,2" in about["command"]
+    text = (tmp_path / "run" / "report.md").read_text(encoding="utf-8")
+    assert "### AUC of each injection seed" in text
+    assert "| system | injection seed 1 | injection seed 2 | mean ± SD |" in text
+
+
 def test_a_report_takes_another_reference(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -341,6 +358,8 @@ def test_a_folder_in_use_is_not_touched(
         (["eval", "report", "x", "--metric", "two"], "metric is 'two', but must be one of samples"),
         (["eval", "run", "countdown", "--seeds", "1,1"], "different"),
         (["eval", "run", "countdown", "--seed", "3"], "--seeds"),
+        (["eval", "run", "countdown", "--injection-seeds", "x"], "injection_seeds is 'x', but mus"),
+        (["eval", "run", "countdown", "--methods", "base", "--injection-seeds", "1"], "no system"),
         (["eval", "run", "countdown", "--limit", "-3"], "between 0"),
         (["eval", "run", "countdown", "--graders", "0"], "graders is 0, but must be between 1"),
         (["eval", "run", "countdown", "--grade-seconds", "0"], "grade_seconds is 0, but must be"),

@@ -350,6 +350,24 @@ def test_the_papers_numbers_are_marked() -> None:
     assert paper.reported("ablation", "gsm8k", "Qwen3-8B") == []
 
 
+def test_auc_of_each_injection_seed_has_mean_and_sd(tmp_path: Path) -> None:
+    config = dataclasses.asdict(SearchConfig())
+    systems = [
+        {"name": f"tgr, injection seed {seed}", "method": "tgr-latent",
+         "config": config | {"injection_seed": seed}}
+        for seed in (5, 6)
+    ]  # fmt: skip
+    systems.append({"name": "alone", "method": "tgr-latent", "config": config | {"rank": 3}})
+    names = {"base": systems[0]["name"], "tgr-latent": systems[1]["name"]}
+    samples = [dataclasses.replace(one, system=names[one.system]) for one in both()]
+    samples += [dataclasses.replace(one, system="alone") for one in both()[:4]]
+    graded = outcomes(write(tmp_path / "run", samples, systems=systems))
+    table = tables.by_injection_seed(graded)
+    assert table.columns == ["system", "injection seed 5", "injection seed 6", "mean ± SD"]
+    assert table.rows == [["tgr", "37.5", "87.5", "62.5 ± 35"]]
+    assert table.title == "AUC of each injection seed"
+
+
 def test_several_tasks_have_a_table_of_their_mean_auc(tmp_path: Path) -> None:
     """toy: base 37.5, tgr-latent 87.5; other: 100 and 87.5."""
     other = [

@@ -54,6 +54,18 @@ def test_two_systems_of_one_name_are_refused() -> None:
         systems.distinct([a, b])
 
 
+def test_systems_that_inject_run_at_each_injection_seed() -> None:
+    own = System("own", "tgr-latent", {"injection_seed": "7"})
+    some = [System("base", "base"), own, System("search", "tgr-latent", {"rank": "4"})]
+    found = systems.at_injection_seeds(some, [1, 2])
+    names = ["search, injection seed 1", "search, injection seed 2"]
+    assert [one.name for one in found] == ["base", "own", *names]
+    configs = [one.resolve(SearchConfig(), 64) for one in found[2:]]
+    assert [(c.injection_seed, c.rank) for c in configs] == [(1, 4), (2, 4)]
+    with pytest.raises(ValueError, match="injection_seeds has no effect: no system injects"):
+        systems.at_injection_seeds(some[:2], [1, 2])
+
+
 @pytest.mark.parametrize("name", recipe.names())
 def test_every_recipe_has_known_tasks_and_options(name: str) -> None:
     found = recipe.load(name)

@@ -13,8 +13,9 @@ K_OF_ONE = "1"
 """For the metric "one"."""
 SEEDS = "42"
 GRADE_SECONDS = 10.0
-OWN = ("recipe", "methods", "variant", "metric", "k", "limit", "seeds", "budget", "reference",
-        "data", "fetch", "allow_exec", "sandbox", "judge_url", "grade_seconds", "raw")  # fmt: skip
+OWN = ("recipe", "methods", "variant", "metric", "k", "limit", "seeds", "injection_seeds",
+        "budget", "reference", "data", "fetch", "allow_exec", "sandbox", "judge_url",
+        "grade_seconds", "raw")  # fmt: skip
 """Flags of a run that its samples and grades depend on, besides those of the configs."""
 
 
@@ -49,6 +50,8 @@ def add_run_arguments(parser: Parser) -> None:
         help="number of problems of each task, drawn at random (default: all)",
     )
     add("--seeds", metavar="N,N", help=f"make samples with each of these seeds (default: {SEEDS})")
+    add("--injection-seeds", metavar="N,N",
+        help="run each system that injects with each of these seeds of its maps")  # fmt: skip
     add("--budget", metavar="TOKENS",
         help="make samples until each problem has used this many forward tokens")  # fmt: skip
     add("--reference", metavar="NAME",

@@ -34,6 +34,8 @@ class Recipe:
     k: str = ""
     """In the form of `--k`; empty = the default."""
     seeds: tuple[int, ...] = ()
+    injection_seeds: tuple[int, ...] = ()
+    """Seeds of the maps of every system that injects; empty = that of its options."""
     limit: int = 0
     budget: int = 0
     parallel: int = 0
@@ -80,8 +82,9 @@ def _recipe(name: str, table: dict[str, Any]) -> Recipe:
         if key not in fields:
             near = difflib.get_close_matches(key, fields, n=3) or list(fields)
             raise ValueError(f"unknown key {key!r}; did you mean {', '.join(near)}?")
-    wanted = {"tasks": list, "seeds": list, "systems": list, "options": dict, "title": str,
-              "k": str, "reference": str, "metric": str}  # fmt: skip
+    wanted = {"tasks": list, "seeds": list, "injection_seeds": list, "systems": list,
+              "options": dict, "title": str, "k": str, "reference": str,
+              "metric": str}  # fmt: skip
     for key, value in table.items():
         if type(value) is not wanted.get(key, int):
             raise ValueError(
@@ -96,6 +99,6 @@ def _recipe(name: str, table: dict[str, Any]) -> Recipe:
     updated(SearchConfig(), values["options"])
     if "metric" in table:
         read_metric(table["metric"])
-    for key in ("tasks", "seeds"):
+    for key in ("tasks", "seeds", "injection_seeds"):
         values[key] = tuple(table.get(key, ()))
     return Recipe(name, **{"title": name, **values})

@@ -54,6 +54,13 @@ def from_arguments(args: argparse.Namespace) -> EvaluationRequest:
     of_recipe = () if args.methods else base.systems
     found = systems.distinct([*of_recipe, *map(systems.from_text, texts)])
     reference = args.reference or (base.reference if of_recipe else "")
+    seeds = base.injection_seeds
+    if args.injection_seeds:
+        seeds = _seeds(args.injection_seeds, "injection_seeds")
+    if seeds:
+        found = systems.at_injection_seeds(found, seeds)
+        first = f"{reference}{systems.SEED_IN_NAME}{seeds[0]}"
+        reference = first if first in [system.name for system in found] else reference
     check_reference(reference, [system.name for system in found])
     metric = read_metric(args.metric or base.metric or METRIC)
     return EvaluationRequest(
@@ -121,13 +128,13 @@ def read_ks(text: str) -> tuple[int, ...]:
     return tuple(ks)
 
 
-def _seeds(text: str) -> tuple[int, ...]:
+def _seeds(text: str, name: str = "seeds") -> tuple[int, ...]:
     try:
         seeds = tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise ValueError(f"seeds is {text!r}, but must have the form 42,1234,3407") from None
+        raise ValueError(f"{name} is {text!r}, but must have the form 42,1234,3407") from None
     if len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) >= 2**63:
-        raise ValueError(f"seeds is {text!r}, but must be different numbers from 0 to 2^63 - 1")
+        raise ValueError(f"{name} is {text!r}, but must be different numbers from 0 to 2^63 - 1")
     return seeds
 
 

@@ -16,6 +16,9 @@ from tgr_local import methods
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import parse, updated
 
+SEED_IN_NAME = ", injection seed "
+"""Between the name of a system and one of several seeds."""
+
 
 @dataclass(frozen=True)
 class System:
@@ -89,6 +92,25 @@ def distinct(systems: Sequence[System]) -> tuple[System, ...]:
         if known.setdefault(system.name, system) != system:
             raise ValueError(f"two different systems are called {system.name!r}; rename one")
     return tuple(known.values())
+
+
+def at_injection_seeds(found: Sequence[System], seeds: Sequence[int]) -> tuple[System, ...]:
+    """The systems, each that injects once for every seed of the maps, unless it sets one itself.
+    ValueError where no system takes a seed."""
+    made: list[System] = []
+    for system in found:
+        if methods.get(system.method).steers and "injection_seed" not in system.options:
+            for seed in seeds:
+                options = {**system.options, "injection_seed": str(seed)}
+                made.append(System(f"{system.name}{SEED_IN_NAME}{seed}", system.method, options))
+        else:
+            made.append(system)
+    if made == list(found):
+        raise ValueError(
+            "injection_seeds has no effect: no system injects without a seed of its own; add "
+            "tgr-latent to --methods"
+        )
+    return distinct(made)
 
 
 def as_text(value: Any) -> str:

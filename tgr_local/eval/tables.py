@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -10,6 +11,7 @@ from tgr_local.eval import frontier
 from tgr_local.eval.comparison import Comparison, Curves
 from tgr_local.eval.outcome import Outcome, equal_texts, reference
 from tgr_local.eval.paper import reported
+from tgr_local.eval.systems import SEED_IN_NAME
 from tgr_local.eval.table_cells import (
     Floats,
     Table,
@@ -31,7 +33,8 @@ def of_task(compared: Comparison, recipes: Sequence[str]) -> list[Table]:
     tables = [frontier.table(compared.one)] if compared.one else []
     tables += [equal_k(compared.at_k)] if compared.at_k else []
     tables += [equal_tokens(compared.at_tokens)] if compared.at_tokens else []
-    tables += [by_seed(graded), votes(graded), first_k(graded)] if compared.at_k else []
+    if compared.at_k:
+        tables += [by_seed(graded), by_injection_seed(graded), votes(graded), first_k(graded)]
     if found[0].metric != "pass" or "open-ended" in recipes:
         tables.append(open_ended(graded or found))
     tables += [cost(found), overhead(found), latent(found), against_auc(graded)]
@@ -82,6 +85,36 @@ def by_seed(graded: Sequence[Outcome]) -> Table:
         "together goes to the largest k. SD is the standard deviation over seeds."
         if rows
         else "",
+    )
+
+
+def by_injection_seed(graded: Sequence[Outcome]) -> Table:
+    """AUC of systems that differ in the seed of their maps alone, with mean and SD over seeds."""
+    alike: dict[str, dict[int, Outcome]] = {}
+    for outcome in graded:
+        config = dict(outcome.system["config"])
+        seed = config.pop("injection_seed", None)
+        if seed is not None:
+            name = outcome.label.replace(f"{SEED_IN_NAME}{seed}", "")
+            facts = [name, outcome.system["method"], config, outcome.run.manifest.model["sha256"]]
+            alike.setdefault(json.dumps(facts, sort_keys=True), {})[seed] = outcome
+    groups = {json.loads(facts)[0]: of for facts, of in alike.items() if len(of) > 1}
+    seeds = list(dict.fromkeys(seed for of_seed in groups.values() for seed in of_seed))
+    several = len(graded[0].ks) > 1
+    rows = []
+    for name, of_seed in groups.items():
+        shares = {
+            seed: o.aucs if several else 100 * o.passed(o.ks[0]) for seed, o in of_seed.items()
+        }
+        means = {seed: values.mean() for seed, values in shares.items()}
+        cells = (f"{means[seed]:.1f}" if seed in means else "-" for seed in seeds)
+        rows.append([name, *cells, mean_and_sd(np.array(list(means.values())))])
+    return Table(
+        f"{'AUC' if several else f'Pass@{graded[0].ks[0]}'} of each injection seed",
+        ["system", *(f"injection seed {seed}" for seed in seeds), "mean ± SD"],
+        rows,
+        "Systems with the same options but for the seed of the maps A, B and W; all have the same "
+        "seeds of their samples. SD is the standard deviation over injection seeds.",
     )
 
 
