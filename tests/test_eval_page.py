@@ -25,7 +25,7 @@ def built(folder: Path) -> Page:
 def test_the_page_has_no_external_files(tmp_path: Path) -> None:
     found = built(write(tmp_path / "run", both()))
     text = page.as_html(found)
-    assert text.count("<figure") == 7  # no systems that differ in s or K
+    assert text.count("<figure") == 8  # no systems that differ in s or K, no seeds, one model
     assert text.count("<svg") == text.count("</svg>")
     assert not re.search(r"<(script|link|img|iframe|object)\b|@import", text)
     links = re.findall(r"(?:href|src)=[\"']([^\"']*)|url\(([^)]*)\)", text)
@@ -49,7 +49,60 @@ def test_sensitivity_is_drawn_from_systems_that_differ_in_one_option(tmp_path: P
     ]
     samples = [dataclasses.replace(s, boundaries=[BOUNDARY]) for s in both()]
     text = page.as_html(built(write(tmp_path / "run", samples, systems=some)))
-    assert text.count("<figure") == 8
+    assert text.count("<figure") == 9
+
+
+def captions(folders: list[Path]) -> dict[str, plots.Plot]:
+    """The plots of the toy task by the first words of their captions."""
+    runs = [run_folder.read(folder) for folder in folders]
+    compared = comparison.of(summary.outcomes(runs)["toy"])
+    return {" ".join(plot.caption.split()[:4]): plot for plot in plots.of_task(compared)}
+
+
+def test_the_aucs_of_the_seeds_are_points_beside_their_box(tmp_path: Path) -> None:
+    grades = {1: "correct", 2: "wrong", 3: "correct"}
+    samples = [
+        dataclasses.replace(one, seed=seed, correct=one.correct and grades[seed] == "correct")
+        for seed in grades
+        for one in both()
+    ]
+    found = captions([write(tmp_path / "run", samples, seeds=[1, 2, 3])])
+    (svg,) = found["AUC of each seed"].panels
+    assert len(points(svg, 0)) == len(points(svg, 1)) == 3
+    first, second, third = points(svg, 1)
+    assert first == third != second
+    two = write(tmp_path / "two", [one for one in samples if one.seed < 3], seeds=[1, 2])
+    assert "AUC of each seed" not in captions([two])
+
+
+def points(svg: str, number: int) -> list[float]:
+    """The x of the markers of a system, in their order."""
+    uses = re.findall(r'<use xlink:href="[^"]*" x="([^"]*)" y="[^"]*" style="([^"]*)"', svg)
+    return [float(x) for x, style in uses if f"fill: {plots.color(number)}" in style]
+
+
+def test_the_bars_are_as_long_as_the_aucs(tmp_path: Path) -> None:
+    """37.5 and 87.5."""
+    (svg,) = captions([write(tmp_path / "run", both())])["AUC of each system,"].panels
+    paths = re.findall(r'<path d="([^"]*)"[^>]*style="fill: var\(--s(\d)\)"', svg)
+    spans = {}
+    for path, number in paths:
+        xs = [float(x) for x in re.findall(r"[ML] (\S+) ", path)]
+        spans[number] = max(xs) - min(xs)
+    assert spans["1"] / spans["0"] == pytest.approx(87.5 / 37.5, rel=1e-3)
+
+
+def test_models_of_several_sizes_have_a_line_of_their_gains(tmp_path: Path) -> None:
+    def of_model(n: int) -> Path:
+        about = {"name": f"toy-{n}B", "sha256": str(n) * 64, "description": "", "parameters": n}
+        return write(tmp_path / str(n), both(), model=about)
+
+    folders = [of_model(4), of_model(1)]
+    plot = captions(folders)["Gain of each model"]
+    assert plot.legend == [("tgr-latent", 0)]
+    (svg,) = plot.panels
+    assert len(points(svg, 0)) == 2 and len(error_bars(svg, 0)) == 2
+    assert "Gain of each model" not in captions(folders[:1])
 
 
 def test_the_figures_draw_the_systems_the_places_and_the_intervals_of_the_tables(

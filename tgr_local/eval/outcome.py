@@ -292,6 +292,16 @@ def common_budgets(found: Sequence[Outcome], n: int = 5) -> list[Budget]:
     return [budget for budget in halves if budget.mean >= least] or halves[-1:]
 
 
+def common_seeds(found: Sequence[Outcome]) -> tuple[list[int], list[int]]:
+    """The seeds with samples of every compared problem in every outcome, and the k that each of
+    them has samples for."""
+    if not found:
+        return [], []
+    seeds = sorted(set(found[0].seeds).intersection(*(o.seeds for o in found)))
+    sizes = [len(drawn) for o in found for seed in seeds for drawn in o.seeds[seed]]
+    return seeds, [k for k in found[0].ks if k <= min(sizes, default=0)]
+
+
 def equal_texts(found: Sequence[Outcome], most: int = 32) -> tuple[int, list[str]]:
     """The number of texts of a problem that are compared with each other in every system, and the
     problems that have that many: as many as half of the problems have, at most `most`; 0 for

@@ -23,7 +23,7 @@ from tgr_local.errors import InstallError
 from tgr_local.eval import metrics
 from tgr_local.eval.comparison import Comparison, Curves
 from tgr_local.eval.metrics import Interval
-from tgr_local.eval.outcome import Outcome
+from tgr_local.eval.outcome import Outcome, common_seeds
 
 COLORS = (
     "#1f6fb4", "#c2500a", "#1a7f3c", "#b5282d", "#7a4fb5", "#7f5a45", "#b83a93", "#5f6670",
@@ -92,15 +92,21 @@ def of_task(compared: Comparison) -> list[Plot]:
         "Pass@k at equal k, and at equal forward tokens, with 95% intervals; as in the tables, a "
         "budget that buys less than one sample has no point. Points are moved sideways a little "
         "where they would cover each other": _curves,
-        "Forward tokens of a sample against AUC, with 95% intervals": _cost,
+        "AUC of each system, with 95% intervals": _auc_bars,
+        "Cost against quality: forward tokens of a sample, and its seconds in the batch that it "
+        "shares, against AUC, with 95% intervals": _cost,
+        "AUC of each seed alone, as points: median, quartiles, and whiskers to the last seed "
+        "within 1.5 times their distance": _seeds,
+        "Gain of each model over its best base system, in points of AUC, paired by problem, with "
+        "95% intervals": _scaling,
         "Terms of the score at every boundary, the chosen candidate and the rejected ones: median, "
         "quartiles, and whiskers to the last value within 1.5 times their distance": _terms,
         "Similarity of the candidates of a boundary: APCS and N_eff; the last bar includes larger "
         "values": _spread,
         "Movement of the states: curvature κ and angle θ; the last bar includes larger values":
             _movement,
-        "Curvature and effective dimension against AUC; a point is a problem, a cross a system":
-            _against_auc,
+        "Curvature and effective dimension against AUC; a point is a problem, a cross the medians "
+        "of a system, with the quartiles of both": _against_auc,
         "Sensitivity of AUC to the rollout length s and the number of candidates K, with 95% "
         "intervals": _sensitivity,
     }  # fmt: skip
@@ -257,15 +263,83 @@ def _draw_curves(axes: Any, curves: Curves, compared: Comparison) -> None:
                   number=_number(compared, curve.outcome), line="-")  # fmt: skip
 
 
+def _auc_bars(panels: _Panels, compared: Comparison) -> Legend:
+    measured = [outcome for outcome in compared.graded if len(outcome.aucs)]
+    if len(measured) < 2:
+        return []
+    axes = panels.new(max(_HEIGHT / 2, 0.8 + _ROW * len(measured)))
+    for y, outcome in enumerate(measured):
+        auc, number = metrics.interval(outcome.aucs, top=100), _number(compared, outcome)
+        axes.barh(y, auc.mean, 0.6, color=COLORS[number % len(COLORS)])
+        axes.errorbar([auc.mean], [y], xerr=_arms([auc]), fmt="none", color="black", lw=1)
+    axes.set_yticks(range(len(measured)), [_short(outcome.label) for outcome in measured])
+    axes.set(ylim=(len(measured) - 0.5, -0.5), xlim=(0, None), xlabel="AUC")
+    return []
+
+
+def _seeds(panels: _Panels, compared: Comparison) -> Legend:
+    """As the table `tables.by_seed`: the same seeds and k."""
+    seeds, ks = common_seeds(compared.graded)
+    if len(seeds) < 3 or len(ks) < 2:
+        return []  # a box of two points shows nothing else
+    axes = panels.new(max(_HEIGHT / 2, 0.8 + _ROW * len(compared.graded)))
+    rows = [[o.auc_of_seed(seed, ks) for seed in seeds] for o in compared.graded]
+    axes.boxplot(rows, orientation="horizontal", showfliers=False, widths=0.6)
+    for y, (outcome, row) in enumerate(zip(compared.graded, rows, strict=True), 1):
+        number = _number(compared, outcome)
+        axes.plot(row, [y] * len(row), marker(number), ms=4, color=COLORS[number % len(COLORS)])
+    labels = [_short(outcome.label) for outcome in compared.graded]
+    axes.set_yticks(range(1, len(labels) + 1), labels)
+    axes.invert_yaxis()
+    axes.set(xlabel=f"AUC of a seed, k = {ks[0]} to {ks[-1]}")
+    return []
+
+
+def _scaling(panels: _Panels, compared: Comparison) -> Legend:
+    """A line for each system that several models have, over their parameters."""
+    of_model: dict[str, list[Outcome]] = defaultdict(list)
+    for outcome in compared.graded:
+        if len(outcome.aucs):
+            of_model[outcome.run.manifest.model["sha256"]].append(outcome)
+    lines: dict[str, list[tuple[float, Interval]]] = defaultdict(list)
+    for some in of_model.values():
+        plain = [outcome for outcome in some if outcome.system["method"] == "base"]
+        for outcome in some if plain else ():
+            if outcome.system["method"] != "base":
+                best = max(plain, key=lambda one: float(one.aucs.mean()))
+                size = outcome.run.manifest.model["parameters"] / 1e9
+                gain = metrics.paired(outcome.aucs, best.aucs, top=100)
+                lines[outcome.system["name"]].append((size, gain))
+    several = {name: sorted(line, key=lambda p: p[0]) for name, line in lines.items() if line[1:]}
+    if not several:
+        return []
+    axes = panels.new()
+    axes.axhline(0, color="black", lw=1)
+    for number, line in enumerate(several.values()):
+        gains = [gain for _, gain in line]
+        _errorbar(axes, [size for size, _ in line], [gain.mean for gain in gains], ys_of=gains,
+                  number=number, line="-")  # fmt: skip
+    axes.set(xscale="log", xlabel="parameters (billions)", ylabel="points of AUC minus base")
+    sizes = sorted({size for line in several.values() for size, _ in line})
+    axes.set_xticks(sizes, [f"{size:.3g}" for size in sizes])
+    axes.minorticks_off()
+    return [(name, number) for number, name in enumerate(several)]
+
+
 def _cost(panels: _Panels, compared: Comparison) -> Legend:
     measured = [outcome for outcome in compared.graded if len(outcome.aucs)]
     if not measured:
         return []
-    axes = panels.new()
-    for outcome in measured:
-        auc, number = metrics.interval(outcome.aucs, top=100), _number(compared, outcome)
-        _errorbar(axes, [outcome.cost], [auc.mean], ys_of=[auc], number=number)
-    axes.set(xlabel="forward tokens per sample", ylabel="AUC")
+    aucs = [metrics.interval(outcome.aucs, top=100) for outcome in measured]
+    for name, values in (
+        ("forward tokens per sample", [outcome.cost for outcome in measured]),
+        ("seconds per sample", [outcome.seconds for outcome in measured]),
+    ):
+        axes = panels.new()
+        for outcome, value, auc in zip(measured, values, aucs, strict=True):
+            number = _number(compared, outcome)
+            _errorbar(axes, [value], [auc.mean], ys_of=[auc], number=number)
+        axes.set(xlabel=name, ylabel="AUC")
     return [(outcome.label, _number(compared, outcome)) for outcome in measured]
 
 
@@ -337,7 +411,9 @@ def _against_auc(panels: _Panels, compared: Comparison) -> Legend:
             number = _number(compared, outcome)
             own = COLORS[number % len(COLORS)]
             axes.plot(*points.T, ".", ms=4, alpha=0.4, color=own)
-            axes.plot(*points.mean(axis=0), "X", ms=9, color=own)
+            low, middle, high = np.percentile(points, (25, 50, 75), axis=0)
+            arms = np.stack([middle - low, high - middle])  # [2, x and y]
+            axes.errorbar(*middle, xerr=arms[:, :1], yerr=arms[:, 1:], fmt="X", ms=9, color=own)
             legend[outcome.label] = number
         axes.set(xlabel=label, ylabel="AUC")
     return list(legend.items())

@@ -9,7 +9,7 @@ import numpy as np
 
 from tgr_local.eval import frontier
 from tgr_local.eval.comparison import Comparison, Curves
-from tgr_local.eval.outcome import Outcome, equal_texts, reference
+from tgr_local.eval.outcome import Outcome, common_seeds, equal_texts, reference
 from tgr_local.eval.paper import reported
 from tgr_local.eval.systems import SEED_IN_NAME
 from tgr_local.eval.table_cells import (
@@ -70,9 +70,7 @@ def equal_k(at_k: Curves) -> Table:
 
 def by_seed(graded: Sequence[Outcome]) -> Table:
     """AUC of each seed alone, over the k that every seed has samples for, with mean and SD."""
-    seeds = sorted(set(graded[0].seeds).intersection(*(o.seeds for o in graded)))
-    sizes = [len(drawn) for o in graded for seed in seeds for drawn in o.seeds[seed]]
-    ks = [k for k in graded[0].ks if k <= min(sizes, default=0)]
+    seeds, ks = common_seeds(graded)
     rows = []
     for outcome in graded if len(seeds) > 1 and len(ks) > 1 else ():
         aucs = np.array([outcome.auc_of_seed(seed, ks) for seed in seeds])
