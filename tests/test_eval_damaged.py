@@ -118,6 +118,7 @@ def test_any_value_at_any_place_is_read_or_refused_in_one_line(folder: Path, nam
         ("manifest.json", ("k", 0), 0, "k[0] is 0, but must be at least 1; restore it, or name"),
         ("manifest.json", ("model", "sha256"), None, "model.sha256 is null, but must be a text"),
         ("manifest.json", ("systems", 0, "config"), [], "systems[0].config is [], but must be an"),
+        ("manifest.json", ("tasks", 0, "rollout_len"), {"a": "x"}, 'rollout_len.a is "x", but'),
         ("manifest.json", ("tasks", 0, "metric"), "x", 'metric is "x", but must be one of pass, s'),
         ("manifest.json", ("metric",), "both", 'metric is "both", but must be one of samples, one'),
         ("manifest.json", ("grading", "wall"), "bwrap", 'grading has the former key "wall", which'),

@@ -368,6 +368,16 @@ def test_auc_of_each_injection_seed_has_mean_and_sd(tmp_path: Path) -> None:
     assert table.title == "AUC of each injection seed"
 
 
+def test_a_task_has_the_rollouts_of_its_own(tmp_path: Path) -> None:
+    task = {"name": "toy", "metric": "pass", "problems": 2, "sha256": "",
+            "rollout_len": {"tgr-latent": 64}}  # fmt: skip
+    folder = write(tmp_path / "run", both(), tasks=[task])
+    found = [one.system["config"]["rollout_len"] for one in outcomes(folder)]
+    assert found == [SearchConfig().rollout_len, 64]
+    text = report.as_markdown(report.build([run_folder.read(folder)]))
+    assert "- rollout_len on toy: `tgr-latent 64`" in text
+
+
 def test_several_tasks_have_a_table_of_their_mean_auc(tmp_path: Path) -> None:
     """toy: base 37.5, tgr-latent 87.5; other: 100 and 87.5."""
     other = [

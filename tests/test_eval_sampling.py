@@ -16,10 +16,11 @@ from run_folders import sample as made_up
 from tgr_local import methods
 from tgr_local.engine import Engine
 from tgr_local.errors import TgrError
-from tgr_local.eval import phases, samples, sampling
+from tgr_local.eval import evaluation, phases, samples, sampling, systems
 from tgr_local.eval.boundaries import N_JUDGED
 from tgr_local.eval.live import Live
 from tgr_local.eval.plan import SamplePlan, seed_of
+from tgr_local.eval.request import EvaluationRequest
 from tgr_local.eval.samples import Sample
 from tgr_local.eval.store import Store
 from tgr_local.eval.task import Problem
@@ -33,6 +34,26 @@ def test_a_seed_depends_on_its_place_only() -> None:
     assert len(set(seeds)) == len(places)
     assert all(0 <= seed < 2**63 for seed in seeds)
     assert seeds == [seed_of(*place) for place in places]
+
+
+def test_rollouts_are_64_tokens_where_answers_are_programs(engine: Engine) -> None:
+    tasks = ("humaneval", "countdown")
+    request = EvaluationRequest(
+        "", tasks, tuple(map(systems.from_text, ("base", "tgr-latent"))), (1,), (42,),
+        limit=0, budget=0, parallel=0, reference="", options={},
+    )  # fmt: skip
+    problems: dict[str, list[Problem]] = {name: [] for name in tasks}
+
+    def lens(request: EvaluationRequest) -> list[int]:
+        found = evaluation.phases_of(engine, request, problems, raw=True)
+        return [phase.config.rollout_len for phase in found]
+
+    about = evaluation.manifest_of(engine, request, problems, {}, raw=True, command="")
+    assert lens(request) == [32, 64, 32, 32]
+    assert about.tasks[0]["rollout_len"] == {"tgr-latent": 64}
+    assert "rollout_len" not in about.tasks[1]
+    given = dataclasses.replace(request, options={"rollout_len": 9})
+    assert lens(given) == [9] * 4
 
 
 def test_every_problem_gets_its_samples_and_each_its_own_seed(

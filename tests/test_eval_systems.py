@@ -9,6 +9,7 @@ from surroundings import ROOT
 
 from tgr_local.eval import recipe, systems, tasks
 from tgr_local.eval.systems import System
+from tgr_local.options import resolve
 from tgr_local.options.config import SearchConfig
 
 
@@ -45,6 +46,15 @@ def test_a_factor_scales_the_options_of_the_run() -> None:
 def test_a_bad_system_is_refused(text: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         systems.from_text(text)
+
+
+def test_rollouts_are_longer_where_answers_are_programs_unless_they_are_given() -> None:
+    names = ("base", "tgr-latent", "tgr-token", "tgr-latent:rollout_len=8", "tgr-latent:rank=4")
+    some = [systems.from_text(name) for name in names]
+    wanted = dict.fromkeys(("tgr-latent", "tgr-token", "tgr-latent:rank=4"), 64)
+    assert systems.rollout_lens(some, resolve.DEFAULT) == wanted
+    for source in (resolve.USER, resolve.MODEL_FILE):
+        assert systems.rollout_lens(some, source) == {}
 
 
 def test_two_systems_of_one_name_are_refused() -> None:

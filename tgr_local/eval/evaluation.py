@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -46,8 +47,10 @@ def manifest_of(
                 "metric": tasks.get(name).metric,
                 "problems": len(problems[name]),
                 "sha256": manifest.digest(problems[name]),
+                **({"rollout_len": lens} if lens else {}),
             }
             for name in request.tasks
+            for lens in [_rollout_lens(engine, request, name)]
         ],
         seeds=list(request.seeds),
         k=list(request.ks),
@@ -76,11 +79,7 @@ def evaluate(
         phases.check(engine, system, configs[system.name])
     folder.mkdir(parents=True, exist_ok=True)
     plan = SamplePlan(max(request.ks), request.seeds, request.budget)
-    todo = [
-        Phase(task, system, configs[system.name], problems[task], wanted.raw)
-        for task in request.tasks
-        for system in request.systems
-    ]
+    todo = phases_of(engine, request, problems, wanted.raw)
     with Store(folder / "samples.jsonl") as store:
         manifest.settle(folder, wanted, grading.in_use(store.known.values()))
         _write_prompts(folder, problems)
@@ -93,10 +92,33 @@ def evaluate(
         return [why for phase in todo if (why := phases.why_empty(phase, store))]
 
 
+def phases_of(
+    engine: Engine, request: EvaluationRequest, problems: dict[str, list[Problem]], raw: bool
+) -> list[Phase]:
+    """Every system on every task, with the options that it has there."""
+    configs, found = _configs(engine, request), []
+    for task in request.tasks:
+        lens = _rollout_lens(engine, request, task)
+        for system in request.systems:
+            config = configs[system.name]
+            if system.name in lens:
+                config = dataclasses.replace(config, rollout_len=lens[system.name])
+            found.append(Phase(task, system, config, problems[task], raw))
+    return found
+
+
 def _configs(engine: Engine, request: EvaluationRequest) -> dict[str, SearchConfig]:
     """The options of each system."""
     config = resolve(engine.metadata, request.options).config
     return {s.name: s.resolve(config, engine.n_embd) for s in request.systems}
+
+
+def _rollout_lens(engine: Engine, request: EvaluationRequest, task: str) -> dict[str, int]:
+    """The rollout_len of the systems that have another one for this task."""
+    if not tasks.get(task).needs_exec:
+        return {}
+    source = resolve(engine.metadata, request.options).sources["rollout_len"]
+    return systems.rollout_lens(request.systems, source)
 
 
 def _write_prompts(folder: Path, problems: dict[str, list[Problem]]) -> None:

@@ -58,7 +58,8 @@ class Manifest:
     systems: list[dict[str, Any]]
     """name, method, config without its seed; in the order of the tables."""
     tasks: list[dict[str, Any]]
-    """name, metric, problems, sha256 of all of them."""
+    """name, metric, problems, sha256 of all of them; rollout_len by system, where it is not that of
+    its config."""
     seeds: list[int]
     k: list[int]
     """The k of the tables; the largest is the number of samples for each seed."""
@@ -85,7 +86,8 @@ _SHAPE: dict[str, Any] = {
     "model": {"name": str, "sha256": str, "description": str, "parameters": Count},
     "versions": dict[str, str],
     "systems": [{"name": str, "method": str, "config": _CONFIG}],
-    "tasks": [{"name": str, "metric": Metric, "problems": Count, "sha256": str}],
+    "tasks": [{"name": str, "metric": Metric, "problems": Count, "sha256": str,
+               "rollout_len?": dict[str, int]}],
     "seeds": list[Count],
     "k": list[Annotated[int, 1]],
     "budget": Count,

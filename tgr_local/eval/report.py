@@ -82,6 +82,7 @@ def _facts(run: EvaluationRun) -> list[tuple[str, str]]:
         ("samples", f"{len(run.samples):,}, seeds {', '.join(map(str, about.seeds))}"),
         ("forward tokens", _decoded(run)),
         *_options(about.systems),
+        *_rollout_lens(about.tasks),
         ("versions", ", ".join(f"{name} {version}" for name, version in about.versions.items())),
         *_sandbox(about.grading),
         ("machines", "; ".join(dict.fromkeys(map(_machine, about.machines))) or "not recorded"),
@@ -127,6 +128,13 @@ def _options(systems: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
         own = {name: value for name, value in options.items() if name not in shared}
         if own or system["name"] != system["method"]:
             yield system["name"], f"{system['method']} {_listed(own)}".strip()
+
+
+def _rollout_lens(tasks: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """The rollout_len of the systems that have another one on a task."""
+    for task in tasks:
+        if lens := task.get("rollout_len"):
+            yield f"rollout_len on {task['name']}", _listed(lens)
 
 
 def _listed(options: dict[str, Any]) -> str:

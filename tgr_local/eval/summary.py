@@ -33,7 +33,11 @@ def outcomes(runs: Sequence[EvaluationRun], ks: Sequence[int] = ()) -> dict[str,
     drawn: dict[tuple[str, str, str], dict[Key, Sample]] = defaultdict(dict)
     for run in runs:
         keys = {
-            (task["name"], system["name"]): (task["name"], system["name"], _identity(run, system))
+            (task["name"], system["name"]): (
+                task["name"],
+                system["name"],
+                _identity(run, _of_task(system, task)),
+            )
             for task in run.manifest.tasks
             for system in run.manifest.systems
         }
@@ -59,6 +63,14 @@ def _check_prompts(runs: Sequence[EvaluationRun]) -> None:
                     f"{run.folder} has another prompt for {' '.join(place)} than an earlier run; "
                     "report on runs of the same data"
                 )
+
+
+def _of_task(system: dict[str, Any], task: dict[str, Any]) -> dict[str, Any]:
+    """A system's entry in a manifest, with the options that it has on this task."""
+    lens = task.get("rollout_len", {})
+    if system["name"] not in lens:
+        return system
+    return system | {"config": system["config"] | {"rollout_len": lens[system["name"]]}}
 
 
 def _identity(run: EvaluationRun, system: dict[str, Any]) -> str:
@@ -89,6 +101,7 @@ def _outcome(
     task: str, name: str, runs: Sequence[EvaluationRun], drawn: dict[Key, Sample], tail: str
 ) -> Outcome:
     about = runs[0].manifest
+    of_task = next(entry for entry in about.tasks if entry["name"] == task)
     by_problem: dict[str, list[Sample]] = {}
     for sample in sorted(drawn.values(), key=lambda s: (s.problem, s.seed, s.index)):
         by_problem.setdefault(sample.problem, []).append(sample)
@@ -96,8 +109,10 @@ def _outcome(
     return Outcome(
         label=name + tail,
         task=task,
-        system=next(system for system in about.systems if system["name"] == name),
-        metric=next(entry["metric"] for entry in about.tasks if entry["name"] == task),
+        system=_of_task(
+            next(system for system in about.systems if system["name"] == name), of_task
+        ),
+        metric=of_task["metric"],
         ks=tuple(max((run.manifest.k for run in runs), key=max)),
         n_expected=len(problems),
         n_planned=_planned(task, runs, by_problem),

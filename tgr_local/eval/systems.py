@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tgr_local import methods
+from tgr_local.options import resolve
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import parse, updated
 
+PROGRAM_ROLLOUT_LEN = 64
 SEED_IN_NAME = ", injection seed "
 """Between the name of a system and one of several seeds."""
 
@@ -111,6 +113,17 @@ def at_injection_seeds(found: Sequence[System], seeds: Sequence[int]) -> tuple[S
             "tgr-latent to --methods"
         )
     return distinct(made)
+
+
+def rollout_lens(found: Sequence[System], source: str) -> dict[str, int]:
+    """Tokens of a rollout by system where answers are programs: the paper's 64, of each system that
+    searches and has the default. `source` is where the run has its rollout_len from."""
+    return {
+        system.name: PROGRAM_ROLLOUT_LEN
+        for system in found
+        if source == resolve.DEFAULT and "rollout_len" not in system.options
+        if methods.get(system.method).searches
+    }
 
 
 def as_text(value: Any) -> str:

@@ -109,6 +109,12 @@ class SearchConfig:
         0.2, "δ: cosine above which a candidate is too close to the last anchor", low=-1, high=1
     )
     foresight_weight: float = option(1.0, "weight of the foresight term V", low=0)
+    foresight_temperature: str = option(
+        "one",
+        "distribution whose log-probabilities V averages: the model's own, at temperature one, or "
+        "the one that the tokens were drawn from",
+        choices=("one", "sampling"),
+    )
     lambda_b: float = option(0.5, "λ_b: weight of the bumpiness term", low=0)
     lambda_u: float = option(0.5, "λ_u: weight of the uniformity term", low=0)
     rollout_states: str = option(

@@ -28,12 +28,12 @@ def scored(
     `owners` [n] are the candidates of the outputs, `others` the anchors that repel too. `plain` [n]
     are the rollouts without injection that each one's gain is measured from; empty = V itself.
     """
-    _, states = padded(outputs)
-    logprobs, lengths = _logprobs(outputs)
+    as_sampled = config.foresight_temperature == "sampling"
+    logprobs, states = padded(outputs, as_sampled)
     scores = scoring.score(
         logprobs,
         states,
-        lengths,
+        _lengths(outputs),
         anchors,
         origin,
         delta=config.delta,
@@ -42,7 +42,9 @@ def scored(
         owners=owners,
         others=others,
         rollout_states=config.rollout_states,
-        baseline=scoring.foresight(*_logprobs(plain)) if plain else 0.0,
+        baseline=(
+            scoring.foresight(padded(plain, as_sampled)[0], _lengths(plain)) if plain else 0.0
+        ),
     )
     top = anchors[scores.best(config.geometry_top or len(anchors))]
     if geometry.collapsed(top, config.min_n_eff, config.max_apcs):
@@ -52,7 +54,5 @@ def scored(
     )
 
 
-def _logprobs(outputs: Seq[Output]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """[n, longest] and the lengths [n]."""
-    logprobs, _ = padded(outputs)
-    return logprobs, np.array([len(output.tokens) for output in outputs])
+def _lengths(outputs: Seq[Output]) -> NDArray[np.int64]:
+    return np.array([len(output.tokens) for output in outputs])
