@@ -36,9 +36,9 @@ from tgr_local.trace import record, render
 
 OURS = [
     "tgr-token", "hard-geometry", "best-of-n", "self-consistency", "power", "tot", "got",
-    "early-exit",
+    "early-exit", "vote", "auto",
 ]  # fmt: skip
-WHOLE = ["best-of-n", "self-consistency", "power", "tot", "got"]
+WHOLE = ["best-of-n", "self-consistency", "vote", "auto", "power", "tot", "got"]
 
 
 # --- what all of them share ---

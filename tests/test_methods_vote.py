@@ -151,7 +151,7 @@ def test_texts_that_the_probe_does_not_know_go_by_likelihood(embedded: Engine) -
 
 
 def test_a_model_without_a_probe(engine: Engine, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="has no probe .*tgr-local probe fit, or set vote_weight"):
+    with pytest.raises(ModelError, match=r"has no probe .*tgr-local probe fit, or set"):
         steps_of(engine, "vote", with_(vote_weight="probe"))
     with pytest.raises(ModelError, match="cannot read the probe"):
         steps_of(engine, "vote", with_(probe=str(tmp_path / "none.json")))

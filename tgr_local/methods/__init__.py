@@ -15,6 +15,7 @@ hard_geometry     anchors accepted or rejected by a rule
 best_of_n         n samples; the likeliest one
 self_consistency  n samples; the most frequent answer
 vote              samples in waves; weighted votes; stops once an answer is sure
+auto              the vote that suits the model and the budget
 power             Metropolis-Hastings towards p^α
 tot               Tree of Thoughts
 got               Graph of Thoughts
@@ -27,6 +28,7 @@ import difflib
 from collections.abc import Mapping
 
 from tgr_local.methods import (
+    auto,
     base,
     best_of_n,
     early_exit,
@@ -53,6 +55,7 @@ _MODULES = (
     best_of_n,
     self_consistency,
     vote,
+    auto,
     power,
     tot,
     got,

@@ -196,6 +196,7 @@ class Poll:
             "dropped": self._n_dropped,
             "answers": len(votes),
             "share": share,
+            "sure": float(self._is_sure),
             self._judge.figure: self._chance,
         }
 
@@ -220,7 +221,8 @@ class Poll:
             return max(0, n)
         if not self._n_started:
             return 1
-        length = np.mean([len(text.tokens) for text in (*self._texts, *self._cut_off)])
+        lengths = [len(text.tokens) for text in (*self._texts, *self._cut_off)]
+        length = float(np.mean(lengths))
         keep, cut = self._config.vote_keep or n, min(self._cut, length)
         while n and min(n, keep) * length + max(0, n - keep) * cut > left:
             n -= 1

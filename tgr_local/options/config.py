@@ -205,7 +205,10 @@ class SearchConfig:
         choices=("auto", "probe", "likelihood", "count"),
     )
     vote_bar: float = option(
-        0.95, "stop once the leading answer has at least this chance; above 1 = never", low=0, high=2
+        0.95,
+        "stop once the leading answer has at least this chance; above 1 = never",
+        low=0,
+        high=2,
     )
     vote_wave: int = option(4, "samples started together", low=1, high=250)
     vote_keep: int = option(

@@ -44,8 +44,8 @@ def add_to(parser: Parser) -> None:
         sub.add_option("model", None, metavar="MODEL", help=text)
         add_config_flags(sub, SearchConfig, "how samples are drawn")
         add_config_flags(sub, EngineConfig, "how the model is loaded")
-    fit.add_argument("--cut", type=int, default=0, metavar="N",
-        help="tokens after which a text is judged early (default: 30%% of a median text)")  # fmt: skip
+    text = "tokens after which a text is judged early (default: 30%% of a median text)"
+    fit.add_argument("--cut", type=int, default=0, metavar="N", help=text)
     show = group.add_command(
         "show", _show, "what a probe was fitted on, and how it does", " [FILE]"
     )

@@ -36,7 +36,9 @@ def features_of(text: Branch) -> Floats:
     """[9 + 2 n_embd] of a text of n ≥ 1 tokens whose states were read: `CONFIDENCES`, the mean
     state, the first state."""
     assert text.first_state is not None
-    return np.r_[confidences(text.logprobs, text.entropies), text.mean_state, text.first_state]
+    own = confidences(text.logprobs, text.entropies)
+    found: Floats = np.r_[own, text.mean_state, text.first_state]
+    return found
 
 
 def width(n_embd: int) -> int:

@@ -33,20 +33,20 @@ def fit(samples: Samples, model: str, cut: int, about: dict[str, Any]) -> Probe:
         raise ValueError(f"there are samples of {n} problems, but a probe needs {2 * FOLDS}")
     odds = held_out(samples.whole, samples.right, samples.problems)
     long = ~np.isnan(samples.beginning[:, 0])
-    early = [array[long] for array in (samples.beginning, samples.right, samples.problems)]
-    early_odds = held_out(*early)
+    early, early_right = samples.beginning[long], samples.right[long]
+    early_odds = held_out(early, early_right, samples.problems[long])
     votes, leads, of = simulated_votes(samples, odds)
     lead_odds = held_out(votes, leads, of, _ANSWER_STRENGTH)
     return Probe(
         model,
         _judgement(samples.whole, samples.right),
-        _judgement(early[0], early[1]),
+        _judgement(early, early_right),
         cut,
         logistic.fit(votes, leads, strength=_ANSWER_STRENGTH),
         {
             **about,
             "whole": measured(odds, samples.right, samples.problems),
-            "beginning": measured(early_odds, early[1], early[2]),
+            "beginning": measured(early_odds, early_right, samples.problems[long]),
             "answer": measured(lead_odds, leads, of),
         },
     )

@@ -70,7 +70,8 @@ def _solve(x: NDArray[np.float32], curvature: Floats, penalty: Floats, wanted: F
 
     def product(v: Floats) -> Floats:
         u = curvature * (v[0] + x @ v[1:].astype(np.float32))
-        return np.r_[u.sum(), x.T @ u.astype(np.float32)] + penalty * v
+        image: Floats = np.r_[u.sum(), x.T @ u.astype(np.float32)] + penalty * v
+        return image
 
     diagonal = np.r_[curvature.sum(), curvature.astype(np.float32) @ x**2] + penalty
     diagonal = np.maximum(diagonal, 1e-12)

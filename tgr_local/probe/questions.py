@@ -34,8 +34,8 @@ class Question:
 def load(
     name: str, path: Path | None, limit: int, seed: int, grader: Grader, *, fetch: bool = False
 ) -> list[Question]:
-    """The questions of a task, `limit` of them drawn by `seed`, or the first `limit` of a ``.jsonl``
-    file. ValueError for an unknown task, one whose grading runs programs, or a file of another
+    """The questions of a task, `limit` of them drawn by `seed`, or the first `limit` of a
+    ``.jsonl`` file. ValueError for an unknown task, one without final answers, or a file of another
     form; OSError for an unreadable one."""
     if name.endswith(".jsonl"):
         return _of_file(Path(name).expanduser(), limit)

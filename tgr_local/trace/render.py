@@ -70,14 +70,16 @@ def summary(replies: Sequence[Reply]) -> str:
 
 
 def _reasons(reply: Reply) -> list[str]:
-    """Why a vote chose this answer, and how likely it is right where a probe says so."""
+    """How a vote came to its answer, and how likely that is right where a probe says so."""
     figures = reply.figures
     if "share" not in figures:
         return []
     dropped = f", {figures['dropped']:.0f} of them dropped early" if figures["dropped"] else ""
+    weighed = "the probe" if "confidence" in figures else "likelihood"
     return [
-        f"{plural(int(figures['samples']), 'sample')}{dropped}, "
-        f"{100 * figures['share']:.0f}% of the votes",
+        f"{plural(int(figures['samples']), 'sample')}{dropped}",
+        f"{100 * figures['share']:.0f}% of the votes by {weighed}",
+        "stopped since sure" if figures["sure"] else "all samples used",
         *([confidence(reply)] if "confidence" in figures else []),
     ]
 

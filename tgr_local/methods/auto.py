@@ -1,0 +1,63 @@
+"""``auto``: a vote with the settings that gave the best answers for their tokens.
+
+With a probe: samples in pairs, of which the more promising one is written to its end, until the
+leading answer is likely enough. Without one: waves of four, whose votes are weighted by
+likelihood. docs/results.md has the evidence. An option of the vote that is not the default stays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from tgr_local.engine import Engine
+from tgr_local.methods import vote
+from tgr_local.options.config import SearchConfig
+from tgr_local.search.run import Method, Run
+from tgr_local.search.steps import Step
+
+_BY_PROBE: dict[str, Any] = {"vote_wave": 2, "vote_keep": 1, "vote_bar": 0.7}
+_WITH_A_BUDGET: dict[str, Any] = {"n_samples": 64}
+"""Then the budget ends the vote."""
+
+
+def run(run: Run) -> Iterator[Step]:
+    """The vote that suits this model and budget."""
+    yield from vote.run(run.with_options(**options(run.engine, run.config)))
+
+
+def options(engine: Engine, config: SearchConfig) -> dict[str, Any]:
+    """The options that change."""
+    if config.temperature == 0:  # all samples would be the same
+        return {"n_samples": 1}
+    by_probe = isinstance(vote.judge_of(engine, config), vote.ByProbe)
+    wanted = {
+        **(_BY_PROBE if by_probe else {}),
+        **(_WITH_A_BUDGET if config.max_forward_tokens else {}),
+    }
+    default = SearchConfig()
+    return {
+        name: value
+        for name, value in wanted.items()
+        if getattr(config, name) == getattr(default, name)
+    }
+
+
+def _with(engine: Engine, config: SearchConfig) -> SearchConfig:
+    return dataclasses.replace(config, **options(engine, config))
+
+
+def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
+    return vote.cells(engine, n_query, _with(engine, config))
+
+
+def sequences(engine: Engine, config: SearchConfig) -> int:
+    return vote.sequences(engine, _with(engine, config))
+
+
+def positions(engine: Engine, n_query: int, config: SearchConfig) -> int:
+    return vote.positions(engine, n_query, _with(engine, config))
+
+
+METHOD = Method("auto", run, cells, sequences, positions=positions)
