@@ -138,15 +138,15 @@ def test_weights_decide_against_the_more_frequent_answer(
 
 def test_a_probe_says_how_sure_it_is(embedded: Engine) -> None:
     _, figures, text, _ = replied(embedded)
-    assert 0 < figures["confidence"] < 1 and "boxed" in text
+    assert 0 < figures["chance"] < 1 and "boxed" in text
     _, figures, _, _ = replied(embedded, vote_weight="likelihood")
-    assert "confidence" not in figures and 0 < figures["posterior"] < 1
+    assert "chance" not in figures and 0 < figures["posterior"] < 1
 
 
 def test_texts_that_the_probe_does_not_know_go_by_likelihood(embedded: Engine) -> None:
     config = dataclasses.replace(SETTINGS, vote_bar=2)
     reply = generate(embedded, "Use 3, 7, 25 to make 46", config, method="vote")
-    assert "confidence" not in reply.steps[-1].figures
+    assert "chance" not in reply.steps[-1].figures
     assert "posterior" in reply.steps[-1].figures
 
 

@@ -49,6 +49,13 @@ def sequences(engine: Engine, config: SearchConfig) -> int:
     return 2  # the text and a trial
 
 
+def positions(engine: Engine, n_query: int, config: SearchConfig) -> int:
+    limit = text_limit(engine, n_query, config)
+    n_trials = -(-limit // config.chunk_len) if config.exit_at == "chunk" else limit
+    trial = len(engine.tokenize(prompts.CLOSING + config.exit_prefix)) + config.exit_tokens + 1
+    return n_query + limit + n_trials * trial
+
+
 class Text:
     """The text so far, in `branch`."""
 
@@ -293,4 +300,4 @@ def _cut(branch: Branch, n: int) -> None:
         del part[n:]
 
 
-METHOD = Method("early-exit", run, cells, sequences)
+METHOD = Method("early-exit", run, cells, sequences, positions=positions)

@@ -108,7 +108,7 @@ class ByLikelihood(ByCount):
 class ByProbe:
     """A text has more votes the likelier it is right by the model's probe."""
 
-    figure = "confidence"
+    figure = "chance"
 
     def __init__(self, probe: Probe) -> None:
         self.cut, self._probe = probe.cut, probe

@@ -75,18 +75,18 @@ def _reasons(reply: Reply) -> list[str]:
     if "share" not in figures:
         return []
     dropped = f", {figures['dropped']:.0f} of them dropped early" if figures["dropped"] else ""
-    weighed = "the probe" if "confidence" in figures else "likelihood"
+    weighed = "the probe" if "chance" in figures else "likelihood"
     return [
         f"{plural(int(figures['samples']), 'sample')}{dropped}",
         f"{100 * figures['share']:.0f}% of the votes by {weighed}",
         "stopped since sure" if figures["sure"] else "all samples used",
-        *([confidence(reply)] if "confidence" in figures else []),
+        *([confidence(reply)] if "chance" in figures else []),
     ]
 
 
 def confidence(reply: Reply) -> str:
     """``right in 83 of 100 such cases``; empty where no probe judged the reply."""
-    chance = reply.figures.get("confidence")
+    chance = reply.figures.get("chance")
     return "" if chance is None else f"right in {100 * chance:.0f} of 100 such cases"
 
 
