@@ -18,12 +18,13 @@ from surroundings import ROOT
 from tgr_local.engine import Engine
 from tgr_local.errors import ModelError
 from tgr_local.generation import generate
-from tgr_local.methods import vote
+from tgr_local.methods import auto, vote
 from tgr_local.options.config import SearchConfig
 from tgr_local.probe import features, record
 from tgr_local.search.branches import Branch
 from tgr_local.search.run import Run
 from tgr_local.search.steps import Counts
+from tgr_local.trace import render
 
 QUESTION = "What is 7 + 4 * 5 - 12 + 30 - 2 * 6 + 8?"
 SETTINGS = SearchConfig(chunk_len=32, max_chunks=24, n_samples=6, vote_wave=3)
@@ -182,3 +183,36 @@ def test_the_embedded_probe_is_beside_its_model(embedded: Engine) -> None:
     assert record.place(embedded.path).name == "tgr-mini-q8_0.probe.json"
     assert isinstance(vote.judge_of(embedded, SearchConfig()), vote.ByProbe)
     assert len(PROMPT) > 1
+
+
+# ---- auto ----
+
+
+def test_auto_is_the_vote_of_its_options(embedded: Engine) -> None:
+    changed = auto.options(embedded, SearchConfig())
+    assert changed == {"n_samples": 6, "vote_wave": 2, "vote_keep": 1, "vote_bar": 0.8}
+    config = SearchConfig(chunk_len=32, seed=3)
+    by_auto = generate(embedded, QUESTION, config, method="auto")
+    by_vote = generate(embedded, QUESTION, dataclasses.replace(config, **changed), method="vote")
+    assert by_auto.tokens == by_vote.tokens and by_auto.counts.total == by_vote.counts.total
+    assert by_auto.figures == by_vote.figures and by_auto.figures["samples"] <= 6
+
+
+def test_auto_leaves_what_the_user_set_and_takes_what_a_budget_pays(
+    embedded: Engine, engine: Engine
+) -> None:
+    set_ = SearchConfig(n_samples=3, vote_wave=3)
+    assert auto.options(embedded, set_) == {"vote_keep": 1, "vote_bar": 0.8}
+    assert auto.options(embedded, SearchConfig(max_forward_tokens=900))["n_samples"] == 64
+    assert auto.options(embedded, SearchConfig(temperature=0)) == {"n_samples": 1}
+    assert auto.options(engine, SearchConfig()) == {}  # it has no probe
+
+
+def test_a_vote_says_how_it_came_to_its_answer(embedded: Engine) -> None:
+    reply = generate(embedded, QUESTION, SETTINGS, method="auto")
+    line, figures = render.summary([reply]), reply.figures
+    assert f"{figures['samples']:.0f} samples, {figures['dropped']:.0f} of them dropped" in line
+    assert f"right in {100 * figures['chance']:.0f} of 100 such cases" in line
+    assert "of 100 such cases" in render.cost_line([reply], 200)
+    plain = generate(embedded, QUESTION, SETTINGS, method="base")
+    assert "votes" not in render.summary([plain]) and "cases" not in render.cost_line([plain], 200)
