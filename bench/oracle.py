@@ -1,0 +1,552 @@
+"""Whether an anchor can help at all: how much success differs between anchors at one boundary.
+
+A boundary is drawn at random in the middle of a `markov` text of each problem. K anchors are drawn
+around its state as `tgr-latent` draws them; each steers the next chunk, from where the text goes on
+to its end as in `markov`. Every anchor, and no injection, gets n such completions, which the task's
+grader grades. So the anchors' chances of success are known, and with them
+
+- the variance of success between anchors beyond binomial noise, and what the best anchor gains;
+- how far the choice by V, by -P_bum, by S and by chance stays behind it: the first s tokens of a
+  completion are a rollout of s tokens, judged by the other completions of its anchor;
+- the share of each score that the anchor explains, and not the luck of the rollout.
+
+With shared seeds, completion j has the same seeds under every anchor; then equal texts are written
+once. With --begin the boundary is the beginning of the text. With --swap the arms are instead the
+state's own anchor, that of the boundary before, which is another problem's, none, and none with the
+whole text as context.
+
+    python bench/oracle.py TASK [--data DATA] [--model FILE] [--out FILE.jsonl]
+        [--boundaries 100] [--completions 32] [--kinds shared,independent] [--begin | --swap]
+        [--setting relative_strength=0.05 ...] [--options chunk_len=22,max_chunks=6]
+        [--lengths 4,12,29] [--length 12] [--seeds 42,1234,3407] [--parallel 250] [--threads 1]
+
+Prints an estimate of the forward tokens on stderr before it starts, the hours left after every
+boundary, and Markdown tables at the end. Every boundary is kept in FILE; the same command goes on
+where it was interrupted, and with more --boundaries or --kinds it adds what is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import oracle_tables as tables
+from numpy.typing import NDArray
+
+from tgr_local import Engine, EngineConfig, SearchConfig, load
+from tgr_local.engine import Injection, Output, Task
+from tgr_local.engine import Sequence as Cells
+from tgr_local.errors import TgrError
+from tgr_local.eval import systems, tasks
+from tgr_local.eval.grader import Grader
+from tgr_local.eval.plan import seed_of
+from tgr_local.eval.task import Problem
+from tgr_local.generation import TextSplitter, advised, query_tokens
+from tgr_local.methods import random_anchor
+from tgr_local.search import capacity, scoring
+from tgr_local.search.run import Method, Run
+from tgr_local.search.seeds import CHUNK, derived_seed
+from tgr_local.search.steering import Steering
+from tgr_local.search.trajectory import Trajectory
+from tgr_local.system.versions import versions
+
+SETTINGS = (
+    "relative_strength=0.05",
+    "relative_strength=0.1",
+    "relative_strength=0.2",
+    "calibration=unscaled",
+)
+KINDS = ("shared", "independent")
+N_SWAPPED = 4  # arms with --swap
+INJECTION = {"relative_strength", "calibration", "eta", "rank", "injection_seed"}
+N_BESIDE = 3  # sequences beside the completions: the text, the query, a state
+MIDDLE = 1 << 32  # the purpose of the seed that draws a boundary
+
+Key = tuple[int, ...]
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Start:
+    """A text up to the end of the steered chunk."""
+
+    tokens: tuple[int, ...]
+    key: Key
+    """The seeds of what follows are made of it: equal starts have the same rest."""
+    ended: bool
+    terms: NDArray[np.float64]
+    """[2, lengths] V and P_bum of the chunk's first tokens; P_bum is NaN for fewer than three."""
+
+
+class Completions(Trajectory):
+    """A `markov` text that returns to one of its boundaries and is completed many times."""
+
+    def __init__(self, run: Run, parallel: int, lengths: Sequence[int]) -> None:
+        super().__init__(run, _method(parallel))
+        self.parallel, self.lengths = parallel, lengths
+        self._query: Cells
+
+    def walk(self, begins: bool) -> list[tuple[int, NDArray[np.float64]]]:
+        """The boundaries that may be drawn: of each the tokens before it and the state's anchor
+        [d_z]. The beginning of the text alone, or the others, of a text written to its end."""
+        steering = Steering(self)
+        self.read_query(norms=steering.measures)
+        if begins:
+            return [(0, steering.anchor(self.read_state()))]
+        found: list[tuple[int, NDArray[np.float64]]] = []
+        while True:
+            chunk = self.write()
+            finish = self.finish(chunk)
+            if finish is not None:
+                return found
+            found.append((len(self.generated), steering.anchor(self.read_state())))
+            self.step(chunk, None)
+            self.reset(norms=steering.measures)
+
+    def return_to(self, index: int, n_tokens: int) -> None:
+        """Brings the text back to the boundary before chunk `index`, after its first n_tokens."""
+        self.generated, self.run.index = self.generated[:n_tokens], index
+        if n_tokens:
+            self.reset(norms=Steering(self).measures)
+        if self._root is not None:
+            self._query = self._root
+        else:
+            self._query = self._main.fork()
+            self._query.truncate(len(self.run.query) - 1)
+
+    def steered(self, arms: Sequence[tuple[Injection | None, Key]]) -> list[Start]:
+        """The next chunk under each arm's injection."""
+
+        def task(arm: tuple[Injection | None, Key]) -> Task:
+            injection, key = arm
+            return self.run.continuation(
+                self._main.fork(), self.generated, self._space(self.generated),
+                self._seed(0, key), injection=injection, states=True,
+            )  # fmt: skip
+
+        def start(arm: tuple[Injection | None, Key], output: Output) -> Start:
+            tokens = (*self.generated, *output.tokens.tolist())
+            return Start(tokens, arm[1], output.finish == "stop", self._terms(output))
+
+        return self._in_waves(arms, task, start)
+
+    def texts(self, starts: Sequence[Start]) -> list[list[int]]:
+        """The whole text of each start, written without injection to its end or the limit."""
+        whole = {(s.tokens, s.key): list(s.tokens) for s in starts}
+        ended = {(s.tokens, s.key) for s in starts if s.ended}
+        for index in range(1, self.config.max_chunks):
+            going = [k for k, text in whole.items() if k not in ended and self._space(text)]
+
+            def task(name: tuple[tuple[int, ...], Key], index: int = index) -> Task:
+                text = whole[name]
+                head, tail = capacity.retained_tokens(text, self.config)
+                task = self.run.continuation(
+                    self._query.fork(), text, self._space(text), self._seed(index, name[1])
+                )
+                return dataclasses.replace(task, feed=[self.run.query[-1], *head, *tail])
+
+            def take(name: tuple[tuple[int, ...], Key], output: Output) -> None:
+                whole[name] += output.tokens.tolist()
+                if output.finish == "stop":
+                    ended.add(name)
+
+            self._in_waves(going, task, take)
+        return [whole[s.tokens, s.key] for s in starts]
+
+    def without_reset(self, keys: Sequence[Key]) -> list[list[int]]:
+        """The whole text for each key, written after all of its beginning."""
+        sequence = self._query.fork()
+        self.run.decode([Task(sequence, [self.run.query[-1], *self.generated[:-1]])])
+
+        def task(key: Key) -> Task:
+            n = self.config.token_limit - len(self.generated)
+            return self.run.continuation(sequence.fork(), self.generated, n, self._seed(0, key))
+
+        found = self._in_waves(keys, task, lambda _, o: [*self.generated, *o.tokens.tolist()])
+        sequence.drop()
+        return found
+
+    def _in_waves(
+        self, jobs: Sequence[Any], task: Callable[[Any], Task], take: Callable[[Any, Output], Any]
+    ) -> list[Any]:
+        """What `take` makes of each job and its output; `parallel` tasks in a batch."""
+        found: list[Any] = []
+        for first in range(0, len(jobs), self.parallel):
+            part = jobs[first : first + self.parallel]
+            running = [task(job) for job in part]
+            outputs = self.run.decode(running)
+            for one in running:
+                one.sequence.drop()
+            found += [take(job, output) for job, output in zip(part, outputs, strict=True)]
+        return found
+
+    def _space(self, text: Sequence[int]) -> int:
+        return min(self.config.chunk_len, self.config.token_limit - len(text))
+
+    def _seed(self, n_after: int, key: Key) -> int:
+        return derived_seed(self.config.seed, self.run.index + n_after, CHUNK, *key)
+
+    def _terms(self, output: Output) -> NDArray[np.float64]:
+        found = np.full((2, len(self.lengths)), np.nan)
+        for i, length in enumerate(self.lengths):
+            n = np.array([min(length, len(output.tokens))])
+            found[0, i] = scoring.foresight(output.logprobs[None], n)[0]
+            if n[0] >= 3:
+                found[1, i] = scoring.bumpiness(output.states[None], n)[0]
+        return found
+
+
+def _method(parallel: int) -> Method:
+    """What `Completions` needs of the cache: one more sequence for Q, and those of a wave."""
+
+    def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
+        needed = capacity.cells_needed(engine, n_query, config, resets=True, searches=False)
+        return needed + config.token_limit + parallel * (
+            capacity.n_retained(config) + config.chunk_len + 2
+        )  # fmt: skip
+
+    def sequences(engine: Engine, config: SearchConfig) -> int:
+        return N_BESIDE + parallel
+
+    return dataclasses.replace(
+        random_anchor.METHOD, name="oracle", cells=cells, sequences=sequences
+    )
+
+
+# --- one boundary ---
+
+
+@dataclass
+class Experiment:
+    """What all boundaries share."""
+
+    engine: Engine
+    grader: Grader
+    config: SearchConfig
+    settings: Sequence[systems.System]
+    options: argparse.Namespace
+
+    def boundary(
+        self, number: int, problem: Problem, kinds: Sequence[str], donor: Record | None
+    ) -> Iterator[Record]:
+        """The records of one boundary: one for each kind of seeds and each setting. One without a
+        setting has the state; it is alone where the text has no boundary within."""
+        options, seeds = self.options, self.options.seeds
+        seed = seed_of(seeds[number % len(seeds)], problem.task, problem.id, 0)
+        config = dataclasses.replace(self.config, seed=seed)
+        query = query_tokens(self.engine, problem.messages, config)
+        c = Completions(Run(self.engine, query, config), options.parallel, options.lengths)
+        with c:
+            found = c.walk(options.begin)
+            where: Record = {"number": number, "problem": problem.id}
+            if not found:
+                yield where | {"state": None}
+                return
+            rng = np.random.default_rng(derived_seed(seed, MIDDLE))
+            drawn = int(rng.integers(len(found)))
+            n_tokens, z = found[drawn]
+            index = drawn + int(not options.begin)
+            where |= {"chunk": index}
+            c.return_to(index, n_tokens)
+            if "state" in kinds:
+                yield where | {"state": z.tolist()}
+            for kind in kinds:
+                if kind == "swap" and donor is not None:
+                    yield from self._swapped(c, problem, z, np.array(donor["state"]), where)
+                elif kind in KINDS:
+                    yield from self._compared(c, problem, z, kind, where)
+
+    def _compared(
+        self, c: Completions, problem: Problem, z: NDArray[np.float64], kind: str, where: Record
+    ) -> Iterator[Record]:
+        before, begun = self.engine.stats().n_positions, time.monotonic()
+        n, anchors = self.options.completions, Steering(c).propose(z, c.config.n_candidates)
+        plain = c.config
+        starts: list[Start] = []
+        for number, setting in enumerate(self.settings):
+            c.config = setting.resolve(plain, self.engine.n_embd)
+            rows = [*Steering(c).injections(anchors), None]
+            starts += c.steered(
+                [
+                    (injection, (j,) if kind == "shared" else (j, k + 1, number + 1))
+                    for k, injection in enumerate(rows)
+                    for j in range(n)
+                ]
+            )
+        c.config = plain
+        success = self._graded(c, problem, c.texts(starts))
+        per = (len(anchors) + 1) * n
+        cost = {
+            "tokens": self.engine.stats().n_positions - before,
+            "seconds": round(time.monotonic() - begun, 2),
+        }
+        for i, setting in enumerate(self.settings):
+            mine = slice(i * per, (i + 1) * per)
+            terms = np.stack([s.terms for s in starts[mine]]).reshape(-1, n, 2, len(c.lengths))
+            yield where | {
+                "kind": kind,
+                "setting": setting.name,
+                "success": _bits(success[mine], n),
+                "same": _same(starts[mine], n),
+                "V": _rounded(terms[:, :, 0].transpose(2, 0, 1)),
+                "P_bum": _rounded(terms[:, :, 1].transpose(2, 0, 1)),
+                "P_uni": _rounded(scoring.uniformity(anchors, z, plain.delta)),
+                **(cost if i == 0 else {"tokens": 0, "seconds": 0.0}),
+            }
+
+    def _swapped(
+        self, c: Completions, problem: Problem, z: NDArray[np.float64],
+        other: NDArray[np.float64], where: Record,
+    ) -> Iterator[Record]:  # fmt: skip
+        before, begun = self.engine.stats().n_positions, time.monotonic()
+        keys, plain = [(j,) for j in range(self.options.completions)], c.config
+        rest = c.texts(c.steered([(None, key) for key in keys])) + c.without_reset(keys)
+        for setting in self.settings:
+            c.config = setting.resolve(plain, self.engine.n_embd)
+            injections = Steering(c).injections(np.stack([z, other]))
+            starts = c.steered([(injection, key) for injection in injections for key in keys])
+            c.config = plain
+            success = self._graded(c, problem, c.texts(starts) + rest)
+            now = self.engine.stats().n_positions, time.monotonic()
+            yield where | {
+                "kind": "swap",
+                "setting": setting.name,
+                "success": _bits(success, len(keys)),
+                "tokens": now[0] - before,
+                "seconds": round(now[1] - begun, 2),
+            }
+            before, begun = now
+
+    def _graded(self, c: Completions, problem: Problem, texts: list[list[int]]) -> list[bool]:
+        """Whether the reply of each text is right. TgrError where the grader has no grade."""
+        waiting = {}
+        replies = []
+        for tokens in texts:
+            splitter = TextSplitter(self.engine, c.run.query, c.config.stop)
+            splitter.feed(tokens)
+            splitter.end()
+            replies.append(splitter.text)
+        for reply in set(replies):
+            waiting[reply] = self.grader.submit(problem, reply)
+        grades = {reply: future.result() for reply, future in waiting.items()}
+        for grade in grades.values():
+            if grade.correct is None:
+                raise TgrError(f"{problem.task} {problem.id} cannot be graded: {grade.detail}")
+        return [bool(grades[reply].correct) for reply in replies]
+
+
+def _bits(success: Sequence[bool], n: int) -> list[str]:
+    """A text of 0 and 1 for each arm."""
+    rows = np.array(success).reshape(-1, n)
+    return ["".join("01"[int(one)] for one in row) for row in rows]
+
+
+def _same(starts: Sequence[Start], n: int) -> list[float]:
+    """For each anchor the share of chunks that have the tokens of the one without injection."""
+    rows = [[start.tokens for start in starts[i : i + n]] for i in range(0, len(starts), n)]
+    equal = np.array([[a == b for a, b in zip(row, rows[-1], strict=True)] for row in rows[:-1]])
+    return [float(share) for share in equal.mean(axis=1)]
+
+
+def _rounded(values: NDArray[np.float64]) -> Any:
+    if values.ndim:
+        return [_rounded(value) for value in values]
+    return None if np.isnan(values) else float(f"{values:.5g}")
+
+
+# --- the run ---
+
+
+class Checkpoint:
+    """The records of a run, a line each; the first line says what they depend on."""
+
+    def __init__(self, path: Path, head: Record) -> None:
+        lines = path.read_text("utf-8").splitlines(True) if path.exists() else []
+        whole = [json.loads(line) for line in lines if line.endswith("\n")]
+        if whole and whole[0] != head:
+            changed = [name for name in head if head[name] != whole[0].get(name)]
+            raise ValueError(
+                f"{path} is of a run with other {', '.join(changed)}; name another file with --out"
+            )
+        self.records: list[Record] = whole[1:]
+        path.write_text("".join(json.dumps(line) + "\n" for line in (head, *self.records)), "utf-8")
+        self._path = path
+
+    def add(self, records: Sequence[Record]) -> None:
+        """Writes the records of a boundary."""
+        self.records += records
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write("".join(json.dumps(record) + "\n" for record in records))
+
+    def missing(self, number: int, kinds: Sequence[str], settings: Sequence[str]) -> list[str]:
+        """What a boundary still needs, "state" first."""
+        have = {(r.get("kind", "state"), r.get("setting")) for r in self.records
+                if r["number"] == number}  # fmt: skip
+        needed = [] if ("state", None) in have else ["state"]
+        return needed + [k for k in kinds if any((k, name) not in have for name in settings)]
+
+    def state(self, number: int) -> Record | None:
+        """The record with a boundary's state."""
+        return next((r for r in self.records if r["number"] == number and "state" in r), None)
+
+
+def run(experiment: Experiment, problems: Sequence[Problem], checkpoint: Checkpoint) -> None:
+    """Makes the records of as many boundaries as asked for, or as the problems have."""
+    options, donor = experiment.options, None
+    names = [setting.name for setting in experiment.settings]
+    n_done = n_new = spent = 0
+    begun = time.monotonic()
+    for number, problem in enumerate(problems):
+        if n_done == options.boundaries:
+            return
+        state = checkpoint.state(number)
+        if state is not None and state["state"] is None:
+            continue
+        swaps = donor is not None or not options.swap
+        kinds = checkpoint.missing(number, options.kinds if swaps else [], names)
+        if kinds:
+            before = experiment.engine.stats().n_positions
+            checkpoint.add(list(experiment.boundary(number, problem, kinds, donor)))
+            spent += experiment.engine.stats().n_positions - before
+        donor = checkpoint.state(number)
+        if donor is None or donor["state"] is None:
+            donor = None
+            continue
+        n_done += int(swaps)
+        if kinds:
+            n_new += int(swaps)
+            took = time.monotonic() - begun
+            left = (options.boundaries - n_done) * took / max(1, n_new)
+            print(
+                f"boundary {n_done} of {options.boundaries}: {spent:,} tokens so far, "
+                f"{spent / took:,.0f} a second, {left / 3600:.1f} hours left",
+                file=sys.stderr, flush=True,
+            )  # fmt: skip
+
+
+def report(options: argparse.Namespace, checkpoint: Checkpoint, config: SearchConfig) -> None:
+    """Prints the tables."""
+    numbers = [r["number"] for r in checkpoint.records if r.get("state")]
+    used = set(numbers[: options.boundaries + int(options.swap)])
+    records = [r for r in checkpoint.records if "kind" in r and r["number"] in used]
+    n_empty = sum("state" in r and r["state"] is None for r in checkpoint.records)
+    tokens, seconds = (sum(r[name] for r in records) for name in ("tokens", "seconds"))
+    print(
+        f"{len(used)} boundaries, {n_empty} texts without one; {tokens:,} forward tokens of "
+        f"completions in {seconds:,.0f} s\n"
+    )
+    if options.swap:
+        print(tables.swapped(records))
+        return
+    groups: dict[tuple[str, str], list[tables.Cell]] = {}
+    for text in options.setting:
+        for kind in options.kinds:
+            mine = [r for r in records if (r["setting"], r["kind"]) == (_variant(text).name, kind)]
+            if mine:
+                groups[text, kind] = [tables.Cell.of(record, config) for record in mine]
+    print(tables.ceiling(groups))
+    print(tables.regrets(groups, options.lengths.index(options.length)))
+    print(tables.signal(groups, options.lengths))
+
+
+def _variant(text: str) -> systems.System:
+    return systems.from_text(f"tgr-latent:{text}")
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("task")
+    parser.add_argument("--data", type=Path, help="the folder of the tasks' files")
+    parser.add_argument("--model", type=Path, help="a GGUF file; the embedded model by default")
+    parser.add_argument("--out", type=Path, help="the checkpoint; oracle-TASK.jsonl by default")
+    parser.add_argument("--boundaries", type=int, default=100)
+    parser.add_argument("--completions", type=int, default=32, help="of each anchor")
+    parser.add_argument("--lengths", type=_numbers, default=[4, 12, 29], help="of rollouts, s")
+    parser.add_argument("--length", type=int, help="that of the regrets; the second of them")
+    parser.add_argument("--parallel", type=int, default=250, help="completions in a batch")
+    parser.add_argument("--seeds", type=_numbers, default=[42, 1234, 3407])
+    parser.add_argument("--kinds", type=lambda text: text.split(","), default=list(KINDS))
+    parser.add_argument("--options", default="", help="of all, as in chunk_len=22,max_chunks=6")
+    parser.add_argument("--setting", action="append", help="options of the injection; repeatable")
+    parser.add_argument("--begin", action="store_true", help="boundaries where texts begin")
+    parser.add_argument("--swap", action="store_true")
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    options.setting = options.setting or list(SETTINGS)
+    options.kinds = ["swap"] if options.swap else options.kinds
+    options.length = options.length or options.lengths[min(1, len(options.lengths) - 1)]
+    parts = ["oracle", options.task, *(["begin"] * options.begin), *(["swap"] * options.swap)]
+    options.out = options.out or Path("-".join(parts) + ".jsonl")
+    if not options.swap and not set(options.kinds) <= set(KINDS):
+        parser.error(f"--kinds is {','.join(options.kinds)}, but must be of {', '.join(KINDS)}")
+    for text in options.setting:
+        if not (given := set(_variant(text).options)) <= INJECTION:
+            other = ", ".join(sorted(given - INJECTION))
+            parser.error(f"--setting has {other}, but is of {', '.join(sorted(INJECTION))} alone")
+    if not 1 <= options.parallel <= 256 - N_BESIDE:
+        parser.error(f"--parallel is {options.parallel}, but must be 1 to {256 - N_BESIDE}")
+    if options.length not in options.lengths:
+        parser.error(f"--length is {options.length}, but must be one of --lengths")
+    if options.completions < 4:
+        parser.error(f"--completions is {options.completions}, but halves need at least 4")
+    return options
+
+
+def measure(options: argparse.Namespace) -> None:
+    settings = [_variant(text) for text in options.setting]
+    task = tasks.get(options.task)
+    engine_config = EngineConfig(n_threads=options.threads, n_seq_max=options.parallel + N_BESIDE)
+    with load(options.model, engine_config) as engine, Grader(1) as grader:
+        config = _variant(options.options).resolve(advised(engine), engine.n_embd)
+        problems = task.load(options.data)
+        np.random.default_rng(options.seeds[0]).shuffle(problems)
+        head = {
+            "task": options.task,
+            "model": engine.model_hash,
+            "versions": versions(),
+            "options": dataclasses.asdict(config) | {"stop": list(config.stop)},
+            "settings": [setting.name for setting in settings],
+            "completions": options.completions,
+            "lengths": options.lengths,
+            "seeds": options.seeds,
+            "swap": options.swap,
+            "begin": options.begin,
+        }
+        checkpoint = Checkpoint(options.out, head)
+        arms = N_SWAPPED if options.swap else len(options.kinds) * (config.n_candidates + 1)
+        n_texts = options.boundaries * len(settings) * arms * options.completions
+        print(
+            f"{options.boundaries} boundaries, {n_texts:,} completions: about "
+            f"{n_texts * config.token_limit:,} forward tokens if texts run to their limit of "
+            f"{config.token_limit} tokens (half of it written, half read again at resets), in "
+            "proportion less where they end earlier",
+            file=sys.stderr,
+        )
+        run(Experiment(engine, grader, config, settings, options), problems, checkpoint)
+        print(f"{engine.description}, sha256 {engine.model_hash}; {versions()}")
+    report(options, checkpoint, config)
+
+
+def main() -> int:
+    try:
+        measure(parsed())
+    except (TgrError, ValueError, OSError) as error:
+        print(f"oracle: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
