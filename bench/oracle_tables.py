@@ -56,6 +56,11 @@ class Cell:
         """[K, n] under the anchors."""
         return self.x[:-1]
 
+    @property
+    def cost(self) -> float:
+        """Success under the anchors, less that without injection."""
+        return float(self.success.mean() - self.x[-1].mean())
+
     @functools.cached_property
     def best(self) -> float:
         """What the best anchor gains over chance, chosen by one half and judged by the other."""
@@ -113,7 +118,7 @@ def ceiling(groups: Groups) -> str:
     heads = (
         "setting", "seeds", "boundaries", "same chunk, %", "success without injection, %",
         "with an anchor, less that", "variance between anchors, % of all",
-        "best anchor, less chance", "at most",
+        "best anchor, less chance", "at most", "best anchor, less none",
     )  # fmt: skip
     rows = []
     for setting, kind, name, cells in _parts_of(groups):
@@ -123,10 +128,11 @@ def ceiling(groups: Groups) -> str:
             setting, kind, name,
             f"{100 * np.mean([c.same for c in cells]):.0f}" if kind == "shared" else "-",
             points(over(cells, lambda c: c.x[-1].mean()), ""),
-            points(over(cells, lambda c: c.success.mean() - c.x[-1].mean())),
+            points(over(cells, lambda c: c.cost)),
             points(over(cells, lambda c: c.variances, stats.share)),
             points(over(cells, lambda c: c.best)),
             f"{100 * most:.1f}",
+            points(over(cells, lambda c: c.best + c.cost)),
         ])  # fmt: skip
     return table(heads, rows)
 
@@ -137,6 +143,7 @@ def regrets(groups: Groups, at: int) -> str:
     heads = (
         "setting", "seeds", "boundaries", "regret of V", "of −P_bum", "of S", "of chance",
         "V, less chance", "S, less chance", "V, rollout kept, less chance",
+        "V, less none", "V, rollout kept, less none",
     )  # fmt: skip
     terms: tuple[Parts, ...] = (
         lambda c: c.V[at, :-1],
@@ -152,7 +159,9 @@ def regrets(groups: Groups, at: int) -> str:
         found = np.array([gains(cell) for cell in cells])
         best = np.array([cell.best for cell in cells])
         columns = [*(best[:, None] - found).T, best, found[:, 0], found[:, 2]]
-        columns.append(np.array([stats.gain_of_winner(terms[0](c), c.success) for c in cells]))
+        kept = np.array([stats.gain_of_winner(terms[0](cell), cell.success) for cell in cells])
+        cost = np.array([cell.cost for cell in cells])
+        columns += [kept, found[:, 0] + cost, kept + cost]
         shown = [points(stats.bootstrap(column[:, None], stats.mean)) for column in columns]
         rows.append([setting, kind, name, *shown])
     return table(heads, rows)
@@ -213,7 +222,7 @@ def swapped(records: Sequence[Record]) -> str:
             points(stats.bootstrap(difference[:, None], stats.mean))
             for difference in (own - other, own - none, whole - none)
         ]
-        rows.append([setting, str(len(x)), *shares, *pairs])
+        rows.append([setting.partition(":")[2], str(len(x)), *shares, *pairs])
     return table(heads, rows)
 
 

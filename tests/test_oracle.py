@@ -181,11 +181,13 @@ def test_the_tables_of_records() -> None:
     row = tables.ceiling(groups).splitlines()[2].split(" | ")
     expected = ["75", "50.0 [50.0, 50.0]", "+0.0 [+0.0, +0.0]", "+100.0 [+100.0, +100.0]"]
     assert row[2:7] == ["all 2", *expected]
+    assert row[9].startswith("+50.0")  # the best is right in all texts, none in half of them
     row = tables.regrets(groups, 0).splitlines()[2].split(" | ")
     assert row[3:8] == [f"+{r} [+{r}, +{r}]" for r in ("0.0", "87.5", "37.5", "50.0", "50.0")]
     assert tables.signal(groups, [4]).splitlines()[2].startswith("| one | shared | 4 | 100.0")
-    swap = {"setting": "one", "success": ["11", "01", "00", "11"]}
+    swap = {"setting": "tgr-latent:eta=2", "success": ["11", "01", "00", "11"]}
     last = tables.swapped([swap]).splitlines()[-1]
+    assert last.startswith("| eta=2 | 1 | 100.0")
     assert "| +50.0 [+50.0, +50.0] | +100.0 [+100.0, +100.0] | +100.0 [+100.0, +100.0] |" in last
 
 
