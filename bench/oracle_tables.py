@@ -142,7 +142,7 @@ def regrets(groups: Groups, at: int) -> str:
     gains, and what it would gain if the chosen rollout's own text went on."""
     heads = (
         "setting", "seeds", "boundaries", "regret of V", "of −P_bum", "of S", "of chance",
-        "V, less chance", "S, less chance", "V, rollout kept, less chance",
+        "V, less chance", "−P_bum, less chance", "S, less chance", "V, rollout kept, less chance",
         "V, less none", "V, rollout kept, less none",
     )  # fmt: skip
     terms: tuple[Parts, ...] = (
@@ -158,7 +158,7 @@ def regrets(groups: Groups, at: int) -> str:
     for setting, kind, name, cells in _parts_of(groups):
         found = np.array([gains(cell) for cell in cells])
         best = np.array([cell.best for cell in cells])
-        columns = [*(best[:, None] - found).T, best, found[:, 0], found[:, 2]]
+        columns = [*(best[:, None] - found).T, best, *found.T]
         kept = np.array([stats.gain_of_winner(terms[0](cell), cell.success) for cell in cells])
         cost = np.array([cell.cost for cell in cells])
         columns += [kept, found[:, 0] + cost, kept + cost]
