@@ -436,7 +436,9 @@ def report(options: argparse.Namespace, checkpoint: Checkpoint, config: SearchCo
     """Prints the tables."""
     numbers = [r["number"] for r in checkpoint.records if r.get("state")]
     used = set(numbers[: options.boundaries + int(options.swap)])
-    records = [r for r in checkpoint.records if "kind" in r and r["number"] in used]
+    records = [
+        r for r in checkpoint.records if r.get("kind") in options.kinds and r["number"] in used
+    ]
     n_empty = sum("state" in r and r["state"] is None for r in checkpoint.records)
     tokens, seconds = (sum(r[name] for r in records) for name in ("tokens", "seconds"))
     print(
@@ -529,9 +531,10 @@ def measure(options: argparse.Namespace) -> None:
         n_texts = options.boundaries * len(settings) * arms * options.completions
         print(
             f"{options.boundaries} boundaries, {n_texts:,} completions: about "
-            f"{n_texts * config.token_limit:,} forward tokens if texts run to their limit of "
-            f"{config.token_limit} tokens (half of it written, half read again at resets), in "
-            "proportion less where they end earlier",
+            f"{n_texts * config.token_limit * (1 + options.begin):,} forward tokens if texts run "
+            f"to their limit of {config.token_limit} tokens and a half of them is after the "
+            "boundary (all with --begin), each written and read again at a reset; in proportion "
+            "less where they end earlier, and where shared seeds make equal texts",
             file=sys.stderr,
         )
         run(Experiment(engine, grader, config, settings, options), problems, checkpoint)
