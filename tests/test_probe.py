@@ -126,8 +126,8 @@ def test_other_texts_are_unlike_the_known_ones() -> None:
 # ---- answers ----
 
 
-def test_votes_are_squares_of_chances_and_the_first_of_equal_leaders_wins() -> None:
-    assert answer.weights([0.0, 100.0]) == pytest.approx([0.25, 1.0])
+def test_votes_are_cubes_of_chances_and_the_first_of_equal_leaders_wins() -> None:
+    assert answer.weights([0.0, 100.0]) == pytest.approx([0.125, 1.0])
     assert answer.tally(["a", "b", None, "b"], [1, 0.5, 9, 0.5]) == {"a": 1.0, "b": 1.0}
     assert list(answer.tally(["a", "b", "b"], [1, 0.6, 0.6])) == ["b", "a"]
     found = answer.features(["a", "b", "b", None], [0.0, -1.0, 2.0, 5.0])
