@@ -203,7 +203,8 @@ def test_auto_leaves_what_the_user_set_and_takes_what_a_budget_pays(
 ) -> None:
     set_ = SearchConfig(n_samples=3, vote_wave=3)
     assert auto.options(embedded, set_) == {"vote_keep": 1, "vote_bar": 0.6}
-    assert auto.options(embedded, SearchConfig(max_forward_tokens=900))["n_samples"] == 64
+    paid = auto.options(embedded, SearchConfig(max_forward_tokens=900))
+    assert (paid["n_samples"], paid["vote_bar"]) == (64, 0.9)
     assert auto.options(embedded, SearchConfig(temperature=0)) == {"n_samples": 1}
     assert auto.options(engine, SearchConfig()) == {}  # it has no probe
 

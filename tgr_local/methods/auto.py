@@ -18,8 +18,8 @@ from tgr_local.search.run import Method, Run
 from tgr_local.search.steps import Step
 
 _BY_PROBE: dict[str, Any] = {"vote_wave": 2, "vote_keep": 1, "vote_bar": 0.6}
-_WITH_A_BUDGET: dict[str, Any] = {"n_samples": 64}
-"""Then the budget ends the vote."""
+_WITH_A_BUDGET: dict[str, Any] = {"n_samples": 64, "vote_bar": 0.9}
+"""It is there to be used."""
 
 
 def run(run: Run) -> Iterator[Step]:
