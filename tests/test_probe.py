@@ -178,6 +178,12 @@ def test_a_fit_is_measured_on_problems_that_it_has_not_seen() -> None:
     assert abs(logistic.auroc(chance, shuffled) - 0.5) < 0.12
 
 
+def test_texts_that_are_all_right_have_no_auroc() -> None:
+    found = fitting.measured(np.array([0.1, 0.9]), np.array([True, True]), np.array([0, 1]))
+    assert found["auroc"] is None and found["within"] is None and found["right"] == 1.0
+    assert json.loads(json.dumps(found)) == found  # no NaN
+
+
 def test_a_fit_of_few_problems_is_refused() -> None:
     with pytest.raises(ValueError, match="samples of 9 problems, but a probe needs 10"):
         fitting.fit(made_samples(9), "0" * 64, 12, {})
@@ -315,15 +321,17 @@ def test_samples_are_drawn_once_and_counted_to_the_token(tmp_path: Path) -> None
 
 def test_fit_show_and_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "p.probe.json")
-    some = ["--samples", "4", "--problems", "12"]
+    some = ["--samples", "3", "--problems", "10"]
     assert run("probe", "fit", "arithmetic8", *some, "--out", out) == 0
-    assert "arithmetic8 (12 questions), 4 samples each" in capsys.readouterr().out
+    assert "arithmetic8 (10 questions), 3 samples each" in capsys.readouterr().out
     assert run("probe", "show", out, "--json") == 0
     shown = json.loads(capsys.readouterr().out)
-    assert shown["whole"]["n"] <= 48 and shown["tasks"] == {"arithmetic8": 12}
+    assert shown["whole"]["n"] <= 30 and shown["tasks"] == {"arithmetic8": 10}
     assert run("probe", "test", "arithmetic6", *some, "--probe-file", out, "--json") == 0
     tested = json.loads(capsys.readouterr().out)["arithmetic6"]
-    assert tested["n"] == 48 and tested["auroc"][1] <= tested["auroc"][0] <= tested["auroc"][2]
+    assert tested["n"] == 30 and tested["auroc"][1] <= tested["auroc"][0] <= tested["auroc"][2]
+    assert run("probe", "test", "equations", *some, "--probe-file", out) == 0
+    assert "equations: 100% of 30 right; " in capsys.readouterr().out
     assert run("probe", "fit", "arithmetic6", "--samples", "0", "--out", out) == 2
     assert "samples is 0, but must be at least 1" in capsys.readouterr().err
 

@@ -211,17 +211,17 @@ def _lines(probe: Any) -> list[str]:
 
 def _measures(name: str, result: dict[str, Any]) -> list[str]:
     """AUROC and reliability in lines for a person."""
-    auroc, low, high = result["auroc"]
-    extra = ""
+    facts = [f"{100 * result['right']:.0f}% of {result['n']:,} right"]
+    if result["auroc"] is not None:
+        auroc, low, high = result["auroc"]
+        facts.insert(0, f"AUROC {auroc:.3f} ({low:.3f} to {high:.3f})")
+    if result["within"] is not None:
+        facts.append(f"within a question {result['within']:.3f}")
+    if result.get("likelihood") is not None:
+        facts.append(f"mean log-probability alone {result['likelihood']:.3f}")
     if "known" in result:
-        extra = (
-            f"; mean log-probability alone {result['likelihood']:.3f}; "
-            f"{100 * result['known']:.0f}% are like the texts of the fit"
-        )
-    lines = [
-        f"{name}: AUROC {auroc:.3f} ({low:.3f} to {high:.3f}), within a question "
-        f"{result['within']:.3f}; {100 * result['right']:.0f}% of {result['n']:,} right{extra}"
-    ]
+        facts.append(f"{100 * result['known']:.0f}% are like the texts of the fit")
+    lines = [f"{name}: {'; '.join(facts)}"]
     lines += [
         f"  says {100 * mean:3.0f}%, right {100 * share:3.0f}%  {'█' * round(20 * share):20} {n:,}"
         for n, mean, share in result["reliability"]

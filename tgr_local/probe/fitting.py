@@ -94,19 +94,27 @@ def simulated_votes(
 
 def measured(odds: Floats, right: Flags, problems: NDArray[np.int64]) -> dict[str, Any]:
     """How log-odds [n] tell right from wrong: AUROC with its 95% interval (bootstrap over
-    problems), AUROC within a problem, share that is right, and reliability."""
-    low, high = _interval(odds, right, problems, logistic.auroc)
+    problems), AUROC within a problem, share that is right, and reliability. The AUROCs are None
+    where all texts are right, or none."""
+    differs = 0 < right.sum() < len(right)
+    low, high = _interval(odds, right, problems, logistic.auroc) if differs else (0.0, 0.0)
     return {
         "n": len(right),
         "right": round(float(np.mean(right)), 4),
-        "auroc": [round(v, 4) for v in (logistic.auroc(odds, right), low, high)],
-        "within": round(logistic.auroc_within(odds, right, problems), 4),
+        "auroc": (
+            [round(v, 4) for v in (logistic.auroc(odds, right), low, high)] if differs else None
+        ),
+        "within": _finite(logistic.auroc_within(odds, right, problems)),
         "reliability": [
             [n, round(mean, 4), round(share, 4)]
             for n, mean, share in logistic.reliability(sigmoid(odds), right)
             if n
         ],
     }
+
+
+def _finite(value: float) -> float | None:
+    return round(value, 4) if np.isfinite(value) else None
 
 
 def _interval(
@@ -133,5 +141,5 @@ def judged(probe: Probe, samples: Samples) -> dict[str, Any]:
     return {
         **measured(odds, samples.right, samples.problems),
         "known": round(float(np.mean(probe.whole.known.covers(samples.whole))), 4),
-        "likelihood": round(logistic.auroc(samples.whole[:, 0], samples.right), 4),
+        "likelihood": _finite(logistic.auroc(samples.whole[:, 0], samples.right)),
     }
