@@ -190,21 +190,20 @@ def test_the_embedded_probe_is_beside_its_model(embedded: Engine) -> None:
 
 def test_auto_is_the_vote_of_its_options(embedded: Engine) -> None:
     changed = auto.options(embedded, SearchConfig())
-    assert changed == {"vote_wave": 2, "vote_keep": 1, "vote_bar": 0.6}
+    assert changed == {"n_samples": 6, "vote_wave": 2, "vote_keep": 1}
     config = SearchConfig(chunk_len=32, seed=3)
     by_auto = generate(embedded, QUESTION, config, method="auto")
     by_vote = generate(embedded, QUESTION, dataclasses.replace(config, **changed), method="vote")
     assert by_auto.tokens == by_vote.tokens and by_auto.counts.total == by_vote.counts.total
-    assert by_auto.figures == by_vote.figures and by_auto.figures["samples"] <= 8
+    assert by_auto.figures == by_vote.figures and by_auto.figures["samples"] <= 6
 
 
 def test_auto_leaves_what_the_user_set_and_takes_what_a_budget_pays(
     embedded: Engine, engine: Engine
 ) -> None:
     set_ = SearchConfig(n_samples=3, vote_wave=3)
-    assert auto.options(embedded, set_) == {"vote_keep": 1, "vote_bar": 0.6}
-    paid = auto.options(embedded, SearchConfig(max_forward_tokens=900))
-    assert (paid["n_samples"], paid["vote_bar"]) == (64, 0.9)
+    assert auto.options(embedded, set_) == {"vote_keep": 1}
+    assert auto.options(embedded, SearchConfig(max_forward_tokens=900))["n_samples"] == 64
     assert auto.options(embedded, SearchConfig(temperature=0)) == {"n_samples": 1}
     assert auto.options(engine, SearchConfig()) == {}  # it has no probe
 

@@ -1,6 +1,6 @@
 """``auto``: a vote with the settings that gave the best answers for their tokens.
 
-With a probe: up to four pairs of samples, of each of which the more promising one is written to
+With a probe: up to three pairs of samples, of each of which the more promising one is written to
 its end, until the leading answer is likely enough. Without one: waves of four, whose votes are
 weighted by likelihood. docs/results.md has the evidence. An option that is not the default stays.
 """
@@ -17,8 +17,8 @@ from tgr_local.options.config import SearchConfig
 from tgr_local.search.run import Method, Run
 from tgr_local.search.steps import Step
 
-_BY_PROBE: dict[str, Any] = {"vote_wave": 2, "vote_keep": 1, "vote_bar": 0.6}
-_WITH_A_BUDGET: dict[str, Any] = {"n_samples": 64, "vote_bar": 0.9}
+_BY_PROBE: dict[str, Any] = {"n_samples": 6, "vote_wave": 2, "vote_keep": 1}
+_WITH_A_BUDGET: dict[str, Any] = {"n_samples": 64}
 """It is there to be used."""
 
 
