@@ -146,9 +146,11 @@ def test_a_probe_says_how_sure_it_is(embedded: Engine) -> None:
 
 def test_texts_that_the_probe_does_not_know_go_by_likelihood(embedded: Engine) -> None:
     config = dataclasses.replace(SETTINGS, vote_bar=2)
-    reply = generate(embedded, "Use 3, 7, 25 to make 46", config, method="vote")
-    assert "chance" not in reply.steps[-1].figures
-    assert "posterior" in reply.steps[-1].figures
+    for more in ({}, {"vote_keep": 1}):
+        config = dataclasses.replace(config, **more)
+        figures = generate(embedded, "Use 3, 7, 25 to make 46", config, method="vote").figures
+        assert "chance" not in figures and "posterior" in figures
+        assert figures["dropped"] == 0  # nor does it say which beginnings are weak
 
 
 def test_a_model_without_a_probe(engine: Engine, tmp_path: Path) -> None:

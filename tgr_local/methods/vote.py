@@ -55,8 +55,8 @@ class Judge(Protocol):
     figure: str
     """Name of its `chance`."""
 
-    def promises(self, texts: Sequence[Branch]) -> list[float]:
-        """How promising beginnings are; larger is better."""
+    def promises(self, texts: Sequence[Branch]) -> list[float] | None:
+        """How promising beginnings are; larger is better. None where the judge cannot say."""
 
     def covers(self, text: Branch) -> bool:
         """Whether the judge knows such texts."""
@@ -113,11 +113,11 @@ class ByProbe:
     def __init__(self, probe: Probe) -> None:
         self.cut, self._probe = probe.cut, probe
 
-    def promises(self, texts: Sequence[Branch]) -> list[float]:
+    def promises(self, texts: Sequence[Branch]) -> list[float] | None:
         found = np.concatenate([_features(text) for text in texts])
         judge = self._probe.beginning
         if np.mean(judge.known.covers(found)) < 0.5:
-            return ByCount().promises(texts)
+            return None
         return [float(odds) for odds in judge.right.log_odds(found)]
 
     def covers(self, text: Branch) -> bool:
@@ -251,10 +251,13 @@ class Poll:
                 text.sequence.drop()
 
     def kept(self, texts: list[Branch], n: int) -> list[Branch]:
-        """The n most promising of these beginnings; those that have ended come first."""
+        """The n most promising of these beginnings, and those that have ended; all of them where
+        the judge cannot say."""
         if any(not text.tokens for text in texts):
             return texts  # the budget ended
         promises = self._judge.promises(texts)
+        if promises is None:
+            return texts
         order = sorted(range(len(texts)), key=lambda i: (texts[i].ended, promises[i]), reverse=True)
         for i in order[n:]:
             if not texts[i].ended:
