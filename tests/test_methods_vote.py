@@ -109,6 +109,7 @@ class Told(vote.ByCount):
     """A judge that is told what the texts are worth."""
 
     def __init__(self, odds: list[float]) -> None:
+        super().__init__()
         self._odds = itertools.cycle(odds)
         self._of: dict[int, float] = {}
 

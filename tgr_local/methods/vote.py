@@ -272,7 +272,7 @@ class Poll:
             self._texts.append(text)
             self._keys.append(answer_key(self._branches.text(text.tokens)))
         if 2 * sum(self._judge.covers(text) for text in self._texts) < len(self._texts):
-            self._judge = ByLikelihood()
+            self._judge = ByLikelihood(drops=False)
         if new:
             self._odds = [self._judge.odds(text) for text in self._texts]
             self._chance = self._judge.chance(self._keys, self._odds)
