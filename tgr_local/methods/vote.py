@@ -76,8 +76,13 @@ class ByCount:
 
     cut, figure = 0, "posterior"
 
-    def promises(self, texts: Sequence[Branch]) -> list[float]:
-        """The worst window of each, by which DeepConf drops weak texts."""
+    def __init__(self, drops: bool = True) -> None:
+        self._drops = drops
+
+    def promises(self, texts: Sequence[Branch]) -> list[float] | None:
+        """The worst window of each, by which DeepConf drops weak texts; None unless it `drops`."""
+        if not self._drops:
+            return None
         return [float(features.window_means(np.array(text.logprobs)).min()) for text in texts]
 
     def covers(self, text: Branch) -> bool:
