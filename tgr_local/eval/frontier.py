@@ -93,7 +93,9 @@ def of(graded: Sequence[Outcome]) -> Frontier:
             outcome,
             tokens[outcome],
             metrics.interval(right[outcome]),
-            None if outcome is base else metrics.paired(100 * right[outcome], 100 * right[base]),
+            None
+            if outcome is base
+            else metrics.paired(100 * right[outcome], 100 * right[base], top=100),
             int((np.abs(right[outcome] - right[base]) > _EQUAL).sum()),
             tokens[outcome] / tokens[base],
             is_on_frontier,
