@@ -139,7 +139,7 @@ def table(frontier: Frontier) -> Table:
          "frontier"],
         rows,
         f"A user gets one answer; every sample is one. Means over {frontier.n_problems:,} "
-        "problems, the samples of a problem averaged first, with 95% bootstrap intervals over "
+        "problems, the samples of a problem averaged first, with 95% intervals over "
         "problems in brackets. Forward tokens are all decoded positions of a reply; differences "
         "are in points, paired by problem. A system is on the frontier (✓) where no other one is "
         "at least as accurate for fewer tokens; this looks at the means alone.",
