@@ -17,7 +17,7 @@ from surroundings import ROOT
 
 from tgr_local.engine import Engine
 from tgr_local.errors import ModelError
-from tgr_local.generation import generate
+from tgr_local.generation import generate, query_tokens
 from tgr_local.methods import auto, vote
 from tgr_local.options.config import SearchConfig
 from tgr_local.probe import features, record
@@ -80,6 +80,20 @@ def test_every_position_is_counted(embedded: Engine, weight: str, more: dict[str
     assert counts.total == decoded
     assert figures["samples"] == 6
     assert figures["dropped"] == (6 - 2 * more["vote_keep"] if more else 0)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_text_that_a_limit_ended_frees_its_cells_once_another_leads(
+    embedded: Engine, seed: int
+) -> None:
+    # which texts end, and which one leads, changes from wave to wave
+    config = dataclasses.replace(
+        SETTINGS, max_tokens=150, n_samples=8, vote_wave=1, vote_bar=2, seed=seed
+    )
+    before = embedded.stats().n_positions
+    steps = list(vote.METHOD.run(Run(embedded, query_tokens(embedded, QUESTION, config), config)))
+    assert steps[-1].figures["samples"] == 8
+    assert spent(steps) == embedded.stats().n_positions - before
 
 
 def test_it_stops_once_the_leader_is_sure(embedded: Engine) -> None:

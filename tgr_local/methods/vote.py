@@ -251,7 +251,7 @@ class Poll:
                 if not self._is_sure and text.tokens:
                     self._cut_off.append(text)
         kept = self.chosen  # the others' cells are free for the next wave
-        for text in (*texts, *self._texts):
+        for text in (*texts, *self._texts, *self._cut_off):
             if text is not kept:
                 text.sequence.drop()
 
