@@ -173,7 +173,8 @@ def test_a_model_without_a_probe(engine: Engine, tmp_path: Path) -> None:
         steps_of(engine, "vote", with_(vote_weight="probe"))
     with pytest.raises(ModelError, match="cannot read the probe"):
         steps_of(engine, "vote", with_(probe=str(tmp_path / "none.json")))
-    assert "posterior" in steps_of(engine, "vote")[-1].figures
+    assert isinstance(vote.judge_of(engine, SearchConfig()), vote.ByLikelihood)
+    assert "chance" not in steps_of(engine, "vote")[-1].figures
 
 
 def test_the_log_odds_are_those_of_the_whole_text(embedded: Engine) -> None:
@@ -233,3 +234,26 @@ def test_a_vote_says_how_it_came_to_its_answer(embedded: Engine) -> None:
     assert "of 100 such cases" in render.cost_line([reply], 200)
     plain = generate(embedded, QUESTION, SETTINGS, method="base")
     assert "votes" not in render.summary([plain]) and "cases" not in render.cost_line([plain], 200)
+
+
+def test_no_chance_is_told_where_no_answer_was_judged(embedded: Engine) -> None:
+    config = dataclasses.replace(SETTINGS, max_tokens=5)  # no text ends
+    run = Run(embedded, query_tokens(embedded, QUESTION, config), config)
+    figures = list(vote.METHOD.run(run))[-1].figures
+    assert figures["answers"] == 0 and not {"chance", "posterior"} & figures.keys()
+
+
+def test_the_figures_are_those_of_the_run_that_wrote_the_answer(embedded: Engine) -> None:
+    config = dataclasses.replace(SETTINGS, thinking_budget=40)
+    reply = generate(embedded, QUESTION, config, method="auto")
+    assert len(reply.runs) == 2 and reply.figures == reply.steps[-1].figures
+    # those of the thinking are by the probe, the answer alone is not like the texts of its fit
+    assert "posterior" in reply.figures and "chance" not in reply.figures
+    line = render.summary([reply])
+    assert "by the probe" not in line and "such cases" not in line
+
+
+def test_a_vote_by_count_is_not_said_to_be_by_likelihood(embedded: Engine) -> None:
+    config = dataclasses.replace(SETTINGS, vote_weight="count", vote_bar=2)
+    line = render.summary([generate(embedded, QUESTION, config, method="vote")])
+    assert "% of the votes, not sure enough" in line

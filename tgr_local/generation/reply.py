@@ -74,8 +74,9 @@ class Reply:
 
     @property
     def figures(self) -> dict[str, float]:
-        """Numbers that the method reports of the whole reply, by name: those of its last steps."""
-        return {name: value for step in self.steps for name, value in step.figures.items()}
+        """Numbers that the method reports of the reply, by name: those of the last step that has
+        some. Of two runs they are those of the one that wrote the answer."""
+        return next((step.figures for step in reversed(self.steps) if step.figures), {})
 
     @property
     def tokens_per_second(self) -> float:

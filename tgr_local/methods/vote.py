@@ -202,7 +202,7 @@ class Poll:
             "answers": len(votes),
             "share": share,
             "sure": float(self._is_sure),
-            self._judge.figure: self._chance,
+            **({self._judge.figure: self._chance} if votes else {}),
         }
 
     def _is_decided(self) -> bool:

@@ -75,11 +75,11 @@ def _reasons(reply: Reply) -> list[str]:
     if "share" not in figures:
         return []
     dropped = f", {figures['dropped']:.0f} of them dropped early" if figures["dropped"] else ""
-    weighed = "the probe" if "chance" in figures else "likelihood"
+    weighed = " by the probe" if "chance" in figures else ""
     return [
         f"{plural(int(figures['samples']), 'sample')}{dropped}",
-        f"{100 * figures['share']:.0f}% of the votes by {weighed}",
-        "stopped since sure" if figures["sure"] else "all samples used",
+        *([f"{100 * figures['share']:.0f}% of the votes{weighed}"] if figures["answers"] else []),
+        "stopped since sure" if figures["sure"] else "not sure enough",
         *([confidence(reply)] if "chance" in figures else []),
     ]
 
