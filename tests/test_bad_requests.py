@@ -59,6 +59,7 @@ FORMAT = "response_format"
         ({"method": "tgr-latin"}, "method", "unknown method 'tgr-latin'; did you mean tgr-latent"),
         ({"tgr": {"method": 3}}, "method", "method is 3, but must be a text"),
         ({"tgr": {"loop_guard": 1}}, "loop_guard", "loop_guard is 1, but must be 0, for off, or"),
+        ({"tgr": {"probe": "/etc/passwd"}}, "probe", "unknown option 'probe'"),
         ({"tgr": {"sigmar": 1}}, "sigmar", "unknown option 'sigmar'; did you mean sigma"),
         ({"tgr": {"sigma": -1}}, "sigma", "sigma is -1, but must be at least 0"),
         ({"tgr": 3}, "tgr", "tgr is 3, but must be an object"),

@@ -260,6 +260,12 @@ def test_a_probe_of_another_model_is_refused(tmp_path: Path, engine: Engine) -> 
     assert record.of(engine) is None
 
 
+def test_what_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
+    for file in (Path("/dev/null"), tmp_path):  # a pipe would wait for its other end
+        with pytest.raises(ModelError, match=f"cannot read the probe {file}: it is not a regular"):
+            record.load(file)
+
+
 # ---- questions and samples ----
 
 

@@ -17,7 +17,11 @@ from tgr_local.options.config import SearchConfig
 INT_MAX = 2**31 - 1
 """The largest whole number of an option that has no bound of its own."""
 _TYPES = typing.get_type_hints(SearchConfig)
-_OPTIONS = {spec.name: spec for spec in dataclasses.fields(SearchConfig)}
+_OPTIONS = {
+    spec.name: spec
+    for spec in dataclasses.fields(SearchConfig)
+    if not spec.metadata["is_path"]  # a client names no files of the server
+}
 
 
 def option_field(name: str, **changes: Any) -> Any:

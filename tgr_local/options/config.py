@@ -218,7 +218,10 @@ class SearchConfig:
         0, "tokens after which the others are dropped; 0 = those of the probe, or a chunk", low=0
     )
     probe: str = option(
-        "", "file of the model's probe; empty = the one beside the model file", longest=4096
+        "",
+        "file of the model's probe; empty = the one beside the model file",
+        longest=4096,
+        is_path=True,
     )
 
     # power

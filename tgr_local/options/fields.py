@@ -34,11 +34,13 @@ def option(
     choices: tuple[str, ...] | None = None,
     longest: int | None = None,
     most: int | None = None,
+    is_path: bool = False,
 ) -> Any:
     """A dataclass field with its documentation and its bounds, all inclusive: of a number, the
-    characters of a text, and the number of items."""
+    characters of a text, and the number of items. A text that `is_path` names a file of this
+    machine, which no request over HTTP may set."""
     bounds = {"low": low, "high": high, "choices": choices, "longest": longest, "most": most}
-    return field(default=default, metadata={"doc": doc, **bounds})
+    return field(default=default, metadata={"doc": doc, "is_path": is_path, **bounds})
 
 
 def given_names(config: Config) -> frozenset[str]:
@@ -132,7 +134,7 @@ def _rules(config_type: type[Config]) -> tuple[_Rule, ...]:
     rules = []
     for spec in dataclasses.fields(config_type):
         bounds = dict(spec.metadata)
-        del bounds["doc"]
+        del bounds["doc"], bounds["is_path"]
         rule = _Rule(spec.name, types[spec.name], **bounds)
         if rule.type is int and rule.high is None:
             rule = rule._replace(high=_INT_MAX)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import stat
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,6 +106,8 @@ def _rounded(values: Floats) -> list[float]:
 def load(path: Path) -> Probe:
     """The probe of a file. ModelError, with the reason, for a file that is none."""
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would wait for its other end
+            raise ModelError(f"cannot read the probe {path}: it is not a regular file")
         with path.open("rb") as file:
             text = file.read(_MOST_BYTES + 1)
         if len(text) > _MOST_BYTES:
