@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from tgr_local.engine import Engine
 from tgr_local.errors import ModelError, TgrError
 from tgr_local.options.config import SearchConfig
 from tgr_local.probe import answer, features, fitting, likeness, logistic, questions, record
-from tgr_local.probe.samples import Drawer, Samples, joined
+from tgr_local.probe.samples import Drawer, Samples, _read, _write, joined
 from tgr_local.search.branches import Branch
 
 EMBEDDED = ROOT / "models" / "tgr-mini-q8_0.gguf"
@@ -266,6 +268,13 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
             record.load(file)
 
 
+def test_a_cut_that_no_text_reaches_is_refused() -> None:
+    made = made_samples()
+    short = dataclasses.replace(made, beginning=np.full_like(made.whole, np.nan))
+    with pytest.raises(ValueError, match=r"of 0 texts that are longer than 12 tokens .* lower"):
+        fitting.fit(short, "0" * 64, 12, {})
+
+
 # ---- questions and samples ----
 
 
@@ -322,6 +331,35 @@ def test_samples_are_drawn_once_and_counted_to_the_token(tmp_path: Path) -> None
             Drawer(engine, config, 900, tmp_path / "s")
 
 
+def test_a_text_without_tokens_has_no_beginning(tmp_path: Path) -> None:
+    file = tmp_path / "q.jsonl"
+    file.write_text('{"question": "What is 2 + 3?", "answer": "5"}')
+    asked = questions.load(str(file), None, 1, 0, None)  # type: ignore[arg-type]
+    config = SearchConfig(chunk_len=8, max_chunks=20, max_seconds=1e-9)
+    with Engine(EMBEDDED) as engine:
+        assert [*Drawer(engine, config, 3, tmp_path / "s").each(asked, 8)] == [None]
+
+
+@pytest.mark.parametrize("damage", ["empty", "half", "bits", "npy", "shape"])
+def test_a_damaged_file_of_samples_is_named(tmp_path: Path, damage: str) -> None:
+    file = tmp_path / "a.npz"
+    _write(file, made_samples())
+    whole = file.read_bytes()
+    content = {"empty": b"", "half": whole[: len(whole) // 2],
+               "bits": whole[:40] + bytes(20) + whole[60:]}  # fmt: skip
+    if damage in content:
+        file.write_bytes(content[damage])
+    else:
+        with file.open("wb") as out:
+            if damage == "npy":
+                np.save(out, np.zeros(3))
+            else:
+                none = np.zeros((2, 3))
+                np.savez(out, whole=none, beginning=none, right=none, keys=[], tokens=none)
+    with pytest.raises(TgrError, match=r"a.npz is damaged: .*; remove it"):
+        _read(file)
+
+
 # ---- the command, and the probe that comes with the embedded model ----
 
 
@@ -340,6 +378,34 @@ def test_fit_show_and_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "equations: 100% of 30 right; " in capsys.readouterr().out
     assert run("probe", "fit", "arithmetic6", "--samples", "0", "--out", out) == 2
     assert "samples is 0, but must be at least 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--cut", "-1"], "cut is -1, but must be at least 0"),
+        (["--problems", "9"], "there are 9 questions, but a probe needs 10"),
+        (["--out", "."], "is a folder, but --out needs the name of a file"),
+        (["--max-tokens", "4"], "no text ended with an answer that can be judged"),
+    ],
+)
+def test_a_fit_that_cannot_be_is_refused(
+    options: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    some = ["--samples", "2", "--problems", "10", "--out", str(tmp_path / "p.json"), *options]
+    assert run("probe", "fit", "arithmetic6", *some) != 0
+    assert says in capsys.readouterr().err
+    assert not [*tmp_path.glob("**/*.npz")]  # no samples were drawn in vain
+
+
+def test_a_test_without_texts_to_judge_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "p.json"
+    shutil.copy(record.place(EMBEDDED), file)
+    some = ["--samples", "1", "--problems", "1", "--probe-file", str(file), "--max-tokens", "4"]
+    assert run("probe", "test", "arithmetic6", *some) == 1
+    assert "no text ended with an answer" in capsys.readouterr().err
 
 
 def test_the_embedded_model_has_a_probe(capsys: pytest.CaptureFixture[str]) -> None:

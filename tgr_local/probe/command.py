@@ -59,12 +59,18 @@ def _fit(args: argparse.Namespace) -> int:
     from tgr_local.probe import fitting, record
     from tgr_local.probe.samples import joined
 
+    if args.cut < 0:
+        raise ValueError(f"cut is {args.cut}, but must be at least 0")
     path = Path(args.file).expanduser() if args.file else None
     with _engine(args) as engine:
         place = path or record.place(engine.path)
+        if place.is_dir():
+            raise ValueError(f"{place} is a folder, but --out needs the name of a file")
         folder = place.with_name(place.name + ".samples")
         config = _config(args, engine)
-        cut, found = _drawn(args, engine, config, folder, args.tasks, args.cut)
+        cut, found = _drawn(
+            args, engine, config, folder, args.tasks, args.cut, least=fitting.FEWEST
+        )
         samples = joined([part for parts in found.values() for part in parts])
         about = {
             "tasks": {Path(name).name: len(parts) for name, parts in found.items()},
@@ -145,9 +151,12 @@ def _drawn(
     folder: Path,
     names: Sequence[str],
     cut: int,
+    least: int = 1,
 ) -> tuple[int, dict[str, list[Samples]]]:
-    """The samples of each task, and the cut; says on stderr how long it will take."""
+    """The samples of each task, and the cut; says on stderr how long it will take. ValueError for
+    fewer questions than `least`, TgrError where no text can be judged."""
     from tgr_local.console.progress import ProgressLine
+    from tgr_local.errors import TgrError
     from tgr_local.eval.grader import Grader
     from tgr_local.probe import questions
     from tgr_local.probe.samples import Drawer
@@ -159,8 +168,13 @@ def _drawn(
             name: questions.load(name, path, args.problems, config.seed, grader, fetch=args.fetch)
             for name in dict.fromkeys(names)
         }
-        drawer = Drawer(engine, config, args.samples, folder, raw=raw)
         everything = [question for some in loaded.values() for question in some]
+        if len(everything) < least:
+            raise ValueError(
+                f"there are {len(everything)} questions, but a probe needs {least}; raise "
+                "--problems, or name more tasks"
+            )
+        drawer = Drawer(engine, config, args.samples, folder, raw=raw)
         cut = cut or drawer.cut(everything)
         found: dict[str, list[Samples]] = {name: [] for name in loaded}
         start, done = time.monotonic(), 0
@@ -174,6 +188,11 @@ def _drawn(
                     f"drawing samples: question {done} of {len(everything)}, "
                     f"about {_duration(left)} left"
                 )
+    if not any(found.values()):
+        raise TgrError(
+            "no text ended with an answer that can be judged; raise max_tokens, or take questions "
+            "with a final answer"
+        )
     return cut, {name: parts for name, parts in found.items() if parts}
 
 

@@ -17,6 +17,8 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 FOLDS = 5
+FEWEST = 2 * FOLDS
+"""Problems that a fit needs."""
 _VOTE_SIZES = (1, 1, 2, 2, 3, 4, 6, 8, 12, 16)
 """Numbers of texts of the votes that the answer's regression is fitted on."""
 _VOTES = 20  # of each problem
@@ -29,11 +31,16 @@ def fit(samples: Samples, model: str, cut: int, about: dict[str, Any]) -> Probe:
     the regressions do on problems that they have not seen (5 folds over problems). ValueError
     unless some texts are right and some wrong, on several problems."""
     n = len(np.unique(samples.problems))
-    if n < 2 * FOLDS:
-        raise ValueError(f"there are samples of {n} problems, but a probe needs {2 * FOLDS}")
+    if n < FEWEST:
+        raise ValueError(f"there are samples of {n} problems, but a probe needs {FEWEST}")
     odds = held_out(samples.whole, samples.right, samples.problems)
     long = ~np.isnan(samples.beginning[:, 0])
     early, early_right = samples.beginning[long], samples.right[long]
+    if not 0 < early_right.sum() < len(early_right):
+        raise ValueError(
+            f"of {len(early)} texts that are longer than {cut} tokens {early_right.sum()} are "
+            "right, but a probe needs right and wrong ones; lower the cut"
+        )
     early_odds = held_out(early, early_right, samples.problems[long])
     votes, leads, of = simulated_votes(samples, odds)
     lead_odds = held_out(votes, leads, of, _ANSWER_STRENGTH)

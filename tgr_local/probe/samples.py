@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ from tgr_local.search.seeds import derived_seed
 Floats = NDArray[np.float64]
 
 _PILOTS, _PILOT_SAMPLES = 4, 4
+_DAMAGES = zipfile.BadZipFile, zlib.error
 _CUT_SHARE = 0.3  # of the median length, after which a text is judged early
 
 
@@ -151,7 +153,10 @@ class Drawer:
             texts = [root, *(branches.fork(root) for _ in range(n - 1))]
             for _ in branches.rounds(texts, cut) if cut else ():
                 pass
-            early = [features_of(text) if cut and not text.ended else None for text in texts]
+            early = [
+                features_of(text) if cut and text.tokens and not text.ended else None
+                for text in texts
+            ]
             for _ in branches.rounds(texts):
                 pass
             n_decoded = run.spent
@@ -184,5 +189,5 @@ def _read(file: Path) -> Samples:
                 np.zeros(len(right), np.int64),
                 int(data["tokens"]),
             )
-    except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
+    except (ValueError, TypeError, KeyError, EOFError, OSError, *_DAMAGES) as error:
         raise TgrError(f"{file} is damaged: {error}; remove it") from None
