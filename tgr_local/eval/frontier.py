@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from tgr_local.eval import metrics
 from tgr_local.eval.metrics import Interval
 from tgr_local.eval.outcome import Outcome, reference
@@ -19,9 +17,8 @@ from tgr_local.eval.table_cells import Table, percent, signed
 
 MARGIN = 1.0
 """Points that a system may lose to the reference and still replace it."""
-FEWEST = 6
-"""Problems that have to differ for an interval to mean something: where five do, all of them have
-the same sign by chance in 2 of 2⁵ cases, which is more than 5%."""
+
+
 _EQUAL = 1e-9  # means of the same samples in another order differ by less
 
 
@@ -36,8 +33,6 @@ class Point:
     """Share of right answers, 0 … 1."""
     gain: Interval | None
     """Accuracy minus that of the reference in points, paired by problem; None for itself."""
-    n_differing: int
-    """Problems that separate it from the reference."""
     share: float
     """Its tokens / those of the reference."""
     is_on_frontier: bool
@@ -62,16 +57,8 @@ class Frontier:
         return len(self.base.outcome.graded)
 
     def keeps_up(self, point: Point) -> bool:
-        """Whether the interval of the difference to the reference stays above −`MARGIN`.
-
-        Where fewer than `FEWEST` problems differ, the interval is too narrow. It counts then only
-        if there are 3 / (`MARGIN` / 100) problems: the rule of three bounds the share of problems
-        that differ, none of n seen, by 3/n.
-        """
-        if point.gain is None:
-            return True
-        is_wide = point.n_differing >= FEWEST or MARGIN / 100 * self.n_problems >= 3
-        return is_wide and point.gain.low > -MARGIN
+        """Whether the interval of the difference to the reference stays above −`MARGIN`."""
+        return point.gain is None or point.gain.low > -MARGIN
 
     @property
     def cheapest(self) -> Point:
@@ -96,7 +83,6 @@ def of(graded: Sequence[Outcome]) -> Frontier:
             None
             if outcome is base
             else metrics.paired(100 * right[outcome], 100 * right[base], top=100),
-            int((np.abs(right[outcome] - right[base]) > _EQUAL).sum()),
             tokens[outcome] / tokens[base],
             is_on_frontier,
         )

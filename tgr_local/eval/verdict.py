@@ -14,10 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from tgr_local.eval.comparison import Comparison, Curves
-from tgr_local.eval.frontier import FEWEST, MARGIN, Frontier, Point
+from tgr_local.eval.frontier import MARGIN, Frontier, Point
 from tgr_local.eval.metrics import Interval
 from tgr_local.eval.outcome import Outcome
 
+FEWEST = 6
+"""Problems that have to differ for a difference to count: where five do, all of them have the same
+sign by chance in 2 of 2⁵ cases, which is more than 5%."""
 _NAMED = 3  # systems with their intervals in one part of the sentence
 
 
