@@ -236,6 +236,13 @@ def _set(*path: str | int, value: Any) -> Callable[[Any], Any]:
         (_set("whole", "known", "scale", value=[1.0]), "not as many means and scales"),
         (_set("beginning", "known", "scale", 0, value=0.0), "scale has 0.0, but must be above 0"),
         (_set("whole", "known", "root", value=[[1.0, 2.0]]), "root is not square"),
+        (_set("about", value={"tasks": [1]}), r"about.tasks is \[1\], but must be an object"),
+        (_set("about", "whole", value={}), "about.whole.n is missing"),
+        (
+            _set("about", "whole", "auroc", value=["x"]),
+            r"about.whole.auroc.* is .*, but must be a number",
+        ),
+        (_set("about", "forward_tokens", value="x"), 'about.forward_tokens is "x", but must be'),
         (_set("answer", "weights", value=[1.0]), "answer has 1 weights, but must have 5"),
     ],
 )

@@ -30,8 +30,16 @@ _LIKENESS: dict[str, Any] = {
     "mean": list[float], "scale": list[float], "root": list[list[float]], "limit": float,
 }  # fmt: skip
 _JUDGEMENT: dict[str, Any] = {**_REGRESSION, "known": _LIKENESS}
+_MEASURES: dict[str, Any] = {
+    "n": Count, "right": float, "auroc": tuple[float, ...] | None, "within": float | None,
+    "reliability": list[tuple[float, ...]],
+}  # fmt: skip
+_ABOUT: dict[str, Any] = {
+    "tasks?": dict[str, Count], "forward_tokens?": Count,
+    "whole?": _MEASURES, "beginning?": _MEASURES, "answer?": _MEASURES,
+}  # fmt: skip
 _SHAPE: dict[str, Any] = {
-    "format": Count, "model": str, "cut": Count, "about": dict[str, Any],
+    "format": Count, "model": str, "cut": Count, "about": _ABOUT,
     "whole": _JUDGEMENT, "beginning": _JUDGEMENT, "answer": _REGRESSION,
 }  # fmt: skip
 
