@@ -12,9 +12,10 @@ import pytest
 from run_folders import both, write
 
 from tgr_local.errors import TgrError
-from tgr_local.eval import json_checks, manifest, report, run_folder, samples
+from tgr_local.eval import manifest, report, run_folder, samples
 from tgr_local.eval.plan import SamplePlan
 from tgr_local.eval.store import Store
+from tgr_local.system import json_checks
 
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1.5, 2**70, "", "x", [], [0], [None], ["x"], {}, {"x": None},

@@ -171,7 +171,7 @@ def test_a_report_begins_with_one_answer_and_leaves_out_what_k_1_repeats(tmp_pat
     ]  # fmt: skip
     assert table.rows == [
         ["few", "10", "66.7 [20.8, 93.9]", "+16.7 [-41.2, +58.1]", "25%", "✓"],
-        ["base", "40", "50.0 [0.0, 100.0]", "-", "100%", ""],
+        ["base", "40", "50.0 [13.6, 86.4]", "-", "100%", ""],
     ]
     (section,) = report.build([run_folder.read(folder)], [1, 2]).sections
     assert [table.title for table in section.tables][:3] == [

@@ -17,9 +17,11 @@ from surroundings import ROOT
 
 from tgr_local.engine import Engine
 from tgr_local.errors import ModelError, TgrError
+from tgr_local.fitting import fit as fitting
+from tgr_local.fitting import questions
+from tgr_local.fitting.samples import Drawer, Samples, _read, _write, joined
 from tgr_local.options.config import SearchConfig
-from tgr_local.probe import answer, features, fitting, likeness, logistic, questions, record
-from tgr_local.probe.samples import Drawer, Samples, _read, _write, joined
+from tgr_local.probe import answer, features, likeness, logistic, record
 from tgr_local.search.branches import Branch
 
 EMBEDDED = ROOT / "models" / "tgr-mini-q8_0.gguf"

@@ -20,9 +20,9 @@ from tgr_local.code.acp import command as acp
 from tgr_local.console.sanitize import printable_line
 from tgr_local.errors import TgrError, describe
 from tgr_local.eval import command as evaluation
+from tgr_local.fitting import command as fitting
 from tgr_local.models import command as models
 from tgr_local.options.flags import Parser
-from tgr_local.probe import command as probe
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -64,7 +64,7 @@ def build_parser() -> Parser:
         description="Test-time reasoning on your own machine, with any GGUF model.",
     )
     parser.add_argument("--version", action="version", version=f"tgr-local {__version__}")
-    for module in (commands, code, acp, models, evaluation, probe, bench):
+    for module in (commands, code, acp, models, evaluation, fitting, bench):
         module.add_to(parser)
     return parser
 

@@ -19,7 +19,7 @@ report. Methods do not know that they are evaluated; tasks and graders do not kn
     live.py        the progress of a run on stderr
     grading.py     what grades depend on
     grader.py      grades in worker processes; worker.py is one, worker_main.py its main loop
-    run_folder.py  reads a run folder; json_checks.py checks its JSON
+    run_folder.py  reads a run folder
     summary.py     samples of one or more runs -> outcomes that can be compared
     outcome.py     the numbers of one system on one task; metrics.py computes them
     comparison.py  outcomes at equal k and at equal forward tokens: what tables, plots, verdict show

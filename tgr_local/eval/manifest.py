@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tgr_local.errors import TgrError, describe
-from tgr_local.eval import json_checks
-from tgr_local.eval.json_checks import Count
 from tgr_local.eval.task import Metric, Problem
 from tgr_local.options.config import SearchConfig
+from tgr_local.system import json_checks
+from tgr_local.system.json_checks import Count
 from tgr_local.system.processor import processor
 from tgr_local.trace.json_values import from_json_value, to_json_value
 

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from tgr_local.errors import TgrError
-from tgr_local.eval import json_checks, manifest, samples
-from tgr_local.eval.json_checks import Count
+from tgr_local.eval import manifest, samples
 from tgr_local.eval.manifest import Manifest
 from tgr_local.eval.samples import Sample
+from tgr_local.system import json_checks
+from tgr_local.system.json_checks import Count
 
 
 @dataclass(frozen=True)

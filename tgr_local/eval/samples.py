@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from tgr_local.errors import TgrError
-from tgr_local.eval import json_checks
-from tgr_local.eval.json_checks import Count
+from tgr_local.system import json_checks
+from tgr_local.system.json_checks import Count
 
 Key = tuple[str, str, str, int, int]
 ENGINE = "the engine failed: "

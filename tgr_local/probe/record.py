@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from tgr_local.engine import Engine
 from tgr_local.errors import ModelError
-from tgr_local.eval import json_checks
-from tgr_local.eval.json_checks import Count
 from tgr_local.probe import answer, features
 from tgr_local.probe.likeness import WIDTH, Likeness
 from tgr_local.probe.logistic import Logistic, sigmoid
+from tgr_local.system import json_checks
+from tgr_local.system.json_checks import Count
 
 FORMAT = 1
 SUFFIX = ".probe.json"

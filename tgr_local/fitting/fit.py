@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tgr_local.fitting.samples import Samples
 from tgr_local.probe import answer, likeness, logistic
 from tgr_local.probe.logistic import sigmoid
 from tgr_local.probe.record import Judgement, Probe
-from tgr_local.probe.samples import Samples
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

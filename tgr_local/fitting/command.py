@@ -15,7 +15,7 @@ from tgr_local.options.flags import Parser, add_config_flags, configured, given
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine
-    from tgr_local.probe.samples import Samples
+    from tgr_local.fitting.samples import Samples
 
 PROBLEMS, SAMPLES, TEST_PROBLEMS = 100, 16, 50
 
@@ -56,8 +56,9 @@ def add_to(parser: Parser) -> None:
 
 
 def _fit(args: argparse.Namespace) -> int:
-    from tgr_local.probe import fitting, record
-    from tgr_local.probe.samples import joined
+    from tgr_local.fitting import fit
+    from tgr_local.fitting.samples import joined
+    from tgr_local.probe import record
 
     if args.cut < 0:
         raise ValueError(f"cut is {args.cut}, but must be at least 0")
@@ -68,9 +69,7 @@ def _fit(args: argparse.Namespace) -> int:
             raise ValueError(f"{place} is a folder, but --out needs the name of a file")
         folder = place.with_name(place.name + ".samples")
         config = _config(args, engine)
-        cut, found = _drawn(
-            args, engine, config, folder, args.tasks, args.cut, least=fitting.FEWEST
-        )
+        cut, found = _drawn(args, engine, config, folder, args.tasks, args.cut, least=fit.FEWEST)
         samples = joined([part for parts in found.values() for part in parts])
         about = {
             "tasks": {Path(name).name: len(parts) for name, parts in found.items()},
@@ -81,7 +80,7 @@ def _fit(args: argparse.Namespace) -> int:
             "forward_tokens": samples.tokens,
             "versions": _versions(),
         }
-        probe = fitting.fit(samples, engine.model_hash, cut, about)
+        probe = fit.fit(samples, engine.model_hash, cut, about)
         record.save(probe, place)
     print("\n".join(_lines(probe)))
     print(f"written: {printable_line(str(place))}", file=sys.stderr)
@@ -90,8 +89,9 @@ def _fit(args: argparse.Namespace) -> int:
 
 def _test(args: argparse.Namespace) -> int:
     from tgr_local.errors import ModelError
-    from tgr_local.probe import fitting, record
-    from tgr_local.probe.samples import joined
+    from tgr_local.fitting import fit
+    from tgr_local.fitting.samples import joined
+    from tgr_local.probe import record
 
     with _engine(args) as engine:
         probe = record.of(engine, args.file or "")
@@ -103,7 +103,7 @@ def _test(args: argparse.Namespace) -> int:
         file = Path(args.file).expanduser() if args.file else record.place(engine.path)
         folder = file.with_name(file.name + ".test")
         _, found = _drawn(args, engine, _config(args, engine), folder, args.tasks, probe.cut)
-        results = {name: fitting.judged(probe, joined(parts)) for name, parts in found.items()}
+        results = {name: fit.judged(probe, joined(parts)) for name, parts in found.items()}
     if args.json:
         print(printable_json(results))
         return 0
@@ -158,8 +158,8 @@ def _drawn(
     from tgr_local.console.progress import ProgressLine
     from tgr_local.errors import TgrError
     from tgr_local.eval.grader import Grader
-    from tgr_local.probe import questions
-    from tgr_local.probe.samples import Drawer
+    from tgr_local.fitting import questions
+    from tgr_local.fitting.samples import Drawer
 
     path = Path(args.data).expanduser() if args.data else None
     raw = not engine.chat_template

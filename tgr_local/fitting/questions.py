@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tgr_local.answers import answer_key, normalised
-from tgr_local.eval import json_checks, tasks
+from tgr_local.eval import tasks
 from tgr_local.eval.grader import Grader
 from tgr_local.eval.task import Problem
+from tgr_local.system import json_checks
 
 _SHAPE = {"question": str, "answer?": str}
 _MOST = 100_000  # questions of a file

@@ -1,0 +1,9 @@
+"""Fitting probes: ``tgr-local probe``.
+
+    questions → samples → grades and features → regressions → a file beside the model
+
+questions.py   the questions, and what tells which replies are right
+samples.py     draws samples of a question, and keeps what a probe sees of them
+fit.py         fits a probe on samples, and measures it on questions that it has not seen
+command.py     ``tgr-local probe fit``, ``show`` and ``test``
+"""
