@@ -257,3 +257,13 @@ def test_a_vote_by_count_is_not_said_to_be_by_likelihood(embedded: Engine) -> No
     config = dataclasses.replace(SETTINGS, vote_weight="count", vote_bar=2)
     line = render.summary([generate(embedded, QUESTION, config, method="vote")])
     assert "% of the votes, not sure enough" in line
+
+
+@pytest.mark.parametrize("method", ["auto", "vote", "self-consistency", "best-of-n", "tot"])
+def test_what_a_limit_leaves_unread_is_counted(embedded: Engine, method: str) -> None:
+    """The thinking ends in the middle of the chosen text, whose later chunks nobody asks for."""
+    before = embedded.stats().n_positions
+    config = SearchConfig(n_samples=4, max_tokens=100, chunk_len=32)
+    reply = generate(embedded, "What is 7 * (10 + 3) * 84 + 8 + 52 - 9 + 8?", config, method=method)
+    assert reply.closed is not None
+    assert reply.counts.total == embedded.stats().n_positions - before

@@ -311,20 +311,21 @@ class Branches:
 
     def steps(self, chosen: Branch, figures: Mapping[str, float]) -> Iterator[Step]:
         """The chosen text in chunks of S tokens. The first step has the counts of all other texts,
-        the last step the `figures`."""
+        the last step the `figures`. What of the text is in no step yet is counted as discarded, in
+        `Run.unclaimed`."""
         run, size, n = self.run, self.config.chunk_len, len(chosen.tokens)
         if not chosen.sequence.is_dropped:
             run.remember(chosen.sequence)
         n_steps = max(1, -(-n // size))
-        run.count(discarded=-n)  # all that was generated is counted as discarded so far
+        left = n  # of its tokens
         for index in range(n_steps):
             part = slice(index * size, (index + 1) * size)
             tokens, top, last = chosen.tokens[part], chosen.top[part], index == n_steps - 1
             text = self.engine.detokenize(tokens)
             run.report("tokens", tokens=tuple(tokens), text=text)
             run.check_cancelled()
-            run.count(chunk=len(tokens))
-            yield run.step(
+            run.count(discarded=-left, chunk=len(tokens))
+            step = run.step(
                 self.finish(chosen) if last else None,
                 tokens=np.array(tokens, np.int32),
                 logprobs=np.array(chosen.logprobs[part], np.float32),
@@ -334,6 +335,9 @@ class Branches:
                 top_ids=[ids for ids, _ in top] if run.n_top else None,
                 top_logprobs=[logprobs for _, logprobs in top] if run.n_top else None,
             )
+            left -= len(tokens)
+            run.count(discarded=left)
+            yield step
 
     # --- parts ---
 

@@ -91,33 +91,28 @@ class Run:
         cancel: Cancel | None = None,
         held_back: HeldBack | None = None,
     ) -> None:
-        self.engine, self.config = engine, config
-        self.query = list(query)
+        self.engine, self.query = engine, list(query)
         self.participant, self.on_event, self.cancel = participant, on_event, cancel
         self.held_back = held_back or HeldBack()
-        self.sampling = engine.sampling(config, self.query)
-        self.n_top = min(config.top_logprobs, engine.n_vocab)
-        """Alternatives reported for each token."""
-        self.text_limit = config.token_limit
-        """Tokens of a text at most."""
+        self._configure(config)
         self.index = 0
         """Of the step under way."""
         self._counts, self._seconds = Counts(), Seconds()  # of the step under way
         self._spent = 0  # positions of the steps before
         self._deadline: float | None = None  # by time.monotonic
 
+    def _configure(self, config: SearchConfig) -> None:
+        self.config = config
+        self.sampling = self.engine.sampling(config, self.query)
+        self.n_top = min(config.top_logprobs, self.engine.n_vocab)
+        """Alternatives reported for each token."""
+        self.text_limit = config.token_limit
+        """Tokens of a text at most."""
+
     def with_options(self, **changes: Any) -> Run:
-        """The same run, not yet opened, with some options of its config changed."""
-        config = dataclasses.replace(self.config, **changes)
-        return Run(
-            self.engine,
-            self.query,
-            config,
-            participant=self.participant,
-            on_event=self.on_event,
-            cancel=self.cancel,
-            held_back=self.held_back,
-        )
+        """This run, which is not open yet, with some options of its config changed."""
+        self._configure(dataclasses.replace(self.config, **changes))
+        return self
 
     # --- begin and end ---
 
@@ -151,6 +146,11 @@ class Run:
         self.session.close()
 
     # --- limits ---
+
+    @property
+    def unclaimed(self) -> Counts:
+        """The positions that are in no step yet."""
+        return self._counts
 
     @property
     def spent(self) -> int:
