@@ -252,9 +252,9 @@ class ReplyWriter:
             try:
                 for step in steps:
                     if (finish := self._added(step)) is not None:
-                        last = self.steps[-1]
-                        counts = last.counts + run.unclaimed
-                        self.steps[-1] = dataclasses.replace(last, counts=counts)
+                        if run.unclaimed.total:  # of text that is not wanted any more
+                            counts = self.steps[-1].counts + run.unclaimed
+                            self.steps[-1] = dataclasses.replace(self.steps[-1], counts=counts)
                         return finish
             except (BudgetError, CapacityError):
                 # too little is left for a step, or the time is up between two
