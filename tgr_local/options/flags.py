@@ -41,8 +41,9 @@ _LLAMA_CPP = {
     "--system-prompt": "system", "--batch-size": "n_batch", "--ubatch-size": "n_ubatch",
     "--cache-type-k": "type_k", "--cache-type-v": "type_v", "--mlock": "use_mlock",
     "--chat-template-file": "chat_template", "--reasoning-budget": "thinking_budget",
+    "--budget": "max_forward_tokens",
 }  # fmt: skip
-"""Flags of llama.cpp whose name is another one here."""
+"""Flags of llama.cpp, and of other subcommands, whose name is another one here."""
 _ERROR_LENGTH = 2000  # characters
 
 
