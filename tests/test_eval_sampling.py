@@ -40,7 +40,7 @@ def test_rollouts_are_64_tokens_where_answers_are_programs(engine: Engine) -> No
     tasks = ("humaneval", "countdown")
     request = EvaluationRequest(
         "", tasks, tuple(map(systems.from_text, ("base", "tgr-latent"))), (1,), (42,),
-        limit=0, budget=0, parallel=0, reference="", options={},
+        metric="samples", limit=0, budget=0, parallel=0, reference="", options={},
     )  # fmt: skip
     problems: dict[str, list[Problem]] = {name: [] for name in tasks}
 

@@ -19,7 +19,7 @@ from tgr_local.engine import Engine
 from tgr_local.errors import ModelError, TgrError
 from tgr_local.fitting import fit as fitting
 from tgr_local.fitting import questions
-from tgr_local.fitting.samples import Drawer, Samples, _read, _write, joined
+from tgr_local.fitting.samples import Drawer, Samples, joined, read, write
 from tgr_local.options.config import SearchConfig
 from tgr_local.probe import answer, features, likeness, logistic, record
 from tgr_local.search.branches import Branch
@@ -352,7 +352,7 @@ def test_a_text_without_tokens_has_no_beginning(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["empty", "half", "bits", "npy", "shape"])
 def test_a_damaged_file_of_samples_is_named(tmp_path: Path, damage: str) -> None:
     file = tmp_path / "a.npz"
-    _write(file, made_samples())
+    write(file, made_samples())
     whole = file.read_bytes()
     content = {"empty": b"", "half": whole[: len(whole) // 2],
                "bits": whole[:40] + bytes(20) + whole[60:]}  # fmt: skip
@@ -366,7 +366,7 @@ def test_a_damaged_file_of_samples_is_named(tmp_path: Path, damage: str) -> None
                 none = np.zeros((2, 3))
                 np.savez(out, whole=none, beginning=none, right=none, keys=[], tokens=none)
     with pytest.raises(TgrError, match=r"a.npz is damaged: .*; remove it"):
-        _read(file)
+        read(file)
 
 
 # ---- the command, and the probe that comes with the embedded model ----

@@ -113,7 +113,7 @@ class Drawer:
         name = json.dumps([list(map(dict, question.messages)), index, cut])
         file = self._folder / f"{hashlib.sha256(name.encode()).hexdigest()[:24]}.npz"
         if file.exists():
-            return _read(file)
+            return read(file)
         texts, n_decoded = self._texts(index, question, self._n, cut)
         ended = [(text, early) for text, early in texts if text.ended]
         strings = [
@@ -134,7 +134,7 @@ class Drawer:
             np.zeros(len(ended), np.int64),
             n_decoded,
         )
-        _write(file, found)
+        write(file, found)
         return found
 
     def _texts(
@@ -163,7 +163,7 @@ class Drawer:
         return list(zip(texts, early, strict=True)), n_decoded
 
 
-def _write(file: Path, samples: Samples) -> None:
+def write(file: Path, samples: Samples) -> None:
     draft = file.with_suffix(".part")
     with draft.open("wb") as out:
         np.savez_compressed(
@@ -177,7 +177,7 @@ def _write(file: Path, samples: Samples) -> None:
     draft.replace(file)
 
 
-def _read(file: Path) -> Samples:
+def read(file: Path) -> Samples:
     try:
         with np.load(file, allow_pickle=False) as data:
             right = data["right"].astype(bool)
