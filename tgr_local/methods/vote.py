@@ -227,6 +227,8 @@ class Poll:
         if not self._n_started:
             return 1
         lengths = [len(text.tokens) for text in (*self._texts, *self._cut_off)]
+        if not lengths:
+            return 0  # the budget paid for no token
         length = float(np.mean(lengths))
         keep, cut = self._config.vote_keep or n, min(self._cut, length)
         while n and min(n, keep) * length + max(0, n - keep) * cut > left:
