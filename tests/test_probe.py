@@ -17,6 +17,7 @@ from surroundings import ROOT
 
 from tgr_local.engine import Engine
 from tgr_local.errors import ModelError, TgrError
+from tgr_local.eval.grader import Grader
 from tgr_local.fitting import fit as fitting
 from tgr_local.fitting import questions
 from tgr_local.fitting.samples import Drawer, Samples, joined, read, write
@@ -292,7 +293,7 @@ def test_questions_of_a_file(tmp_path: Path) -> None:
     file.write_text(
         '{"question": "1+1", "answer": "2.0"}\n\n{"question": "why"}\n{"question": "c"}\n'
     )
-    first, second = questions.load(str(file), None, 2, 0, None)  # type: ignore[arg-type]
+    first, second = questions.of_file(file, 2)
     assert first.messages == ({"role": "user", "content": "1+1"},)
     assert first.judge(["It is 2.", "\\boxed{3}", "none"]) == [True, False, False]
     assert second.judge(["\\boxed{4}", "\\boxed{5}", "is 4"]) == [True, False, True]
@@ -312,18 +313,18 @@ def test_a_file_of_another_form_is_refused(tmp_path: Path, text: str, says: str)
     file = tmp_path / "q.jsonl"
     file.write_text(text)
     with pytest.raises(ValueError, match=says):
-        questions.load(str(file), None, 5, 0, None)  # type: ignore[arg-type]
+        questions.of_file(file, 5)
 
 
 def test_a_task_whose_answers_are_programs_is_refused() -> None:
-    with pytest.raises(ValueError, match="humaneval has no final answers"):
-        questions.load("humaneval", None, 5, 0, None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="humaneval has no final answers"), Grader() as grader:
+        questions.load("humaneval", None, 5, 0, grader)
 
 
 def test_samples_are_drawn_once_and_counted_to_the_token(tmp_path: Path) -> None:
     file = tmp_path / "q.jsonl"
     file.write_text('{"question": "What is 2 + 3?", "answer": "5"}\n' * 2)
-    asked = questions.load(str(file), None, 2, 0, None)  # type: ignore[arg-type]
+    asked = questions.of_file(file, 2)
     config = SearchConfig(chunk_len=8, max_chunks=20)
     with Engine(EMBEDDED) as engine:
         before = engine.stats().n_positions
@@ -343,7 +344,7 @@ def test_samples_are_drawn_once_and_counted_to_the_token(tmp_path: Path) -> None
 def test_a_text_without_tokens_has_no_beginning(tmp_path: Path) -> None:
     file = tmp_path / "q.jsonl"
     file.write_text('{"question": "What is 2 + 3?", "answer": "5"}')
-    asked = questions.load(str(file), None, 1, 0, None)  # type: ignore[arg-type]
+    asked = questions.of_file(file, 1)
     config = SearchConfig(chunk_len=8, max_chunks=20, max_seconds=1e-9)
     with Engine(EMBEDDED) as engine:
         assert [*Drawer(engine, config, 3, tmp_path / "s").each(asked, 8)] == [None]

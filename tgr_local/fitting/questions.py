@@ -39,7 +39,7 @@ def load(
     ``.jsonl`` file. ValueError for an unknown task, one without final answers, or a file of another
     form; OSError for an unreadable one."""
     if name.endswith(".jsonl"):
-        return _of_file(Path(name).expanduser(), limit)
+        return of_file(Path(name).expanduser(), limit)
     task = tasks.get(name)
     if task.needs_exec or task.metric != "pass":
         raise ValueError(
@@ -59,7 +59,9 @@ def load(
     return [Question(p.messages, p.raw, judged(p)) for p in problems]
 
 
-def _of_file(file: Path, limit: int) -> list[Question]:
+def of_file(file: Path, limit: int) -> list[Question]:
+    """The first `limit` questions of a file. ValueError for a file of another form, OSError for an
+    unreadable one."""
     found: list[Question] = []
     with file.open("rb") as lines:
         for number, line in enumerate(lines, 1):
