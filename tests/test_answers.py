@@ -57,6 +57,15 @@ def test_the_last_complete_box_is_found_with_its_braces(text: str, inside: str |
         ("nothing here", None),
         ("", None),
         (r"\boxed{}", None),
+        ("a.py::f\n```python\ndef f():\n    return 1\n```\n", "def f():\n    return 1"),
+        ("~~~\nx = 1  \n\ny = 2\n~~~", "x = 1\ny = 2"),
+        ("```\nx = 1\n```\nno:\n```\nx = 2\n```\nThis sets x in 1 line.", "x = 2"),
+        ("```\nprint(6 * 7)\n```\nThe answer is 42.", "42"),
+        ("```\nprint(6 * 7)\n```\nSo \\boxed{42}", "42"),
+        ("```\n# the answer is here\n```", "# the answer is here"),
+        ("````\n```\nx\n```\n````", "```\nx\n```"),
+        ("```python\nnever = 'closed 7'", "7"),
+        ("```\n```", None),
     ],
 )
 def test_the_key_is_the_box_else_the_stated_answer_else_the_last_number(

@@ -28,6 +28,7 @@ _DEGREES = re.compile(r"°|\^\s*\\circ(?![A-Za-z])|\^\s*\{\s*\\circ\s*\}|\\degre
 _SIGNS = {"*": r"[×·⋅∗∙]|\\(?:times|cdot|ast)(?![A-Za-z])", "/": r"[÷∕⁄]|\\div(?![A-Za-z])",
           "-": r"[−–]"}  # fmt: skip
 _NOTHING = re.compile(r"\\[()\[\]$!]|[$`]")
+_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n`]*\n(.*?)^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
 _MIXED = re.compile(r"(?<=\d) (?=\d+/\d)")
 _VARIABLE = re.compile(r"^[A-Za-z]=(?=.)")
 _UNIT = re.compile(r"(-?[\d.]+)[a-z]{2,}")
@@ -47,7 +48,14 @@ def boxed(text: str) -> str | None:
 def answer_key(text: str) -> str | None:
     """The normalised final answer of a text: the last box, else the text after the last
     "answer is" or "answer:", else the last number. A number loses its unit. None if the text has
-    none of these."""
+    none of these. The last fenced code block is the answer where neither a box nor such words
+    follow it; its key is its lines, without blank ones and spaces at their ends."""
+    fences = list(_FENCE.finditer(text))
+    if fences:
+        after = text[fences[-1].end() :]
+        if boxed(after) is None and not _ANSWER_PHRASE.search(after):
+            return _lines(fences[-1][2]) or None
+        text = after
     inside = boxed(text)
     if inside is not None:
         return _without_unit(normalised(inside)) or None
@@ -88,6 +96,10 @@ def normalised(answer: str) -> str:
     answer = cleaned(answer)
     answer = compact(answer if re.search(r"[(\[]", answer) else ungrouped(answer))
     return _plain_number(_VARIABLE.sub("", answer)).lower()
+
+
+def _lines(code: str) -> str:
+    return "\n".join(line.rstrip() for line in code.splitlines() if line.strip())
 
 
 def _closing(text: str, opening: int) -> int | None:
