@@ -172,6 +172,8 @@ class Poll:
         """Those that have ended."""
         self._keys: list[str | None] = []
         self._odds: list[float] = []
+        self._n_covered = 0
+        """Of these texts, those that the judge knows."""
         self._cut_off: list[Branch] = []
         """Those that a limit ended."""
         self._n_started = self._n_dropped = 0
@@ -278,10 +280,12 @@ class Poll:
         for text in new:
             self._texts.append(text)
             self._keys.append(answer_key(self._branches.text(text.tokens)))
-        if 2 * sum(self._judge.covers(text) for text in self._texts) < len(self._texts):
-            self._judge = ByLikelihood(drops=False)
+            self._n_covered += self._judge.covers(text)
+        if 2 * self._n_covered < len(self._texts):
+            self._judge, self._n_covered = ByLikelihood(drops=False), len(self._texts)
+            self._odds = []
+        self._odds += [self._judge.odds(text) for text in self._texts[len(self._odds) :]]
         if new:
-            self._odds = [self._judge.odds(text) for text in self._texts]
             self._chance = self._judge.chance(self._keys, self._odds)
         return bool(new)
 
