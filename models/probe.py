@@ -18,7 +18,7 @@ from tgr_local.eval.tasks.generated import arithmetic
 
 OPERANDS = (5, 7, 8, 9)
 SEED = 20261
-PROBLEMS, SAMPLES = 150, 16
+PROBLEMS, SAMPLES = 500, 12
 KNOWN = 1000
 """Problems of an evaluation, in its order, that are left out."""
 MODEL = Path("models/tgr-mini-q8_0.gguf")

@@ -221,7 +221,7 @@ def _lines(probe: Any) -> list[str]:
         "On questions that the regression has not seen:",
     ]
     names = {"whole": "whole texts", "beginning": f"after {probe.cut} tokens",
-             "answer": "leading answers of 1 to 16 texts"}  # fmt: skip
+             "answer": "leading answers of votes"}  # fmt: skip
     for key, name in names.items():
         if key in about:
             lines += _measures(name, about[key])
