@@ -48,6 +48,15 @@ def test_foresight_is_the_mean_over_a_rollouts_own_tokens() -> None:
     np.testing.assert_allclose(scoring.foresight(logprobs, np.array([3, 2])), [-2.0, -2.0])
 
 
+def test_values_take_the_place_of_log_probabilities() -> None:
+    scores = scoring.score(
+        -np.ones((3, 2)), np.zeros((3, 2, 2)), np.array([2, 2, 1]), np.eye(2), EAST,
+        delta=0.2, weights=WEIGHTS, normalize=False, owners=np.array([0, 0, 1]),
+        values=np.array([0.5, 2.5, -1.0]),
+    )  # fmt: skip
+    np.testing.assert_allclose(scores.foresight, [1.5, -1.0])
+
+
 def test_a_baseline_is_subtracted_from_the_foresight_of_each_rollout() -> None:
     logprobs = -np.array([[1.0, 3.0], [2.0, 4.0], [1.0, 0.0]])
     scores = scoring.score(

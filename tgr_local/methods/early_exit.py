@@ -144,20 +144,12 @@ class Text:
             run.count(chunk=output.n_decoded)
         _add(branch, output)
         new = self._engine.detokenize(output.tokens)
-        branch.ended = self._has_ended(output, task, new)
+        branch.ended = run.has_ended(task, output)
         self._text += new
         self._is_cut = output.finish == "cancelled"
         if config.exit_at == "chunk":
             return self._n_new == config.chunk_len
         return output.finish == "stop"
-
-    def _has_ended(self, output: Output, task: Task, new: bytes) -> bool:
-        """Whether the text ends with this output: by an end token or a stop text."""
-        if output.finish != "stop":
-            return False
-        if output.tokens[-1] in self._engine.end_tokens:
-            return True
-        return any(stop.encode() in task.tail + new for stop in self._config.stop)
 
     @property
     def _last(self) -> bytes:
@@ -252,7 +244,7 @@ class Text:
             new = engine.detokenize(output.tokens)
             text, answer, left = text + new, answer + new, left - len(output.tokens)
             self._is_cut = output.finish == "cancelled"
-            trial.ended = self._has_ended(output, task, new)
+            trial.ended = run.has_ended(task, output)
             whole = is_whole(beginning, answer, trial.ended)
             if output.finish != "stop" or trial.ended or whole or b"\n" in answer or not left:
                 return n_decoded, whole

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.engine import Injection, Output
+from tgr_local.probe import foresight
 from tgr_local.search.capacity import (
     cells_needed,
+    first_rollout,
     positions_needed,
     rollouts_of,
     sequences_needed,
@@ -27,7 +30,8 @@ from tgr_local.search.trajectory import Trajectory
 
 def run(run: Run) -> Iterator[Step]:
     """Reset, sample, roll out, score, write, extract; again until the text ends."""
-    with Trajectory(run, METHOD) as trajectory:
+    judge = foresight.judge_of(run.engine, run.config)
+    with Trajectory(run, METHOD, judge) as trajectory:
         steering = Steering(trajectory)
         trajectory.read_query(norms=steering.measures)
         z = steering.anchor(trajectory.read_state())
@@ -36,7 +40,9 @@ def run(run: Run) -> Iterator[Step]:
             trajectory.share(anchor)
             chunk = trajectory.write(injection)
             finish = trajectory.finish(chunk)
-            search = {"origin": z, "candidates": candidates, "anchor": anchor}
+            search: dict[str, Any] = {"origin": z, "candidates": candidates, "anchor": anchor}
+            if judge and candidates:
+                search["figures"] = judge.figures
             if finish is not None:
                 yield trajectory.step(chunk, finish, **search)
                 return
@@ -84,7 +90,8 @@ def _reevaluated(
     """Top-m re-evaluation: the best m are rolled out once more, and all their rollouts count."""
     config = trajectory.config
     best = candidates.scores.best(config.reevaluate)
-    if not len(best) or not trajectory.affords(rollouts_of(len(best), config) * config.rollout_len):
+    n_most = rollouts_of(len(best), config) * first_rollout(config)
+    if not len(best) or not trajectory.affords(n_most):
         return candidates, outputs
     more = trajectory.roll_out([injections[k] for k in best])
     if trajectory.late:

@@ -14,6 +14,7 @@ import numpy as np
 
 from tgr_local.engine import Engine
 from tgr_local.options.config import SearchConfig
+from tgr_local.probe import foresight
 from tgr_local.search.capacity import cells_needed, positions_needed, sequences_needed
 from tgr_local.search.run import Method, Run
 from tgr_local.search.steps import Step
@@ -30,16 +31,21 @@ _WITHOUT_ANCHORS: dict[str, Any] = {
     "max_apcs": 1.0,
     "share_repulsion": False,
     "common_noise": False,
-    "foresight": "value",
     "reuse_winner": True,
 }
 
 
+def _without_anchors(config: SearchConfig) -> dict[str, Any]:
+    gain = config.foresight == "gain"  # over no injection, which is what it has
+    return {**_WITHOUT_ANCHORS, "foresight": "value" if gain else config.foresight}
+
+
 def run(run: Run) -> Iterator[Step]:
     """Reset, roll out, score, continue the winner; again until the text ends."""
-    run = run.with_options(**_WITHOUT_ANCHORS)
+    run = run.with_options(**_without_anchors(run.config))
     config = run.config
-    with Trajectory(run, METHOD) as trajectory:
+    judge = foresight.judge_of(run.engine, config)
+    with Trajectory(run, METHOD, judge) as trajectory:
         trajectory.read_query()
         no_anchors = np.zeros((config.n_candidates, 0))
         while True:
@@ -51,24 +57,25 @@ def run(run: Run) -> Iterator[Step]:
                 trajectory.adopt(chosen, outputs[chosen])
             chunk = trajectory.write()
             finish = trajectory.finish(chunk)
-            yield trajectory.step(chunk, finish, candidates=candidates)
+            figures = judge.figures if judge and candidates else {}
+            yield trajectory.step(chunk, finish, candidates=candidates, figures=figures)
             if finish is not None:
                 return
             trajectory.reset()
 
 
 def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
-    config = dataclasses.replace(config, **_WITHOUT_ANCHORS)
+    config = dataclasses.replace(config, **_without_anchors(config))
     return cells_needed(engine, n_query, config, resets=True, searches=True)
 
 
 def sequences(engine: Engine, config: SearchConfig) -> int:
-    config = dataclasses.replace(config, **_WITHOUT_ANCHORS)
+    config = dataclasses.replace(config, **_without_anchors(config))
     return sequences_needed(engine, config, resets=True, searches=True, steers=False)
 
 
 def positions(engine: Engine, n_query: int, config: SearchConfig) -> int:
-    config = dataclasses.replace(config, **_WITHOUT_ANCHORS)
+    config = dataclasses.replace(config, **_without_anchors(config))
     return positions_needed(engine, n_query, config, searches=True, steers=False)
 
 

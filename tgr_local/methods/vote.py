@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from tgr_local.answers import answer_key
 from tgr_local.engine import Engine
-from tgr_local.errors import ModelError
 from tgr_local.options.config import SearchConfig
 from tgr_local.probe import answer, features, record
 from tgr_local.probe.record import Probe
@@ -151,15 +150,10 @@ def judge_of(engine: Engine, config: SearchConfig) -> Judge:
         return ByCount()
     if config.vote_weight == "likelihood":
         return ByLikelihood()
-    probe = record.of(engine, config.probe)
-    if probe is not None:
-        return ByProbe(probe)
     if config.vote_weight == "probe":
-        raise ModelError(
-            f"{engine.path.name} has no probe ({record.place(engine.path)}); fit one with "
-            "tgr-local probe fit, or set vote_weight to likelihood"
-        )
-    return ByLikelihood()
+        return ByProbe(record.required(engine, config.probe, "set vote_weight to likelihood"))
+    probe = record.of(engine, config.probe)
+    return ByLikelihood() if probe is None else ByProbe(probe)
 
 
 class Poll:

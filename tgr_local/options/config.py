@@ -103,6 +103,12 @@ class SearchConfig:
     # search
     n_candidates: int = option(8, "K: candidate anchors tried at a boundary", low=1, high=255)
     rollout_len: int = option(32, "s: tokens in one rollout", low=1)
+    rollout_end: str = option(
+        "length",
+        "where a rollout ends: after s tokens, or at the end of its line, after at most "
+        "max_rollout tokens",
+        choices=("length", "line"),
+    )
     n_mc: int = option(1, "N_MC: rollouts for each candidate", low=1, high=64)
     sigma: float = option(0.05, "σ: proposal radius", low=0)
     delta: float = option(
@@ -124,8 +130,9 @@ class SearchConfig:
     )
     foresight: str = option(
         "value",
-        "V of a rollout, or its gain over one without injection and with the same random numbers",
-        choices=("value", "gain"),
+        "V: mean log-probability of a rollout, its gain over one without injection and with the "
+        "same random numbers, or log-odds that the text with it is right, by the model's probe",
+        choices=("value", "gain", "probe"),
     )
     normalize_scores: bool = option(False, "z-score each term over the candidates before weighing")
 
@@ -136,7 +143,9 @@ class SearchConfig:
     min_gap: float = option(
         0.0, "double s while the two best scores differ by less than this; 0 = never", low=0
     )
-    max_rollout: int = option(128, "maximum tokens of a doubled rollout; with min_gap", low=1)
+    max_rollout: int = option(
+        128, "maximum tokens of a rollout; with min_gap or rollout_end line", low=1
+    )
     search_entropy: float = option(
         0.0,
         "search only if the newest tokens have at least this mean entropy, nats; 0 = always",
@@ -312,6 +321,11 @@ class SearchConfig:
             raise ValueError(
                 f"max_rollout is {self.max_rollout}, but cannot be below rollout_len, which is "
                 f"{self.rollout_len}; raise max_rollout, or drop min_gap"
+            )
+        if self.min_gap and self.rollout_end == "line":
+            raise ValueError(
+                f"min_gap is {self.min_gap}, but a rollout to the end of its line cannot be "
+                "doubled; drop min_gap, or set rollout_end to length"
             )
         if self.loop_guard == 1:
             raise ValueError("loop_guard is 1, but must be 0, for off, or at least 2")

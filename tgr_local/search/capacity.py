@@ -39,8 +39,25 @@ def rollouts_of(n_candidates: int, config: SearchConfig) -> int:
     return n_candidates * config.n_mc + (n_noises if config.foresight == "gain" else 0)
 
 
+def first_rollout(config: SearchConfig) -> int:
+    """Tokens of a rollout at most, before it is doubled."""
+    return config.max_rollout if config.rollout_end == "line" else config.rollout_len
+
+
 def longest_rollout(config: SearchConfig) -> int:
-    return config.max_rollout if config.min_gap else config.rollout_len
+    return config.max_rollout if config.min_gap else first_rollout(config)
+
+
+def rollouts_are_chunks(config: SearchConfig) -> bool:
+    """Whether a winner that ends its line is the whole chunk."""
+    return config.reuse_winner and config.rollout_end == "line"
+
+
+def most_chunks(config: SearchConfig, *, searches: bool) -> int:
+    """Chunks of a text at most."""
+    if searches and rollouts_are_chunks(config):
+        return config.max_chunks
+    return -(-config.token_limit // config.chunk_len)
 
 
 def sequences_needed(
@@ -86,7 +103,8 @@ def cells_needed(
             )
     if longest > trained:
         space = (trained - n_query - config.keep_head) // 2
-        lengths = f"chunk_len and {'max_rollout' if config.min_gap else 'rollout_len'}"
+        doubles = config.min_gap or config.rollout_end == "line"
+        lengths = f"chunk_len and {'max_rollout' if doubles else 'rollout_len'}"
         also = f", or set {lengths} to {space} or less" if space > 0 else ""
         also += " and lower keep_head" if config.keep_head else ""
         raise CapacityError(
@@ -114,7 +132,7 @@ def positions_needed(
         each += 0 if engine.rolls_back else config.chunk_len
     if steers:
         each += STATE_COST
-    return n_query + limit + -(-limit // config.chunk_len) * each
+    return n_query + limit + most_chunks(config, searches=searches) * each
 
 
 def check_shift(engine: Engine) -> None:

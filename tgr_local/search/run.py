@@ -323,6 +323,16 @@ class Run:
             n_top=self.n_top if n_top is None else n_top,
         )
 
+    def has_ended(self, task: Task, output: Output) -> bool:
+        """Whether the text ends with the output of a task, by an end token or a stop text of the
+        options; the task itself may stop at other texts too."""
+        if output.finish != "stop":
+            return False
+        if output.tokens[-1] in self.engine.end_tokens:
+            return True
+        text = task.tail + self.engine.detokenize(output.tokens)
+        return any(stop.encode() in text for stop in self.config.stop)
+
     def _stop_tail(self, text: list[int]) -> bytes:
         """The end of the text in which a stop text may have begun."""
         longest = max((len(stop.encode()) for stop in self.config.stop), default=0)

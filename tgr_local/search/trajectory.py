@@ -19,14 +19,16 @@ from numpy.typing import NDArray
 
 from tgr_local.engine import Injection, New, Output, Sequence, Task
 from tgr_local.errors import CancelledError
-from tgr_local.search.candidates import scored
+from tgr_local.search.candidates import Judge, scored
 from tgr_local.search.capacity import (
     SPARE_CELLS,
     STATE_COST,
     check_shift,
+    first_rollout,
     longest_rollout,
     n_rollouts,
     retained_tokens,
+    rollouts_are_chunks,
     rollouts_of,
 )
 from tgr_local.search.outputs import norm_totals
@@ -42,14 +44,15 @@ class Trajectory:
     """The text of a run, chunk after chunk; use it in a ``with`` block.
 
     `method` says whether the context is brought back to Q and the newest tokens at every chunk,
-    whether candidates are tried, and whether the states at the chunks' ends are read.
+    whether candidates are tried, and whether the states at the chunks' ends are read. `judge`
+    values the rollouts; None = by their log-probabilities.
     Raises ValueError for a prompt without tokens or a budget below one step, and CapacityError,
     with the numbers, when the run cannot fit.
     """
 
-    def __init__(self, run: Run, method: Method) -> None:
+    def __init__(self, run: Run, method: Method, judge: Judge | None = None) -> None:
         engine, config = run.engine, run.config
-        self.run, self.engine, self.config = run, engine, config
+        self.run, self.engine, self.config, self._judge = run, engine, config, judge
         if method.resets and config.shift_cells:
             check_shift(engine)
         self.generated: list[int] = []
@@ -59,7 +62,7 @@ class Trajectory:
         self._rollout_cells = self._first_rollouts = 0
         if method.searches:
             self._rollout_cells = n_rollouts(config) * longest_rollout(config)
-            self._first_rollouts = rollouts_of(config.n_candidates, config) * config.rollout_len
+            self._first_rollouts = rollouts_of(config.n_candidates, config) * first_rollout(config)
         self._state_cost = STATE_COST if method.steers else 0
         self._eoc = engine.eoc_token(config.eoc_token) if method.steers else -1
 
@@ -176,7 +179,7 @@ class Trajectory:
         plain = [(self._main.fork(), None, noise) for noise in noises]
         outputs = self._run_rollouts(
             [
-                self._continuation(fork, injection, config.rollout_len, (ROLLOUT, noise))
+                self._continuation(fork, injection, first_rollout(config), (ROLLOUT, noise))
                 for fork, injection, noise in [*tried, *plain]
             ]
         )
@@ -238,8 +241,9 @@ class Trajectory:
             if self._plain:
                 noises = [noise for *_, noise in self._rollouts[: len(outputs)]]
                 plain = [self._plain[noise][1] for noise in noises]
+            values = self._judge.values(outputs) if self._judge else None
             candidates = scored(
-                anchors, origin, outputs, np.array(owners, np.int64), others, config, plain
+                anchors, origin, outputs, np.array(owners, np.int64), others, config, plain, values
             )
         run.report("scored", candidates=candidates)
         return candidates
@@ -294,7 +298,7 @@ class Trajectory:
             ]
             if run.left is not None:
                 limits.append(run.left - self._state_cost)
-            if begun and (begun.finish == "stop" or min(limits) < 1):
+            if begun and (begun.finish == "stop" or min(limits) < 1 or self._is_chunk(begun)):
                 return begun
             task = self._continuation(self._main, injection, max(1, min(limits)), (CHUNK, 0))
             (output,) = run.generate(
@@ -429,13 +433,31 @@ class Trajectory:
             self.run.count(rebuild=len(feed))
 
     def _run_rollouts(self, tasks: Seq[Task]) -> list[Output]:
-        self.run.report("rollouts")
-        with self.run.timed("rollouts"):
-            outputs = self.run.generate(tasks)
-            self.run.count(rollouts=sum(output.n_decoded for output in outputs))
+        run, to_line_end = self.run, self.config.rollout_end == "line"
+        if to_line_end:
+            tasks = [dataclasses.replace(task, stop=(*task.stop, "\n")) for task in tasks]
+        run.report("rollouts")
+        with run.timed("rollouts"):
+            outputs = run.generate(tasks)
+            run.count(rollouts=sum(output.n_decoded for output in outputs))
+        if to_line_end:  # the end of a line is not that of the text
+            outputs = [
+                output.beginning(len(output.tokens))
+                if output.finish == "stop" and not run.has_ended(task, output)
+                else output
+                for task, output in zip(tasks, outputs, strict=True)
+            ]
         return outputs
 
+    def _is_chunk(self, rollout: Output) -> bool:
+        """Whether a winner is the whole chunk: it came to the end of its line."""
+        return rollouts_are_chunks(self.config) and b"\n" in self.engine.detokenize(
+            rollout.tokens[-1:].tolist()
+        )
+
     def _take(self, output: Output) -> None:
+        if self._judge:
+            self._judge.take(output)
         self.generated += output.tokens.tolist()
         self._n_context += len(output.tokens)
         self.entropies += output.entropies.tolist()
@@ -480,7 +502,7 @@ class Trajectory:
             n,
             derived_seed(self.config.seed, self.run.index, *purpose),
             injection=injection,
-            states=rolls_out,
+            states=rolls_out or self._judge is not None,
             n_top=0 if rolls_out and not self.config.reuse_winner else self.run.n_top,
         )
 

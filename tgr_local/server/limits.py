@@ -14,7 +14,7 @@ from tgr_local.methods import Method
 from tgr_local.openai.requests import PreparedRequest
 from tgr_local.options.config import ServerConfig
 from tgr_local.search import geometry
-from tgr_local.search.capacity import longest_rollout, n_rollouts
+from tgr_local.search.capacity import longest_rollout, most_chunks, n_rollouts
 from tgr_local.server.errors import ApiError
 
 Number = TypeVar("Number", int, float)
@@ -74,7 +74,7 @@ def memory_needed(engine: Engine, request: PreparedRequest) -> int:
     n_replies = len(request.prompts) * request.best_of
     n_seqs = method.sequences(engine, config)
     at_once = min(n_replies, max(1, engine.n_seq_max // n_seqs))
-    n_steps = min(config.max_chunks, -(-config.token_limit // config.chunk_len))
+    n_steps = most_chunks(config, searches=method.searches)
     n_texts = 1 if method.resets else n_seqs
     text = config.token_limit * (_TOKEN * n_texts + _ALTERNATIVE * config.top_logprobs)
     maps = moment = record = 0
@@ -88,6 +88,8 @@ def memory_needed(engine: Engine, request: PreparedRequest) -> int:
         n_tokens = n_rollouts(config) * longest_rollout(config)
         moment += 8 * n_tokens * engine.n_embd
         record += _RECORDED * n_tokens
+        if config.foresight == "probe":
+            moment += 4 * config.chunk_len * engine.n_embd  # the states of the chunk
     grammar = request.form.grammar if request.form else ""
     moment += _GRAMMAR * max(len(config.grammar), len(grammar)) * n_seqs
     if request.echo and request.logprobs is not None:
