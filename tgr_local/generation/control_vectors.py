@@ -101,15 +101,17 @@ class ControlVector:
         d_z = config.d_z or engine.n_embd
         if np.shape(anchor) != (d_z,):
             raise ValueError(f"the anchor has shape {np.shape(anchor)}, but must have ({d_z},)")
-        maps = geometry.InjectionMaps.draw(
-            engine.n_layer, engine.n_embd, d_z, config.rank, config.injection_seed
-        )
+        maps = geometry.maps_of(
+            config.injection_maps, engine.n_layer, engine.n_embd, d_z, config.rank,
+            config.injection_seed,
+        )  # fmt: skip
         norms = np.ones(engine.n_layer)
         if config.calibration == "residual":
             norms = _residual_norms(engine, context)
         rho = geometry.residual_scale(
             norms, config.relative_strength, config.calibration, maps.unscaled
         )
+        rho = geometry.in_layers(rho, config.first_layer, config.last_layer)
         (vector,) = maps.vectors(np.asarray(anchor)[None])
         return cls(config.eta * rho[:, None] * vector)
 

@@ -58,7 +58,7 @@ def _decide(
     if not _is_uncertain(trajectory):
         (injection,) = steering.injections(z[None])
         return z, injection, None
-    anchors = steering.propose(z, trajectory.config.n_candidates)
+    anchors = _proposed(trajectory, steering, z)
     injections = steering.injections(anchors)
     outputs = trajectory.roll_out(injections)
     if trajectory.late:  # they may have been cut short
@@ -71,6 +71,18 @@ def _decide(
         first = candidates.owners.tolist().index(chosen)
         trajectory.adopt(first, outputs[first])
     return anchors[chosen], injections[chosen], candidates
+
+
+def _proposed(
+    trajectory: Trajectory, steering: Steering, z: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The candidate anchors [K, d_z]."""
+    config = trajectory.config
+    if config.proposal == "branches":
+        ends = trajectory.branch_ends(config.n_candidates)
+        if ends is not None:
+            return steering.propose_towards(z, ends)
+    return steering.propose(z, config.n_candidates)
 
 
 def _is_uncertain(trajectory: Trajectory) -> bool:

@@ -111,6 +111,11 @@ class SearchConfig:
     )
     n_mc: int = option(1, "N_MC: rollouts for each candidate", low=1, high=64)
     sigma: float = option(0.05, "σ: proposal radius", low=0)
+    proposal: str = option(
+        "noise",
+        "directions of the candidates: Gaussian noise, or where branches without injection lead",
+        choices=("noise", "branches"),
+    )
     delta: float = option(
         0.2, "δ: cosine above which a candidate is too close to the last anchor", low=-1, high=1
     )
@@ -177,6 +182,13 @@ class SearchConfig:
         "unit of the injection: a share of the residual norm, absolute, or with unscaled maps A, B",
         choices=("residual", "absolute", "unscaled"),
     )
+    injection_maps: str = option(
+        "random",
+        "maps of an anchor to the layers: seeded Gaussian B A, or the identity",
+        choices=("random", "identity"),
+    )
+    first_layer: int = option(0, "first layer that is injected", low=0)
+    last_layer: int = option(-1, "last layer that is injected; -1 = the last one", low=-1)
     injection_seed: int = option(
         42, "seed of the projection W and the maps A, B", low=0, high=2**63 - 1
     )

@@ -44,6 +44,12 @@ def first_rollout(config: SearchConfig) -> int:
     return config.max_rollout if config.rollout_end == "line" else config.rollout_len
 
 
+def branch_positions(config: SearchConfig) -> int:
+    """Positions of the branches that propose the candidates of a boundary, at most."""
+    branches = config.proposal == "branches"
+    return config.n_candidates * first_rollout(config) if branches else 0
+
+
 def longest_rollout(config: SearchConfig) -> int:
     return config.max_rollout if config.min_gap else first_rollout(config)
 
@@ -129,6 +135,7 @@ def positions_needed(
     each = min(n_retained(config), limit)
     if searches:
         each += n_rollouts(config) * longest_rollout(config)
+        each += branch_positions(config) if steers else 0
         each += 0 if engine.rolls_back else config.chunk_len
     if steers:
         each += STATE_COST

@@ -23,6 +23,7 @@ from tgr_local.search.candidates import Judge, scored
 from tgr_local.search.capacity import (
     SPARE_CELLS,
     STATE_COST,
+    branch_positions,
     check_shift,
     first_rollout,
     longest_rollout,
@@ -33,7 +34,7 @@ from tgr_local.search.capacity import (
 )
 from tgr_local.search.outputs import norm_totals
 from tgr_local.search.run import Method, Run
-from tgr_local.search.seeds import CHUNK, ROLLOUT, derived_seed
+from tgr_local.search.seeds import BRANCH, CHUNK, ROLLOUT, derived_seed
 from tgr_local.search.shared_anchors import shared_anchors_of
 from tgr_local.search.steps import Candidates, Counts, Finish, Step
 
@@ -63,6 +64,7 @@ class Trajectory:
         if method.searches:
             self._rollout_cells = n_rollouts(config) * longest_rollout(config)
             self._first_rollouts = rollouts_of(config.n_candidates, config) * first_rollout(config)
+            self._first_rollouts += branch_positions(config) if method.steers else 0
         self._state_cost = STATE_COST if method.steers else 0
         self._eoc = engine.eoc_token(config.eoc_token) if method.steers else -1
 
@@ -156,6 +158,22 @@ class Trajectory:
         sums, counts = self._norms
         means: NDArray[np.float64] = sums / np.maximum(counts, 1)
         return means
+
+    def branch_ends(self, n: int) -> NDArray[np.float32] | None:
+        """The states [n, d_h] at the ends of n rollouts without injection, which are dropped: each
+        is the state that the last token was sampled from. None where the time is up."""
+        forks = [self._main.fork() for _ in range(n)]
+        outputs = self._run_rollouts(
+            [
+                self._continuation(fork, None, first_rollout(self.config), (BRANCH, k))
+                for k, fork in enumerate(forks)
+            ]
+        )
+        for fork in forks:
+            fork.drop()
+        if self.late:  # they may have been cut short
+            return None
+        return np.stack([output.states[-1] for output in outputs])
 
     def roll_out(self, injections: Seq[Injection | None]) -> list[Output]:
         """N_MC rollouts under each injection, candidate-major, all in one batch that shares the
@@ -495,7 +513,7 @@ class Trajectory:
         written: Seq[int] = (),
     ) -> Task:  # fmt: skip
         """Up to n tokens after the generated ones and those `written` in this sequence alone."""
-        rolls_out = purpose[0] == ROLLOUT
+        rolls_out = purpose[0] != CHUNK
         return self.run.continuation(
             sequence,
             [*self.generated, *written],
