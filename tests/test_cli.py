@@ -194,6 +194,7 @@ def test_json_has_everything_that_a_result_depends_on(
         "closed_by": None,
         "tokens_per_second": 30.0,
         "chunks": 2,
+        "figures": {},
         "method": "tgr-latent",
         "seed": 5,
         "prompt": "<user>2+2?",

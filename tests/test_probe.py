@@ -341,6 +341,23 @@ def test_samples_are_drawn_once_and_counted_to_the_token(tmp_path: Path) -> None
             Drawer(engine, config, 900, tmp_path / "s")
 
 
+def test_samples_are_kept_by_settings_and_by_what_judges_them(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("a.jsonl", "b.jsonl", "c.jsonl")]
+    for file, given in zip(files, (', "answer": "5"', ', "answer": "6"', ""), strict=True):
+        file.write_text(f'{{"question": "What is 2 + 3?"{given}}}')
+    config = SearchConfig(chunk_len=8, max_chunks=20)
+    with Engine(EMBEDDED) as engine:
+        drawers = [Drawer(engine, config, n, None) for n in (3, 4)]
+        five, six, majority = (
+            next(drawers[0].each(questions.of_file(file, 1), 8)) for file in files
+        )
+        [other] = drawers[1].each(questions.of_file(files[0], 1), 8)
+    assert five and six and majority and other
+    assert five.right.any() and not (five.right & six.right).any() and majority.right.any()
+    assert (len(five.right), len(other.right)) == (3, 4)
+    assert len([*(tmp_path / "cache" / "tgr-local" / "probe").glob("*/*.npz")]) == 4
+
+
 def test_a_text_without_tokens_has_no_beginning(tmp_path: Path) -> None:
     file = tmp_path / "q.jsonl"
     file.write_text('{"question": "What is 2 + 3?", "answer": "5"}')
@@ -383,11 +400,30 @@ def test_fit_show_and_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert shown["whole"]["n"] <= 30 and shown["tasks"] == {"arithmetic8": 10}
     assert run("probe", "test", "arithmetic6", *some, "--probe-file", out, "--json") == 0
     tested = json.loads(capsys.readouterr().out)["arithmetic6"]
+    assert not (tmp_path / "p.probe.json.test").exists()
     assert tested["n"] == 30 and tested["auroc"][1] <= tested["auroc"][0] <= tested["auroc"][2]
     assert run("probe", "test", "equations", *some, "--probe-file", out) == 0
     assert "equations: 100% of 30 right; " in capsys.readouterr().out
     assert run("probe", "fit", "arithmetic6", "--samples", "0", "--out", out) == 2
     assert "samples is 0, but must be at least 1" in capsys.readouterr().err
+
+
+def test_files_of_equal_names_are_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = []
+    for number, folder in enumerate(("one", "two"), 1):
+        (tmp_path / folder).mkdir()
+        file = tmp_path / folder / "q.jsonl"
+        lines = [f'{{"question": "What is {i} + 3 - {number}?"}}\n' for i in range(4 + number)]
+        file.write_text("".join(lines))
+        names.append(str(file))
+    some = ["--samples", "6", "--out", str(tmp_path / "p.json")]
+    assert run("probe", "fit", *names, "arithmetic8", *some) == 0
+    capsys.readouterr()
+    assert run("probe", "show", str(tmp_path / "p.json"), "--json") == 0
+    tasks = json.loads(capsys.readouterr().out)["tasks"]
+    assert [tasks[name] for name in names] == [5, 6] and "arithmetic8" in tasks
 
 
 @pytest.mark.parametrize(

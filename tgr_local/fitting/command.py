@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,7 +73,7 @@ def _fit(args: argparse.Namespace) -> int:
         cut, found = _drawn(args, engine, config, folder, args.tasks, args.cut, least=fit.FEWEST)
         samples = joined([part for parts in found.values() for part in parts])
         about = {
-            "tasks": {Path(name).name: len(parts) for name, parts in found.items()},
+            "tasks": {label: len(found[name]) for name, label in _labels([*found]).items()},
             "samples": args.samples,
             "labels": "grades, and agreement with the majority where a question has no answer",
             "temperature": config.temperature,
@@ -100,9 +101,7 @@ def _test(args: argparse.Namespace) -> int:
                 f"{engine.path.name} has no probe ({record.place(engine.path)}); fit one with "
                 "tgr-local probe fit"
             )
-        file = Path(args.file).expanduser() if args.file else record.place(engine.path)
-        folder = file.with_name(file.name + ".test")
-        _, found = _drawn(args, engine, _config(args, engine), folder, args.tasks, probe.cut)
+        _, found = _drawn(args, engine, _config(args, engine), None, args.tasks, probe.cut)
         results = {name: fit.judged(probe, joined(parts)) for name, parts in found.items()}
     if args.json:
         print(printable_json(results))
@@ -148,13 +147,14 @@ def _drawn(
     args: argparse.Namespace,
     engine: Engine,
     config: SearchConfig,
-    folder: Path,
+    folder: Path | None,
     names: Sequence[str],
     cut: int,
     least: int = 1,
 ) -> tuple[int, dict[str, list[Samples]]]:
-    """The samples of each task, and the cut; says on stderr how long it will take. ValueError for
-    fewer questions than `least`, TgrError where no text can be judged."""
+    """The samples of each task, and the cut; says on stderr how long it will take. They are kept in
+    `folder`, or the cache folder. ValueError for fewer questions than `least`, TgrError where no
+    text can be judged."""
     from tgr_local.console.progress import ProgressLine
     from tgr_local.errors import TgrError
     from tgr_local.eval.grader import Grader
@@ -194,6 +194,12 @@ def _drawn(
             "with a final answer"
         )
     return cut, {name: parts for name, parts in found.items() if parts}
+
+
+def _labels(names: Sequence[str]) -> dict[str, str]:
+    """A short label of each task: a file's name without its folder, if no other has that name."""
+    count = Counter(Path(name).name for name in names)
+    return {name: short if count[short := Path(name).name] == 1 else name for name in names}
 
 
 def _duration(seconds: float) -> str:

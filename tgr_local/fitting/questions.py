@@ -6,6 +6,7 @@ missing, a text counts as right if its answer is that of the majority.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ class Question:
     """The prompt for a model without a chat template."""
     judge: Callable[[Sequence[str]], list[bool] | None]
     """Of replies; None where that cannot be said."""
+    judged_by: str
+    """What `judge` compares with: the task and its reference, the answer, or the majority."""
 
 
 def load(
@@ -56,7 +59,10 @@ def load(
         return judge
 
     problems = task.load(path, limit=limit, seed=seed, fetch=fetch)
-    return [Question(p.messages, p.raw, judged(p)) for p in problems]
+    return [
+        Question(p.messages, p.raw, judged(p), json.dumps([p.task, p.reference], sort_keys=True))
+        for p in problems
+    ]
 
 
 def of_file(file: Path, limit: int) -> list[Question]:
@@ -77,7 +83,8 @@ def of_file(file: Path, limit: int) -> list[Question]:
             messages = ({"role": "user", "content": data["question"]},)
             answer = data.get("answer")
             judge = agreement if answer is None else _equality(normalised(answer))
-            found.append(Question(messages, data["question"] + "\n", judge))
+            judged_by = "majority" if answer is None else f"answer {normalised(answer)}"
+            found.append(Question(messages, data["question"] + "\n", judge, judged_by))
     if not found:
         raise ValueError(f"{file} has no questions")
     return found

@@ -26,6 +26,7 @@ from tgr_local.probe.features import features_of
 from tgr_local.search.branches import Branch, Branches, text_limit
 from tgr_local.search.run import Run
 from tgr_local.search.seeds import derived_seed
+from tgr_local.system import paths
 
 Floats = NDArray[np.float64]
 
@@ -65,6 +66,7 @@ def joined(parts: Sequence[Samples]) -> Samples:
 
 class Drawer:
     """Draws the samples of questions, each once: those that are in `folder` are read from there.
+    Without a folder they are in the cache folder, in a place for each model and its options.
 
     Raises TgrError where the folder has samples of another model or with other options.
     """
@@ -74,7 +76,7 @@ class Drawer:
         engine: Engine,
         config: SearchConfig,
         n_samples: int,
-        folder: Path,
+        folder: Path | None,
         *,
         raw: bool = False,
         cancel: Cancel | None = None,
@@ -83,8 +85,9 @@ class Drawer:
         if n_samples > most:
             raise ValueError(f"samples is {n_samples}, but the engine holds {most}; lower it")
         self._engine, self._config, self._raw = engine, config, raw
-        self._n, self._folder, self._cancel = n_samples, folder, cancel
         settings = json.dumps([engine.model_hash, repr(config), n_samples, raw])
+        folder = folder or paths.folder("cache") / "probe" / _short_hash(settings)
+        self._n, self._folder, self._cancel = n_samples, folder, cancel
         folder.mkdir(parents=True, exist_ok=True)
         about = folder / "settings.json"
         if not about.exists():
@@ -110,8 +113,9 @@ class Drawer:
             yield self._one(i, question, cut)
 
     def _one(self, index: int, question: Question, cut: int) -> Samples | None:
-        name = json.dumps([list(map(dict, question.messages)), index, cut])
-        file = self._folder / f"{hashlib.sha256(name.encode()).hexdigest()[:24]}.npz"
+        messages = list(map(dict, question.messages))
+        name = json.dumps([messages, question.judged_by, index, cut])
+        file = self._folder / f"{_short_hash(name)}.npz"
         if file.exists():
             return read(file)
         texts, n_decoded = self._texts(index, question, self._n, cut)
@@ -161,6 +165,10 @@ class Drawer:
                 pass
             n_decoded = run.spent
         return list(zip(texts, early, strict=True)), n_decoded
+
+
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 def write(file: Path, samples: Samples) -> None:
