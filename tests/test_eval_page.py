@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from run_folders import BOUNDARY, both, graded, write
 
-from tgr_local.eval import comparison, page, plots, report, run_folder, summary, tables
+from tgr_local.eval import comparison, page, plot_panels, plots, report, run_folder, summary, tables
 from tgr_local.eval.report import Page
 from tgr_local.options.config import SearchConfig
 
@@ -78,7 +78,7 @@ def test_the_aucs_of_the_seeds_are_points_beside_their_box(tmp_path: Path) -> No
 def points(svg: str, number: int) -> list[float]:
     """The x of the markers of a system, in their order."""
     uses = re.findall(r'<use xlink:href="[^"]*" x="([^"]*)" y="[^"]*" style="([^"]*)"', svg)
-    return [float(x) for x, style in uses if f"fill: {plots.color(number)}" in style]
+    return [float(x) for x, style in uses if f"fill: {plot_panels.color(number)}" in style]
 
 
 def test_the_bars_are_as_long_as_the_aucs(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_page_of_one_answer_has_its_picture_after_its_table(tmp_path: Path) ->
 def markers(svg: str, number: int) -> list[float]:
     """The y of the markers of a system, from left to right."""
     uses = re.findall(r'<use xlink:href="[^"]*" x="[^"]*" y="([^"]*)" style="([^"]*)"', svg)
-    return [float(y) for y, style in uses if f"fill: {plots.color(number)}" in style]
+    return [float(y) for y, style in uses if f"fill: {plot_panels.color(number)}" in style]
 
 
 def error_bars(svg: str, number: int) -> list[tuple[float, float]]:
@@ -189,7 +189,7 @@ def error_bars(svg: str, number: int) -> list[tuple[float, float]]:
     return [
         (float(y0), float(y1))
         for x0, y0, x1, y1, rest in bars
-        if x0 == x1 and f"stroke: {plots.color(number)}" in rest
+        if x0 == x1 and f"stroke: {plot_panels.color(number)}" in rest
     ]
 
 
@@ -218,9 +218,9 @@ def test_everything_can_be_read_on_a_light_and_on_a_dark_page(colors: dict[str, 
 
     for paper in ("page", "chosen", "missing"):  # 4.5 is WCAG's bound for text, 3 for pictures
         assert min(contrast(ink, paper) for ink in ("text", "soft")) >= 4.5, paper
-    assert min(contrast(f"s{i}", "page") for i in range(len(plots.COLORS))) >= 3
+    assert min(contrast(f"s{i}", "page") for i in range(len(plot_panels.COLORS))) >= 3
 
 
 def test_systems_differ_in_marker_or_colour() -> None:
-    looks = {(plots.color(i), plots.marker(i)) for i in range(50)}
+    looks = {(plot_panels.color(i), plot_panels.marker(i)) for i in range(50)}
     assert len(looks) == 50

@@ -26,6 +26,8 @@ from tgr_local.eval import (
     report,
     run_folder,
     summary,
+    table_accuracy,
+    table_geometry,
     tables,
 )
 from tgr_local.eval.metrics import Interval
@@ -67,7 +69,7 @@ def test_any_of_the_first_k_is_computed_seed_by_seed(tmp_path: Path) -> None:
     assert base.passed_first(1).tolist() == [0, 0] and base.passed_first(2).tolist() == [1, 0.5]
     assert tgr.passed_first(1).tolist() == [0.5, 0.5]
     assert np.isnan(base.passed_first(3)).all()
-    table = tables.first_k([base, tgr])
+    table = table_accuracy.first_k([base, tgr])
     assert table.columns == ["system", "k=1", "k=2"]
     assert table.rows[0] == ["base", "0.0 [0.0, 65.8]", "75.0 [23.7, 96.7]"]
 
@@ -80,7 +82,7 @@ def test_each_seed_has_an_auc_of_its_own(tmp_path: Path) -> None:
     base, tgr = outcomes(write(tmp_path / "run", both() + again, seeds=[42, 7]))
     assert base.auc_of_seed(42, [1, 2]) == pytest.approx((75 + 0) / 2)
     assert base.auc_of_seed(7, [1, 2]) == pytest.approx(75)
-    table = tables.by_seed([base, tgr])
+    table = table_accuracy.by_seed([base, tgr])
     assert table.columns == ["system", "seed 7", "seed 42", "mean ± SD"]
     assert table.rows == [
         ["base", "75.0", "37.5", "56.2 ± 27"],
@@ -91,13 +93,13 @@ def test_each_seed_has_an_auc_of_its_own(tmp_path: Path) -> None:
 
 
 def test_one_seed_has_no_table_of_seeds(tmp_path: Path) -> None:
-    assert not tables.by_seed(outcomes(write(tmp_path / "run", both()))).rows
+    assert not table_accuracy.by_seed(outcomes(write(tmp_path / "run", both()))).rows
 
 
 def test_latent_statistics_have_a_standard_deviation_over_boundaries(tmp_path: Path) -> None:
     shown = [{"apcs": 0.5, "n_eff": 2.0}, {"apcs": 0.7}]
     made = [sample("tgr-latent", p, 0, boundaries=shown) for p in "pq"]
-    (row,) = tables.latent(outcomes(write(tmp_path / "run", [*both()[:4], *made]))).rows
+    (row,) = table_geometry.latent(outcomes(write(tmp_path / "run", [*both()[:4], *made]))).rows
     assert row[1] == "0.6 ± 0.12" and row[3] == "2 ± 0" and row[2] == "-"
 
 
@@ -122,7 +124,7 @@ def test_accepted_over_proposed_is_that_of_all_proposals(tmp_path: Path) -> None
     ]
     base, tgr = outcomes(write(tmp_path / "run", [*both()[:4], *made]))
     assert tgr.method_count("proposals").tolist() == [1, 999]
-    table = tables.method_counts([base, tgr])
+    table = table_geometry.method_counts([base, tgr])
     assert table.columns == ["system", "accepted", "proposals", "accepted / proposals"]
     assert table.rows == [["tgr-latent", "1", "500", "0.002"]]
 
@@ -135,7 +137,7 @@ def test_an_acceptance_rate_is_a_mean_over_boundaries(tmp_path: Path) -> None:
         for alpha, n, accepted in found
     ]
     made = [sample("tgr-latent", p, 0, boundaries=[{"figures": {}}, *steps]) for p in "pq"]
-    table = tables.method_counts(outcomes(write(tmp_path / "run", [*both()[:4], *made])))
+    table = table_geometry.method_counts(outcomes(write(tmp_path / "run", [*both()[:4], *made])))
     assert table.columns[-4:] == ["accepted / proposals", "none accepted", "α", "1/α"]
     assert table.rows == [["tgr-latent", "2", "1e+03", "0.002", "0.5", "0.375", "2.67"]]
 
@@ -330,7 +332,7 @@ def test_self_bleu_compares_equal_numbers_of_texts(tmp_path: Path) -> None:
     n, problems = outcome.equal_texts(found)
     assert (n, problems) == (2, ["p", "q"])
     assert base.self_bleu(n, problems).tolist() == tgr.self_bleu(n, problems).tolist()
-    table = tables.open_ended(found)
+    table = table_accuracy.open_ended(found)
     assert table.columns[-1] == "Self-BLEU@2" and table.rows[0][1] == table.rows[1][1]
 
 
@@ -362,7 +364,7 @@ def test_auc_of_each_injection_seed_has_mean_and_sd(tmp_path: Path) -> None:
     samples = [dataclasses.replace(one, system=names[one.system]) for one in both()]
     samples += [dataclasses.replace(one, system="alone") for one in both()[:4]]
     graded = outcomes(write(tmp_path / "run", samples, systems=systems))
-    table = tables.by_injection_seed(graded)
+    table = table_accuracy.by_injection_seed(graded)
     assert table.columns == ["system", "injection seed 5", "injection seed 6", "mean ± SD"]
     assert table.rows == [["tgr", "37.5", "87.5", "62.5 ± 35"]]
     assert table.title == "AUC of each injection seed"

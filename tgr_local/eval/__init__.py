@@ -24,10 +24,11 @@ report. Methods do not know that they are evaluated; tasks and graders do not kn
     outcome.py     the numbers of one system on one task; metrics.py computes them
     comparison.py  outcomes at equal k and at equal forward tokens: what tables, plots, verdict show
     frontier.py    one answer: its accuracy against its forward tokens
+    profiles.py    accuracy by group of problems
     average.py     several tasks in one table
     verdict.py     one sentence on what a comparison shows
-    tables.py      the tables of a report; table_cells.py, paper.py: their parts
-    plots.py       the plots of a report
-    cases.py       boundaries worth reading
+    tables.py      the tables of a report, from table_*.py; paper.py: the paper's numbers
+    plots.py       the plots of a report, from plot_*.py
+    cases.py       boundaries worth reading; side_by_side.py: replies to one problem
     report.py      the report, and as Markdown; page.py: as HTML
 """

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tgr_local.methods import hard_geometry
 from tgr_local.options.config import SearchConfig
+from tgr_local.search import geometry
 from tgr_local.search.diagnostics import Geometry, diagnostics
 from tgr_local.search.seeds import PROPOSE, derived_seed
 from tgr_local.search.steps import Step
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from tgr_local.engine import Engine
 
 N_JUDGED = 128  # proposals judged at every boundary for the acceptance rate
+N_PAIRS = 28  # pairwise cosines of a boundary: all those of eight candidates
 _CHUNK_SHOWN, _ROLLOUT_SHOWN = 400, 120  # characters
 
 
@@ -26,8 +28,10 @@ def measured(steps: Sequence[Step], config: SearchConfig) -> list[dict[str, Any]
     """One dict for each step that has anchors, candidates or figures (the method's own
     measurements): ``chunk``, ``tokens``, the score terms ``V``, ``P_bum``, ``P_uni`` and ``S`` of
     all candidates with the ``chosen`` one, the measures of `diagnostics.Geometry` (the top M
-    candidates), ``figures``, and ``acceptance``, the share of `N_JUDGED` proposals that follow the
-    rule of `hard-geometry`, where that method searched."""
+    candidates), the cosines of all candidates with the anchor before (``to_chain``) and with each
+    other (``pairwise``, sorted; of more than `N_PAIRS` as many at equal ranks), ``figures``, and
+    ``acceptance``, the share of `N_JUDGED` proposals that follow the rule of `hard-geometry`, where
+    that method searched."""
     if not any(step.candidates or step.origin is not None or step.figures for step in steps):
         return []
     shapes = diagnostics(steps, config.geometry_top).boundaries
@@ -62,11 +66,23 @@ def _of(step: Step, shape: Geometry) -> dict[str, Any]:
         }
         found |= {name: _rounded(term) for name, term in terms.items()}
         found["chosen"] = scores.chosen
+        found |= _cosines(step)
     measures = vars(shape).items()
     found |= {name: _rounded(value) for name, value in measures if value is not None}
     if step.figures:
         found["figures"] = {name: _rounded(value) for name, value in step.figures.items()}
     return {"chunk": step.index, "tokens": len(step.tokens), **found} if found else {}
+
+
+def _cosines(step: Step) -> dict[str, Any]:
+    """How close the candidates are to each other and to the anchor that they are drawn around."""
+    if step.candidates is None or not step.candidates.anchors.size or step.origin is None:
+        return {}
+    anchors = step.candidates.anchors
+    pairs = np.sort(geometry.pairwise_cosines(anchors))
+    if len(pairs) > N_PAIRS:
+        pairs = pairs[np.linspace(0, len(pairs) - 1, N_PAIRS).round().astype(int)]
+    return {"pairwise": _rounded(pairs), "to_chain": _rounded(anchors @ step.origin)}
 
 
 def with_texts(

@@ -82,7 +82,7 @@ def _case(title: str, outcome: Outcome, sample: Sample, other: Sample) -> Case:
         rows,
         _divergence([found["rollouts"][k] for k in order]),
         found["text"],
-        f"{_result(sample)}; {other.system}: {_result(other)}",
+        f"{result(sample)}; {other.system}: {result(other)}",
     )
 
 
@@ -126,7 +126,8 @@ def _margin(boundary: dict[str, Any]) -> float:
     return float(best - max(scores)) if scores else 0.0
 
 
-def _result(sample: Sample) -> str:
+def result(sample: Sample) -> str:
+    """The grade, the answer and the cost of a sample in words."""
     verdict = {True: "correct", False: "wrong", None: "not graded"}[sample.correct]
     answer = f" with {sample.answer}" if sample.answer is not None else ""
     return f"{verdict}{answer[:_SHOWN]} after {sample.cost} forward tokens ({sample.finish})"

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.eval import frontier, metrics
+from tgr_local.eval import frontier, metrics, profiles
 from tgr_local.eval.frontier import Frontier
 from tgr_local.eval.metrics import Interval
 from tgr_local.eval.outcome import Budget, Outcome, common_budgets, reference
+from tgr_local.eval.profiles import Profile
 
 Floats = NDArray[np.float64]
 
@@ -85,6 +86,11 @@ class Comparison:
     """None where nothing is graded, and where `one` says all that there is at k = 1."""
     one: Frontier | None = None
     """None unless the runs ask for the metric "one", and where nothing is graded."""
+
+    @functools.cached_property
+    def profiles(self) -> list[Profile]:
+        """Accuracy by group of problems; none where the problems have no groups."""
+        return profiles.of_task(self.graded)
 
 
 def of(found: Sequence[Outcome]) -> Comparison:

@@ -122,10 +122,11 @@ def _rollout_lens(engine: Engine, request: EvaluationRequest, task: str) -> dict
 
 
 def _write_prompts(folder: Path, problems: dict[str, list[Problem]]) -> None:
-    """Writes the prompts, for the cases of a report."""
+    """Writes the prompts and groups, for the cases and profiles of a report."""
     with (folder / "problems.jsonl").open("w", encoding="utf-8") as file:
         for task, some in problems.items():
             for problem in some:
                 prompt = problem.messages[-1]["content"] if problem.messages else problem.raw
-                line = {"task": task, "id": problem.id, "prompt": prompt}
+                groups = {"groups": problem.groups} if problem.groups else {}
+                line = {"task": task, "id": problem.id, "prompt": prompt, **groups}
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")

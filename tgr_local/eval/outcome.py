@@ -244,6 +244,15 @@ class Outcome:
         """The values of a measure at every boundary that has it."""
         return np.array([b[name] for b in self.boundaries if name in b], float)
 
+    def several(self, name: str) -> list[Floats]:
+        """The values of a measure that boundaries have several of: those of each problem with
+        some."""
+        found = [
+            [value for sample in drawn for b in sample.boundaries for value in b.get(name, ())]
+            for drawn in self.by_problem.values()
+        ]
+        return [np.array(values, float) for values in found if values]
+
     def method_count(self, name: str) -> Floats:
         """A count that the method itself reports, summed over the steps of each sample that has
         it."""

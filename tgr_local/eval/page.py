@@ -10,15 +10,16 @@ import html
 import re
 from collections.abc import Iterator, Sequence
 
-from tgr_local.eval import plots
+from tgr_local.eval import plot_panels, plots, side_by_side
 from tgr_local.eval.plots import Plot
 from tgr_local.eval.report import CANDIDATE, Page, Section, fields
+from tgr_local.eval.side_by_side import SideBySide
 from tgr_local.eval.table_cells import Table
 
 LIGHT = {
     "text": "#1d2126", "soft": "#565f6b", "line": "#d9dde3", "page": "#ffffff",
     "chosen": "#e6f4e0", "missing": "#fbf1dd",
-    **{f"s{i}": color for i, color in enumerate(plots.COLORS)},
+    **{f"s{i}": color for i, color in enumerate(plot_panels.COLORS)},
 }  # fmt: skip
 """Colours of a light page, as CSS variables."""
 DARK = {
@@ -66,6 +67,11 @@ figure { margin: 1.5rem 0; }
 dt { font-weight: 600; } dd { margin: 0 0 .5rem 0; }
 .chosen, .chosen td:first-child { background: var(--chosen); }
 .missing { background: var(--missing); padding: .25rem .6rem; }
+.columns { display: grid; gap: 0 1rem;
+  grid-template-columns: repeat(auto-fit, minmax(min(100%, 15rem), 1fr)); }
+.columns section { border-top: 4px solid var(--s3); font-size: 14px; }
+.columns .right { border-color: var(--s2); }
+h5 { font-size: 1rem; margin: .4rem 0; } .columns p { margin: .2rem 0; }
 .facts { display: grid; grid-template-columns: minmax(6rem, max-content) 1fr; gap: 0 1rem; }
 .facts dd { margin: 0; }
 """
@@ -122,6 +128,22 @@ def _section(section: Section, pictures: Sequence[Plot]) -> Iterator[str]:
         yield "</dl>"
         yield from _rows(CANDIDATE, case.candidates, text_column=len(CANDIDATE) - 1)
 
+    yield from _side_by_side(section.side_by_side)
+
+
+def _side_by_side(found: Sequence[SideBySide]) -> Iterator[str]:
+    if found:
+        yield f'<h3>Side by side</h3>\n<p class="note">{html.escape(side_by_side.RULE)}</p>'
+    for one in found:
+        yield f"<h4>Problem {html.escape(one.problem)}</h4>"
+        yield f'<p class="text">{html.escape(one.prompt)}</p><div class="columns">'
+        for reply in one.replies:
+            kind, mark = ("right", "✓") if reply.correct else ("wrong", "✗")
+            yield f'<section class="{kind}"><h5>{mark} {html.escape(reply.system)}</h5>'
+            yield f'<p class="note">{html.escape(reply.result)}</p>'
+            yield f'<div class="text">{html.escape(reply.text)}</div></section>'
+        yield "</div>"
+
 
 def _table(table: Table) -> Iterator[str]:
     yield f"<h3>{html.escape(table.title)}</h3>"
@@ -137,7 +159,7 @@ def _figure(picture: Plot) -> Iterator[str]:
     if picture.legend:
         yield '<ul class="legend">'
         for label, number in picture.legend:
-            color, mark = plots.color(number), _KEYS[plots.marker(number)]
+            color, mark = plot_panels.color(number), _KEYS[plot_panels.marker(number)]
             yield (
                 f'<li><svg class="key" viewBox="0 0 28 12" style="fill: {color}; stroke: {color}">'
                 f'<path d="M0 6h28"/>{mark}</svg>{html.escape(label)}</li>'

@@ -7,11 +7,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tgr_local.eval import average, cases, comparison, recipe, summary, tables, verdict
+from tgr_local.eval import (
+    average,
+    cases,
+    comparison,
+    recipe,
+    side_by_side,
+    summary,
+    tables,
+    verdict,
+)
 from tgr_local.eval.cases import Case
 from tgr_local.eval.comparison import Comparison
 from tgr_local.eval.outcome import Outcome, reference
 from tgr_local.eval.run_folder import EvaluationRun
+from tgr_local.eval.side_by_side import SideBySide
 from tgr_local.eval.table_cells import Table
 from tgr_local.options.config import SearchConfig
 from tgr_local.system.sandbox import backends
@@ -30,6 +40,7 @@ class Section:
     """Notes on missing samples and grades."""
     tables: list[Table]
     cases: list[Case]
+    side_by_side: list[SideBySide]
 
     @property
     def n_first(self) -> int:
@@ -65,6 +76,7 @@ def build(runs: Sequence[EvaluationRun], ks: Sequence[int] = ()) -> Page:
                 _notes(found),
                 tables.of_task(compared, recipes),
                 cases.of_task(found, reference(found)),
+                side_by_side.of_task(compared.graded, reference(found)),
             )
         )
     all_tasks = average.tables([section.compared for section in sections], recipes)
@@ -214,6 +226,18 @@ def _markdown(page: Page, brief: bool) -> Iterator[str]:
                 yield f"- {name}: `{_one_line(text)}`"
             yield ""
             yield from _markdown_rows(CANDIDATE, case.candidates)
+        yield from () if brief else _markdown_side_by_side(section.side_by_side)
+
+
+def _markdown_side_by_side(found: Sequence[SideBySide]) -> Iterator[str]:
+    if found:
+        yield f"\n### Side by side\n\n{side_by_side.RULE}"
+    for one in found:
+        yield f"\n#### Problem {_one_line(one.problem)}\n\n- prompt: `{_one_line(one.prompt)}`"
+        for reply in one.replies:
+            mark = "✓" if reply.correct else "✗"
+            said = f"{_one_line(reply.result)}: `{_one_line(reply.text)}`"
+            yield f"- {mark} **{_one_line(reply.system)}**, {said}"
 
 
 def _markdown_table(table: Table, heading: str) -> Iterator[str]:

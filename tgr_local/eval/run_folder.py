@@ -25,27 +25,30 @@ class EvaluationRun:
     """The cost of each phase; see `phases.run_phase`."""
     problems: dict[tuple[str, str], str]
     """(task, problem) -> the prompt."""
+    groups: dict[tuple[str, str], dict[str, str]]
+    """(task, problem) -> `Problem.groups`; only of problems that have some."""
 
 
 _PHASE = {
     "task": str, "system": str, "samples": Count, "counted": Count, "positions": Count,
     "seconds": Annotated[float, 0], "parallel?": Count,
 }  # fmt: skip
-_PROBLEM = {"task": str, "id": str, "prompt": str}
+_PROBLEM = {"task": str, "id": str, "prompt": str, "groups?": dict[str, str]}
 
 
 def read(folder: Path) -> EvaluationRun:
     """The run of a folder. TgrError for a folder that is not a run folder, or a damaged file."""
     found = manifest.read(folder)
+    problems = {
+        (line["task"], line["id"]): line for line in _lines(folder / "problems.jsonl", _PROBLEM)
+    }
     return EvaluationRun(
         folder,
         found,
         list(samples.read(folder / "samples.jsonl")),
         _lines(folder / "phases.jsonl", _PHASE),
-        {
-            (line["task"], line["id"]): line["prompt"]
-            for line in _lines(folder / "problems.jsonl", _PROBLEM)
-        },
+        {place: line["prompt"] for place, line in problems.items()},
+        {place: line["groups"] for place, line in problems.items() if "groups" in line},
     )
 
 

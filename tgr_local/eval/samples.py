@@ -82,7 +82,8 @@ class Sample:
 _TERMS = ("V", "P_bum", "P_uni", "S")
 _BOUNDARY = {
     "chunk?": Count, "tokens?": Count, "chosen?": Count, "figures?": dict[str, float], "text?": str,
-    "rollouts?": list[str], **{f"{name}?": list[float] for name in _TERMS},
+    "rollouts?": list[str], "pairwise?": list[float], "to_chain?": list[float],
+    **{f"{name}?": list[float] for name in _TERMS},
 }  # fmt: skip
 _SAMPLE: dict[str, Any] = {
     **typing.get_type_hints(Sample),
@@ -116,7 +117,7 @@ def _check_boundary(boundary: dict[str, Any], key: str) -> None:
         return
     needed = [*_TERMS, "chosen", *(["chunk", "text"] if "rollouts" in boundary else [])]
     json_checks.check(dict.fromkeys(needed, Any), boundary, key)
-    lists = [name for name in (*_TERMS, "rollouts") if name in boundary]
+    lists = [name for name in (*_TERMS, "rollouts", "to_chain") if name in boundary]
     n = len(boundary["S"])
     if any(len(boundary[name]) != n for name in lists):
         raise ValueError(f"{key} has lists of different lengths in {', '.join(lists)}")

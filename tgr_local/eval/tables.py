@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-import numpy as np
-
-from tgr_local.eval import frontier
-from tgr_local.eval.comparison import Comparison, Curves
-from tgr_local.eval.outcome import Outcome, common_seeds, equal_texts, reference
-from tgr_local.eval.paper import reported
-from tgr_local.eval.systems import SEED_IN_NAME
-from tgr_local.eval.table_cells import (
-    Floats,
-    Table,
-    correlation,
-    mean,
-    mean_and_sd,
-    number,
-    percent,
-    plain_mean,
-    signed,
+from tgr_local.eval import (
+    frontier,
+    table_accuracy,
+    table_cost,
+    table_density,
+    table_geometry,
+    table_profiles,
 )
-from tgr_local.search.diagnostics import CYCLING
+from tgr_local.eval.comparison import Comparison
+from tgr_local.eval.paper import reported
+from tgr_local.eval.table_cells import Table
 
 
 def of_task(compared: Comparison, recipes: Sequence[str]) -> list[Table]:
@@ -31,346 +22,21 @@ def of_task(compared: Comparison, recipes: Sequence[str]) -> list[Table]:
     recipes."""
     found, graded = compared.found, compared.graded
     tables = [frontier.table(compared.one)] if compared.one else []
-    tables += [equal_k(compared.at_k)] if compared.at_k else []
-    tables += [equal_tokens(compared.at_tokens)] if compared.at_tokens else []
+    tables += [table_accuracy.equal_k(compared.at_k)] if compared.at_k else []
+    tables += [table_accuracy.equal_tokens(compared.at_tokens)] if compared.at_tokens else []
+    tables += map(table_profiles.profile, compared.profiles)
     if compared.at_k:
-        tables += [by_seed(graded), by_injection_seed(graded), votes(graded), first_k(graded)]
+        tables += [
+            table_accuracy.by_seed(graded),
+            table_accuracy.by_injection_seed(graded),
+            table_accuracy.votes(graded),
+            table_accuracy.first_k(graded),
+        ]
     if found[0].metric != "pass" or "open-ended" in recipes:
-        tables.append(open_ended(graded or found))
-    tables += [cost(found), overhead(found), latent(found), against_auc(graded)]
-    tables.append(method_counts(found))
+        tables.append(table_accuracy.open_ended(graded or found))
+    tables += [table_cost.cost(found), table_cost.overhead(found)]
+    tables += [table_geometry.latent(found), table_density.density(found)]
+    tables += [table_geometry.against_auc(graded), table_geometry.method_counts(found)]
     for recipe in recipes:
         tables += reported(recipe, found[0].task, found[0].run.manifest.model["name"])
     return [table for table in tables if table.rows]
-
-
-def equal_k(at_k: Curves) -> Table:
-    """Pass@k, AUC, and the difference to the reference."""
-    base, several = at_k.base, len(at_k.places) > 1
-    ks = [f"{k:.0f}" for k in at_k.places]
-    name = "AUC" if several else f"Pass@{ks[0]}"
-    rows = []
-    for curve in at_k.curves:
-        outcome = curve.outcome
-        cells = [percent(found) for found in curve.intervals]
-        cells += [mean(outcome.aucs, scale=1)] if several else []
-        n_samples = sum(map(len, outcome.graded.values()))
-        sizes = f"{len(outcome.graded):,}", f"{n_samples:,}"
-        rows.append([outcome.label, *cells, signed(at_k.gain(outcome)), *sizes])
-    columns = ["system", *(f"Pass@{k}" for k in ks), *(["AUC"] if several else [])]
-    return Table(
-        "At equal k",
-        [*columns, f"{name}, minus {base.label}", "problems", "samples"],
-        rows,
-        "Percent, with 95% intervals over problems in brackets. Pass@k is the unbiased "
-        "estimate, AUC the area under it over log2 k; differences are paired by problem."
-        + _chosen_base(at_k, name),
-    )
-
-
-def by_seed(graded: Sequence[Outcome]) -> Table:
-    """AUC of each seed alone, over the k that every seed has samples for, with mean and SD."""
-    seeds, ks = common_seeds(graded)
-    rows = []
-    for outcome in graded if len(seeds) > 1 and len(ks) > 1 else ():
-        aucs = np.array([outcome.auc_of_seed(seed, ks) for seed in seeds])
-        rows.append([outcome.label, *(f"{auc:.1f}" for auc in aucs), mean_and_sd(aucs)])
-    return Table(
-        "AUC of each seed",
-        ["system", *(f"seed {seed}" for seed in seeds), "mean ± SD"],
-        rows,
-        f"Over k = {ks[0]} to {ks[-1]}, for which every seed has samples; the AUC of all samples "
-        "together goes to the largest k. SD is the standard deviation over seeds."
-        if rows
-        else "",
-    )
-
-
-def by_injection_seed(graded: Sequence[Outcome]) -> Table:
-    """AUC of systems that differ in the seed of their maps alone, with mean and SD over seeds."""
-    alike: dict[str, dict[int, Outcome]] = {}
-    for outcome in graded:
-        config = dict(outcome.system["config"])
-        seed = config.pop("injection_seed", None)
-        if seed is not None:
-            name = outcome.label.replace(f"{SEED_IN_NAME}{seed}", "")
-            facts = [name, outcome.system["method"], config, outcome.run.manifest.model["sha256"]]
-            alike.setdefault(json.dumps(facts, sort_keys=True), {})[seed] = outcome
-    groups = {json.loads(facts)[0]: of for facts, of in alike.items() if len(of) > 1}
-    seeds = list(dict.fromkeys(seed for of_seed in groups.values() for seed in of_seed))
-    several = len(graded[0].ks) > 1
-    rows = []
-    for name, of_seed in groups.items():
-        shares = {
-            seed: o.aucs if several else 100 * o.passed(o.ks[0]) for seed, o in of_seed.items()
-        }
-        means = {seed: values.mean() for seed, values in shares.items()}
-        cells = (f"{means[seed]:.1f}" if seed in means else "-" for seed in seeds)
-        rows.append([name, *cells, mean_and_sd(np.array(list(means.values())))])
-    return Table(
-        f"{'AUC' if several else f'Pass@{graded[0].ks[0]}'} of each injection seed",
-        ["system", *(f"injection seed {seed}" for seed in seeds), "mean ± SD"],
-        rows,
-        "Systems with the same options but for the seed of the maps A, B and W; all have the same "
-        "seeds of their samples. SD is the standard deviation over injection seeds.",
-    )
-
-
-def equal_tokens(at_tokens: Curves) -> Table:
-    """Pass@budget at budgets that the samples of every system fill; - where no sample fits."""
-    names = [f"{place:,.0f}" for place in at_tokens.places]
-    rows = [
-        [
-            curve.outcome.label,
-            *(percent(found) for found in curve.intervals),
-            signed(at_tokens.gain(curve.outcome)),
-            f"{curve.bought:.1f}",
-        ]
-        for curve in at_tokens.curves
-    ]
-    return Table(
-        "At equal forward tokens",
-        [
-            "system",
-            *(f"{name} tokens" for name in names),
-            f"{names[-1]}, minus {at_tokens.base.label}",
-            "samples bought",
-        ],
-        rows,
-        "Percent of problems with a correct sample when samples are bought in random order until "
-        "the budget of forward tokens is spent. The last sample counts in proportion to the part "
-        "of its cost that the budget covers; - means that the budget buys less than one sample. "
-        + (
-            "Every problem has the same budget."
-            if len(set(at_tokens.budgets[-1].of.values())) == 1
-            else "The largest budget of a problem is the cost of all samples of the cheapest "
-            "system on it; the others are a half, a quarter and so on. The column heads are "
-            "means over problems."
-        )
-        + _chosen_base(at_tokens, f"the share at {names[-1]} tokens"),
-    )
-
-
-def votes(graded: Sequence[Outcome]) -> Table:
-    """One answer out of k: the most frequent, or that of the likeliest reply."""
-    ks = [k for k in graded[0].ks if k > 1]
-    rows = []
-    for outcome in graded if ks else ():
-        if any(sample.answer is not None for sample in outcome.all_samples):
-            rows.append([f"{outcome.label}, majority", *(mean(outcome.majority(k)) for k in ks)])
-        rows.append([f"{outcome.label}, likeliest", *(mean(outcome.best_of(k)) for k in ks)])
-    return Table(
-        "One answer from k",
-        ["system", *(f"k={k}" for k in ks)],
-        rows,
-        "Percent correct of the most frequent extracted answer, and of the reply with the highest "
-        "mean log-likelihood, from the same samples.",
-    )
-
-
-def first_k(graded: Sequence[Outcome]) -> Table:
-    """Pass@k measured on the first k samples of each seed, without an estimator."""
-    rows = []
-    ks = [k for k in graded[0].ks if not any(np.isnan(o.passed_first(k)).any() for o in graded)]
-    for outcome in graded if ks else ():
-        rows.append([outcome.label, *(mean(outcome.passed_first(k)) for k in ks)])
-    return Table(
-        "Any of the first k",
-        ["system", *(f"k={k}" for k in ks)],
-        rows,
-        "Percent of problems with a correct sample among the first k of a seed, averaged over "
-        "seeds: Pass@k measured directly, noisier than the estimate above.",
-    )
-
-
-def open_ended(found: Sequence[Outcome]) -> Table:
-    """Scores from 0 to 1, and the similarity of the texts of a problem."""
-    ks = found[0].ks
-    scored = found[0].metric == "score"
-    n, problems = equal_texts(found)
-    rows = []
-    for outcome in found:
-        cells = [mean(outcome.top_score(k)) for k in ks] if scored else []
-        rows.append([outcome.label, *cells, mean(outcome.self_bleu(n, problems), scale=1)])
-    columns = [f"best score of {k}" for k in ks] if scored else []
-    return Table(
-        "Open answers",
-        ["system", *columns, f"Self-BLEU@{n}"],
-        rows if scored or n else [],
-        f"{'Scores in percent. ' if scored else ''}Self-BLEU compares the first {n} texts of each "
-        f"of {len(problems)} problems, the same number in every system; low is diverse.",
-    )
-
-
-def cost(found: Sequence[Outcome]) -> Table:
-    """Forward tokens and seconds of a sample."""
-    made = [outcome for outcome in found if outcome.all_samples]
-    kinds = [
-        kind
-        for kind in dict.fromkeys(kind for outcome in made for kind in outcome.counts)
-        if any(outcome.counts.get(kind) for outcome in made)
-    ]
-    rows = [
-        [
-            outcome.label,
-            *(f"{outcome.counts.get(kind, 0):.0f}" for kind in kinds),
-            f"{outcome.cost:.0f}",
-            f"{outcome.reply_tokens:.0f}",
-            f"{outcome.seconds:.2f}",
-            number(outcome.rate, "{:,.0f}"),
-            ", ".join(f"{name} {n}" for name, n in outcome.finishes.most_common()),
-        ]
-        for outcome in made
-    ]
-    return Table(
-        "Cost of a sample",
-        [
-            "system",
-            *kinds,
-            "forward tokens",
-            "reply tokens",
-            "seconds",
-            "tokens/s",
-            "finish reasons",
-        ],
-        rows,
-        "Means over all samples. A sample's seconds are measured in a batch that it shares with "
-        "others; tokens/s counts the forward tokens of the whole batch.",
-    )
-
-
-def overhead(found: Sequence[Outcome]) -> Table:
-    """Seconds by part, relative to generating the chunks. Only samples that were made one at a time
-    count: in a shared batch the seconds of a reply include those of others."""
-    made = [o for o in found if o.parts.get("chunk") and o.was_alone]
-    if not made:
-        return Table("Overhead", [], [])
-    base = reference(made)
-    parts = [p for p in dict.fromkeys(p for o in made for p in o.parts) if p != "chunk"]
-
-    def per_token(outcome: Outcome) -> float:
-        return sum(outcome.parts.values()) / max(outcome.reply_tokens, 1)
-
-    rows = []
-    for outcome in made:
-        chunk = outcome.parts["chunk"]
-        shares = (f"{outcome.parts.get(part, 0) / chunk:.2f}" for part in parts)
-        ratio = per_token(outcome) / per_token(base)
-        tokens = outcome.cost / max(outcome.reply_tokens, 1)
-        rows.append([outcome.label, "1.00", *shares, f"{ratio:.2f}", f"{tokens:.2f}"])
-    return Table(
-        "Overhead",
-        [
-            "system",
-            "chunk",
-            *parts,
-            f"seconds per reply token / {base.label}",
-            "forward tokens per reply token",
-        ],
-        rows,
-        "Seconds by part, relative to generating the chunks, and seconds per reply token, relative "
-        "to the reference; one sample at a time.",
-    )
-
-
-def latent(found: Sequence[Outcome]) -> Table:
-    """Means of the measures of method.md over boundaries."""
-    names = {
-        "apcs": "APCS",
-        "min_cosine": "min cosine",
-        "n_eff": "N_eff",
-        "similarity": "cos(z_t, z_t-1)",
-        "angle": "angle",
-        "curvature": "curvature",
-    }
-    rows = []
-    for outcome in found:
-        if not any(len(outcome.measure(name)) for name in names):
-            continue
-        cells = [mean_and_sd(outcome.measure(name)) for name in names]
-        cycling = plain_mean((outcome.measure("similarity") > CYCLING).astype(float))
-        rows.append([outcome.label, *cells, cycling, str(len(outcome.boundaries))])
-    return Table(
-        "Latent statistics",
-        ["system", *names.values(), "cycling", "boundaries"],
-        rows,
-        "Mean ± standard deviation over boundaries: similarity of the candidates (APCS, min "
-        "cosine, N_eff), movement of the chain from one anchor to the next (cosine, angle) and its "
-        f"curvature. Cycling is the share of steps with a cosine above {CYCLING}. Angles are in "
-        "radians.",
-    )
-
-
-def against_auc(graded: Sequence[Outcome]) -> Table:
-    """Whether problems with more curvature, or with more different candidates, are solved more
-    often."""
-    names = {"curvature": "curvature", "n_eff": "N_eff", "apcs": "APCS"}
-    rows = []
-    for outcome in graded:
-        points = {name: outcome.against_auc(name) for name in names}
-        if any(len(some) for some in points.values()):
-            cells = [
-                cell
-                for some in points.values()
-                for cell in (plain_mean(some[:, 0]), correlation(some))
-            ]
-            rows.append([outcome.label, mean(outcome.aucs, scale=1), *cells])
-    columns = [column for name in names.values() for column in (name, f"{name} ~ AUC")]
-    return Table(
-        "Geometry against AUC",
-        ["system", "AUC", *columns],
-        rows,
-        "Means over problems, and Spearman's rank correlation, over problems, between the mean of "
-        "a measure and AUC; 95% bootstrap intervals in brackets.",
-    )
-
-
-def method_counts(found: Sequence[Outcome]) -> Table:
-    """Counts that methods report themselves, such as accepted proposals."""
-    seen = (b.get("figures", {}) for outcome in found for b in outcome.boundaries)
-    names = sorted({name for figures in seen for name in figures})
-    pooled = {"accepted", "proposals"} <= set(names)
-    judged = any(len(outcome.measure("acceptance")) for outcome in found)
-    columns = ["system", *names]
-    note = "Each method's own counts, as means over samples."
-    if pooled:
-        columns.append("accepted / proposals")
-        note += " Accepted / proposals is of the sums over all samples."
-    if judged:
-        columns += ["none accepted", "α", "1/α"]
-        note += (
-            " A search ends with the first accepted proposal or at the maximum, so the boundaries "
-            "where none was accepted (their share) count most in that. α is the share of accepted "
-            "proposals where the same number is judged at every boundary, a mean over boundaries."
-        )
-    rows = []
-    for outcome in found:
-        counts = {name: outcome.method_count(name) for name in names}
-        if any(map(len, counts.values())):
-            cells = [plain_mean(values) for values in counts.values()]
-            cells += [_pooled(counts)] if pooled else []
-            rows.append([outcome.label, *cells, *(_acceptance(outcome) if judged else [])])
-    return Table("Measurements of the methods", columns, rows, note)
-
-
-def _pooled(counts: Mapping[str, Floats]) -> str:
-    proposed, accepted = counts["proposals"].sum(), counts["accepted"].sum()
-    return f"{accepted / proposed:.3g}" if proposed else "-"
-
-
-def _acceptance(outcome: Outcome) -> list[str]:
-    """The share of the boundaries where no proposal was accepted; α, 1/α."""
-    searched = [b["figures"] for b in outcome.boundaries if "acceptance" in b]
-    if not searched:
-        return ["-", "-", "-"]
-    without = np.array([not figures["accepted"] for figures in searched], float)
-    alpha = outcome.measure("acceptance").mean()
-    return [plain_mean(without), f"{alpha:.3g}", f"{1 / alpha:.3g}" if alpha else "-"]
-
-
-def _chosen_base(curves: Curves, measure: str) -> str:
-    """How the reference was chosen, where there were several `base` systems."""
-    base = curves.base
-    n = sum(curve.outcome.system["method"] == "base" for curve in curves.curves)
-    named = base.system["name"] == base.run.manifest.reference
-    return "" if named or n < 2 else f" {base.label} is the best of {n} base systems by {measure}."

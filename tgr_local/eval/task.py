@@ -8,7 +8,7 @@ process that can be killed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -29,6 +29,9 @@ class Problem:
     """Data for grading, serialisable as JSON."""
     raw: str = ""
     """The prompt for completion, for models without a chat template."""
+    groups: Mapping[str, str] = field(default_factory=dict)
+    """Groups that a report divides the problems into: property → group, such as level → 5. They
+    change no sample and no grade."""
 
 
 @dataclass(frozen=True)

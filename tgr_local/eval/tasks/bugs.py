@@ -76,7 +76,8 @@ class Bugs:
             {"role": "system", "content": SYSTEM.format(path=made.path, name=made.name)},
             {"role": "user", "content": asked},
         )
-        return Problem(self.name, name, messages, reference, f"{asked}\n")
+        groups = {"family": made.family, "defect": " and ".join(made.kinds)}
+        return Problem(self.name, name, messages, reference, f"{asked}\n", groups)
 
     def prepare(self) -> None:
         programs.check()

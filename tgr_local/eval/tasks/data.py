@@ -10,6 +10,7 @@ import gzip
 import importlib.util
 import io
 import json
+import math
 import os
 import random
 from collections.abc import Iterable, Mapping, Sequence
@@ -62,6 +63,16 @@ class Row:
         if not isinstance(value, list | tuple):
             raise ValueError(f"{self.where}: field {names[0]!r} is not a list: {str(value)[:60]!r}")
         return list(value)
+
+    def groups(self, *names: str) -> dict[str, str]:
+        """Those of these fields that the row has, as `Problem.groups`; a fraction is rounded down,
+        as a difficulty of 4.5 to 4."""
+        found = {name: self.fields.get(name) for name in names}
+        return {
+            name: str(math.floor(value) if isinstance(value, float) else value)
+            for name, value in found.items()
+            if isinstance(value, str | int | float) and value != ""
+        }
 
 
 def literal(text: str, where: str) -> Any:

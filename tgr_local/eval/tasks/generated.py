@@ -45,9 +45,21 @@ class Generated:
             question, value = equation(rng) if self.n_operands == 0 else sum_(rng, self.n_operands)
             found[question] = value
         return [
-            Problem(self.name, f"{seed}-{i}", user(question), value, f"{question}\n")
+            Problem(
+                self.name,
+                f"{seed}-{i}",
+                user(question),
+                value,
+                f"{question}\n",
+                self._groups(question),
+            )
             for i, (question, value) in enumerate(found.items())
         ]
+
+    def _groups(self, question: str) -> dict[str, str]:
+        if not self.n_operands:
+            return {}
+        return {"operators": " ".join(operator for operator in "+-*/" if operator in question)}
 
     def prepare(self) -> None: ...
 

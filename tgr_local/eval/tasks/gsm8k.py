@@ -71,7 +71,9 @@ class GSM8K(Benchmark):
         solution = row.text("answer")
         if (gold := number(solution.rsplit("####", maxsplit=1)[-1])) is None:
             raise ValueError(f"{row.where}: the answer has no number: {solution[-60:]!r}")
-        return Problem(self.name, index, reference=str(gold), **prompts(row.text("question")))
+        steps = {"steps of the solution": str(len(solution.strip().splitlines()) - 1)}
+        asked = prompts(row.text("question"))
+        return Problem(self.name, index, reference=str(gold), groups=steps, **asked)
 
     def grade(self, problem: Problem, text: str) -> Grade:
         found = answer(text)

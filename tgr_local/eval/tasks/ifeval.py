@@ -43,7 +43,9 @@ class IFEval(Benchmark):
             raise ValueError(f"{row.where}: {len(names)} instructions and {len(options)} kwargs")
         reference = {"key": row.get("key"), "prompt": prompt, "instruction_id_list": names}
         number = str(reference["key"])
-        return Problem(self.name, number, user(prompt), reference | {"kwargs": options}, prompt)
+        reference |= {"kwargs": options}
+        groups = {"instructions": str(len(names))}
+        return Problem(self.name, number, user(prompt), reference, prompt, groups)
 
     def prepare(self) -> None:
         super().prepare()

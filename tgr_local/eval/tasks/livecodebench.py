@@ -84,9 +84,8 @@ class LiveCodeBench(Code):
         )
         messages = ({"role": "system", "content": SYSTEM}, {"role": "user", "content": asked})
         reference = {"tests": tests, "function": function(row)}
-        return Problem(
-            self.name, row.text("question_id"), messages, reference, f"{SYSTEM}\n\n{asked}"
-        )
+        raw, groups = f"{SYSTEM}\n\n{asked}", row.groups("difficulty", "platform")
+        return Problem(self.name, row.text("question_id"), messages, reference, raw, groups)
 
     def seconds(self, problem: Problem) -> float:
         return (self.limits.seconds + 1) * len(problem.reference["tests"]) + SLACK

@@ -46,7 +46,8 @@ class Maths(Benchmark):
         number = next(
             (str(row.fields[k]) for k in ("unique_id", "id", "ID") if row.fields.get(k)), index
         )
-        return Problem(self.name, number, reference=answer, **prompts(question))
+        groups = row.groups("level", "subject", "difficulty")
+        return Problem(self.name, number, reference=answer, groups=groups, **prompts(question))
 
     def prepare(self) -> None:
         super().prepare()

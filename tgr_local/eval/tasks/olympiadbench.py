@@ -24,7 +24,8 @@ class OlympiadBench(Maths):
             raise ValueError(f"{row.where}: the error {tolerance!r} is not a number") from None
         reference = {"answer": ", ".join(answers), "tolerance": allowed}
         number = str(row.fields.get("id") or index)
-        return Problem(self.name, number, reference=reference, **prompts(question))
+        groups = row.groups("subfield")
+        return Problem(self.name, number, reference=reference, groups=groups, **prompts(question))
 
     def grade(self, problem: Problem, text: str) -> Grade:
         return compare(problem.reference["answer"], text, problem.reference["tolerance"])

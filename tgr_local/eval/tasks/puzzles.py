@@ -95,7 +95,8 @@ class Puzzle(Benchmark):
         """The problem in the wording of the embedded model's training."""
         asked = f"Using the numbers {numbers}, create an equation that equals {target}."
         reference = {"numbers": numbers, "target": target}
-        return Problem(self.name, identity, user(asked), reference, f"{asked}\n")
+        groups = {"numbers": str(len(numbers))}
+        return Problem(self.name, identity, user(asked), reference, f"{asked}\n", groups)
 
     def grade(self, problem: Problem, text: str) -> Grade:
         return judge(problem.reference["numbers"], problem.reference["target"], text)

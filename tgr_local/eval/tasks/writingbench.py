@@ -57,7 +57,8 @@ class WritingBench(Benchmark):
             return None
         query, criteria = row.text("query"), row.list("checklist", "criteria")
         reference = {"query": query, "criteria": criteria}
-        return Problem(self.name, row.text("index"), user(query), reference, query)
+        groups = row.groups("domain1", "domain2")
+        return Problem(self.name, row.text("index"), user(query), reference, query, groups)
 
     def seconds(self, problem: Problem) -> float:
         return TRIES * PATIENCE * len(problem.reference["criteria"])
