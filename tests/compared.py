@@ -45,7 +45,12 @@ def branches_of(engine: Engine, config: SearchConfig = SMALL, **more: Any) -> Br
 
 def assert_read_after_the_query(engine: Engine, tokens: list[int], logprobs: Any) -> None:
     """The log-probabilities are the reference's for these tokens after the prompt."""
-    wanted, _ = decoded(Reference(engine.path), PROMPT, tokens)
+    assert_read_after(engine, PROMPT, tokens, logprobs)
+
+
+def assert_read_after(engine: Engine, context: list[int], tokens: list[int], logprobs: Any) -> None:
+    """The log-probabilities are the reference's for these tokens after the context."""
+    wanted, _ = decoded(Reference(engine.path), context, tokens)
     np.testing.assert_allclose(logprobs, wanted, atol=1e-4)
 
 

@@ -31,6 +31,8 @@ RUNS: list[tuple[str, dict[str, Any]]] = [
     ("tgr-latent", {"reuse_winner": True, "rollout_len": 9}),
     ("tgr-token", {"rollout_len": 12}),
     ("got", {"graph_merges": 3, "tree_value": "prompt"}),
+    ("tot", {"tree_resets": True}),
+    ("tot", {"tree_resets": True, "suffix_tokens": 4, "keep_head": 2, "tree_value": "prompt"}),
 ]
 every_run = pytest.mark.parametrize(("method", "options"), RUNS, ids=str)
 

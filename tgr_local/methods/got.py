@@ -98,6 +98,8 @@ class Graph(tot.Tree):
 
 
 def _limit(engine: Engine, n_query: int, config: SearchConfig) -> int:
+    if config.tree_resets:
+        raise ValueError("tree_resets is on, but got merges whole texts; turn it off, or take tot")
     # the longest text of all: the best thought, the turn that quotes the others, the reply
     quotes = config.tree_breadth if config.graph_merges else 1
     times = 1 + quotes if config.graph_merges or config.graph_refines else 1

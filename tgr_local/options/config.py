@@ -266,6 +266,9 @@ class SearchConfig:
     tree_value_samples: int = option(
         3, "ratings that the model gives for a thought", low=1, high=64
     )
+    tree_resets: bool = option(
+        False, "tot: a thought is continued from the query and its newest tokens, as in markov"
+    )
     graph_merges: int = option(1, "merged thoughts tried at a level; 0 = none", low=0, high=64)
     graph_refines: int = option(1, "refined thoughts tried at a level; 0 = none", low=0, high=64)
 
