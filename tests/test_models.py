@@ -15,8 +15,10 @@ import pytest
 from gguf_edit import ARRAY, BOOL, F32, STRING, U32, U64, Array, Gguf
 
 from tgr_local import cli
+from tgr_local.engine import check_memory
 from tgr_local.errors import ModelError
 from tgr_local.models import library
+from tgr_local.options.config import EngineConfig
 
 
 def run(*arguments: str) -> int:
@@ -44,6 +46,20 @@ def test_a_header_is_read_as_it_was_written(model: Callable[..., Path]) -> None:
         plain = {k: v for k, v in engine.metadata.items() if not v.startswith("[")}
         same = {k for k, v in plain.items() if card[k] == v}
         assert all(float(card[k]) == pytest.approx(float(plain[k])) for k in plain.keys() - same)
+
+
+def test_memory_is_checked_before_a_model_is_loaded(
+    model: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = model()
+    check = check_memory(path, EngineConfig(n_gpu_layers=0))
+    assert check.need.ram == path.stat().st_size and check.need.gpu == 0 and check.fits
+    huge = tmp_path / "huge.gguf"
+    huge.write_bytes(path.read_bytes())
+    os.truncate(huge, 1 << 42)  # a sparse file of 4 TiB: more memory than a machine has
+    assert check_memory(huge).free.ram is None or not check_memory(huge).fits
+    with pytest.raises(ModelError, match="is not a file"):
+        check_memory(tmp_path)
 
 
 def test_a_damaged_header_is_one_sentence(model: Callable[..., Path], tmp_path: Path) -> None:

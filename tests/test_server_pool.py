@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from surroundings import HANG
 
-from tgr_local.engine import Cancel
+from tgr_local.engine import Cancel, FreeMemory, MemoryNeed
 from tgr_local.errors import CancelledError, ModelError
 from tgr_local.methods import METHODS
 from tgr_local.options.config import EngineConfig, ServerConfig
@@ -20,7 +20,7 @@ from tgr_local.server.errors import ApiError
 from tgr_local.server.jobs import Jobs, Put
 from tgr_local.server.lease import Lease
 from tgr_local.server.pool import Pool
-from tgr_local.server.room import Free, Need, Room
+from tgr_local.server.room import Room
 
 # ---- names ----
 
@@ -198,12 +198,12 @@ class Loads:
     def path(self, name: str) -> Path:
         return Path("/models") / f"{name}.gguf"
 
-    def needed(self, path: Path) -> Need:
+    def needed(self, path: Path) -> MemoryNeed:
         if path.stem.startswith("damaged"):
             raise ModelError(f"{path} is damaged")
-        return Need(self._size, 0)
+        return MemoryNeed(self._size, 0)
 
-    def fits(self, need: Need, loaded: list[Need]) -> bool:
+    def fits(self, need: MemoryNeed, loaded: list[MemoryNeed]) -> bool:
         return need.ram + sum(other.ram for other in loaded) <= self._memory
 
     def load(self, name: str, path: Path, cancel: Cancel) -> Made:
@@ -506,17 +506,19 @@ def test_room_counts_mapped_files_and_the_layers_on_a_gpu(model: Callable[..., P
     size = path.stat().st_size
 
     def room(ram: int | None, gpu: int = 0, **config: Any) -> Room:
-        return Room(EngineConfig(**config), lambda _: Free(ram, gpu))
+        return Room(EngineConfig(**config), lambda _: FreeMemory(ram, gpu))
 
-    assert room(None).needed(path) == Need(size, 0)
-    assert room(None, 1).needed(path) == Need(0, size)
+    assert room(None).needed(path) == MemoryNeed(size, 0)
+    assert room(None, 1).needed(path) == MemoryNeed(0, size)
     partly = room(None, 1, n_gpu_layers=1).needed(path)  # of two layers and the output
     assert partly.ram + partly.gpu == pytest.approx(size, abs=1) and partly.gpu == size // 3
-    need = Need(1000, 0)
+    need = MemoryNeed(1000, 0)
     assert room(1100).fits(need, []) and not room(1099).fits(need, [])
     assert room(2100).fits(need, [need]) and not room(2099).fits(need, [need])
     assert room(1100, use_mmap=False).fits(need, [need])  # the other one's is taken already
     assert room(None).fits(need, [need] * 9)
-    assert room(None, 1100).fits(Need(0, 1000), []) and not room(0, 1099).fits(Need(0, 1000), [])
+    assert room(None, 1100).fits(MemoryNeed(0, 1000), []) and not room(0, 1099).fits(
+        MemoryNeed(0, 1000), []
+    )
     with pytest.raises(ModelError):
         room(None).needed(Path(__file__))

@@ -17,6 +17,7 @@ steered.py         SteeredEngine: an engine with a control vector and a logit bi
 records.py         Sampling, Output, EngineStats
 cancel.py          Cancel
 devices.py         devices of ggml, cores
+memory_check.py    whether a model fits into memory
 installation.py    whether the GPU of this machine is used, and well
 loading.py         loading with a progress line and warnings
 chat_templates.py  the chat template of a model
@@ -39,6 +40,12 @@ from tgr_local.engine.installation import unused_gpu as unused_gpu
 from tgr_local.engine.loading import load_with_progress as load_with_progress
 from tgr_local.engine.lockstep import LockstepGroup as LockstepGroup
 from tgr_local.engine.lockstep import Participant as Participant
+from tgr_local.engine.memory_check import FreeMemory as FreeMemory
+from tgr_local.engine.memory_check import MemoryCheck as MemoryCheck
+from tgr_local.engine.memory_check import MemoryNeed as MemoryNeed
+from tgr_local.engine.memory_check import check_memory as check_memory
+from tgr_local.engine.memory_check import free_memory as free_memory
+from tgr_local.engine.memory_check import memory_need as memory_need
 from tgr_local.engine.native import LLAMA_CPP_PYTHON as LLAMA_CPP_PYTHON
 from tgr_local.engine.prefix_files import SavedPrefix as SavedPrefix
 from tgr_local.engine.prefix_files import load_prefix as load_prefix

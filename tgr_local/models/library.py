@@ -18,6 +18,7 @@ from tgr_local.models.gguf_header import Header
 from tgr_local.options.resolve import advice
 from tgr_local.system import paths
 
+_PART = re.compile(r"-([0-9]{5})-of-([0-9]{5})$")
 _LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")  # llama.cpp finds it from the first
 
 
@@ -100,6 +101,14 @@ def _pulled(name: str, repo: str, quantization: str | None) -> Path:
     if found:
         raise ModelError(f"{name} names several models: {', '.join(p.stem for p in sorted(found))}")
     raise ModelError(f"there is no model {name} here; {names.pull_hint(name)}")
+
+
+def parts_of(path: Path) -> list[Path]:
+    """All files of a model, from its first one."""
+    if not (part := _PART.search(path.stem)):
+        return [path]
+    start, n_parts = path.stem[: part.start()], int(part[2])
+    return [path.with_name(f"{start}-{i:05}-of-{n_parts:05}.gguf") for i in range(1, n_parts + 1)]
 
 
 def model_file(name: str | None) -> Path:

@@ -20,6 +20,7 @@ from pathlib import Path
 from tgr_local import methods
 from tgr_local.errors import ModelError
 from tgr_local.methods import Method
+from tgr_local.models.library import parts_of
 from tgr_local.options.config import ServerConfig
 from tgr_local.server.errors import ApiError
 
@@ -283,11 +284,3 @@ def _stays(path: Path, folder: Path | None) -> bool:
         except (OSError, RuntimeError):  # gone, or a circle of links
             return False
     return True
-
-
-def parts_of(path: Path) -> list[Path]:
-    """All files of a model, from its first one."""
-    if not (part := _PART.search(path.stem)):
-        return [path]
-    start, n_parts = path.stem[: part.start()], int(part[2])
-    return [path.with_name(f"{start}-{i:05}-of-{n_parts:05}.gguf") for i in range(1, n_parts + 1)]

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
+from tgr_local.engine import MemoryNeed
 from tgr_local.errors import TgrError, describe
 from tgr_local.server.errors import ApiError
-from tgr_local.server.room import Need
 
 UNLOADED, LOADING, LOADED = "unloaded", "loading", "loaded"
 
@@ -31,7 +31,7 @@ class Place(Generic[Model]):
         self.status = UNLOADED
         self.model: Model | None = None
         self.path = Path()
-        self.need = Need(0, 0)
+        self.need = MemoryNeed(0, 0)
         self.n_leases = 0
         self.used = 0.0  # the clock's time at the end of the latest lease
         self.is_wanted = False  # is to be loaded though no request waits for it

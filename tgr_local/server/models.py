@@ -12,7 +12,7 @@ from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
 from tgr_local import __version__, methods
-from tgr_local.engine import Cancel
+from tgr_local.engine import Cancel, MemoryNeed
 from tgr_local.errors import ModelError, describe
 from tgr_local.models import library
 from tgr_local.openai.validation import RequestBody
@@ -22,7 +22,7 @@ from tgr_local.server.errors import ApiError
 from tgr_local.server.lease import LOADED, Lease, without_folder
 from tgr_local.server.loaded import LoadedModel, Setup, spare_collector
 from tgr_local.server.pool import Pool
-from tgr_local.server.room import Need, Room, is_out_of_memory
+from tgr_local.server.room import Room, is_out_of_memory
 from tgr_local.server.slots import SlotFiles
 
 _BAD_SECONDS = 60.0
@@ -79,13 +79,13 @@ class Models:
     def path(self, name: str) -> Path:
         return self.catalog.path(name)
 
-    def needed(self, path: Path) -> Need:
+    def needed(self, path: Path) -> MemoryNeed:
         key, why, until = self._bad.get(path, (None, "", 0.0))
         if key == _key(path) and time.monotonic() < until:
             raise ModelError(why)
         return self._room.needed(path)
 
-    def fits(self, need: Need, loaded: list[Need]) -> bool:
+    def fits(self, need: MemoryNeed, loaded: list[MemoryNeed]) -> bool:
         return self._room.fits(need, loaded)
 
     def load(self, name: str, path: Path, cancel: Cancel) -> LoadedModel:

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from tgr_local.engine import Cancel
+from tgr_local.engine import Cancel, MemoryNeed
 from tgr_local.errors import CancelledError, TgrError, describe
 from tgr_local.server.errors import ApiError
 from tgr_local.server.lease import (
@@ -35,7 +35,7 @@ from tgr_local.server.lease import (
     Place,
     without_folder,
 )
-from tgr_local.server.room import Need, is_out_of_memory
+from tgr_local.server.room import is_out_of_memory
 
 _STOP_SECONDS = 2.0  # for a load that is cancelled
 
@@ -48,8 +48,8 @@ class Loader(Protocol[Loaded]):
     """Finds, measures and loads models; its functions run in threads."""
 
     def path(self, name: str) -> Path: ...
-    def needed(self, path: Path) -> Need: ...
-    def fits(self, need: Need, loaded: list[Need]) -> bool: ...
+    def needed(self, path: Path) -> MemoryNeed: ...
+    def fits(self, need: MemoryNeed, loaded: list[MemoryNeed]) -> bool: ...
     def load(self, name: str, path: Path, cancel: Cancel) -> Loaded: ...
 
 
@@ -262,7 +262,7 @@ class Pool(Generic[Model]):
 
     async def _measure(self, place: Place[Model]) -> None:
         """Raises the error for a file that is no model before another one is unloaded for it."""
-        place.need = Need(0, 0)
+        place.need = MemoryNeed(0, 0)
         try:
             place.need = await in_thread(functools.partial(self._loader.needed, place.path))
         except Exception:

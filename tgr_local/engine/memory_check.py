@@ -1,0 +1,87 @@
+"""Whether a model fits into the memory that is free, before it is loaded.
+
+It is an estimate from the header and the size of its file. The engine itself decides when it loads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tgr_local.engine.devices import available_memory, backend_devices
+from tgr_local.models import library
+from tgr_local.options.config import EngineConfig
+
+_SHARE = 1.1  # of the weights: with the cache and the buffers of a typical model
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """Bytes that the weights of a model take."""
+
+    ram: int
+    gpu: int
+
+
+@dataclass(frozen=True)
+class FreeMemory:
+    """Bytes that are free; None = the system does not say."""
+
+    ram: int | None
+    gpu: int
+
+    def fits(
+        self, need: MemoryNeed, config: EngineConfig, loaded: Iterable[MemoryNeed] = ()
+    ) -> bool:
+        """Whether a model fits beside the loaded ones, as far as the system says."""
+        if need.gpu * _SHARE > self.gpu:
+            return False
+        if self.ram is None:
+            return True
+        # the pages of a mapped file count as free although its model needs them
+        mapped = config.use_mmap and not config.use_mlock
+        held = sum(other.ram for other in loaded) if mapped else 0
+        return need.ram * _SHARE <= self.ram - held
+
+
+@dataclass(frozen=True)
+class MemoryCheck:
+    """What a model needs, and what is free."""
+
+    need: MemoryNeed
+    free: FreeMemory
+    fits: bool
+    """Whether a tenth more than the need is free, on the GPU and in RAM."""
+
+
+def check_memory(path: str | os.PathLike[str], config: EngineConfig | None = None) -> MemoryCheck:
+    """Whether the model of a file fits into the memory that is free now, by an estimate; `config`
+    says how it would be loaded. Raises ModelError for a file that is no model, and OSError."""
+    config = config or EngineConfig()
+    free = free_memory(config)
+    need = memory_need(Path(path), config, free)
+    return MemoryCheck(need, free, free.fits(need, config))
+
+
+def free_memory(config: EngineConfig) -> FreeMemory:
+    """The memory that is free now, for models that are loaded in this way."""
+    gpus = [device for device in backend_devices() if device.kind in ("gpu", "igpu")]
+    if config.main_gpu >= 0:
+        gpus = gpus[config.main_gpu : config.main_gpu + 1]
+    if config.n_gpu_layers == 0:
+        gpus = []
+    return FreeMemory(available_memory(), sum(device.memory_free for device in gpus))
+
+
+def memory_need(path: Path, config: EngineConfig, free: FreeMemory) -> MemoryNeed:
+    """What the model of a file takes. Raises ModelError for a file that is no model, and OSError
+    for one that cannot be read."""
+    card = library.card(path)
+    n_bytes = sum(part.stat().st_size for part in library.parts_of(path))
+    layers = card.metadata.get(f"{card.architecture}.block_count", "")
+    n_layers = int(layers) + 1 if layers.isdecimal() and len(layers) < 8 else 1
+    wanted = n_layers if config.n_gpu_layers < 0 else config.n_gpu_layers
+    on_gpu = min(wanted, n_layers) / n_layers if free.gpu else 0.0
+    return MemoryNeed(ram=int(n_bytes * (1 - on_gpu)), gpu=int(n_bytes * on_gpu))
