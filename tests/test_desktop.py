@@ -15,7 +15,7 @@ import pytest
 from surroundings import HANG, ROOT
 
 import tgr_local
-from tgr_local import SearchConfig, Step, TextDelta, generate, stream
+from tgr_local import EngineConfig, SearchConfig, Step, TextDelta, generate, stream
 from tgr_local.models.library import embedded_model
 
 FOLDER = ROOT / "examples" / "desktop"
@@ -270,6 +270,16 @@ def test_a_model_that_cannot_be_loaded_leaves_the_one_before(
     load(window, broken(kind, tmp_path))
     assert window.banner.isVisible() and "broken.gguf" in window.banner.text.text()
     assert "this is a bug" not in window.banner.text.text()
+    assert "42" in answered(window, "What is 12 + 30?").messages[-1]["content"]
+
+
+def test_a_model_that_memory_is_too_small_for_leaves_the_one_before(
+    window: Window, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    too_large = EngineConfig(n_ctx=1 << 24)  # cells of the cache, for which no machine has memory
+    monkeypatch.setattr(settings.Options, "engine_config", lambda options: too_large)
+    load(window, embedded_model("tgr-mini-code"))
+    assert "cells of the KV cache" in window.banner.text.text()
     assert "42" in answered(window, "What is 12 + 30?").messages[-1]["content"]
 
 

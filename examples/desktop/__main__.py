@@ -17,7 +17,7 @@ from tgr_local.models.library import embedded_model
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="desktop", description=__doc__)
+    parser = argparse.ArgumentParser(prog="desktop", description="Conversations with a model.")
     parser.add_argument("model", nargs="?", type=Path, help="a GGUF file; else the last one")
     parser.add_argument("--settings", type=Path, help="another file of settings")
     options = parser.parse_args(arguments)

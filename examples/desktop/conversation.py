@@ -22,6 +22,7 @@ from desktop.worker import ReplyWorker, message_of
 from tgr_local import CapacityError, Engine, Event, Progress, Reply, TextDelta
 
 _WIDTH = 760  # pixels of a line that is easy to read
+_SHOWN = 40  # messages: what is shown is laid out at every change
 _STAGES = {"rebuild": "reading", "rollouts": "trying candidates", "answer due": "answering"}
 _WELCOME = "Ask something.\n\nEnter sends, Esc stops, Ctrl+N starts another conversation."
 
@@ -43,6 +44,7 @@ class Conversation(QWidget):
         self._n_tokens = 0
         self._status = ""
         self.messages: list[dict[str, str]] = []
+        self._shown: list[QWidget] = []
         self.search = SearchView()
         self.input = Input()
         self.input.sent.connect(self.send)
@@ -51,8 +53,10 @@ class Conversation(QWidget):
         self._welcome.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._column = QVBoxLayout()
         self._column.setSpacing(18)
-        self._column.addStretch(1)
-        self._column.addWidget(self._welcome)
+        self._earlier = QPushButton("Show earlier messages", visible=False)
+        self._earlier.clicked.connect(self._show_earlier)
+        self._column.addWidget(self._earlier, 0, Qt.AlignmentFlag.AlignHCenter)
+        self._column.addWidget(self._welcome, 1)
         self._column.addStretch(1)
         self._scroll = QScrollArea(widgetResizable=True)
         self._scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -165,6 +169,7 @@ class Conversation(QWidget):
 
         def ask_again() -> None:
             if not self.is_busy:
+                self._shown.remove(button)
                 button.deleteLater()
                 del self.messages[:2]
                 self.send()
@@ -176,8 +181,24 @@ class Conversation(QWidget):
     def _add(self, widget: QWidget) -> None:
         self._welcome.hide()
         self._column.insertWidget(self._column.count() - 1, widget)
-        if self._column.itemAt(0).spacerItem():
-            self._column.setStretch(0, 0)
+        self._shown.append(widget)
+        if len(self._shown) > _SHOWN:
+            self._shown.pop(0).hide()
+            self._earlier.show()
+
+    def _show_earlier(self) -> None:
+        """Shows as many messages again as are shown."""
+        hidden = [
+            widget
+            for i in range(1, self._column.count() - 1)
+            if (widget := self._column.itemAt(i).widget()) is not self._welcome
+            and widget not in self._shown
+        ][-_SHOWN:]
+        for widget in hidden:
+            widget.show()
+        self._shown[:0] = hidden
+        self._follows = False
+        self._earlier.setVisible(len(hidden) == _SHOWN)
 
     def _note(self, text: str) -> None:
         note = QLabel(text, objectName="error")

@@ -132,7 +132,7 @@ def cancel(window: Window, times: int) -> list[float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="desktop.latency", description=__doc__)
+    parser = argparse.ArgumentParser(prog="desktop.latency", description="Measures the event loop.")
     parser.add_argument("model", nargs="?", type=Path, default=embedded_model())
     parser.add_argument("--conversations", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=15)

@@ -5,6 +5,7 @@ Nothing that the window calls here waits, so its event loop is never blocked.
 
 from __future__ import annotations
 
+import gc
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -49,6 +50,8 @@ def message_of(error: Exception) -> str:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, TgrError | ValueError | OSError):
         return str(error)
+    if isinstance(error, MemoryError):
+        return "There is not enough memory; close other programs, or choose a smaller model."
     traceback.print_exception(error)
     return f"{type(error).__name__}: {error} (this is a bug; the terminal shows where)"
 
@@ -161,4 +164,5 @@ class Loader(QObject):
         else:
             if self._old:
                 self._old.close()  # which ends its replies
+            gc.freeze()  # else a full collection, which may come in any thread, takes 25 ms
             self.loaded.emit(engine)
