@@ -13,8 +13,9 @@
 
 namespace tgr {
 
-static constexpr double   most_of_memory = 0.9; // of what is available
-static constexpr uint32_t few_cells      = 256; // of a cache that grows, at the start
+static constexpr double   most_of_memory = 0.9;     // of what is available
+static constexpr uint32_t few_cells      = 256;     // of a cache that grows, at the start
+static constexpr uint32_t large_cache    = 1 << 15; // which a cell's bytes are measured with
 
 // On a CPU ggml's flash attention takes up to twice the time of the plain one (docs/log.md). llama.cpp always wants it
 // for quantised values.
@@ -92,10 +93,28 @@ DeviceBytes Model::planned(uint32_t n_cells) {
     }
 }
 
-// Why there is no memory for a cache of n_cells, beside the present one or in its place; empty = there is.
+// Why there is no memory for a cache of n_cells, beside the present one or in its place; empty = there is. A plan takes
+// time and memory for every cell, so what a large cache takes at least is computed first, from the bytes of a cell.
 std::string Model::obstacle(uint32_t n_cells, bool beside) {
     const DeviceBytes freed = beside || !context_ ? DeviceBytes() : taken_bytes(context_.get());
-    for (const auto & [device, needed] : planned(n_cells)) {
+    if (n_cells > large_cache) {
+        if (cell_bytes_.empty()) {
+            measure_cells();
+        }
+        DeviceBytes least = cell_bytes_;
+        for (auto & [device, bytes] : least) {
+            bytes *= n_cells;
+        }
+        if (std::string why = excess(least, freed, n_cells); !why.empty()) {
+            return why;
+        }
+    }
+    return excess(planned(n_cells), freed, n_cells);
+}
+
+// Why a cache of n_cells that needs so many bytes has no place where others are freed; empty = it has.
+std::string Model::excess(const DeviceBytes & bytes, const DeviceBytes & freed, uint32_t n_cells) {
+    for (const auto & [device, needed] : bytes) {
         const auto available = available_on(device);
         if (!available) {
             continue;
@@ -131,10 +150,9 @@ void Model::check_memory(uint32_t n_cells) {
 
 // The bytes of a cell are the difference between two large caches: a small one may need less than its prompt does.
 void Model::measure_cells() {
-    constexpr uint32_t large = 1 << 15;
-    const DeviceBytes  fewer = planned(large);
-    for (const auto & [device, bytes] : planned(2 * large)) {
-        cell_bytes_[device] = (bytes - std::min(bytes, of(fewer, device))) / large;
+    const DeviceBytes fewer = planned(large_cache);
+    for (const auto & [device, bytes] : planned(2 * large_cache)) {
+        cell_bytes_[device] = (bytes - std::min(bytes, of(fewer, device))) / large_cache;
     }
 }
 

@@ -98,6 +98,7 @@ private:
     llama_context_params context_params(uint32_t n_cells) const;
     DeviceBytes          planned(uint32_t n_cells);
     std::string          obstacle(uint32_t n_cells, bool beside);
+    static std::string   excess(const DeviceBytes & bytes, const DeviceBytes & freed, uint32_t n_cells);
     llama_context_ptr    made_context(uint32_t n_cells);
     void                 make_first_context();
     void                 measure_cells();

@@ -60,6 +60,15 @@ def test_a_cache_is_planned_as_large_as_it_is(
     loaded(path, n_ctx=n_ctx, **options).close()
 
 
+def test_a_cache_far_beyond_the_memory_is_refused_without_a_plan(
+    model: Callable[..., Path],
+) -> None:
+    """A plan of so many cells alone takes minutes and gigabytes."""
+    native.pretend_available(64 << 20)
+    with pytest.raises(CapacityError, match=rf"needs {2**31 - 1} cells .* MiB of RAM"):
+        loaded(model("qwen3"), n_ctx=2**31 - 1)
+
+
 def test_a_session_without_memory_is_refused_at_once(model: Callable[..., Path]) -> None:
     """Also while others hold the cache; what is there goes on."""
     with loaded(model()) as engine, engine.session(200, 1) as session:
