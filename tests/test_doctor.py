@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import json
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,9 @@ import pytest
 from command_line import finished, run
 from surroundings import HANG, environment
 
+from tgr_local import doctor
 from tgr_local.errors import TgrError
+from tgr_local.system import processor
 
 
 def test_doctor_on_the_double(double: None, capsys: pytest.CaptureFixture[str]) -> None:
@@ -23,6 +26,39 @@ def test_doctor_on_the_double(double: None, capsys: pytest.CaptureFixture[str]) 
     assert run("doctor", "--model", "f.gguf", "--json") == 0
     findings = json.loads(capsys.readouterr().out)
     assert {"name": "tokenizer", "status": "ok"}.items() <= findings[-2].items()
+
+
+@pytest.mark.parametrize(
+    ("has", "uses", "warning"),
+    [
+        ("fma avx2 avx512f", "CPU : SSE3 = 1 | LLAMAFILE = 1 | ", "AVX2 and AVX512, but"),
+        ("fma avx2 avx512f", "CPU : AVX = 1 | AVX2 = 1 | OPENMP = 1 | ", "has AVX512, but"),
+        ("fma avx2", "CPU : AVX2 = 0 | OPENMP = 1 | ", "has AVX2, but"),
+        ("avx2 avx512f", "CPU : AVX2 = 1 | AVX512 = 1 | OPENMP = 1 | ", ""),
+        ("", "CPU : NEON = 1 | ", ""),
+        ("avx2", "CUDA : ARCHS = 890 | CPU : AVX2 = 1 | OPENMP = 1 | ", ""),
+    ],
+)
+def test_doctor_warns_of_instructions_that_ggml_does_not_use(
+    double: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    has: str, uses: str, warning: str,
+) -> None:  # fmt: skip
+    import llama_cpp
+
+    monkeypatch.setattr(doctor, "instructions", lambda: frozenset(has.split()))
+    monkeypatch.setattr(llama_cpp, "llama_print_system_info", lambda: uses.encode())
+    assert run("doctor", "--model", "f.gguf") == 0
+    lines = [line for line in capsys.readouterr().out.split("\n") if line[2:].startswith("cpu ")]
+    assert len(lines) == (2 if warning else 1)
+    if warning:
+        assert lines[1].startswith("! cpu") and warning in lines[1]
+        assert "CMAKE_ARGS=-DGGML_NATIVE=on pip install" in lines[1]
+
+
+def test_the_instructions_are_those_that_linux_names() -> None:
+    x86_linux = sys.platform == "linux" and platform.machine() == "x86_64"
+    assert ("sse2" in processor.instructions()) == x86_linux
+    assert processor.processor()
 
 
 @pytest.mark.parametrize("why", ["", "there is no program bwrap"])

@@ -18,12 +18,14 @@ from tgr_local.errors import TgrError, describe
 from tgr_local.models import library
 from tgr_local.options import settings
 from tgr_local.options.config import EngineConfig, SearchConfig
+from tgr_local.system.processor import instructions
 from tgr_local.system.versions import versions
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine
 
 SAMPLE = "What is 3 + 14? Think, then answer.\n"
+VECTORS = {"avx2": "AVX2", "avx512f": "AVX512"}  # Linux's name → ggml's
 
 
 @dataclass(frozen=True)
@@ -88,12 +90,30 @@ def _machine() -> Iterator[Finding]:
     features = [part.split("=")[0].strip() for part in system.split("|") if "= 1" in part]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     yield Finding("system", "ok", f"{platform.system()} {platform.release()}, {platform.machine()}")
-    yield Finding("cpu", "ok", f"{cores} cores; {', '.join(features).replace('CPU : ', '')}")
+    features = [feature.removeprefix("CPU : ") for feature in features]
+    yield Finding("cpu", "ok", f"{cores} cores; {', '.join(features)}")
+    if warning := _unused_instructions(features):
+        yield Finding("cpu", "warning", warning)
     offload = llama_cpp.llama_supports_gpu_offload()
     yield Finding(
         "gpu support",
         "ok",
         f"llama-cpp-python is built {'with' if offload else 'without'} GPU support",
+    )
+
+
+def _unused_instructions(used: list[str]) -> str | None:
+    """Why ggml computes more slowly than this processor can; None if it does not."""
+    import llama_cpp
+
+    unused = [name for flag, name in VECTORS.items() if flag in instructions() and name not in used]
+    if not unused:
+        return None
+    return (
+        f"this processor has {' and '.join(unused)}, but the installed llama-cpp-python is built "
+        "without, so it computes more slowly; if it was built on another machine, or with "
+        "SOURCE_DATE_EPOCH set, build it here: CMAKE_ARGS=-DGGML_NATIVE=on pip install "
+        f"--force-reinstall --no-cache-dir llama-cpp-python=={llama_cpp.__version__}"
     )
 
 
