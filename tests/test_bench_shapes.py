@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tgr_local.bench import shapes
+from tgr_local import cli
+from tgr_local.bench import command, shapes
 from tgr_local.engine import Engine, Task
 from tgr_local.errors import TgrError
 from tgr_local.models import library
@@ -60,3 +65,42 @@ def test_a_file_larger_than_the_free_space_is_refused(monkeypatch: pytest.Monkey
     monkeypatch.setattr(shapes.shutil, "disk_usage", lambda _: Usage)
     with pytest.raises(TgrError, match=r"needs .* but .* has 0\.0 MB free; free space"):
         shapes.model_file("0.6b", "q8_0")
+
+
+def test_kept_files_are_listed_and_deleted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", "shapes"]) == 0 and capsys.readouterr().out == ""
+    folder = shapes.cache_folder()
+    folder.mkdir(parents=True)
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    names = (
+        "random-qwen3-0.6b-q8_0-v3.gguf", f"random-qwen3-0.6b-q8_0-v3.{gone.pid}.part",
+        "random-qwen3-4b-q4_k-v2.gguf", f"random-qwen3-8b-q8_0-v3.{os.getpid()}.part",
+        "another.gguf",
+    )  # fmt: skip
+    for name in names:
+        (folder / name).write_bytes(bytes(2_000_000))
+
+    def listed(*arguments: str) -> str:
+        assert cli.main(["bench", "shapes", *arguments]) == 0
+        return capsys.readouterr().out
+
+    assert listed("list") == "".join(f"{folder / name}, 2.0 MB\n" for name in sorted(names[:3]))
+    record = [{"path": str(folder / names[2]), "bytes": 2_000_000}]
+    assert json.loads(listed("--shape", "4b", "--type", "Q4_K_M", "--json")) == record
+    assert listed("delete", "--type", "q4_k") == f"deleted {folder / names[2]}, 2.0 MB\n"
+    assert len(listed("list").split("\n")) == 3
+    listed("delete")
+    assert listed("list") == "" and len(list(folder.iterdir())) == 2
+    assert cli.main(["bench", "shapes", "delete", "--shape", ""]) == 2
+    assert "shape is '', but must be one of tiny" in capsys.readouterr().err
+
+
+def test_bench_names_the_file_that_it_keeps(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "measured", lambda *_: iter(()))
+    assert cli.main(["bench", "--shape", "tiny", "--only", "plain"]) == 0
+    (path,) = shapes.kept()
+    err = capsys.readouterr().err
+    assert f"kept for the next time: {path}, " in err and "tgr-local bench shapes delete" in err

@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tgr_local.console.sanitize import printable_json
 from tgr_local.options.config import EngineConfig
 from tgr_local.options.flags import Parser, add_config_flags, configured
 
@@ -37,12 +40,13 @@ _EXTRA = {"sweep"}  # only on request
 def add_to(parser: Parser) -> None:
     """Adds the subcommand."""
     text = "measure speed, compared with llama.cpp in the same run"
-    bench = parser.add_command("bench", run, text)
+    bench = parser.add_command("bench", run, text, " [shapes]")
+    _add_shapes(bench)
     add = bench.add_argument
     add("--model", metavar="MODEL", help="a GGUF file, or the name of a pulled model")
     add("--shape", metavar="SHAPE",
-        help="random weights in the shape of a Qwen3 model: tiny, 0.6b, 1.7b, 4b, 8b "
-        f"(default: {SHAPE})")  # fmt: skip
+        help="random weights in the shape of a Qwen3 model, which are kept: tiny, 0.6b, 1.7b, "
+        f"4b, 8b (default: {SHAPE})")  # fmt: skip
     add("--type", metavar="TYPE",
         help="type of the random weights: f16, q8_0, q6_k, q5_k, q4_k, q3_k, q2_k, q4_0 "
         f"(default: {TYPE})")  # fmt: skip
@@ -54,6 +58,39 @@ def add_to(parser: Parser) -> None:
         help="write JSON to FILE, or print it instead of the table")  # fmt: skip
     add("--markdown", metavar="FILE", help="write the table as Markdown to FILE")
     add_config_flags(bench, EngineConfig, "how tgr-local and the peers load the model")
+
+
+def _add_shapes(bench: Parser) -> None:
+    text = "list the files of random weights that bench keeps, or delete them"
+    shapes = bench.add_command("shapes", _list_shapes, text, " [list | delete]")
+    shapes.set_defaults(shape=None, type=None, json=False)
+    listing = shapes.add_command("list", _list_shapes, "list them: path and size")
+    deleting = shapes.add_command("delete", _delete_shapes, "delete them, and list what is gone")
+    for command in (shapes, listing, deleting):
+        add = partial(command.add_argument, default=argparse.SUPPRESS)
+        add("--shape", metavar="SHAPE", help="only those of this shape")
+        add("--type", metavar="TYPE", help="only those of this type")
+        add("--json", action="store_true", help="print JSON")
+
+
+def _list_shapes(args: argparse.Namespace, *, delete: bool = False) -> int:
+    from tgr_local.bench import shapes
+    from tgr_local.models.library import size
+
+    files = [(path, path.stat().st_size) for path in shapes.kept(args.shape, args.type)]
+    if delete:
+        for path, _ in files:
+            path.unlink(missing_ok=True)
+    if args.json:
+        print(printable_json([{"path": str(path), "bytes": n} for path, n in files]))
+    else:
+        for path, n in files:
+            print(f"{'deleted ' * delete}{path}, {size(n)}")
+    return 0
+
+
+def _delete_shapes(args: argparse.Namespace) -> int:
+    return _list_shapes(args, delete=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -74,6 +111,7 @@ def run(args: argparse.Namespace) -> int:
     from tgr_local.bench.peers import Settings
     from tgr_local.bench.plan import Plan
     from tgr_local.engine import load_with_progress
+    from tgr_local.models.library import size
 
     rows: list[Row] = []
     with load_with_progress(path, config, chats=False) as engine:
@@ -96,6 +134,12 @@ def run(args: argparse.Namespace) -> int:
                 files["markdown"].write_text(table.as_markdown(about, rows), encoding="utf-8")
     if args.json == "-":
         print(table.as_json(about, rows))
+    if args.model is None:
+        kept = f"{path}, {size(path.stat().st_size)}"
+        print(
+            f"kept for the next time: {kept}; to delete: tgr-local bench shapes delete",
+            file=sys.stderr,
+        )
     return 0
 
 

@@ -2,8 +2,9 @@
 
 They are as fast as real weights, and their text is noise. F16 and Q8_0 are written here, block by
 block, so that a large file needs little memory; llama.cpp's own quantizer makes every other type
-from Q8_0. A file is made once, in the user's cache folder. The vocabulary has the size of Qwen's,
-with artificial merges: pairs of bytes, then such pairs with one more byte.
+from Q8_0. A file is made once, in the user's cache folder, and stays there; `kept` lists
+them. The vocabulary has the size of Qwen's, with artificial merges: pairs of bytes, then such pairs
+with one more byte.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import itertools
 import os
 import shutil
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -32,6 +33,7 @@ SPECIALS = (
     "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|fim_pad|>",
     "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>",
 )  # fmt: skip
+_PREFIX = "random-qwen3-"  # of the files' names
 _ALIGNMENT = 32
 _INT = struct.Struct("<i").pack
 _BLOCK_ROWS = 4096  # rows of a matrix made at a time
@@ -97,15 +99,46 @@ def cache_folder() -> Path:
     return places.folder("cache")
 
 
+def kept(shape: str | None = None, kind: str | None = None) -> list[Path]:
+    """The files of random weights in the cache folder, sorted: all, or those of a shape or type.
+    Those of other versions are among them, and what interrupted processes left. ValueError as
+    `model_file`."""
+    shape = "*" if shape is None else _checked("shape", shape, SHAPES)
+    kind = "*" if kind is None else _kind(kind)
+    files = cache_folder().glob(f"{_PREFIX}{shape}-{kind}-v*")
+    return sorted(path for path in files if path.suffix == ".gguf" or _is_left_over(path))
+
+
+def _is_left_over(path: Path) -> bool:
+    """Whether a file is unfinished and the process in its name has ended."""
+    pid = path.stem.rpartition(".")[2]
+    if path.suffix != ".part" or not pid.isdecimal():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except PermissionError:  # it is another user's
+        pass
+    return False
+
+
+def _checked(what: str, name: str, known: Collection[str]) -> str:
+    if name not in known:
+        raise ValueError(f"{what} is {name!r}, but must be one of {', '.join(known)}")
+    return name
+
+
+def _kind(name: str) -> str:
+    return _checked("type", name.lower().removesuffix("_m"), TYPES)
+
+
 def model_file(shape: str, kind: str) -> Path:
     """The file of that shape and type, made if it is missing. ValueError for a name that is not in
     SHAPES or TYPES, TgrError when the disk has too little space."""
-    kind = kind.lower().removesuffix("_m")
-    for what, name, known in (("shape", shape, SHAPES), ("type", kind, TYPES)):
-        if name not in known:
-            raise ValueError(f"{what} is {name!r}, but must be one of {', '.join(known)}")
+    shape, kind = _checked("shape", shape, SHAPES), _kind(kind)
     folder = cache_folder()
-    path = folder / f"random-qwen3-{shape}-{kind}-v{VERSION}.gguf"
+    path = folder / f"{_PREFIX}{shape}-{kind}-v{VERSION}.gguf"
     if path.exists():
         return path
     source = model_file(shape, "q8_0") if kind in _QUANTIZED else None
