@@ -107,6 +107,7 @@ static void read_ahead(const std::vector<std::string> & paths, uint64_t n_bytes,
         if (map == MAP_FAILED) {
             return;
         }
+        madvise(map, size_t(size), MADV_HUGEPAGE); // where the file system can: huge pages in the page cache
         char * at = static_cast<char *>(map);
         for (size_t done = 0; done < size_t(size) && watch.goes_on(); done += part) {
             if (madvise(at + done, std::min(part, size_t(size) - done), MADV_POPULATE_READ) != 0) {

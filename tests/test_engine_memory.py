@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from engines import EXACT, TOKENS, generated, vectors
 
+from tgr_local.bench import shapes
 from tgr_local.engine import Cancel, Engine, Task, available_memory
 from tgr_local.engine.native import native
 from tgr_local.errors import CapacityError
@@ -35,6 +36,32 @@ def pretend_room_for(engine: Engine, n_bytes: float) -> None:
 
 def loaded(path: Path, **options: object) -> Engine:
     return Engine(path, EngineConfig(**(EXACT | options)))
+
+
+def advised_bytes() -> int:
+    """Bytes of this process for which huge pages were asked (flag hg)."""
+    total = size = 0
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if line.startswith("Size:"):
+            size = int(line.split()[1]) * 1024
+        elif line.startswith("VmFlags:") and "hg" in line.split():
+            total += size
+    return total
+
+
+@pytest.mark.skipif(
+    not Path("/sys/kernel/mm/transparent_hugepage").is_dir(), reason="the system has no huge pages"
+)
+def test_huge_pages_are_asked_for_weights_and_cache(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    shapes.write(path, shapes.SHAPES["tiny"], "q8_0")
+    before = advised_bytes()
+    with Engine(path, EngineConfig(use_mmap=False, n_ctx=256)) as engine:
+        assert advised_bytes() - before > 0.9 * engine.size_bytes
+    with Engine(path, EngineConfig(n_ctx=256)):
+        small = advised_bytes()
+    with Engine(path, EngineConfig(n_ctx=16384)) as engine:
+        assert advised_bytes() - small > 0.9 * (16384 - 256) * engine.cell_bytes
 
 
 def test_what_is_available() -> None:
