@@ -8,18 +8,29 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from surroundings import ROOT
 
 from tgr_local import cli
-from tgr_local.bench import boundary, command, concurrency, memory, shapes
+from tgr_local.bench import (
+    boundary,
+    command,
+    concurrency,
+    long_figure,
+    long_reply,
+    memory,
+    shapes,
+)
 from tgr_local.bench.measure import Row
 from tgr_local.bench.peers import Settings
 from tgr_local.bench.plan import Plan
 from tgr_local.bench.subprocesses import Subprocess
 from tgr_local.engine import Engine
 from tgr_local.eval import paper
+from tgr_local.options.config import SearchConfig
 
 MEASURED = {"tokens", "positions", "seconds", "resident", "cells"}
 
@@ -34,7 +45,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def plan(tiny: Path) -> Iterator[Plan]:
     with Engine(tiny) as engine:
-        yield Plan(engine, Settings.of(engine), repeats=1, quick=True)
+        yield Plan(engine, Settings.of(engine), repeats=1, quick=True, long_tokens=512)
 
 
 @pytest.mark.parametrize("name", command.GROUPS)
@@ -119,7 +130,7 @@ def test_with_json_stdout_is_json_only(tiny: Path, capsys: pytest.CaptureFixture
 def test_roofline_alone_reserves_enough_cells(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "SIZE", 1 << 20)
     with Engine(tiny) as engine:
-        alone = Plan(engine, Settings.of(engine), repeats=1, quick=True)
+        alone = Plan(engine, Settings.of(engine), repeats=1, quick=True, long_tokens=512)
         assert len(list(command.measured("roofline", alone))) == 4
 
 
@@ -155,6 +166,9 @@ def test_a_search_in_a_process_of_its_own_reports_its_cost() -> None:
         (["--model", "MODEL", "--n-ctx", "256", "--only", "capture"], "256"),
         (["--n-threads", "-1"], "n_threads is -1"),
         (["--quik"], "did you mean --quick?"),
+        (["--long-tokens", "9"], "long_tokens is '9', but must be a whole number from 256 to"),
+        (["--figure", "x.svg"], "--figure draws the group long; add --only long"),
+        (["--figure", "x.doc", "--only", "long"], "--figure is 'x.doc', but must end in .svg"),
     ],
 )
 def test_bad_usage_is_one_line(
@@ -167,3 +181,43 @@ def test_bad_usage_is_one_line(
     assert cli.main(["bench", *(names.get(a, a) for a in arguments)]) in (1, 2)
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1 and "bug" not in error
+
+
+def test_a_long_reply_has_lengths_crossings_and_memory(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert long_reply.doubling(128, 512) == [128, 256, 512]
+    assert long_reply.doubling(128, 300) == [128, 256, 300]
+    assert long_reply.doubling(1024, 512) == [512]
+
+    def seconds(plan: Plan, config: SearchConfig, length: int) -> Any:
+        return np.array([[0.01 + 1e-5 * length] * 2, [0.02] * 2, [0.03] * 2])
+
+    monkeypatch.setattr(long_reply, "seconds_at", seconds)
+    rows = {row.what: row for row in command.measured("long", plan)}
+    chunks = [what for what in rows if what.startswith("chunk ")]
+    assert [what.split()[1] for what in chunks] == ["2", "3", "4"]
+    row = rows["time per token after 512 tokens: tgr-latent / base"]
+    assert row.result.median == pytest.approx(0.03 / 0.01512)
+    assert row.values["resident MB base"].median > 10
+    crossing = "reply length from which the {} takes less time with tgr-latent than with base"
+    assert rows[crossing.format("next token")].result.median == pytest.approx(2000)
+    # 0.01 + 1e-5 · n/2 = 0.03
+    assert rows[crossing.format("whole reply")].result.median == pytest.approx(4000)
+    page = tmp_path / "long.svg"
+    long_figure.draw(rows.values(), page)
+    assert page.read_text().lstrip().startswith("<?xml")
+    long_figure.draw([], tmp_path / "none.svg")
+    assert not (tmp_path / "none.svg").exists()
+
+
+def test_the_computed_memory_is_that_of_the_shapes() -> None:
+    rows = list(long_reply.computed_memory([32768], n_cells=1000))
+    values = {row.what.split()[1]: row.values for row in rows}
+    # Qwen3-4B and 8B: 36 layers, 8 heads of keys and values, 128 numbers, 2 bytes: 147,456 a token
+    for name, billions in (("4b", 4.02), ("8b", 8.19)):
+        weights = values[name]["GB weights"].median
+        assert weights == pytest.approx(billions * 34 / 32, rel=0.02)
+        grown = values[name]["GB base"].median - weights
+        assert grown == pytest.approx((32768 + 72) * 147_456 / 1e9)
+        assert values[name]["GB tgr-latent"].median - weights == pytest.approx(0.147456)

@@ -14,6 +14,8 @@ target. It does not know whether answers are correct: that is `tgr_local.eval`.
     decode.py        steps, prefill and plain replies; the cost of capture and of sampling
     boundary.py      one boundary of the method in parts
     runs.py          whole methods
+    long_reply.py    time per token and memory while a long reply grows
+    long_figure.py   … as a picture
     roofline.py      a step compared with the limits of memory (memory.py) and multiply-adds
     concurrency.py   many replies of a small model at a time; start-up
     cold_start.py    searches in a fresh process, for concurrency.py

@@ -28,12 +28,12 @@ def search(k: int, seed: int) -> dict[str, float]:
         "tokens": sum(reply.n_tokens for reply in replies),
         "positions": sum(reply.counts.total for reply in replies),
         "seconds": seconds,
-        "resident": _peak_resident(),
+        "resident": peak_resident(),
         "cells": cells,
     }
 
 
-def _peak_resident() -> int:
+def peak_resident() -> int:
     """Peak bytes. On Linux ru_maxrss includes the parent's memory, VmHWM does not."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from tgr_local.bench.measure import Row
     from tgr_local.bench.plan import Plan
 
-SHAPE, TYPE, REPEATS = "0.6b", "q8_0", 5
+SHAPE, TYPE, REPEATS, LONG_TOKENS = "0.6b", "q8_0", 5, 32768
+FIGURES = (".svg", ".png", ".pdf")
 GROUPS = {
     "decode": "a step of 1 to 32 sequences, compared with raw llama_decode",
     "prefill": "prompts of 128, 512 and 2048 tokens, compared with raw llama_decode",
@@ -33,8 +34,10 @@ GROUPS = {
     "searches": "1 to 32 searches of the embedded model at a time: speed, memory",
     "startup": "time from the start of a process to its first token",
     "sweep": "one boundary for other S, K and s; only with --full",
+    "long": "tgr-latent and markov compared with base while a long reply grows; only by its name",
 }
 _EXTRA = {"sweep"}  # only on request
+_BY_NAME = {"long"}  # only with --only
 
 
 def add_to(parser: Parser) -> None:
@@ -54,6 +57,9 @@ def add_to(parser: Parser) -> None:
     add("--repeats", metavar="N", help=f"number of measurements of each row (default: {REPEATS})")
     add("--quick", action="store_true", help="fewer sizes and short chunks; takes a few minutes")
     add("--full", action="store_true", help="also the sweep of S, K and s")
+    add("--long-tokens", metavar="N",
+        help=f"length of the reply in the group long (default: {LONG_TOKENS})")  # fmt: skip
+    add("--figure", metavar="FILE", help="draw the group long into FILE, such as long.svg")
     add("--json", metavar="FILE", nargs="?", const="-",
         help="write JSON to FILE, or print it instead of the table")  # fmt: skip
     add("--markdown", metavar="FILE", help="write the table as Markdown to FILE")
@@ -98,26 +104,37 @@ def run(args: argparse.Namespace) -> int:
     # subprocesses must not import from the current folder
     os.environ["PYTHONSAFEPATH"] = "1"
     names = _names(args.only, args.full)
-    repeats = _repeats(args.repeats)
+    repeats = _whole("repeats", args.repeats, REPEATS, 1, 1000)
+    long_tokens = _whole("long_tokens", args.long_tokens, LONG_TOKENS, 256, 1 << 20)
+    if args.figure and "long" not in names:
+        raise ValueError("--figure draws the group long; add --only long, or drop it")
+    if args.figure and Path(args.figure).suffix not in FIGURES:
+        raise ValueError(f"--figure is {args.figure!r}, but must end in {' or '.join(FIGURES)}")
     # a measurement must not find what the one before has read
     config = dataclasses.replace(configured(args, EngineConfig), prefix_cells=0)
     path = _model(args)
     files = {
         kind: _writable(name)
-        for kind, name in (("json", args.json), ("markdown", args.markdown))
+        for kind, name in (
+            ("json", args.json),
+            ("markdown", args.markdown),
+            ("figure", args.figure),
+        )
         if name not in (None, "-")
     }
-    from tgr_local.bench import machine, table
+    from tgr_local.bench import long_figure, machine, table
     from tgr_local.bench.peers import Settings
     from tgr_local.bench.plan import Plan
     from tgr_local.engine import load_with_progress
     from tgr_local.models.library import size
 
+    if "figure" in files:
+        long_figure.matplotlib_figure()
     rows: list[Row] = []
     with load_with_progress(path, config, chats=False) as engine:
         settings = Settings.of(engine)
         about = machine.about(engine, settings)
-        plan = Plan(engine, settings, repeats, args.quick)
+        plan = Plan(engine, settings, repeats, args.quick, long_tokens)
         say: Callable[[str], None] = (
             (lambda _: None) if args.json == "-" else lambda text: print(text, flush=True)
         )
@@ -132,6 +149,8 @@ def run(args: argparse.Namespace) -> int:
                 files["json"].write_text(table.as_json(about, rows), encoding="utf-8")
             if "markdown" in files:
                 files["markdown"].write_text(table.as_markdown(about, rows), encoding="utf-8")
+    if "figure" in files:
+        long_figure.draw(rows, files["figure"])
     if args.json == "-":
         print(table.as_json(about, rows))
     if args.model is None:
@@ -145,7 +164,7 @@ def run(args: argparse.Namespace) -> int:
 
 def measured(name: str, plan: Plan) -> Iterator[Row]:
     """The rows of a group, one after the other, with a progress line while it is measured."""
-    from tgr_local.bench import boundary, concurrency, decode, roofline, runs
+    from tgr_local.bench import boundary, concurrency, decode, long_reply, roofline, runs
     from tgr_local.console.progress import ProgressLine
 
     groups: dict[str, Callable[[Plan], Iterator[Row]]] = {
@@ -161,6 +180,7 @@ def measured(name: str, plan: Plan) -> Iterator[Row]:
         "searches": concurrency.searches,
         "startup": concurrency.startup,
         "sweep": boundary.sweep,
+        "long": long_reply.growth,
     }
     rows = groups[name](plan)
     while True:
@@ -172,7 +192,7 @@ def measured(name: str, plan: Plan) -> Iterator[Row]:
 
 
 def _names(only: str | None, full: bool) -> list[str]:
-    default = [name for name in GROUPS if full or name not in _EXTRA]
+    default = [name for name in GROUPS if name not in _BY_NAME and (full or name not in _EXTRA)]
     names = default if only is None else [name.strip() for name in only.split(",")]
     for name in names:
         if name not in GROUPS:
@@ -180,11 +200,11 @@ def _names(only: str | None, full: bool) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _repeats(text: str | None) -> int:
+def _whole(name: str, text: str | None, default: int, least: int, most: int) -> int:
     if text is None:
-        return REPEATS
-    if not text.isdecimal() or not 1 <= int(text) <= 1000:
-        raise ValueError(f"repeats is {text!r}, but must be a whole number from 1 to 1000")
+        return default
+    if not text.isdecimal() or not least <= int(text) <= most:
+        raise ValueError(f"{name} is {text!r}, but must be a whole number from {least} to {most}")
     return int(text)
 
 

@@ -16,6 +16,8 @@ class Plan:
     settings: Settings
     repeats: int
     quick: bool
+    long_tokens: int
+    """Length of the reply in the group `long`."""
 
     @property
     def few(self) -> int:

@@ -144,7 +144,7 @@ def model_file(shape: str, kind: str) -> Path:
     source = model_file(shape, "q8_0") if kind in _QUANTIZED else None
     folder.mkdir(parents=True, exist_ok=True)
     # a quantized file is no larger than its source
-    needed = source.stat().st_size if source else _bytes(SHAPES[shape], _DIRECT[kind])
+    needed = source.stat().st_size if source else file_bytes(SHAPES[shape], kind)
     if (free := shutil.disk_usage(folder).free) < needed:
         raise TgrError(
             f"{path} needs {size(needed)}, but {folder} has {size(free)} free; free space, or set "
@@ -203,8 +203,10 @@ def _tensor_bytes(dims: tuple[int, ...], kind: _Kind) -> int:
     return dims[0] * 4 if len(dims) == 1 else dims[0] * dims[1] // 32 * kind.block_bytes
 
 
-def _bytes(shape: Shape, kind: _Kind) -> int:
-    return sum(_tensor_bytes(dims, kind) for _, dims in shape.tensors()) + (16 << 20)
+def file_bytes(shape: Shape, kind: str) -> int:
+    """About the size of a file of type f16 or q8_0."""
+    how = _DIRECT[kind]
+    return sum(_tensor_bytes(dims, how) for _, dims in shape.tensors()) + (16 << 20)
 
 
 def _quantize(source: Path, path: Path, name: str) -> None:
