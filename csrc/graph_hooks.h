@@ -34,7 +34,7 @@ uint32_t session_attention_nodes(uint32_t n_layer);
 // configuration of ggml's AMX kernels as dead stores, and their first product then ends the process.
 bool is_unsafe(ggml_backend_buffer_type_t type);
 
-// Wherever a buffer for weights, keys and values, or recurrent states was made, before anything is written into it:
+// Wherever a buffer for keys and values, or recurrent states was made, before anything is written into it:
 // asks the system for huge pages, where the buffer is in RAM.
 void use_huge_pages(ggml_backend_buffer_t buffer);
 

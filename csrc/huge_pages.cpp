@@ -1,4 +1,4 @@
-// Huge pages: an array of some megabytes is read with fewer address translations in pages of 2 MiB than in pages of
+// Huge pages: a cache of some megabytes is read with fewer address translations in pages of 2 MiB than in pages of
 // 4 KiB (docs/performance.md).
 
 #include "graph_hooks.h"
