@@ -147,7 +147,7 @@ def sampling(plan: Plan) -> Iterator[Row]:
         f"sampling of {K} sequences, {plan.engine.n_vocab:,} tokens, log-probabilities included",
         Spread.of(share),
         "% of the step",
-        target=Target(3),
+        target=Target(3 if plan.settings.on_cpu else 12),
     )
     yield Row(
         "sampling",
