@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from engines import EXACT, held
+from engines import DEVICE, EXACT, ROUNDING, held
 from fake_engine import install
 from gguf_models import write_model
 from surroundings import HANG, ROOT, clear
@@ -32,8 +33,23 @@ if cpu.is_file() and "amx_tile" in cpu.read_text(encoding="utf-8"):
     library()  # so that the llama_cpp that tests compare with does not end the process
 
 
+GPU = any(device.kind in ("gpu", "igpu") for device in backend_devices())
+
+
+def pytest_configure() -> None:
+    if DEVICE not in ("", "cpu", "gpu"):
+        raise pytest.UsageError(
+            f"TGR_TEST_DEVICE is {DEVICE!r}, but must be gpu or cpu; correct or unset it"
+        )
+    if DEVICE == "gpu" and not GPU:
+        raise pytest.UsageError(
+            "TGR_TEST_DEVICE is gpu, but the engine finds no GPU; build it with a GPU backend "
+            "(bench/gpu.sh does), or unset it"
+        )
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if any(device.kind in ("gpu", "igpu") for device in backend_devices()):
+    if GPU:
         return
     for item in items:
         if item.get_closest_marker("gpu"):
@@ -56,6 +72,18 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "DELAY", HANG)
 
 
+@pytest.fixture(autouse=True)
+def rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With TGR_TEST_DEVICE every bound is at least ROUNDING: those in the tests are of F32."""
+    exact = np.testing.assert_allclose
+
+    def within(actual: Any, desired: Any, rtol: float = 1e-7, atol: float = 0, **more: Any) -> None:
+        exact(actual, desired, max(rtol, ROUNDING / 10), max(atol, ROUNDING), **more)
+
+    if DEVICE:
+        monkeypatch.setattr(np.testing, "assert_allclose", within)
+
+
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """`model("llama", tied=True)`: the path of a random model; see gguf_models.write_model."""
@@ -63,6 +91,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
     @functools.cache
     def path(arch: str = "qwen3", **shape: Any) -> Path:
+        if DEVICE and arch != "phi3":
+            shape = {"head_dim": 64} | shape  # the smallest that CUDA's flash attention has
         name = "-".join([arch, *(f"{key}{value}" for key, value in shape.items())])
         return write_model(folder / f"{name}.gguf", arch, **shape)
 

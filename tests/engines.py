@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,10 @@ from numpy.typing import NDArray
 from tgr_local.engine import Engine, EngineStats, Output, Sampling, Sequence, Task
 from tgr_local.search import geometry
 
+DEVICE = os.environ.get("TGR_TEST_DEVICE", "")
+"""Where the tests of the engine compute: "" = on the CPU, as exactly as llama.cpp can; "gpu" = all
+layers on the GPU, with flash attention and an F16 cache; "cpu" = on the CPU with these, to try out
+what "gpu" does."""
 EXACT: dict[str, Any] = {
     "type_k": "f32",
     "type_v": "f32",
@@ -20,7 +25,10 @@ EXACT: dict[str, Any] = {
     "n_gpu_layers": 0,
     "prefix_cells": 0,  # what a run decodes does not depend on the runs before
 }
-"""Engine options for results as exact as llama.cpp's can be."""
+"""Engine options for results as exact as llama.cpp's can be, on a GPU as it is used there."""
+if DEVICE:
+    EXACT |= {"type_k": "f16", "type_v": "f16", "flash_attn": "on"}
+    EXACT["n_gpu_layers"] = -1 if DEVICE == "gpu" else 0
 KEEPING = EXACT | {"prefix_cells": 16384}
 """The same, for an engine that remembers prefixes."""
 TOKENS = [int(t) for t in np.random.default_rng(0).integers(0, N_PLAIN, 24)]
@@ -29,7 +37,9 @@ ENDLESS = 20_000  # tokens that take long enough to be interrupted on any machin
 
 # Rounding depends on how many tokens a matrix multiplies at once. On an F32 file with an F32 cache
 # this moves log-probabilities by 4e-6 and states by 2e-6 (1 to 200 other sequences, measured).
-ROUNDING = 2e-5
+# Half precision in the cache, in flash attention and in a GPU's products of F32 moves them by up to
+# 1e-2, with MXFP4 weights by 8e-2; other tokens before would move them by more than 1.
+ROUNDING = 0.1 if DEVICE else 2e-5
 
 
 def held(stats: EngineStats) -> dict[str, int]:
