@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 import numpy as np
+import pytest
 from gguf_models import N_PLAIN
 from numpy.typing import NDArray
 
@@ -28,9 +29,11 @@ EXACT: dict[str, Any] = {
 """Engine options for results as exact as llama.cpp's can be, on a GPU as it is used there."""
 if DEVICE:
     EXACT |= {"type_k": "f16", "type_v": "f16", "flash_attn": "on"}
-    EXACT["n_gpu_layers"] = -1 if DEVICE == "gpu" else 0
+if DEVICE == "gpu":
+    EXACT |= {"n_gpu_layers": -1, "flash_attn": "auto"}  # on, but for heads that it is not made for
 KEEPING = EXACT | {"prefix_cells": 16384}
 """The same, for an engine that remembers prefixes."""
+one_device = pytest.mark.skipif(DEVICE == "gpu", reason="adds up the memory of one device")
 TOKENS = [int(t) for t in np.random.default_rng(0).integers(0, N_PLAIN, 24)]
 GREEDY = Sampling(temperature=0)
 ENDLESS = 20_000  # tokens that take long enough to be interrupted on any machine

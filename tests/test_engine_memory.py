@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from engines import EXACT, TOKENS, generated, vectors
+from engines import EXACT, TOKENS, generated, one_device, vectors
 
 from tgr_local.bench import shapes
 from tgr_local.engine import Cancel, Engine, Task, available_memory
@@ -68,6 +68,7 @@ def test_what_is_available() -> None:
     assert available_memory() == 12345
 
 
+@one_device
 @pytest.mark.parametrize("options", [{}, {"type_k": "q8_0", "type_v": "q8_0", "flash_attn": "on"}])
 @pytest.mark.parametrize("n_ctx", [256, 8192])
 def test_a_cache_is_planned_as_large_as_it_is(
@@ -121,6 +122,7 @@ def test_a_cache_grows_by_half(model: Callable[..., Path]) -> None:
         assert len(generated(engine)) == 12
 
 
+@one_device
 def test_a_cache_grows_by_less_where_memory_is_short(model: Callable[..., Path]) -> None:
     path = model()
     with loaded(path, n_ctx=4352) as exact, loaded(path, n_ctx=6144) as half_more:
