@@ -33,6 +33,7 @@ if DEVICE == "gpu":
     EXACT |= {"n_gpu_layers": -1, "flash_attn": "auto"}  # on, but for heads that it is not made for
 KEEPING = EXACT | {"prefix_cells": 16384}
 """The same, for an engine that remembers prefixes."""
+exact = pytest.mark.skipif(DEVICE != "", reason="needs the precision of F32")
 one_device = pytest.mark.skipif(DEVICE == "gpu", reason="adds up the memory of one device")
 TOKENS = [int(t) for t in np.random.default_rng(0).integers(0, N_PLAIN, 24)]
 GREEDY = Sampling(temperature=0)

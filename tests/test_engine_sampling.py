@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import GREEDY, ROUNDING, TOKENS, distributions, generated
+from engines import GREEDY, ROUNDING, TOKENS, distributions, exact, generated
 from gguf_models import N_VOCAB, token_id
 from numpy.typing import NDArray
 from reference import log_softmax
@@ -156,6 +156,7 @@ def test_bias_and_penalties_change_what_is_likeliest(engine: Engine) -> None:
     assert first not in generated(engine, sampling=never_twice, history=[first])
 
 
+@exact
 def test_a_repeat_penalty_makes_a_recent_token_rarer(engine: Engine) -> None:
     plain = draws(engine, 1, Sampling(), n_top=engine.n_vocab)[0]
     likeliest = int(plain.top_ids[0][0])

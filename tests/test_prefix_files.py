@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import KEEPING, assert_same, greedy_task, vectors
+from engines import KEEPING, assert_same, exact, greedy_task, vectors
 from families import FAMILIES, Family
 from gguf_models import N_PLAIN
 
@@ -274,6 +274,7 @@ def test_data_with_a_right_checksum_are_checked_too(
     refused(model(), write(saved, start, header, changed), "norm")
 
 
+@exact
 def test_another_model_or_cache_is_refused(model: Callable[..., Path], saved: Path) -> None:
     refused(model(), saved, "cache type", type_k="f16")
     refused(model(), saved, "cache type", flash_attn="on")
