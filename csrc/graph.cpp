@@ -86,7 +86,7 @@ ggml_tensor * inject(const llm_graph_context & graph, ggml_tensor * cur, int il)
             rows = ggml_new_tensor_1d(ctx0, GGML_TYPE_I32, cur->ne[1]);
             ggml_set_input(rows);
         }
-        cur = ggml_add(ctx0, cur, ggml_get_rows(ctx0, state->table[il], rows));
+        cur = ggml_add_id(ctx0, cur, state->table[il], rows); // one kernel: on a GPU each costs a launch
     }
     if (input->norms) {
         ggml_tensor * norm = ggml_sum_rows(ctx0, ggml_sqr(ctx0, cur));
