@@ -1,4 +1,4 @@
-"""Draws docs/one-answer.svg from the table of docs/results/one-answer-arithmetic8-votes.md.
+"""Draws docs/one-answer.svg from the table of docs/results/one-answer-arithmetic8.md.
 
     python docs/one_answer.py
 
@@ -19,7 +19,7 @@ import matplotlib.pyplot as plt
 FOLDER = Path(__file__).parent
 LINES = {
     "plain majority": ("self-consistency ", "#888888", "o"),
-    "weighed by the probe": ("vote by the probe ", "#1f77b4", "s"),
+    "weighed by the probe": ("vote ", "#1f77b4", "s"),
     "in pairs, one of each written on": ("pairs", "#2ca02c", "^"),
     "auto": ("auto", "#d62728", "D"),
 }
@@ -27,7 +27,7 @@ ROW = re.compile(r"\| (.+?) \| ([\d,]+) \| ([\d.]+) \[([\d.]+), ([\d.]+)\]")
 
 
 def main() -> None:
-    text = (FOLDER / "results" / "one-answer-arithmetic8-votes.md").read_text("utf-8")
+    text = (FOLDER / "results" / "one-answer-arithmetic8.md").read_text("utf-8")
     rows = [(m[1], float(m[2].replace(",", "")), float(m[3])) for m in ROW.finditer(text)]
     plt.rcParams.update({"svg.fonttype": "none", "font.size": 11, "svg.hashsalt": "tgr-local"})
     figure, axes = plt.subplots(figsize=(7.2, 3.6), layout="constrained")
