@@ -1,5 +1,4 @@
-"""A program for a process of its own: how much of the memory that a larger cache takes was advised to
-lie in huge pages."""
+"""A program for a process of its own: how much of a larger cache is advised to be huge pages."""
 
 from __future__ import annotations
 
@@ -23,7 +22,8 @@ def advised_bytes() -> int:
 
 
 def report(path: str) -> None:
-    """Prints the bytes that were advised for the larger of two caches, and how much larger it is."""
+    """Prints the bytes that are advised for the larger of two caches only, and how much larger it
+    is."""
     with Engine(path, EngineConfig(n_ctx=SMALL)):
         small = advised_bytes()
     with Engine(path, EngineConfig(n_ctx=LARGE)) as engine:
