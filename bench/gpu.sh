@@ -76,7 +76,7 @@ find_cuda() {
     local links=$out/cuda major folder file
     major=$(nvcc --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
     mkdir -p "$links/include" "$links/lib"
-    nvcc_has() { echo "$1 int main() {}" | nvcc -x cu - "${@:2}" -o "$links/probe" >/dev/null 2>&1; }
+    nvcc_has() { printf '%s\nint main() {}\n' "$1" | nvcc -x cu - "${@:2}" -o "$links/probe" >/dev/null 2>&1; }
     if ! nvcc_has "#include <cublas_v2.h>" -lcublas -lcublasLt; then
         folder=$("$python" - "$major" <<'END'
 import importlib.util, pathlib, sys

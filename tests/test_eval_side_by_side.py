@@ -63,8 +63,8 @@ def test_the_report_states_the_rule_and_marks_right_and_wrong(tmp_path: Path) ->
     built = report.build([run_folder.read(run(tmp_path))])
     text = report.as_markdown(built)
     assert side_by_side.RULE in text and "#### Problem e" in text
-    assert "- ✗ **base**, wrong with 7 after 30 forward tokens (stop): `hm ⏎  ⏎ <b>base" in text
-    assert "- ✓ **tgr**, correct" in text
+    assert "- ✗ **base**, `wrong with 7 after 30 forward tokens (stop)`: `hm ⏎  ⏎ <b>base" in text
+    assert "- ✓ **tgr**, `correct" in text
     assert side_by_side.RULE not in report.as_markdown(built, brief=True)
 
 

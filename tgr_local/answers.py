@@ -28,7 +28,7 @@ _DEGREES = re.compile(r"°|\^\s*\\circ(?![A-Za-z])|\^\s*\{\s*\\circ\s*\}|\\degre
 _SIGNS = {"*": r"[×·⋅∗∙]|\\(?:times|cdot|ast)(?![A-Za-z])", "/": r"[÷∕⁄]|\\div(?![A-Za-z])",
           "-": r"[−–]"}  # fmt: skip
 _NOTHING = re.compile(r"\\[()\[\]$!]|[$`]")
-_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n`]*\n(.*?)^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"[ \t]*(`{3,}(?=[^`]*$)|~{3,})(.*)$")
 _MIXED = re.compile(r"(?<=\d) (?=\d+/\d)")
 _VARIABLE = re.compile(r"^[A-Za-z]=(?=.)")
 _UNIT = re.compile(r"(-?[\d.]+)[a-z]{2,}")
@@ -48,14 +48,12 @@ def boxed(text: str) -> str | None:
 def answer_key(text: str) -> str | None:
     """The normalised final answer of a text: the last box, else the text after the last
     "answer is" or "answer:", else the last number. A number loses its unit. None if the text has
-    none of these. The last fenced code block is the answer where neither a box nor such words
-    follow it; its key is its lines, without blank ones and spaces at their ends."""
-    fences = list(_FENCE.finditer(text))
-    if fences:
-        after = text[fences[-1].end() :]
-        if boxed(after) is None and not _ANSWER_PHRASE.search(after):
-            return _lines(fences[-1][2]) or None
-        text = after
+    none of these. Of a text that ends with a fenced code block and has neither a box nor such words
+    before it, that code is the answer; its key is its lines, without blank ones and spaces at their
+    ends."""
+    found = _final_code(text)
+    if found and boxed(found[0]) is None and not _ANSWER_PHRASE.search(found[0]):
+        return found[1] or None
     inside = boxed(text)
     if inside is not None:
         return _without_unit(normalised(inside)) or None
@@ -98,8 +96,21 @@ def normalised(answer: str) -> str:
     return _plain_number(_VARIABLE.sub("", answer)).lower()
 
 
-def _lines(code: str) -> str:
-    return "\n".join(line.rstrip() for line in code.splitlines() if line.strip())
+def _final_code(text: str) -> tuple[str, str] | None:
+    """What an answer has before the fenced code block that ends it, and the lines of the block;
+    None without one. Thinking is no part of an answer."""
+    lines = text.rpartition("</think>")[2].rstrip().splitlines()
+    begin, fence = -1, ""  # of the block that is open
+    for i, line in enumerate(lines):
+        match = _FENCE.match(line)
+        if match and not fence:
+            begin, fence = i, match[1]
+        elif match and match[1].startswith(fence) and not match[2].strip():
+            if i == len(lines) - 1:
+                code = (line.rstrip() for line in lines[begin + 1 : i])
+                return "\n".join(lines[:begin]), "\n".join(line for line in code if line)
+            fence = ""
+    return None
 
 
 def _closing(text: str, opening: int) -> int | None:

@@ -1,6 +1,7 @@
-"""Whether a model fits into the memory that is free, before it is loaded.
+"""Whether a model's weights fit into the memory that is free, before it is loaded.
 
-It is an estimate from the header and the size of its file. The engine itself decides when it loads.
+It is an estimate from the header and the size of its file, with a tenth more for a cache of usual
+size; `n_ctx` does not count. The engine itself decides when it loads.
 """
 
 from __future__ import annotations
@@ -57,8 +58,9 @@ class MemoryCheck:
 
 
 def check_memory(path: str | os.PathLike[str], config: EngineConfig | None = None) -> MemoryCheck:
-    """Whether the model of a file fits into the memory that is free now, by an estimate; `config`
-    says how it would be loaded. Raises ModelError for a file that is no model, and OSError."""
+    """Whether the model of a file fits into the memory that is free now, by an estimate of its
+    weights and a tenth more (whatever `n_ctx` is); `config` says how it would be loaded. Raises
+    ModelError for a file that is no model, and OSError."""
     config = config or EngineConfig()
     free = free_memory(config)
     need = memory_need(Path(path), config, free)

@@ -236,7 +236,7 @@ def _markdown_side_by_side(found: Sequence[SideBySide]) -> Iterator[str]:
         yield f"\n#### Problem {_one_line(one.problem)}\n\n- prompt: `{_one_line(one.prompt)}`"
         for reply in one.replies:
             mark = "✓" if reply.correct else "✗"
-            said = f"{_one_line(reply.result)}: `{_one_line(reply.text)}`"
+            said = f"`{_one_line(reply.result)}`: `{_one_line(reply.text)}`"
             yield f"- {mark} **{_one_line(reply.system)}**, {said}"
 
 

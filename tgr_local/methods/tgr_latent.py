@@ -41,9 +41,8 @@ def run(run: Run) -> Iterator[Step]:
             chunk = trajectory.write(injection)
             finish = trajectory.finish(chunk)
             search: dict[str, Any] = {"origin": z, "candidates": candidates, "anchor": anchor}
-            if judge and candidates:
-                search["figures"] = judge.figures
             if finish is not None:
+                search["figures"] = judge.figures if judge else {}
                 yield trajectory.step(chunk, finish, **search)
                 return
             z = steering.anchor(trajectory.read_state(injection))

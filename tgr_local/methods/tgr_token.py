@@ -57,7 +57,7 @@ def run(run: Run) -> Iterator[Step]:
                 trajectory.adopt(chosen, outputs[chosen])
             chunk = trajectory.write()
             finish = trajectory.finish(chunk)
-            figures = judge.figures if judge and candidates else {}
+            figures = judge.figures if judge and finish is not None else {}
             yield trajectory.step(chunk, finish, candidates=candidates, figures=figures)
             if finish is not None:
                 return

@@ -35,7 +35,7 @@ class ProbeForesight:
 
     def __init__(self, probe: Probe) -> None:
         self._probe, self._text = probe, Written()
-        self._knows = False
+        self._n_known = self._n_asked = 0
 
     def take(self, output: Output) -> None:
         """The text goes on with these tokens, whose states were read."""
@@ -51,16 +51,17 @@ class ProbeForesight:
         ended = np.array([output.finish == "stop" for output in outputs])
         whole, part = self._probe.whole, self._of_unfinished(found)
         known = np.where(ended, whole.known.covers(found), part.known.covers(found))
-        self._knows = bool(np.mean(known) >= 0.5)
-        if not self._knows:
+        self._n_asked += 1
+        if np.mean(known) < 0.5:
             return None
+        self._n_known += 1
         odds: Floats = np.where(ended, whole.right.log_odds(found), part.right.log_odds(found))
         return odds
 
     @property
     def figures(self) -> dict[str, float]:
-        """Whether the probe judged the rollouts of the last boundary, 0 or 1."""
-        return {"by probe": float(self._knows)}
+        """The share of the choices so far that the probe judged, 0 … 1; empty before the first."""
+        return {"by probe": self._n_known / self._n_asked} if self._n_asked else {}
 
     def _of_unfinished(self, found: Floats) -> Judgement:
         length = float(np.mean(found[:, _LENGTH]))

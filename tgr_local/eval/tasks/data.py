@@ -71,7 +71,8 @@ class Row:
         return {
             name: str(math.floor(value) if isinstance(value, float) else value)
             for name, value in found.items()
-            if isinstance(value, str | int | float) and value != ""
+            if isinstance(value, str | int | float) and not isinstance(value, bool) and value != ""
+            if not isinstance(value, float) or math.isfinite(value)
         }
 
 
