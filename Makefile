@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.tgr-local
 NATIVE := pyproject.toml CMakeLists.txt $(wildcard csrc/*.cpp csrc/*.h csrc/*.py csrc/bindings/* csrc/chat/* csrc/patches/*) $(wildcard models/*.gguf models/*.json)
 
-.PHONY: chat code test lint format docs sanitize bench model clean distclean
+.PHONY: chat code test lint format docs sanitize bench model wheel sdist clean distclean
 
 chat: $(STAMP)
 	@$(BIN)/tgr-local chat
@@ -44,6 +44,15 @@ bench: $(STAMP)
 # trains, exports and measures the embedded model: some hours; stops and resumes at any time
 model:
 	$(MAKE) -C models
+
+# dist/*.whl: ggml inside, for this system, every processor and this Python; needs no llama-cpp-python
+wheel: $(BIN)/python
+	@csrc/wheel.sh $(BIN)
+
+# dist/*.tar.gz: builds without the repository
+sdist: $(BIN)/python
+	@$(BIN)/pip install --quiet --disable-pip-version-check build
+	@TGR_GGML=bundled $(BIN)/python -m build --sdist
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache

@@ -43,10 +43,8 @@ def test_doctor_warns_of_instructions_that_ggml_does_not_use(
     double: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     has: str, uses: str, warning: str,
 ) -> None:  # fmt: skip
-    import llama_cpp
-
     monkeypatch.setattr(doctor, "instructions", lambda: frozenset(has.split()))
-    monkeypatch.setattr(llama_cpp, "llama_print_system_info", lambda: uses.encode())
+    monkeypatch.setattr(native, "system_info", lambda: uses)
     assert run("doctor", "--model", "f.gguf") == 0
     lines = [line for line in capsys.readouterr().out.split("\n") if line[2:].startswith("cpu ")]
     assert len(lines) == (2 if warning else 1)

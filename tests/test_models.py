@@ -62,6 +62,15 @@ def test_memory_is_checked_before_a_model_is_loaded(
         check_memory(tmp_path)
 
 
+def test_file_types_are_those_of_llama_cpp() -> None:
+    names = vars(pytest.importorskip("llama_cpp")).items()
+    kinds = {str(number): name for name, number in names if name.startswith("LLAMA_FTYPE_")}
+    del kinds["1024"]  # guessed, in no file
+    for prefix in ("LLAMA_FTYPE_", "MOSTLY_", "ALL_"):
+        kinds = {number: name.removeprefix(prefix) for number, name in kinds.items()}
+    assert kinds == library.FILE_TYPES
+
+
 def test_a_damaged_header_is_one_sentence(model: Callable[..., Path], tmp_path: Path) -> None:
     data = model().read_bytes()
     rng = np.random.default_rng(0)

@@ -84,27 +84,20 @@ def _settings() -> Iterator[Finding]:
 
 
 def _machine() -> Iterator[Finding]:
-    import llama_cpp
-
-    system = llama_cpp.llama_print_system_info().decode()
-    features = [part.split("=")[0].strip() for part in system.split("|") if "= 1" in part]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     yield Finding("system", "ok", f"{platform.system()} {platform.release()}, {platform.machine()}")
-    features = [feature.removeprefix("CPU : ") for feature in features]
+    from tgr_local.engine import ggml_build, processor_features
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    features = processor_features()
     yield Finding("cpu", "ok", f"{cores} cores; {', '.join(features)}")
     if warning := _unused_instructions(features):
         yield Finding("cpu", "warning", warning)
-    offload = llama_cpp.llama_supports_gpu_offload()
-    yield Finding(
-        "gpu support",
-        "ok",
-        f"llama-cpp-python is built {'with' if offload else 'without'} GPU support",
-    )
+    yield Finding("ggml", "ok", ggml_build())
 
 
 def _unused_instructions(used: list[str]) -> str | None:
     """Why ggml computes more slowly than this processor can; None if it does not."""
-    import llama_cpp
+    from tgr_local.engine import LLAMA_CPP_PYTHON
 
     unused = [name for flag, name in VECTORS.items() if flag in instructions() and name not in used]
     if not unused:
@@ -113,7 +106,7 @@ def _unused_instructions(used: list[str]) -> str | None:
         f"this processor has {' and '.join(unused)}, but the installed llama-cpp-python is built "
         "without, so it computes more slowly; if it was built on another machine, or with "
         "SOURCE_DATE_EPOCH set, build it here: CMAKE_ARGS=-DGGML_NATIVE=on pip install "
-        f"--force-reinstall --no-cache-dir llama-cpp-python=={llama_cpp.__version__}"
+        f"--force-reinstall --no-cache-dir llama-cpp-python=={LLAMA_CPP_PYTHON}"
     )
 
 

@@ -2,8 +2,13 @@
 #include "available.h"
 #include "bindings.h"
 #include "loading.h"
+#include "log.h"
 
 #include "ggml-backend.h"
+
+#ifndef TGR_GGML
+#define TGR_GGML "installed"
+#endif
 
 using namespace tgr;
 
@@ -41,9 +46,15 @@ static py::list ggml_devices() {
     return list;
 }
 
+static void load_backends(const std::string & folder) {
+    install_log(); // without it ggml prints what it loads
+    ggml_backend_load_all_from_path(folder.c_str());
+}
+
 PYBIND11_MODULE(_engine, m) {
     m.doc() = "The native engine. Use tgr_local.engine, which checks arguments and frees handles.";
     m.attr("llama_cpp_python_version") = LLAMA_CPP_PYTHON_VERSION;
+    m.attr("ggml")                     = TGR_GGML;
     py::register_exception_translator(&translate);
     bind_engine_params(m);
     bind_model_info(m);
@@ -58,5 +69,7 @@ PYBIND11_MODULE(_engine, m) {
     m.def("available_memory", &available_ram, "Bytes of RAM that are available without swapping; None = unknown.");
     m.def("pretend_available", &pretend_available, "For tests: the memory that every device has from now on.");
     m.def("refuse_load", &refuse_load, "Raises the error of a load that failed for this reason.");
+    m.def("load_backends", &load_backends, "Loads the best of ggml's libraries in a folder.");
+    m.def("system_info", &llama_print_system_info, "What ggml's CPU code was built for, as llama.cpp prints it.");
     m.def("devices", &ggml_devices, "(name, description, kind, total bytes, free bytes) of every device of ggml.");
 }

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tgr_local.engine import Engine
+from tgr_local.engine import LLAMA_CPP_PYTHON, Engine
 from tgr_local.errors import TgrError
 from tgr_local.options.cache import CACHE_TYPES
 from tgr_local.options.config import EngineConfig
@@ -26,8 +26,15 @@ TEMPERATURE = 0.6
 
 @functools.cache
 def library() -> Any:
-    """The module llama_cpp, which then reports errors only, and computes without AMX."""
-    import llama_cpp
+    """The module llama_cpp, which then reports errors only, and computes without AMX. TgrError if
+    it is not installed."""
+    try:
+        import llama_cpp
+    except ModuleNotFoundError:
+        raise TgrError(
+            "llama-cpp-python, which this compares with, is not installed; run: "
+            f"pip install llama-cpp-python=={LLAMA_CPP_PYTHON}"
+        ) from None
 
     logging.getLogger("llama-cpp-python").setLevel(logging.ERROR)
     _drop_amx(llama_cpp)

@@ -9,6 +9,7 @@ import sys
 
 from tgr_local.engine.devices import backend_devices
 from tgr_local.engine.engine import Engine
+from tgr_local.engine.native import LLAMA_CPP_PYTHON, native
 
 
 def unused_gpu(engine: Engine) -> str | None:
@@ -17,19 +18,39 @@ def unused_gpu(engine: Engine) -> str | None:
     kind = gpu_present()
     if kind is None or engine.config.n_gpu_layers == 0 or gpu_devices() & set(engine.devices()):
         return None
-    import llama_cpp
-
-    if llama_cpp.llama_supports_gpu_offload():
+    if gpu_devices():
         return (
-            f"this machine has {kind} and llama-cpp-python is built with GPU support, but no layer "
-            "is on it: check the driver and whether its memory is free"
+            f"this machine has {kind} and ggml is built with GPU support, but no layer is on it: "
+            "check the driver and whether its memory is free"
         )
     backend = {"an NVIDIA GPU": "CUDA", "an AMD GPU": "HIP", "an Apple GPU": "METAL"}[kind]
+    install = f"CMAKE_ARGS=-DGGML_{backend}=on pip install --force-reinstall --no-cache-dir"
+    if native.ggml == "bundled":
+        package, install = (
+            "tgr-local",
+            f"TGR_GGML=bundled {install} --no-deps --no-binary tgr-local",
+        )
+    else:
+        package = f"llama-cpp-python=={LLAMA_CPP_PYTHON}"
     return (
-        f"this machine has {kind}, but the installed llama-cpp-python is built without GPU "
-        f"support, so every layer is on the CPU: CMAKE_ARGS=-DGGML_{backend}=on pip install "
-        f"--force-reinstall --no-cache-dir llama-cpp-python=={llama_cpp.__version__}"
+        f"this machine has {kind}, but the installed {package.partition('==')[0]} is built without "
+        f"GPU support, so every layer is on the CPU: {install} {package}"
     )
+
+
+def ggml_build() -> str:
+    """Where ggml comes from, and whether it can compute on a GPU here."""
+    origin = {
+        "bundled": "built in",
+        "installed": f"of llama-cpp-python {LLAMA_CPP_PYTHON}",
+    }[native.ggml]
+    return f"{origin}, {'with' if gpu_devices() else 'without'} GPU support"
+
+
+def processor_features() -> list[str]:
+    """What ggml's CPU code was built for, as it names that, such as AVX2."""
+    parts = native.system_info().replace("CPU :", "").split("|")
+    return [part.split("=")[0].strip() for part in parts if part.strip().endswith("= 1")]
 
 
 def slow_cache(engine: Engine) -> str | None:

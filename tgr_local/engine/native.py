@@ -1,5 +1,9 @@
 """The native extension, loaded after the libraries that it needs. InstallError when the installed
-parts do not fit together."""
+parts do not fit together.
+
+It is linked to the ggml of the installed llama-cpp-python, or brings its own (`native.ggml` is
+"installed" or "bundled") and then needs no llama-cpp-python.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +38,40 @@ def _load_ggml() -> None:
                 ctypes.CDLL(str(library))
 
 
-_check_version()
-_load_ggml()
+def _load() -> None:
+    """Loads the extension; where it lacks ggml's libraries, loads these first."""
+    try:
+        from tgr_local import _engine
+    except ImportError as error:
+        if "ggml" not in str(error):
+            raise
+        _check_version()
+        _load_ggml()
+    else:
+        if _engine.ggml == "installed":
+            _check_version()
+
+
+def _load_backends(folder: Path) -> None:
+    """Loads ggml's CPU code for this processor, and its other backends, from the engine's own
+    folder. Where they are part of the extension, there is no such folder."""
+    native.load_backends(str(folder))
+    if not native.devices():
+        raise InstallError(
+            f"no library in {folder} is for this processor; build tgr-local on this machine: "
+            "pip install --force-reinstall --no-deps --no-binary tgr-local tgr-local"
+        )
+
+
 try:
+    _load()
     from tgr_local import _engine as native
 except ImportError as error:
     raise InstallError(
         f"the native engine cannot be loaded ({error}); run: pip install --force-reinstall "
         "--no-deps tgr-local"
     ) from None
+if native.ggml == "bundled":
+    _load_backends(Path(native.__file__).with_name("lib"))
 
 __all__ = ["LLAMA_CPP_PYTHON", "native"]

@@ -27,6 +27,15 @@ EMBEDDED = {"tgr-mini": "embedded.gguf", "tgr-mini-code": "embedded-code.gguf"}
 are `models/NAME-q8_0.gguf`."""
 
 
+_FILE_TYPES = (
+    "F32 F16 Q4_0 Q4_1 - - - Q8_0 Q5_0 Q5_1 Q2_K Q3_K_S Q3_K_M Q3_K_L Q4_K_S Q4_K_M Q5_K_S Q5_K_M "
+    "Q6_K IQ2_XXS IQ2_XS Q2_K_S IQ3_XS IQ3_XXS IQ1_S IQ4_NL IQ3_S IQ3_M IQ2_S IQ2_M IQ4_XS IQ1_M "
+    "BF16 - - - TQ1_0 TQ2_0 MXFP4_MOE NVFP4 Q1_0 Q2_0"
+)
+FILE_TYPES = {str(i): name for i, name in enumerate(_FILE_TYPES.split()) if name != "-"}
+"""llama.cpp's file types: names by number, as ``general.file_type`` has it."""
+
+
 def embedded_model(name: str = "tgr-mini") -> Path:
     """The file of an embedded model, next to the native extension or in the source tree. Raises
     ModelError if there is none."""
@@ -133,13 +142,8 @@ class Card:
 
     @property
     def quantization(self) -> str:
-        """Such as Q4_K_M, from llama.cpp's name of the file type."""
-        import llama_cpp
-
-        wanted = self.metadata.get("general.file_type", "")
-        kinds = {str(v): k for k, v in vars(llama_cpp).items() if k.startswith("LLAMA_FTYPE_")}
-        name = kinds.get(wanted, "unknown").removeprefix("LLAMA_FTYPE_")
-        return name.removeprefix("MOSTLY_").removeprefix("ALL_")
+        """Such as Q4_K_M; "unknown" for a type that llama.cpp does not have."""
+        return FILE_TYPES.get(self.metadata.get("general.file_type", ""), "unknown")
 
     @property
     def advice(self) -> dict[str, str]:

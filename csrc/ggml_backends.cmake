@@ -1,0 +1,50 @@
+# ggml's backends as libraries of their own in tgr_local/lib, loaded when the engine is. Every variant of its CPU code is
+# for a set of processors, and ggml loads the best that runs on this one. They share ggml-base, whose name is ours: the
+# dynamic linker would take llama-cpp-python's library for one of the same name.
+#
+# AMX is in no variant: gcc before 14 compiles ggml's AMX code to code that crashes.
+set(TGR_CPU_VARIANTS x64 sandybridge haswell alderlake skylakex icelake zen4
+  armv8.0_1 armv8.2_1 armv8.2_2 armv8.2_3 armv8.6_1 armv8.6_2 apple_m1 apple_m2_m3 apple_m4
+  CACHE STRING "Variants of ggml's CPU code, by ggml's names; those of this architecture are built")
+
+# ggml's registry of backends is part of the engine; its own target would build all of its variants
+add_library(registry STATIC ${PLAIN_DIR}/ggml/src/ggml-backend-dl.cpp ${PLAIN_DIR}/ggml/src/ggml-backend-reg.cpp)
+target_compile_definitions(registry PRIVATE GGML_BUILD)
+target_include_directories(registry PRIVATE ${PLAIN_DIR}/ggml/src)
+target_link_libraries(registry PUBLIC ggml-base ${CMAKE_DL_LIBS})
+set(GGML_LIBRARIES registry)
+
+set(BACKENDS "")
+list(TRANSFORM TGR_CPU_VARIANTS PREPEND cpu- OUTPUT_VARIABLE NAMES)
+foreach(NAME ${NAMES} metal vulkan cuda)
+  if(TARGET ggml-${NAME})
+    list(APPEND BACKENDS ggml-${NAME})
+  endif()
+endforeach()
+set_target_properties(ggml-base PROPERTIES OUTPUT_NAME tgr-ggml-base)
+foreach(LIBRARY ggml-base ${BACKENDS})
+  set_property(TARGET ${LIBRARY} PROPERTY VERSION)
+  set_property(TARGET ${LIBRARY} PROPERTY SOVERSION)
+  set_target_properties(${LIBRARY} PROPERTIES INSTALL_RPATH $<IF:$<PLATFORM_ID:Darwin>,@loader_path,$ORIGIN>)
+endforeach()
+add_custom_target(backends ALL)
+add_dependencies(backends ${BACKENDS})
+install(TARGETS ggml-base ${BACKENDS} LIBRARY DESTINATION tgr_local/lib RUNTIME DESTINATION tgr_local/lib)
+
+# --- licences of what the wheel has inside, beside those that every build installs ---
+if(DEFINED SKBUILD_METADATA_DIR)
+  set(LICENCES ${SKBUILD_METADATA_DIR}/licenses)
+  install(FILES ${PLAIN_DIR}/LICENSE DESTINATION ${LICENCES} RENAME LICENSE.ggml) # llama.cpp's covers it
+  file(STRINGS ${PLAIN_DIR}/ggml/src/ggml-cpu/llamafile/sgemm.cpp NOTICE LIMIT_COUNT 22)
+  list(JOIN NOTICE "\n" NOTICE)
+  file(WRITE ${CMAKE_BINARY_DIR}/LICENSE.llamafile "${NOTICE}\n")
+  install(FILES ${CMAKE_BINARY_DIR}/LICENSE.llamafile DESTINATION ${LICENCES})
+  file(GLOB PYBIND11_LICENCE ${pybind11_DIR}/../../../../pybind11-*.dist-info/licenses/LICENSE)
+  if(PYBIND11_LICENCE)
+    install(FILES ${PYBIND11_LICENCE} DESTINATION ${LICENCES} RENAME LICENSE.pybind11)
+  endif()
+  # auditwheel adds it: Debian's file, or the ones of the manylinux images
+  file(GLOB GOMP_LICENCES /usr/share/doc/libgomp1/copyright /usr/share/licenses/libgomp/COPYING*
+    /usr/share/licenses/libgcc/COPYING*)
+  install(FILES ${GOMP_LICENCES} DESTINATION ${LICENCES}/libgomp)
+endif()

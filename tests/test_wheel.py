@@ -1,0 +1,133 @@
+"""The wheel that `make wheel` puts into dist/: what is in it, and how it works without
+llama-cpp-python."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy
+import pytest
+from surroundings import HANG, ROOT, environment
+
+from tgr_local import SearchConfig, generate, load
+
+if not (ROOT / "csrc").is_dir():
+    pytest.skip("the sources are not beside the tests", allow_module_level=True)
+sys.path.insert(0, str(ROOT / "csrc"))
+
+import ggml_requirement
+
+TAG = f"cp{sys.version_info.major}{sys.version_info.minor}"
+QUESTIONS = ["What is 2+3?", "What is 12 + 23 - 4 + 7?"]
+PIN = {"installed": "llama-cpp-python==0.0.1"}
+
+
+@pytest.fixture(scope="module")
+def wheel() -> Path:
+    """The newest wheel for this Python and processor."""
+    found = (ROOT / "dist").glob(f"tgr_local-*-{TAG}-*{platform.machine()}.whl")
+    if not (wheels := sorted(found, key=lambda path: path.stat().st_mtime)):
+        pytest.skip("dist/ has no wheel for this Python and processor; make wheel builds it")
+    return wheels[-1]
+
+
+@pytest.fixture(scope="module")
+def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def in_wheel(site: Path, code: str) -> str:
+    """What a program prints that has the wheel, this Python's other packages, and no llama_cpp."""
+    packages = Path(numpy.__file__).parents[1]
+    start = (
+        f"import sys\nsys.path[:0] = {[str(site), str(packages)]!r}\n"
+        "sys.modules['llama_cpp'] = None\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", start + code],
+        env=environment(), capture_output=True, text=True, timeout=HANG, cwd=site,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_requirement_follows_the_ggml(monkeypatch: pytest.MonkeyPatch) -> None:
+    for ggml, needed in [
+        (None, [PIN["installed"]]),
+        ("installed", [PIN["installed"]]),
+        ("bundled", []),
+    ]:
+        if ggml is None:
+            monkeypatch.delenv("TGR_GGML", raising=False)
+        else:
+            monkeypatch.setenv("TGR_GGML", ggml)
+        assert ggml_requirement.get_requires_for_dynamic_metadata(PIN) == needed
+        assert ggml_requirement.dynamic_metadata(PIN, {}) == {"dependencies": needed}
+    monkeypatch.setenv("TGR_GGML", "other")
+    with pytest.raises(SystemExit, match="TGR_GGML is 'other', but must be installed or bundled"):
+        ggml_requirement.get_requires_for_dynamic_metadata(PIN)
+
+
+def test_what_is_in_it(site: Path) -> None:
+    (info,) = site.glob("tgr_local-*.dist-info")
+    metadata = (info / "METADATA").read_text(encoding="utf-8")
+    needs = re.findall(r"^Requires-Dist: ([\w-]+)(?!.*extra ==)", metadata, re.MULTILINE)
+    assert "numpy" in needs and "llama-cpp-python" not in needs
+    licences = {path.name for path in (info / "licenses").iterdir()}
+    assert licences >= {"LICENSE", "LICENSE.llama.cpp", "LICENSE.ggml", "LICENSE.nlohmann-json"}
+    libraries = [path.name for path in (site / "tgr_local" / "lib").iterdir()]
+    assert sum(name.startswith("libggml-cpu-") for name in libraries) > 1
+    assert not [name for name in libraries if "sapphirerapids" in name]  # AMX
+    for path in (site / "tgr_local").rglob("*.so"):
+        for folder in (ROOT, Path.home()):
+            assert str(folder).encode() not in path.read_bytes(), path
+
+
+def test_it_answers_as_the_engine_here_does(site: Path) -> None:
+    code = f"""
+import json, tgr_local.engine.native as native
+from tgr_local import SearchConfig, generate, load
+config = SearchConfig(max_tokens=40, temperature=0.0)
+with load() as engine:
+    texts = [generate(engine, q, config, method="base").text for q in {QUESTIONS!r}]
+print(json.dumps([native.__file__, native.native.ggml, texts]))
+"""
+    file, ggml, there = json.loads(in_wheel(site, code))
+    assert file.startswith(str(site)) and ggml == "bundled"
+    config = SearchConfig(max_tokens=40, temperature=0.0)
+    with load() as engine:
+        here = [generate(engine, q, config, method="base").text for q in QUESTIONS]
+    assert there == here
+
+
+def test_the_best_variant_for_this_processor_is_loaded(site: Path) -> None:
+    cpu = Path("/proc/cpuinfo")
+    flags = set(cpu.read_text(encoding="utf-8").split()) if cpu.is_file() else set()
+    code = "from tgr_local.engine import processor_features as f\nprint(*f())"
+    found = set(in_wheel(site, code).split())
+    for flag, feature in [("avx", "AVX"), ("avx2", "AVX2"), ("avx512_bf16", "AVX512_BF16")]:
+        assert (feature in found) == (flag in flags), (flag, found)
+    assert "AMX_INT8" not in found
+
+
+def test_doctor_and_peers_without_llama_cpp_python(site: Path) -> None:
+    report = in_wheel(site, "from tgr_local.cli import main\nassert main(['doctor']) == 0")
+    assert "ggml              built in, " in report and "llama-cpp-python" not in report
+    code = (
+        "from tgr_local.bench.peers import library\nfrom tgr_local.errors import TgrError\n"
+        "try:\n    library()\nexcept TgrError as error:\n    print(error)"
+    )
+    assert re.fullmatch(
+        r"llama-cpp-python, which this compares with, is not installed; run: pip install "
+        r"llama-cpp-python==[\d.]+\n",
+        in_wheel(site, code),
+    )
