@@ -113,3 +113,12 @@ def test_the_examples_of_a_page_run_in_one_folder(executed: ModuleType) -> None:
     example = "print('a\\n\\nb')\n\n# With the embedded model this prints:\n# a\n#\n# b\n"
     assert executed.difference(example) == ""
     assert executed.checked(example.replace("# b", "# c")) == example
+
+
+def test_every_recipe_of_a_result_is_there() -> None:
+    named = {
+        recipe
+        for page in (ROOT / "docs" / "results").glob("*.md")
+        for recipe in re.findall(r"--recipe (\S+\.toml)", page.read_text("utf-8"))
+    }
+    assert named and not [recipe for recipe in named if not (ROOT / recipe).is_file()]

@@ -15,6 +15,7 @@ from command_line import finished, run
 from surroundings import HANG, environment
 
 from tgr_local import doctor
+from tgr_local.engine.native import native
 from tgr_local.errors import TgrError
 from tgr_local.system import processor
 
