@@ -15,7 +15,8 @@ Job::Job(std::vector<Task> given) :
     n_rows_(tasks.size()),
     new_tokens_(tasks.size()),
     parts_(tasks.size()),
-    n_decoded_(tasks.size()) {
+    n_decoded_(tasks.size()),
+    n_refused_(tasks.size()) {
     done_ = tasks.empty();
 }
 
@@ -50,6 +51,8 @@ Output Job::take_part(size_t task, size_t n) {
         last ? outputs_[task].n_decoded - decoded
              : int32_t(part.tokens.values->size() + (first ? tasks[task].feed.size() - 1 : 0)) - part.n_reused;
     decoded += part.n_decoded;
+    part.n_refused = parts_[task].n_refused - n_refused_[task];
+    n_refused_[task] += part.n_refused;
     return part;
 }
 
@@ -76,7 +79,8 @@ void Job::publish() {
         fresh_[i].clear();
         if (tasks[i].part > 0) {
             parts_[i].append(outputs_[i], n_rows_[i]);
-            n_rows_[i] = outputs_[i].tokens.values->size();
+            parts_[i].n_refused = outputs_[i].n_refused; // so far
+            n_rows_[i]          = outputs_[i].tokens.values->size();
         }
     }
 }

@@ -5,6 +5,7 @@
 // thread may wait for it.
 #pragma once
 
+#include "drafts.h"
 #include "prefixes.h"
 #include "records.h"
 #include "sampling.h"
@@ -37,10 +38,12 @@ struct RunningTask {
     std::set<size_t>      marks;         // of the feed, at which the text so far is remembered
     Prompt                prompt;        // of one that reuses
     bool                  waits = false; // for another task that reads the same tokens
+    Draft                 draft;         // of the tokens after `next`
 
     // this step
     size_t first_in_batch = 0;
     size_t n_in_batch     = 0;
+    size_t n_drafted      = 0; // of them, and not accepted yet
 
     bool feeds() const { return next == LLAMA_TOKEN_NULL; }
 };
@@ -104,6 +107,7 @@ private:
     size_t                                n_new_ = 0;
     std::vector<Output>                   parts_;     // published tokens that take_part() has not returned
     std::vector<int32_t>                  n_decoded_; // of the parts that it has returned
+    std::vector<int32_t>                  n_refused_; // … likewise
     bool                                  done_ = false;
     std::exception_ptr                    error_;
 };

@@ -198,25 +198,39 @@ void Model::sample(Batch & batch, const std::atomic<bool> & closed) {
     }
 #pragma omp parallel for schedule(dynamic) num_threads(params_.n_threads) if (n_rows > 1 && info_.n_vocab > 8192)
     for (int32_t i = 0; i < n_rows; ++i) {
-        Row &        row  = rows[i];
-        const Task & task = *row.task->task;
-        if (!row.sample && !task.feed_logprobs) {
+        if (rows[i].draft > 0) { // follows in its text
             continue;
         }
-        const GrammarWatch watch{ &closed, &row.job->cancelled };
-        try {
-            row.stats = distribution(row.logits, info_.n_vocab);
-            if (row.sample) {
-                row.draw = row.task->sampler->sample(row.logits, row.stats);
-                if (task.n_top > 0) {
-                    row.top = top_tokens(row.logits, info_.n_vocab, task.n_top, row.stats);
-                }
+        sample(rows[i], closed);
+        for (int32_t next = i + 1; next < n_rows && rows[next].draft > 0; ++next) {
+            const Row & before = rows[next - 1];
+            if (!before.sample || before.error || before.draw.token != batch.tokens[rows[next].batch_index]) {
+                break;
             }
-        } catch (const GrammarStopped &) { // its job ends before the next step
-            row.sample = false;
-        } catch (const std::exception & error) {
-            row.error = std::make_exception_ptr(Error(error.what()));
+            rows[next].sample = true;
+            sample(rows[next], closed);
         }
+    }
+}
+
+void Model::sample(Row & row, const std::atomic<bool> & closed) const {
+    const Task & task = *row.task->task;
+    if (!row.sample && !task.feed_logprobs) {
+        return;
+    }
+    const GrammarWatch watch{ &closed, &row.job->cancelled };
+    try {
+        row.stats = distribution(row.logits, info_.n_vocab);
+        if (row.sample) {
+            row.draw = row.task->sampler->sample(row.logits, row.stats);
+            if (task.n_top > 0) {
+                row.top = top_tokens(row.logits, info_.n_vocab, task.n_top, row.stats);
+            }
+        }
+    } catch (const GrammarStopped &) { // its job ends before the next step
+        row.sample = false;
+    } catch (const std::exception & error) {
+        row.error = std::make_exception_ptr(Error(error.what()));
     }
 }
 

@@ -81,8 +81,9 @@ public:
     // failed; the cache is lost then.
     bool apply_shift(std::string & reason);
 
-    // Fills the rows of the last batch: logits, their distribution, and the next tokens, several rows at a time. Sets a
-    // row's error where that failed; `closed` ends what takes long.
+    // Fills the rows of the last batch: logits, their distribution, and the next tokens, several rows at a time; those
+    // of a draft one after the other, as far as each token is the one that was sampled before it. Sets a row's error
+    // where that failed; `closed` ends what takes long.
     void sample(Batch & batch, const std::atomic<bool> & closed);
 
     // Of the last batch, by index in it. The state is null where none was read, the norm negative.
@@ -93,6 +94,7 @@ public:
     void release();
 
 private:
+    void                 sample(Row & row, const std::atomic<bool> & closed) const;
     void                 check_kind();
     void                 describe();
     llama_context_params context_params(uint32_t n_cells) const;

@@ -18,6 +18,7 @@ Output Output::joined(const Output & more) const {
     });
     all.n_decoded += more.n_decoded;
     all.n_reused += more.n_reused;
+    all.n_refused += more.n_refused;
     all.finish = more.finish;
     return all;
 }

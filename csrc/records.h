@@ -47,10 +47,12 @@ struct ModelInfo {
 };
 
 struct EngineStats {
-    uint64_t n_positions    = 0; // token positions that passed through the model
+    uint64_t n_positions    = 0; // token positions that passed through the model, without drafts that were not accepted
     uint64_t n_decodes      = 0; // calls of llama_decode
     uint64_t n_graphs       = 0; // that were built; a step may use the last one again
     uint64_t n_whole_graphs = 0; // … whose attention looks at the whole cache
+    uint64_t n_drafted      = 0; // positions that were guesses at the next tokens
+    uint64_t n_accepted     = 0; // … and right
     double   decode_seconds = 0, sample_seconds = 0;
     uint32_t n_ctx = 0, n_seq_max = 0;
     uint32_t cells_used = 0, cells_peak = 0, cells_reserved = 0;
@@ -80,6 +82,7 @@ struct Task {
     std::vector<std::string> stop;     // UTF-8 text that ends the generation
     std::vector<llama_token> shown;    // control tokens that belong to the text
     bool                     ignore_eog    = false;
+    bool                     drafts        = false; // decode guesses at the next tokens along
     bool                     states        = false; // output the state that each generated token was sampled from
     FeedStates               feed_states   = FeedStates::none;
     bool                     feed_logprobs = false;
@@ -114,6 +117,7 @@ struct Output {
     Array<float>       top_logprobs;     // [n][n_top]
     int32_t            n_decoded = 0;    // positions that this task decoded
     int32_t            n_reused  = 0;    // fed tokens that it took from the cache instead
+    int32_t            n_refused = 0;    // positions of drafts that were decoded beside these, for nothing
     Finish             finish    = Finish::none;
 
     // The arrays with a row for each generated token, with their names. The others describe the fed tokens.

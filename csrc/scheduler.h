@@ -7,6 +7,7 @@
 
 #include "batch.h"
 #include "cache.h"
+#include "drafts.h"
 #include "interrupt.h"
 #include "job.h"
 #include "lockstep.h"
@@ -81,7 +82,9 @@ public:
     void fail(int32_t status);        // ends the jobs in the batch
     void book_decode(double seconds); // the decoded tokens
     void book_rows();                 // what was read and sampled from the rows
-    void finish_done();               // ends jobs that are done
+    void drop_drafts();               // takes what was not accepted from the cache
+    void count_drafts(EngineStats & stats) const;
+    void finish_done(); // ends jobs that are done
 
 private:
     struct Request {
@@ -98,6 +101,7 @@ private:
         uint64_t                       serial; // place in the order of batches
         std::shared_ptr<LockstepGroup> group;
         uint32_t                       index; // in the group
+        Acceptance                     acceptance{};
     };
 
     bool admit(Request & request);
@@ -118,15 +122,20 @@ private:
     void                  start_reading(const Job & job, RunningTask & task);
     void                  book_reused(const Job & job, RunningTask & task, uint32_t n);
     static size_t         n_to_read(const RunningTask & task);
-    size_t most_prompt_tokens(const std::vector<Runnable> & writers, const std::vector<Runnable> & readers);
-    void   add_writers(const std::vector<Runnable> & writers, size_t most);
-    void   add_feed(const Runnable & reader, size_t most);
-    void   add(const Runnable & one, llama_token token, bool output);
-    void   place();
-    void   read_norms(RunningTask & task, Sequence & sequence);
-    void   book_norms(RunningTask & task, size_t i, const float * norms);
-    void   book_row(Row & row);
-    void   book_token(Row & row);
+    size_t   most_prompt_tokens(const std::vector<Runnable> & writers, const std::vector<Runnable> & readers);
+    uint64_t together(const Runnable & one) const;
+    void     add_writers(const std::vector<Runnable> & writers, size_t most, bool drafts);
+    void     draft(const std::vector<Runnable> & writers);
+    Draft    guess(const Runnable & writer, size_t most, size_t n_read);
+    void     add_feed(const Runnable & reader, size_t most);
+    void     add(const Runnable & one, llama_token token, bool output);
+    void     place();
+    void     book_position(const Job & job, RunningTask & task, size_t at);
+    void     book_guess(const Row & row);
+    void     read_norms(RunningTask & task, Sequence & sequence);
+    void     book_norms(RunningTask & task, size_t i, const float * norms);
+    void     book_row(Row & row);
+    void     book_token(Row & row);
 
     Model &          model_;
     CacheAllocator & cache_;
@@ -139,6 +148,8 @@ private:
     Batch                                batch_;
     size_t                               turn_ = 0, reader_turn_ = 0; // who is first, where not all fit
     size_t                               n_steps_ = 0;
+    StepTimes                            step_times_; // without prompts
+    uint64_t                             n_drafted_ = 0, n_accepted_ = 0;
     double                               prompt_tokens_;          // that a step beside writers decodes
     double                               prompt_seconds_ = 0.0;   // that this step may take for them, 0 = no limit
     bool                                 prompt_limited_ = false; // it holds as many as the limit allows

@@ -123,7 +123,8 @@ Batch & Scheduler::schedule() {
     batch_.clear();
     for (const auto & job : jobs_) {
         for (const auto & task : job->running) {
-            task->n_in_batch = 0;
+            task->n_in_batch = task->n_drafted = 0;
+            task->draft                        = {};
         }
     }
     const size_t n_batch = llama_n_batch(model_.context()); // llama.cpp may have lowered it to n_ctx
@@ -133,7 +134,7 @@ Batch & Scheduler::schedule() {
                   readers.end());
 
     const size_t kept = readers.empty() ? 0 : std::max<size_t>(n_batch / 4, 1); // for prompts
-    add_writers(writers, n_batch > kept ? n_batch - kept : ++n_steps_ % 2);
+    add_writers(writers, n_batch > kept ? n_batch - kept : ++n_steps_ % 2, readers.empty());
 
     size_t left     = std::min(n_batch - batch_.size(), most_prompt_tokens(writers, readers));
     prompt_limited_ = prompt_seconds_ > 0;
@@ -171,13 +172,15 @@ static size_t whole_tiles(size_t n_before, size_t n) {
     return n >= rest + least ? n - rest : n;
 }
 
+// The session of a task, or its group.
+uint64_t Scheduler::together(const Runnable & one) const {
+    const auto & session = sessions_.at(one.job->session);
+    return session.group ? session.group->serial : session.serial;
+}
+
 // So that nobody waits long for a step: other texts that are written, and requests that arrive. A lockstep group alone
 // reads as much as fits, because its batches must not depend on the time.
 size_t Scheduler::most_prompt_tokens(const std::vector<Runnable> & writers, const std::vector<Runnable> & readers) {
-    const auto together = [&](const Runnable & one) {
-        const auto & session = sessions_.at(one.job->session);
-        return session.group ? session.group->serial : session.serial;
-    };
     std::set<uint64_t> writing, reading;
     bool               in_group = true;
     for (const Runnable & one : writers) {
@@ -197,16 +200,22 @@ size_t Scheduler::most_prompt_tokens(const std::vector<Runnable> & writers, cons
     return in_group ? SIZE_MAX : whole_tiles(batch_.size(), size_t(4 * prompt_tokens_));
 }
 
-void Scheduler::add_writers(const std::vector<Runnable> & writers, size_t most) {
-    most                = std::min({ most, writers.size(), size_t(llama_n_seq_max(model_.context())) });
-    turn_               = most < writers.size() ? turn_ : 0;
-    const size_t before = batch_.size();
+void Scheduler::add_writers(const std::vector<Runnable> & writers, size_t most, bool drafts) {
+    most  = std::min({ most, writers.size(), size_t(llama_n_seq_max(model_.context())) });
+    turn_ = most < writers.size() ? turn_ : 0;
+    if (drafts && most == writers.size()) {
+        draft(writers);
+    }
     for (size_t i = 0; i < most; ++i) {
         const Runnable & one = writers[(turn_ + i) % writers.size()];
         batch_.rows.push_back({ one.job.get(), one.task, int32_t(batch_.size()), -1, true });
         add(one, one.task->next, true);
+        for (size_t n = 0; n < one.task->n_drafted; ++n) {
+            batch_.rows.push_back({ one.job.get(), one.task, int32_t(batch_.size()), -1, false, int32_t(n + 1) });
+            add(one, one.task->draft.tokens[n], true);
+        }
     }
-    turn_ += batch_.size() - before;
+    turn_ += most;
 }
 
 void Scheduler::add_feed(const Runnable & reader, size_t most) {
@@ -296,17 +305,17 @@ void Scheduler::fail(int32_t status) {
 }
 
 void Scheduler::book_decode(double seconds) {
+    bool reads = false;
     for (const auto & job : batch_.jobs) {
         for (const auto & task : job->running) {
             const Task & spec     = *task->task;
             Sequence &   sequence = cache_.sequence(job->session, spec.sequence);
-            for (size_t i = 0; i < task->n_in_batch; ++i) {
-                const size_t at = task->first_in_batch + i;
-                cache_.append(job->session, sequence, batch_.tokens[at], task->cells[task->n_placed++],
-                              cache_.injected(job->session, batch_.injections[at]));
+            for (size_t i = 0; i + task->n_drafted < task->n_in_batch; ++i) {
+                book_position(*job, *task, task->first_in_batch + i);
             }
-            task->output->n_decoded += int32_t(task->n_in_batch);
+            n_drafted_ += task->n_drafted;
             if (task->feeds() && task->n_in_batch > 0) {
+                reads = true;
                 if (spec.norms) {
                     read_norms(*task, sequence);
                 }
@@ -317,11 +326,21 @@ void Scheduler::book_decode(double seconds) {
             }
         }
     }
+    if (!reads) {
+        step_times_.note(batch_.size(), seconds);
+    }
     if (prompt_limited_) {
         // half of the way to what fits in nine tenths of the time: one slow step does not decide
         const double fitting = prompt_tokens_ * std::clamp(0.9 * prompt_seconds_ / seconds, 0.25, 4.0);
         prompt_tokens_       = std::clamp((prompt_tokens_ + fitting) / 2, 4.0, double(model_.params().n_batch));
     }
+}
+
+// A decoded token of the batch belongs to its text.
+void Scheduler::book_position(const Job & job, RunningTask & task, size_t at) {
+    cache_.append(job.session, cache_.sequence(job.session, task.task->sequence), batch_.tokens[at],
+                  task.cells[task.n_placed++], cache_.injected(job.session, batch_.injections[at]));
+    ++task.output->n_decoded;
 }
 
 // The residual norms of the fed tokens of this step; those of the last layer at every stride-th only, as for a prompt
@@ -359,7 +378,7 @@ void Scheduler::book_rows() {
     for (Row & row : batch_.rows) {
         const auto it =
             std::find_if(jobs_.begin(), jobs_.end(), [&](const auto & job) { return job.get() == row.job; });
-        if (it == jobs_.end()) { // it failed at an earlier row
+        if (it == jobs_.end() || (row.draft > 0 && row.task->done)) { // it failed, or ended, at an earlier row
             continue;
         }
         if (row.error) {
@@ -368,6 +387,7 @@ void Scheduler::book_rows() {
         }
         book_row(row);
     }
+    drop_drafts();
     // tasks that only feed are done with their last token
     for (const auto & job : jobs_) {
         for (const auto & task : job->running) {
@@ -397,6 +417,7 @@ void Scheduler::book_row(Row & row) {
         }
     }
     if (row.sample) {
+        book_guess(row);
         output.logprobs.values->push_back(float(row.logits[row.draw.token] - row.stats.log_sum_exp));
         output.sampled_logprobs.values->push_back(row.draw.logprob);
         output.entropies.values->push_back(row.stats.entropy);

@@ -70,11 +70,16 @@ void Engine::step(Lock & lock) {
         return;
     }
     const double start = seconds_now();
-    {
-        const Unlocked unlocked(lock, stepping_);
-        model_.sample(batch, closed_);
+    try {
+        {
+            const Unlocked unlocked(lock, stepping_);
+            model_.sample(batch, closed_);
+        }
+        scheduler_.book_rows();
+    } catch (...) {
+        scheduler_.drop_drafts();
+        throw;
     }
-    scheduler_.book_rows();
     stats_.sample_seconds += seconds_now() - start;
     scheduler_.finish_done();
 }
@@ -119,6 +124,7 @@ bool Engine::decode(Batch & batch, Lock & lock) {
 EngineStats Engine::count() {
     EngineStats stats = stats_;
     model_.count_graphs(stats);
+    scheduler_.count_drafts(stats);
     stats.n_ctx            = model_.n_ctx();
     stats.n_seq_max        = model_.params().n_seq_max;
     stats.cells_used       = cache_.pool().n_used();

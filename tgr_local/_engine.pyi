@@ -16,6 +16,18 @@ def refuse_load(params: EngineParams, n_bytes: int, reason: str) -> None: ...
 def load_backends(folder: str) -> None: ...
 def system_info() -> str: ...
 def devices() -> list[tuple[str, str, str, int, int]]: ...
+def look_up(
+    own: list[int], next: int, others: list[list[int]], most: int, n_read: int
+) -> tuple[list[int], int]:
+    """A draft and the number of tokens that were alike, for tests."""
+
+def draft_rows(
+    drafts: list[tuple[int, int]],
+    measured: list[tuple[int, float]],
+    widest: int,
+    slowest: float,
+) -> list[int]:
+    """How many tokens of each draft (tokens, tokens alike) a batch gets, for tests."""
 
 class EngineParams:
     path: str
@@ -82,6 +94,10 @@ class EngineStats:
     def n_graphs(self) -> int: ...
     @property
     def n_whole_graphs(self) -> int: ...
+    @property
+    def n_drafted(self) -> int: ...
+    @property
+    def n_accepted(self) -> int: ...
     @property
     def decode_seconds(self) -> float: ...
     @property
@@ -188,6 +204,10 @@ class Output:
     @property
     def n_reused(self) -> int:
         """Fed tokens that this task took from the cache instead of decoding them."""
+
+    @property
+    def n_refused(self) -> int:
+        """Positions of drafts that were decoded beside these and not accepted."""
 
     @property
     def finish(self) -> Literal["", "length", "stop", "cancelled"]:

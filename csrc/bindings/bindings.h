@@ -101,6 +101,7 @@ void bind_job(py::module_ & m);
 void bind_session_request(py::module_ & m);
 void bind_lockstep_group(py::module_ & m);
 void bind_edit_params(py::module_ & m);
+void bind_drafts(py::module_ & m);
 void bind_engine(py::module_ & m);
 
 } // namespace tgr

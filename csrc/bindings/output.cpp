@@ -29,6 +29,7 @@ void bind_output(py::module_ & m) {
         .def_property_readonly("norm_counts", numpy(&Output::norm_counts))
         .def_readonly("n_decoded", &Output::n_decoded)
         .def_readonly("n_reused", &Output::n_reused)
+        .def_readonly("n_refused", &Output::n_refused)
         .def_property_readonly("finish", &finish_of)
         .def("__repr__",
              [](const Output & output) {

@@ -12,6 +12,7 @@ target. It does not know whether answers are correct: that is `tgr_local.eval`.
     peers.py         llama.cpp as a contender: a bare decode loop, and llama-cpp-python
     subprocesses.py  a contender in a process of its own
     decode.py        steps, prefill and plain replies; the cost of capture and of sampling
+    lookup.py        texts with drafts and without
     boundary.py      one boundary of the method in parts
     runs.py          whole methods
     long_reply.py    time per token and memory while a long reply grows

@@ -25,6 +25,7 @@ GROUPS = {
     "decode": "a step of 1 to 32 sequences, compared with raw llama_decode",
     "prefill": "prompts of 128, 512 and 2048 tokens, compared with raw llama_decode",
     "plain": "plain replies, compared with Llama.generate and a raw loop",
+    "lookup": "texts with drafts of their next tokens, compared with the same texts without",
     "capture": "cost of injection and of captured states in a step",
     "sampling": "share of sampling in a step, and time of everything else",
     "boundary": "one boundary of the method in parts, as multiples of a plain chunk",
@@ -164,13 +165,14 @@ def run(args: argparse.Namespace) -> int:
 
 def measured(name: str, plan: Plan) -> Iterator[Row]:
     """The rows of a group, one after the other, with a progress line while it is measured."""
-    from tgr_local.bench import boundary, concurrency, decode, long_reply, roofline, runs
+    from tgr_local.bench import boundary, concurrency, decode, long_reply, lookup, roofline, runs
     from tgr_local.console.progress import ProgressLine
 
     groups: dict[str, Callable[[Plan], Iterator[Row]]] = {
         "decode": decode.steps,
         "prefill": decode.prefill,
         "plain": decode.plain,
+        "lookup": lookup.texts,
         "capture": decode.capture,
         "sampling": decode.sampling,
         "boundary": boundary.decomposition,

@@ -57,12 +57,16 @@ class EngineStats:
     second, the moment before it."""
 
     n_positions: int
-    """Token positions that passed through the model."""
+    """Token positions that passed through the model, without drafts that were not accepted."""
     n_decodes: int
     n_graphs: int
     """Compute graphs that were built; a decode uses the last one again where it can."""
     n_whole_graphs: int
     """… in which attention looks at the whole cache instead of each sequence's own cells."""
+    n_drafted: int
+    """Positions that were guesses at the next tokens of a text (`Task.drafts`)."""
+    n_accepted: int
+    """… and right: these belong to the texts, the others passed through the model for nothing."""
     decode_seconds: float
     sample_seconds: float
     n_ctx: int

@@ -57,6 +57,9 @@ class Task:
     """Newest text of the reply before this task, for a stop text that began there."""
     ignore_eog: bool = False
     """Go on after an end token."""
+    drafts: bool = False
+    """Decode guesses at the next tokens along, where that makes the text faster: what followed the
+    same words before in this text or in another one of the session. They change no token."""
     states: bool = False
     """Read the state that each generated token was sampled from."""
     feed_states: str = "none"

@@ -397,6 +397,7 @@ class Answer:
             "seconds": round(time.monotonic() - self.start, 6),
             "forward_tokens": counts.decoded | {"total": counts.total},
             "reused_tokens": counts.reused,
+            "refused_tokens": counts.refused,
             "replies": [
                 {
                     "seed": reply.seed,

@@ -215,6 +215,14 @@ class SearchConfig:
     presence_penalty: float = option(0.0, "subtract for any recent occurrence", low=-2, high=2)
     seed: int = option(42, "seed of every random choice", low=0, high=2**63 - 1)
 
+    # speed
+    draft_lookup: str = option(
+        "auto",
+        "decode guesses at the next tokens of a plain text along, found in the prompt and the "
+        "text; auto = where that is faster",
+        choices=("auto", "off"),
+    )
+
     # best-of-n, self-consistency, vote
     n_samples: int = option(8, "n: samples generated; by vote at most", low=1, high=255)
 

@@ -301,6 +301,7 @@ class Run:
         sampling: Sampling | None = None,
         states: bool = False,
         n_top: int | None = None,
+        drafts: bool = False,
     ) -> Task:
         """Up to n_tokens after Q and `text`, whose last token is pending."""
         context, sampling = self.query + text, sampling or self.sampling
@@ -321,6 +322,7 @@ class Run:
             tail=self._stop_tail(text),
             states=states,
             n_top=self.n_top if n_top is None else n_top,
+            drafts=drafts and self.config.draft_lookup == "auto",
         )
 
     def has_ended(self, task: Task, output: Output) -> bool:

@@ -36,12 +36,15 @@ class Counts:
     reused: int = 0
     """Positions of the query that were in the cache already. They did not pass through the model,
     so the total is without them."""
+    refused: int = 0
+    """Positions of drafts (`SearchConfig.draft_lookup`) that were decoded along for nothing. They
+    depend on the speed of the machine and end no budget, so the total is without them."""
 
     @property
     def decoded(self) -> dict[str, int]:
-        """The positions that passed through the model, by purpose."""
+        """The positions that passed through the model, by purpose, without refused drafts."""
         names = [spec.name for spec in fields(self)]
-        return {name: getattr(self, name) for name in names if name != "reused"}
+        return {name: getattr(self, name) for name in names if name not in ("reused", "refused")}
 
     @property
     def total(self) -> int:

@@ -323,7 +323,7 @@ class Trajectory:
                 [task], on_tokens=self._report_chunk if run.on_event else None, stop_early=True
             )
             self._take(output)
-            run.count(chunk=output.n_decoded)
+            run.count(chunk=output.n_decoded, refused=output.n_refused)
         return begun.joined(output) if begun else output
 
     def chunks(self) -> Generator[Output, None, None]:
@@ -366,7 +366,7 @@ class Trajectory:
                             break
                         n_read = self._read(output) if self._reads_along else 0
                         self._take(output)
-                        run.count(chunk=output.n_decoded - n_read)
+                        run.count(chunk=output.n_decoded - n_read, refused=output.n_refused)
                     self._goes_on = output.finish == "length" and len(self.generated) < end
                     yield output
 
@@ -522,6 +522,7 @@ class Trajectory:
             injection=injection,
             states=rolls_out or self._judge is not None,
             n_top=0 if rolls_out and not self.config.reuse_winner else self.run.n_top,
+            drafts=not self._resets,  # the context is the whole text
         )
 
     def _fits_lazily(self) -> bool:

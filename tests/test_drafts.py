@@ -1,0 +1,317 @@
+"""Drafts: guesses at the next tokens, decoded along. They change no token of a text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from engines import ROUNDING, TOKENS, assert_same, held, vectors
+from gguf_models import N_PLAIN, write_mamba
+
+from tgr_local.engine import Cancel, Engine, Output, Sampling, Session, Task
+from tgr_local.engine.native import native
+from tgr_local.errors import CancelledError
+
+REPEATED = (TOKENS[:9] * 6)[:50]
+"""A prompt in which everything is said several times."""
+FEW = tuple((token, 30.0) for token in TOKENS[:3])
+"""A bias after which a text repeats itself, since three tokens are all that it has."""
+PLAIN = Sampling(temperature=0, logit_bias=FEW)
+WARM = Sampling(temperature=0.5, logit_bias=FEW)
+
+
+def plain_look_up(
+    own: list[int], token: int, others: list[list[int]], most: int
+) -> tuple[list[int], int]:
+    """What `look_up` must find, by trying every place."""
+    end, best, found = [*own, token], 0, ([], 0)
+    for text in [own, *others]:
+        last = len(text) if text is own else len(text) - 1
+        for at in reversed(range(last)):
+            n = 0
+            while n < min(32, at + 1, len(end)) and text[at - n] == end[-1 - n]:
+                n += 1
+            if n > best:
+                best = n
+                following = [*text[at + 1 :]]
+                if text is own:
+                    following.append(token)
+                    while len(following) < most:  # it repeats itself
+                        following.append(following[len(following) - (len(own) - at)])
+                found = following[:most], n
+    return found
+
+
+@pytest.mark.parametrize("n_values", [2, 5, 40])
+def test_a_draft_follows_the_longest_place_that_is_alike(n_values: int) -> None:
+    rng = np.random.default_rng(n_values)
+
+    def text(most: int) -> list[int]:
+        return [int(t) for t in rng.integers(0, n_values, rng.integers(0, most))]
+
+    for _ in range(300):
+        own, others, token = text(150), [text(80) for _ in range(3)], int(rng.integers(n_values))
+        most = int(rng.integers(0, 40))
+        assert native.look_up(own, token, others, most, 10_000) == plain_look_up(
+            own, token, others, most
+        )
+
+
+def test_a_look_up_reads_no_more_than_it_may() -> None:
+    own = [1, 2, 3, *range(10, 100)]
+    assert native.look_up(own, 1, [], 2, 93) == ([2, 3], 1)
+    assert native.look_up(own, 1, [], 2, 92) == ([], 0)
+    assert native.look_up([7], 1, [own], 2, 93) == ([2, 3], 1)
+    assert native.look_up([7], 1, [own], 2, 92) == ([], 0)
+
+
+def rows(
+    *drafts: tuple[int, int],
+    measured: list[tuple[int, float]] | None = None,
+    widest: int = 64,
+    slowest: float = np.inf,
+) -> list[int]:
+    return native.draft_rows([*drafts], measured or [], widest, slowest)
+
+
+def test_rows_go_where_they_pay() -> None:
+    flat, steep = [(1, 1.0), (64, 1.2)], [(1, 1.0), (2, 2.0), (64, 64.0)]
+    assert rows((40, 16), measured=flat)[0] > 30, "a wide step costs nothing"
+    assert rows((40, 16), measured=steep) == [0], "a row costs as much as a token"
+    assert rows((40, 1)) == [0], "one token alike says little"
+    assert rows((3, 16)) == [3]
+    assert rows((0, 0)) == [0]
+    likely, unlikely = rows((8, 16), (8, 2))
+    assert likely > unlikely
+    assert sum(rows((40, 16), (40, 16), widest=10)) <= 8
+
+
+def test_texts_of_others_do_not_wait_for_drafts() -> None:
+    measured = [(2, 1.0), (6, 1.2), (64, 9.0)]
+    assert sum(rows((40, 16), (0, 0), measured=measured)) > 4
+    assert sum(rows((40, 16), (0, 0), measured=measured, slowest=1.25)) == 4
+
+
+# --- with an engine ---
+
+
+@pytest.fixture
+def session(engine: Engine) -> Iterator[Callable[..., Any]]:
+    """Sessions whose drafts do not depend on the time."""
+    opened = []
+
+    def make(n_cells: int = 700, n_seqs: int = 9, of: Engine = engine) -> Session:
+        group = of.lockstep_group(1)
+        opened.append(of.session(n_cells, n_seqs, participant=group.participant(0)))
+        return opened[-1]
+
+    yield make
+    for one in opened:
+        one.close()
+
+
+def drafted(engine: Engine) -> tuple[int, int]:
+    stats = engine.stats()
+    return stats.n_drafted, stats.n_accepted
+
+
+def both(session: Session, feed: list[int], **options: Any) -> tuple[Output, Output]:
+    """The outputs of a task with drafts and without."""
+    fixed: dict[str, Any] = {"n_generate": 60, "ignore_eog": True, "sampling": PLAIN}
+    outputs = []
+    for drafts in (True, False):
+        task = Task(session.sequence(), feed, drafts=drafts, **fixed | options)
+        outputs += session.run([task])
+        task.sequence.drop()
+    return outputs[0], outputs[1]
+
+
+def assert_equal(ours: Output, theirs: Output) -> None:
+    assert ours.tokens.tolist() == theirs.tokens.tolist()
+    assert (ours.finish, ours.n_decoded) == (theirs.finish, theirs.n_decoded)
+    for name in ("logprobs", "sampled_logprobs", "entropies", "states", "top_logprobs"):
+        np.testing.assert_allclose(
+            getattr(ours, name), getattr(theirs, name), atol=ROUNDING, rtol=0, err_msg=name
+        )
+    assert theirs.n_refused == 0
+
+
+@pytest.mark.parametrize("arch", ["qwen3", "llama", "phi3"])
+def test_greedy_texts_are_those_without_drafts(
+    model: Callable[..., Path], load: Callable[..., Engine], session: Any, arch: str
+) -> None:
+    engine = load(model(arch))
+    with session(of=engine) as one:
+        ours, theirs = both(one, REPEATED, states=True, n_top=engine.n_vocab)
+    assert_same(ours, theirs)
+    assert_equal(ours, theirs)
+    n_drafted, n_accepted = drafted(engine)
+    assert n_accepted > 10
+    assert n_drafted - n_accepted == ours.n_refused
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sampling": WARM},
+        {"sampling": replace(WARM, top_k=2, min_p=0.1)},
+        {"sampling": replace(WARM, top_p=0.8, repeat_penalty=1.1, frequency_penalty=0.1)},
+        {"sampling": WARM, "part": 7, "seeds": (5, 6, 7)},
+        {"sampling": Sampling(temperature=0.4, grammar='root ::= ("a" | "ab" | "c")*')},
+        {"n_generate": 1},
+        {"n_generate": 2},
+        {"n_generate": 17},
+    ],
+)  # fmt: skip
+def test_sampled_texts_are_those_without_drafts(
+    engine: Engine, session: Any, options: dict[str, Any]
+) -> None:
+    before = drafted(engine)
+    with session() as one:
+        for seed in range(4):
+            assert_equal(*both(one, REPEATED, seed=seed, n_top=3, **options))
+    if options.get("n_generate", 60) > 2:
+        assert drafted(engine)[0] > before[0]
+
+
+def test_a_stop_text_ends_a_text_within_its_draft(engine: Engine, session: Any) -> None:
+    one = session()
+    _, whole = both(one, REPEATED)
+    text = engine.detokenize(whole.tokens).decode("latin-1")
+    for n in range(20, 50):
+        ours, theirs = both(one, REPEATED, stop=(text[n : n + 3],))
+        assert_equal(ours, theirs)
+    ours, theirs = both(one, REPEATED, ignore_eog=False)
+    assert_equal(ours, theirs)
+
+
+def test_frequencies_are_those_without_drafts(engine: Engine, session: Any) -> None:
+    """Pearson's chi-square of two samples of texts, with and without drafts, of other seeds."""
+    n = 300
+    counts: list[dict[tuple[int, ...], int]] = [{}, {}]
+    before = drafted(engine)
+    for drafts in (True, False):
+        one = session()
+        root = one.sequence()
+        one.run([Task(root, REPEATED[:-1])])
+        for i in range(n):
+            fork = root.fork()
+            task = Task(
+                fork, REPEATED[-1:], n_generate=12, sampling=WARM, drafts=drafts,
+                seed=i if drafts else n + i, ignore_eog=True,
+            )  # fmt: skip
+            (output,) = one.run([task])
+            fork.drop()
+            key = tuple(output.tokens[[5, 11]].tolist())
+            counts[drafts][key] = counts[drafts].get(key, 0) + 1
+        one.close()
+    n_drafted, n_accepted = drafted(engine)
+    assert n_accepted > before[1]
+    assert n_drafted - n_accepted > before[0] - before[1], "some were refused"
+    kinds = sorted(set(counts[0]) | set(counts[1]))
+    table = np.array([[count.get(kind, 0) for kind in kinds] for count in counts], float)
+    expected = table.sum(0) / 2
+    chi = float(((table - expected) ** 2 / expected).sum())
+    degrees = len(kinds) - 1
+    assert chi < degrees + 4 * np.sqrt(2 * degrees) + 4, (chi, table)
+
+
+def test_what_was_refused_leaves_nothing_in_the_cache(engine: Engine, session: Any) -> None:
+    """The text goes on as one that was read anew."""
+    n_refused = 0
+    for seed in range(6):
+        with session() as one:
+            written = one.sequence()
+            task = Task(written, REPEATED, n_generate=60, drafts=True, seed=seed, ignore_eog=True,
+                        sampling=WARM)  # fmt: skip
+            (output,) = one.run([task])
+            n_refused += output.n_refused
+            text = [*REPEATED, *output.tokens[:-1]]
+            assert len(written) == len(text)
+            anew = one.sequence()
+            one.run([Task(anew, text)])
+            more = [output.tokens[-1], *TOKENS]
+            ours, theirs = one.run([Task(s, more, feed_logprobs=True) for s in (written, anew)])
+        np.testing.assert_allclose(ours.feed_logprobs, theirs.feed_logprobs, atol=ROUNDING, rtol=0)
+    assert n_refused > 0
+
+
+def test_drafts_of_several_texts_in_one_batch(engine: Engine, session: Any) -> None:
+    """Forks, texts without drafts and texts under an injection beside each other."""
+
+    def task(one: Session, i: int, injection: Any, drafts: bool) -> Task:
+        return Task(
+            one.sequence() if i % 2 else root.fork(), REPEATED[: 30 + i] if i % 2 else [5 + i],
+            n_generate=30 + i, drafts=drafts, ignore_eog=True, sampling=PLAIN, states=True,
+            n_top=engine.n_vocab, injection=injection if i == 3 else None,
+        )  # fmt: skip
+
+    before = drafted(engine)
+    with session() as one:
+        root = one.sequence()
+        one.run([Task(root, REPEATED)])
+        injection = one.injection(vectors()[0])
+        together = one.run([task(one, i, injection, i != 2) for i in range(6)])
+        alone = [one.run([task(one, i, injection, drafts=False)])[0] for i in range(6)]
+    assert drafted(engine)[1] > before[1]
+    for ours, theirs in zip(together, alone, strict=True):
+        assert_same(ours, theirs)
+
+
+def test_a_text_takes_guesses_from_another_one_of_its_session(engine: Engine, session: Any) -> None:
+    one = session()
+    (first,) = one.run(
+        [Task(one.sequence(), TOKENS, n_generate=40, sampling=PLAIN, ignore_eog=True)]
+    )
+    known = one.sequence()
+    one.run([Task(known, [*TOKENS, *first.tokens])])
+    before = drafted(engine)
+    task = Task(one.sequence(), TOKENS, n_generate=40, sampling=PLAIN, ignore_eog=True, drafts=True)
+    (second,) = one.run([task])
+    assert second.tokens.tolist() == first.tokens.tolist()
+    assert drafted(engine)[1] - before[1] > 20
+
+
+def test_a_text_with_drafts_can_be_cancelled(engine: Engine, session: Any) -> None:
+    cancel, seen = Cancel(), []
+
+    def on_tokens(new: Any) -> None:
+        seen.extend(new[0][0])
+        if len(seen) > 200:
+            cancel.cancel()
+
+    with session(3500) as one, pytest.raises(CancelledError):
+        task = Task(one.sequence(), REPEATED, n_generate=3000, drafts=True, sampling=PLAIN,
+                    ignore_eog=True)  # fmt: skip
+        one.run([task], on_tokens=on_tokens, cancel=cancel)
+    assert not any(held(engine.stats()).values())
+
+
+def test_positions_of_drafts_are_counted_apart(engine: Engine, session: Any) -> None:
+    before, n_refused = engine.stats(), 0
+    for seed in range(6):
+        with session() as one:
+            task = Task(one.sequence(), REPEATED, n_generate=60, drafts=True, seed=seed,
+                        ignore_eog=True, sampling=WARM)  # fmt: skip
+            (output,) = one.run([task])
+            parts = list(one.run_parts(replace(task, sequence=one.sequence(), part=9)))
+        assert output.n_decoded == len(REPEATED) + 59 == sum(part.n_decoded for part in parts)
+        n_refused += output.n_refused + sum(part.n_refused for part in parts)
+    after = engine.stats()
+    assert after.n_positions - before.n_positions == 12 * (len(REPEATED) + 59)
+    n_drafted, n_accepted = after.n_drafted - before.n_drafted, after.n_accepted - before.n_accepted
+    assert n_drafted - n_accepted == n_refused > 0
+
+
+def test_a_model_that_cannot_roll_back_gets_no_drafts(
+    tmp_path: Path, load: Callable[..., Engine], session: Any
+) -> None:
+    engine = load(write_mamba(tmp_path / "mamba.gguf"))
+    feed = [t % N_PLAIN for t in REPEATED]
+    with session(of=engine, n_seqs=4) as one:
+        assert_equal(*both(one, feed))
+    assert drafted(engine) == (0, 0)

@@ -1,0 +1,62 @@
+"""Texts with drafts (``draft_lookup``) compared with the same texts without.
+
+A grammar with one token at every place decides the texts, since random weights copy nothing by
+themselves; each row costs as if the model had chosen it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from tgr_local.bench import subject
+from tgr_local.bench.measure import Row, Spread, Target, alternate
+from tgr_local.bench.plan import Plan
+from tgr_local.engine import Engine, Sampling, Task
+
+PREFIX = 256  # tokens of the prompt
+CHANGE = 24  # tokens from one that is not copied to the next
+
+
+def texts(plan: Plan) -> Iterator[Row]:
+    """A text that copies its prompt with changes, one that says nothing again, and one of few
+    words whose order nothing foretells."""
+    engine, n = plan.engine, 64 if plan.quick else 192
+    rng = np.random.default_rng(2)
+    prompt = subject.prompt(engine, PREFIX)
+    new = [int(t) for t in rng.integers(engine.n_vocab // 2, engine.n_vocab - 100, n)]
+    copied = [new[i] if i % CHANGE == CHANGE - 1 else prompt[i] for i in range(n)]
+    few = [prompt[int(i)] for i in rng.integers(0, 8, n)]
+    for what, text, least in (
+        (f"copies its prompt but for every {CHANGE}th token", copied, 1.8),
+        ("repeats nothing", new, 0.98),
+        ("of eight words in random order", few, 0.98),
+    ):
+        before = engine.stats()
+        plain, drafted = alternate(
+            plan.few, [partial(_write, engine, prompt, text, drafts) for drafts in (False, True)]
+        )
+        after = engine.stats()
+        n_drafted = after.n_drafted - before.n_drafted
+        n_accepted = after.n_accepted - before.n_accepted
+        yield Row(
+            "lookup",
+            f"text of {n} tokens that {what}: with drafts / without",
+            Spread.of(plain / drafted),
+            "of its speed",
+            {"tokens/s with": Spread.of(n / drafted), "tokens/s without": Spread.of(n / plain)},
+            Target(least, at_least=True),
+            f"{n_accepted} of {n_drafted} drafted positions were accepted" if n_drafted else "",
+        )
+
+
+def _write(engine: Engine, prompt: list[int], text: list[int], drafts: bool) -> None:
+    grammar = "root ::= " + " ".join(f"<[{token}]>" for token in text)
+    sampling = Sampling(temperature=subject.SAMPLING.temperature, grammar=grammar)
+    with engine.session(len(prompt) + len(text) + 8, 1) as session:
+        task = Task(
+            session.sequence(), prompt, n_generate=len(text), sampling=sampling, drafts=drafts
+        )
+        session.run([task])
