@@ -35,6 +35,11 @@ Draft Scheduler::guess(const Runnable & writer, size_t most, size_t n_read) {
     return draft;
 }
 
+Acceptance & Scheduler::acceptance_of(const Job & job) {
+    const auto & group = sessions_.at(job.session).group;
+    return group ? group->acceptance : acceptance_;
+}
+
 // For a batch of these texts alone.
 void Scheduler::draft(const std::vector<Runnable> & writers) {
     const size_t widest =
@@ -51,7 +56,7 @@ void Scheduler::draft(const std::vector<Runnable> & writers) {
         if (one.task->task->drafts) {
             one.task->draft = guess(one, widest - writers.size(), MOST_READ / writers.size());
         }
-        guesses.push_back({ &one.task->draft, &session.acceptance });
+        guesses.push_back({ &one.task->draft, &acceptance_of(*one.job) });
         parties.insert(together(one));
         in_group &= session.group != nullptr;
     }
@@ -73,8 +78,7 @@ void Scheduler::book_guess(const Row & row) {
     }
     const size_t n = size_t(row.draft);
     if (n < task.draft.tokens.size()) {
-        sessions_.at(row.job->session)
-            .acceptance.note(task.draft.n_matched + n, task.draft.tokens[n] == row.draw.token);
+        acceptance_of(*row.job).note(task.draft.n_matched + n, task.draft.tokens[n] == row.draw.token);
     }
 }
 

@@ -44,8 +44,8 @@ private:
     std::array<Count, LONGEST> counts_;
 };
 
-// The seconds of a step by its width, the tokens in its batch. Between two widths that were measured lately it grows
-// evenly, beyond them as `curve` does.
+// The seconds of a step by its width, the tokens in its batch. Widths that nearly cost the same count as one. What was
+// not measured lately follows from `curve` and what was.
 class StepTimes {
 public:
     static constexpr size_t WIDEST = 64;
@@ -61,10 +61,14 @@ private:
         double   seconds = 0;
         uint64_t at      = 0; // step, 0 = never
     };
-    bool known(size_t width) const;
+    bool   known(size_t i) const;
+    void   learn(size_t i, double seconds);
+    double ratio(size_t i) const; // of a known one to the curve
 
-    std::array<Measured, WIDEST + 1> measured_{};
-    uint64_t                         n_steps_ = 0;
+    std::array<Measured, 12> measured_{};
+    uint64_t                 n_steps_      = 0;
+    size_t                   last_         = 0; // step, which is learned with the next one
+    double                   last_seconds_ = 0;
 };
 
 // A text's draft and how likely its tokens are.

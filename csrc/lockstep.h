@@ -2,6 +2,8 @@
 // while a participant that has a session is idle. Worker only.
 #pragma once
 
+#include "drafts.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +18,7 @@ struct LockstepGroup {
     std::vector<Participant> participants; // the number never changes
     std::vector<uint32_t>    n_jobs;       // of each participant
     uint64_t                 serial = 0;
+    Acceptance               acceptance; // its own: its batches do not depend on other texts
 
     bool assembled() const {
         return std::find(participants.begin(), participants.end(), Participant::absent) == participants.end();

@@ -28,7 +28,8 @@ def plain_look_up(
     own: list[int], token: int, others: list[list[int]], most: int
 ) -> tuple[list[int], int]:
     """What `look_up` must find, by trying every place."""
-    end, best, found = [*own, token], 0, ([], 0)
+    end, best = [*own, token], 0
+    found: tuple[list[int], int] = [], 0
     for text in [own, *others]:
         last = len(text) if text is own else len(text) - 1
         for at in reversed(range(last)):
@@ -79,19 +80,20 @@ def rows(
 
 
 def test_rows_go_where_they_pay() -> None:
-    flat, steep = [(1, 1.0), (64, 1.2)], [(1, 1.0), (2, 2.0), (64, 64.0)]
+    flat, steep = [(1, 1.0), (64, 1.2)], [(width, float(width)) for width in range(1, 65)]
     assert rows((40, 16), measured=flat)[0] > 30, "a wide step costs nothing"
     assert rows((40, 16), measured=steep) == [0], "a row costs as much as a token"
     assert rows((40, 1)) == [0], "one token alike says little"
-    assert rows((3, 16)) == [3]
     assert rows((0, 0)) == [0]
-    likely, unlikely = rows((8, 16), (8, 2))
+    assert rows((5, 16), measured=flat) == [5]
+    assert rows((40, 16), measured=[(1, 1.0)])[0] > 0, "a width that was never tried is tried"
+    likely, unlikely = rows((8, 16), (8, 2), measured=flat)
     assert likely > unlikely
-    assert sum(rows((40, 16), (40, 16), widest=10)) <= 8
+    assert sum(rows((40, 16), (40, 16), measured=flat, widest=10)) == 8
 
 
 def test_texts_of_others_do_not_wait_for_drafts() -> None:
-    measured = [(2, 1.0), (6, 1.2), (64, 9.0)]
+    measured = [(2, 1.0), (6, 1.2), (8, 1.4), (64, 9.0)]
     assert sum(rows((40, 16), (0, 0), measured=measured)) > 4
     assert sum(rows((40, 16), (0, 0), measured=measured, slowest=1.25)) == 4
 

@@ -25,8 +25,8 @@ def texts(plan: Plan) -> Iterator[Row]:
     words whose order nothing foretells."""
     engine, n = plan.engine, 64 if plan.quick else 192
     rng = np.random.default_rng(2)
-    prompt = subject.prompt(engine, PREFIX)
-    new = [int(t) for t in rng.integers(engine.n_vocab // 2, engine.n_vocab - 100, n)]
+    words = [int(t) for t in rng.permutation(engine.n_vocab) if _is_word(engine, int(t))]
+    prompt, new = words[:PREFIX], words[PREFIX : PREFIX + n]
     copied = [new[i] if i % CHANGE == CHANGE - 1 else prompt[i] for i in range(n)]
     few = [prompt[int(i)] for i in rng.integers(0, 8, n)]
     for what, text, least in (
@@ -50,6 +50,12 @@ def texts(plan: Plan) -> Iterator[Row]:
             Target(least, at_least=True),
             f"{n_accepted} of {n_drafted} drafted positions were accepted" if n_drafted else "",
         )
+
+
+def _is_word(engine: Engine, token: int) -> bool:
+    """Whether a grammar may ask for it: a token of whole, visible characters."""
+    text = engine.detokenize([token])
+    return text.isascii() and text.isalnum()
 
 
 def _write(engine: Engine, prompt: list[int], text: list[int], drafts: bool) -> None:

@@ -217,7 +217,7 @@ class SearchConfig:
 
     # speed
     draft_lookup: str = option(
-        "auto",
+        "off",
         "decode guesses at the next tokens of a plain text along, found in the prompt and the "
         "text; auto = where that is faster",
         choices=("auto", "off"),
