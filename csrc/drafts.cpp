@@ -153,14 +153,15 @@ double StepTimes::of(size_t width) const {
     return CURVE[i] * (ratio(below) + part * (ratio(above) - ratio(below)));
 }
 
-// Slow steps count less: the machine was busy with something else.
+// Towards the median, since some steps are slow because the machine is busy with something else.
 void StepTimes::learn(size_t i, double seconds) {
     Measured & measured = measured_[i];
     if (!known(i)) {
         measured.seconds = seconds;
     }
-    measured.seconds += (seconds - measured.seconds) / (seconds < measured.seconds ? 4 : 16);
-    measured.at = n_steps_;
+    static constexpr double STEP = 1.1;
+    measured.seconds             = std::clamp(seconds, measured.seconds / STEP, measured.seconds * STEP);
+    measured.at                  = n_steps_;
 }
 
 void StepTimes::note(size_t width, double seconds) {
