@@ -6,13 +6,14 @@ themselves; each row costs as if the model had chosen it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
 
 from tgr_local.bench import subject
-from tgr_local.bench.measure import Row, Spread, Target, alternate
+from tgr_local.bench.measure import Row, Spread, Target, alternate_timed
 from tgr_local.bench.plan import Plan
 from tgr_local.engine import Engine, Sampling, Task
 
@@ -35,7 +36,7 @@ def texts(plan: Plan) -> Iterator[Row]:
         ("of eight words in random order", few, 0.98),
     ):
         before = engine.stats()
-        plain, drafted = alternate(
+        plain, drafted = alternate_timed(
             plan.few, [partial(_write, engine, prompt, text, drafts) for drafts in (False, True)]
         )
         after = engine.stats()
@@ -58,11 +59,14 @@ def _is_word(engine: Engine, token: int) -> bool:
     return text.isascii() and text.isalnum()
 
 
-def _write(engine: Engine, prompt: list[int], text: list[int], drafts: bool) -> None:
+def _write(engine: Engine, prompt: list[int], text: list[int], drafts: bool) -> float:
+    """Seconds of the text, without those of its prompt."""
     grammar = "root ::= " + " ".join(f"<[{token}]>" for token in text)
     sampling = Sampling(temperature=subject.SAMPLING.temperature, grammar=grammar)
     with engine.session(len(prompt) + len(text) + 8, 1) as session:
-        task = Task(
-            session.sequence(), prompt, n_generate=len(text), sampling=sampling, drafts=drafts
-        )
+        sequence = session.sequence()
+        session.run([Task(sequence, prompt[:-1])])
+        task = Task(sequence, prompt[-1:], n_generate=len(text), sampling=sampling, drafts=drafts)
+        start = time.perf_counter()
         session.run([task])
+        return time.perf_counter() - start
