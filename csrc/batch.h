@@ -20,9 +20,9 @@ struct Row {
     Job *         job;
     RunningTask * task;
     int32_t       batch_index;
-    int32_t       feed_index; // which fed token this is, -1 for a generated one
-    bool          sample;     // the next token is sampled from here; of a draft, once the tokens before are accepted
-    int32_t       draft = 0;  // which token of the task's draft this is, from 1; 0 = none
+    int32_t       feed_index;    // which fed token this is, -1 for a generated one
+    bool          sample;        // the next token is sampled from here; of a draft, once the tokens before are accepted
+    bool          draft = false; // a token of the task's draft
 
     const float *                              logits = nullptr; // valid until the next decode
     Distribution                               stats{};

@@ -8,12 +8,13 @@
 
 namespace tgr {
 
+static constexpr size_t WIDEST     = 64;      // batch that holds drafts
 static constexpr size_t MOST_TEXTS = 16;      // that are written at a time; with more, a row costs as much as a token
 static constexpr size_t MOST_READ  = 1 << 16; // tokens that a step looks at, for all texts together
 static constexpr double SLOWEST    = 1.25;    // a step beside texts of others, as a multiple of the one without drafts
 
-// From its own tokens and those of the other texts of its session or group.
-Draft Scheduler::guess(const Runnable & writer, size_t most, size_t n_read) {
+// Looks at its own tokens and those of the other texts of its session or group.
+Draft Scheduler::look_up(const Runnable & writer, size_t n_read) {
     const RunningTask &         task = *writer.task;
     std::vector<const Tokens *> others;
     for (const auto & [id, session] : sessions_) {
@@ -21,48 +22,44 @@ Draft Scheduler::guess(const Runnable & writer, size_t most, size_t n_read) {
             continue;
         }
         for (const auto & [number, sequence] : cache_.of(id).sequences) {
-            if (number != task.task->sequence) {
+            if (id != writer.job->session || number != task.task->sequence) {
                 others.push_back(&sequence.tokens);
             }
         }
     }
-    most = std::min(most, task.cells.size() - task.n_placed - 1);
-
-    Draft draft =
-        look_up(cache_.sequence(writer.job->session, task.task->sequence).tokens, task.next, others, most, n_read);
-    const auto ends = [&](llama_token token) { return llama_vocab_is_eog(model_.vocab(), token); };
+    Draft      draft = tgr::look_up(cache_.sequence(writer.job->session, task.task->sequence).tokens, task.next, others,
+                                    2 * Hits::LENGTHS.back(), n_read);
+    const auto ends  = [&](llama_token token) { return llama_vocab_is_eog(model_.vocab(), token); };
     draft.tokens.erase(std::find_if(draft.tokens.begin(), draft.tokens.end(), ends), draft.tokens.end());
     return draft;
 }
 
-Acceptance & Scheduler::acceptance_of(const Job & job) {
-    const auto & group = sessions_.at(job.session).group;
-    return group ? group->acceptance : acceptance_;
+// Not of other sessions or groups: the batches of a text must not depend on them.
+Hits & Scheduler::hits_of(const Job & job) {
+    Session & session = sessions_.at(job.session);
+    return session.group ? session.group->hits : session.hits;
 }
 
 // For a batch of these texts alone.
 void Scheduler::draft(const std::vector<Runnable> & writers) {
     const size_t widest =
-        std::min({ StepTimes::WIDEST, size_t(llama_n_batch(model_.context())), size_t(llama_n_ubatch(model_.context())),
+        std::min({ WIDEST, size_t(llama_n_batch(model_.context())), size_t(llama_n_ubatch(model_.context())),
                    size_t(llama_n_seq_max(model_.context())) });
-    if (!cache_.rolls_back() || writers.empty() || writers.size() > MOST_TEXTS || widest <= writers.size()) {
+    if (!cache_.rolls_back() || writers.size() > MOST_TEXTS || widest <= writers.size()) {
         return;
     }
     std::vector<Guess> guesses;
     std::set<uint64_t> parties;
-    bool               in_group = true;
     for (const Runnable & one : writers) {
-        const Session & session = sessions_.at(one.job->session);
-        if (one.task->task->drafts) {
-            one.task->draft = guess(one, widest - writers.size(), MOST_READ / writers.size());
+        RunningTask & task = *one.task;
+        if (task.task->drafts && task.guesses.short_of()) {
+            task.guesses.look(look_up(one, MOST_READ / writers.size()));
         }
-        guesses.push_back({ &one.task->draft, &acceptance_of(*one.job) });
+        const size_t most = task.cells.size() - task.n_placed - 1;
+        guesses.push_back({ std::min(task.guesses.n_left(), most), task.guesses.n_alike(), &hits_of(*one.job) });
         parties.insert(together(one));
-        in_group &= session.group != nullptr;
     }
-    // the batches of a lockstep group must not depend on the time
-    const auto rows =
-        choose_rows(guesses, in_group ? nullptr : &step_times_, widest, parties.size() > 1 ? SLOWEST : INFINITY);
+    const auto rows = choose_rows(guesses, widest, parties.size() > 1 ? SLOWEST : INFINITY);
     for (size_t i = 0; i < writers.size(); ++i) {
         writers[i].task->n_drafted = rows[i];
     }
@@ -71,15 +68,12 @@ void Scheduler::draft(const std::vector<Runnable> & writers) {
 // A row's token was sampled: it says whether the guess at it was right, and that the one before it was.
 void Scheduler::book_guess(const Row & row) {
     RunningTask & task = *row.task;
-    if (row.draft > 0) {
+    if (row.draft) {
         book_position(*row.job, task, size_t(row.batch_index));
         --task.n_drafted;
         ++n_accepted_;
     }
-    const size_t n = size_t(row.draft);
-    if (n < task.draft.tokens.size()) {
-        acceptance_of(*row.job).note(task.draft.n_matched + n, task.draft.tokens[n] == row.draw.token);
-    }
+    task.guesses.went_on(row.draw.token, hits_of(*row.job));
 }
 
 void Scheduler::drop_drafts() {

@@ -1,7 +1,7 @@
 #include "drafts.h"
 
 #include <algorithm>
-#include <cmath>
+#include <utility>
 
 namespace tgr {
 
@@ -82,144 +82,121 @@ Draft look_up(const Tokens & own, llama_token next, const std::vector<const Toke
 }
 
 //
-// what a guess is worth
+// whether guesses are right
 //
 
-Acceptance::Acceptance() {
-    for (size_t i = 0; i < LONGEST; ++i) {
-        const double n = 2.0; // as many guesses as it begins with
-        counts_[i]     = { n * double(i + 1) / double(i + 3), n };
-    }
-}
+void Hits::note(size_t n_matched, size_t right, bool ended) {
+    static constexpr double WEIGHT = 1.0 / 3; // of the newest
 
-double Acceptance::chance(size_t n_matched) const {
-    const Count & count = counts_[std::clamp<size_t>(n_matched, 1, LONGEST) - 1];
-    return count.right / count.n;
-}
-
-void Acceptance::note(size_t n_matched, bool right) {
-    static constexpr double MEMORY = 64;
-    Count &                 count  = counts_[std::clamp<size_t>(n_matched, 1, LONGEST) - 1];
-    count.right += right;
-    if (++count.n > MEMORY) {
-        count.right /= 2;
-        count.n /= 2;
-    }
-}
-
-// Of the Qwen3-0.6B shape in Q4_K and Q8_0 on two cores, between those of both.
-static constexpr size_t N_WIDTHS         = 12;
-static constexpr size_t WIDTHS[N_WIDTHS] = { 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, StepTimes::WIDEST };
-static constexpr double CURVE[N_WIDTHS]  = { 1, 2.2, 3, 3.8, 4.6, 5, 6, 6.4, 9.5, 12.4, 18, 24 };
-
-static size_t index_of(size_t width) {
-    return size_t(std::lower_bound(WIDTHS, WIDTHS + N_WIDTHS - 1, width) - WIDTHS);
-}
-
-double StepTimes::curve(size_t width) {
-    return CURVE[index_of(width)];
-}
-
-// What was measured long ago may be wrong now: the texts were shorter, or the machine was busy.
-bool StepTimes::known(size_t i) const {
-    static constexpr uint64_t MEMORY = 512; // steps
-    return measured_[i].at > 0 && n_steps_ - measured_[i].at < MEMORY;
-}
-
-double StepTimes::ratio(size_t i) const {
-    return measured_[i].seconds / CURVE[i];
-}
-
-double StepTimes::of(size_t width) const {
-    const size_t i     = index_of(width);
-    size_t       below = i, above = i;
-    while (below > 0 && !known(below)) {
-        --below;
-    }
-    while (above + 1 < N_WIDTHS && !known(above)) {
-        ++above;
-    }
-    if (!known(below) || !known(above)) {
-        const size_t only = known(below) ? below : above;
-        size_t       n    = 0;
-        for (size_t one = 0; one < N_WIDTHS; ++one) {
-            n += known(one);
+    for (size_t i = 0; i < LEAST_MATCHED.size(); ++i) {
+        const bool   last = i + 1 == LEAST_MATCHED.size();
+        const size_t from = std::max(n_matched, LEAST_MATCHED[i]);
+        if (from > n_matched + right || (!last && from >= LEAST_MATCHED[i + 1])) {
+            continue;
         }
-        // where one width alone is known, wide steps may be cheap: a guess that makes it worth a try
-        const double times = CURVE[i] / CURVE[only];
-        return known(only) ? measured_[only].seconds * (n == 1 ? std::sqrt(times) : times) : 0.0;
-    }
-    const double part = above == below ? 0.0 : double(i - below) / double(above - below);
-    return CURVE[i] * (ratio(below) + part * (ratio(above) - ratio(below)));
-}
-
-// Towards the median, since some steps are slow because the machine is busy with something else.
-void StepTimes::learn(size_t i, double seconds) {
-    Measured & measured = measured_[i];
-    if (!known(i)) {
-        measured.seconds = seconds;
-    }
-    static constexpr double STEP = 1.1;
-    measured.seconds             = std::clamp(seconds, measured.seconds / STEP, measured.seconds * STEP);
-    measured.at                  = n_steps_;
-}
-
-void StepTimes::note(size_t width, double seconds) {
-    const size_t i = index_of(width);
-    ++n_steps_;
-    if (i < last_ && known(i)) { // the narrower graph is made again, which the wide step has to answer for
-        const double more = std::max(0.0, seconds - measured_[i].seconds);
-        last_seconds_ += more;
-        seconds -= more;
-    }
-    if (last_seconds_ > 0) {
-        learn(last_, last_seconds_);
-    }
-    last_         = i;
-    last_seconds_ = width <= WIDEST ? seconds : 0.0;
-    if (!known(i) && width <= WIDEST) {
-        learn(i, seconds);
+        for (size_t k = 0; k < LENGTHS.size(); ++k) {
+            size_t n = n_matched + right - from; // tokens of a draft that begins there
+            n        = last ? n % (LENGTHS[k] + 1) : n;
+            if (n == LENGTHS[k] ? !ended : ended && n < LENGTHS[k]) {
+                Mean & mean = means_[i][k];
+                mean.right += WEIGHT * (double(n) - mean.right);
+                mean.known = true;
+            }
+        }
     }
 }
 
-std::vector<size_t> choose_rows(const std::vector<Guess> & guesses, const StepTimes * times, size_t widest,
-                                double slowest) {
-    static constexpr double LEAST_GAIN = 1.1;
+double Hits::expected(size_t n_matched, size_t length) const {
+    for (size_t i = LEAST_MATCHED.size(); i-- > 0;) {
+        if (n_matched >= LEAST_MATCHED[i] && means_[i][length].known) {
+            return means_[i][length].right;
+        }
+    }
+    return 0.0;
+}
 
-    struct Token {
-        double chance; // that it and all before it are right
+void Followed::look(Draft draft) {
+    if (n_left() == 0 || draft.tokens.empty()) { // not the text that was followed
+        n_matched_ = draft.n_matched;
+        n_right_   = 0;
+    }
+    draft_ = std::move(draft);
+    at_    = 0;
+}
+
+void Followed::went_on(llama_token token, Hits & hits) {
+    if (n_left() == 0) {
+        *this = {};
+        return;
+    }
+    const bool right = guess(0) == token;
+    n_right_ += right;
+    at_ += right;
+    hits.note(n_matched_, n_right_, !right);
+    if (!right) {
+        *this = {};
+    }
+}
+
+//
+// what guesses are worth
+//
+
+// The time of a step by the tokens in its batch, as a multiple of that of one: of the Qwen3-0.6B shape on two cores,
+// the less favourable one of Q4_K and Q8_0.
+static double curve(size_t width) {
+    static constexpr std::array<std::pair<size_t, double>, 9> POINTS = { { { 1, 1.0 },
+                                                                           { 2, 1.9 },
+                                                                           { 4, 3.5 },
+                                                                           { 8, 5.0 },
+                                                                           { 16, 6.5 },
+                                                                           { 24, 9.5 },
+                                                                           { 32, 12.5 },
+                                                                           { 48, 18.0 },
+                                                                           { 64, 24.0 } } };
+    size_t                                                    i      = 0;
+    while (i + 1 < POINTS.size() && POINTS[i].first < width) {
+        ++i;
+    }
+    return POINTS[i].second;
+}
+
+std::vector<size_t> choose_rows(const std::vector<Guess> & guesses, size_t widest, double slowest) {
+    static constexpr double LEAST_GAIN = 1.25;
+
+    struct Rows {
+        size_t n;
+        double right; // expected
         size_t text;
     };
-    std::vector<Token> tokens;
-    for (size_t i = 0; i < guesses.size(); ++i) {
-        const Draft & draft  = *guesses[i].draft;
-        double        chance = 1.0;
-        for (size_t n = 0; n < draft.tokens.size(); ++n) {
-            chance *= guesses[i].acceptance->chance(draft.n_matched + n);
-            tokens.push_back({ chance, i });
+    const size_t        n_texts = guesses.size();
+    const double        plain   = curve(n_texts);
+    double              best    = LEAST_GAIN * double(n_texts) / plain;
+    std::vector<size_t> chosen(n_texts);
+    for (size_t k = 0; k < Hits::LENGTHS.size(); ++k) {
+        std::vector<Rows> rows;
+        for (size_t i = 0; i < n_texts; ++i) {
+            const size_t n = std::min(guesses[i].n_left, Hits::LENGTHS[k]);
+            rows.push_back({ n, std::min(guesses[i].hits->expected(guesses[i].n_alike, k), double(n)), i });
+        }
+        std::stable_sort(rows.begin(), rows.end(), [](const Rows & a, const Rows & b) { return a.right > b.right; });
+        size_t              width    = n_texts;
+        double              expected = double(n_texts);
+        std::vector<size_t> taken(n_texts);
+        for (const Rows & one : rows) {
+            width += one.n;
+            expected += one.right;
+            taken[one.text] = one.n;
+            if (width > widest || curve(width) > slowest * plain) {
+                break;
+            }
+            if (expected / curve(width) > best) {
+                best   = expected / curve(width);
+                chosen = taken;
+            }
         }
     }
-    std::stable_sort(tokens.begin(), tokens.end(),
-                     [](const Token & a, const Token & b) { return a.chance > b.chance; });
-
-    const auto   seconds_of = [&](size_t width) { return times ? times->of(width) : StepTimes::curve(width); };
-    const size_t n_texts    = guesses.size();
-    const double plain      = seconds_of(n_texts);
-    double       expected = double(n_texts), best = LEAST_GAIN * expected / plain;
-    size_t       n_best = 0;
-    for (size_t n = 1; n <= tokens.size() && n_texts + n <= widest && plain > 0; ++n) {
-        expected += tokens[n - 1].chance;
-        const double seconds = seconds_of(n_texts + n);
-        if (expected / seconds > best && seconds <= slowest * plain) {
-            best   = expected / seconds;
-            n_best = n;
-        }
-    }
-    std::vector<size_t> rows(n_texts);
-    for (size_t n = 0; n < n_best; ++n) {
-        ++rows[tokens[n].text];
-    }
-    return rows;
+    return chosen;
 }
 
 } // namespace tgr

@@ -1,9 +1,9 @@
 // Drafts: guesses at the tokens that a text continues with, from what followed the same words before.
 //
-// In: texts as tokens, whether the guesses were right, the seconds that steps took. Out: guessed tokens, and how many
-// of them are worth a row of the next batch. A guess is decoded like any token and sampled as without it: it is
-// accepted where the sampled token is the guessed one, so it never changes a text. Nothing here knows the model or the
-// cache.
+// In: texts as tokens, and the tokens that they went on with. Out: guessed tokens, and how many of them are worth a row
+// of the next batch. A guess is decoded like any token and sampled as without it: it is accepted where the sampled
+// token is the guessed one, so it never changes a text. Guesses are compared with the text also where they are not
+// decoded, and none is decoded before enough of them were right. Nothing here knows the model, the cache or the time.
 #pragma once
 
 #include "llama.h"
@@ -28,59 +28,61 @@ struct Draft {
 Draft look_up(const Tokens & own, llama_token next, const std::vector<const Tokens *> & others, size_t most,
               size_t n_read);
 
-// How often guesses were right, by the number of tokens that they followed elsewhere: a mean of the newest ones, which
-// begins with a guess of its own.
-class Acceptance {
+// How many tokens of a draft are right, for drafts of some lengths, by the number of tokens that were alike before
+// them: means in which the newest draft counts a third.
+class Hits {
 public:
-    Acceptance();
-    double chance(size_t n_matched) const;
-    void   note(size_t n_matched, bool right);
+    // With the token before it, a draft fills a batch of 8, 16 or 32: a CPU takes as long for fewer.
+    static constexpr std::array<size_t, 3> LENGTHS = { 7, 15, 31 };
+
+    // Of the first LENGTHS[length] tokens; 0 where nothing is known.
+    double expected(size_t n_matched, size_t length) const;
+
+    // `right` tokens followed one after the other since `n_matched` ones were alike; call it after each. `ended` = the
+    // next one was another.
+    void note(size_t n_matched, size_t right, bool ended);
 
 private:
-    static constexpr size_t LONGEST = 16; // longer places are alike
-    struct Count {
-        double right, n;
+    static constexpr std::array<size_t, 5> LEAST_MATCHED = { 1, 2, 4, 8, 16 };
+    struct Mean {
+        double right;
+        bool   known;
     };
-    std::array<Count, LONGEST> counts_;
+    std::array<std::array<Mean, LENGTHS.size()>, LEAST_MATCHED.size()> means_{};
 };
 
-// The seconds of a step by its width, the tokens in its batch. Widths that nearly cost the same count as one. What was
-// not measured lately follows from `curve` and what was.
-class StepTimes {
+// The draft of a text, followed token by token.
+class Followed {
 public:
-    static constexpr size_t WIDEST = 64;
+    // Whether too few tokens are left for a long draft.
+    bool short_of() const { return n_left() < Hits::LENGTHS.back(); }
 
-    double of(size_t width) const; // 0 where nothing was measured
-    void   note(size_t width, double seconds);
+    void look(Draft draft); // at what was found now; it goes on with the old one where that was right so far
 
-    // Of a step, as a multiple of a step of one token: a guess for a CPU.
-    static double curve(size_t width);
+    size_t n_left() const { return draft_.tokens.size() - at_; }
+    size_t n_alike() const { return n_matched_ + n_right_; } // tokens before those that are left
+
+    llama_token guess(size_t i) const { return draft_.tokens[at_ + i]; }
+
+    void went_on(llama_token token, Hits & hits);
 
 private:
-    struct Measured {
-        double   seconds = 0;
-        uint64_t at      = 0; // step, 0 = never
-    };
-    bool   known(size_t i) const;
-    void   learn(size_t i, double seconds);
-    double ratio(size_t i) const; // of a known one to the curve
-
-    std::array<Measured, 12> measured_{};
-    uint64_t                 n_steps_      = 0;
-    size_t                   last_         = 0; // step, which is learned with the next one
-    double                   last_seconds_ = 0;
+    Draft  draft_;
+    size_t at_        = 0;
+    size_t n_matched_ = 0; // before the first right token
+    size_t n_right_   = 0;
 };
 
-// A text's draft and how likely its tokens are.
+// A text, for the choice of rows.
 struct Guess {
-    const Draft *      draft;
-    const Acceptance * acceptance;
+    size_t       n_left  = 0; // tokens of its draft that can be decoded
+    size_t       n_alike = 0;
+    const Hits * hits;
 };
 
 // How many tokens of each draft the next batch should hold beside one token for each text: as many as make the most
-// tokens in a second, in a batch of `widest` tokens at most that takes `slowest` times its time without drafts at most.
-// Without `times` by the curve.
-std::vector<size_t> choose_rows(const std::vector<Guess> & guesses, const StepTimes * times, size_t widest,
-                                double slowest);
+// tokens in the time of a step, in a batch of `widest` tokens at most that takes `slowest` times its time without
+// drafts at most.
+std::vector<size_t> choose_rows(const std::vector<Guess> & guesses, size_t widest, double slowest);
 
 } // namespace tgr

@@ -38,7 +38,7 @@ struct RunningTask {
     std::set<size_t>      marks;         // of the feed, at which the text so far is remembered
     Prompt                prompt;        // of one that reuses
     bool                  waits = false; // for another task that reads the same tokens
-    Draft                 draft;         // of the tokens after `next`
+    Followed              guesses;       // at the tokens after `next`
 
     // this step
     size_t first_in_batch = 0;

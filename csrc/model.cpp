@@ -198,11 +198,11 @@ void Model::sample(Batch & batch, const std::atomic<bool> & closed) {
     }
 #pragma omp parallel for schedule(dynamic) num_threads(params_.n_threads) if (n_rows > 1 && info_.n_vocab > 8192)
     for (int32_t i = 0; i < n_rows; ++i) {
-        if (rows[i].draft > 0) { // follows in its text
+        if (rows[i].draft) { // follows in its text
             continue;
         }
         sample(rows[i], closed);
-        for (int32_t next = i + 1; next < n_rows && rows[next].draft > 0; ++next) {
+        for (int32_t next = i + 1; next < n_rows && rows[next].draft; ++next) {
             const Row & before = rows[next - 1];
             if (!before.sample || before.error || before.draw.token != batch.tokens[rows[next].batch_index]) {
                 break;

@@ -100,7 +100,8 @@ private:
     struct Session {
         uint64_t                       serial; // place in the order of batches
         std::shared_ptr<LockstepGroup> group;
-        uint32_t                       index; // in the group
+        uint32_t                       index;  // in the group
+        Hits                           hits{}; // of the drafts of its texts, without a group
     };
 
     bool admit(Request & request);
@@ -121,21 +122,21 @@ private:
     void                  start_reading(const Job & job, RunningTask & task);
     void                  book_reused(const Job & job, RunningTask & task, uint32_t n);
     static size_t         n_to_read(const RunningTask & task);
-    size_t       most_prompt_tokens(const std::vector<Runnable> & writers, const std::vector<Runnable> & readers);
-    uint64_t     together(const Runnable & one) const;
-    void         add_writers(const std::vector<Runnable> & writers, size_t most, bool drafts);
-    void         draft(const std::vector<Runnable> & writers);
-    Acceptance & acceptance_of(const Job & job);
-    Draft        guess(const Runnable & writer, size_t most, size_t n_read);
-    void         add_feed(const Runnable & reader, size_t most);
-    void         add(const Runnable & one, llama_token token, bool output);
-    void         place();
-    void         book_position(const Job & job, RunningTask & task, size_t at);
-    void         book_guess(const Row & row);
-    void         read_norms(RunningTask & task, Sequence & sequence);
-    void         book_norms(RunningTask & task, size_t i, const float * norms);
-    void         book_row(Row & row);
-    void         book_token(Row & row);
+    size_t   most_prompt_tokens(const std::vector<Runnable> & writers, const std::vector<Runnable> & readers);
+    uint64_t together(const Runnable & one) const;
+    void     add_writers(const std::vector<Runnable> & writers, size_t most, bool drafts);
+    void     draft(const std::vector<Runnable> & writers);
+    Hits &   hits_of(const Job & job);
+    Draft    look_up(const Runnable & writer, size_t n_read);
+    void     add_feed(const Runnable & reader, size_t most);
+    void     add(const Runnable & one, llama_token token, bool output);
+    void     place();
+    void     book_position(const Job & job, RunningTask & task, size_t at);
+    void     book_guess(const Row & row);
+    void     read_norms(RunningTask & task, Sequence & sequence);
+    void     book_norms(RunningTask & task, size_t i, const float * norms);
+    void     book_row(Row & row);
+    void     book_token(Row & row);
 
     Model &          model_;
     CacheAllocator & cache_;
@@ -147,9 +148,7 @@ private:
     std::vector<std::shared_ptr<Job>>    jobs_;
     Batch                                batch_;
     size_t                               turn_ = 0, reader_turn_ = 0; // who is first, where not all fit
-    size_t                               n_steps_ = 0;
-    StepTimes                            step_times_; // without prompts
-    Acceptance                           acceptance_; // of texts that are in no group
+    size_t                               n_steps_   = 0;
     uint64_t                             n_drafted_ = 0, n_accepted_ = 0;
     double                               prompt_tokens_;          // that a step beside writers decodes
     double                               prompt_seconds_ = 0.0;   // that this step may take for them, 0 = no limit

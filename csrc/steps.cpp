@@ -124,7 +124,6 @@ Batch & Scheduler::schedule() {
     for (const auto & job : jobs_) {
         for (const auto & task : job->running) {
             task->n_in_batch = task->n_drafted = 0;
-            task->draft                        = {};
         }
     }
     const size_t n_batch = llama_n_batch(model_.context()); // llama.cpp may have lowered it to n_ctx
@@ -211,8 +210,8 @@ void Scheduler::add_writers(const std::vector<Runnable> & writers, size_t most, 
         batch_.rows.push_back({ one.job.get(), one.task, int32_t(batch_.size()), -1, true });
         add(one, one.task->next, true);
         for (size_t n = 0; n < one.task->n_drafted; ++n) {
-            batch_.rows.push_back({ one.job.get(), one.task, int32_t(batch_.size()), -1, false, int32_t(n + 1) });
-            add(one, one.task->draft.tokens[n], true);
+            batch_.rows.push_back({ one.job.get(), one.task, int32_t(batch_.size()), -1, false, true });
+            add(one, one.task->guesses.guess(n), true);
         }
     }
     turn_ += most;
@@ -305,7 +304,6 @@ void Scheduler::fail(int32_t status) {
 }
 
 void Scheduler::book_decode(double seconds) {
-    bool reads = false;
     for (const auto & job : batch_.jobs) {
         for (const auto & task : job->running) {
             const Task & spec     = *task->task;
@@ -315,7 +313,6 @@ void Scheduler::book_decode(double seconds) {
             }
             n_drafted_ += task->n_drafted;
             if (task->feeds() && task->n_in_batch > 0) {
-                reads = true;
                 if (spec.norms) {
                     read_norms(*task, sequence);
                 }
@@ -325,9 +322,6 @@ void Scheduler::book_decode(double seconds) {
                 }
             }
         }
-    }
-    if (!reads) {
-        step_times_.note(batch_.size(), seconds);
     }
     if (prompt_limited_) {
         // half of the way to what fits in nine tenths of the time: one slow step does not decide
@@ -378,7 +372,7 @@ void Scheduler::book_rows() {
     for (Row & row : batch_.rows) {
         const auto it =
             std::find_if(jobs_.begin(), jobs_.end(), [&](const auto & job) { return job.get() == row.job; });
-        if (it == jobs_.end() || (row.draft > 0 && row.task->done)) { // it failed, or ended, at an earlier row
+        if (it == jobs_.end() || (row.draft && row.task->done)) { // it failed, or ended, at an earlier row
             continue;
         }
         if (row.error) {

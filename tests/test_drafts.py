@@ -12,8 +12,11 @@ import pytest
 from engines import ROUNDING, TOKENS, assert_same, held, vectors
 from gguf_models import N_PLAIN, write_mamba
 
+from tgr_local import SearchConfig, generate
+from tgr_local.code.edits import FORMATS, Document, Format, constraint, read_edits
 from tgr_local.engine import Cancel, Engine, Output, Sampling, Session, Task
 from tgr_local.engine.native import native
+from tgr_local.engine.steered import SteeredEngine
 from tgr_local.errors import CancelledError
 
 REPEATED = (TOKENS[:9] * 6)[:50]
@@ -70,32 +73,46 @@ def test_a_look_up_reads_no_more_than_it_may() -> None:
     assert native.look_up([7], 1, [own], 2, 92) == ([], 0)
 
 
+GOOD = [(2, 29)] * 6
+"""Runs of right tokens: after two tokens that were alike, 29 followed."""
+
+
 def rows(
     *drafts: tuple[int, int],
-    measured: list[tuple[int, float]] | None = None,
+    runs: list[tuple[int, int]],
     widest: int = 64,
     slowest: float = np.inf,
 ) -> list[int]:
-    return native.draft_rows([*drafts], measured or [], widest, slowest)
+    return native.draft_rows([*drafts], runs, widest, slowest)
+
+
+def test_nothing_is_decoded_before_guesses_were_right() -> None:
+    assert rows((40, 30), runs=[]) == [0]
+    assert rows((40, 30), runs=[(1, 0), (2, 1), (3, 2), (20, 3)] * 50) == [0]
+    assert rows((40, 2), runs=[(2, 15)]) == [0]
+    assert rows((40, 2), runs=[(2, 15)] * 2) == [15]
+    assert rows((40, 1), runs=GOOD) == [0], "after one token that was alike nothing was seen"
+    assert rows((40, 30), runs=GOOD)[0] >= 15
+    assert rows((0, 0), runs=GOOD) == [0]
+
+
+def test_drafts_are_as_long_as_what_is_right() -> None:
+    assert rows((60, 2), runs=[(2, 7)] * 8) == [7]
+    assert rows((60, 2), runs=[(2, 15)] * 8) == [15]
+    assert rows((60, 2), runs=[(2, 31)] * 8) == [31]
+    assert rows((9, 2), runs=[(2, 15)] * 8) == [7]
+    assert rows((5, 2), runs=[(2, 15)] * 8) == [0], "five take as long as seven"
+    assert rows((60, 2), runs=[*[(2, 15)] * 8, *[(2, 0)] * 2]) == [0], "misses count at once"
+    assert rows((60, 18), runs=[(3, 15)] * 8) == [0], "nothing is right after so many"
 
 
 def test_rows_go_where_they_pay() -> None:
-    flat, steep = [(1, 1.0), (64, 1.2)], [(width, float(width)) for width in range(1, 65)]
-    assert rows((40, 16), measured=flat)[0] > 30, "a wide step costs nothing"
-    assert rows((40, 16), measured=steep) == [0], "a row costs as much as a token"
-    assert rows((40, 1)) == [0], "one token alike says little"
-    assert rows((0, 0)) == [0]
-    assert rows((5, 16), measured=flat) == [5]
-    assert rows((40, 16), measured=[(1, 1.0)])[0] > 0, "a width that was never tried is tried"
-    likely, unlikely = rows((8, 16), (8, 2), measured=flat)
-    assert likely > unlikely
-    assert sum(rows((40, 16), (40, 16), measured=flat, widest=10)) == 8
-
-
-def test_texts_of_others_do_not_wait_for_drafts() -> None:
-    measured = [(2, 1.0), (6, 1.2), (8, 1.4), (64, 9.0)]
-    assert sum(rows((40, 16), (0, 0), measured=measured)) > 4
-    assert sum(rows((40, 16), (0, 0), measured=measured, slowest=1.25)) == 4
+    likely, unlikely = rows((40, 16), (40, 1), runs=GOOD)
+    assert likely > unlikely == 0
+    assert sum(rows((40, 16), (40, 16), runs=GOOD, widest=10)) == 7
+    assert rows(*[(15, 16)] * 4, runs=GOOD) == [7] * 4
+    assert sum(rows((40, 16), (0, 0), runs=GOOD)) >= 7
+    assert rows((40, 16), (0, 0), runs=GOOD, slowest=1.25) == [0, 0], "others would wait"
 
 
 # --- with an engine ---
@@ -103,12 +120,10 @@ def test_texts_of_others_do_not_wait_for_drafts() -> None:
 
 @pytest.fixture
 def session(engine: Engine) -> Iterator[Callable[..., Any]]:
-    """Sessions whose drafts do not depend on the time."""
     opened = []
 
     def make(n_cells: int = 700, n_seqs: int = 9, of: Engine = engine) -> Session:
-        group = of.lockstep_group(1)
-        opened.append(of.session(n_cells, n_seqs, participant=group.participant(0)))
+        opened.append(of.session(n_cells, n_seqs))
         return opened[-1]
 
     yield make
@@ -148,7 +163,7 @@ def test_greedy_texts_are_those_without_drafts(
 ) -> None:
     engine = load(model(arch))
     with session(of=engine) as one:
-        ours, theirs = both(one, REPEATED, states=True, n_top=engine.n_vocab)
+        ours, theirs = both(one, REPEATED, n_generate=150, states=True, n_top=engine.n_vocab)
     assert_same(ours, theirs)
     assert_equal(ours, theirs)
     n_drafted, n_accepted = drafted(engine)
@@ -178,6 +193,23 @@ def test_sampled_texts_are_those_without_drafts(
             assert_equal(*both(one, REPEATED, seed=seed, n_top=3, **options))
     if options.get("n_generate", 60) > 2:
         assert drafted(engine)[0] > before[0]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_edits_are_those_without_drafts(engine: Engine, session: Any, format: Format) -> None:
+    lines = "".join(f"    total = total + values[{i}]\n" for i in range(6))
+    files = [Document("calc.py", f"def add(values):\n    total = 0\n{lines}    return total")]
+    edits = constraint(files, format)
+    known = engine.tokenize(files[0].text)
+    n = engine.with_edits(edits).edit_tokens + 150
+    before = drafted(engine)
+    for temperature in (0.0, 0.8):
+        sampling = Sampling(temperature, edits=edits, edit_tokens=n, logit_bias=FEW)
+        with session(3 * n + len(known) + 100) as one:
+            ours, theirs = both(one, known, n_generate=n, sampling=sampling, ignore_eog=False)
+        assert_equal(ours, theirs)
+        read_edits(engine.detokenize(ours.tokens).decode(), files, format)
+    assert drafted(engine)[1] > before[1]
 
 
 def test_a_stop_text_ends_a_text_within_its_draft(engine: Engine, session: Any) -> None:
@@ -265,14 +297,16 @@ def test_drafts_of_several_texts_in_one_batch(engine: Engine, session: Any) -> N
 
 
 def test_a_text_takes_guesses_from_another_one_of_its_session(engine: Engine, session: Any) -> None:
-    one = session()
+    one = session(1400)
     (first,) = one.run(
-        [Task(one.sequence(), TOKENS, n_generate=40, sampling=PLAIN, ignore_eog=True)]
+        [Task(one.sequence(), TOKENS, n_generate=150, sampling=PLAIN, ignore_eog=True)]
     )
     known = one.sequence()
     one.run([Task(known, [*TOKENS, *first.tokens])])
     before = drafted(engine)
-    task = Task(one.sequence(), TOKENS, n_generate=40, sampling=PLAIN, ignore_eog=True, drafts=True)
+    task = Task(
+        one.sequence(), TOKENS, n_generate=150, sampling=PLAIN, ignore_eog=True, drafts=True
+    )
     (second,) = one.run([task])
     assert second.tokens.tolist() == first.tokens.tolist()
     assert drafted(engine)[1] - before[1] > 20
@@ -291,6 +325,20 @@ def test_a_text_with_drafts_can_be_cancelled(engine: Engine, session: Any) -> No
                     ignore_eog=True)  # fmt: skip
         one.run([task], on_tokens=on_tokens, cancel=cancel)
     assert not any(held(engine.stats()).values())
+
+
+def test_the_same_text_has_the_same_steps(engine: Engine, session: Any) -> None:
+    counts = []
+    for _ in range(3):
+        before = engine.stats()
+        with session() as one:
+            task = Task(one.sequence(), REPEATED, n_generate=80, drafts=True, sampling=PLAIN,
+                        ignore_eog=True)  # fmt: skip
+            (output,) = one.run([task])
+        after = engine.stats()
+        counts.append((after.n_decodes - before.n_decodes, output.n_refused))
+    assert len(set(counts)) == 1
+    assert counts[0][0] < 80
 
 
 def test_positions_of_drafts_are_counted_apart(engine: Engine, session: Any) -> None:
@@ -317,3 +365,22 @@ def test_a_model_that_cannot_roll_back_gets_no_drafts(
     with session(of=engine, n_seqs=4) as one:
         assert_equal(*both(one, feed))
     assert drafted(engine) == (0, 0)
+
+
+def test_the_option_drafts_with_models_that_are_large_enough(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steered = SteeredEngine(engine, logit_bias=FEW)
+    off = SearchConfig(max_tokens=150, temperature=0)
+    plain = generate(steered, REPEATED, off, method="base")
+    before = drafted(engine)
+    auto = replace(off, draft_lookup="auto")
+    assert generate(steered, REPEATED, auto, method="base").tokens == plain.tokens
+    assert drafted(engine) == before, "the model is small"
+    monkeypatch.setattr("tgr_local.search.run.LEAST_DRAFTING", 0)
+    reply = generate(steered, REPEATED, auto, method="base")
+    assert reply.tokens == plain.tokens
+    n_drafted, n_accepted = drafted(engine)
+    assert n_accepted > before[1]
+    refused = n_drafted - n_accepted - before[0] + before[1]
+    assert (reply.counts.refused, reply.counts.total) == (refused, plain.counts.total)

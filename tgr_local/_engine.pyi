@@ -23,11 +23,12 @@ def look_up(
 
 def draft_rows(
     drafts: list[tuple[int, int]],
-    measured: list[tuple[int, float]],
+    runs: list[tuple[int, int]],
     widest: int,
     slowest: float,
 ) -> list[int]:
-    """How many tokens of each draft (tokens, tokens alike) a batch gets, for tests."""
+    """How many tokens of each draft (tokens, tokens alike) a batch gets after runs of right tokens
+    (tokens alike, right ones) that ended with a wrong one, for tests."""
 
 class EngineParams:
     path: str

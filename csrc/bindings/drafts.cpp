@@ -14,31 +14,28 @@ static std::pair<Tokens, size_t> look_up_in(const Tokens & own, llama_token next
     return { draft.tokens, draft.n_matched };
 }
 
-// How many tokens are decoded along with each of several texts, which a draft of n_tokens after n_matched follows, when
-// steps of some widths took so many seconds; nothing measured = by the curve.
+// How many tokens are decoded along with each of several texts, of which (n_left, n_alike) are given, after runs of
+// right tokens (n_matched, n_right) that ended with a wrong one.
 static std::vector<size_t> rows_of(const std::vector<std::pair<size_t, size_t>> & drafts,
-                                   const std::vector<std::pair<size_t, double>> & measured, size_t widest,
-                                   double slowest) {
-    std::vector<Draft> made;
-    for (const auto & [n_tokens, n_matched] : drafts) {
-        made.push_back({ Tokens(n_tokens), n_matched });
+                                   const std::vector<std::pair<size_t, size_t>> & runs, size_t widest, double slowest) {
+    Hits hits;
+    for (const auto & [n_matched, n_right] : runs) {
+        for (size_t n = 1; n <= n_right; ++n) {
+            hits.note(n_matched, n, false);
+        }
+        hits.note(n_matched, n_right, true);
     }
-    const Acceptance   acceptance;
     std::vector<Guess> guesses;
-    for (const Draft & draft : made) {
-        guesses.push_back({ &draft, &acceptance });
+    for (const auto & [n_left, n_alike] : drafts) {
+        guesses.push_back({ n_left, n_alike, &hits });
     }
-    StepTimes times;
-    for (const auto & [width, seconds] : measured) {
-        times.note(width, seconds);
-    }
-    return choose_rows(guesses, measured.empty() ? nullptr : &times, widest, slowest);
+    return choose_rows(guesses, widest, slowest);
 }
 
 void bind_drafts(py::module_ & m) {
     m.def("look_up", &look_up_in, py::arg("own"), py::arg("next"), py::arg("others"), py::arg("most"),
           py::arg("n_read"));
-    m.def("draft_rows", &rows_of, py::arg("drafts"), py::arg("measured"), py::arg("widest"), py::arg("slowest"));
+    m.def("draft_rows", &rows_of, py::arg("drafts"), py::arg("runs"), py::arg("widest"), py::arg("slowest"));
 }
 
 } // namespace tgr

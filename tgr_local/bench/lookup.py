@@ -17,14 +17,14 @@ from tgr_local.bench.measure import Row, Spread, Target, alternate_timed
 from tgr_local.bench.plan import Plan
 from tgr_local.engine import Engine, Sampling, Task
 
-PREFIX = 256  # tokens of the prompt
+PREFIX = 384  # tokens of the prompt
 CHANGE = 24  # tokens from one that is not copied to the next
 
 
 def texts(plan: Plan) -> Iterator[Row]:
     """A text that copies its prompt with changes, one that says nothing again, and one of few
     words whose order nothing foretells."""
-    engine, n = plan.engine, 64 if plan.quick else 192
+    engine, n = plan.engine, 96 if plan.quick else 384
     rng = np.random.default_rng(2)
     words = [int(t) for t in rng.permutation(engine.n_vocab) if _is_word(engine, int(t))]
     prompt, new = words[:PREFIX], words[PREFIX : PREFIX + n]

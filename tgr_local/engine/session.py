@@ -58,7 +58,7 @@ class Task:
     ignore_eog: bool = False
     """Go on after an end token."""
     drafts: bool = False
-    """Decode guesses at the next tokens along, where that makes the text faster: what followed the
+    """Decode guesses at the next tokens along, once enough of them were right: what followed the
     same words before in this text or in another one of the session. They change no token."""
     states: bool = False
     """Read the state that each generated token was sampled from."""

@@ -219,7 +219,7 @@ class SearchConfig:
     draft_lookup: str = option(
         "off",
         "decode guesses at the next tokens of a plain text along, found in the prompt and the "
-        "text; auto = where that is faster",
+        "text; auto = where enough of them were right before",
         choices=("auto", "off"),
     )
 

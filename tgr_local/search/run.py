@@ -32,6 +32,8 @@ from tgr_local.errors import BudgetError, CancelledError, TgrError
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.steps import Counts, Finish, OnProgress, Progress, Seconds, Step
 
+LEAST_DRAFTING = 100_000_000
+"""Parameters of a model for which drafts can pay: in a smaller one, a row costs nearly a token."""
 _PENALTY_TOKENS = 64  # tokens before the pending one that repetition penalties look at
 
 
@@ -108,6 +110,8 @@ class Run:
         """Alternatives reported for each token."""
         self.text_limit = config.token_limit
         """Tokens of a text at most."""
+        large = self.engine.n_params >= LEAST_DRAFTING
+        self._drafts = config.draft_lookup == "auto" and large
 
     def with_options(self, **changes: Any) -> Run:
         """This run, which is not open yet, with some options of its config changed."""
@@ -322,7 +326,7 @@ class Run:
             tail=self._stop_tail(text),
             states=states,
             n_top=self.n_top if n_top is None else n_top,
-            drafts=drafts and self.config.draft_lookup == "auto",
+            drafts=drafts and self._drafts,
         )
 
     def has_ended(self, task: Task, output: Output) -> bool:

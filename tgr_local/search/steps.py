@@ -38,7 +38,7 @@ class Counts:
     so the total is without them."""
     refused: int = 0
     """Positions of drafts (`SearchConfig.draft_lookup`) that were decoded along for nothing. They
-    depend on the speed of the machine and end no budget, so the total is without them."""
+    end no budget, so the total is without them."""
 
     @property
     def decoded(self) -> dict[str, int]:
