@@ -94,6 +94,9 @@ class Conversation(QWidget):
             self._note("No model is loaded; choose one with Ctrl+O. Your question stays here.")
             return
         self.input.set_text("")
+        self._ask(engine, text)
+
+    def _ask(self, engine: Engine, text: str) -> None:
         self._add(Question(text))
         self.messages.append({"role": "user", "content": text})
         self._begin(engine)
@@ -140,15 +143,16 @@ class Conversation(QWidget):
         self._worker = None
         self.search.end()
         self.input.set_busy(False)
+        question = ""
         if reply and reply.text:
             self.messages.append({"role": "assistant", "content": reply.text})
             self._answer.end()
         else:  # a question without an answer is no part of what the model reads next
-            self._take_back()
+            question = self._take_back()
         if error:
             self._answer.set_status(message_of(error), is_error=True)
             if isinstance(error, CapacityError) and self.messages:
-                self._offer_room()
+                self._offer_room(question)
         elif reply:
             self._answer.set_status(_cost(reply))
         else:
@@ -156,23 +160,27 @@ class Conversation(QWidget):
         self.replied.emit(reply)
         self.changed.emit()
 
-    def _take_back(self) -> None:
+    def _take_back(self) -> str:
         """The last question goes back into the input, unless something is there already."""
         text = self.messages.pop()["content"]
         if not self.input.text():
             self.input.set_text(text)
+        return text
 
-    def _offer_room(self) -> None:
+    def _offer_room(self, question: str) -> None:
         """The conversation is too long: the user may drop its oldest turn and ask again."""
         button = QPushButton("Forget the oldest turn, and ask again")
         self._add(button)
 
         def ask_again() -> None:
-            if not self.is_busy:
+            engine = self._engine()
+            if engine and not self.is_busy:
                 self._shown.remove(button)
                 button.deleteLater()
                 del self.messages[:2]
-                self.send()
+                if self.input.text() == question:
+                    self.input.set_text("")
+                self._ask(engine, question)
 
         button.clicked.connect(ask_again)
 
