@@ -286,18 +286,18 @@ def test_a_client_that_disconnects_frees_everything(server: Served, stream: bool
     headers = {"X-Request-Id": f"left-{stream}"}
     body = long_text(messages=[{"role": "user", "content": "a" * 500}], stream=stream)
     soon = httpx.Timeout(HANG, read=HANG if stream else 0.2)
-    with (
-        server.hold(),
-        httpx.Client(base_url=server.url, timeout=soon, headers=headers) as client,
-        contextlib.suppress(httpx.ReadTimeout),
-        client.stream("POST", "/v1/chat/completions", json=body) as response,
-    ):
-        assert stream and next(response.iter_raw())
 
     def logged() -> list[int]:
         return [line["status"] for line in server.log() if line["id"] in headers.values()]
 
-    server.until(logged)
+    with server.hold():  # a reply that is not cancelled does not end
+        with (
+            httpx.Client(base_url=server.url, timeout=soon, headers=headers) as client,
+            contextlib.suppress(httpx.ReadTimeout),
+            client.stream("POST", "/v1/chat/completions", json=body) as response,
+        ):
+            assert stream and next(response.iter_raw())
+        server.until(logged)
     assert logged() == [499]
     server.until(server.is_free)
 

@@ -27,7 +27,9 @@ def texts(plan: Plan) -> Iterator[Row]:
     engine, n = plan.engine, 96 if plan.quick else 384
     rng = np.random.default_rng(2)
     words = [int(t) for t in rng.permutation(engine.n_vocab) if _is_word(engine, int(t))]
-    prompt, new = words[:PREFIX], words[PREFIX : PREFIX + n]
+    n_prompt = min(PREFIX, len(words) // 2)  # of a small vocabulary
+    n = min(n, n_prompt)
+    prompt, new = words[:n_prompt], words[n_prompt : n_prompt + n]
     copied = [new[i] if i % CHANGE == CHANGE - 1 else prompt[i] for i in range(n)]
     few = [prompt[int(i)] for i in rng.integers(0, 8, n)]
     for what, text, least in (
