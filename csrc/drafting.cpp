@@ -13,14 +13,31 @@ static constexpr size_t MOST_TEXTS = 16;      // that are written at a time; wit
 static constexpr size_t MOST_READ  = 1 << 16; // tokens that a step looks at, for all texts together
 static constexpr double SLOWEST    = 1.25;    // a step beside texts of others, as a multiple of the one without drafts
 
+// The session, or all of its group in the order of their indices, which no arrival changes.
+std::vector<uint64_t> Scheduler::together_with(uint64_t session) const {
+    const auto & group = sessions_.at(session).group;
+    if (!group) {
+        return { session };
+    }
+    std::vector<std::pair<uint32_t, uint64_t>> found;
+    for (const auto & [id, other] : sessions_) {
+        if (other.group == group) {
+            found.emplace_back(other.index, id);
+        }
+    }
+    std::sort(found.begin(), found.end());
+    std::vector<uint64_t> ids;
+    for (const auto & [index, id] : found) {
+        ids.push_back(id);
+    }
+    return ids;
+}
+
 // Looks at its own tokens and those of the other texts of its session or group.
 Draft Scheduler::look_up(const Runnable & writer, size_t n_read) {
     const RunningTask &         task = *writer.task;
     std::vector<const Tokens *> others;
-    for (const auto & [id, session] : sessions_) {
-        if (id != writer.job->session && (!session.group || session.group != sessions_.at(writer.job->session).group)) {
-            continue;
-        }
+    for (const uint64_t id : together_with(writer.job->session)) {
         for (const auto & [number, sequence] : cache_.of(id).sequences) {
             if (id != writer.job->session || number != task.task->sequence) {
                 others.push_back(&sequence.tokens);

@@ -272,12 +272,15 @@ bool Scheduler::held_back(const Job & job) const {
 
 // Ends the session's jobs that have such a task.
 void Scheduler::cancel_jobs(uint64_t session, const std::function<bool(const Task &)> & which) {
+    bool found = false;
     for (auto & job : jobs_) {
         if (job->session == session && std::any_of(job->tasks.begin(), job->tasks.end(), which)) {
-            job->cancelled = true;
+            job->cancelled = found = true;
         }
     }
-    settle_cancelled();
+    if (found) { // else a step may be under way, whose jobs must stay
+        settle_cancelled();
+    }
 }
 
 void Scheduler::settle_cancelled() {

@@ -128,15 +128,16 @@ private:
     void     draft(const std::vector<Runnable> & writers);
     Hits &   hits_of(const Job & job);
     Draft    look_up(const Runnable & writer, size_t n_read);
-    void     add_feed(const Runnable & reader, size_t most);
-    void     add(const Runnable & one, llama_token token, bool output);
-    void     place();
-    void     book_position(const Job & job, RunningTask & task, size_t at);
-    void     book_guess(const Row & row);
-    void     read_norms(RunningTask & task, Sequence & sequence);
-    void     book_norms(RunningTask & task, size_t i, const float * norms);
-    void     book_row(Row & row);
-    void     book_token(Row & row);
+    std::vector<uint64_t> together_with(uint64_t session) const;
+    void                  add_feed(const Runnable & reader, size_t most);
+    void                  add(const Runnable & one, llama_token token, bool output);
+    void                  place();
+    void                  book_position(const Job & job, RunningTask & task, size_t at);
+    void                  book_guess(const Row & row);
+    void                  read_norms(RunningTask & task, Sequence & sequence);
+    void                  book_norms(RunningTask & task, size_t i, const float * norms);
+    void                  book_row(Row & row);
+    void                  book_token(Row & row);
 
     Model &          model_;
     CacheAllocator & cache_;

@@ -98,7 +98,10 @@ def _machine() -> Iterator[Finding]:
 def _unused_instructions(used: list[str]) -> str | None:
     """Why ggml computes more slowly than this processor can; None if it does not."""
     from tgr_local.engine import LLAMA_CPP_PYTHON
+    from tgr_local.engine.native import native
 
+    if native.ggml == "bundled":  # which has a variant for every processor
+        return None
     unused = [name for flag, name in VECTORS.items() if flag in instructions() and name not in used]
     if not unused:
         return None

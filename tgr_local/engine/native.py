@@ -43,7 +43,7 @@ def _load() -> None:
     try:
         from tgr_local import _engine
     except ImportError as error:
-        if "ggml" not in str(error):
+        if "ggml" not in str(error) or "tgr-ggml" in str(error):  # ours is its own
             raise
         _check_version()
         _load_ggml()
