@@ -254,10 +254,12 @@ def is_alive(pid: int) -> bool:
     """Whether a process runs; a zombie does not."""
     try:
         os.kill(pid, 0)
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:  # a system without /proc, or one that has ended since
+        return not Path("/proc").exists()
     except ProcessLookupError:
         return False
-    status = Path(f"/proc/{pid}/stat")
-    return not (status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z")
+    return status.rpartition(")")[2].split()[0] != "Z"
 
 
 def test_it_works_from_a_script_without_a_main_guard(tmp_path: Path) -> None:
