@@ -51,9 +51,10 @@ def answer_key(text: str) -> str | None:
     none of these. Of a text that ends with a fenced code block and has neither a box nor such words
     before it, that code is the answer; its key is its lines, without blank ones and spaces at their
     ends."""
-    found = _final_code(text)
-    if found and boxed(found[0]) is None and not _ANSWER_PHRASE.search(found[0]):
-        return found[1] or None
+    if final := _final_code(text):
+        before, code = final
+        if boxed(before) is None and not _ANSWER_PHRASE.search(before):
+            return code or None
     inside = boxed(text)
     if inside is not None:
         return _without_unit(normalised(inside)) or None
