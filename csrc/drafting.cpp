@@ -9,7 +9,7 @@
 namespace tgr {
 
 static constexpr size_t WIDEST     = 64;      // batch that holds drafts
-static constexpr size_t MOST_TEXTS = 16;      // that are written at a time; with more, a row costs as much as a token
+static constexpr size_t MOST_TEXTS = 16;      // written at a time; with more of them a row costs as much as a token
 static constexpr size_t MOST_READ  = 1 << 16; // tokens that a step looks at, for all texts together
 static constexpr double SLOWEST    = 1.25;    // a step beside texts of others, as a multiple of the one without drafts
 

@@ -142,8 +142,8 @@ void Followed::went_on(llama_token token, Hits & hits) {
 // what guesses are worth
 //
 
-// The time of a step by the tokens in its batch, as a multiple of that of one: of the Qwen3-0.6B shape on two cores,
-// the less favourable one of Q4_K and Q8_0.
+// The time of a step by the tokens in its batch, as a multiple of that of one: an estimate for the Qwen3-0.6B shape on
+// two cores, near what Q4_K and Q8_0 take (docs/performance.md).
 static double curve(size_t width) {
     static constexpr std::array<std::pair<size_t, double>, 9> POINTS = { { { 1, 1.0 },
                                                                            { 2, 1.9 },
