@@ -34,11 +34,15 @@ PAPER = (
 class Boundary:
     """The parts for one chunk length, in a session of their own. Use it in a ``with`` block."""
 
-    def __init__(self, plan: Plan, chunk_len: int, most: int, longest: int) -> None:
+    def __init__(
+        self, plan: Plan, chunk_len: int, most: int, longest: int, *, beside: int = 0
+    ) -> None:
+        """`beside`: cells for another session, since the cache does not grow while one is open."""
         engine = plan.engine
         self.chunk_len = chunk_len
         self._text = subject.prompt(engine, 2 * chunk_len)
         n_cells = Q + chunk_len + max(chunk_len, most * longest) + BURST + 8
+        engine.grow_cache(n_cells + beside)
         self._forks = subject.Forks(engine, subject.prompt(engine, Q), most, n_cells=n_cells)
         self._eoc = engine.eoc_token()
 

@@ -1,10 +1,10 @@
 """A long reply: time per kept token, and memory, while it grows.
 
-The context of `base` is not written but read: random tokens fill it up to each length, and some
-tokens are written there. Methods that reset have the same context after every chunk. Next to each
-length of `base` the parts of one boundary are measured, as in `boundary.py`, and `markov` is
-counted without rollouts, injection and delimiter. The chunks of one real reply of `tgr-latent` show
-that later ones are like the second.
+The context of `base` is not written but read: random tokens fill it up to the greatest length, and
+some tokens are written there; then it is cut back to the next smaller length, and so on. Methods
+that reset have the same context after every chunk. Next to each length of `base` the parts of one
+boundary are measured, as in `boundary.py`, and `markov` is counted without rollouts, injection and
+delimiter. The chunks of one real reply of `tgr-latent` show that later ones are like the second.
 """
 
 from __future__ import annotations
@@ -42,11 +42,9 @@ def growth(plan: Plan) -> Iterator[Row]:
         plan.engine, Q, replace(config, max_tokens=lengths[-1]), resets=True, searches=True
     )
     constant = resident_with(plan, n_cells)
-    measured = []
-    for length in lengths:
-        growing = resident_with(plan, Q + length + SPARE_CELLS)
-        base, markov, tgr = seconds = seconds_at(plan, config, length)
-        measured.append(seconds)
+    growing = [resident_with(plan, Q + length + SPARE_CELLS) for length in lengths]
+    measured = np.array(seconds_at(plan, config, lengths))
+    for length, resident, (base, markov, tgr) in zip(lengths, growing, measured, strict=True):
         yield Row(
             "long",
             f"time per token after {length:,} tokens: tgr-latent / base",
@@ -57,11 +55,11 @@ def growth(plan: Plan) -> Iterator[Row]:
                 "ms base": Spread.of(1e3 * base),
                 "ms markov": Spread.of(1e3 * markov),
                 "ms tgr-latent": Spread.of(1e3 * tgr),
-                "resident MB base": Spread.of([growing / 1e6]),
+                "resident MB base": Spread.of([resident / 1e6]),
                 "resident MB tgr-latent": Spread.of([constant / 1e6]),
             },
         )
-    yield from _crossings(lengths, np.array(measured))
+    yield from _crossings(lengths, measured)
     yield from computed_memory(lengths, n_cells)
 
 
@@ -93,22 +91,27 @@ def resident_with(plan: Plan, n_cells: int) -> int:
             return peak_resident()
 
 
-def seconds_at(plan: Plan, config: SearchConfig, length: int) -> Floats:
-    """Seconds per token [base, markov, tgr-latent; repeats] of a reply of that length so far."""
+def seconds_at(plan: Plan, config: SearchConfig, lengths: list[int]) -> list[Floats]:
+    """Seconds per token [base, markov, tgr-latent; repeats] for replies of these lengths so far."""
     engine, n, s = plan.engine, config.n_candidates, config.rollout_len
-    seconds = np.zeros((3, plan.few + 1))  # the first round warms up
-    with Boundary(plan, config.chunk_len, n, s) as boundary:
-        for i in range(plan.few + 1):
-            boundary.begin()
-            rebuild = boundary.rebuild()
-            (rollouts,) = boundary.rollouts(n, (s,))
-            plain, injected, delimiter = boundary.chunk()
-            seconds[1:, i] = rebuild + plain, rebuild + rollouts + injected + delimiter
-    seconds[1:] /= config.chunk_len
-    with subject.Forks(engine, subject.prompt(engine, Q + length), 1, BURST) as forks:
-        for i in range(plan.few + 1):
-            seconds[0, i] = clock(lambda: forks.steps(1, BURST)) / BURST
-    return seconds[:, 1:]
+    most = Q + lengths[-1] + BURST + SPARE_CELLS
+    boundary = Boundary(plan, config.chunk_len, n, s, beside=most)
+    tokens = subject.prompt(engine, Q + lengths[-1])
+    measured = []
+    with boundary, subject.Forks(engine, tokens, 1, n_cells=most) as forks:
+        for length in reversed(lengths):
+            forks.prefix.truncate(Q + length)
+            seconds = np.zeros((3, plan.few + 1))  # the first round warms up
+            for i in range(plan.few + 1):
+                boundary.begin()
+                rebuild = boundary.rebuild()
+                (rollouts,) = boundary.rollouts(n, (s,))
+                plain, injected, delimiter = boundary.chunk()
+                chunk = np.array([rebuild + plain, rebuild + rollouts + injected + delimiter])
+                seconds[0, i] = clock(lambda: forks.steps(1, BURST)) / BURST
+                seconds[1:, i] = chunk / config.chunk_len
+            measured.append(seconds[:, 1:])
+    return measured[::-1]
 
 
 def _crossings(lengths: list[int], seconds: Floats) -> Iterator[Row]:
