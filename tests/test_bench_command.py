@@ -23,6 +23,7 @@ from tgr_local.bench import (
     long_reply,
     memory,
     shapes,
+    subject,
 )
 from tgr_local.bench.measure import Row
 from tgr_local.bench.peers import Settings
@@ -30,7 +31,7 @@ from tgr_local.bench.plan import Plan
 from tgr_local.bench.subprocesses import Subprocess
 from tgr_local.engine import Engine
 from tgr_local.eval import paper
-from tgr_local.options.config import SearchConfig
+from tgr_local.options.config import EngineConfig, SearchConfig
 
 MEASURED = {"tokens", "positions", "seconds", "resident", "cells"}
 
@@ -44,7 +45,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def plan(tiny: Path) -> Iterator[Plan]:
-    with Engine(tiny) as engine:
+    with Engine(tiny, EngineConfig(prefix_cells=1)) as engine:
         yield Plan(engine, Settings.of(engine), repeats=1, quick=True, long_tokens=512)
 
 
@@ -168,6 +169,7 @@ def test_a_search_in_a_process_of_its_own_reports_its_cost() -> None:
         (["--quik"], "did you mean --quick?"),
         (["--long-tokens", "9"], "long_tokens is '9', but must be a whole number from 256 to"),
         (["--figure", "x.svg"], "--figure draws the group long; add --only long"),
+        (["--only", "long,runs"], "but long is measured alone; run it on its own"),
         (["--figure", "x.doc", "--only", "long"], "--figure is 'x.doc', but must end in .svg"),
     ],
 )
@@ -190,8 +192,8 @@ def test_a_long_reply_has_lengths_crossings_and_memory(
     assert long_reply.doubling(128, 300) == [128, 256, 300]
     assert long_reply.doubling(1024, 512) == [512]
 
-    def seconds(plan: Plan, config: SearchConfig, length: int) -> Any:
-        return np.array([[0.01 + 1e-5 * length] * 2, [0.02] * 2, [0.03] * 2])
+    def seconds(plan: Plan, config: SearchConfig, lengths: list[int]) -> Any:
+        return [np.array([[0.01 + 1e-5 * n] * 2, [0.02] * 2, [0.03] * 2]) for n in lengths]
 
     monkeypatch.setattr(long_reply, "seconds_at", seconds)
     rows = {row.what: row for row in command.measured("long", plan)}
@@ -209,6 +211,18 @@ def test_a_long_reply_has_lengths_crossings_and_memory(
     assert page.read_text().lstrip().startswith("<?xml")
     long_figure.draw([], tmp_path / "none.svg")
     assert not (tmp_path / "none.svg").exists()
+
+
+def test_a_long_context_is_made_without_decoding_it(plan: Plan) -> None:
+    tokens = subject.prompt(plan.engine, 700)
+    plan.engine.grow_cache(2 * len(tokens))
+    long_reply.remember(plan.engine, tokens)
+    before = plan.engine.stats().n_positions
+    with subject.Forks(plan.engine, tokens, 1, 16) as forks:
+        assert len(forks.prefix) == len(tokens)
+        assert plan.engine.stats().n_positions == before
+        (output,) = forks.steps(1, 16)
+        assert len(output.tokens) == 16 and np.isfinite(output.logprobs).all()
 
 
 def test_the_computed_memory_is_that_of_the_shapes() -> None:

@@ -35,7 +35,7 @@ GROUPS = {
     "searches": "1 to 32 searches of the embedded model at a time: speed, memory",
     "startup": "time from the start of a process to its first token",
     "sweep": "one boundary for other S, K and s; only with --full",
-    "long": "tgr-latent and markov compared with base while a long reply grows; only by its name",
+    "long": "tgr-latent and markov compared with base while a long reply grows; only on its own",
 }
 _EXTRA = {"sweep"}  # only on request
 _BY_NAME = {"long"}  # only with --only
@@ -111,8 +111,8 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError("--figure draws the group long; add --only long, or drop it")
     if args.figure and Path(args.figure).suffix not in FIGURES:
         raise ValueError(f"--figure is {args.figure!r}, but must end in {' or '.join(FIGURES)}")
-    # a measurement must not find what the one before has read
-    config = dataclasses.replace(configured(args, EngineConfig), prefix_cells=0)
+    # a measurement must not find what the one before has read; `long` makes what it finds
+    config = dataclasses.replace(configured(args, EngineConfig), prefix_cells=int("long" in names))
     path = _model(args)
     files = {
         kind: _writable(name)
@@ -199,6 +199,8 @@ def _names(only: str | None, full: bool) -> list[str]:
     for name in names:
         if name not in GROUPS:
             raise ValueError(f"only is {name!r}, but must be one of {', '.join(GROUPS)}")
+    if "long" in names and len(names) > 1:
+        raise ValueError(f"only is {only!r}, but long is measured alone; run it on its own")
     return list(dict.fromkeys(names))
 
 

@@ -1,10 +1,12 @@
 """A long reply: time per kept token, and memory, while it grows.
 
-The context of `base` is not written but read: random tokens fill it up to the greatest length, and
-some tokens are written there; then it is cut back to the next smaller length, and so on. Methods
-that reset have the same context after every chunk. Next to each length of `base` the parts of one
-boundary are measured, as in `boundary.py`, and `markov` is counted without rollouts, injection and
-delimiter. The chunks of one real reply of `tgr-latent` show that later ones are like the second.
+The context of `base` is neither written nor read, which would take an hour: the keys and values of
+some tokens fill it again and again up to the greatest length, as a remembered prefix. Some tokens
+are written there; then it is cut back to the next smaller length, and so on. A step takes as long
+as after real ones. Methods that reset have the same context after every chunk. Next to each length
+of `base` the parts of one boundary are measured, as in `boundary.py`, and `markov` is counted
+without rollouts, injection and delimiter. The chunks of one real reply of `tgr-latent` show that
+later ones are like the second.
 """
 
 from __future__ import annotations
@@ -23,11 +25,15 @@ from tgr_local.bench.boundary import BURST, Boundary, Q
 from tgr_local.bench.cold_start import peak_resident
 from tgr_local.bench.measure import Floats, Row, Spread, clock
 from tgr_local.bench.plan import Plan
+from tgr_local.engine import Engine, Task
+from tgr_local.engine.devices import available_memory
+from tgr_local.errors import CapacityError
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.capacity import SPARE_CELLS, cells_needed
 from tgr_local.search.run import Run
 
 CHUNKS = 4  # of the real reply
+READ = 512  # tokens whose keys and values fill the context of `base`
 COMPUTED = ("4b", "8b")  # shapes whose memory is computed
 
 
@@ -93,12 +99,13 @@ def resident_with(plan: Plan, n_cells: int) -> int:
 
 def seconds_at(plan: Plan, config: SearchConfig, lengths: list[int]) -> list[Floats]:
     """Seconds per token [base, markov, tgr-latent; repeats] for replies of these lengths so far."""
-    engine, n, s = plan.engine, config.n_candidates, config.rollout_len
-    most = Q + lengths[-1] + BURST + SPARE_CELLS
-    boundary = Boundary(plan, config.chunk_len, n, s, beside=most)
-    tokens = subject.prompt(engine, Q + lengths[-1])
+    n, s = config.n_candidates, config.rollout_len
+    tokens = subject.prompt(plan.engine, Q + lengths[-1])
+    n_cells = len(tokens) + BURST + SPARE_CELLS
+    boundary = Boundary(plan, config.chunk_len, n, s, beside=n_cells)
+    remember(plan.engine, tokens)
     measured = []
-    with boundary, subject.Forks(engine, tokens, 1, n_cells=most) as forks:
+    with boundary, subject.Forks(plan.engine, tokens, 1, n_cells=n_cells) as forks:
         for length in reversed(lengths):
             forks.prefix.truncate(Q + length)
             seconds = np.zeros((3, plan.few + 1))  # the first round warms up
@@ -112,6 +119,29 @@ def seconds_at(plan: Plan, config: SearchConfig, lengths: list[int]) -> list[Flo
                 seconds[1:, i] = chunk / config.chunk_len
             measured.append(seconds[:, 1:])
     return measured[::-1]
+
+
+def remember(engine: Engine, tokens: list[int]) -> None:
+    """Makes these tokens a remembered prefix without decoding more than the first ones."""
+    n = min(READ, len(tokens))
+    need, left = 3 * len(tokens) * engine.cell_bytes, available_memory()  # copies for a moment
+    if left is not None and need > left:
+        raise CapacityError(
+            f"a context of {len(tokens):,} tokens needs {need >> 20:,} MiB of memory, but only "
+            f"{left >> 20:,} MiB are available; give fewer --long-tokens"
+        )
+    with engine.session(n + 8, 1) as session:
+        sequence = session.sequence()
+        session.run([Task(sequence, tokens[:n])])
+        session.remember(sequence)
+    _, _, state, cells = engine._native.read_prefix(tokens[:n], b"")
+    some = np.frombuffer(cells, np.uint8)
+    filled = np.resize(some, len(some) // n * len(tokens)).tobytes()
+    if not engine._native.add_prefix(tokens, b"", b"", state, filled):
+        raise CapacityError(
+            f"the cache has no room for {len(tokens):,} tokens; drop --n-ctx, or give fewer "
+            "--long-tokens"
+        )
 
 
 def _crossings(lengths: list[int], seconds: Floats) -> Iterator[Row]:

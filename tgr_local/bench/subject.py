@@ -30,15 +30,17 @@ def prefill(engine: Engine, tokens: list[int]) -> None:
 
 
 class Forks:
-    """Sequences that share a prefix, as at a chunk boundary. Use it in a ``with`` block."""
+    """Sequences that share a prefix, as at a chunk boundary. A remembered prefix is not read
+    again. Use it in a ``with`` block."""
 
     def __init__(
         self, engine: Engine, prefix: list[int], n_seqs: int, n_steps: int = 0, *, n_cells: int = 0
     ) -> None:
-        self.session = engine.session(n_cells or len(prefix) + n_seqs * n_steps + 8, n_seqs + 1)
+        n_cells = n_cells or len(prefix) + n_seqs * n_steps + 8
+        self.session = engine.session(n_cells, n_seqs + 1, prompt=prefix)
         self.prefix = self.session.sequence()
         if prefix:
-            self.session.run([Task(self.prefix, prefix)])
+            self.session.run([Task(self.prefix, prefix, reuse=True)])
         rng, shape = np.random.default_rng(1), (n_seqs, engine.n_layer, engine.n_embd)
         vectors = np.float32(0.02) * rng.standard_normal(shape, np.float32)
         self._injections = [self.session.injection(injection) for injection in vectors]
