@@ -24,11 +24,16 @@ ggml_tensor * attend(const llm_graph_context & graph, ggml_tensor * q, ggml_tens
                      ggml_tensor * kq_b, ggml_tensor * kq_mask, ggml_tensor * sinks, ggml_tensor * v_mla,
                      float kq_scale, int il);
 
+// llm_graph_context::build_lora_mm: the product of weights [n, rows] with tokens [n, n_tokens]; nullptr where ggml's own
+// is to be used.
+ggml_tensor * product(const llm_graph_context & graph, ggml_tensor * weights, ggml_tensor * tokens);
+
 // llama_kv_cache::find_slot: the cells chosen for a micro-batch.
 std::vector<uint32_t> cells_of(const std::vector<uint32_t> & cells, const llama_ubatch & ubatch);
 
-// llama_context::graph_max_nodes: nodes that per-session attention adds to a graph at most.
+// llama_context::graph_max_nodes: nodes that per-session attention, and products, add to a graph at most.
 uint32_t session_attention_nodes(uint32_t n_layer);
+uint32_t product_nodes(uint32_t n_layer);
 
 // make_cpu_buft_list: whether weights must not lie in a buffer of this type. gcc before 14 drops most of the tile
 // configuration of ggml's AMX kernels as dead stores, and their first product then ends the process.

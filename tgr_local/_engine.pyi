@@ -30,6 +30,13 @@ def draft_rows(
     """How many tokens of each draft (tokens, tokens alike) a batch gets after runs of right tokens
     (tokens alike, right ones) that ended with a wrong one, for tests."""
 
+def has_q8_0_products() -> bool: ...
+def q8_0_products(
+    weights: bytes, n_rows: int, tokens: ArrayLike, first: int = 0
+) -> NDArray[np.float32]:
+    """Products [n_tokens, n_rows] of rows of Q8_0 weights from `first` on with tokens [n_tokens, n],
+    for tests."""
+
 class EngineParams:
     path: str
     n_ctx: int

@@ -1,0 +1,93 @@
+// The products of Q8_0 weights with tokens, in place of ggml's (csrc/q8_0.h), where the CPU alone computes.
+
+#include "graph_state.h"
+#include "q8_0.h"
+
+#include "llama-graph.h"
+#include "llama-model.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+namespace tgr {
+
+// Operations for each product beside ggml's own, which is made but not used.
+static constexpr uint32_t NODES = 2, PRODUCTS = 16; // in a layer, at most
+
+uint32_t product_nodes(uint32_t n_layer) {
+    return (n_layer + 1) * PRODUCTS * (NODES + 1);
+}
+
+namespace {
+
+// What a graph has packed so far: several products take the same tokens.
+class graph_input_packed : public llm_graph_input_i {
+public:
+    void set_input(const llama_ubatch *) override {}
+
+    bool can_reuse(const llm_graph_params &) override { return true; }
+
+    std::map<const ggml_tensor *, ggml_tensor *> packed; // by the tokens
+};
+
+// Tokens, or rows of weights, that thread `ith` of `nth` takes of n: a run of whole parts.
+std::pair<int64_t, int64_t> share(int64_t n, int64_t part, int ith, int nth) {
+    const int64_t n_parts = (n + part - 1) / part;
+    return { n_parts * ith / nth * part, std::min(n, n_parts * (ith + 1) / nth * part) };
+}
+
+void pack(ggml_tensor * dst, int ith, int nth, void *) {
+    const ggml_tensor * tokens = dst->src[0];
+    const auto [first, last]   = share(tokens->ne[1], 1, ith, nth);
+    for (int64_t t = first; t < last; ++t) {
+        const char * token = static_cast<const char *>(tokens->data) + t * tokens->nb[1];
+        q8_0_pack(reinterpret_cast<const float *>(token), tokens->ne[0],
+                  static_cast<char *>(dst->data) + t * dst->nb[1]);
+    }
+}
+
+void multiply(ggml_tensor * dst, int ith, int nth, void *) {
+    const ggml_tensor * weights = dst->src[0];
+    const ggml_tensor * tokens  = dst->src[1];
+    const auto [first, last]    = share(weights->ne[1], q8_0_tile(), ith, nth);
+    if (first < last) {
+        q8_0_multiply(weights->data, weights->ne[0], first, last, tokens->data, tokens->ne[1],
+                      static_cast<float *>(dst->data), dst->ne[0]);
+    }
+}
+
+// Weights that are as in the file, and not for another kernel or device.
+bool is_plain(const ggml_tensor * weights) {
+    const ggml_backend_buffer_t buffer = weights->view_src ? weights->view_src->buffer : weights->buffer;
+    if (weights->type != GGML_TYPE_Q8_0 || !buffer || !ggml_is_contiguous(weights) || ggml_n_dims(weights) > 2) {
+        return false;
+    }
+    const char * name = ggml_backend_buft_name(ggml_backend_buffer_get_type(buffer));
+    return std::strcmp(name, "CPU") == 0 || std::strcmp(name, "CPU_Mapped") == 0;
+}
+
+} // namespace
+
+ggml_tensor * product(const llm_graph_context & graph, ggml_tensor * weights, ggml_tensor * tokens) {
+    const bool has_own_precision = graph.prec_policy && graph.prec_policy->prec_src1.count(weights);
+    if (!has_q8_0_products() || !is_plain(weights) || has_own_precision ||
+        ggml_backend_sched_get_n_backends(graph.sched) != 1 || tokens->type != GGML_TYPE_F32 ||
+        tokens->nb[0] != sizeof(float) || ggml_n_dims(tokens) > 2) {
+        return nullptr;
+    }
+    auto * input = find_input<graph_input_packed>(*graph.res);
+    if (!input) {
+        input = static_cast<graph_input_packed *>(graph.res->add_input(std::make_unique<graph_input_packed>()));
+    }
+    ggml_tensor *& packed = input->packed[tokens];
+    if (!packed) {
+        packed = ggml_custom_4d(graph.ctx0, GGML_TYPE_I8, int64_t(q8_0_token_bytes(tokens->ne[0])), tokens->ne[1], 1, 1,
+                                &tokens, 1, pack, GGML_N_TASKS_MAX, nullptr);
+    }
+    ggml_tensor * args[] = { weights, packed };
+    return ggml_custom_4d(graph.ctx0, GGML_TYPE_F32, weights->ne[1], tokens->ne[1], 1, 1, args, 2, multiply,
+                          GGML_N_TASKS_MAX, nullptr);
+}
+
+} // namespace tgr
