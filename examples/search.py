@@ -8,7 +8,7 @@ import sys
 from tgr_local import generate, generate_steps, load
 from tgr_local.options.resolve import resolve
 
-QUESTION = "Use 2, 6, 50 to make 38"  # a puzzle: there is something to choose
+QUESTION = "Use 2, 7, 30 to make 44"  # a puzzle: there is something to choose
 
 with load(*sys.argv[1:2]) as engine:
     for step in generate_steps(engine, QUESTION):
@@ -24,15 +24,15 @@ with load(*sys.argv[1:2]) as engine:
         print(f"{method:12} {reply.text!r:40} {reply.counts.total} positions decoded")
 
 # With the embedded model this prints:
-# 0: winner 2 of 8, chunk '<think>\n1: 50*2=100 [6,100] 100-6=94 no\n2'
-#    V -0.19 -0.20 -0.19 -0.24 -0.20 -0.20 -0.20 -0.22
-#    spread foresight 0.017 bumpiness 0.218 uniformity 0.008
-# 1: winner 4 of 8, chunk ': 6*2=12 [50,12] 50-12=38 yes\n</think>\n\nThe answer is \\'
-#    V -0.17 -0.17 -0.17 -0.18 -0.24 -0.17 -0.17 -0.22
-#    spread foresight 0.027 bumpiness 0.373 uniformity 0.010
-# 2: winner 5 of 8, chunk 'boxed{50-6*2}.'
+# 0: winner 3 of 8, chunk '<think>\n1: 30*2=60 [7,60] 60-7=53 no\n2: 7'
+#    V -0.20 -0.20 -0.20 -0.22 -0.21 -0.21 -0.19 -0.36
+#    spread foresight 0.051 bumpiness 0.105 uniformity 0.008
+# 1: winner 6 of 8, chunk '-2=5 [30,5] 30+5=35 no\n3: 7*2=14 [30'
+#    V -0.14 -0.11 -0.10 -0.11 -0.10 -0.10 -0.09 -0.11
+#    spread foresight 0.015 bumpiness 0.192 uniformity 0.011
+# 2: winner 4 of 8, chunk ',14] 30+14=44 yes\n</think>\n\nThe answer is \\boxed{30+7*2}.'
 #    V -0.00 -0.00 -0.00 -0.00 -0.00 -0.00 -0.00 -0.00
 #    spread foresight 0.000 bumpiness 0.037 uniformity 0.011
-# base         'The answer is \\boxed{50-6*2}.'         74 positions decoded
-# markov       'The answer is \\boxed{50-6*2}.'         138 positions decoded
-# tgr-latent   'The answer is \\boxed{50-6*2}.'         416 positions decoded
+# base         'The answer is \\boxed{30+7*2}.'         95 positions decoded
+# markov       'The answer is \\boxed{30+7*2}.'         159 positions decoded
+# tgr-latent   'The answer is \\boxed{30+7*2}.'         453 positions decoded

@@ -8,7 +8,7 @@ import sys
 from tgr_local import Progress, TextDelta, load, stream
 
 with load(*sys.argv[1:2]) as engine:
-    for event in stream(engine, "Use 2, 6, 50 to make 38"):
+    for event in stream(engine, "Use 2, 7, 30 to make 44"):
         if isinstance(event, TextDelta):
             print(event.text, end="", flush=True)
         elif isinstance(event, Progress) and event.candidates is not None:
@@ -20,12 +20,13 @@ with load(*sys.argv[1:2]) as engine:
 
 # With the embedded model this prints:
 #
-#   [chunk 0: S = -3.00 -3.16 -2.92 -3.17 -3.18 -3.18 -2.92 -3.25 -> 2]
-# 1: 50*2=100 [6,100] 100-6=94 no
-# 2
-#   [chunk 1: S = -3.16 -3.19 -3.20 -3.16 -2.70 -3.18 -3.20 -3.11 -> 4]
-# : 6*2=12 [50,12] 50-12=38 yes
-# The answer is \
-#   [chunk 2: S = -2.84 -2.85 -2.85 -2.84 -2.86 -2.80 -2.85 -2.81 -> 5]
-# boxed{50-6*2}.
-# 74 tokens, 438 positions decoded, stop
+#   [chunk 0: S = -2.94 -2.87 -2.91 -2.85 -2.88 -2.87 -2.99 -3.07 -> 3]
+# 1: 30*2=60 [7,60] 60-7=53 no
+# 2: 7
+#   [chunk 1: S = -2.99 -3.12 -2.92 -3.13 -2.93 -2.93 -2.91 -3.14 -> 6]
+# -2=5 [30,5] 30+5=35 no
+# 3: 7*2=14 [30
+#   [chunk 2: S = -2.84 -2.82 -2.83 -2.81 -2.80 -2.80 -2.82 -2.82 -> 4]
+# ,14] 30+14=44 yes
+# The answer is \boxed{30+7*2}.
+# 95 tokens, 475 positions decoded, stop
