@@ -1,10 +1,11 @@
 # Two commands: `make chat` opens the REPL on the embedded model, `make test` runs the tests. Each makes .venv first if it
-# is missing. Most of the first build is llama-cpp-python, which pip then keeps; README.md
-# says how long it takes.
+# is missing, and `make test` adds the developers' packages.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.tgr-local
+DEV    := $(VENV)/.tgr-local-dev
+PIP    := $(BIN)/pip install --disable-pip-version-check
 NATIVE := pyproject.toml CMakeLists.txt $(wildcard csrc/*.cpp csrc/*.h csrc/*.py csrc/bindings/* csrc/chat/* csrc/patches/*) $(wildcard models/*.gguf models/*.json)
 
 .PHONY: chat code test lint format docs sanitize bench model wheel sdist clean distclean
@@ -13,23 +14,23 @@ chat: $(STAMP)
 	@$(BIN)/tgr-local chat
 
 # repairs a copy of examples/code; MODEL=FILE: with another model than the embedded one
-code: $(STAMP)
+code: $(DEV)
 	@MODEL="$(MODEL)" examples/code.sh
 
-test: $(STAMP)
+test: $(DEV)
 	$(BIN)/pytest -n auto --dist loadfile
 
 # what .pre-commit-config.yaml lists; `.venv/bin/pre-commit install` runs it before every commit
-lint: $(STAMP)
+lint: $(DEV)
 	$(BIN)/pre-commit run --all-files
 
-format: $(STAMP)
+format: $(DEV)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 	$(BIN)/clang-format -i csrc/*.cpp csrc/*.h csrc/bindings/* csrc/chat/*
 
 # the site of docs/, in build/site; runs the examples of its pages
-docs: $(STAMP)
+docs: $(DEV)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --config-file docs/site/mkdocs.yml
 	@echo "open build/site/index.html"
 
@@ -38,21 +39,21 @@ sanitize:
 	tests/sanitize.sh address
 	tests/sanitize.sh thread
 
-bench: $(STAMP)
+bench: $(DEV)
 	$(BIN)/tgr-local bench
 
 # trains, exports and measures the embedded model: some hours; stops and resumes at any time
 model:
 	$(MAKE) -C models
 
-# dist/*.whl: ggml inside, for this system, every processor and this Python; needs no llama-cpp-python
+# dist/*.whl: for this system, every processor and this Python
 wheel: $(BIN)/python
 	@csrc/wheel.sh $(BIN)
 
 # dist/*.tar.gz: builds without the repository
 sdist: $(BIN)/python
-	@$(BIN)/pip install --quiet --disable-pip-version-check build
-	@TGR_GGML=bundled $(BIN)/python -m build --sdist
+	@$(PIP) --quiet build
+	@$(BIN)/python -m build --sdist
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache
@@ -63,7 +64,17 @@ distclean: clean
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-# editable: a change in Python shows at once, one in C++ at the next make
+# editable: a change in Python shows at once, one in C++ at the next make. The tools that build stay in the venv, so that
+# what depends on their paths is not compiled again.
 $(STAMP): $(BIN)/python $(NATIVE)
-	$(BIN)/pip install --disable-pip-version-check --editable ".[dev]"
+	$(PIP) scikit-build-core pybind11 cmake ninja
+	$(PIP) --no-build-isolation --editable .
+	@touch $@
+
+# llama-cpp-python, with which tests compare, gets llama.cpp on our ggml (TGR_PEER) and compiles none of its own; pip's
+# cache must not keep it without
+PEER := llama-cpp-python==$(shell sed -n 's/^set(LLAMA_CPP_PYTHON_VERSION \(.*\))$$/\1/p' CMakeLists.txt)
+$(DEV): $(STAMP)
+	CMAKE_ARGS="-DLLAMA_BUILD=OFF -DLLAVA_BUILD=OFF" $(PIP) --no-build-isolation --no-cache-dir "$(PEER)"
+	CMAKE_ARGS="$(CMAKE_ARGS) -DTGR_PEER=ON" $(PIP) --no-build-isolation --editable ".[dev]"
 	@touch $@

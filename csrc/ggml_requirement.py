@@ -1,5 +1,5 @@
-"""What the build and the package need for ggml: the installed llama-cpp-python, whose ggml the
-engine is linked to, or nothing where ``TGR_GGML=bundled`` in the environment builds ggml too.
+"""What the build and the package need for ggml: nothing, since it is built too; or, where the
+environment has ``TGR_GGML=installed``, the llama-cpp-python whose ggml the engine is linked to.
 
 Called by scikit-build-core, as ``tool.dynamic-metadata`` in pyproject.toml says.
 """
@@ -13,9 +13,9 @@ from typing import Any
 
 def get_requires_for_dynamic_metadata(settings: Mapping[str, Any]) -> list[str]:
     """The requirement ``installed`` of the settings, or none."""
-    ggml = os.environ.get("TGR_GGML", "installed")
-    if ggml not in ("installed", "bundled"):
-        raise SystemExit(f"TGR_GGML is {ggml!r}, but must be installed or bundled")
+    ggml = os.environ.get("TGR_GGML", "bundled")
+    if ggml not in ("bundled", "installed"):
+        raise SystemExit(f"TGR_GGML is {ggml!r}, but must be bundled or installed")
     return [settings["installed"]] if ggml == "installed" else []
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds dist/*.whl with ggml inside: csrc/wheel.sh BIN, where BIN/python is the Python that the wheel is for. The same
+# Builds dist/*.whl for every processor: csrc/wheel.sh BIN, where BIN/python is the Python that the wheel is for. The same
 # commit gives the same bytes.
 set -euo pipefail
 bin=$(cd "$1" && pwd)
 cd "$(dirname "$0")/.."
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 1700000000)}
-export SOURCE_DATE_EPOCH TGR_GGML=bundled PATH=$bin:$PATH
+export SOURCE_DATE_EPOCH TGR_PORTABLE=1 PATH=$bin:$PATH
 
 case $(uname) in
     Darwin) tools=delocate repair="delocate-wheel --wheel-dir dist" ;;

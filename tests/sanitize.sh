@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 venv=build/sanitize-$kind
 
 [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
-"$venv/bin/pip" install -q -C "cmake.define.TGR_SANITIZE=$kind" -C "build-dir=build/cmake-$kind" ".[dev]"
+TGR_GGML=installed "$venv/bin/pip" install -q -C "cmake.define.TGR_SANITIZE=$kind" -C "build-dir=build/cmake-$kind" ".[dev]"
 
 # the libraries of Python and ggml are not instrumented: only what our code does counts
 export ASAN_OPTIONS=detect_leaks=0

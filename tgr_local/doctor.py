@@ -97,19 +97,17 @@ def _machine() -> Iterator[Finding]:
 
 def _unused_instructions(used: list[str]) -> str | None:
     """Why ggml computes more slowly than this processor can; None if it does not."""
-    from tgr_local.engine import LLAMA_CPP_PYTHON
-    from tgr_local.engine.native import native
+    from tgr_local.engine import fits_every_processor, ggml_package, rebuild
 
-    if native.ggml == "bundled":  # which has a variant for every processor
+    if fits_every_processor():
         return None
     unused = [name for flag, name in VECTORS.items() if flag in instructions() and name not in used]
     if not unused:
         return None
     return (
-        f"this processor has {' and '.join(unused)}, but the installed llama-cpp-python is built "
+        f"this processor has {' and '.join(unused)}, but the installed {ggml_package()} is built "
         "without, so it computes more slowly; if it was built on another machine, or with "
-        "SOURCE_DATE_EPOCH set, build it here: CMAKE_ARGS=-DGGML_NATIVE=on pip install "
-        f"--force-reinstall --no-cache-dir llama-cpp-python=={LLAMA_CPP_PYTHON}"
+        f"SOURCE_DATE_EPOCH set, build it here: {rebuild('GGML_NATIVE')}"
     )
 
 

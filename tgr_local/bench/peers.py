@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tgr_local.engine import LLAMA_CPP_PYTHON, Engine
+from tgr_local.engine import LLAMA_CPP_PYTHON, Engine, peer_library
 from tgr_local.errors import TgrError
 from tgr_local.options.cache import CACHE_TYPES
 from tgr_local.options.config import EngineConfig
@@ -26,8 +26,10 @@ TEMPERATURE = 0.6
 
 @functools.cache
 def library() -> Any:
-    """The module llama_cpp, which then reports errors only, and computes without AMX. TgrError if
-    it is not installed."""
+    """The module llama_cpp, which then reports errors only, and computes without AMX; with the
+    libllama that was built beside the engine, if one was. TgrError if it is not installed."""
+    if (built := peer_library()).is_dir():
+        os.environ.setdefault("LLAMA_CPP_LIB_PATH", str(built))
     try:
         import llama_cpp
     except ModuleNotFoundError:

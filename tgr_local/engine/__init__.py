@@ -34,9 +34,13 @@ from tgr_local.engine.devices import physical_cores as physical_cores
 from tgr_local.engine.edits import EditConstraint as EditConstraint
 from tgr_local.engine.edits import Opening as Opening
 from tgr_local.engine.engine import Engine as Engine
+from tgr_local.engine.installation import fits_every_processor as fits_every_processor
 from tgr_local.engine.installation import ggml_build as ggml_build
+from tgr_local.engine.installation import ggml_package as ggml_package
 from tgr_local.engine.installation import gpu_devices as gpu_devices
+from tgr_local.engine.installation import peer_library as peer_library
 from tgr_local.engine.installation import processor_features as processor_features
+from tgr_local.engine.installation import rebuild as rebuild
 from tgr_local.engine.installation import slow_cache as slow_cache
 from tgr_local.engine.installation import unused_gpu as unused_gpu
 from tgr_local.engine.loading import load_with_progress as load_with_progress

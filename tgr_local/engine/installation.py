@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import sys
+from pathlib import Path
 
 from tgr_local.engine.devices import backend_devices
 from tgr_local.engine.engine import Engine
@@ -24,18 +25,29 @@ def unused_gpu(engine: Engine) -> str | None:
             "check the driver and whether its memory is free"
         )
     backend = {"an NVIDIA GPU": "CUDA", "an AMD GPU": "HIP", "an Apple GPU": "METAL"}[kind]
-    install = f"CMAKE_ARGS=-DGGML_{backend}=on pip install --force-reinstall --no-cache-dir"
-    if native.ggml == "bundled":
-        package, install = (
-            "tgr-local",
-            f"TGR_GGML=bundled {install} --no-deps --no-binary tgr-local",
-        )
-    else:
-        package = f"llama-cpp-python=={LLAMA_CPP_PYTHON}"
     return (
-        f"this machine has {kind}, but the installed {package.partition('==')[0]} is built without "
-        f"GPU support, so every layer is on the CPU: {install} {package}"
+        f"this machine has {kind}, but the installed {ggml_package()} is built without GPU "
+        f"support, so every layer is on the CPU: {rebuild(f'GGML_{backend}')}"
     )
+
+
+def ggml_package() -> str:
+    """The package that has the ggml which the engine computes with."""
+    return {"bundled": "tgr-local", "installed": "llama-cpp-python"}[native.ggml]
+
+
+def rebuild(option: str) -> str:
+    """The command that builds that package here with an option of CMake."""
+    package = {
+        "bundled": "--no-deps --no-binary tgr-local tgr-local",
+        "installed": f"llama-cpp-python=={LLAMA_CPP_PYTHON}",
+    }[native.ggml]
+    return f"CMAKE_ARGS=-D{option}=on pip install --force-reinstall --no-cache-dir {package}"
+
+
+def fits_every_processor() -> bool:
+    """Whether ggml's CPU code is there for every kind of processor, as in the wheels."""
+    return Path(native.__file__).with_name("lib").is_dir()
 
 
 def ggml_build() -> str:
@@ -69,6 +81,11 @@ def slow_cache(engine: Engine) -> str | None:
         f"{' and '.join(devices)} cannot compute flash attention with type_k={config.type_k} and "
         f"type_v={config.type_v}, so {instead}: set both to the same type, f16, q8_0 or q4_0"
     )
+
+
+def peer_library() -> Path:
+    """The folder of a libllama on the engine's ggml, which is there if it was built (TGR_PEER)."""
+    return Path(native.__file__).with_name("peer")
 
 
 def gpu_devices() -> set[str]:
