@@ -8,7 +8,7 @@ DEV    := $(VENV)/.tgr-local-dev
 PIP    := $(BIN)/pip install --disable-pip-version-check
 NATIVE := pyproject.toml CMakeLists.txt $(wildcard csrc/*.cpp csrc/*.h csrc/*.py csrc/bindings/* csrc/chat/* csrc/patches/*) $(wildcard models/*.gguf models/*.json)
 
-.PHONY: chat code test lint format docs sanitize bench model wheel sdist clean distclean
+.PHONY: chat code test lint format docs sanitize bench model wheel sdist sbom audit clean distclean
 
 chat: $(STAMP)
 	@$(BIN)/tgr-local chat
@@ -54,6 +54,16 @@ wheel: $(BIN)/python
 sdist: $(BIN)/python
 	@$(PIP) --quiet build
 	@$(BIN)/python -m build --sdist
+
+# dist/tgr-local.cdx.json: everything that an installation with all extras has inside, as CycloneDX
+sbom: $(BIN)/python
+	@$(PIP) --quiet cyclonedx-bom pybind11
+	@$(BIN)/python .ci/sbom.py
+
+# asks the advisory database of PyPI about all of it; fails where that cannot be asked
+audit: sbom
+	@$(PIP) --quiet pip-audit
+	@$(BIN)/pip-audit --strict --no-deps --disable-pip --requirement dist/requirements.txt
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache

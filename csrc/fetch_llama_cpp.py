@@ -1,8 +1,8 @@
 """Puts the source of llama.cpp, with our hooks in it, into a folder. Run by CMake.
 
 The source is taken from ``--source`` (a llama.cpp tree of the pinned version) or else from the
-source package of llama-cpp-python, which carries it. Our change is ``patches/llama.cpp.patch``,
-whose format is in ``hooks_patch.py``.
+source package of llama-cpp-python, which carries it and must have the hash in `SHA256`. Our change
+is ``patches/llama.cpp.patch``, whose format is in ``hooks_patch.py``.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ PARTS = (
     "tests/test-chat.cpp",
 )
 GGML = ("ggml/",)
+SHA256 = {"0.3.36": "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"}
+"""Of the source package of each version that is built; others are taken as the index has them."""
 
 
 def unpack(version: str, parts: tuple[str, ...], out: Path) -> None:
@@ -52,6 +54,12 @@ def unpack(version: str, parts: tuple[str, ...], out: Path) -> None:
                 "package index, or name its llama.cpp source tree in TGR_LLAMA_CPP_SOURCE"
             )
         (archive,) = Path(folder).glob("*.tar.gz")
+        found = hashlib.sha256(archive.read_bytes()).hexdigest()
+        if SHA256.get(version, found) != found:
+            sys.exit(
+                f"the source of llama-cpp-python {version} from the package index has the sha256 "
+                f"{found}, but must have {SHA256[version]}; use another index"
+            )
         root = archive.name.removesuffix(".tar.gz") + "/vendor/llama.cpp/"
         with tarfile.open(archive) as tar:
             for member in tar:

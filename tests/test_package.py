@@ -180,6 +180,8 @@ def test_the_pinned_version_is_the_same_everywhere() -> None:
     built = re.findall(r"LLAMA_CPP_PYTHON_VERSION ([\d.]+)\)", cmake.read_text(encoding="utf-8"))
     assert len(pins) == 1 and len(built) == 1
     assert {*pins, *built} == {LLAMA_CPP_PYTHON}
+    fetched = (ROOT / "csrc" / "fetch_llama_cpp.py").read_text(encoding="utf-8")
+    assert re.findall(r'^SHA256 = \{"([\d.]+)": "[0-9a-f]{64}"\}$', fetched, re.MULTILINE) == built
 
 
 def test_the_version_is_the_same_everywhere() -> None:

@@ -10,17 +10,20 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy
 import pytest
 from surroundings import HANG, ROOT, environment
 
 from tgr_local import SearchConfig, generate, load
+from tgr_local.engine import LLAMA_CPP_PYTHON
 
 if not (ROOT / "csrc").is_dir():
     pytest.skip("the sources are not beside the tests", allow_module_level=True)
 sys.path.insert(0, str(ROOT / "csrc"))
 
+import fetch_llama_cpp
 import ggml_requirement
 
 TAG = f"cp{sys.version_info.major}{sys.version_info.minor}"
@@ -75,6 +78,22 @@ def test_the_requirement_follows_the_ggml(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("TGR_GGML", "other")
     with pytest.raises(SystemExit, match="TGR_GGML is 'other', but must be bundled or installed"):
         ggml_requirement.get_requires_for_dynamic_metadata(PIN)
+
+
+def test_another_source_than_the_pinned_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def download(command: list[str]) -> SimpleNamespace:
+        folder = Path(command[command.index("--dest") + 1])
+        (folder / f"llama_cpp_python-{LLAMA_CPP_PYTHON}.tar.gz").write_bytes(b"another one")
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr("subprocess.run", download)
+    with pytest.raises(
+        SystemExit, match=r"has the sha256 [0-9a-f]{64}, but must have [0-9a-f]{64};"
+    ):
+        fetch_llama_cpp.unpack(LLAMA_CPP_PYTHON, ("",), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_is_in_it(site: Path) -> None:
