@@ -4,13 +4,16 @@ one of them fails.
     python bench/server_load.py --seconds 300             # 32 clients that stream without a pause
     python bench/server_load.py --seconds 0               # only the 200 clients that disconnect
 
-1. `--clients` clients stream replies without a pause, each with a marker of its own in its prompt,
-   half of them with plain sampling and half with the search. Every stream must come to its end.
-   Afterwards an engine in this process scores every plainly sampled reply alone, and writes
-   `--rewritten` of the searched ones alone again: a token whose log-probability differs by more
-   than 1e-2 came from a mixed-up batch. Where two candidates are as good as equal, rounding may
-   let a searched text part from its double; one in twenty may. The server's memory must stay
-   within 3 % after the first third, and the time between two events of a stream is reported.
+1. `--clients` clients ask without a pause. A quarter streams replies of plain sampling, a quarter
+   those of the search, each with a marker of its own in its prompt; every stream must come to its
+   end. Afterwards an engine in this process scores `--scored` of the plainly sampled ones alone,
+   and writes `--rewritten` of the searched ones alone again: a token whose log-probability differs
+   by more than 1e-2 came from a mixed-up batch. Where two candidates are as good as equal, rounding
+   may let a searched text part from its double; one in twenty may. The other half asks over every
+   API, with all kinds of methods, for a reply that must hold a number of its own (own_numbers.py).
+   After the first third the memory of the server's processes must stay within 3 %, and the numbers
+   of their file descriptors and threads must not grow; the time between two events of a stream is
+   reported.
 2. `--leavers` clients disconnect at random moments, in the queue, in prefill or in the middle of a
    reply. Afterwards no sequence may run and no cell may be held.
 
@@ -25,6 +28,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import random
 import re
 import signal
@@ -40,7 +44,9 @@ from typing import Any
 
 import httpx
 import numpy as np
+import own_numbers
 from f32_weights import with_f32_weights
+from target import family, resident
 
 from tgr_local.engine import Engine, Task
 from tgr_local.models.library import embedded_model
@@ -77,6 +83,8 @@ class Observed:
     plain: list[Received] = field(default_factory=list)
     """Every reply with plain sampling."""
     searched: list[Received] = field(default_factory=list)
+    own: dict[str, int] = field(default_factory=dict)
+    """Replies with their own number, by the kind of their request."""
     errors: list[str] = field(default_factory=list)
 
 
@@ -107,11 +115,28 @@ def server(arguments: argparse.Namespace) -> Iterator[tuple[subprocess.Popen[str
         process.wait(30)
 
 
-def memory(pid: int) -> int:
-    """Resident bytes of a process."""
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    assert found
-    return int(found.group(1)) << 10
+@dataclass
+class Held:
+    """What the server's processes hold together: bytes in memory, descriptors, threads."""
+
+    memory: int
+    descriptors: int
+    threads: int
+
+
+def held_by(pid: int) -> Held:
+    processes = family(pid)
+    return Held(
+        sum(map(resident, processes)),
+        sum(_entries(one, "fd") for one in processes),
+        sum(_entries(one, "task") for one in processes),
+    )
+
+
+def _entries(pid: int, folder: str) -> int:
+    with contextlib.suppress(OSError):  # it has ended
+        return len(os.listdir(f"/proc/{pid}/{folder}"))
+    return 0
 
 
 async def ask(
@@ -148,6 +173,20 @@ async def ask(
     return received
 
 
+async def ask_own(http: httpx.AsyncClient, asked: own_numbers.Asked, observed: Observed) -> None:
+    """Asks for a reply with a number of its own, and notes whether it is there."""
+    try:
+        response = await http.post(asked.path, json=asked.body)
+        if response.status_code != 200:
+            raise ValueError(f"{response.status_code} {response.text[:300]}")
+        found = asked.number_in(response.json())
+        if found != asked.number:
+            raise ValueError(f"the reply has {found} instead of {asked.number}")
+        observed.own[asked.name] = observed.own.get(asked.name, 0) + 1
+    except (httpx.HTTPError, ValueError, LookupError) as error:
+        observed.errors.append(f"{asked.name}: {type(error).__name__} {error}")
+
+
 async def client(
     number: int,
     http: httpx.AsyncClient,
@@ -160,8 +199,11 @@ async def client(
     turn = 0
     while time.monotonic() < end:
         turn += 1
+        if number % 4 >= 2:
+            await ask_own(http, own_numbers.asked(draw, 10**9 + number * 10**6 + turn), observed)
+            continue
         marker = f"[client {number} turn {turn} {draw.randrange(10**6):06d}]"
-        plain = number % 2 == 0
+        plain = number % 4 == 0
         body = {
             "model": "any:base" if plain else "any:tgr-latent",
             "prompt": f"{marker} {draw.randrange(100)}+{draw.randrange(100)}*{draw.randrange(9)}=",
@@ -175,8 +217,8 @@ async def client(
             (observed.plain if plain else observed.searched).append(received)
 
 
-async def load(arguments: argparse.Namespace, url: str, pid: int) -> tuple[Observed, list[int]]:
-    """The first part: the observations, and the server's memory once a second."""
+async def load(arguments: argparse.Namespace, url: str, pid: int) -> tuple[Observed, list[Held]]:
+    """The first part: the observations, and what the server holds, once a second."""
     observed, samples = Observed(), []
     end = time.monotonic() + arguments.seconds
     limits = httpx.Limits(max_connections=None)
@@ -187,7 +229,7 @@ async def load(arguments: argparse.Namespace, url: str, pid: int) -> tuple[Obser
         ]
         while time.monotonic() < end:
             await asyncio.sleep(1)
-            samples.append(memory(pid))
+            samples.append(held_by(pid))
         await asyncio.gather(*clients)
     return observed, samples
 
@@ -286,6 +328,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--tokens", type=int, default=64, help="new tokens of a reply at most")
     parser.add_argument(
+        "--scored", type=int, default=5000, help="plainly sampled replies that are scored again"
+    )
+    parser.add_argument(
         "--rewritten", type=int, default=200, help="searched replies that are written again"
     )
     parser.add_argument("--leavers", type=int, default=200)
@@ -312,7 +357,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
     with server(arguments) as (process, url):
         if arguments.seconds:
             observed, samples = asyncio.run(load(arguments, url, process.pid))
-            report |= _under_load(arguments, observed) | _memory(samples)
+            report |= _under_load(arguments, observed) | _held(samples)
         if arguments.leavers:
             left, errors = asyncio.run(leave(arguments, url))
             held, seconds = left_over(url)
@@ -328,26 +373,28 @@ def measure(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
 
 
 def _under_load(arguments: argparse.Namespace, observed: Observed) -> dict[str, dict[str, Any]]:
-    chosen = random.Random(0).sample(
-        observed.searched, min(arguments.rewritten, len(observed.searched))
-    )
+    scoring = _some(observed.plain, arguments.scored)
+    chosen = _some(observed.searched, arguments.rewritten)
     with Engine(arguments.model, EngineConfig(**EXACT)) as engine:
-        scored = scored_alone(engine, observed.plain)
+        scored = scored_alone(engine, scoring)
         written, parted = written_again(engine, chosen)
     every = [*observed.plain, *observed.searched]
     return {
-        "streams": {
-            "passed": bool(every) and not observed.errors,
+        "replies": {
+            "passed": bool(every and observed.own) and not observed.errors,
             "clients": arguments.clients,
             "seconds": arguments.seconds,
             "replies": len(every),
             "tokens": sum(len(reply.tokens) for reply in every),
+            "replies_with_their_own_number": sum(observed.own.values()),
+            "of_them": dict(sorted(observed.own.items())),
+            "n_errors": len(observed.errors),
             "errors": observed.errors[:5] or "none",
         },
         "plain replies scored alone": {
             "passed": bool(observed.plain) and scored <= TOLERANCE,
-            "replies": len(observed.plain),
-            "tokens": sum(len(reply.tokens) for reply in observed.plain),
+            "replies": f"{len(scoring)} of {len(observed.plain)}",
+            "tokens": sum(len(reply.tokens) for reply in scoring),
             "largest_difference_in_nats": round(scored, 6),
         },
         "searched replies written alone again": {
@@ -361,17 +408,35 @@ def _under_load(arguments: argparse.Namespace, observed: Observed) -> dict[str, 
     }
 
 
-def _memory(samples: list[int]) -> dict[str, dict[str, Any]]:
-    steady = samples[len(samples) // 3 :]  # the first third warms up
-    spread = (max(steady) - min(steady)) / min(steady)
-    numbers = {"MiB_first": steady[0], "MiB_last": steady[-1], "MiB_most": max(steady)}
-    return {
+def _some(received: list[Received], n: int) -> list[Received]:
+    return random.Random(0).sample(received, min(n, len(received)))
+
+
+def _held(samples: list[Held]) -> dict[str, dict[str, Any]]:
+    """The first third warms up; of the rest, the second half must not hold more than the first."""
+    steady = samples[len(samples) // 3 :]
+    memory = [one.memory for one in steady]
+    spread = (max(memory) - min(memory)) / min(memory)
+    report: dict[str, dict[str, Any]] = {
         "memory": {
             "passed": spread <= FLAT,
-            **{name: round(value / 2**20, 1) for name, value in numbers.items()},
+            "MiB_first": round(memory[0] / 2**20, 1),
+            "MiB_last": round(memory[-1] / 2**20, 1),
+            "MiB_most": round(max(memory) / 2**20, 1),
             "spread_in_percent": round(100 * spread, 2),
         }
     }
+    half = len(steady) // 2
+    for name in ("descriptors", "threads"):
+        counts = [getattr(one, name) for one in steady]
+        early, late = float(np.median(counts[:half])), float(np.median(counts[half:]))
+        report[name] = {
+            "passed": late <= early + 1 and max(counts[half:]) <= max(counts[:half]) + 2,
+            "median_of_the_first_half": early,
+            "of_the_second": late,
+            "most": max(counts),
+        }
+    return report
 
 
 def _quantiles(values: list[float]) -> dict[str, float]:

@@ -1,31 +1,36 @@
 #!/usr/bin/env bash
-# Runs the engine's tests with the engine built under a sanitizer: sanitize.sh address | thread
-# It goes into a venv and a build folder of its own under build/, which stay for the next time.
+# Runs the engine's tests with the engine built under sanitizers: sanitize.sh address,undefined | thread
+# It goes into a venv and a build folder of its own under build/, which stay for the next time. What the sanitizers
+# report, in a test's child process too, is printed at the end.
 set -euo pipefail
 kind=$1
 cd "$(dirname "$0")/.."
+case $kind in
+    address,undefined) runtime=libasan.so ;;
+    thread) runtime=libtsan.so ;;
+    *) echo "the sanitizers must be address,undefined or thread, not $kind" >&2; exit 2 ;;
+esac
 venv=build/sanitize-$kind
 
 [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
 TGR_GGML=installed "$venv/bin/pip" install -q -C "cmake.define.TGR_SANITIZE=$kind" -C "build-dir=build/cmake-$kind" ".[dev]"
 
+reports=$PWD/$venv/report
+rm -f "$reports".*
 # the libraries of Python and ggml are not instrumented: only what our code does counts
-export ASAN_OPTIONS=detect_leaks=0
+export ASAN_OPTIONS=detect_leaks=0:log_path=$reports
+export UBSAN_OPTIONS=print_stacktrace=1:log_path=$reports
 # of Python's lock ThreadSanitizer sees nothing, so it takes the end of the process, where the tables of llama.cpp are
 # destroyed, for a race with the threads that read them before; nor does it see how the loader gets the variables of a
 # thread back that has ended, and how the C++ library counts the threads that hold an exception
 printf "race:%s\n" cxa_at_exit_wrapper _dl_deallocate_tls std::__exception_ptr::exception_ptr::_M_release \
-    > "build/sanitize-$kind/suppressions"
+    > "$venv/suppressions"
 export TSAN_OPTIONS="ignore_noninstrumented_modules=1 report_signal_unsafe=0 halt_on_error=0 exitcode=66 \
-die_after_fork=0 print_suppressions=0 suppressions=$PWD/build/sanitize-$kind/suppressions"
+die_after_fork=0 print_suppressions=0 suppressions=$PWD/$venv/suppressions log_path=$reports"
 export OMP_NUM_THREADS=1
-case $kind in
-    address) runtime=libasan.so ;;
-    thread) runtime=libtsan.so ;;
-    *) echo "the sanitizer must be address or thread, not $kind" >&2; exit 2 ;;
-esac
 # left out: tests whose processes have a clean environment, so no runtime of the sanitizer, or less address space than it
 # needs, or more calls within each other than it follows, or a fork whose threads it takes for those of the parent
+status=0
 LD_PRELOAD="$(gcc -print-file-name=$runtime) $(gcc -print-file-name=libstdc++.so.6)" \
     "$venv/bin/pytest" -q -p no:cacheprovider tests/test_engine*.py tests/test_{prefixes,fairness,grammars,edits,edits_allowed,edits_engine}.py \
     tests/test_{session_attention,attention_views,families,cancel,trajectory}.py \
@@ -34,4 +39,10 @@ LD_PRELOAD="$(gcc -print-file-name=$runtime) $(gcc -print-file-name=libstdc++.so
     --deselect tests/test_engine_loading.py::test_weights_that_do_not_fit_into_memory \
     --deselect tests/test_engine_loading.py::test_control_c_ends_a_command_that_loads \
     --deselect tests/test_edits_engine.py::test_several_replies_and_llama_cpp_pythons_functions_take_edits \
-    --deselect tests/test_engine_exit.py::test_a_forked_child_must_load_again
+    --deselect tests/test_engine_exit.py::test_a_forked_child_must_load_again || status=$?
+for report in "$reports".*; do
+    [ -e "$report" ] || continue
+    cat "$report"
+    status=1
+done
+exit $status
