@@ -38,6 +38,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import attack_bodies
 from gguf_edit import STRING, Gguf
+from hostile_templates import TEMPLATES
 from target import Answer, Target, Watch, many_files, seconds_until_idle, start
 
 from tgr_local.models.library import embedded_model
@@ -312,33 +313,6 @@ CONNECTIONS = [
 ]  # fmt: skip
 
 # ---- the list ----
-
-TEMPLATES = {
-    "nested ranges": "{% for a in range(99999) %}{% for b in range(99999) %}"
-    "{% endfor %}{% endfor %}",
-    "text times number": "{{ 'x' * 2000000000 }}",
-    "text times number in steps": "{% set x = 'x' * 100000 %}{{ x * 100000 }}",
-    "list times number": "{{ ([1] * 1000000000) | length }}",
-    "doubling": "{% set n = namespace(x='x') %}{% for i in range(40) %}{% set n.x = n.x ~ n.x %}"
-    "{% endfor %}{{ n.x }}",
-    "much text": "{% for i in range(99999) %}{{ 'x' * 99999 }}{% endfor %}",
-    "lipsum": "{{ lipsum(n=1000000) }}",
-    "indent": "{{ ('x\\n' * 100000) | indent(100000) }}",
-    "batch": "{{ range(99999) | batch(1000000000, 'x') | list | length }}",
-    "slice": "{{ range(99999) | slice(1000000000) | list | length }}",
-    "center": "{{ 'x' | center(2000000000) }}",
-    "ljust": "{{ 'x'.ljust(2000000000) }}",
-    "format": "{{ '%2000000000d' | format(1) }}",
-    "str.format": "{{ '{:>2000000000}'.format(1) }}",
-    "tojson with indent": "{{ messages | tojson(indent=1000000000) }}",
-    "power": "{{ 10 ** (10 ** 9) }}",
-    "macro": "{% macro f(n) %}{{ f(n + 1) }}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}",
-    "wide macro": "{% macro f(n) %}{% if n < 60 %}{{ f(n + 1) }}{{ f(n + 1) }}{% endif %}"
-    "{% endmacro %}{{ f(0) }}",
-    "replace": "{{ ('x' * 30000) | replace('x', 'x' * 100000) }}",
-    "deep parentheses": "{{ " + "(" * 20000 + "1" + ")" * 20000 + " }}",
-    "a large constant": "{% set x = 9 ** 99999999 %}x",
-}  # fmt: skip
 
 
 def attacks() -> Iterator[Attack]:

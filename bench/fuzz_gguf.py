@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import functools
 import inspect
 import os
 import random
@@ -34,6 +35,7 @@ import numpy as np
 from families import FAMILIES
 from gguf_edit import ARRAY, BOOL, F32, I32, SCALARS, STRING, U32, U64, Array, Gguf
 from gguf_models import write_model
+from hostile_templates import template
 
 from tgr_local import EngineConfig, TgrError
 from tgr_local.engine import Engine, Task
@@ -42,7 +44,7 @@ TOKENIZERS = (
     b"gpt2", b"llama", b"bert", b"t5", b"rwkv", b"plamo2", b"gemma4", b"test", b"none",
     b"hybriddna", b"whitespace",
 )  # fmt: skip
-SECONDS = 20
+SECONDS = 90  # also on a busy machine, where the confined process of a template may take 20
 MEGABYTES = 1024  # more than this for a file of 150 kB is absurd
 NUMBERS = [0, 1, 2, 3, 7, 255, 512, 4096, 65536, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63, -1]
 FLOATS = [0.0, -1.0, 1e-45, 1e38, -1e38, float("inf"), float("nan")]
@@ -157,6 +159,36 @@ def other_tokenizer(rng: random.Random, file: Gguf) -> str:
     return f"tokenizer {name.decode()}"
 
 
+def hostile_template(rng: random.Random, file: Gguf) -> str:
+    text = template(rng)
+    file.set("tokenizer.chat_template", text.encode("utf-8", "replace"), STRING)
+    return f"template {text!r:.80}"
+
+
+def swap_values(rng: random.Random, file: Gguf) -> str:
+    """Two keys take each other's value, of the same type where there are such."""
+    one = rng.choice(list(file.metadata))
+    kind = file.metadata[one][0]
+    alike = [key for key, (other, _) in file.metadata.items() if other == kind and key != one]
+    two = rng.choice(alike if alike and rng.random() < 0.7 else list(file.metadata))
+    file.metadata[one], file.metadata[two] = file.metadata[two], file.metadata[one]
+    return f"{one.decode('latin1')} <-> {two.decode('latin1')}"
+
+
+def foreign_values(rng: random.Random, file: Gguf) -> str:
+    """Part of the metadata of another model, under this architecture's name."""
+    other = Gguf.parse(rng.choice(sources()))
+    names = [f.metadata[b"general.architecture"][1] for f in (file, other)
+             if b"general.architecture" in f.metadata]  # fmt: skip
+    taken = [key for key in other.metadata if rng.random() < 0.3]
+    for key in taken:
+        mine = key
+        if len(names) == 2 and isinstance(names[0], bytes) and isinstance(names[1], bytes):
+            mine = key.replace(names[1] + b".", names[0] + b".", 1)
+        file.metadata[mine] = other.metadata[key]
+    return f"{len(taken)} values of {names[-1:]!r:.40}"
+
+
 def change_tensor(rng: random.Random, file: Gguf) -> str:
     if not file.tensors:
         return "nothing"
@@ -230,7 +262,7 @@ def change_weights(rng: random.Random, file: Gguf) -> str:
 STRUCTURED: list[Mutation] = [
     change_value, change_value, change_value, change_type, drop_key, add_key, add_key,
     other_architecture, other_tokenizer, change_tensor, change_tensor, change_tensor, change_counts,
-    change_weights,
+    change_weights, hostile_template, swap_values, swap_values, foreign_values,
 ]  # fmt: skip
 
 
@@ -261,6 +293,7 @@ def field_at(raw: bytes, at: int) -> str:
     return names[-1].group().decode() if names else "header"
 
 
+@functools.cache
 def sources() -> list[bytes]:
     """Valid files: every family, rows that fit every quantised type, two tokenizers."""
     small = {"n_layer": 2, "n_embd": 32, "n_head": 2, "n_head_kv": 1, "n_ff": 64}
