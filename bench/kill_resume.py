@@ -1,10 +1,12 @@
-"""Kills an evaluation at random moments, resumes it, and compares it with an undisturbed one.
+"""Kills tgr-local at random moments and checks that nothing is lost that was there.
 
-    python bench/kill_resume.py [--kills 10] [--seed 1]
+    python bench/kill_resume.py [--kills 25] [--seed 1] [--parts evaluation,chat,server,code]
 
-Every kill is a SIGKILL to the whole process group, from the first import to the last line. Samples
-must be equal in all but their seconds, and so must every table and case of the report. One sample
-is made at a time (`--parallel 1`), so that each is computed in the same batch both times.
+Every kill is a SIGKILL to the whole process group, from the first import to the last line. An
+evaluation is resumed and compared with an undisturbed one: samples must be equal in all but their
+seconds, and so must every table and case of the report. One sample is made at a time
+(`--parallel 1`), so that each is computed in the same batch both times. The other parts are in
+kill_parts.py: the turns of a conversation, the saved slots of a server, accepted edits of code.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from kill_parts import PARTS
 
 from tgr_local.eval import report, run_folder, samples
 from tgr_local.eval.samples import Key, Sample
@@ -81,33 +85,51 @@ def timeless(table: Table) -> Table:
     return dataclasses.replace(table, columns=[table.columns[i] for i in keep], rows=rows)
 
 
+def evaluation(place: Path, kills: int, draw: random.Random) -> list[str]:
+    """Prints what was seen; the losses."""
+    whole, cut = place / "whole", place / "cut"
+    begun = time.monotonic()
+    finish(start(whole))
+    took = time.monotonic() - begun
+    samples_then, n_kills = [], 0
+    while n_kills < kills:
+        if not killed(start(cut), draw.uniform(0, 3 + took / kills)):
+            break
+        n_kills += 1
+        samples_then.append(len(samples.read(cut / "samples.jsonl")))
+    finish(start(cut))
+    expected, found = known(whole), known(cut)
+    differing = [key for key in expected.keys() | found if expected.get(key) != found.get(key)]
+    superfluous = (cut / "samples.jsonl").read_bytes().count(b"\n") - len(found)
+    same = page_of(whole) == page_of(cut)
+    print(f"evaluation: {len(expected)} samples in {took:.0f} s; killed {n_kills} times, with")
+    print(f"    {' '.join(map(str, samples_then))} samples on disk")
+    losses = [f"sample {key} differs" for key in differing]
+    losses += [f"{superfluous} superfluous lines"] * bool(superfluous)
+    losses += ["the reports are not equal"] * (not same)
+    return losses + ["it ended before the last kill"] * (n_kills < kills)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--kills", type=int, default=25, help="of each part (25)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--parts", default=",".join(["evaluation", *PARTS]))
     options = parser.parse_args()
-    draw = random.Random(options.seed)
-    with tempfile.TemporaryDirectory() as place:
-        whole, cut = Path(place) / "whole", Path(place) / "cut"
-        begun = time.monotonic()
-        finish(start(whole))
-        took = time.monotonic() - begun
-        samples_then, n_kills = [], 0
-        while n_kills < options.kills:
-            if not killed(start(cut), draw.uniform(0, 3 + took / options.kills)):
-                break
-            n_kills += 1
-            samples_then.append(len(samples.read(cut / "samples.jsonl")))
-        finish(start(cut))
-        expected, found = known(whole), known(cut)
-        differing = [key for key in expected.keys() | found if expected.get(key) != found.get(key)]
-        n_lines = (cut / "samples.jsonl").read_bytes().count(b"\n")
-        same = page_of(whole) == page_of(cut)
-    print(f"{len(expected)} samples in {took:.0f} s; killed {n_kills} times, with samples on disk:")
-    print(" ".join(map(str, samples_then)))
-    print(f"samples that differ: {len(differing)}; superfluous lines: {n_lines - len(found)}")
-    print(f"reports are {'equal' if same else 'NOT equal'}")
-    return int(bool(differing) or not same or n_lines != len(found) or n_kills < options.kills)
+    n_losses = 0
+    for name in options.parts.split(","):
+        draw, begun = random.Random(options.seed), time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            if name == "evaluation":
+                losses = evaluation(Path(folder), options.kills, draw)
+            else:
+                seen = PARTS[name](Path(folder), options.kills, draw)
+                losses = seen.losses
+                print(f"{name}: {seen}")
+        print("".join(f"    LOST: {loss}\n" for loss in losses[:10]), end="")
+        print(f"    {len(losses)} losses, {time.monotonic() - begun:.0f} s", flush=True)
+        n_losses += len(losses)
+    return int(n_losses > 0)
 
 
 if __name__ == "__main__":

@@ -82,7 +82,9 @@ class ChatSession:
     def ask(self, question: str) -> None:
         """Shows the reply to a question with the attached texts before it."""
         texts, self.attached = [*self.attached, question], []
-        self.show_reply(self.conversation.ask("\n\n".join(texts)))
+        events = self.conversation.ask("\n\n".join(texts))
+        self.save()  # a process that is killed now does not lose the question
+        self.show_reply(events)
 
     def show_reply(self, events: Events) -> None:
         """Shows a reply and saves the conversation, also when the reply is interrupted.

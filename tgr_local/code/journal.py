@@ -17,6 +17,7 @@ import json
 import os
 import shutil
 import time
+import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,8 @@ from tgr_local.code import exchange
 from tgr_local.code.edits import Change
 from tgr_local.code.project import Project, RefusedError
 from tgr_local.errors import TgrError
-from tgr_local.system import paths
+from tgr_local.system import json_checks, paths
+from tgr_local.system.json_checks import Count
 from tgr_local.system.locks import Lock
 
 MAX_ENTRIES = 50
@@ -175,14 +177,18 @@ def _entries(journal: Path) -> list[_Entry]:
     return [entry for number in numbers if (entry := _read(journal / str(number)))]
 
 
+_FILE = {**typing.get_type_hints(_File), "mode": Count, "new_folders": list[str]}
+
+
 def _read(folder: Path) -> _Entry | None:
     try:
-        about: dict[str, Any] = json.loads((folder / _ENTRY).read_text(encoding="utf-8"))
+        about: dict[str, Any] = json_checks.loads((folder / _ENTRY).read_bytes())
+        json_checks.check({"files": [_FILE], "undoes": Count}, about)
         files = tuple(
             _File(**{**file, "new_folders": tuple(file["new_folders"])}) for file in about["files"]
         )
         return _Entry(folder, files, about["undoes"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, TypeError):
         return None
 
 
@@ -237,9 +243,15 @@ def _name(entry: _Entry, file: _File, kind: str) -> str:
 
 
 def _kept(entry: _Entry, file: _File, kind: str) -> bytes | None:
-    """The bytes of a file before or after an entry; None where there is none."""
-    there = file.before if kind == "before" else file.after
-    return (entry.folder / _name(entry, file, kind)).read_bytes() if there else None
+    """The bytes of a file before or after an entry; None where there is none. Raises JournalError
+    where the journal no longer has them."""
+    expected = file.before if kind == "before" else file.after
+    if not expected:
+        return None
+    copy = entry.folder / _name(entry, file, kind)
+    if (data := _bytes(copy)) is None or _hash(data) != expected:
+        raise JournalError(f"{copy}, which keeps {file.path}, is damaged; delete {entry.folder}")
+    return data
 
 
 def _staging(entry: _Entry, file: _File) -> Path:

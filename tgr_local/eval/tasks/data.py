@@ -13,6 +13,7 @@ import json
 import math
 import os
 import random
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -138,10 +139,10 @@ def read_file(file: Path) -> list[Row]:
         if kind == ".parquet":
             return _numbered(file, _parquet(data))
         text = data.decode("utf-8-sig")
-    except (UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
+        if kind == ".csv":
+            return _numbered(file, csv.DictReader(io.StringIO(text)))
+    except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error, csv.Error) as error:
         raise ValueError(f"{file}: damaged, or not what its name says ({error})") from error
-    if kind == ".csv":
-        return _numbered(file, csv.DictReader(io.StringIO(text)))
     return _numbered(file, _json(file, text))
 
 
@@ -150,14 +151,14 @@ def _json(file: Path, text: str) -> Iterable[Any]:
     if text.lstrip().startswith("["):
         try:
             return list(json.loads(text))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{file}: damaged JSON, {error}") from error
     found = []
     for i, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
                 found.append(json.loads(line))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"{file}, line {i}: damaged JSON, {error}") from error
     return found
 

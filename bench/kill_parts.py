@@ -1,0 +1,351 @@
+"""What must outlive SIGKILL beside an evaluation: a conversation, saved slots, accepted edits.
+
+Each part starts the real command in a folder of its own, uses it as a person or a client does,
+kills its whole process group at a random moment, starts it again, and so on. It returns a line
+about what it saw and the losses, each in a sentence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import random
+import re
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tgr_local.chat import store
+
+WAIT = 300.0  # seconds, also on a busy machine, for what takes one or two
+
+
+@dataclass
+class Seen:
+    """What a part saw: `kills` is the number of kills, `found` how much of each thing outlived."""
+
+    kills: int = 0
+    found: dict[str, int] = field(default_factory=dict)
+    losses: list[str] = field(default_factory=list)
+
+    def add(self, name: str, n: int = 1) -> None:
+        self.found[name] = self.found.get(name, 0) + n
+
+    def __str__(self) -> str:
+        rows = ", ".join(f"{n} {name}" for name, n in self.found.items())
+        return f"killed {self.kills} times; {rows}; {len(self.losses)} losses"
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return os.environ | {
+        **{f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("STATE", "CONFIG")},
+        "PROMPT_TOOLKIT_NO_CPR": "1", "TERM": "xterm", "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+
+
+def kill(process: subprocess.Popen[Any]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def later(seconds: float, process: subprocess.Popen[Any]) -> threading.Timer:
+    """Kills the process after that time."""
+    timer = threading.Timer(seconds, kill, [process])
+    timer.start()
+    return timer
+
+
+# ---- a conversation ----
+
+
+class Chat:
+    """`tgr-local chat` on a terminal."""
+
+    def __init__(self, folder: Path, resume: bool) -> None:
+        self._terminal, other = pty.openpty()
+        flags = ["--method=base", "--n-threads=1", *(["--resume"] if resume else [])]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tgr_local", "chat", *flags],
+            stdin=other, stdout=other, stderr=other, env=environment(folder),
+            start_new_session=True,
+        )  # fmt: skip
+        os.close(other)
+
+    def type(self, line: str) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._terminal, line.encode() + b"\r")
+
+    def until(self, pattern: str) -> bool:
+        """Waits for a text on the screen; False if the process is gone before."""
+        shown, end = b"", time.monotonic() + WAIT
+        while time.monotonic() < end:
+            if select.select([self._terminal], [], [], 0.1)[0]:
+                try:
+                    shown += os.read(self._terminal, 1 << 16)
+                except OSError:
+                    return False
+                if re.search(pattern, shown.decode("utf-8", "replace"), re.S):
+                    return True
+            elif self.process.poll() is not None:
+                return False
+        kill(self.process)
+        raise RuntimeError(f"no {pattern!r} on the screen: {shown[-500:]!r}")
+
+    def close(self) -> None:
+        kill(self.process)
+        os.close(self._terminal)
+
+
+def chat(folder: Path, kills: int, draw: random.Random) -> Seen:
+    """A turn counts from the moment at which the prompt is there again, a question from that at
+    which its reply begins."""
+    seen = Seen()
+    turns: list[tuple[str, bool]] = []
+    """The questions of a conversation in order, and whether each has its whole answer."""
+    start, typical = time.monotonic(), 0.0
+    while seen.kills < kills:
+        if len(turns) > 12:
+            turns = []
+        start = time.monotonic()
+        one = Chat(folder, resume=bool(turns))
+        asked = ""
+        timer: threading.Timer | None = None
+        if typical:
+            timer = later(draw.uniform(0, 1.5 * typical), one.process)
+        alive = one.until(">>>")
+        for _ in range(3 if typical else 1):
+            if not alive:
+                break
+            asked = f"What is {draw.randint(1, 50)} + {draw.randint(1, 50)} - {draw.randint(1, 9)}?"
+            one.type(asked)
+            if alive := one.until(r"boxed.*>>>"):
+                turns.append((asked, True))
+                asked = ""
+        typical = typical or time.monotonic() - start
+        if timer:
+            timer.cancel()
+        seen.kills += 1
+        one.close()
+        _check_chat(folder, turns, asked, seen)
+    return seen
+
+
+def _check_chat(folder: Path, turns: list[tuple[str, bool]], asked: str, seen: Seen) -> None:
+    """The latest saved conversation against what was on the screen."""
+    files = sorted((folder / "state").rglob("*.jsonl"), key=lambda path: path.stat().st_mtime)
+    if not files:
+        if turns:
+            seen.losses.append(f"{len(turns)} turns: there is no file")
+        return
+    saved = store.load(files[-1]).turns
+    found = [(turn.question, bool(turn.answer)) for turn in saved]
+    if asked and len(found) == len(turns) + 1 and found[-1][0] == asked:
+        seen.add("questions in flight")
+        if found[-1][1]:
+            turns.append((asked, True))
+        else:
+            found.pop()  # the next question takes its place
+    if found != turns:
+        seen.losses.append(f"the file has {found[-3:]} instead of {turns[-3:]}")
+        turns[:] = found
+    seen.add("turns compared", len(turns))
+
+
+# ---- a server ----
+
+
+class Server:
+    """`tgr-local serve` with a folder for slots."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "slots").mkdir(exist_ok=True)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tgr_local", "serve", "--port=0", "--method=base",
+             "--n-threads=1", f"--slot-save-path={folder}/slots"],
+            stderr=subprocess.PIPE, text=True, env=environment(folder), start_new_session=True,
+        )  # fmt: skip
+        self.url = ""
+        assert self.process.stderr
+        for line in self.process.stderr:
+            self.url = line.split()[-1] if "listening on" in line else self.url
+            if "is ready" in line:
+                break
+        threading.Thread(target=self.process.stderr.read, daemon=True).start()
+
+    def post(self, path: str, body: dict[str, Any]) -> Any:
+        response = httpx.post(self.url + path, json=body, timeout=WAIT)
+        if response.status_code != 200:
+            raise ValueError(f"{path}: {response.status_code} {response.text}")
+        return response.json()
+
+
+def server(folder: Path, kills: int, draw: random.Random) -> Seen:
+    """A slot counts as saved from the response on; the same file is saved again and again."""
+    seen = Seen()
+    saved: dict[str, tuple[str, int]] = {}
+    """file -> the text whose slot was saved last, and its tokens."""
+    typical = 0.0
+    """Seconds of three requests with their slots; measured before the first kill."""
+    while seen.kills < kills:
+        one = Server(folder)
+        _check_slots(one, saved, seen)
+        begun = time.monotonic()
+        timer = later(draw.uniform(0, 2 * typical), one.process) if typical else None
+        for n in range(10**6):
+            if not timer and n == 3:
+                typical = time.monotonic() - begun
+                timer = later(draw.uniform(0, 2 * typical), one.process)
+            name = f"slot{n % 3}.bin"
+            text = f"[{draw.randrange(10**6)}] " + "1+2=3, " * draw.randint(20, 200)
+            flight: tuple[str, int] | None = None
+            try:
+                body = {"prompt": text, "n_predict": 4, "id_slot": n % 3}
+                one.post("/completion", body)
+                flight = (text, 0)
+                answer = one.post(f"/slots/{n % 3}?action=save", {"filename": name})
+                saved[name] = (text, answer["n_saved"])
+            except httpx.HTTPError:
+                if flight and name in saved:  # the file is that of before, or the new one
+                    del saved[name]
+                break
+        if timer:
+            timer.join()
+        seen.kills += 1
+        for path in (folder / "slots").iterdir():
+            if path.name.startswith("."):
+                seen.add("unfinished files")
+    one = Server(folder)
+    _check_slots(one, saved, seen)
+    hidden = [path.name for path in (folder / "slots").iterdir() if path.name.startswith(".")]
+    if hidden:
+        seen.losses.append(f"{len(hidden)} unfinished files stay: {hidden[:3]}")
+    kill(one.process)
+    return seen
+
+
+def _check_slots(one: Server, saved: dict[str, tuple[str, int]], seen: Seen) -> None:
+    """Restores every file: it has what was saved, and its text is not read again."""
+    for name, (text, n_tokens) in saved.items():
+        try:
+            answer = one.post("/slots/0?action=restore", {"filename": name})
+            if answer["n_restored"] != n_tokens:
+                raise ValueError(f"{answer['n_restored']} tokens instead of {n_tokens}")
+            reply = one.post("/completion", {"prompt": text, "n_predict": 1})
+            if reply["tokens_cached"] < reply["tokens_evaluated"] - 2:
+                raise ValueError(f"{reply['tokens_cached']} of {reply['tokens_evaluated']} cached")
+            seen.add("slots restored")
+        except ValueError as error:
+            seen.losses.append(f"{name}: {error}")
+
+
+# ---- the code assistant ----
+
+DEFECT = "def add(a, b):\n    return a - b\n"
+TEST = "from sums import add\n\n\ndef test_add():\n    assert add(2, 3) == 5\n"
+
+
+def code(folder: Path, kills: int, draw: random.Random) -> Seen:
+    """After a kill the file is as it was, or has a whole edit that was accepted; what was accepted
+    can be undone, exactly. Half of the kills come while an edit is being accepted."""
+    seen = Seen()
+    typical = 0.0
+    project = folder / "project"
+    project.mkdir()
+    source = project / "sums.py"
+    (project / "test_sums.py").write_text(TEST, encoding="utf-8")
+    source.write_text(DEFECT, encoding="utf-8")
+    while seen.kills < kills:
+        begun = time.monotonic()
+        process = _assistant(folder, "Make the failing test pass.", "--yes", "--json")
+        accepting = False
+        if typical and (accepting := draw.random() < 0.5):
+            _until_accepting(folder, process)
+            time.sleep(draw.uniform(0, 0.02))
+        elif typical:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(draw.uniform(0, 1.2 * typical))
+        else:
+            process.wait(WAIT)
+            typical = time.monotonic() - begun
+        kill(process)
+        seen.kills += 1
+        text = process.stdout.read() if process.stdout else ""
+        promised = '"accepted": ' in text and json.loads(text)["accepted"] is not None
+        _check_code(folder, source, promised, accepting, seen)
+    return seen
+
+
+def _assistant(folder: Path, *words: str) -> subprocess.Popen[str]:
+    pytest = f"{sys.executable} -B -m pytest -q -x -p no:cacheprovider"
+    test = f"env PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {pytest}"
+    flags = [] if "--undo" in words else ["--test", test, "-k", "8", "--rounds", "3"]
+    return subprocess.Popen(
+        [sys.executable, "-m", "tgr_local", "code", *words, *flags], cwd=folder / "project",
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment(folder),
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def _until_accepting(folder: Path, process: subprocess.Popen[str]) -> None:
+    """Until the journal gets an entry, or its draft."""
+    known = set(_entries(folder))
+    while process.poll() is None and not set(_entries(folder)) - known:
+        time.sleep(0.0005)
+
+
+def _entries(folder: Path) -> Iterator[str]:
+    for journal in (folder / "state" / "tgr-local" / "code").glob("*/"):
+        with contextlib.suppress(OSError):
+            yield from (path.name for path in journal.iterdir() if path.name != "project")
+
+
+def _check_code(folder: Path, source: Path, promised: bool, accepting: bool, seen: Seen) -> None:
+    """Undoes what was accepted, and compares."""
+    now = source.read_text(encoding="utf-8")
+    if now != DEFECT and not _is_repaired(now):
+        seen.losses.append(f"the file is neither as before nor repaired: {now!r:.80}")
+    if promised and now == DEFECT:
+        seen.losses.append("an accepted edit is gone")
+    undo = _assistant(folder, "--undo")
+    undo.communicate()
+    undone = undo.returncode == 0
+    again = source.read_text(encoding="utf-8")
+    if again != DEFECT:
+        seen.losses.append(f"after undo the file is {again!r:.80}")
+        source.write_text(DEFECT, encoding="utf-8")
+    if now != DEFECT and not undone:
+        seen.losses.append("an edit in the file cannot be undone")
+    hidden = [path.name for path in source.parent.iterdir() if path.name.startswith(".")]
+    if hidden:
+        seen.losses.append(f"hidden files stay: {hidden}")
+    seen.add("edits undone" if undone else "kills before an edit")
+    if accepting:
+        seen.add("kills while it was accepted")
+
+
+def _is_repaired(text: str) -> bool:
+    names: dict[str, Any] = {}
+    try:
+        exec(text, names)  # of the embedded model, for one function that adds
+        return bool(names["add"](2, 3) == 5)
+    except Exception:
+        return False
+
+
+PARTS: dict[str, Callable[[Path, int, random.Random], Seen]] = {
+    "chat": chat,
+    "server": server,
+    "code": code,
+}
