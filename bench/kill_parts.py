@@ -70,6 +70,9 @@ def later(seconds: float, process: subprocess.Popen[Any]) -> threading.Timer:
 # ---- a conversation ----
 
 
+PROMPT = r"\x1b\[\?2004h.*>>>"  # a resumed conversation shows its last question after >>> too
+
+
 class Chat:
     """`tgr-local chat` on a terminal."""
 
@@ -124,13 +127,13 @@ def chat(folder: Path, kills: int, draw: random.Random) -> Seen:
         timer: threading.Timer | None = None
         if typical:
             timer = later(draw.uniform(0, 1.5 * typical), one.process)
-        alive = one.until(">>>")
+        alive = one.until(PROMPT)
         for _ in range(3 if typical else 1):
             if not alive:
                 break
             asked = f"What is {draw.randint(1, 50)} + {draw.randint(1, 50)} - {draw.randint(1, 9)}?"
             one.type(asked)
-            if alive := one.until(r"boxed.*>>>"):
+            if alive := one.until("boxed.*" + PROMPT):
                 turns.append((asked, True))
                 asked = ""
         typical = typical or time.monotonic() - start
