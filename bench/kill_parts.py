@@ -117,12 +117,12 @@ def chat(folder: Path, kills: int, draw: random.Random) -> Seen:
     seen = Seen()
     turns: list[tuple[str, bool]] = []
     """The questions of a conversation in order, and whether each has its whole answer."""
-    start, typical = time.monotonic(), 0.0
+    typical, place = 0.0, folder
     while seen.kills < kills:
-        if len(turns) > 12:
-            turns = []
+        if len(turns) > 12 or not seen.kills:
+            turns, place = [], folder / str(seen.kills)
         start = time.monotonic()
-        one = Chat(folder, resume=bool(turns))
+        one = Chat(place, resume=bool(turns))
         asked = ""
         timer: threading.Timer | None = None
         if typical:
@@ -141,7 +141,7 @@ def chat(folder: Path, kills: int, draw: random.Random) -> Seen:
             timer.cancel()
         seen.kills += 1
         one.close()
-        _check_chat(folder, turns, asked, seen)
+        _check_chat(place, turns, asked, seen)
     return seen
 
 
@@ -154,12 +154,10 @@ def _check_chat(folder: Path, turns: list[tuple[str, bool]], asked: str, seen: S
         return
     saved = store.load(files[-1]).turns
     found = [(turn.question, bool(turn.answer)) for turn in saved]
-    if asked and len(found) == len(turns) + 1 and found[-1][0] == asked:
-        seen.add("questions in flight")
-        if found[-1][1]:
-            turns.append((asked, True))
-        else:
-            found.pop()  # the next question takes its place
+    if found and not found[-1][1]:
+        seen.add("questions without an answer", found.pop()[0] == asked)  # or of an earlier kill
+    elif asked and found[-1:] == [(asked, True)]:
+        turns.append((asked, True))  # killed before the prompt was there again
     if found != turns:
         seen.losses.append(f"the file has {found[-3:]} instead of {turns[-3:]}")
         turns[:] = found

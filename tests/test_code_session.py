@@ -23,6 +23,7 @@ from tgr_local.code.repl_commands import COMMANDS
 from tgr_local.code.session import CodeSession
 from tgr_local.code.workplace import Workplace
 from tgr_local.options.config import ChatConfig, CodeConfig
+from tgr_local.system.sandbox import programs
 
 WRONG = CALC.replace("a - b", "a * b")
 
@@ -67,6 +68,33 @@ def test_yes_accepts_an_edit_that_passes(
     assert "tests     pytest: 0 of 2 pass in 0.2 s" in err and ">  2  2 of 2 pass" in err
     assert run("code", "--undo") == 0
     assert (project / "calc.py").read_text() == CALC
+
+
+class Typed(io.StringIO):
+    """Lines that a person types on a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("said", "asks_more"), [("n\n", False), ("", False), ("yes\nno\n", True)])
+def test_a_weaker_sandbox_needs_the_persons_consent(
+    project: Path,
+    coder: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    said: str,
+    asks_more: bool,
+) -> None:
+    coder([answer(RIGHT)])
+    monkeypatch.setattr(programs, "obstacle", lambda kind: "it is gone" if kind == "bwrap" else "")
+    monkeypatch.setattr(sys, "stdin", Typed(said))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert code("Repair it.", "--test", "pytest") == (4 if asks_more else 1)
+    assert (project / "calc.py").read_text() == CALC
+    out, err = capsys.readouterr()
+    assert "bubblewrap does not work here" in err and "read and change your files" in err
+    assert ("nothing was run" not in err) == asks_more == ("+++ b/calc.py" in out)
 
 
 def test_without_a_terminal_and_without_yes_nothing_is_changed(

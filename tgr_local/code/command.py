@@ -15,6 +15,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from tgr_local.console.sanitize import printable_line
+from tgr_local.errors import TgrError
 from tgr_local.options.config import ChatConfig, CodeConfig, EngineConfig, SearchConfig
 from tgr_local.options.flags import Parser, add_config_flags, configured, given
 
@@ -73,6 +74,8 @@ def run(args: argparse.Namespace) -> int:
             return 0
         task = _task(args)
         named = workplace.named(args.files)
+        if sys.stdin.isatty() and sys.stderr.isatty() and not args.yes:
+            _agree(workplace.weakness())
         from tgr_local import methods
         from tgr_local.code.session import CodeSession
         from tgr_local.engine import load_with_progress
@@ -102,6 +105,20 @@ def _check(args: argparse.Namespace) -> None:
         raise ValueError(f"--undo restores the folder and ends, but {what} is given too; drop one")
     if flags and args.task is None:
         raise ValueError(f"{flags[0]} needs a task; give it as an argument, or - for stdin")
+
+
+def _agree(weakness: str) -> None:
+    """Asks the person whether tests may run in a sandbox with this weakness, if it has one. Raises
+    TgrError unless they agree."""
+    if not weakness:
+        return
+    print(f"tgr-local: bubblewrap does not work here; {weakness}", file=sys.stderr)
+    print("run them there? yes, no: ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise TgrError(
+            "nothing was run; install bubblewrap (apt install bubblewrap), or name a sandbox with "
+            "--sandbox"
+        )
 
 
 def model_file(name: str | None) -> Path:

@@ -140,6 +140,11 @@ class Workplace:
             self._before = verdict
         return verdict
 
+    def weakness(self) -> str:
+        """What the sandbox does not keep away, where bubblewrap does not work here and the person
+        named no other, so that they have to agree; empty where there is nothing."""
+        return judge.warning(self._backend()) if self.code.sandbox == "auto" else ""
+
     def _backend(self) -> Backend:
         """The sandbox. Raises InstallError if none works here."""
         for backend in backends.BACKENDS:
