@@ -138,60 +138,126 @@ void Followed::went_on(llama_token token, Hits & hits) {
     }
 }
 
+std::optional<bool> Asked::went_on(llama_token token) {
+    if (n_left() == 0) {
+        return {};
+    }
+    const bool right = tokens_[at_] == token;
+    right ? void(++at_) : take({});
+    return right;
+}
+
+void Trust::note(bool right) {
+    static constexpr double KEPT = 0.97; // of older guesses
+
+    right_ = KEPT * right_ + right;
+    wrong_ = KEPT * wrong_ + !right;
+}
+
+double Trust::expected(size_t n) const {
+    const double each = (right_ + 1) / (right_ + wrong_ + 2);
+    double       sum = 0.0, all = 1.0;
+    for (size_t i = 0; i < n; ++i) {
+        sum += all *= each;
+    }
+    return sum;
+}
+
+void Trust::book(double saved) {
+    credit_ = std::min(credit_ + saved, MOST);
+}
+
 //
 // what guesses are worth
 //
 
-// The time of a step by the tokens in its batch, as a multiple of that of one: an estimate for the Qwen3-0.6B shape on
-// two cores, near what Q4_K and Q8_0 take (docs/performance.md).
-static double curve(size_t width) {
-    static constexpr std::array<std::pair<size_t, double>, 9> POINTS = { { { 1, 1.0 },
-                                                                           { 2, 1.9 },
-                                                                           { 4, 3.5 },
-                                                                           { 8, 5.0 },
-                                                                           { 16, 6.5 },
-                                                                           { 24, 9.5 },
-                                                                           { 32, 12.5 },
-                                                                           { 48, 18.0 },
-                                                                           { 64, 24.0 } } };
-    size_t                                                    i      = 0;
-    while (i + 1 < POINTS.size() && POINTS[i].first < width) {
+namespace {
+
+struct Point {
+    size_t width;
+    double time;
+};
+
+} // namespace
+
+static constexpr size_t N_POINTS = 9;
+
+// On one thread: an estimate for the Qwen3-0.6B shape, near what Q4_K and Q8_0 take (docs/performance.md).
+static constexpr std::array<Point, N_POINTS> ON_CPU = { { { 1, 1.0 },
+                                                          { 2, 1.9 },
+                                                          { 4, 3.5 },
+                                                          { 8, 5.0 },
+                                                          { 16, 6.5 },
+                                                          { 24, 9.5 },
+                                                          { 32, 12.5 },
+                                                          { 48, 18.0 },
+                                                          { 64, 24.0 } } };
+// An estimate: ggml reads quantized weights once for up to eight tokens, and takes another kernel for more.
+static constexpr std::array<Point, N_POINTS> ON_GPU = {
+    { { 1, 1.0 }, { 2, 1.1 }, { 4, 1.25 }, { 8, 1.6 }, { 16, 2.3 }, { 24, 2.6 }, { 32, 2.8 }, { 48, 3.2 }, { 64, 3.6 } }
+};
+
+// One thread takes three times as long for the products of a token as for reading the weights.
+StepTimes::StepTimes(bool on_gpu, int32_t n_threads) :
+    on_gpu_(on_gpu),
+    at_once_(on_gpu ? 1.0 : std::clamp(n_threads / 3.0, 1.0, 4.0)) {}
+
+double StepTimes::of(size_t width) const {
+    const auto & points = on_gpu_ ? ON_GPU : ON_CPU;
+    size_t       i      = 0;
+    while (i + 1 < points.size() && points[i].width < width) {
         ++i;
     }
-    return POINTS[i].second;
+    return std::max(1.0, points[i].time / at_once_);
 }
 
-std::vector<size_t> choose_rows(const std::vector<Guess> & guesses, size_t widest, double slowest) {
-    static constexpr double LEAST_GAIN = 1.25;
+double StepTimes::reading(size_t n) const {
+    static constexpr size_t WIDTH = 64;
+    return double(n) * of(WIDTH) / double(WIDTH);
+}
 
+static constexpr double LEAST_GAIN = 1.25;
+
+bool can_pay(const StepTimes & times, double price, size_t widest) {
+    return std::any_of(ASKED_LENGTHS.begin(), ASKED_LENGTHS.end(), [&](size_t n) {
+        return n < widest && double(n + 1) >= LEAST_GAIN * (times.of(n + 1) + price * double(n + 1));
+    });
+}
+
+std::vector<size_t> choose_rows(const std::vector<Guess> & guesses, const std::vector<size_t> & lengths,
+                                const StepTimes & times, double price, size_t widest, double slowest) {
     struct Rows {
         size_t n;
         double right; // expected
         size_t text;
     };
     const size_t        n_texts = guesses.size();
-    const double        plain   = curve(n_texts);
+    const double        plain   = times.of(n_texts);
     double              best    = LEAST_GAIN * double(n_texts) / plain;
     std::vector<size_t> chosen(n_texts);
-    for (size_t k = 0; k < Hits::LENGTHS.size(); ++k) {
+    for (size_t k = 0; k < lengths.size(); ++k) {
         std::vector<Rows> rows;
         for (size_t i = 0; i < n_texts; ++i) {
-            const size_t n = std::min(guesses[i].n_left, Hits::LENGTHS[k]);
-            rows.push_back({ n, std::min(guesses[i].hits->expected(guesses[i].n_alike, k), double(n)), i });
+            if (const size_t n = std::min(guesses[i].n_left, lengths[k]); n > 0) {
+                rows.push_back({ n, std::min(guesses[i].right[k], double(n)), i });
+            }
         }
         std::stable_sort(rows.begin(), rows.end(), [](const Rows & a, const Rows & b) { return a.right > b.right; });
-        size_t              width    = n_texts;
+        size_t              width = n_texts, n_longest = 0, n_asked = 0;
         double              expected = double(n_texts);
         std::vector<size_t> taken(n_texts);
         for (const Rows & one : rows) {
             width += one.n;
             expected += one.right;
             taken[one.text] = one.n;
-            if (width > widest || curve(width) > slowest * plain) {
+            n_longest       = std::max(n_longest, one.n);
+            // one more for the tokens that were accepted since the guesses before
+            const double time = times.of(width) + price * double(n_longest + 1) * times.of(++n_asked);
+            if (width > widest || time > slowest * plain) {
                 break;
             }
-            if (expected / curve(width) > best) {
-                best   = expected / curve(width);
+            if (expected / time > best) {
+                best   = expected / time;
                 chosen = taken;
             }
         }

@@ -1,9 +1,11 @@
-// Drafts: guesses at the tokens that a text continues with, from what followed the same words before.
+// Drafts: guesses at the tokens that a text continues with, from what followed the same words before or from a draft
+// model.
 //
 // In: texts as tokens, and the tokens that they went on with. Out: guessed tokens, and how many of them are worth a row
 // of the next batch. A guess is decoded like any token and sampled as without it: it is accepted where the sampled
 // token is the guessed one, so it never changes a text. Guesses are compared with the text also where they are not
-// decoded, and none is decoded before enough of them were right. Nothing here knows the model, the cache or the time.
+// decoded, and none is decoded before enough of them were right. Nothing here knows a model, the cache or the clock:
+// times are estimates, as multiples of a step of one token.
 #pragma once
 
 #include "llama.h"
@@ -11,6 +13,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace tgr {
@@ -73,16 +77,76 @@ private:
     size_t n_right_   = 0;
 };
 
+// What a draft model guessed of a text, followed token by token.
+class Asked {
+public:
+    void   take(Tokens tokens) { *this = Asked{ std::move(tokens) }; }
+    size_t n_left() const { return tokens_.size() - at_; }
+
+    // True where the next guess was right, false where it was wrong and ends the others, nothing where none is left.
+    std::optional<bool> went_on(llama_token token);
+
+    Asked() = default;
+
+private:
+    explicit Asked(Tokens tokens) : tokens_(std::move(tokens)) {}
+
+    Tokens tokens_;
+    size_t at_ = 0;
+};
+
+// How often the guesses of a draft model are right, and what they may still cost: an account that every token adds to,
+// and every draft that saves time, so that all losses together stay below a bound.
+class Trust {
+public:
+    static constexpr double INTEREST = 0.02; // of the time of a text, that drafts may lose
+
+    double expected(size_t n) const; // right ones among n guesses
+
+    void note(bool right); // of a guess
+    void written() { book(INTEREST); }
+    void book(double saved); // time; below zero = lost
+
+    bool   is_known() const { return right_ + wrong_ > 0; }
+    double credit() const { return credit_; }
+
+private:
+    static constexpr double MOST = 4.0; // a text's first guesses, and a draft that fails
+
+    double right_ = 0.0, wrong_ = 0.0; // the newest count most
+    double credit_ = MOST;
+};
+
+// The time of a step by the tokens in its batch, as a multiple of that of one token.
+class StepTimes {
+public:
+    // On a CPU the products of wide steps are shared by the threads, while a step of one waits for memory.
+    StepTimes(bool on_gpu, int32_t n_threads);
+
+    double of(size_t width) const;
+    double reading(size_t n) const; // a prompt of n tokens
+
+private:
+    bool   on_gpu_;
+    double at_once_; // products that take no longer than one
+};
+
 // A text, for the choice of rows.
 struct Guess {
-    size_t       n_left  = 0; // tokens of its draft that can be decoded
-    size_t       n_alike = 0;
-    const Hits * hits;
+    size_t              n_left = 0; // tokens of its draft that can be decoded
+    std::vector<double> right;      // expected among the first ones, for each of the lengths
 };
 
 // How many tokens of each draft the next batch should hold beside one token for each text: as many as make the most
 // tokens in the time of a step, in a batch of `widest` tokens at most that takes `slowest` times its time without
-// drafts at most.
-std::vector<size_t> choose_rows(const std::vector<Guess> & guesses, size_t widest, double slowest);
+// drafts at most. `price` is the time of a guess.
+std::vector<size_t> choose_rows(const std::vector<Guess> & guesses, const std::vector<size_t> & lengths,
+                                const StepTimes & times, double price, size_t widest, double slowest);
+
+// Lengths of drafts that a draft model is asked for.
+inline const std::vector<size_t> ASKED_LENGTHS = { 1, 2, 3, 4, 5, 7, 11, 15, 23, 31 };
+
+// Whether guesses of this price can pay where all are right.
+bool can_pay(const StepTimes & times, double price, size_t widest);
 
 } // namespace tgr

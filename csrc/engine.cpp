@@ -27,7 +27,9 @@ Engine::Engine(const EngineParams & params, const LoadCheck & check) :
     home_(n_forks),
     model_(params, interrupt_, check),
     cache_(model_),
-    scheduler_(model_, cache_, interrupt_) {
+    draft_model_(params.draft_model.empty() ? nullptr
+                                            : std::make_unique<DraftModel>(model_.params(), model_, interrupt_, check)),
+    scheduler_(model_, cache_, interrupt_, draft_model_.get()) {
     worker_ = std::thread([this] { work(); });
 }
 
@@ -47,6 +49,9 @@ void Engine::close() {
         interrupt_.close();
         wake_.notify_all();
         worker_.join();
+        if (draft_model_) {
+            draft_model_->release();
+        }
         model_.release();
     });
 }
@@ -165,7 +170,10 @@ uint32_t Engine::n_cells_possible() {
 }
 
 std::pair<uint64_t, uint64_t> Engine::memory() {
-    return call([&] { return std::make_pair(model_.context_bytes(), model_.buffer_bytes()); });
+    return call([&] {
+        const auto of_draft = draft_model_ ? draft_model_->memory() : std::make_pair<uint64_t, uint64_t>(0, 0);
+        return std::make_pair(model_.context_bytes() + of_draft.first, model_.buffer_bytes() + of_draft.second);
+    });
 }
 
 std::shared_ptr<LockstepGroup> Engine::group(uint32_t n) {

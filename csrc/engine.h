@@ -122,6 +122,7 @@ private:
     void        run_commands();
     bool        prepare();
     void        step(Lock & lock);
+    bool        draft(Lock & lock);
     bool        decode(Batch & batch, Lock & lock);
     EngineStats count();
 
@@ -129,7 +130,9 @@ private:
     Interrupt      interrupt_;
     Model          model_;
     CacheAllocator cache_;
-    Scheduler      scheduler_;
+
+    std::unique_ptr<DraftModel> draft_model_; // null = none
+    Scheduler                   scheduler_;
 
     std::mutex                        mutex_; // guards the books and the members up to stats_
     std::condition_variable           wake_;  // of the worker

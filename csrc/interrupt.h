@@ -38,14 +38,17 @@ public:
         requested_ = true;
     }
 
-    // Before a decode of those jobs that have tokens in the batch; `allowed` = their cancel may interrupt it.
-    void arm(const std::vector<std::shared_ptr<Job>> & jobs, bool allowed) {
+    // Before a decode for some of all jobs; `allowed` = their cancel may interrupt it.
+    void arm(const std::vector<std::shared_ptr<Job>> & all, const std::vector<std::shared_ptr<Job>> & jobs,
+             bool allowed) {
         std::lock_guard lock(mutex_);
         bool            cancelled = false;
+        for (const auto & job : all) {
+            job->in_batch = false;
+        }
         for (const auto & job : jobs) {
-            job->in_batch = std::any_of(job->running.begin(), job->running.end(),
-                                        [](const auto & task) { return task->n_in_batch > 0; });
-            cancelled |= job->in_batch && job->cancelled;
+            job->in_batch = true;
+            cancelled |= job->cancelled;
         }
         allowed_   = allowed;
         requested_ = closed_ || (cancelled && allowed_);

@@ -20,10 +20,12 @@ static size_t first_prompt_tokens(const Model & model) {
     return model.is_on_cpu() ? n : params.n_batch;
 }
 
-Scheduler::Scheduler(Model & model, CacheAllocator & cache, Interrupt & interrupt) :
+Scheduler::Scheduler(Model & model, CacheAllocator & cache, Interrupt & interrupt, DraftModel * draft_model) :
     model_(model),
     cache_(cache),
     interrupt_(interrupt),
+    draft_model_(draft_model),
+    times_(!model.is_on_cpu(), model.params().n_threads),
     prompt_tokens_(double(first_prompt_tokens(model))) {}
 
 //
@@ -312,6 +314,11 @@ void Scheduler::finish(const std::shared_ptr<Job> & finished, std::exception_ptr
         }
         if (it->second.group) {
             --it->second.group->n_jobs[it->second.index];
+        }
+    }
+    for (const auto & task : job->running) {
+        if (draft_model_) {
+            draft_model_->forget(task.get());
         }
     }
     jobs_.erase(std::find(jobs_.begin(), jobs_.end(), job));

@@ -7,6 +7,7 @@
 
 #include "batch.h"
 #include "cache.h"
+#include "draft_model.h"
 #include "drafts.h"
 #include "interrupt.h"
 #include "job.h"
@@ -26,7 +27,8 @@ namespace tgr {
 
 class Scheduler {
 public:
-    Scheduler(Model & model, CacheAllocator & cache, Interrupt & interrupt);
+    // `draft_model` may be null.
+    Scheduler(Model & model, CacheAllocator & cache, Interrupt & interrupt, DraftModel * draft_model);
 
     // --- sessions ---
 
@@ -72,6 +74,17 @@ public:
     // Gives tasks that wait for another reader what that one has read.
     void share();
 
+    // Chooses the guesses that the next batch may hold. Texts that the draft model is to continue before, with their
+    // jobs: its guesses are there when take_guesses() is called.
+    struct Asking {
+        std::vector<DraftModel::Text>     texts;
+        std::vector<std::shared_ptr<Job>> jobs;
+        std::vector<RunningTask *>        tasks;
+        std::vector<bool>                 has_read; // the beginning of the text, before
+    };
+    Asking & plan_drafts();
+    void     take_guesses();
+
     // The next batch: the next token of every sequence that generates, then as much waiting feed as fits. Both take
     // turns where there is not space for all.
     Batch & schedule();
@@ -100,8 +113,9 @@ private:
     struct Session {
         uint64_t                       serial; // place in the order of batches
         std::shared_ptr<LockstepGroup> group;
-        uint32_t                       index;  // in the group
-        Hits                           hits{}; // of the drafts of its texts, without a group
+        uint32_t                       index;   // in the group
+        Hits                           hits{};  // of the drafts of its texts, without a group
+        Trust                          trust{}; // in the draft model's
     };
 
     bool admit(Request & request);
@@ -124,9 +138,15 @@ private:
     static size_t         n_to_read(const RunningTask & task);
     size_t   most_prompt_tokens(const std::vector<Runnable> & writers, const std::vector<Runnable> & readers);
     uint64_t together(const Runnable & one) const;
-    void     add_writers(const std::vector<Runnable> & writers, size_t most, bool drafts);
-    void     draft(const std::vector<Runnable> & writers);
+    void     add_writers(const std::vector<Runnable> & writers, size_t most);
+    void     look_up(const std::vector<Runnable> & writers, size_t widest, double slowest);
+    void     ask(const std::vector<Runnable> & writers, size_t widest, double slowest);
+    size_t   n_to_try(const Runnable & writer);
+    void     ask(const Runnable & writer, size_t n, bool decoded);
+    void     settle(const Job & job, const RunningTask & task);
+    Tokens   text_of(const Runnable & one);
     Hits &   hits_of(const Job & job);
+    Trust &  trust_of(const Job & job);
     Draft    look_up(const Runnable & writer, size_t n_read);
     std::vector<uint64_t> together_with(uint64_t session) const;
     void                  add_feed(const Runnable & reader, size_t most);
@@ -142,15 +162,18 @@ private:
     Model &          model_;
     CacheAllocator & cache_;
     Interrupt &      interrupt_;
+    DraftModel *     draft_model_;
+    const StepTimes  times_;
 
     uint64_t                             next_id_ = 1;
     std::map<uint64_t, Session>          sessions_;
     std::deque<std::unique_ptr<Request>> waiting_;
     std::vector<std::shared_ptr<Job>>    jobs_;
     Batch                                batch_;
+    Asking                               asking_;
     size_t                               turn_ = 0, reader_turn_ = 0; // who is first, where not all fit
     size_t                               n_steps_   = 0;
-    uint64_t                             n_drafted_ = 0, n_accepted_ = 0;
+    uint64_t                             n_drafted_ = 0, n_accepted_ = 0, n_draft_model_ = 0;
     double                               prompt_tokens_;          // that a step beside writers decodes
     double                               prompt_seconds_ = 0.0;   // that this step may take for them, 0 = no limit
     bool                                 prompt_limited_ = false; // it holds as many as the limit allows

@@ -121,19 +121,22 @@ std::vector<Scheduler::Runnable> Scheduler::runnable(bool feeding) const {
 
 Batch & Scheduler::schedule() {
     batch_.clear();
-    for (const auto & job : jobs_) {
-        for (const auto & task : job->running) {
-            task->n_in_batch = task->n_drafted = 0;
-        }
-    }
     const size_t n_batch = llama_n_batch(model_.context()); // llama.cpp may have lowered it to n_ctx
     const auto   writers = runnable(false);
     auto         readers = runnable(true);
+    for (const auto & job : jobs_) {
+        for (const auto & task : job->running) {
+            task->n_in_batch = task->n_drafted = 0;
+            if (!readers.empty()) { // that came while the draft model was asked
+                task->draft.clear();
+            }
+        }
+    }
     readers.erase(std::remove_if(readers.begin(), readers.end(), [](const Runnable & r) { return r.task->waits; }),
                   readers.end());
 
     const size_t kept = readers.empty() ? 0 : std::max<size_t>(n_batch / 4, 1); // for prompts
-    add_writers(writers, n_batch > kept ? n_batch - kept : ++n_steps_ % 2, readers.empty());
+    add_writers(writers, n_batch > kept ? n_batch - kept : ++n_steps_ % 2);
 
     size_t left     = std::min(n_batch - batch_.size(), most_prompt_tokens(writers, readers));
     prompt_limited_ = prompt_seconds_ > 0;
@@ -199,20 +202,18 @@ size_t Scheduler::most_prompt_tokens(const std::vector<Runnable> & writers, cons
     return in_group ? SIZE_MAX : whole_tiles(batch_.size(), size_t(4 * prompt_tokens_));
 }
 
-void Scheduler::add_writers(const std::vector<Runnable> & writers, size_t most, bool drafts) {
+void Scheduler::add_writers(const std::vector<Runnable> & writers, size_t most) {
     most  = std::min({ most, writers.size(), size_t(llama_n_seq_max(model_.context())) });
     turn_ = most < writers.size() ? turn_ : 0;
-    if (drafts && most == writers.size()) {
-        draft(writers);
-    }
     for (size_t i = 0; i < most; ++i) {
         const Runnable & one = writers[(turn_ + i) % writers.size()];
         batch_.rows.push_back({ one.job.get(), one.task, int32_t(batch_.size()), -1, true });
         add(one, one.task->next, true);
-        for (size_t n = 0; n < one.task->n_drafted; ++n) {
+        for (const llama_token guess : one.task->draft) {
             batch_.rows.push_back({ one.job.get(), one.task, int32_t(batch_.size()), -1, false, true });
-            add(one, one.task->guesses.guess(n), true);
+            add(one, guess, true);
         }
+        one.task->n_drafted = one.task->draft.size();
     }
     turn_ += most;
 }

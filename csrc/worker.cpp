@@ -64,7 +64,27 @@ bool Engine::prepare() {
     return scheduler_.ready();
 }
 
+// Asks the draft model for what the next batch may hold. False when that was interrupted for a cancelled job.
+bool Engine::draft(Lock & lock) {
+    auto & asking = scheduler_.plan_drafts();
+    if (asking.texts.empty()) {
+        return true;
+    }
+    interrupt_.arm(scheduler_.jobs(), asking.jobs, !interrupted_);
+    const double start = seconds_now();
+    {
+        const Unlocked unlocked(lock, stepping_);
+        interrupted_ = !draft_model_->guess(asking.texts);
+    }
+    stats_.draft_seconds += seconds_now() - start;
+    scheduler_.take_guesses();
+    return !interrupted_;
+}
+
 void Engine::step(Lock & lock) {
+    if (!draft(lock)) {
+        return;
+    }
     Batch & batch = scheduler_.schedule();
     if (!decode(batch, lock)) {
         return;
@@ -93,7 +113,7 @@ bool Engine::decode(Batch & batch, Lock & lock) {
         return false;
     }
     // a state that cannot roll back must not be left halfway
-    interrupt_.arm(scheduler_.jobs(), !interrupted_ && cache_.rolls_back());
+    interrupt_.arm(scheduler_.jobs(), batch.jobs, !interrupted_ && cache_.rolls_back());
     const double start  = seconds_now();
     int32_t      status = 0;
     try {

@@ -37,6 +37,18 @@ def q8_0_products(
     """Products [n_tokens, n_rows] of rows of Q8_0 weights from `first` on with tokens [n_tokens, n],
     for tests."""
 
+def asked_rows(
+    n_left: list[int],
+    guesses: list[bool],
+    price: float,
+    on_gpu: bool,
+    n_threads: int,
+    widest: int,
+    slowest: float,
+) -> list[int]:
+    """How many guesses of a draft model a batch gets for each text, of which so many tokens are
+    left, after guesses that were right or wrong, for tests."""
+
 class EngineParams:
     path: str
     n_ctx: int
@@ -52,6 +64,8 @@ class EngineParams:
     flash_attn: int
     type_k: int
     type_v: int
+    draft_model: str
+    draft_tokens: int
     use_mmap: bool
     use_mlock: bool
 
@@ -107,9 +121,13 @@ class EngineStats:
     @property
     def n_accepted(self) -> int: ...
     @property
+    def n_draft_model(self) -> int: ...
+    @property
     def decode_seconds(self) -> float: ...
     @property
     def sample_seconds(self) -> float: ...
+    @property
+    def draft_seconds(self) -> float: ...
     @property
     def n_ctx(self) -> int: ...
     @property
@@ -216,6 +234,10 @@ class Output:
     @property
     def n_refused(self) -> int:
         """Positions of drafts that were decoded beside these and not accepted."""
+
+    @property
+    def n_draft_model(self) -> int:
+        """Positions that the draft model decoded for this text."""
 
     @property
     def finish(self) -> Literal["", "length", "stop", "cancelled"]:

@@ -145,6 +145,9 @@ def _model(model: str | None, config: EngineConfig) -> Iterator[Finding]:
     with Engine(path, config) as engine:
         size = f"{engine.size_bytes / 2**20:.1f} MiB"
         yield Finding("model", "ok", f"{path}: {engine.description}, {size}")
+        if engine.draft_path:
+            size = f"{engine.draft_path.stat().st_size / 2**20:.1f} MiB"
+            yield Finding("draft model", "ok", f"{engine.draft_path}: the same vocabulary, {size}")
         *layers, output = engine.devices()
         counts = collections.Counter(layers).items()
         where = ", ".join(f"{n} on {device}" for device, n in counts)

@@ -27,15 +27,39 @@ static std::vector<size_t> rows_of(const std::vector<std::pair<size_t, size_t>> 
     }
     std::vector<Guess> guesses;
     for (const auto & [n_left, n_alike] : drafts) {
-        guesses.push_back({ n_left, n_alike, &hits });
+        guesses.push_back({ n_left, {} });
+        for (size_t k = 0; k < Hits::LENGTHS.size(); ++k) {
+            guesses.back().right.push_back(hits.expected(n_alike, k));
+        }
     }
-    return choose_rows(guesses, widest, slowest);
+    const std::vector<size_t> lengths(Hits::LENGTHS.begin(), Hits::LENGTHS.end());
+    return choose_rows(guesses, lengths, StepTimes(false, 1), 0.0, widest, slowest);
+}
+
+// The same for texts that a draft model follows, which can have n_left more tokens each, after guesses that were right
+// or wrong; `price` is the time of a guess.
+static std::vector<size_t> asked_rows(const std::vector<size_t> & n_left, const std::vector<bool> & guesses,
+                                      double price, bool on_gpu, int32_t n_threads, size_t widest, double slowest) {
+    Trust trust;
+    for (const bool right : guesses) {
+        trust.note(right);
+    }
+    std::vector<Guess> texts;
+    for (const size_t n : n_left) {
+        texts.push_back({ n, {} });
+        for (const size_t length : ASKED_LENGTHS) {
+            texts.back().right.push_back(trust.expected(length));
+        }
+    }
+    return choose_rows(texts, ASKED_LENGTHS, StepTimes(on_gpu, n_threads), price, widest, slowest);
 }
 
 void bind_drafts(py::module_ & m) {
     m.def("look_up", &look_up_in, py::arg("own"), py::arg("next"), py::arg("others"), py::arg("most"),
           py::arg("n_read"));
     m.def("draft_rows", &rows_of, py::arg("drafts"), py::arg("runs"), py::arg("widest"), py::arg("slowest"));
+    m.def("asked_rows", &asked_rows, py::arg("n_left"), py::arg("guesses"), py::arg("price"), py::arg("on_gpu"),
+          py::arg("n_threads"), py::arg("widest"), py::arg("slowest"));
 }
 
 } // namespace tgr

@@ -25,6 +25,7 @@ from tgr_local.engine.records import EngineStats, MemoryUse, Sampling
 from tgr_local.engine.reply_format import ReplyFormat
 from tgr_local.engine.session import INT_MAX, Session, check_whole
 from tgr_local.errors import CancelledError, CapacityError, ModelError, TgrError
+from tgr_local.models import library
 from tgr_local.options import cache
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.system import confined
@@ -56,12 +57,11 @@ class Engine:
         params = native.EngineParams()
         for name in _SAME_NAMES:
             setattr(params, name, getattr(config, name))
-        try:
-            params.path = os.fspath(self.path).encode("utf-8").decode()
-        except UnicodeEncodeError:
-            raise ModelError(
-                f"the path {os.fspath(self.path)!a} is not UTF-8; rename the file"
-            ) from None
+        params.path = _utf8(self.path)
+        self.draft_path = library.find(config.draft_model) if config.draft_model else None
+        """The file of the draft model; None = there is none."""
+        params.draft_model = _utf8(self.draft_path) if self.draft_path else ""
+        params.draft_tokens = config.draft_tokens
         params.use_mlock = config.use_mlock
         params.tensor_split = list(config.tensor_split)
         params.n_threads = self.n_threads = config.n_threads or default_threads(self.path)
@@ -424,6 +424,14 @@ class Engine:
             f"needs {n_cells} cells and {n_seqs} sequences, but {where}; close its {len(own)} open "
             "sessions first, or set a larger n_ctx"
         )
+
+
+def _utf8(path: Path) -> str:
+    """A path as the engine takes it. Raises ModelError."""
+    try:
+        return os.fspath(path).encode("utf-8").decode()
+    except UnicodeEncodeError:
+        raise ModelError(f"the path {os.fspath(path)!a} is not UTF-8; rename the file") from None
 
 
 @functools.lru_cache(maxsize=8)

@@ -20,7 +20,7 @@ _SHARE = 1.1  # of the weights: with the cache and the buffers of a typical mode
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """Bytes that the weights of a model take."""
+    """Bytes that the weights of a model take, and those of its draft model."""
 
     ram: int
     gpu: int
@@ -78,8 +78,16 @@ def free_memory(config: EngineConfig) -> FreeMemory:
 
 
 def memory_need(path: Path, config: EngineConfig, free: FreeMemory) -> MemoryNeed:
-    """What the model of a file takes. Raises ModelError for a file that is no model, and OSError
-    for one that cannot be read."""
+    """What the model of a file takes, with its draft model. Raises ModelError for a file that is no
+    model, and OSError for one that cannot be read."""
+    need = _need_of(path, config, free)
+    if config.draft_model:
+        other = _need_of(library.find(config.draft_model), config, free)
+        need = MemoryNeed(ram=need.ram + other.ram, gpu=need.gpu + other.gpu)
+    return need
+
+
+def _need_of(path: Path, config: EngineConfig, free: FreeMemory) -> MemoryNeed:
     card = library.card(path)
     n_bytes = sum(part.stat().st_size for part in library.parts_of(path))
     layers = card.metadata.get(f"{card.architecture}.block_count", "")

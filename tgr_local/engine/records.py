@@ -67,8 +67,12 @@ class EngineStats:
     """Positions that were guesses at the next tokens of a text (`Task.drafts`)."""
     n_accepted: int
     """… and right: these belong to the texts, the others passed through the model for nothing."""
+    n_draft_model: int
+    """Positions that passed through the draft model, which are in none of the other counts."""
     decode_seconds: float
     sample_seconds: float
+    draft_seconds: float
+    """Of them in the draft model, beside the other two."""
     n_ctx: int
     """Cells of the KV cache now."""
     n_seq_max: int

@@ -58,6 +58,16 @@ class EngineConfig:
         "plain if it has none",
         longest=4096,
     )
+    draft_model: str = option(
+        "",
+        "smaller GGUF file with the same vocabulary, or a name that tgr-local models lists, which "
+        "guesses the next tokens of a plain text; empty = none",
+        longest=4096,
+        is_path=True,
+    )
+    draft_tokens: int = option(
+        0, "tokens that the draft model guesses at a time; 0 = as many as pay", low=0, high=63
+    )
     use_mmap: bool = option(True, "map the model file into memory instead of reading it")
     use_mlock: bool = option(False, "keep the model in physical memory")
 

@@ -323,7 +323,7 @@ class Trajectory:
                 [task], on_tokens=self._report_chunk if run.on_event else None, stop_early=True
             )
             self._take(output)
-            run.count(chunk=output.n_decoded, refused=output.n_refused)
+            self._count_chunk(output)
         return begun.joined(output) if begun else output
 
     def chunks(self) -> Generator[Output, None, None]:
@@ -366,7 +366,7 @@ class Trajectory:
                             break
                         n_read = self._read(output) if self._reads_along else 0
                         self._take(output)
-                        run.count(chunk=output.n_decoded - n_read, refused=output.n_refused)
+                        self._count_chunk(output, n_read)
                     self._goes_on = output.finish == "length" and len(self.generated) < end
                     yield output
 
@@ -500,6 +500,14 @@ class Trajectory:
         n_read = min(output.n_decoded, n_prefix - output.n_reused)
         self.run.count(query=n_read, reused=output.n_reused)
         return n_read
+
+    def _count_chunk(self, output: Output, n_read: int = 0) -> None:
+        """Counts the positions of a chunk, of which `n_read` belong to Q."""
+        self.run.count(
+            chunk=output.n_decoded - n_read,
+            refused=output.n_refused,
+            draft_model=output.n_draft_model,
+        )
 
     def _report_chunk(self, new: list[New]) -> None:
         if self._began is not None:

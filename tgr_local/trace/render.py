@@ -115,6 +115,7 @@ def cost_line(replies: Sequence[Reply], width: int) -> str:
         (2, plural(counts.total, "forward token")),
         *([(6, f"{counts.reused} reused")] if counts.reused else []),
         *([(8, f"{counts.refused} refused")] if counts.refused else []),
+        *([(9, f"{counts.draft_model} by the draft model")] if counts.draft_model else []),
         (1, f"{seconds:.2f} s"),
         (4, f"{tokens / (seconds or 1):.1f} tokens/s"),
         *((0, f"{end} x {times}" if n > 1 else end) for end, times in ends.items()),
@@ -136,11 +137,13 @@ def fitted(facts: Sequence[tuple[int, str]], width: int) -> str:
 
 
 def forward_tokens(counts: Counts) -> str:
-    """``131 forward tokens (query 20, chunk 111), 4000 reused, 7 refused``."""
+    """``131 forward tokens (query 20, chunk 111), 4000 reused, 7 refused, 90 by the draft model``,
+    where the last two are beside them."""
     kinds = ", ".join(f"{kind} {n}" for kind, n in counts.decoded.items() if n)
     reused = f", {counts.reused} reused" if counts.reused else ""
     refused = f", {counts.refused} refused" if counts.refused else ""
-    return f"{plural(counts.total, 'forward token')} ({kinds}){reused}{refused}"
+    drafts = f", {counts.draft_model} by the draft model" if counts.draft_model else ""
+    return f"{plural(counts.total, 'forward token')} ({kinds}){reused}{refused}{drafts}"
 
 
 def score_bars(scores: Iterable[float]) -> str:
