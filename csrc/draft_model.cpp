@@ -34,7 +34,7 @@ static void check_vocabulary(const Model & target, const Model & draft) {
     static constexpr int32_t MOST_PADDING = 128;
 
     const std::string pair = draft.params().path + " cannot draft for " + target.params().path + ": ";
-    const std::string out  = "; use a smaller model of the same family";
+    const std::string out  = "; use a smaller model of the same family, or leave draft_model out";
     const int32_t     ours = target.info().n_vocab, its = draft.info().n_vocab;
     if (std::abs(ours - its) > MOST_PADDING) {
         throw ModelError(pair + "its vocabulary has " + std::to_string(its) + " tokens, the model's " +
@@ -54,12 +54,12 @@ static void check_vocabulary(const Model & target, const Model & draft) {
     }
 }
 
-// A step on a CPU takes as long as reading the weights; on a GPU at least half as long for a layer as in any other
-// model, since its operations have to be started.
+// A step on a CPU takes as long as reading the weights. On a GPU, where the operations of a layer have to be started,
+// one of any size takes half as long at least as one of the target.
 static double price_of(const Model & target, const Model & draft) {
     const double bytes  = double(draft.info().size_bytes) / double(std::max<uint64_t>(target.info().size_bytes, 1));
     const double layers = double(draft.info().n_layer) / double(std::max(target.info().n_layer, 1));
-    return draft.is_on_cpu() ? bytes : std::max(bytes, 0.5 * layers);
+    return target.is_on_gpu() ? std::max(bytes, 0.5 * layers) : bytes;
 }
 
 DraftModel::DraftModel(const EngineParams & params, const Model & target, Interrupt & interrupt,

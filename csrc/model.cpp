@@ -120,6 +120,10 @@ bool Model::is_on_cpu() const {
     return on_cpu(weights_.get());
 }
 
+bool Model::is_on_gpu() const {
+    return std::find(info_.devices.begin(), info_.devices.end(), "CPU") == info_.devices.end();
+}
+
 void Model::count_graphs(EngineStats & stats) const {
     stats.n_graphs       = before_.n_graphs + (context_ ? graph_n_built(context_.get()) : 0);
     stats.n_whole_graphs = before_.n_whole_graphs + (context_ ? graph_n_whole(context_.get()) : 0);

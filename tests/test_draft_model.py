@@ -19,6 +19,7 @@ from tgr_local.code.edits import Document, constraint, read_edits
 from tgr_local.engine import Cancel, Engine, Output, Sampling, Session, Task, check_memory
 from tgr_local.engine.native import native
 from tgr_local.errors import CancelledError, ModelError
+from tgr_local.models import library
 from tgr_local.options.config import EngineConfig
 
 GREEDY = Sampling(temperature=0)
@@ -535,6 +536,20 @@ def test_the_method_base_drafts_with_it(drafting: Loads) -> None:
     assert reply.counts.total == stats.n_positions
     latent = generate(engine, TOKENS, replace(config, chunk_len=16), method="tgr-latent")
     assert latent.counts.draft_model == 0
+
+
+def test_the_embedded_model_guesses_its_own_text() -> None:
+    path = library.embedded_model()
+    config = EngineConfig(draft_model=str(path), draft_tokens=4, n_gpu_layers=0, prefix_cells=0)
+    with Engine(path, config) as engine:
+        for temperature in (0.0, 0.6):
+            before = engine.stats()
+            options = SearchConfig(max_tokens=200, temperature=temperature)
+            reply = generate(engine, "What is 47 + 38 + 16?", options, method="base")
+            after = engine.stats()
+            assert reply.text.strip() and reply.counts.draft_model > 0
+            n_drafted = after.n_drafted - before.n_drafted
+            assert after.n_accepted - before.n_accepted > n_drafted / 2 > 10
 
 
 def test_the_command_line_takes_a_draft_model(
