@@ -64,7 +64,8 @@ bool Engine::prepare() {
     return scheduler_.ready();
 }
 
-// Asks the draft model for what the next batch may hold. False when that was interrupted for a cancelled job.
+// Asks the draft model for what the next batch may hold. False when that was interrupted for a cancelled job: the next
+// step cannot be, as after a decode.
 bool Engine::draft(Lock & lock) {
     auto & asking = scheduler_.plan_drafts();
     if (asking.texts.empty()) {
@@ -72,13 +73,15 @@ bool Engine::draft(Lock & lock) {
     }
     interrupt_.arm(scheduler_.jobs(), asking.jobs, !interrupted_);
     const double start = seconds_now();
+    bool         done  = false;
     {
         const Unlocked unlocked(lock, stepping_);
-        interrupted_ = !draft_model_->guess(asking.texts);
+        done = draft_model_->guess(asking.texts);
     }
     stats_.draft_seconds += seconds_now() - start;
     scheduler_.take_guesses();
-    return !interrupted_;
+    interrupted_ |= !done;
+    return done;
 }
 
 void Engine::step(Lock & lock) {

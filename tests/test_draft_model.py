@@ -15,6 +15,9 @@ from gguf_models import write_bert, write_mamba, write_truncated
 from gguf_models import write_model as write
 
 from tgr_local import SearchConfig, cli, generate
+from tgr_local.bench import lookup
+from tgr_local.bench.peers import Settings
+from tgr_local.bench.plan import Plan
 from tgr_local.code.edits import Document, constraint, read_edits
 from tgr_local.engine import Cancel, Engine, Output, Sampling, Session, Task, check_memory
 from tgr_local.engine.native import native
@@ -550,6 +553,14 @@ def test_the_embedded_model_guesses_its_own_text() -> None:
             assert reply.text.strip() and reply.counts.draft_model > 0
             n_drafted = after.n_drafted - before.n_drafted
             assert after.n_accepted - before.n_accepted > n_drafted / 2 > 10
+
+
+def test_bench_measures_it(drafting: Loads) -> None:
+    engine = drafting("good")
+    plan = Plan(engine, Settings.of(engine), repeats=1, quick=True, long_tokens=512)
+    *_, row = lookup.texts(plan)
+    assert row.what.endswith("with the draft model / without") and row.result.median > 0
+    assert row.note.endswith(f"decoded {engine.stats().n_draft_model}, the prompt included")
 
 
 def test_the_command_line_takes_a_draft_model(
