@@ -182,28 +182,38 @@ struct Point {
 
 static constexpr size_t N_POINTS = 9;
 
-// On one thread: an estimate for the Qwen3-0.6B shape, near what Q4_K and Q8_0 take (docs/performance.md).
-static constexpr std::array<Point, N_POINTS> ON_CPU = { { { 1, 1.0 },
-                                                          { 2, 1.9 },
-                                                          { 4, 3.5 },
-                                                          { 8, 5.0 },
-                                                          { 16, 6.5 },
-                                                          { 24, 9.5 },
-                                                          { 32, 12.5 },
-                                                          { 48, 18.0 },
-                                                          { 64, 24.0 } } };
+// On one thread, of the Qwen3-0.6B shape, with Q4_K weights; near what Q8_0 takes with ggml (docs/performance.md).
+static constexpr std::array<Point, N_POINTS> BY_GGML = { { { 1, 1.0 },
+                                                           { 2, 1.9 },
+                                                           { 4, 3.5 },
+                                                           { 8, 5.0 },
+                                                           { 16, 6.5 },
+                                                           { 24, 9.5 },
+                                                           { 32, 12.5 },
+                                                           { 48, 18.0 },
+                                                           { 64, 24.0 } } };
+// The same, with Q8_0 weights.
+static constexpr std::array<Point, N_POINTS> BY_OURS = { { { 1, 1.0 },
+                                                           { 2, 1.25 },
+                                                           { 4, 1.55 },
+                                                           { 8, 2.15 },
+                                                           { 16, 3.4 },
+                                                           { 24, 4.6 },
+                                                           { 32, 5.9 },
+                                                           { 48, 8.6 },
+                                                           { 64, 11.3 } } };
 // An estimate: ggml reads quantized weights once for up to eight tokens, and takes another kernel for more.
 static constexpr std::array<Point, N_POINTS> ON_GPU = {
     { { 1, 1.0 }, { 2, 1.1 }, { 4, 1.25 }, { 8, 1.6 }, { 16, 2.3 }, { 24, 2.6 }, { 32, 2.8 }, { 48, 3.2 }, { 64, 3.6 } }
 };
 
-// One thread takes three times as long for the products of a token as for reading the weights.
-StepTimes::StepTimes(bool on_gpu, int32_t n_threads) :
-    on_gpu_(on_gpu),
-    at_once_(on_gpu ? 1.0 : std::clamp(n_threads / 3.0, 1.0, 4.0)) {}
+// With ggml one thread takes three times as long for the products of a token as for reading the weights.
+StepTimes::StepTimes(Kernels kernels, int32_t n_threads) :
+    kernels_(kernels),
+    at_once_(kernels == Kernels::gpu ? 1.0 : std::clamp(n_threads / 3.0, 1.0, 4.0)) {}
 
 double StepTimes::of(size_t width) const {
-    const auto & points = on_gpu_ ? ON_GPU : ON_CPU;
+    const auto & points = kernels_ == Kernels::gpu ? ON_GPU : kernels_ == Kernels::own ? BY_OURS : BY_GGML;
     size_t       i      = 0;
     while (i + 1 < points.size() && points[i].width < width) {
         ++i;

@@ -117,18 +117,21 @@ private:
     double credit_ = MOST;
 };
 
+// What multiplies the weights with the tokens of a step.
+enum class Kernels { ggml, own, gpu }; // on a CPU ggml's or ours (q8_0.h)
+
 // The time of a step by the tokens in its batch, as a multiple of that of one token.
 class StepTimes {
 public:
     // On a CPU the products of wide steps are shared by the threads, while a step of one waits for memory.
-    StepTimes(bool on_gpu, int32_t n_threads);
+    StepTimes(Kernels kernels, int32_t n_threads);
 
     double of(size_t width) const;
     double reading(size_t n) const; // a prompt of n tokens
 
 private:
-    bool   on_gpu_;
-    double at_once_; // products that take no longer than one
+    Kernels kernels_;
+    double  at_once_; // products that take no longer than one
 };
 
 // A text, for the choice of rows.

@@ -124,6 +124,10 @@ bool Model::is_on_gpu() const {
     return std::find(info_.devices.begin(), info_.devices.end(), "CPU") == info_.devices.end();
 }
 
+Kernels Model::kernels() const {
+    return is_on_gpu() ? Kernels::gpu : has_own_products(weights_.get()) ? Kernels::own : Kernels::ggml;
+}
+
 void Model::count_graphs(EngineStats & stats) const {
     stats.n_graphs       = before_.n_graphs + (context_ ? graph_n_built(context_.get()) : 0);
     stats.n_whole_graphs = before_.n_whole_graphs + (context_ ? graph_n_whole(context_.get()) : 0);

@@ -6,6 +6,7 @@
 
 #include "batch.h"
 #include "context_memory.h"
+#include "drafts.h"
 #include "interrupt.h"
 #include "loading.h"
 #include "records.h"
@@ -53,8 +54,9 @@ public:
     void            count_graphs(EngineStats & stats) const;                             // since loading
     uint32_t        n_ctx() const { return context_ ? llama_n_ctx(context_.get()) : 0; } // cells
 
-    bool is_on_cpu() const; // all layers
-    bool is_on_gpu() const; // likewise
+    bool    is_on_cpu() const; // all layers
+    bool    is_on_gpu() const; // likewise
+    Kernels kernels() const;   // of most weights
 
     // Enlarges a cache without a fixed size to at least n_cells, and by half where the memory and most_cells allow.
     // With `contents`, its cells, sequences and states are copied, and old and new must fit into the memory together;

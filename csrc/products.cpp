@@ -69,6 +69,15 @@ bool is_plain(const ggml_tensor * weights) {
 
 } // namespace
 
+bool has_own_products(const llama_model * model) {
+    size_t n_bytes = 0, n_own = 0;
+    for (const auto & [name, weights] : model->tensors_by_name) {
+        n_bytes += ggml_nbytes(weights);
+        n_own += is_plain(weights) ? ggml_nbytes(weights) : 0;
+    }
+    return has_q8_0_products() && on_cpu(model) && 2 * n_own > n_bytes;
+}
+
 ggml_tensor * product(const llm_graph_context & graph, ggml_tensor * weights, ggml_tensor * tokens) {
     const bool has_own_precision = graph.prec_policy && graph.prec_policy->prec_src1.count(weights);
     if (!has_q8_0_products() || !is_plain(weights) || has_own_precision ||

@@ -25,7 +25,7 @@ Scheduler::Scheduler(Model & model, CacheAllocator & cache, Interrupt & interrup
     cache_(cache),
     interrupt_(interrupt),
     draft_model_(draft_model),
-    times_(model.is_on_gpu(), model.params().n_threads),
+    times_(model.kernels(), model.params().n_threads),
     prompt_tokens_(double(first_prompt_tokens(model))) {}
 
 //

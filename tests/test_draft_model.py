@@ -266,10 +266,10 @@ def test_a_lockstep_group_has_the_same_steps_each_time(drafting: Loads) -> None:
 
 
 def rows(
-    *n_left: int, guesses: list[bool], price: float = 0.05, threads: int = 8, gpu: bool = False,
+    *n_left: int, guesses: list[bool], price: float = 0.05, threads: int = 8, kernels: str = "ggml",
     widest: int = 64, slowest: float = np.inf,
 ) -> list[int]:  # fmt: skip
-    return native.asked_rows([*n_left], guesses, price, gpu, threads, widest, slowest)
+    return native.asked_rows([*n_left], guesses, price, kernels, threads, widest, slowest)
 
 
 def test_drafts_are_as_long_as_what_is_right_and_cheap() -> None:
@@ -279,7 +279,9 @@ def test_drafts_are_as_long_as_what_is_right_and_cheap() -> None:
     assert 1 <= rows(60, guesses=half)[0] <= 3 < rows(60, guesses=right)[0]
     assert rows(60, guesses=right, price=1.0) == [0], "a guess takes as long as a token"
     assert rows(60, guesses=half, threads=1) == [0], "a row takes as long as a token"
-    assert rows(60, guesses=half, gpu=True)[0] > 0
+    assert rows(60, guesses=half, kernels="gpu")[0] > 0
+    assert rows(60, guesses=[True, True, False] * 20, threads=1) == [0]
+    assert rows(60, guesses=[True, True, False] * 20, threads=1, kernels="own")[0] > 0
     assert rows(2, guesses=right)[0] <= 2
     assert rows(0, guesses=right) == [0]
     assert sum(rows(60, 60, guesses=right, widest=10)) <= 8

@@ -41,7 +41,7 @@ def asked_rows(
     n_left: list[int],
     guesses: list[bool],
     price: float,
-    on_gpu: bool,
+    kernels: str,
     n_threads: int,
     widest: int,
     slowest: float,

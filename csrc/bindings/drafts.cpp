@@ -33,14 +33,16 @@ static std::vector<size_t> rows_of(const std::vector<std::pair<size_t, size_t>> 
         }
     }
     const std::vector<size_t> lengths(Hits::LENGTHS.begin(), Hits::LENGTHS.end());
-    return choose_rows(guesses, lengths, StepTimes(false, 1), 0.0, widest, slowest);
+    return choose_rows(guesses, lengths, StepTimes(Kernels::ggml, 1), 0.0, widest, slowest);
 }
 
 // The same for texts that a draft model follows, which can have n_left more tokens each, after guesses that were right
 // or wrong; `price` is the time of a guess.
 static std::vector<size_t> asked_rows(const std::vector<size_t> & n_left, const std::vector<bool> & guesses,
-                                      double price, bool on_gpu, int32_t n_threads, size_t widest, double slowest) {
-    Trust trust;
+                                      double price, const std::string & kernels, int32_t n_threads, size_t widest,
+                                      double slowest) {
+    const Kernels times = kernels == "gpu" ? Kernels::gpu : kernels == "own" ? Kernels::own : Kernels::ggml;
+    Trust         trust;
     for (const bool right : guesses) {
         trust.note(right);
     }
@@ -51,14 +53,14 @@ static std::vector<size_t> asked_rows(const std::vector<size_t> & n_left, const 
             texts.back().right.push_back(trust.expected(length));
         }
     }
-    return choose_rows(texts, ASKED_LENGTHS, StepTimes(on_gpu, n_threads), price, widest, slowest);
+    return choose_rows(texts, ASKED_LENGTHS, StepTimes(times, n_threads), price, widest, slowest);
 }
 
 void bind_drafts(py::module_ & m) {
     m.def("look_up", &look_up_in, py::arg("own"), py::arg("next"), py::arg("others"), py::arg("most"),
           py::arg("n_read"));
     m.def("draft_rows", &rows_of, py::arg("drafts"), py::arg("runs"), py::arg("widest"), py::arg("slowest"));
-    m.def("asked_rows", &asked_rows, py::arg("n_left"), py::arg("guesses"), py::arg("price"), py::arg("on_gpu"),
+    m.def("asked_rows", &asked_rows, py::arg("n_left"), py::arg("guesses"), py::arg("price"), py::arg("kernels"),
           py::arg("n_threads"), py::arg("widest"), py::arg("slowest"));
 }
 
