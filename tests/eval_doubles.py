@@ -10,9 +10,9 @@ from typing import Any
 
 from tgr_local.engine import Engine
 from tgr_local.eval import phases, samples, systems
+from tgr_local.eval.making import Phase
 from tgr_local.eval.plan import SamplePlan
 from tgr_local.eval.samples import Sample
-from tgr_local.eval.sampling import Phase
 from tgr_local.eval.store import Store
 from tgr_local.eval.task import Grade, Problem
 from tgr_local.options.config import SearchConfig

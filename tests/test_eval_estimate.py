@@ -13,8 +13,8 @@ from tgr_local.engine import Engine
 from tgr_local.eval import phases, samples
 from tgr_local.eval.estimate import FIRST, Estimate, Work, clock, tokens
 from tgr_local.eval.live import Live
+from tgr_local.eval.making import prompt_of
 from tgr_local.eval.plan import SamplePlan
-from tgr_local.eval.sampling import prompt_of
 from tgr_local.eval.store import Store
 
 PLAN = SamplePlan(2, (42, 7))

@@ -16,7 +16,7 @@ from run_folders import sample as made_up
 from tgr_local import methods
 from tgr_local.engine import Engine
 from tgr_local.errors import TgrError
-from tgr_local.eval import evaluation, phases, samples, sampling, systems
+from tgr_local.eval import evaluation, making, phases, samples, systems
 from tgr_local.eval.boundaries import N_JUDGED
 from tgr_local.eval.live import Live
 from tgr_local.eval.plan import SamplePlan, seed_of
@@ -172,7 +172,7 @@ def test_a_sample_that_fails_is_recorded_and_the_rest_goes_on(
             raise ValueError(BAD)
         return generate(engine, prompt, config, **how)
 
-    monkeypatch.setattr(sampling, "generate", sometimes)
+    monkeypatch.setattr(making, "generate", sometimes)
     path, plan = tmp_path / "s", SamplePlan(4, (1,))
     _, known = go(engine, path, toy(), plan)
     assert len(known) == 12 and {s.finish == "error" for s in known.values()} == {True, False}
@@ -203,7 +203,7 @@ def test_a_sample_at_which_the_engine_failed_is_made_again(
         raise TgrError("llama_decode failed with status -3")
 
     path, plan = tmp_path / "s", SamplePlan(2, (1,))
-    monkeypatch.setattr(sampling, "generate", fails)
+    monkeypatch.setattr(making, "generate", fails)
     _, known = go(engine, path, toy(), plan)
     assert {sample.detail for sample in known.values()} == {
         "the engine failed: llama_decode failed with status -3"

@@ -12,7 +12,8 @@ report. Methods do not know that they are evaluated; tasks and graders do not kn
     recipe.py      published comparisons as TOML files, in recipes/
     manifest.py    everything that a run depends on; checked before it is resumed
     plan.py        number and seeds of the samples
-    phases.py      what is missing, and how many samples fit; sampling.py makes them
+    phases.py      what is missing; sampling.py has it made, making.py makes a sample
+    node_pool.py   the engines of several machines; ray_nodes.py: those of a Ray cluster
     samples.py     samples as JSON lines; store.py writes them
     boundaries.py  the measurements of a reply's boundaries
     estimate.py    forward tokens that a run still takes

@@ -78,6 +78,9 @@ def add_run_arguments(parser: Parser) -> None:
         help="number of grading processes (default: a quarter of the cores)",
     )
     add("--parallel", metavar="N", help="number of samples at a time (default: as many as fit)")
+    add("--ray", nargs="?", const="local", metavar="ADDRESS",
+        help="make the samples on the nodes of a Ray cluster: HOST:PORT, auto, or, without an "
+             "address, one that is started here")  # fmt: skip
     add("--raw", action="store_true", help="do not use the chat template")
     parser.add_option(
         "model", None, metavar="MODEL", help="a GGUF file, or a name that tgr-local models lists"

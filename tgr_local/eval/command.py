@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import sys
@@ -18,6 +19,9 @@ from tgr_local.options.flags import Parser, configured
 from tgr_local.system.sandbox import backends
 
 if TYPE_CHECKING:
+    from tgr_local.engine import Engine
+    from tgr_local.eval.manifest import Manifest
+    from tgr_local.eval.node_pool import NodePool
     from tgr_local.system.sandbox.backends import Backend
 
 
@@ -47,13 +51,15 @@ def add_to(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Starts or resumes a run and reports on it."""
     from tgr_local.engine import load_with_progress
-    from tgr_local.eval import evaluation, grading, request, tasks
+    from tgr_local.eval import evaluation, grading, ray_nodes, request, tasks
     from tgr_local.eval.grader import Grader
     from tgr_local.eval.tasks import writingbench
     from tgr_local.models import library
 
     model = library.model_file(args.model)
     wanted = request.from_arguments(args)
+    if args.ray is not None:
+        ray_nodes.check_address(args.ray)
     grade_seconds = request.number(args, "grade_seconds", GRADE_SECONDS, float, low=0.1)
     n_graders = request.number(args, "graders", max(1, (os.cpu_count() or 1) // 4), low=1)
     judge = writingbench.checked(args.judge_url or ""), ""
@@ -68,12 +74,17 @@ def run(args: argparse.Namespace) -> int:
         judge = writingbench.judge(args.judge_url)
     grades = grading.settings(wanted.tasks, grade_seconds, args.allow_exec, judge, backend)
     grader = Grader(n_graders, grade_seconds, args.allow_exec, *judge, backend)
-    with grader, load_with_progress(model, config) as engine:
+    # beside nodes this engine reads prompts only, and leaves the GPUs to a node on this machine
+    own = dataclasses.replace(config, n_gpu_layers=0) if args.ray is not None else config
+    with grader, load_with_progress(model, own) as engine, contextlib.ExitStack() as ends:
         raw = args.raw or not engine.chat_template
         command = request.command_line(args)
         about = evaluation.manifest_of(engine, wanted, problems, grades, raw, command)
+        maker = None
+        if args.ray is not None:
+            maker, about = _pool(args, engine, config, about, ends)
         try:
-            empty = evaluation.evaluate(engine, wanted, problems, folder, grader, about)
+            empty = evaluation.evaluate(engine, wanted, problems, folder, grader, about, maker)
         except KeyboardInterrupt:
             print(
                 f"the samples are in {printable_line(str(folder))}; the same command resumes the "
@@ -85,6 +96,32 @@ def run(args: argparse.Namespace) -> int:
     if empty:
         raise TgrError("; ".join(empty))
     return code
+
+
+def _pool(
+    args: argparse.Namespace,
+    engine: Engine,
+    config: EngineConfig,
+    about: Manifest,
+    ends: contextlib.ExitStack,
+) -> tuple[NodePool, Manifest]:
+    """The engines of the Ray cluster, until `ends` ends, and the manifest with their machines."""
+    from tgr_local.eval import node_pool, ray_nodes
+
+    given = args.model
+    if given is not None and os.path.exists(given):
+        given = os.path.abspath(given)  # the nodes have another current folder
+    own = ray_nodes.facts_of(engine)
+    nodes = ends.enter_context(ray_nodes.connected(args.ray, given, config, own))
+    print(f"{len(nodes)} engines: {', '.join(node.name for node in nodes)}", file=sys.stderr)
+
+    def warn(line: str) -> None:
+        text = f"tgr-local: warning: {line}; others make its samples"
+        print(printable_line(text), file=sys.stderr, flush=True)
+
+    return node_pool.NodePool(nodes, warn), dataclasses.replace(
+        about, machines=ray_nodes.machines(nodes)
+    )
 
 
 def _backend(args: argparse.Namespace, names: Sequence[str]) -> Backend:

@@ -11,10 +11,11 @@ from tgr_local.engine import Engine
 from tgr_local.eval import grading, manifest, phases, samples, systems, tasks
 from tgr_local.eval.estimate import Estimate
 from tgr_local.eval.live import Live
+from tgr_local.eval.making import Maker, Phase
 from tgr_local.eval.manifest import Manifest
 from tgr_local.eval.plan import SamplePlan
 from tgr_local.eval.request import EvaluationRequest
-from tgr_local.eval.sampling import Grades, Phase
+from tgr_local.eval.sampling import Grades
 from tgr_local.eval.store import Store
 from tgr_local.eval.task import Problem
 from tgr_local.options.config import SearchConfig
@@ -71,9 +72,10 @@ def evaluate(
     folder: Path,
     grades: Grades,
     wanted: Manifest,
+    maker: Maker | None = None,
 ) -> list[str]:
-    """Makes the samples, into a new or an existing run folder. Returns a reason for each phase
-    without any reply."""
+    """Makes the samples, by default with this engine, into a new or an existing run folder. Returns
+    a reason for each phase without any reply."""
     configs = _configs(engine, request)
     for system in request.systems:
         phases.check(engine, system, configs[system.name])
@@ -86,7 +88,9 @@ def evaluate(
         estimate = Estimate(phases.work(engine, todo, plan, store))
         with Live(len(todo), estimate) as live:
             for phase in todo:
-                took = phases.run_phase(engine, phase, plan, store, grades, live, request.parallel)
+                took = phases.run_phase(
+                    engine, phase, plan, store, grades, live, request.parallel, maker
+                )
                 if took["samples"]:
                     samples.append(folder / "phases.jsonl", took)
         return [why for phase in todo if (why := phases.why_empty(phase, store))]

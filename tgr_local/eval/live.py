@@ -18,8 +18,8 @@ from typing import Any
 from tgr_local.console.progress import LOG_INTERVAL
 from tgr_local.console.sanitize import printable_line
 from tgr_local.eval.estimate import FIRST, Estimate, clock
+from tgr_local.eval.making import Phase
 from tgr_local.eval.samples import Sample
-from tgr_local.eval.sampling import Phase
 
 
 class Live:

@@ -13,12 +13,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tgr_local import methods
-from tgr_local.engine import Engine, backend_devices
+from tgr_local.engine import Engine
 from tgr_local.errors import CapacityError
 from tgr_local.eval.estimate import Place, Work
+from tgr_local.eval.making import SAMPLE_ERRORS, EngineMaker, Job, Maker, Phase, prompt_of
 from tgr_local.eval.plan import SamplePlan
 from tgr_local.eval.samples import Sample
-from tgr_local.eval.sampling import SAMPLE_ERRORS, Grades, Job, Phase, Progress, Sampler, prompt_of
+from tgr_local.eval.sampling import Grades, Progress, Sampler
 from tgr_local.eval.store import Store
 from tgr_local.eval.systems import System
 from tgr_local.eval.task import Problem
@@ -43,15 +44,18 @@ def run_phase(
     grades: Grades,
     progress: Progress,
     parallel: int = 0,
+    maker: Maker | None = None,
 ) -> dict[str, Any]:
     """Makes every sample of a phase that the store lacks, and returns its cost. A sample that
     cannot be made is recorded with the reason. Earlier samples without a grade are graded again;
     those at which the engine failed are made again.
 
-    `parallel` is the number of samples at a time; 0 = as many as fit. KeyboardInterrupt and errors
-    end the work; graded samples remain in the store.
+    `parallel` is the number of samples at a time for each engine; 0 = as many as fit. `maker` makes
+    them, by default `engine` itself, which otherwise only reads the prompts. KeyboardInterrupt and
+    errors end the work; graded samples remain in the store.
     """
-    start, begun = time.monotonic(), engine.stats().n_positions
+    maker = maker or EngineMaker(engine)
+    start, begun = time.monotonic(), maker.positions
     prompts = _prompts(engine, phase)
     n_cells = _cells(engine, phase, prompts)
     n_made = counted = at_once = 0
@@ -60,14 +64,13 @@ def run_phase(
             del store.known[sample.key]
     if ungraded := {sample.key for sample in _samples(phase, store) if sample.lacks_grade}:
         progress.phase(phase, [], len(ungraded))
-        sampler = Sampler(engine, phase, prompts, store, grades, progress)
+        sampler = Sampler(maker, phase, prompts, store, grades, progress)
         sampler.grade_again(store.whole(ungraded))
     while missing := _missing(phase, plan, store):
         known = _samples(phase, store)
         progress.phase(phase, known, len(known) + len(missing))
-        sampler = Sampler(engine, phase, prompts, store, grades, progress)
-        fitting = parallel or _fitting(engine, phase, n_cells)
-        at_once = max(at_once, sampler.run(missing, fitting, n_cells))
+        sampler = Sampler(maker, phase, prompts, store, grades, progress)
+        at_once = max(at_once, sampler.run(missing, n_cells, parallel))
         n_made, counted = n_made + sampler.n_added, counted + sampler.counted
     return {
         "task": phase.task,
@@ -75,7 +78,7 @@ def run_phase(
         "samples": n_made,
         "parallel": at_once,
         "counted": counted,
-        "positions": engine.stats().n_positions - begun,
+        "positions": maker.positions - begun,
         "seconds": round(time.monotonic() - start, 3),
     }
 
@@ -157,14 +160,6 @@ def _missing(phase: Phase, plan: SamplePlan, store: Store) -> list[Job]:
     return jobs
 
 
-def _fitting(engine: Engine, phase: Phase, n_cells: int) -> int:
-    """Estimated number of samples that fit into the engine's sequences and memory."""
-    method = methods.get(phase.system.method)
-    most = engine.n_seq_max // method.sequences(engine, phase.config)
-    capacity = engine.config.n_ctx or _free_bytes(engine) // engine.cell_bytes
-    return max(1, min(most, capacity // max(n_cells, 1)))
-
-
 def _cells(engine: Engine, phase: Phase, prompts: Mapping[str, list[int]]) -> int:
     """Cells of the largest sample; 0 when none fits."""
     needed = [0]
@@ -173,13 +168,3 @@ def _cells(engine: Engine, phase: Phase, prompts: Mapping[str, list[int]]) -> in
             method = methods.get(phase.system.method)
             needed.append(method.cells(engine, len(tokens), phase.config))
     return max(needed)
-
-
-def _free_bytes(engine: Engine) -> int:
-    """Bytes that the cache may use: most of the free GPU memory, or half of the free main
-    memory."""
-    used = set(engine.devices())
-    devices = [device for device in backend_devices() if device.name in used]
-    gpus = sum(device.memory_free for device in devices if device.kind != "cpu")
-    rest = sum(device.memory_free for device in devices if device.kind == "cpu")
-    return int(0.85 * gpus) or rest // 2
