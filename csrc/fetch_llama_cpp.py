@@ -24,6 +24,10 @@ PARTS = (
     "include/",
     "src/",
     "models/ggml-vocab-qwen2",
+    # the backend for devices of other machines, part of the engine with any ggml
+    "ggml/src/ggml-rpc/",
+    "ggml/src/ggml-impl.h",
+    "ggml/src/ggml-backend-impl.h",
     # chat templates: what reads them, and the ones that it is tested with
     "common/",
     "vendor/nlohmann/",

@@ -4,6 +4,7 @@
 #include "errors.h"
 #include "log.h"
 #include "model_file.h"
+#include "rpc.h"
 
 #include <algorithm>
 #include <cctype>
@@ -135,6 +136,7 @@ bool is_out_of_memory(const std::string & reason) {
 }
 
 void refuse_load(const EngineParams & params, uint64_t n_bytes, const std::string & reason) {
+    require_servers(params.rpc);
     if (!is_out_of_memory(reason)) {
         refuse(params.path, "cannot be loaded (" + reason + ")");
     }
@@ -164,16 +166,19 @@ std::shared_ptr<llama_model> load_weights(const EngineParams & params, const Loa
     for (const auto & path : paths) {
         size += file_size(path);
     }
-    auto load                 = llama_model_default_params();
-    load.n_gpu_layers         = params.n_gpu_layers < 0 ? 1 << 20 : params.n_gpu_layers;
-    load.load_mode            = params.use_mlock  ? params.use_mmap ? LLAMA_LOAD_MODE_MMAP_MLOCK : LLAMA_LOAD_MODE_MLOCK
-                                : params.use_mmap ? LLAMA_LOAD_MODE_MMAP
-                                                  : LLAMA_LOAD_MODE_NONE;
-    ggml_backend_dev_t only[] = { nullptr, nullptr };
-    if (params.main_gpu >= 0 && params.n_gpu_layers != 0) {
-        only[0]         = gpu_number(params.main_gpu);
-        load.devices    = only;
-        load.split_mode = LLAMA_SPLIT_MODE_NONE;
+    auto load         = llama_model_default_params();
+    load.n_gpu_layers = params.n_gpu_layers < 0 ? 1 << 20 : params.n_gpu_layers;
+    load.load_mode    = params.use_mlock  ? params.use_mmap ? LLAMA_LOAD_MODE_MMAP_MLOCK : LLAMA_LOAD_MODE_MLOCK
+                        : params.use_mmap ? LLAMA_LOAD_MODE_MMAP
+                                          : LLAMA_LOAD_MODE_NONE;
+    std::vector<ggml_backend_dev_t> devices;
+    if (params.n_gpu_layers != 0 && (params.main_gpu >= 0 || !params.rpc.empty())) {
+        devices          = devices_of(params.rpc); // first, as in llama.cpp: what they compute passes the network once
+        const auto local = params.main_gpu >= 0 ? std::vector{ gpu_number(params.main_gpu) } : gpus();
+        devices.insert(devices.end(), local.begin(), local.end());
+        devices.push_back(nullptr);
+        load.devices    = devices.data();
+        load.split_mode = params.rpc.empty() ? LLAMA_SPLIT_MODE_NONE : LLAMA_SPLIT_MODE_LAYER;
         load.main_gpu   = 0; // of these devices
     }
     std::vector<float> split = params.tensor_split;

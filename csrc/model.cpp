@@ -8,6 +8,7 @@
 #include "log.h"
 #include "memory.h"
 #include "model_file.h"
+#include "rpc.h"
 
 #include <algorithm>
 #include <cmath>
@@ -153,6 +154,7 @@ void Model::check_injection() {
         reason = printable(error.what());
         status = -1;
     }
+    require_servers(params_.rpc);
     if (status != 0) {
         refuse(params_.path, "cannot be run (" + reason + ")");
     }
@@ -195,6 +197,7 @@ int32_t Model::decode(Batch & batch) {
     const int32_t n_seqs = 1 + *std::max_element(batch.sequences.begin(), batch.sequences.end());
     const int32_t status = tgr::decode(context_.get(), tokens, n_seqs);
     llama_synchronize(context_.get());
+    require_servers(params_.rpc); // of a lost one the results are zeros
     return status;
 }
 

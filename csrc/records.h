@@ -24,14 +24,15 @@ struct EngineParams {
     int32_t     n_threads    = 1;
     int32_t     n_gpu_layers = -1; // -1 = all
     int32_t     main_gpu     = -1; // the only GPU to use; -1 = all
-    std::vector<float> tensor_split;
-    int32_t            flash_attn = -1; // -1 = llama.cpp decides, 0 = off, 1 = on
-    ggml_type          type_k     = GGML_TYPE_F16;
-    ggml_type          type_v     = GGML_TYPE_F16;
-    std::string        draft_model;      // path; empty = none
-    uint32_t           draft_tokens = 0; // that it guesses at a time; 0 = as many as pay
-    bool               use_mmap     = true;
-    bool               use_mlock    = false;
+    std::vector<std::string> rpc;  // addresses of servers whose devices come before the GPUs
+    std::vector<float>       tensor_split;
+    int32_t                  flash_attn = -1; // -1 = llama.cpp decides, 0 = off, 1 = on
+    ggml_type                type_k     = GGML_TYPE_F16;
+    ggml_type                type_v     = GGML_TYPE_F16;
+    std::string              draft_model;      // path; empty = none
+    uint32_t                 draft_tokens = 0; // that it guesses at a time; 0 = as many as pay
+    bool                     use_mmap     = true;
+    bool                     use_mlock    = false;
 };
 
 struct ModelInfo {

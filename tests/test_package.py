@@ -37,7 +37,7 @@ LAYERS = [
     {"code"},
     {"server", "bench", "eval"},
     {"fitting"},
-    {"doctor"},
+    {"doctor", "rpc_server"},
     {"commands"},
     {"cli"},
     {"__main__"},

@@ -13,7 +13,7 @@ import io
 import os
 import sys
 
-from tgr_local import __version__, commands
+from tgr_local import __version__, commands, rpc_server
 from tgr_local.bench import command as bench
 from tgr_local.code import command as code
 from tgr_local.code.acp import command as acp
@@ -64,7 +64,7 @@ def build_parser() -> Parser:
         description="Test-time reasoning on your own machine, with any GGUF model.",
     )
     parser.add_argument("--version", action="version", version=f"tgr-local {__version__}")
-    for module in (commands, code, acp, models, evaluation, fitting, bench):
+    for module in (commands, code, acp, models, evaluation, fitting, bench, rpc_server):
         module.add_to(parser)
     return parser
 

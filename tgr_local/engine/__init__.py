@@ -17,6 +17,7 @@ steered.py         SteeredEngine: an engine with a control vector and a logit bi
 records.py         Sampling, Output, EngineStats
 cancel.py          Cancel
 devices.py         devices of ggml, cores
+rpc.py             servers that hold a part of a model
 memory_check.py    whether a model fits into memory
 installation.py    whether the GPU of this machine is used, and well
 loading.py         loading with a progress line and warnings
@@ -31,6 +32,7 @@ from tgr_local.engine.cancel import watched as watched
 from tgr_local.engine.devices import available_memory as available_memory
 from tgr_local.engine.devices import backend_devices as backend_devices
 from tgr_local.engine.devices import physical_cores as physical_cores
+from tgr_local.engine.devices import serve_devices as serve_devices
 from tgr_local.engine.edits import EditConstraint as EditConstraint
 from tgr_local.engine.edits import Opening as Opening
 from tgr_local.engine.engine import Engine as Engine

@@ -30,6 +30,13 @@ def backend_devices() -> list[DeviceInfo]:
     return [DeviceInfo(*device) for device in native.devices()]
 
 
+def serve_devices(endpoint: str, cache: str, n_threads: int) -> None:
+    """Lends the GPUs of this machine, or without any its processor, to one program after the other,
+    at HOST:PORT. `cache` is a folder that keeps large tensors, or empty. Returns only where it
+    cannot listen there."""
+    native.serve_devices(endpoint, cache, n_threads)
+
+
 def available_memory() -> int | None:
     """Bytes of RAM that are available without swapping, to this machine and to every control group
     (container) above this process; None where the system does not say."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.engine import chat_templates, threads, waits
+from tgr_local.engine import chat_templates, rpc, threads, waits
 from tgr_local.engine.cancel import Cancel, watched
 from tgr_local.engine.devices import default_threads
 from tgr_local.engine.edits import EditConstraint
@@ -63,6 +63,10 @@ class Engine:
         params.draft_model = _utf8(self.draft_path) if self.draft_path else ""
         params.draft_tokens = config.draft_tokens
         params.use_mlock = config.use_mlock
+        if config.rpc and config.n_gpu_layers:
+            params.rpc = rpc.endpoints(config.rpc)
+            for endpoint in params.rpc:
+                rpc.check(endpoint)
         params.tensor_split = list(config.tensor_split)
         params.n_threads = self.n_threads = config.n_threads or default_threads(self.path)
         params.flash_attn = {"auto": -1, "off": 0, "on": 1}[config.flash_attn]

@@ -88,6 +88,8 @@ def memory_need(path: Path, config: EngineConfig, free: FreeMemory) -> MemoryNee
 
 
 def _need_of(path: Path, config: EngineConfig, free: FreeMemory) -> MemoryNeed:
+    if config.rpc and config.n_gpu_layers:  # what servers take is known when they are connected
+        return MemoryNeed(0, 0)
     card = library.card(path)
     n_bytes = sum(part.stat().st_size for part in library.parts_of(path))
     layers = card.metadata.get(f"{card.architecture}.block_count", "")

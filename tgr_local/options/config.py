@@ -47,7 +47,12 @@ class EngineConfig:
         -1, "the only GPU to use, by its number in doctor; -1 = split over all GPUs", low=-1
     )
     tensor_split: tuple[float, ...] = option(
-        (), "share of the model on each GPU, such as 3,1", low=0
+        (), "share of the model on each RPC server, then on each GPU, such as 3,1", low=0
+    )
+    rpc: str = option(
+        "",
+        "RPC servers that hold a part of the model, HOST:PORT,HOST:PORT; they come before the GPUs",
+        longest=4096,
     )
     flash_attn: str = option("auto", "flash attention", choices=("auto", "on", "off"))
     type_k: str = option("f16", "type of the K cache", choices=tuple(CACHE_TYPES))

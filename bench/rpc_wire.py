@@ -1,0 +1,167 @@
+"""What crosses the network when the layers of a model are on RPC servers, and what it costs.
+
+    python bench/rpc_wire.py [--model FILE] [--servers 2] [--steps 64]
+
+Two servers on this machine, each behind a proxy that counts bytes. Prompts of 128 tokens, then
+steps of 1 and of 8 sequences, with and without an injection on every layer and states that are
+read; and the same steps without servers. The largest difference is that of the 64 best
+log-probabilities of the first step: later the texts may part where two tokens are as likely.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tgr_local.engine import Engine, Sampling, Task, rpc
+from tgr_local.errors import ModelError
+from tgr_local.models import library
+from tgr_local.options.config import EngineConfig
+from tgr_local.search import geometry
+
+PROMPT = 128
+
+
+class Wire:
+    """A proxy to a server that counts the bytes of both directions."""
+
+    def __init__(self, server_port: int) -> None:
+        self.sent = self.received = 0
+        self._server_port = server_port
+        self._ready = threading.Event()
+        threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True).start()
+        self._ready.wait()
+
+    async def _run(self) -> None:
+        listening = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = listening.sockets[0].getsockname()[1]
+        self._ready.set()
+        await listening.serve_forever()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there = await asyncio.open_connection("127.0.0.1", self._server_port)
+        writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        there[1].get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.gather(self._copy(reader, there[1], "sent"),
+                             self._copy(there[0], writer, "received"))  # fmt: skip
+
+    async def _copy(
+        self, source: asyncio.StreamReader, to: asyncio.StreamWriter, name: str
+    ) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await source.read(1 << 20):
+                setattr(self, name, getattr(self, name) + len(data))
+                to.write(data)
+                await to.drain()
+        to.close()
+
+
+@contextlib.contextmanager
+def servers(n_servers: int) -> Iterator[list[Wire]]:
+    """Servers on this machine, behind proxies."""
+    started, wires = [], []
+    try:
+        for _ in range(n_servers):
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = free.getsockname()[1]
+            words = ["-m", "tgr_local", "rpc-server", "--port", str(port), "-t", "1"]
+            started.append(subprocess.Popen([sys.executable, *words], stdout=subprocess.DEVNULL))
+            for _ in range(600):
+                with contextlib.suppress(ModelError):
+                    rpc.check(f"127.0.0.1:{port}")
+                    break
+                time.sleep(0.1)
+            wires.append(Wire(port))
+        yield wires
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def counted(wires: list[Wire]) -> tuple[int, int]:
+    return sum(wire.sent for wire in wires), sum(wire.received for wire in wires)
+
+
+def cases(engine: Engine, wires: list[Wire], n_steps: int) -> dict[str, Any]:
+    """Bytes and seconds of each case, and the log-probabilities of its texts."""
+    found: dict[str, Any] = {}
+    draw = np.random.default_rng(1)
+    tokens = draw.integers(0, engine.n_vocab - 1, PROMPT).tolist()
+    maps = geometry.InjectionMaps.draw(engine.n_layer, engine.n_embd, engine.n_embd, 8, 1)
+    vectors = np.float32(0.01) * maps.vectors(
+        geometry.unit(draw.standard_normal((8, engine.n_embd)))
+    )
+    greedy = {"sampling": Sampling(temperature=0), "ignore_eog": True}
+    for n, steered in ((1, False), (8, False), (8, True)):
+        with engine.session(8 * (PROMPT + n_steps + 8), 9) as session:
+            prefix = session.sequence()
+            before, begun = counted(wires), time.monotonic()
+            session.run([Task(prefix, tokens[:-1])])
+            found[f"prompt of {PROMPT}"] = (*np.subtract(counted(wires), before),
+                                            1000 * (time.monotonic() - begun), PROMPT)  # fmt: skip
+            injections = [session.injection(v) for v in vectors] if steered else []
+            forks = [prefix.fork() for _ in range(n)]
+            tasks = [
+                Task(fork, tokens[-1:], n_generate=n_steps, states=steered, n_top=64,
+                     injection=injections[i] if steered else None, **greedy)
+                for i, fork in enumerate(forks)
+            ]  # fmt: skip
+            before, begun = counted(wires), time.monotonic()
+            graphs = engine.stats().n_graphs
+            outputs = session.run(tasks)
+            name = f"step of {n}" + (", injections and states" if steered else "")
+            found[name] = (*np.subtract(counted(wires), before) / n_steps,
+                           1000 * (time.monotonic() - begun) / n_steps, n,
+                           np.concatenate([one.top_logprobs[0] for one in outputs]),
+                           (engine.stats().n_graphs - graphs) / n_steps)  # fmt: skip
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--model", type=Path, default=None)
+    parser.add_argument("--servers", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=64)
+    options = parser.parse_args()
+    path = options.model or library.embedded_model()
+    exact: dict[str, Any] = {"n_threads": 1, "flash_attn": "off", "prefix_cells": 0}
+    with Engine(path, EngineConfig(n_gpu_layers=0, **exact)) as engine:
+        here = cases(engine, [], options.steps)
+    with servers(options.servers) as wires:
+        names = ",".join(f"127.0.0.1:{wire.port}" for wire in wires)
+        split = (1.0,) * len(wires)
+        with Engine(path, EngineConfig(rpc=names, tensor_split=split, **exact)) as engine:
+            print(f"{path.name}: {engine.n_layer} layers of width {engine.n_embd} on "
+                  f"{', '.join(sorted(set(engine.devices())))}; loading sent "
+                  f"{counted(wires)[0] / 1e6:.1f} MB")  # fmt: skip
+            there = cases(engine, wires, options.steps)
+    print(f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}\n")
+    print("| what | sent, kB | received, kB | ms, here alone | ms, with servers | new graphs | "
+          "first step differs by |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|")
+    for name, (sent, received, ms, _, *more) in there.items():
+        differ = f"{np.abs(more[0] - here[name][4]).max():.1e}" if more else "-"
+        graphs = f"{more[1]:.2f}" if more else "-"
+        print(
+            f"| {name} | {sent / 1e3:.1f} | {received / 1e3:.1f} | {here[name][2]:.1f} | "
+            f"{ms:.1f} | {graphs} | {differ} |"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+#include "rpc.h"
+
+#include "errors.h"
+#include "log.h"
+#include "rpc_hooks.h"
+
+#include "ggml-rpc.h"
+
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#ifndef _WIN32
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#endif
+
+namespace tgr {
+
+// Connections live as long as the process at most, and a new one may have the address of one that is gone.
+static std::mutex                          connections_mutex;
+static std::map<const void *, std::string> endpoint_of; // of the newest connection there
+static std::map<std::string, bool>         is_lost;
+
+void connected(const void * connection, const std::string & endpoint) {
+    std::lock_guard lock(connections_mutex);
+    endpoint_of[connection] = endpoint;
+    is_lost[endpoint]       = false;
+}
+
+bool lost(const void * connection, void * output, size_t size) {
+    if (output) {
+        std::memset(output, 0, size);
+    }
+    std::lock_guard lock(connections_mutex);
+    is_lost[endpoint_of[connection]] = true;
+    return true;
+}
+
+void keep_watch(int socket) {
+#ifndef _WIN32
+    const auto set = [socket](int level, int option, int value) {
+        setsockopt(socket, level, option, &value, sizeof(value)); // where it fails, the system's own times count
+    };
+    constexpr int idle_seconds = 20, probe_seconds = 5, n_probes = 4;
+    set(SOL_SOCKET, SO_KEEPALIVE, 1);
+#ifdef TCP_KEEPIDLE
+    set(IPPROTO_TCP, TCP_KEEPIDLE, idle_seconds);
+#else
+    set(IPPROTO_TCP, TCP_KEEPALIVE, idle_seconds);
+#endif
+    set(IPPROTO_TCP, TCP_KEEPINTVL, probe_seconds);
+    set(IPPROTO_TCP, TCP_KEEPCNT, n_probes);
+#ifdef TCP_USER_TIMEOUT
+    set(IPPROTO_TCP, TCP_USER_TIMEOUT, 1000 * (idle_seconds + n_probes * probe_seconds)); // sent, but not acknowledged
+#endif
+#else
+    (void)socket;
+#endif
+}
+
+std::vector<ggml_backend_dev_t> devices_of(const std::vector<std::string> & endpoints) {
+    const AssertGuard               guard;
+    std::vector<ggml_backend_dev_t> devices;
+    for (const auto & endpoint : endpoints) {
+        const auto server = ggml_backend_rpc_add_server(endpoint.c_str());
+        if (!server) {
+            throw ModelError("the RPC server at " + endpoint + " has no device; start it again");
+        }
+        for (size_t i = 0; i < ggml_backend_reg_dev_count(server); ++i) {
+            devices.push_back(ggml_backend_reg_dev_get(server, i));
+            size_t free = 0, total = 0;
+            ggml_backend_dev_memory(devices.back(), &free, &total); // connects, also where ggml knows the devices
+        }
+    }
+    require_servers(endpoints);
+    return devices;
+}
+
+void require_servers(const std::vector<std::string> & endpoints) {
+    if (endpoints.empty()) {
+        return;
+    }
+    std::lock_guard lock(connections_mutex);
+    for (const auto & endpoint : endpoints) {
+        const auto found = is_lost.find(endpoint);
+        if (found != is_lost.end() && found->second) {
+            throw Error("the RPC server at " + endpoint +
+                        " is lost, with its part of the model; start it again, then " + "load the model again");
+        }
+    }
+}
+
+static std::vector<ggml_backend_dev_t> own_devices() {
+    std::vector<ggml_backend_dev_t> found;
+    for (const auto type :
+         { GGML_BACKEND_DEVICE_TYPE_GPU, GGML_BACKEND_DEVICE_TYPE_IGPU, GGML_BACKEND_DEVICE_TYPE_CPU }) {
+        for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
+            if (ggml_backend_dev_type(ggml_backend_dev_get(i)) == type) {
+                found.push_back(ggml_backend_dev_get(i));
+            }
+        }
+        if (!found.empty()) {
+            break;
+        }
+    }
+    return found;
+}
+
+void serve_devices(const std::string & endpoint, const std::string & cache, int32_t n_threads) {
+    auto devices = own_devices();
+    ggml_backend_rpc_start_server(endpoint.c_str(), cache.empty() ? nullptr : cache.c_str(), size_t(n_threads),
+                                  devices.size(), devices.data());
+}
+
+std::tuple<int, int> rpc_version() {
+    return { RPC_PROTO_MAJOR_VERSION, RPC_PROTO_MINOR_VERSION };
+}
+
+} // namespace tgr

@@ -1,0 +1,19 @@
+// The calls that csrc/patches places in ggml's RPC backend; its files and csrc/rpc.cpp include it.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace tgr {
+
+// rpc_dispatcher::start: a connection to a server stands. Any thread.
+void connected(const void * connection, const std::string & endpoint);
+
+// rpc_dispatcher::work: a message could not be sent, or had no answer. ggml would end the process. Instead the answer
+// is all zeros, this one and all that follow, and whoever decodes asks require_servers. True. Any thread.
+bool lost(const void * connection, void * output, size_t size);
+
+// socket_t::connect and accept: the system is to notice when the other machine is gone, which ggml would await forever.
+void keep_watch(int socket);
+
+} // namespace tgr

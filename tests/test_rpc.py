@@ -1,0 +1,198 @@
+"""Models whose layers are on RPC servers: what they compute, and what happens when one is gone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from command_line import finished, process
+from engines import TOKENS, assert_same, greedy_task, vectors
+from surroundings import HANG
+
+from tgr_local.engine import Engine, FreeMemory, Output, memory_need, rpc
+from tgr_local.errors import ModelError, TgrError
+from tgr_local.options.config import EngineConfig
+
+Server = tuple[str, "subprocess.Popen[bytes]"]
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@contextlib.contextmanager
+def server() -> Iterator[Server]:
+    """A server on this machine, that answers."""
+    port = free_port()
+    started = process("rpc-server", "--port", str(port), "-t", "1", double=False)
+    try:
+        for _ in range(int(HANG / 0.1)):
+            with contextlib.suppress(ModelError):
+                rpc.check(f"127.0.0.1:{port}")
+                break
+            assert started.poll() is None
+            time.sleep(0.1)
+        yield f"127.0.0.1:{port}", started
+    finally:
+        started.kill()
+        started.communicate()
+
+
+@pytest.fixture
+def servers() -> Iterator[list[Server]]:
+    with server() as one, server() as two:
+        yield [one, two]
+
+
+def outputs(engine: Engine) -> list[Output]:
+    """A greedy text, plain and steered, with its states; and one from a fork that was shifted."""
+    with engine.session(256, 4) as session:
+        injection = session.injection(vectors()[0])
+        plain, steered = session.sequence(), session.sequence()
+        found = session.run(
+            [
+                greedy_task(engine, plain, TOKENS),
+                greedy_task(engine, steered, TOKENS, injection=injection),
+            ]
+        )
+        fork = plain.fork()
+        fork.truncate(len(TOKENS) // 2)
+        return [*found, *session.run([greedy_task(engine, fork, TOKENS[:3])])]
+
+
+def test_layers_on_two_servers_compute_what_they_compute_here(
+    model: Callable[..., Path], load: Callable[..., Engine], servers: list[Server]
+) -> None:
+    path = model()
+    here = outputs(load(path))
+    names = ",".join(name for name, _ in servers)
+    engine = load(path, n_gpu_layers=-1, rpc=names, tensor_split=(1.0, 1.0))
+    assert len(set(engine.devices())) == 2 and all(d.startswith("RPC") for d in engine.devices())
+    for ours, theirs in zip(outputs(engine), here, strict=True):
+        assert_same(ours, theirs)
+
+
+def test_a_server_that_dies_ends_the_work_and_not_the_process(
+    model: Callable[..., Path], load: Callable[..., Engine], servers: list[Server]
+) -> None:
+    names = ",".join(name for name, _ in servers)
+    engine = load(model(), n_gpu_layers=-1, rpc=names, tensor_split=(1.0, 1.0))
+    assert outputs(engine)
+    name, dying = servers[1]
+    os.kill(dying.pid, signal.SIGKILL)
+    dying.wait()
+    for _ in range(2):
+        with pytest.raises(TgrError, match=f"the RPC server at {name} is lost, with its part"):
+            outputs(engine)
+    engine.close()
+    with pytest.raises(ModelError, match=f"the RPC server at {name} cannot be used"):
+        load(model(), n_gpu_layers=-1, rpc=names)
+
+
+def test_a_model_is_loaded_again_when_its_server_is_back(
+    model: Callable[..., Path], load: Callable[..., Engine]
+) -> None:
+    with server() as (name, first):
+        engine = load(model(), n_gpu_layers=-1, rpc=name)
+        here = outputs(engine)
+        first.kill()
+        first.wait()
+        with pytest.raises(TgrError, match="is lost"):
+            outputs(engine)
+        engine.close()
+        port = name.rpartition(":")[2]
+        second = process("rpc-server", "--port", port, "-t", "1", double=False)
+        try:
+            for _ in range(int(HANG / 0.1)):
+                with contextlib.suppress(ModelError):
+                    rpc.check(name)
+                    break
+                time.sleep(0.1)
+            again = outputs(load(model(), n_gpu_layers=-1, rpc=name))
+        finally:
+            second.kill()
+            second.communicate()
+    for ours, theirs in zip(again, here, strict=True):
+        assert_same(ours, theirs)
+
+
+@contextlib.contextmanager
+def answering(answer: bytes | None) -> Iterator[str]:
+    """A server that answers every question with these bytes, or with None not at all."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        kept = []
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listening.accept()
+                    kept.append(connection)
+                    if answer is not None:
+                        connection.sendall(answer)
+                        connection.close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_a_server_of_another_version_is_refused(small: Path) -> None:
+    hello = struct.pack("<Q4B24x", 28, 3, 1, 4, 0)
+    with answering(hello) as name, pytest.raises(ModelError) as refused:
+        Engine(small, EngineConfig(rpc=name))
+    assert f"the RPC server at {name} speaks version 3.1 of the protocol, but" in str(refused.value)
+
+
+def test_a_server_that_says_nothing_is_not_awaited_for_ever(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rpc, "ANSWER_SECONDS", 0.2)
+    with answering(None) as name, pytest.raises(ModelError, match="serves one program at a time"):
+        Engine(small, EngineConfig(rpc=name))
+    with answering(b"HTTP") as name, pytest.raises(ModelError, match=r"cannot be used .*--rpc"):
+        Engine(small, EngineConfig(rpc=name))
+
+
+def test_without_layers_for_it_no_server_is_asked(small: Path) -> None:
+    name = f"127.0.0.1:{free_port()}"
+    with Engine(small, EngineConfig(rpc=name, n_gpu_layers=0)) as engine:
+        assert set(engine.devices()) == {"CPU"}
+    with pytest.raises(ModelError, match=f"{name} cannot be used .*--rpc"):
+        Engine(small, EngineConfig(rpc=name))
+
+
+@pytest.mark.parametrize("text", ["host", "host:0", "host:70000", "a:1,,b:2", "a:1,a:1", ":1"])
+def test_a_malformed_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="rpc is"):
+        rpc.endpoints(text)
+    assert rpc.endpoints("a:1, b.c:50052") == ["a:1", "b.c:50052"] and not rpc.endpoints("")
+
+
+def test_what_servers_hold_does_not_count_here(small: Path) -> None:
+    need = memory_need(small, EngineConfig(rpc="a:1"), FreeMemory(None, 0))
+    assert (need.ram, need.gpu) == (0, 0)
+
+
+def test_a_server_says_why_it_cannot_start() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, _, said = finished("rpc-server", "--port", str(port), double=False)
+    assert code == 1 and f"cannot listen on 127.0.0.1:{port}" in said
+    for wrong, why in (
+        (["--host", "localhost"], "host is 'localhost', but must be an IPv4 address"),
+        (["--port", "0"], "port is 0, but must be between 1 and 65535"),
+        (["-t", "-1"], "n_threads is -1, but must be between 0 and 512"),
+    ):
+        code, _, said = finished("rpc-server", *wrong, double=False)
+        assert code == 2 and why in said
