@@ -30,6 +30,7 @@ from tgr_local.bench.peers import Settings
 from tgr_local.bench.plan import Plan
 from tgr_local.bench.subprocesses import Subprocess
 from tgr_local.engine import Engine
+from tgr_local.engine.filled_prefix import fill_prefix
 from tgr_local.eval import paper
 from tgr_local.options.config import EngineConfig, SearchConfig
 
@@ -216,7 +217,7 @@ def test_a_long_reply_has_lengths_crossings_and_memory(
 def test_a_long_context_is_made_without_decoding_it(plan: Plan) -> None:
     tokens = subject.prompt(plan.engine, 700)
     plan.engine.grow_cache(2 * len(tokens))
-    long_reply.remember(plan.engine, tokens)
+    fill_prefix(plan.engine, tokens, 100)
     before = plan.engine.stats().n_positions
     with subject.Forks(plan.engine, tokens, 1, 16) as forks:
         assert len(forks.prefix) == len(tokens)

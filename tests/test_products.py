@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tgr_local import _engine
 from tgr_local.engine import Engine, Sampling, Task
+from tgr_local.engine.native import native
 
 pytestmark = pytest.mark.skipif(
-    not _engine.has_q8_0_products(), reason="the processor has no AVX2, or TGR_PRODUCTS is set"
+    not native.has_q8_0_products(), reason="the processor has no AVX2, or TGR_PRODUCTS is set"
 )
 BLOCK = 32
 KINDS = ["best", "avx2"]
@@ -54,7 +54,7 @@ def drawn(n_rows: int, n: int, n_tokens: int) -> tuple[bytes, NDArray, NDArray]:
 @pytest.mark.parametrize(("n_rows", "n"), [(1, 32), (16, 64), (37, 1024), (50, 1056), (9, 4128)])
 def test_products_are_those_of_the_numbers(kind: None, n_rows: int, n: int, n_tokens: int) -> None:
     weights, numbers, tokens = drawn(n_rows, n, n_tokens)
-    found = _engine.q8_0_products(weights, n_rows, tokens)
+    found = native.q8_0_products(weights, n_rows, tokens)
     whole = rounded(tokens)
     right, size = whole @ numbers.T, np.abs(whole) @ np.abs(numbers).T
     assert np.abs(found - right).max() <= 1e-6 * size.max()
@@ -62,13 +62,13 @@ def test_products_are_those_of_the_numbers(kind: None, n_rows: int, n: int, n_to
 
 def test_a_product_has_the_same_bits_whatever_is_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
     weights, _, tokens = drawn(53, 2080, 70)
-    all_of_them = _engine.q8_0_products(weights, 53, tokens)
+    all_of_them = native.q8_0_products(weights, 53, tokens)
     for kind in KINDS:
         monkeypatch.setenv("TGR_PRODUCTS", kind)
         for n_tokens in (1, 2, 3, 8, 31, 33, 70):
-            some = _engine.q8_0_products(weights, 53, tokens[:n_tokens])
+            some = native.q8_0_products(weights, 53, tokens[:n_tokens])
             np.testing.assert_array_equal(some, all_of_them[:n_tokens])
-        part = _engine.q8_0_products(weights, 53, tokens[:5], first=16)
+        part = native.q8_0_products(weights, 53, tokens[:5], first=16)
         np.testing.assert_array_equal(part[:, 16:], all_of_them[:5, 16:])
         assert not part[:, :16].any()
 
@@ -76,7 +76,7 @@ def test_a_product_has_the_same_bits_whatever_is_beside_it(monkeypatch: pytest.M
 def test_numbers_that_are_not_finite_end_nothing(kind: None) -> None:
     weights, _, tokens = drawn(17, 64, 3)
     tokens[0, 40], tokens[1, 40], tokens[2] = np.nan, np.inf, 3e38
-    assert _engine.q8_0_products(weights, 17, tokens).shape == (3, 17)
+    assert native.q8_0_products(weights, 17, tokens).shape == (3, 17)
 
 
 def test_the_engine_uses_them_and_agrees_with_ggmls(

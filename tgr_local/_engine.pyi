@@ -36,8 +36,8 @@ def has_q8_0_products() -> bool: ...
 def q8_0_products(
     weights: bytes, n_rows: int, tokens: ArrayLike, first: int = 0
 ) -> NDArray[np.float32]:
-    """Products [n_tokens, n_rows] of rows of Q8_0 weights from `first` on with tokens [n_tokens, n],
-    for tests."""
+    """Products [n_tokens, n_rows] of rows of Q8_0 weights from `first` on with tokens
+    [n_tokens, n], for tests."""
 
 def asked_rows(
     n_left: list[int],

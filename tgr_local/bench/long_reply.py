@@ -25,9 +25,7 @@ from tgr_local.bench.boundary import BURST, Boundary, Q
 from tgr_local.bench.cold_start import peak_resident
 from tgr_local.bench.measure import Floats, Row, Spread, clock
 from tgr_local.bench.plan import Plan
-from tgr_local.engine import Engine, Task
-from tgr_local.engine.devices import available_memory
-from tgr_local.errors import CapacityError
+from tgr_local.engine.filled_prefix import fill_prefix
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.capacity import SPARE_CELLS, cells_needed
 from tgr_local.search.run import Run
@@ -103,7 +101,7 @@ def seconds_at(plan: Plan, config: SearchConfig, lengths: list[int]) -> list[Flo
     tokens = subject.prompt(plan.engine, Q + lengths[-1])
     n_cells = len(tokens) + BURST + SPARE_CELLS
     boundary = Boundary(plan, config.chunk_len, n, s, beside=n_cells)
-    remember(plan.engine, tokens)
+    fill_prefix(plan.engine, tokens, READ)
     measured = []
     with boundary, subject.Forks(plan.engine, tokens, 1, n_cells=n_cells) as forks:
         for length in reversed(lengths):
@@ -119,29 +117,6 @@ def seconds_at(plan: Plan, config: SearchConfig, lengths: list[int]) -> list[Flo
                 seconds[1:, i] = chunk / config.chunk_len
             measured.append(seconds[:, 1:])
     return measured[::-1]
-
-
-def remember(engine: Engine, tokens: list[int]) -> None:
-    """Makes these tokens a remembered prefix without decoding more than the first ones."""
-    n = min(READ, len(tokens))
-    need, left = 3 * len(tokens) * engine.cell_bytes, available_memory()  # copies for a moment
-    if left is not None and need > left:
-        raise CapacityError(
-            f"a context of {len(tokens):,} tokens needs {need >> 20:,} MiB of memory, but only "
-            f"{left >> 20:,} MiB are available; give fewer --long-tokens"
-        )
-    with engine.session(n + 8, 1) as session:
-        sequence = session.sequence()
-        session.run([Task(sequence, tokens[:n])])
-        session.remember(sequence)
-    _, _, state, cells = engine._native.read_prefix(tokens[:n], b"")
-    some = np.frombuffer(cells, np.uint8)
-    filled = np.resize(some, len(some) // n * len(tokens)).tobytes()
-    if not engine._native.add_prefix(tokens, b"", b"", state, filled):
-        raise CapacityError(
-            f"the cache has no room for {len(tokens):,} tokens; drop --n-ctx, or give fewer "
-            "--long-tokens"
-        )
 
 
 def _crossings(lengths: list[int], seconds: Floats) -> Iterator[Row]:
