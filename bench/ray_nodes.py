@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kill_resume import known, page_of
+from kill_resume import TIMED, known, timeless
 
-from tgr_local.eval import run_folder
+from tgr_local.eval import report, run_folder
 
 COMMAND = [
     "eval", "run", "arithmetic3", "equations", "--k", "1..2", "--methods",
@@ -35,7 +35,7 @@ COMMAND = [
 def cluster(n_nodes: int) -> Iterator[Any]:
     """A Ray cluster of so many nodes with one processor each, on this machine."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ["RAY_worker_niceness"] = "0"  # Ray's own 15 gives way to everything else here
+    os.environ |= {"RAY_worker_niceness": "0"}  # Ray's own 15 gives way to everything else here
     from ray.cluster_utils import Cluster
 
     found = Cluster(
@@ -69,6 +69,16 @@ def finish(process: subprocess.Popen[str]) -> str:
 def n_lines(folder: Path) -> int:
     path = folder / "samples.jsonl"
     return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def page_of(folder: Path) -> list[object]:
+    """The contents of the report without times. Where several samples are made at a time, it has no
+    table of seconds at all."""
+    sections = report.build([run_folder.read(folder)]).sections
+    return [
+        (one.task, one.notes, [timeless(t) for t in one.tables if t.title != TIMED], one.cases)
+        for one in sections
+    ]
 
 
 def row(name: str, folder: Path, whole: Path) -> tuple[str, bool]:

@@ -137,6 +137,7 @@ bool is_out_of_memory(const std::string & reason) {
 
 void refuse_load(const EngineParams & params, uint64_t n_bytes, const std::string & reason) {
     require_servers(params.rpc);
+    blame_server(reason);
     if (!is_out_of_memory(reason)) {
         refuse(params.path, "cannot be loaded (" + reason + ")");
     }

@@ -60,22 +60,38 @@ void keep_watch(int socket) {
 #endif
 }
 
+static void add_devices(std::vector<ggml_backend_dev_t> & devices, const std::string & endpoint) {
+    const auto server = ggml_backend_rpc_add_server(endpoint.c_str());
+    if (!server) {
+        throw ModelError("the RPC server at " + endpoint + " has no device; start it again");
+    }
+    for (size_t i = 0; i < ggml_backend_reg_dev_count(server); ++i) {
+        devices.push_back(ggml_backend_reg_dev_get(server, i));
+        size_t free = 0, total = 0;
+        ggml_backend_dev_memory(devices.back(), &free, &total); // connects, also where ggml knows the devices
+    }
+}
+
 std::vector<ggml_backend_dev_t> devices_of(const std::vector<std::string> & endpoints) {
     const AssertGuard               guard;
     std::vector<ggml_backend_dev_t> devices;
     for (const auto & endpoint : endpoints) {
-        const auto server = ggml_backend_rpc_add_server(endpoint.c_str());
-        if (!server) {
-            throw ModelError("the RPC server at " + endpoint + " has no device; start it again");
-        }
-        for (size_t i = 0; i < ggml_backend_reg_dev_count(server); ++i) {
-            devices.push_back(ggml_backend_reg_dev_get(server, i));
-            size_t free = 0, total = 0;
-            ggml_backend_dev_memory(devices.back(), &free, &total); // connects, also where ggml knows the devices
+        try {
+            add_devices(devices, endpoint);
+        } catch (const ModelError & error) {
+            blame_server(error.what());
+            throw;
         }
     }
     require_servers(endpoints);
     return devices;
+}
+
+void blame_server(const std::string & reason) {
+    if (reason.find("ggml-rpc.cpp") != std::string::npos) {
+        throw ModelError("an RPC server is lost (" + reason.substr(0, reason.find_last_not_of(" \n") + 1) +
+                         "); start it again, then load the model again");
+    }
 }
 
 void require_servers(const std::vector<std::string> & endpoints) {

@@ -19,6 +19,9 @@ std::vector<ggml_backend_dev_t> devices_of(const std::vector<std::string> & endp
 // Throws Error, naming it, when the connection to one of these servers is lost. Until the model is loaded again.
 void require_servers(const std::vector<std::string> & endpoints);
 
+// Throws ModelError where this reason of a failed load is one of the RPC backend, and not the file's.
+void blame_server(const std::string & reason);
+
 // Serves the GPUs of this machine, or without any its processor, to one program after the other. Returns only where it
 // cannot listen there. `cache` is a folder that keeps large tensors, so that they are sent once; empty = none.
 void serve_devices(const std::string & endpoint, const std::string & cache, int32_t n_threads);

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 from command_line import finished, process
-from engines import TOKENS, assert_same, greedy_task, vectors
+from engines import ENDLESS, TOKENS, assert_same, greedy_task, vectors
 from surroundings import HANG
 
-from tgr_local.engine import Engine, FreeMemory, Output, memory_need, rpc
+from tgr_local.engine import Engine, FreeMemory, Output, Task, memory_need, rpc
 from tgr_local.errors import ModelError, TgrError
 from tgr_local.options.config import EngineConfig
 
@@ -98,6 +98,18 @@ def test_a_server_that_dies_ends_the_work_and_not_the_process(
     engine.close()
     with pytest.raises(ModelError, match=f"the RPC server at {name} cannot be used"):
         load(model(), n_gpu_layers=-1, rpc=names)
+
+
+def test_a_server_that_dies_in_the_middle_of_a_text_ends_it(
+    model: Callable[..., Path], load: Callable[..., Engine]
+) -> None:
+    with server() as (name, dying):
+        engine = load(model(), n_gpu_layers=-1, rpc=name, n_ctx=ENDLESS)
+        with engine.session(ENDLESS - 64, 1) as session:
+            task = Task(session.sequence(), TOKENS, n_generate=ENDLESS - 128, ignore_eog=True)
+            threading.Timer(0.3, dying.kill).start()
+            with pytest.raises(TgrError, match=f"the RPC server at {name} is lost"):
+                session.run([task])
 
 
 def test_a_model_is_loaded_again_when_its_server_is_back(
