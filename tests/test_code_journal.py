@@ -316,7 +316,7 @@ def test_the_journal_is_bounded(folder: Path, state: Path, monkeypatch: pytest.M
         assert (folder / "a.py").read_text() == f"a = {n}\n"
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", '{"files": 3}'])
+@pytest.mark.parametrize("damage", ["", "{", "[]", "[" * 9999, '{"files": 3}'])
 def test_a_damaged_entry_is_passed_over(folder: Path, state: Path, damage: str) -> None:
     accept(Project(folder), CHANGES[:1])
     next(state.rglob("entry.json")).write_text(damage)
@@ -324,3 +324,16 @@ def test_a_damaged_entry_is_passed_over(folder: Path, state: Path, damage: str) 
     undo(Project(folder))
     with pytest.raises(JournalError, match="nothing to undo"):
         undo(Project(folder))
+
+
+@pytest.mark.parametrize("damage", [b"", b"a = ", b"a = 1\n\n"])
+def test_bytes_that_the_journal_lost_are_not_restored(
+    folder: Path, state: Path, damage: bytes
+) -> None:
+    accept(Project(folder), CHANGES[:1])
+    kept = next(state.rglob("0.before"))
+    kept.chmod(0o600)
+    kept.write_bytes(damage)
+    with pytest.raises(JournalError, match="is damaged; delete"):
+        undo(Project(folder))
+    assert (folder / "a.py").read_text() == "a = 2\n"

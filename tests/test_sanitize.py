@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import unicodedata
 
+import pytest
+
 from tgr_local.console.sanitize import printable, printable_json, printable_line
 from tgr_local.errors import ModelError, describe
+from tgr_local.server.errors import api_error
 
 EVERY = "".join(map(chr, range(0x180))) + "\u200b\u2028\u202e\U000e0041"
 
@@ -54,3 +57,18 @@ def test_the_text_of_an_error_is_printable() -> None:
     assert describe(OSError(2, "no", "a  b")) == "a  b: no"
     long = describe(ValueError("begin " + "x" * 10**6 + " end"))
     assert len(long) < 2100 and long.startswith("begin ") and long.endswith(" end")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("can't start new thread"),
+        RuntimeError("Resource temporarily unavailable"),
+    ],
+)
+def test_a_shortage_of_memory_is_no_bug(error: Exception) -> None:
+    assert "no more memory" in describe(error)
+    found = api_error(error)
+    assert (found.status, found.code) == (503, "out_of_memory")
+    assert "this is a bug" in describe(RuntimeError("else"))

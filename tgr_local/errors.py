@@ -57,8 +57,24 @@ class InstallError(TgrError):
     """A required package is missing, or has another version than the one that we built against."""
 
 
+_NO_THREAD = ("can't start new thread", "Resource temporarily unavailable")
+
+
+def is_shortage(error: BaseException) -> bool:
+    """Whether this process may have no more memory or threads. Python, and C++ through it, say the
+    latter with a RuntimeError."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and str(error) in _NO_THREAD
+    )
+
+
 def describe(error: Exception) -> str:
     """An error as one printable line. Any other exception than ours is reported as a bug."""
+    if is_shortage(error):
+        return (
+            "there is no more memory, or no room for another thread; end other programs, or raise "
+            "the limit (ulimit -v, ulimit -u)"
+        )
     if isinstance(error, OSError) and error.filename is not None:
         return printable_line(f"{error.filename}: {error.strerror}", _LONGEST)
     text = " ".join(str(error).split())

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tgr_local.errors import CancelledError, CapacityError, TgrError, describe
+from tgr_local.errors import CancelledError, CapacityError, TgrError, describe, is_shortage
 from tgr_local.openai.message_events import error_object
 from tgr_local.openai.response_store import UnknownResponse
 
@@ -85,4 +85,6 @@ def api_error(error: BaseException) -> ApiError:
         return ApiError(503, text, code="cancelled")
     if isinstance(error, ValueError | TgrError):
         return ApiError(400, text, param=getattr(error, "param", None))
+    if is_shortage(error):
+        return ApiError(503, text, code="out_of_memory", headers={"Retry-After": "1"})
     return ApiError(500, text)
