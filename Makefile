@@ -34,9 +34,9 @@ docs: $(DEV)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --config-file docs/site/mkdocs.yml
 	@echo "open build/site/index.html"
 
-# the engine's tests under AddressSanitizer, then under ThreadSanitizer; about fifteen minutes
+# the engine's tests under AddressSanitizer with UndefinedBehaviorSanitizer, then under ThreadSanitizer
 sanitize:
-	tests/sanitize.sh address
+	tests/sanitize.sh address,undefined
 	tests/sanitize.sh thread
 
 bench: $(DEV)

@@ -353,7 +353,7 @@ BAD_FILES = [
     ("a.json", b"[{", "damaged JSON"),
     ("a.jsonl", b"\xff\xfe\x00", "damaged, or not what its name says"),
     ("a.jsonl.gz", b"plain", "damaged, or not what its name says"),
-    ("a.jsonl.gz", b"\x1f\x8b\x08" + b"\0" * 7 + b"\xff" * 20, "damaged, or not what its name says"),
+    ("a.jsonl.gz", b"\x1f\x8b\x08" + b"\0" * 7 + b"\xff" * 9, "damaged, or not what its name says"),
     ("a.json", b"[" * 99_999, "damaged JSON"),
     ("a.csv", b"a,b\n" + b"x" * 200_000, "damaged, or not what its name says"),
     ("a.jsonl", b'{"problem": "x", "answer": "#### 1"}', "row 1 has no field 'question'"),
