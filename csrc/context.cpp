@@ -8,6 +8,7 @@
 #include "log.h"
 #include "memory.h"
 #include "model_file.h"
+#include "rpc.h"
 
 #include <algorithm>
 
@@ -134,6 +135,7 @@ std::string Model::excess(const DeviceBytes & bytes, const DeviceBytes & freed, 
 }
 
 void Model::check_memory(uint32_t n_cells) {
+    require_servers(params_.rpc); // a lost one says that it has no memory
     if (n_cells > most_cells) {
         throw CapacityError("needs " + std::to_string(n_cells) + " cells of the KV cache, but it can have " +
                             std::to_string(most_cells) +

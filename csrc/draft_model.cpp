@@ -121,12 +121,15 @@ bool DraftModel::follow(const void * key, const Tokens & tokens, size_t n_cells,
         if (!cache_.reserve(session, uint32_t(n_cells), 1, prompt)) {
             return false;
         }
+        const int32_t sequence = cache_.add_sequence(session);
+        followed_[key]         = { session, sequence, false };
+        cache_.reuse(session, sequence, prompt);
     } catch (const CapacityError &) {
         return false;
+    } catch (const std::exception &) { // no memory, or a throw from llama.cpp
+        failed_ = true;
+        return false;
     }
-    const int32_t sequence = cache_.add_sequence(session);
-    followed_[key]         = { session, sequence, false };
-    cache_.reuse(session, sequence, prompt);
     return true;
 }
 
@@ -145,7 +148,7 @@ void DraftModel::forget(const void * key) {
 // guesses
 //
 
-bool DraftModel::guess(std::vector<Text> & texts) {
+bool DraftModel::guess(std::vector<Text> & texts, size_t most_read) {
     const auto n_vocab = model_.info().n_vocab;
     for (Text & text : texts) { // padding of the target's vocabulary, which this one may not have
         const bool known =
@@ -156,7 +159,7 @@ bool DraftModel::guess(std::vector<Text> & texts) {
         cache_.truncate(place.session, place.sequence, std::min(n, uint32_t(text.tokens.size()) - 1));
     }
     interrupted_ = false;
-    if (!read(texts) || !draw(texts)) {
+    if (!read(texts, most_read) || !draw(texts)) {
         for (Text & text : texts) {
             text.guesses.clear();
         }
@@ -166,10 +169,10 @@ bool DraftModel::guess(std::vector<Text> & texts) {
 
 // Reads all but the newest tokens of each text, alone: the rest goes together with those of others. One batch in all,
 // so that nobody waits long; a text that has more makes no guesses yet.
-bool DraftModel::read(std::vector<Text> & texts) {
+bool DraftModel::read(std::vector<Text> & texts, size_t most) {
     const size_t n_batch = llama_n_batch(model_.context());
     const size_t kept    = std::max<size_t>(std::min(MOST_TOGETHER, n_batch / texts.size()), 1);
-    size_t       left    = n_batch;
+    size_t       left    = std::min(n_batch, most);
     for (Text & text : texts) {
         const size_t begin  = sequence_of(text.key).size();
         const size_t unread = text.tokens.size() - begin;

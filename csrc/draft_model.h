@@ -50,7 +50,7 @@ public:
     size_t n_unread(const void * key, const Tokens & tokens) const; // tokens that it has not read yet
 
     // Continues texts that it follows, and reads at most one batch of tokens for it. False when it was interrupted.
-    bool guess(std::vector<Text> & texts);
+    bool guess(std::vector<Text> & texts, size_t most_read);
 
     // The text is over. The engine's lock is held, and nobody guesses.
     void forget(const void * key);

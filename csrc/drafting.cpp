@@ -13,6 +13,7 @@ static constexpr size_t MOST_TEXTS = DraftModel::MOST_TEXTS; // with more of the
 static constexpr size_t MOST_READ  = 1 << 16;                // tokens that a step looks at, for all texts together
 static constexpr double SLOWEST    = 1.25; // a step beside texts of others, as a multiple of the one without drafts
 static constexpr size_t TRIAL      = 8;    // guesses of the draft model that are compared only
+static constexpr size_t LEAST_READ = 16;   // tokens of a prompt that the draft model reads at a time
 static constexpr double LEAST_TEXT = 10.0; // time of a text, as a multiple of what the draft model reads it in
 
 // The session, or all of its group in the order of their indices, which no arrival changes.
@@ -91,6 +92,10 @@ Scheduler::Asking & Scheduler::plan_drafts() {
     const bool found =
         std::any_of(writers.begin(), writers.end(), [](const auto & w) { return !w.task->draft.empty(); });
     if (draft_model_ && !found) {
+        if (parties.size() > 1) { // the others wait meanwhile
+            const double time = (slowest - 1.0) * times_.of(writers.size());
+            asking_.most_read = std::max(LEAST_READ, size_t(time / (draft_model_->price() * times_.reading(1))));
+        }
         ask(writers, widest, slowest);
     }
     return asking_;
@@ -216,10 +221,10 @@ void Scheduler::take_guesses() {
         task.asked.take(text.guesses);
         if (task.draft_is_asked) {
             task.draft = text.guesses;
-            continue;
         }
-        const size_t n_read = asking_.has_read[i] ? text.n_decoded - text.guesses.size() : 0;
-        const double time   = double(text.guesses.size()) + times_.reading(n_read);
+        const size_t n_drawn = std::min(text.guesses.size(), text.n_decoded);
+        const size_t n_read  = asking_.has_read[i] ? text.n_decoded - n_drawn : 0;
+        const double time    = double(n_drawn) + times_.reading(n_read);
         trust_of(*asking_.jobs[i]).book(-draft_model_->price() * time);
     }
     asking_ = {};
@@ -247,11 +252,10 @@ void Scheduler::book_guess(const Row & row) {
     }
 }
 
-// What the draft model's guesses have saved, as if the text were alone.
+// What the draft model's guesses have saved or lost in the batch, as if the text were alone.
 void Scheduler::settle(const Job & job, const RunningTask & task) {
     if (const size_t n = task.draft.size(); task.draft_is_asked && n > 0) {
-        const double time = times_.of(n + 1) + draft_model_->price() * double(n + 1);
-        trust_of(job).book(double(1 + n - task.n_drafted) - time);
+        trust_of(job).book(double(1 + n - task.n_drafted) - times_.of(n + 1));
     }
 }
 

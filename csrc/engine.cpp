@@ -2,6 +2,8 @@
 
 #include "engine.h"
 
+#include "rpc.h"
+
 #include <chrono>
 #include <stdexcept>
 
@@ -282,7 +284,11 @@ std::vector<std::pair<std::vector<llama_token>, std::string>> Engine::prefixes()
 }
 
 PrefixData Engine::read_prefix(const Prompt & prompt) {
-    return ask([&] { return cache_.read_prefix(prompt); });
+    return ask([&] {
+        PrefixData data = cache_.read_prefix(prompt);
+        require_servers(model_.params().rpc); // of a lost one the bytes are zeros
+        return data;
+    });
 }
 
 bool Engine::add_prefix(PrefixData data) {
@@ -290,7 +296,13 @@ bool Engine::add_prefix(PrefixData data) {
 }
 
 std::string Engine::memory_layout() {
-    return ask([&] { return tgr::memory_layout(model_.context()); });
+    return ask([&] {
+        if (!model_.context()) {
+            throw CapacityError(
+                "the model has no cache, because the memory for it was not there; load the model again");
+        }
+        return tgr::memory_layout(model_.context());
+    });
 }
 
 bool Engine::is_busy(uint64_t session) {

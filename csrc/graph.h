@@ -67,7 +67,7 @@ const char * layer_device(const llama_model * model, int32_t layer);
 std::vector<std::string> without_attention(const llama_model * model, ggml_type type_k, ggml_type type_v);
 
 // Whether most weights are multiplied by our own kernels (products.cpp).
-bool has_own_products(const llama_model * model);
+bool has_own_products(llama_context * ctx);
 
 // Whether all layers, the output layer too, are in the memory that the CPU computes in.
 bool on_cpu(const llama_model * model);

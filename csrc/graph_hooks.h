@@ -24,8 +24,8 @@ ggml_tensor * attend(const llm_graph_context & graph, ggml_tensor * q, ggml_tens
                      ggml_tensor * kq_b, ggml_tensor * kq_mask, ggml_tensor * sinks, ggml_tensor * v_mla,
                      float kq_scale, int il);
 
-// llm_graph_context::build_lora_mm: the product of weights [n, rows] with tokens [n, n_tokens]; nullptr where ggml's own
-// is to be used.
+// llm_graph_context::build_lora_mm: the product of weights [n, rows] with tokens [n, n_tokens]; nullptr where ggml's
+// own is to be used.
 ggml_tensor * product(const llm_graph_context & graph, ggml_tensor * weights, ggml_tensor * tokens);
 
 // llama_kv_cache::find_slot: the cells chosen for a micro-batch.

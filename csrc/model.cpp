@@ -126,7 +126,7 @@ bool Model::is_on_gpu() const {
 }
 
 Kernels Model::kernels() const {
-    return is_on_gpu() ? Kernels::gpu : has_own_products(weights_.get()) ? Kernels::own : Kernels::ggml;
+    return is_on_gpu() ? Kernels::gpu : has_own_products(context_.get()) ? Kernels::own : Kernels::ggml;
 }
 
 void Model::count_graphs(EngineStats & stats) const {

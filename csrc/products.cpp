@@ -69,20 +69,24 @@ bool is_plain(const ggml_tensor * weights) {
 
 } // namespace
 
-bool has_own_products(const llama_model * model) {
+// Another device, or a library such as BLAS, may take large products.
+static bool is_alone(ggml_backend_sched_t sched) {
+    return ggml_backend_sched_get_n_backends(sched) == 1;
+}
+
+bool has_own_products(llama_context * ctx) {
     size_t n_bytes = 0, n_own = 0;
-    for (const auto & [name, weights] : model->tensors_by_name) {
+    for (const auto & [name, weights] : ctx->get_model().tensors_by_name) {
         n_bytes += ggml_nbytes(weights);
         n_own += is_plain(weights) ? ggml_nbytes(weights) : 0;
     }
-    return has_q8_0_products() && on_cpu(model) && 2 * n_own > n_bytes;
+    return has_q8_0_products() && is_alone(ctx->get_sched()) && 2 * n_own > n_bytes;
 }
 
 ggml_tensor * product(const llm_graph_context & graph, ggml_tensor * weights, ggml_tensor * tokens) {
     const bool has_own_precision = graph.prec_policy && graph.prec_policy->prec_src1.count(weights);
-    if (!has_q8_0_products() || !is_plain(weights) || has_own_precision ||
-        ggml_backend_sched_get_n_backends(graph.sched) != 1 || tokens->type != GGML_TYPE_F32 ||
-        tokens->nb[0] != sizeof(float) || ggml_n_dims(tokens) > 2) {
+    if (!has_q8_0_products() || !is_plain(weights) || has_own_precision || !is_alone(graph.sched) ||
+        tokens->type != GGML_TYPE_F32 || tokens->nb[0] != sizeof(float) || ggml_n_dims(tokens) > 2) {
         return nullptr;
     }
     auto * input = find_input<graph_input_packed>(*graph.res);

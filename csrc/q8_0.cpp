@@ -1,9 +1,11 @@
 #include "q8_0.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define HAS_PRODUCTS 1
@@ -362,9 +364,9 @@ AVX2 void pack(const float * numbers, int64_t n, int8_t * to, float * scales, in
         }
         const __m256i sums =
             _mm256_add_epi32(_mm256_add_epi32(whole[0], whole[1]), _mm256_add_epi32(whole[2], whole[3]));
-        alignas(32) int32_t sum[8];
+        alignas(32) uint32_t sum[8]; // what is not finite wraps around
         _mm256_store_si256(reinterpret_cast<__m256i *>(sum), sums);
-        begin[b] = -128 * (sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7]);
+        begin[b] = int32_t(-128u * std::accumulate(sum, sum + 8, 0u));
         // packing works within halves, so words are put into order afterwards
         const __m256i shorts_a = _mm256_packs_epi32(whole[0], whole[1]),
                       shorts_b = _mm256_packs_epi32(whole[2], whole[3]);
@@ -378,23 +380,31 @@ enum class Kind { none, avx2, avx512 };
 
 Kind find_kind() {
     __builtin_cpu_init();
-    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    const bool avx2   = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); // these have F16C too
     const bool avx512 = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
     return !avx2 ? Kind::none : avx512 ? Kind::avx512 : Kind::avx2;
 }
 
-Kind kind() {
-    static const Kind best   = find_kind();
-    const char *      wanted = std::getenv("TGR_PRODUCTS");
-    const auto        is     = [&](const char * name) { return wanted && std::strcmp(wanted, name) == 0; };
+Kind limited(Kind best, const char * name) {
+    const auto is = [&](const char * wanted) { return name && std::strcmp(name, wanted) == 0; };
     return is("ggml") ? Kind::none : is("avx2") ? std::min(best, Kind::avx2) : best;
+}
+
+// The environment is read once: another thread may change it later.
+std::atomic<Kind> & kind() {
+    static std::atomic<Kind> chosen{ limited(find_kind(), std::getenv("TGR_PRODUCTS")) };
+    return chosen;
 }
 
 } // namespace
 
 bool has_q8_0_products() {
     return kind() != Kind::none;
+}
+
+void use_q8_0_products(const char * name) {
+    kind() = limited(find_kind(), name);
 }
 
 int64_t q8_0_tile() {
@@ -419,6 +429,8 @@ void q8_0_multiply(const void * weights, int64_t n, int64_t first, int64_t last,
 bool has_q8_0_products() {
     return false;
 }
+
+void use_q8_0_products(const char *) {}
 
 int64_t q8_0_tile() {
     return 1;

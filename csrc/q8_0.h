@@ -13,8 +13,11 @@
 namespace tgr {
 
 // Whether this processor has the instructions. The environment variable TGR_PRODUCTS turns it off ("ggml") or keeps it
-// to AVX2 ("avx2").
+// to AVX2 ("avx2"); it is read once.
 bool has_q8_0_products();
+
+// As if the variable had this value, "best" = none; not while anything is multiplied. For tests.
+void use_q8_0_products(const char * name);
 
 // Numbers of a row; a multiple of 32.
 constexpr int64_t Q8_0_BLOCK = 32;

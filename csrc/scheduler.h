@@ -80,7 +80,8 @@ public:
         std::vector<DraftModel::Text>     texts;
         std::vector<std::shared_ptr<Job>> jobs;
         std::vector<RunningTask *>        tasks;
-        std::vector<bool>                 has_read; // the beginning of the text, before
+        std::vector<bool>                 has_read;             // the beginning of the text, before
+        size_t                            most_read = SIZE_MAX; // tokens of prompts
     };
     Asking & plan_drafts();
     void     take_guesses();

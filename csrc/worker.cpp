@@ -76,7 +76,7 @@ bool Engine::draft(Lock & lock) {
     bool         done  = false;
     {
         const Unlocked unlocked(lock, stepping_);
-        done = draft_model_->guess(asking.texts);
+        done = draft_model_->guess(asking.texts, asking.most_read);
     }
     stats_.draft_seconds += seconds_now() - start;
     scheduler_.take_guesses();

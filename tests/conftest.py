@@ -24,6 +24,7 @@ from surroundings import HANG, ROOT, clear
 from tgr_local.bench.peers import library
 from tgr_local.console import progress
 from tgr_local.engine import Engine, backend_devices
+from tgr_local.engine.native import native
 from tgr_local.options.config import EngineConfig
 
 clear()
@@ -94,6 +95,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         return write_model(folder / f"{name}.gguf", arch, **shape)
 
     return path
+
+
+@pytest.fixture
+def use_products() -> Iterator[Callable[[str], None]]:
+    """`use_products("ggml")`: what multiplies Q8_0 weights in this test, as TGR_PRODUCTS does."""
+    yield native.use_q8_0_products
+    native.use_q8_0_products(os.environ.get("TGR_PRODUCTS", "best"))
 
 
 @pytest.fixture

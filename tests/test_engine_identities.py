@@ -100,14 +100,14 @@ def test_batch_size_moves_nothing_on_a_q8_file_without_flash_attention(
 @pytest.mark.parametrize("dtype", ["F32", "F16", "Q8_0"])
 @pytest.mark.parametrize(("cache", "flash"), [("f32", "off"), ("f16", "off"), ("f16", "on")])
 def test_no_injection_and_a_zero_injection_are_llama_cpp_itself(
-    model: Callable[..., Path], load: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch,
+    model: Callable[..., Path], load: Callable[..., Engine], use_products: Callable[[str], None],
     cache: str, flash: str, dtype: str, n_batch: int,
 ) -> None:  # fmt: skip
     """Our attention of a few tokens sums in another order than llama.cpp's: 3e-6. F16 weights round
     what they multiply, and a sum may fall on the other side. llama.cpp's flash attention adds up in
     F16, which Q8_0 weights make larger; ours adds up in F32. Without our products of Q8_0 weights,
     whose other order moves numbers across the rounding of the next product."""
-    monkeypatch.setenv("TGR_PRODUCTS", "ggml")
+    use_products("ggml")
     path = model(dtype=dtype)
     engine = load(
         path, type_k=cache, type_v=cache, flash_attn=flash, n_batch=n_batch, n_ubatch=n_batch

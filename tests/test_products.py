@@ -22,8 +22,8 @@ Q8_0 = gguf.GGMLQuantizationType.Q8_0
 
 
 @pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TGR_PRODUCTS", request.param)
+def kind(request: pytest.FixtureRequest, use_products: Callable[[str], None]) -> None:
+    use_products(request.param)
 
 
 def rounded(tokens: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -60,11 +60,13 @@ def test_products_are_those_of_the_numbers(kind: None, n_rows: int, n: int, n_to
     assert np.abs(found - right).max() <= 1e-6 * size.max()
 
 
-def test_a_product_has_the_same_bits_whatever_is_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_product_has_the_same_bits_whatever_is_beside_it(
+    use_products: Callable[[str], None],
+) -> None:
     weights, _, tokens = drawn(53, 2080, 70)
     all_of_them = native.q8_0_products(weights, 53, tokens)
     for kind in KINDS:
-        monkeypatch.setenv("TGR_PRODUCTS", kind)
+        use_products(kind)
         for n_tokens in (1, 2, 3, 8, 31, 33, 70):
             some = native.q8_0_products(weights, 53, tokens[:n_tokens])
             np.testing.assert_array_equal(some, all_of_them[:n_tokens])
@@ -80,11 +82,11 @@ def test_numbers_that_are_not_finite_end_nothing(kind: None) -> None:
 
 
 def test_the_engine_uses_them_and_agrees_with_ggmls(
-    model: Callable[..., Path], load: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
+    model: Callable[..., Path], load: Callable[..., Engine], use_products: Callable[[str], None]
 ) -> None:
     path, found = model(dtype="Q8_0"), {}
     for kind in ("ggml", "avx2", "best"):
-        monkeypatch.setenv("TGR_PRODUCTS", kind)
+        use_products(kind)
         engine = load(path)
         with engine.session(64, 1) as session:
             task = Task(

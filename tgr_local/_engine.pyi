@@ -33,6 +33,9 @@ def draft_rows(
     (tokens alike, right ones) that ended with a wrong one, for tests."""
 
 def has_q8_0_products() -> bool: ...
+def use_q8_0_products(name: str) -> None:
+    """As if TGR_PRODUCTS had this value when the program began, for tests."""
+
 def q8_0_products(
     weights: bytes, n_rows: int, tokens: ArrayLike, first: int = 0
 ) -> NDArray[np.float32]:

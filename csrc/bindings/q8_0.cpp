@@ -13,7 +13,7 @@ static py::array_t<float> products(const std::string & weights, int64_t n_rows, 
         throw Error("this processor has no products of Q8_0 weights, or TGR_PRODUCTS turned them off");
     }
     const int64_t n_tokens = tokens.shape(0), n = tokens.shape(1);
-    if (n % Q8_0_BLOCK != 0 || int64_t(weights.size()) != n_rows * n / Q8_0_BLOCK * (Q8_0_BLOCK + 2) ||
+    if (n % Q8_0_BLOCK != 0 || int64_t(weights.size()) != n_rows * n / Q8_0_BLOCK * (Q8_0_BLOCK + 2) || first < 0 ||
         first > n_rows) {
         throw std::invalid_argument("the weights are no rows of that length");
     }
@@ -30,6 +30,7 @@ static py::array_t<float> products(const std::string & weights, int64_t n_rows, 
 
 void bind_q8_0(py::module_ & m) {
     m.def("has_q8_0_products", &has_q8_0_products);
+    m.def("use_q8_0_products", &use_q8_0_products, py::arg("name"));
     m.def("q8_0_products", &products, py::arg("weights"), py::arg("n_rows"), py::arg("tokens"), py::arg("first") = 0);
 }
 

@@ -15,7 +15,7 @@ from tgr_local.errors import ModelError, describe
 
 ANSWER_SECONDS = 5.0
 """A server's time to accept a connection, and to answer."""
-_ADDRESS = re.compile(r"([\w.\-]+):(\d{1,5})")
+_ADDRESS = re.compile(r"([\w.\-]+):(\d{1,5})", re.ASCII)
 _HELLO = 14  # its number never changes
 _CAPABILITIES = 24  # bytes
 
@@ -48,8 +48,8 @@ def check(endpoint: str) -> None:
             f"the RPC server at {endpoint} does not answer within {ANSWER_SECONDS:g} s; it serves "
             "one program at a time: end the other one, or start another server"
         ) from None
-    except (OSError, EOFError) as error:
-        why = describe(error) if isinstance(error, OSError) else "it closed the connection"
+    except (OSError, EOFError, UnicodeError) as error:
+        why = "it closed the connection" if isinstance(error, EOFError) else describe(error)
         raise ModelError(
             f"the RPC server at {endpoint} cannot be used ({why}); start it there with "
             f"tgr-local rpc-server --port {port}, or correct --rpc"
