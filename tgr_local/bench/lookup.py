@@ -34,8 +34,8 @@ def texts(plan: Plan) -> Iterator[Row]:
     copied = [new[i] if i % CHANGE == CHANGE - 1 else prompt[i] for i in range(n)]
     few = [prompt[int(i)] for i in rng.integers(0, 8, n)]
     for what, text, least in (
-        (f"copies its prompt but for every {CHANGE}th token", copied, 1.8),
-        ("repeats nothing", new, 0.98),
+        (f"that copies its prompt but for every {CHANGE}th token", copied, 1.8),
+        ("that repeats nothing", new, 0.98),
         ("of eight words in random order", few, 0.98),
     ):
         before = engine.stats()
@@ -47,7 +47,7 @@ def texts(plan: Plan) -> Iterator[Row]:
         n_accepted = after.n_accepted - before.n_accepted
         yield Row(
             "lookup",
-            f"text of {n} tokens that {what}: with drafts / without",
+            f"text of {n} tokens {what}: with drafts / without",
             Spread.of(plain / drafted),
             "of its speed",
             {"tokens/s with": Spread.of(n / drafted), "tokens/s without": Spread.of(n / plain)},

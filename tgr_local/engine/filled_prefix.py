@@ -16,8 +16,8 @@ _COPIES = 3  # of the keys and values in memory, for a moment
 
 def fill_prefix(engine: Engine, tokens: Sequence[int], n_read: int) -> None:
     """Makes tokens a remembered prefix whose cells hold the bytes of its first `n_read` tokens
-    again and again; only these are decoded. What is attended to then means nothing, but takes as long.
-    Needs an engine that remembers (`prefix_cells`).
+    again and again; only these are decoded. Attending to it means nothing, but takes as long as to
+    real tokens. Needs an engine that remembers (`prefix_cells`).
 
     Raises CapacityError where the cache or the memory has no room for them.
     """
