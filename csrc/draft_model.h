@@ -49,7 +49,8 @@ public:
 
     size_t n_unread(const void * key, const Tokens & tokens) const; // tokens that it has not read yet
 
-    // Continues texts that it follows, and reads at most one batch of tokens for it. False when it was interrupted.
+    // Continues texts that it follows, and reads at most one batch of tokens for it, and most_read of those that it has
+    // to read before it can guess. False when it was interrupted.
     bool guess(std::vector<Text> & texts, size_t most_read);
 
     // The text is over. The engine's lock is held, and nobody guesses.
@@ -69,7 +70,7 @@ private:
         bool   draws;    // the next token
     };
 
-    bool        read(std::vector<Text> & texts);
+    bool        read(std::vector<Text> & texts, size_t most);
     bool        draw(std::vector<Text> & texts);
     bool        decode(const std::vector<Part> & parts);
     void        add(const Part & part);

@@ -3,7 +3,7 @@
 #include "graph_state.h"
 #include "q8_0.h"
 
-#include "llama-graph.h"
+#include "llama-context.h"
 #include "llama-model.h"
 
 #include <algorithm>
