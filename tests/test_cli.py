@@ -179,7 +179,7 @@ def test_json_has_everything_that_a_result_depends_on(
     result = json.loads(out)
     assert err == ""
     kinds = {"query": 7, "rebuild": 10, "rollouts": 10, "chunk": 15, "delimiter": 2}
-    kinds |= {"discarded": 0, "reused": 0, "refused": 0, "total": 44}
+    kinds |= {"discarded": 0, "reused": 0, "refused": 0, "draft_model": 0, "total": 44}
     assert result.pop("versions").keys() - {"llama-cpp-python"} == {"tgr-local", "python", "numpy"}
     assert result.pop("config").keys() == {spec.name for spec in dataclasses.fields(SearchConfig)}
     assert result.pop("engine").keys() == EngineConfig.__dataclass_fields__.keys()
