@@ -7,6 +7,7 @@ about what it saw and the losses, each in a sentence.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
 import os
@@ -337,12 +338,15 @@ def _check_code(folder: Path, source: Path, promised: bool, accepting: bool, see
 
 
 def _is_repaired(text: str) -> bool:
-    names: dict[str, Any] = {}
+    """Whether it is the function that adds. A model wrote it, so it is read and not run."""
     try:
-        exec(text, names)  # of the embedded model, for one function that adds
-        return bool(names["add"](2, 3) == 5)
-    except Exception:
+        parts = ast.parse(text).body
+    except (SyntaxError, ValueError):
         return False
+    function = parts[0] if len(parts) == 1 else None
+    if not isinstance(function, ast.FunctionDef) or function.name != "add":
+        return False
+    return ast.unparse(function.body[-1]) in ("return a + b", "return b + a")
 
 
 PARTS: dict[str, Callable[[Path, int, random.Random], Seen]] = {

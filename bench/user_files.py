@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -176,7 +176,7 @@ def _journal(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _state(folder: Path):  # type: ignore[no-untyped-def]
+def _state(folder: Path) -> Iterator[None]:
     """The user's state and settings folders lie in `folder`."""
     known = {name: os.environ.get(name) for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME")}
     os.environ.update(dict.fromkeys(known, str(folder / "state")))
