@@ -6,6 +6,7 @@
 
 #include "ggml-rpc.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -14,34 +15,18 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #endif
 
 namespace tgr {
 
-// Connections live as long as the process at most, and a new one may have the address of one that is gone.
-static std::mutex                          connections_mutex;
-static std::map<const void *, std::string> endpoint_of; // of the newest connection there
-static std::map<std::string, bool>         is_lost;
-
-void connected(const void * connection, const std::string & endpoint) {
-    std::lock_guard lock(connections_mutex);
-    endpoint_of[connection] = endpoint;
-    is_lost[endpoint]       = false;
-}
-
-bool lost(const void * connection, void * output, size_t size) {
-    if (output) {
-        std::memset(output, 0, size);
-    }
-    std::lock_guard lock(connections_mutex);
-    is_lost[endpoint_of[connection]] = true;
-    return true;
-}
-
-void keep_watch(int socket) {
 #ifndef _WIN32
-    const auto set = [socket](int level, int option, int value) {
-        setsockopt(socket, level, option, &value, sizeof(value)); // where it fails, the system's own times count
+// The system ends this connection when the other machine is gone, and its calls when the other side does nothing for
+// `answer_seconds`; 0 = they wait. Where an option cannot be set, the system's own times count. TCP_USER_TIMEOUT would
+// also end a connection whose other side computes for so long that what is sent meanwhile fills its buffers.
+static void watch(int socket, int answer_seconds) {
+    const auto set = [socket](int level, int option, const auto & value) {
+        setsockopt(socket, level, option, &value, sizeof(value));
     };
     constexpr int idle_seconds = 20, probe_seconds = 5, n_probes = 4;
     set(SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -52,12 +37,62 @@ void keep_watch(int socket) {
 #endif
     set(IPPROTO_TCP, TCP_KEEPINTVL, probe_seconds);
     set(IPPROTO_TCP, TCP_KEEPCNT, n_probes);
-#ifdef TCP_USER_TIMEOUT
-    set(IPPROTO_TCP, TCP_USER_TIMEOUT, 1000 * (idle_seconds + n_probes * probe_seconds)); // sent, but not acknowledged
-#endif
+    set(SOL_SOCKET, SO_RCVTIMEO, timeval{ answer_seconds, 0 });
+    set(SOL_SOCKET, SO_SNDTIMEO, timeval{ answer_seconds, 0 });
+}
+
+// A prompt's batch on a slow machine takes minutes.
+static int answer_seconds() {
+    const char * seconds = std::getenv("TGR_RPC_SECONDS");
+    return seconds && std::atoi(seconds) > 0 ? std::atoi(seconds) : 600;
+}
 #else
-    (void)socket;
+static void watch(int, int) {}
+static int  answer_seconds() {
+    return 0;
+}
 #endif
+
+struct Connection {
+    std::string endpoint;
+    int         socket;
+};
+
+// Connections live as long as the process at most, and a new one may have the address of one that is gone.
+static std::mutex                         connections_mutex;
+static std::map<const void *, Connection> connections;
+static std::map<std::string, bool>        is_lost;            // the newest connection there
+static thread_local int                   newest_socket = -1; // of watch_server, for connected
+
+void watch_server(int socket) {
+    watch(socket, answer_seconds());
+    newest_socket = socket;
+}
+
+void watch_client(int socket) {
+    watch(socket, 0);
+}
+
+void connected(const void * connection, const std::string & endpoint) {
+    std::lock_guard lock(connections_mutex);
+    connections[connection] = { endpoint, newest_socket };
+    is_lost[endpoint]       = false;
+}
+
+bool lost(const void * connection, void * output, size_t size) {
+    if (output) {
+        std::memset(output, 0, size);
+    }
+    std::lock_guard lock(connections_mutex);
+    const auto & [endpoint, socket] = connections[connection];
+    if (!is_lost[endpoint]) {
+        is_lost[endpoint] = true;
+#ifndef _WIN32
+        // a late answer would be taken for that of another message, and each further message would wait as long
+        shutdown(socket, SHUT_RDWR);
+#endif
+    }
+    return true;
 }
 
 static void add_devices(std::vector<ggml_backend_dev_t> & devices, const std::string & endpoint) {

@@ -6,14 +6,19 @@
 
 namespace tgr {
 
+// socket_t::connect: a connection to a server, whose answers get a time limit, since a stopped process or a hung driver
+// never answers. connected follows in the same thread.
+void watch_server(int socket);
+
+// socket_t::accept: the system is to notice when the other machine is gone, which ggml would await forever.
+void watch_client(int socket);
+
 // rpc_dispatcher::start: a connection to a server stands. Any thread.
 void connected(const void * connection, const std::string & endpoint);
 
-// rpc_dispatcher::work: a message could not be sent, or had no answer. ggml would end the process. Instead the answer
-// is all zeros, this one and all that follow, and whoever decodes asks require_servers. True. Any thread.
+// rpc_dispatcher::work: a message could not be sent, or had no answer in time. ggml would end the process. Instead the
+// connection is shut down and the answer is all zeros, this one and all that follow, and whoever decodes asks
+// require_servers. True. Any thread.
 bool lost(const void * connection, void * output, size_t size);
-
-// socket_t::connect and accept: the system is to notice when the other machine is gone, which ggml would await forever.
-void keep_watch(int socket);
 
 } // namespace tgr

@@ -112,6 +112,23 @@ def test_a_server_that_dies_in_the_middle_of_a_text_ends_it(
                 session.run([task])
 
 
+def test_a_server_that_hangs_counts_as_lost(
+    model: Callable[..., Path], load: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TGR_RPC_SECONDS", "1")
+    with server() as (name, hanging):
+        engine = load(model(), n_gpu_layers=-1, rpc=name)
+        assert outputs(engine)
+        os.kill(hanging.pid, signal.SIGSTOP)
+        for _ in range(2):
+            with pytest.raises(TgrError, match=f"the RPC server at {name} is lost"):
+                outputs(engine)
+        os.kill(hanging.pid, signal.SIGCONT)  # what it answers now is not taken for another answer
+        with pytest.raises(TgrError, match=f"the RPC server at {name} is lost"):
+            outputs(engine)
+        engine.close()
+
+
 def test_a_model_is_loaded_again_when_its_server_is_back(
     model: Callable[..., Path], load: Callable[..., Engine]
 ) -> None:
