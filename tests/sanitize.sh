@@ -13,11 +13,12 @@ esac
 venv=build/sanitize-$kind
 
 [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
-TGR_GGML=installed "$venv/bin/pip" install -q -C "cmake.define.TGR_SANITIZE=$kind" -C "build-dir=build/cmake-$kind" ".[dev]"
+# ggml as libraries of their own, which like those of Python are not instrumented: only what our code does counts
+TGR_PORTABLE=1 "$venv/bin/pip" install -q -C "cmake.define.TGR_SANITIZE=$kind" -C "build-dir=build/cmake-$kind" \
+    -C "cmake.define.TGR_CPU_VARIANTS=haswell;armv8.0_1;apple_m1" ".[dev]"
 
 reports=$PWD/$venv/report
 rm -f "$reports".*
-# the libraries of Python and ggml are not instrumented: only what our code does counts
 export ASAN_OPTIONS=detect_leaks=0:log_path=$reports
 export UBSAN_OPTIONS=print_stacktrace=1:log_path=$reports
 # of Python's lock ThreadSanitizer sees nothing, so it takes the end of the process, where the tables of llama.cpp are
