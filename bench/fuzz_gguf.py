@@ -441,7 +441,8 @@ def main() -> int:
     for kind, cases in sorted(kinds.items(), key=lambda item: -len(item[1])):
         if kind not in good or args.all:
             i, note, _ = cases[0]
-            print(f"{len(cases):5}  {kind}\n       e.g. {i}: {note[:150]}")
+            others = "" if kind in good else ", ".join(str(case[0]) for case in cases[1:20])
+            print(f"{len(cases):5}  {kind}\n       e.g. {i}: {note[:150]}", *filter(None, [others]))
     n_bad = sum(len(cases) for kind, cases in kinds.items() if kind not in good)
     n_loads = sum(len(cases) for kind, cases in kinds.items() if kind.startswith("loads"))
     print(

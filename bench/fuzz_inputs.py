@@ -5,8 +5,8 @@ chat templates, bodies of requests.
     python bench/fuzz_inputs.py grammar --seconds 3600
 
 For requests the Python code is instrumented and guides the search. Native code is not instrumented,
-so its inputs are made of pieces of valid ones instead; a crash ends this process, and is reported
-with the input. What must hold: a text comes back from its tokens; whatever is refused is refused in
+so its inputs are made of pieces of valid ones instead; fuzz_native.sh builds it so that it guides
+the search too (`--guided`). A crash ends this process, and is reported with the input. What must hold: a text comes back from its tokens; whatever is refused is refused in
 one line with an error that is meant for it; every input takes less than `--each` seconds. Inputs
 that failed, or were slow, stay in `build/fuzz`.
 """
@@ -72,6 +72,10 @@ def chat_template(engine: Engine, data: bytes) -> None:
     confined.apply_template(data.decode("utf-8", "replace"), "<s>", "</s>", asked)
 
 
+def schema(engine: Engine, data: bytes) -> None:
+    engine.check_grammar(confined.schema_grammar(dict(bodies.parsed(data))))
+
+
 def request(engine: Engine, data: bytes) -> None:
     """The first byte chooses the endpoint."""
     read = list(PATHS.values())[(data[:1] or b"0")[0] % len(PATHS)]
@@ -82,6 +86,7 @@ TARGETS: dict[str, Target] = {
     "tokenizer": tokenizer,
     "grammar": grammar,
     "template": chat_template,
+    "schema": schema,
     "request": request,
 }
 
@@ -99,6 +104,8 @@ def seeds(name: str) -> Iterator[bytes]:
                 yield confined.schema_grammar(schema).encode()[:4000]
     elif name == "template":
         yield from (template(draw).encode("utf-8", "replace") for _ in range(100))
+    elif name == "schema":
+        yield from (json.dumps(fuzz_server.schema(draw)).encode()[:4000] for _ in range(100))
     else:
         for at, path in enumerate(PATHS):
             for _ in range(20):
@@ -123,6 +130,7 @@ def main() -> None:
     parser.add_argument("target", choices=TARGETS)
     parser.add_argument("--seconds", type=int, default=600)
     parser.add_argument("--each", type=int, default=60, help="seconds of an input at most (60)")
+    parser.add_argument("--guided", action="store_true", help="by native code; see fuzz_native.sh")
     arguments = parser.parse_args()
     corpus = ROOT / arguments.target
     corpus.mkdir(parents=True, exist_ok=True)
@@ -153,8 +161,11 @@ def main() -> None:
         return (change_bytes(draw, found) if draw.random() < 0.9 else found)[:most]
 
     flags = [f"-max_total_time={arguments.seconds}", f"-timeout={arguments.each}"]
-    flags += ["-rss_limit_mb=4096", "-max_len=4096", f"-artifact_prefix={ROOT}/found-"]
-    if target is request:
+    flags += ["-rss_limit_mb=2048", "-max_len=4096", f"-artifact_prefix={ROOT}/found-"]
+    if arguments.guided:
+        sys.frozen = True  # type: ignore[attr-defined]  # no confined process: templates run in this one
+        atheris.Setup([sys.argv[0], *flags, str(corpus)], one)
+    elif target is request:
         instrument()
         atheris.Setup([sys.argv[0], *flags, str(corpus)], one)
     else:

@@ -6,11 +6,11 @@
 #include "ggml-cpp.h"
 #include "llama.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <optional>
-#include <set>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -161,6 +161,31 @@ static void check_numbers(const ModelFile & file, const std::string & arch) {
     }
 }
 
+// Where a model has attention, llama.cpp divides by the number of its heads. It may be one number or one for each
+// layer.
+static void check_heads(const ModelFile & file, const std::string & arch) {
+    if (arch.rfind("mamba", 0) == 0 || arch.find("rwkv") != std::string::npos) {
+        return; // no attention
+    }
+    const gguf_context * gguf   = file.gguf.get();
+    const std::string    key    = arch + ".attention.head_count";
+    const int64_t        id     = gguf_find_key(gguf, key.c_str());
+    double               n_most = file.number(key).value_or(0);
+    if (id >= 0 && gguf_get_kv_type(gguf, id) == GGUF_TYPE_ARRAY) {
+        const gguf_type type = gguf_get_arr_type(gguf, id);
+        if (type != GGUF_TYPE_INT32 && type != GGUF_TYPE_UINT32) {
+            return; // llama.cpp itself refuses it
+        }
+        const auto * items = static_cast<const uint32_t *>(gguf_get_arr_data(gguf, id));
+        for (size_t i = 0; i < gguf_get_arr_n(gguf, id); ++i) {
+            n_most = std::max(n_most, double(items[i]));
+        }
+    }
+    if (!(n_most >= 1)) {
+        file.refuse("does not say how many heads its attention has, in " + printable(key));
+    }
+}
+
 // Parts of a rotation for positions of several dimensions, by whose sum ggml divides.
 static void check_sections(const ModelFile & file, const std::string & arch) {
     const gguf_context * gguf = file.gguf.get();
@@ -206,7 +231,7 @@ static void check_tokens(const ModelFile & file) {
 }
 
 // Tensors that lie in the file, of types that can be multiplied.
-static void check_tensors(const ModelFile & file, std::set<std::string> & names) {
+static void check_tensors(const ModelFile & file) {
     const gguf_context * gguf = file.gguf.get();
     for (int64_t i = 0; i < gguf_get_n_tensors(gguf); ++i) {
         const std::string name = gguf_get_tensor_name(gguf, i);
@@ -221,23 +246,6 @@ static void check_tensors(const ModelFile & file, std::set<std::string> & names)
             file.refuse("has the tensor " + printable(name) + " of type " + ggml_type_name(type) +
                         ", which llama.cpp cannot compute with");
         }
-        names.insert(name);
-    }
-}
-
-// Where the attention of phi3 may be one tensor or three, llama.cpp loads a layer that has neither.
-static void check_attention(const ModelFile & file, const std::set<std::string> & names) {
-    const std::string output = ".attn_output.weight";
-    for (const auto & name : names) {
-        if (name.size() > output.size() && name.compare(name.size() - output.size(), output.size(), output) == 0) {
-            const auto has = [&](const char * part) {
-                return names.count(name.substr(0, name.size() - output.size()) + part) > 0;
-            };
-            if (!has(".attn_qkv.weight") &&
-                !(has(".attn_q.weight") && has(".attn_k.weight") && has(".attn_v.weight"))) {
-                file.refuse("lacks tensors that " + printable(name) + " needs: attn_qkv, or attn_q, attn_k and attn_v");
-            }
-        }
     }
 }
 
@@ -246,16 +254,13 @@ std::vector<std::string> check_file(const std::string & path) {
     const std::string arch  = parts[0].text("general.architecture");
     check_kind(parts[0], arch);
     check_numbers(parts[0], arch);
+    check_heads(parts[0], arch);
     check_sections(parts[0], arch);
     check_tokens(parts[0]);
-    std::set<std::string>    names;
     std::vector<std::string> paths;
     for (const auto & part : parts) {
-        check_tensors(part, names);
+        check_tensors(part);
         paths.push_back(part.path);
-    }
-    if (arch == "phi3") {
-        check_attention(parts[0], names);
     }
     return paths;
 }

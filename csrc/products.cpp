@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <stdexcept>
 
 namespace tgr {
 
@@ -17,6 +18,12 @@ static constexpr uint32_t NODES = 2, PRODUCTS = 16; // in a layer, at most
 
 uint32_t product_nodes(uint32_t n_layer) {
     return (n_layer + 1) * PRODUCTS * (NODES + 1);
+}
+
+void require_weights(const ggml_tensor * weights) {
+    if (!weights) {
+        throw std::runtime_error("it lacks weights that its architecture multiplies with");
+    }
 }
 
 namespace {

@@ -236,8 +236,9 @@ HARMLESS: dict[str, Change] = {
 PHI3: dict[str, tuple[Change, str]] = {
     "no attention": (
         lambda f: [rename_tensor(f, "blk.0.attn_qkv.weight", b"blk.0.attn_qkw.weight")],
-        "lacks tensors that blk.0.attn_output.weight needs",
+        "it lacks weights that its architecture multiplies with",
     ),
+    "no heads": (drop("phi3.attention.head_count"), "does not say how many heads its attention"),
     "more heads than width": (put("phi3.attention.head_count", 512), "GGML_ASSERT"),
     "key and value differ": (put("phi3.attention.key_length", 8), "GGML_ASSERT"),
     "rotation -1": (put("phi3.rope.dimension_count", 2**32 - 1), "which must be between 2"),
