@@ -38,6 +38,8 @@ def backend(request: pytest.FixtureRequest) -> Backend:
     if why := programs.obstacle(request.param):
         pytest.skip(f"{request.param} does not work here: {why}")
     kind: Backend = request.param
+    if kind != "bwrap" and os.getuid() == 0:
+        pytest.skip(f"{kind} runs no tests for root")
     return kind
 
 
@@ -282,6 +284,16 @@ def test_without_tests_files_are_parsed_and_imported(folder: Path, best: Backend
 
 
 # ---- which backend ----
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root")
+@pytest.mark.parametrize("kind", ["unshare", "limits"])
+def test_weaker_backends_refuse_to_run_tests_as_root(
+    copies: Copies, kind: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "obstacle", lambda kind: "")
+    with pytest.raises(InstallError, match=f"sandbox {kind} runs no tests for root: .*ordinary"):
+        said(copies, "true", kind)
 
 
 def test_a_missing_backend_is_an_error(copies: Copies, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -272,6 +272,8 @@ def humaneval(command: list[str], tmp_path: Path) -> list[str]:
 def test_the_sandbox_is_named_everywhere_and_must_not_change(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    if why := programs.obstacle("limits"):
+        pytest.skip(f"limits does not work here: {why}")
     asked = [*humaneval(command, tmp_path), "--sandbox", "limits"]
     assert run(*asked) == 0
     assert (
@@ -295,7 +297,8 @@ def test_a_missing_sandbox_backend_is_an_error(
     assert run(*humaneval(command, tmp_path)) == 1
     err = capsys.readouterr().err
     assert "bwrap does not work here: there is no program bwrap; install bubblewrap" in err
-    assert "--sandbox: limits (only resources" in err and err.count("\n") == 1
+    others = "none works" if programs.obstacle("limits") else "limits (only resources"
+    assert f"--sandbox: {others}" in err and err.count("\n") == 1
     assert not (tmp_path / "run").exists()
 
 

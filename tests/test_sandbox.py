@@ -76,6 +76,43 @@ def test_it_gets_no_secret_of_the_caller(backend: Backend, monkeypatch: pytest.M
     assert "TMPDIR" in outcome.stdout and "MY_SECRET" not in outcome.stdout
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root")
+@pytest.mark.parametrize("kind", backends.BACKENDS)
+def test_a_program_of_root_becomes_another_user(
+    kind: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not Path("/usr/bin/python3").exists():
+        pytest.skip("needs a Python that every user can read")
+    monkeypatch.setattr(programs, "obstacle", programs.obstacle.__wrapped__)
+    monkeypatch.setattr(sys, "executable", "/usr/bin/python3")
+    for prefix in ("prefix", "base_prefix"):
+        monkeypatch.setattr(sys, prefix, "/usr")
+    if why := programs.obstacle(kind):
+        pytest.skip(f"{kind} does not work here: {why}")
+    code = (
+        "import ctypes, os\nprint(*os.getresuid(), *os.getresgid(), os.getgroups())\n"
+        "signal = ctypes.c_int()\nctypes.CDLL(None).prctl(2, ctypes.byref(signal))\n"
+        "print(signal.value)\n"
+        "try: os.setuid(0)\nexcept PermissionError: print('no way back')"
+    )
+    outcome = attempt(kind, code)
+    ids, signal_of_parent, last = outcome.stdout.splitlines() or [outcome.why] * 3
+    user = ids.split()[0]
+    assert int(user) in range(61184, 65520) and ids == " ".join([user] * 6) + " []"
+    assert (signal_of_parent, last) == ("9", "no way back")  # it ends with its launcher
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root")
+def test_a_python_that_only_root_can_read_is_an_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "obstacle", programs.obstacle.__wrapped__)
+    tmp_path.chmod(0o700)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    with pytest.raises(InstallError, match=f"as another user, who may not look into {tmp_path};"):
+        programs.check("limits")
+
+
 def test_what_does_not_end_is_stopped(backend: Backend) -> None:
     code = (
         "import signal\nfor s in range(1, 32):\n"
@@ -172,6 +209,8 @@ def test_other_processes_cannot_be_seen_or_killed(closed: Backend) -> None:
 
 
 def test_no_backend_replaces_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    if why := programs.obstacle("limits"):
+        pytest.skip(f"limits does not work here: {why}")
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(programs, "obstacle", programs.obstacle.__wrapped__)
     assert programs.usable() == ["limits"]

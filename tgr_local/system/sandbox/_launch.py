@@ -25,7 +25,17 @@ CALLS = {
 }  # fmt: skip
 """By machine: its number in a filter, and the system calls whose memory appears in no process and
 no file system."""
-SUBREAPER, NO_NEW_PRIVILEGES, SECCOMP = 36, 38, 22  # of prctl
+PARENT_DEATH, SUBREAPER, NO_NEW_PRIVILEGES, SECCOMP = 1, 36, 38, 22  # of prctl
+
+
+def end_with_parent() -> None:
+    """Has the system kill this process when its parent ends; a change of the user undoes that."""
+    import ctypes
+
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(PARENT_DEATH, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it ended before
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def own_tasks() -> int:
@@ -120,6 +130,8 @@ if __name__ == "__main__":
     with contextlib.suppress(ImportError, OSError, AttributeError):  # not on Linux
         forbid()
     restrict(orders["user"], orders["bounds"], orders["processes"])
+    if orders["user"] is not None and platform.system() == "Linux":
+        end_with_parent()
     if "command" in orders:
         sys.exit(execute(orders["command"], orders["ready"]))
     program = str(Path(__file__).with_name("program.py"))

@@ -6,8 +6,8 @@
 - ``limits``: limits on resources only.
 
 There is no fallback from one to another: a user who accepts less than bubblewrap has to choose it.
-Started as root, bwrap drops root's privileges for the program; the others do not, so do not run
-them as root.
+In all of them a program of root becomes a user of its own, which can end no other process, and
+change no file that is not for everyone.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,9 +46,9 @@ def python() -> list[str]:
     return [sys.executable, "-I", "-B"]
 
 
-def unused_user(kind: Backend) -> int | None:
+def unused_user() -> int | None:
     """The user that a program of this process becomes; None where it stays the caller."""
-    return random.SystemRandom().choice(_UNUSED_USERS) if kind == "bwrap" and _drops() else None
+    return random.SystemRandom().choice(_UNUSED_USERS) if _drops() else None
 
 
 def _drops() -> bool:
@@ -61,6 +62,16 @@ def _drops() -> bool:
     return os.getuid() == 0 and any(
         all(int(first) <= user < int(first) + int(n) for user in ends) for first, _, n in maps
     )
+
+
+def closed_to_programs() -> Path | None:
+    """A folder that hides this Python from the user that programs become, where they see all files;
+    None where nothing does."""
+    for place in (sys.prefix, sys.base_prefix) if _drops() else ():
+        for path in (Path(place), *Path(place).parents):
+            if not path.stat().st_mode & stat.S_IXOTH:
+                return path
+    return None
 
 
 def command(kind: Backend, folder: Path, disk: int) -> list[str]:

@@ -110,9 +110,15 @@ def run(
     """
     limits = limits or Limits()
     programs.check(backend)
-    user = backends.unused_user(backend)
-    if user is not None:  # who could not write there otherwise
-        _give(place.folder, user)
+    user = backends.unused_user()
+    if user is not None:
+        if backend != "bwrap":
+            raise InstallError(
+                f"the sandbox {backend} runs no tests for root: as root they could change and end "
+                "everything here, and another user does not see root's copies; install bubblewrap "
+                "(apt install bubblewrap), or run tgr-local as an ordinary user"
+            )
+        _give(place.folder, user)  # who could not write there otherwise
     read_end, write_end = os.pipe()
     ready, is_ready = os.pipe()
     with contextlib.ExitStack() as stack:

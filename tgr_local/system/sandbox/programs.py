@@ -120,6 +120,8 @@ def obstacle(kind: Backend) -> str:
     """Why a backend does not work here; empty where it works."""
     if kind != "limits" and not shutil.which(kind):
         return f"there is no program {kind}"
+    if kind != "bwrap" and (path := backends.closed_to_programs()):
+        return f"programs of root run as another user, who may not look into {path}"
     code = "import threading\nt = threading.Thread(target=print, args=('hello',))\nt.start()"
     outcome = _run(kind, code, "", Limits(seconds=60))
     return "" if outcome.stdout == "hello\n" and not outcome.why else outcome.why or "no output"
@@ -143,12 +145,15 @@ def _run(kind: Backend, code: str, stdin: str, limits: Limits) -> Outcome:
         (folder / "program.py").write_text(code, encoding="utf-8", errors="replace")
         (folder / "launch.py").write_text(LAUNCHER.read_text(encoding="utf-8"), encoding="utf-8")
         (folder / "work").mkdir()
+        user = backends.unused_user()
+        if user is not None:
+            os.chown(folder / "work", user, user)
         # without names: the program cannot replace them
         streams = [files.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
         streams[0].write(stdin.encode(errors="replace"))
         streams[0].seek(0)
         orders = {
-            "user": backends.unused_user(kind),
+            "user": user,
             "processes": limits.processes,
             "bounds": {
                 "RLIMIT_CPU": int(limits.seconds) + 1,
