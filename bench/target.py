@@ -145,7 +145,10 @@ def start(flags: list[str], cap_bytes: int) -> Target:
         ready.set()
 
     threading.Thread(target=listen, daemon=True).start()
-    if not ready.wait(120) or process.poll() is not None or not target.url:
+    is_ready = ready.wait(120) and any("is ready" in line for line in target.lines)
+    if not is_ready or not target.url:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(10)  # its last line came before its end
         target.kill()
         raise RuntimeError(f"the server did not start: {target.lines[-3:]}")
     return target

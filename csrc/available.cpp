@@ -1,10 +1,17 @@
 #include "available.h"
 
+#if defined(__linux__)
+#include <malloc.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#endif
+
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <new>
 #include <string>
 
 namespace tgr {
@@ -85,6 +92,40 @@ static std::optional<uint64_t> available_in_groups() {
     return least;
 }
 
+//
+// address space
+//
+
+static constexpr uint64_t reserve = 64 << 20; // bytes: some stacks of threads, and what running requests still take
+
+// What a limit leaves; nothing without a limit.
+static std::optional<uint64_t> address_space_left() {
+#if defined(__linux__)
+    rlimit limit{};
+    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+        if (const auto pages = number_in("/proc/self/statm", "")) {
+            const uint64_t used = *pages * uint64_t(sysconf(_SC_PAGESIZE));
+            return limit.rlim_cur - std::min<uint64_t>(limit.rlim_cur, used);
+        }
+    }
+#endif
+    return std::nullopt;
+}
+
+void save_address_space() {
+#if defined(__GLIBC__)
+    if (address_space_left()) {
+        mallopt(M_ARENA_MAX, 1);
+    }
+#endif
+}
+
+void require_address_space() {
+    if (const auto left = address_space_left(); left && *left < reserve) {
+        throw std::bad_alloc();
+    }
+}
+
 std::optional<uint64_t> available_ram() {
     if (const auto bytes = pretended_now()) {
         return bytes;
@@ -94,6 +135,10 @@ std::optional<uint64_t> available_ram() {
         *least *= 1024;
     }
     if (const auto left = available_in_groups()) {
+        least = std::min(least.value_or(*left), *left);
+    }
+    if (auto left = address_space_left()) {
+        *left -= std::min(*left, reserve);
         least = std::min(least.value_or(*left), *left);
     }
     return least;

@@ -9,8 +9,17 @@
 namespace tgr {
 
 // Bytes of RAM that are available without swapping, to the machine and to every control group above this process;
-// nothing where the system does not say.
+// where the address space of the process is limited (ulimit -v), no more than is left of it beside a reserve. Nothing
+// where the system does not say.
 std::optional<uint64_t> available_ram();
+
+// Takes less address space from now on, where it is limited: all threads share one heap, since glibc otherwise gives
+// each its own, of 64 MiB.
+void save_address_space();
+
+// Throws std::bad_alloc where a limit on address space leaves less than the reserve. To be called before a thread
+// starts and before a request begins: the C library ends a process that has no memory for a thread's variables.
+void require_address_space();
 
 // The same for the memory of a device, which for the CPU is RAM.
 std::optional<uint64_t> available_on(ggml_backend_dev_t device);

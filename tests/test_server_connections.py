@@ -162,9 +162,42 @@ def test_the_limit_of_a_body_holds_while_nobody_reads_it(
 ) -> None:
     monkeypatch.setattr(connection, "REST_SECONDS", 0.2)
     front.app.gate.clear()
-    with front.connect(HEAD + b"Content-Length: 9\r\n\r\n1") as link:
+    enough = b"x" * 70_000  # that the application begins
+    with front.connect(HEAD + b"Content-Length: 99999\r\n\r\n" + enough) as link:
         assert everything(link) == b""
     front.until(lambda: front.app.left == 1)
+
+
+def test_the_application_refuses_a_body_that_does_not_come(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "PART_SECONDS", 0.05)
+    with front.connect(HEAD + b"Content-Length: 9\r\n\r\n1") as link:
+        assert reply(link)  # of an application that does not look at it
+    scope = {"type": "http", "method": "POST", "headers": [], "state": {bodies.LATE: True}}
+    with pytest.raises(ApiError, match="did not arrive") as refused:
+        asyncio.run(bodies.Bodies(1000).read(Request(scope)))
+    assert refused.value.status == 408
+
+
+def test_in_a_crowd_a_body_that_does_not_come_costs_nothing(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_CROWD", -1)
+    front.app.gate.clear()  # where the application would wait
+    half = HEAD + b"Content-Length: 60000\r\n\r\n1"
+    with front.connect(half):
+        pass
+    monkeypatch.setattr(bodies, "PART_SECONDS", 0.05)
+    with front.connect(half) as link:
+        assert everything(link) == b""
+    monkeypatch.setattr(bodies, "PART_SECONDS", HANG)
+    monkeypatch.setattr(bodies, "BODY_SECONDS", 0.0)
+    with front.connect(half) as link, contextlib.suppress(ConnectionError):
+        while not select.select([link], [], [], 0.05)[0]:
+            link.sendall(b"2")
+        assert everything(link) == b""
+    assert front.app.begun == 0
 
 
 def test_a_connection_is_kept_for_the_next_request(front: Front) -> None:

@@ -6,6 +6,7 @@ one sentence: what went wrong, the value, the bound, and what to do.
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 from tgr_local.console.sanitize import printable_line
@@ -61,8 +62,10 @@ _NO_THREAD = ("can't start new thread", "Resource temporarily unavailable")
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Whether this process may have no more memory or threads. Python, and C++ through it, say the
-    latter with a RuntimeError."""
+    """Whether this process may have no more memory, threads or processes. Python, and C++ through
+    it, say that of threads with a RuntimeError."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOMEM, errno.EAGAIN) and error.filename is None
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and str(error) in _NO_THREAD
     )

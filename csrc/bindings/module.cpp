@@ -57,6 +57,7 @@ PYBIND11_MODULE(_engine, m) {
     m.attr("llama_cpp_python_version") = LLAMA_CPP_PYTHON_VERSION;
     m.attr("ggml")                     = TGR_GGML;
     py::register_exception_translator(&translate);
+    save_address_space();
     bind_engine_params(m);
     bind_model_info(m);
     bind_engine_stats(m);
@@ -70,6 +71,8 @@ PYBIND11_MODULE(_engine, m) {
     bind_engine(m);
     m.def("forked", &forked, "To be called in the child after a fork: engines made before cannot be used there.");
     m.def("available_memory", &available_ram, "Bytes of RAM that are available without swapping; None = unknown.");
+    m.def("require_address_space", &require_address_space,
+          "MemoryError where a limit on address space leaves too little for another thread or request.");
     m.def("pretend_available", &pretend_available, "For tests: the memory that every device has from now on.");
     m.def("refuse_load", &refuse_load, "Raises the error of a load that failed for this reason.");
     m.def("load_backends", &load_backends, "Loads the best of ggml's libraries in a folder.");

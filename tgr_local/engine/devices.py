@@ -39,8 +39,16 @@ def serve_devices(endpoint: str, cache: str, n_threads: int) -> None:
 
 def available_memory() -> int | None:
     """Bytes of RAM that are available without swapping, to this machine and to every control group
-    (container) above this process; None where the system does not say."""
+    (container) above this process, and within its limit on address space, less a reserve; None
+    where the system does not say."""
     return native.available_memory()
+
+
+def require_address_space() -> None:
+    """To be called before a thread starts or a request begins. MemoryError where a limit on address
+    space (`ulimit -v`) leaves less than the reserve: the C library ends a process that has no
+    memory for the variables of a thread."""
+    native.require_address_space()
 
 
 def physical_cores() -> int:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from tgr_local.engine import waits
+from tgr_local.engine.devices import require_address_space
 from tgr_local.engine.native import native
 from tgr_local.errors import CancelledError
 
@@ -36,10 +37,12 @@ def close_at_exit(engine: _Closable) -> None:
 
 
 def start_thread(work: Callable[[], None]) -> threading.Thread:
-    """Starts `work` in a daemon thread. CancelledError when the program is ending: some versions of
-    Python crash where threads start and end at that time."""
+    """Starts `work` in a daemon thread. MemoryError where there is too little address space for it,
+    and CancelledError when the program is ending: some versions of Python crash where threads start
+    and end at that time."""
     if _ending:
         raise CancelledError("the program is ending")
+    require_address_space()
     thread = threading.Thread(target=work, daemon=True)
     _started.add(thread)
     thread.start()

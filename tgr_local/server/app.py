@@ -66,6 +66,7 @@ def create_app(
     app.add_exception_handler(ApiError, _failed)
     app.add_exception_handler(TgrError, _failed)
     app.add_exception_handler(HTTPException, _failed)
+    app.add_exception_handler(MemoryError, _failed)  # as another Exception it would be a traceback
     app.add_exception_handler(Exception, _failed)
     add_replies(app, service)
     add_answer_now(app, service.running)

@@ -28,6 +28,7 @@ _PARTS_MOST = 400_000  # lists and objects in a body
 PART_SECONDS = 10.0  # for the next part of one
 _RESERVE_SECONDS = 20.0  # for a long body to wait for its reservation
 _DROP_SECONDS, _DROP_MOST = 5.0, 8  # a body that is too long is read so far; times the largest size
+LATE = "tgr.late"  # in the state of a request: its body did not come in time
 _CLOSE = {"Connection": "close"}  # the rest of the body is not read
 
 Fields = dict[str, Any]
@@ -51,6 +52,8 @@ class Bodies:
 
         Raises ApiError for a body that is too long, too late, or short and not JSON.
         """
+        if request.scope.get("state", {}).get(LATE):
+            raise _too_late()
         self._loop = asyncio.get_running_loop()
         body = Body(self)
         try:
@@ -166,14 +169,18 @@ class Body:
         self.give_back()
 
 
+def _too_late() -> ApiError:
+    return ApiError(
+        408,
+        f"the body did not arrive within {BODY_SECONDS:g} s, or no part of it for "
+        f"{PART_SECONDS:g} s",
+        headers=_CLOSE,
+    )
+
+
 def _problem(error: BaseException) -> BaseException:
     if isinstance(error, asyncio.TimeoutError):
-        return ApiError(
-            408,
-            f"the body did not arrive within {BODY_SECONDS:g} s, or no part of it for "
-            f"{PART_SECONDS:g} s",
-            headers=_CLOSE,
-        )
+        return _too_late()
     return (
         ApiError(499, "the client disconnected") if isinstance(error, ClientDisconnect) else error
     )

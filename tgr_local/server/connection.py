@@ -2,8 +2,9 @@
 
 uvicorn closes a connection that stays silent after a reply. This one is also closed when a request
 does not arrive in time or a reply is not read; and when there are many connections, a new one
-closes the one that has waited longest for its client. A client that has closed its sending half
-still gets its reply.
+closes the one that has waited longest for its client. A request costs little until it is whole, or
+more of it has come than is buffered: only then the application begins with it. A client that has
+closed its sending half still gets its reply.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import asyncio
 from typing import cast
 
 import h11
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from tgr_local.server import bodies
 from tgr_local.server.bodies import BODY_SECONDS
 from tgr_local.server.wire import HALF_CLOSED
 
@@ -22,6 +25,7 @@ REST_SECONDS = BODY_SECONDS + 5.0  # for a body, whether or not it is read here
 READ_SECONDS = 60.0  # for the client to read a reply
 LEAVE_SECONDS = 1.0  # for a reply in HTTP/1.0 after the client has closed its sending half
 _PROBE_SECONDS = 0.3
+_CROWD = 256  # connections, with more of which bodies that do not come are dropped unanswered
 
 
 class Connection(H11Protocol):
@@ -31,6 +35,7 @@ class Connection(H11Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._awaited: tuple[str, float] | None = None
         self._half_closed = False
+        self._application, self.app = self.app, self._begin
         super().connection_made(cast(asyncio.Transport, transport))
         self._watch()
         self._limit_connections()
@@ -76,6 +81,37 @@ class Connection(H11Protocol):
         else:
             super().shutdown()
         self._watch()
+
+    async def _begin(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Runs the application when it can begin to read, or to say that the body did not come."""
+        if await self._body_fails() and len(self.connections) > _CROWD:
+            self._drop()
+            while not self.cycle.disconnected:  # until uvicorn knows
+                self.cycle.message_event.clear()
+                await self.cycle.message_event.wait()
+            return
+        self.cycle.message_event.set()
+        await self._application(scope, receive, send)
+
+    async def _body_fails(self) -> bool:
+        """Waits until a request is whole, or reading pauses because so much of it is there. Whether
+        the client went away or was too slow before that."""
+        cycle, begun = self.cycle, self.loop.time()
+        while not (self._request_is_whole or self.flow.read_paused or cycle.disconnected):
+            if cycle.waiting_for_100_continue:  # the application may refuse it before it is sent
+                return False
+            n_bytes = len(cycle.body)
+            cycle.message_event.clear()
+            timer = self.loop.call_later(bodies.PART_SECONDS, cycle.message_event.set)
+            await cycle.message_event.wait()
+            timer.cancel()
+            if cycle.disconnected:
+                return True
+            is_silent = len(cycle.body) == n_bytes and cycle.more_body
+            if is_silent or self.loop.time() - begun > bodies.BODY_SECONDS:
+                cycle.scope["state"][bodies.LATE] = True
+                return True
+        return bool(cycle.disconnected)
 
     @property
     def _request_is_whole(self) -> bool:

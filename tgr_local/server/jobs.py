@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
-from tgr_local.engine import Cancel
+from tgr_local.engine import Cancel, require_address_space
 from tgr_local.errors import CancelledError
 from tgr_local.server.errors import ApiError, api_error
 
@@ -67,9 +67,13 @@ class Jobs:
 
     def submit(self, work: Work, turn: Turn | None = None) -> Job:
         """Starts the work when it is its turn, which ends with it, and a thread is free. Raises
-        ApiError when the queue is full."""
+        ApiError when the queue is full, or too little address space is left."""
         if self._closing:
             raise ApiError(503, "the server is shutting down")
+        try:
+            require_address_space()
+        except MemoryError as error:
+            raise api_error(error) from None
         if len(self._jobs) >= self._max_running + self._max_queue:
             seconds = min(60, math.ceil(self._mean_seconds * (1 + self._max_queue)))
             raise ApiError(

@@ -8,6 +8,7 @@ ends with the process a few seconds later.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import resource
 import signal
@@ -22,6 +23,8 @@ from typing import Any
 import uvicorn
 
 from tgr_local.console.sanitize import printable_line
+from tgr_local.engine import require_address_space
+from tgr_local.errors import describe, is_shortage
 from tgr_local.methods import Method
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.server.app import create_app
@@ -75,9 +78,15 @@ def run(
             _say(
                 f"the server is ready; {limits.models_dir} has {n_models} models, loaded on demand"
             )
+        try:
+            require_address_space()
+        except MemoryError:
+            _say("warning: no request has room; raise the limit on address space (ulimit -v)")
 
     # a thread that has a new token waits so long at most for one that prepares a request
     sys.setswitchinterval(_SWITCH_SECONDS)
+    for name in ("asyncio", "uvicorn.error"):
+        logging.getLogger(name).addFilter(_one_line)
     server = _Server(
         uvicorn.Config(
             create_app(service, keys, loaded),
@@ -138,6 +147,14 @@ class _Server(uvicorn.Server):
     def _give_up(self) -> None:
         _say("cancelled work is still running; the process ends without it")
         self.leave()
+
+
+def _one_line(record: logging.LogRecord) -> bool:
+    """Makes the traceback of a connection that failed for lack of memory a line."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, Exception) and is_shortage(error):
+        record.msg, record.args, record.exc_info = f"tgr-local: {describe(error)}", (), None
+    return True
 
 
 def _keys(limits: ServerConfig) -> tuple[str, ...]:
