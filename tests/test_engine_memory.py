@@ -177,3 +177,33 @@ def test_the_first_steered_decode_needs_no_new_buffers(model: Callable[..., Path
             )  # fmt: skip
             session.run([task], cancel=Cancel())
         assert engine.memory().buffers == before > 0
+
+
+ROOM = """
+import resource
+from pathlib import Path
+from tgr_local.engine import available_memory, require_address_space, start_thread
+require_address_space()
+def limit(bytes_left):
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    most = pages * resource.getpagesize() + bytes_left
+    resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
+limit(200 << 20)
+require_address_space()
+print(available_memory() >> 20 in range(120, 137))
+limit(60 << 20)
+for call in (require_address_space, lambda: start_thread(print)):
+    try:
+        call()
+    except MemoryError:
+        print("no room")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's limit of the address space")
+def test_a_reserve_of_a_limited_address_space_stays() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ROOM],
+        capture_output=True, text=True, env=environment(), timeout=HANG,
+    )  # fmt: skip
+    assert done.stdout.split("\n") == ["True", "no room", "no room", ""], done.stderr
