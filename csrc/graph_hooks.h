@@ -24,8 +24,8 @@ ggml_tensor * attend(const llm_graph_context & graph, ggml_tensor * q, ggml_tens
                      ggml_tensor * kq_b, ggml_tensor * kq_mask, ggml_tensor * sinks, ggml_tensor * v_mla,
                      float kq_scale, int il);
 
-// llm_graph_context::build_lora_mm and build_lora_mm_id: throws where a file lacks weights that llama.cpp loads as
-// optional and multiplies with all the same, which would end the process. A graph is built when the model is loaded.
+// llm_graph_context::build_lora_mm and build_lora_mm_id: GGML_ASSERT where a file lacks weights that llama.cpp loads as
+// optional and multiplies with all the same. A graph is built when the model is loaded, under AssertGuard.
 void require_weights(const ggml_tensor * weights);
 
 // llm_graph_context::build_lora_mm: the product of weights [n, rows] with tokens [n, n_tokens]; nullptr where ggml's

@@ -164,8 +164,8 @@ static void check_numbers(const ModelFile & file, const std::string & arch) {
 // Where a model has attention, llama.cpp divides by the number of its heads. It may be one number or one for each
 // layer.
 static void check_heads(const ModelFile & file, const std::string & arch) {
-    if (arch.rfind("mamba", 0) == 0 || arch.find("rwkv") != std::string::npos) {
-        return; // no attention
+    if (arch.rfind("mamba", 0) == 0 || arch.find("rwkv") != std::string::npos || !file.number(arch + ".block_count")) {
+        return; // no attention, or nothing that llama.cpp knows: it says what
     }
     const gguf_context * gguf   = file.gguf.get();
     const std::string    key    = arch + ".attention.head_count";

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <stdexcept>
 
 namespace tgr {
 
@@ -21,9 +20,7 @@ uint32_t product_nodes(uint32_t n_layer) {
 }
 
 void require_weights(const ggml_tensor * weights) {
-    if (!weights) {
-        throw std::runtime_error("it lacks weights that its architecture multiplies with");
-    }
+    GGML_ASSERT(weights && "the file lacks weights that its architecture multiplies with");
 }
 
 namespace {
