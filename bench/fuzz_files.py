@@ -236,6 +236,8 @@ def main() -> int:
             word = "works" if text == "works" else text.partition(":")[0]
             table[note[1]][word if word in ("works", "refused") else "BAD"] += 1
             found[f"{note[1]}: {kind_of(text)}"].append((note, text))
+            if not text.startswith(("works", "refused")):  # at once: the run may be cut off
+                print(f"BAD {note}: {text}"[:600], flush=True)
     for key, cases in sorted(found.items(), key=lambda item: -len(item[1])):
         bad = not cases[0][1].startswith(("works", "refused"))
         if bad or args.all:

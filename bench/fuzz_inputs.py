@@ -6,9 +6,10 @@ chat templates, bodies of requests.
 
 For requests the Python code is instrumented and guides the search. Native code is not instrumented,
 so its inputs are made of pieces of valid ones instead; fuzz_native.sh builds it so that it guides
-the search too (`--guided`). A crash ends this process, and is reported with the input. What must hold: a text comes back from its tokens; whatever is refused is refused in
-one line with an error that is meant for it; every input takes less than `--each` seconds. Inputs
-that failed, or were slow, stay in `build/fuzz`.
+the search too (`--guided`). A crash ends this process, and is reported with the input. What must
+hold: a text comes back from its tokens; whatever is refused is refused in one line with an error
+that is meant for it; every input takes less than `--each` seconds. Inputs that failed, or were
+slow, stay in `build/fuzz`.
 """
 
 from __future__ import annotations
