@@ -5,17 +5,19 @@ from __future__ import annotations
 import ast
 import os
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from surroundings import HANG, ROOT
+from surroundings import HANG, ROOT, environment
 
 import tgr_local
-from tgr_local import EngineConfig, SearchConfig, Step, TextDelta, generate, stream
+from tgr_local import EngineConfig, SearchConfig, generate
 from tgr_local.models.library import embedded_model
 
 FOLDER = ROOT / "examples" / "desktop"
@@ -29,13 +31,14 @@ pytest.importorskip(
 )
 sys.path.insert(0, str(FOLDER.parent))
 
-from desktop import look, settings  # noqa: E402
-from desktop.models import ModelDialog, inspect  # noqa: E402
+from desktop import settings  # noqa: E402
+from desktop.models import ModelDialog  # noqa: E402
+from desktop.search_view import SCORES, heights  # noqa: E402
 from desktop.window import Window  # noqa: E402
-from desktop.worker import ReplyWorker  # noqa: E402
-from PySide6.QtCore import QEventLoop, QMimeData, Qt, QThreadPool, QTimer  # noqa: E402
+from desktop.worker import Task  # noqa: E402
+from PySide6.QtCore import QEventLoop, QSettings, Qt, QThreadPool, QTimer, QUrl  # noqa: E402
 from PySide6.QtTest import QTest  # noqa: E402
-from PySide6.QtWidgets import QApplication, QPushButton  # noqa: E402
+from PySide6.QtWidgets import QApplication  # noqa: E402
 
 PUZZLE = "Use 3, 7, 25, 50, 8, 4 to make 777"  # for which the embedded model thinks long
 
@@ -54,14 +57,18 @@ def until(done: Callable[[], Any]) -> None:
 def app() -> QApplication:
     app = QApplication.instance() or QApplication(["desktop"])
     assert isinstance(app, QApplication)
-    look.apply(app, "light")
     return app
 
 
 @pytest.fixture
-def empty(app: QApplication, tmp_path: Path) -> Iterator[Window]:
+def store(app: QApplication, tmp_path: Path) -> QSettings:
+    return QSettings(str(tmp_path / "settings.ini"), QSettings.Format.IniFormat)
+
+
+@pytest.fixture
+def empty(store: QSettings) -> Iterator[Window]:
     """A window without a model."""
-    window = Window(settings.Settings(tmp_path / "settings.ini"))
+    window = Window(store)
     window.show()
     yield window
     window.close()
@@ -86,8 +93,8 @@ def load(window: Window, path: Path) -> None:
 def ask(window: Window, text: str) -> Any:
     """Types a question and Enter; the conversation."""
     conversation = window.conversation
-    QTest.keyClicks(conversation.input.editor, text)
-    QTest.keyClick(conversation.input.editor, Qt.Key.Key_Return)
+    QTest.keyClicks(conversation.input, text)
+    QTest.keyClick(conversation.input, Qt.Key.Key_Return)
     return conversation
 
 
@@ -97,91 +104,117 @@ def answered(window: Window, text: str) -> Any:
     return conversation
 
 
+def lines(conversation: Any) -> list[str]:
+    """The paragraphs on the screen."""
+    block, found = conversation.transcript.document().begin(), []
+    while block.isValid():
+        if block.isVisible():
+            found.append(block.text())
+        block = block.next()
+    return found
+
+
 # ---- replies ----
 
 
 def test_a_reply_on_the_screen_is_the_one_that_generate_writes(window: Window) -> None:
     conversation = answered(window, PUZZLE)
     reply = generate(window.engine, PUZZLE)
-    answer = conversation.last_answer
-    assert answer.text.strip() == reply.text and answer.thinking.strip() == reply.thinking
+    shown = conversation.transcript.toPlainText()
+    assert PUZZLE in shown and reply.thinking in shown and reply.text in shown
     assert conversation.messages[-1] == {"role": "assistant", "content": reply.text}
     n_forward = reply.counts.total + reply.counts.reused  # the first time nothing was in the cache
-    assert f"{reply.n_tokens:,} tokens · {n_forward:,} forward" in answer.cost
-    searched = [step for step in reply.steps if step.candidates]
-    shown = conversation.search.boundaries
-    assert len(shown) == len(searched) > 3
-    for boundary, step in zip(shown, searched, strict=True):
-        assert boundary.chunk == step.index
-        assert boundary.totals.tolist() == step.candidates.scores.total.tolist()
-        assert boundary.heights().argmax() == boundary.chosen == step.candidates.scores.chosen
+    assert f"{reply.n_tokens:,} tokens · {n_forward:,} forward" in lines(conversation)[-1]
+    searched = [step.candidates.scores for step in reply.steps if step.candidates]
+    bars = [conversation.search.item(i).data(SCORES) for i in range(conversation.search.count())]
+    assert len(bars) == len(searched) > 3
+    for one, other in zip(bars, searched, strict=True):
+        assert one.total.tolist() == other.total.tolist() and one.chosen == other.chosen
+        assert heights(one).argmax() == one.chosen and heights(one).min() > 0
 
 
-def test_thinking_is_folded_until_it_is_asked_for(window: Window) -> None:
-    answer = answered(window, "What is 12 + 30?").last_answer
-    assert not answer.thought.isVisible() and not answer.thought.toPlainText()
-    answer.fold.click()
-    assert answer.thought.isVisible() and answer.thought.toPlainText() == answer.thinking
+def test_a_reply_is_shown_while_it_is_written(window: Window) -> None:
+    conversation = ask(window, PUZZLE)
+    until(lambda: conversation.search.count() >= 2)
+    assert conversation.is_busy and "tokens" in conversation.status.text()
+    assert len(conversation.transcript.toPlainText()) > len(PUZZLE) + 20
+    assert window.tabs.tabText(0).startswith("●")
+    until(lambda: not conversation.is_busy)
+    assert window.tabs.tabText(0) == PUZZLE[:30]
 
 
-def test_batches_have_every_event_in_its_order(window: Window) -> None:
+def test_thinking_is_folded_until_its_link_is_pressed(window: Window) -> None:
+    conversation = answered(window, "What is 12 + 30?")
+    thinking = generate(window.engine, "What is 12 + 30?").thinking.splitlines()
+    folded = lines(conversation)
+    assert "▸ Thinking" in folded and not set(thinking) & set(folded)
+    conversation.transcript.anchorClicked.emit(QUrl("reply:1"))
+    assert set(thinking) <= set(lines(conversation))
+    conversation.transcript.anchorClicked.emit(QUrl("reply:1"))
+    assert lines(conversation) == folded
+
+
+def test_the_end_stays_in_sight_until_the_user_scrolls(window: Window) -> None:
+    transcript = window.conversation.transcript
+    bar = transcript.verticalScrollBar()
+    for i in range(60):
+        transcript.add("answer", f"line {i}\n")
+    until(lambda: bar.maximum() > 0 and bar.value() == bar.maximum())
+    bar.setValue(0)
+    transcript.add("answer", "more\n" * 60)
+    until(lambda: bar.maximum() > 1000)
+    assert bar.value() == 0
+
+
+def test_a_task_posts_everything_in_its_order_before_it_ends(app: QApplication) -> None:
+    def work(post: Callable[[int], None]) -> None:
+        for i in range(10_000):
+            post(i)
+        raise ValueError("it failed")
+
     got: list[Any] = []
-    ended: list[Any] = []
-    worker = ReplyWorker(
-        window.engine, [{"role": "user", "content": PUZZLE}], SearchConfig(), "tgr-latent"
-    )
-    worker.batch.connect(got.extend)
-    worker.finished.connect(lambda reply, error: ended.append((reply, error)))
-    worker.start()
-    until(lambda: ended)
-    plain = list(stream(window.engine, PUZZLE))
-    reply, error = ended[0]
-    assert error is None and reply.text == plain[-1].text
-    for kind in ("thinking", "answer"):  # how many tokens an event has depends on time
-        texts = [
-            "".join(e.text for e in events if isinstance(e, TextDelta) and e.kind == kind)
-            for events in (got, plain)
-        ]
-        assert texts[0] == texts[1] != ""
-    steps = [[e.tokens.tolist() for e in events if isinstance(e, Step)] for events in (got, plain)]
-    assert steps[0] == steps[1]
+    task = Task(work)
+    task.posted.connect(got.extend)
+    task.finished.connect(lambda result, error: got.append(str(error)))
+    task.start()
+    until(lambda: len(got) > 10_000)
+    assert got == [*range(10_000), "it failed"]
 
 
 def test_escape_ends_a_reply_and_the_next_one_is_written(window: Window) -> None:
     conversation = ask(window, PUZZLE)
-    until(lambda: len(conversation.search.boundaries) >= 2)
-    assert conversation.is_busy and conversation.input.button.text() == "Stop"
-    QTest.keyClick(conversation.input.editor, Qt.Key.Key_Escape)
+    until(lambda: conversation.search.count() >= 2)
+    QTest.keyClick(conversation.input, Qt.Key.Key_Escape)
     until(lambda: not conversation.is_busy)
-    assert conversation.last_answer.cost.startswith("stopped")
+    assert lines(conversation)[-1].endswith("cancelled")
     # there was no answer yet: the question is in the input again, not in the conversation
-    assert conversation.messages == [] and conversation.input.text() == PUZZLE
-    conversation.input.set_text("")
+    assert conversation.messages == [] and conversation.input.toPlainText() == PUZZLE
+    conversation.input.clear()
     assert "42" in answered(window, "What is 12 + 30?").messages[-1]["content"]
 
 
 def test_several_conversations_write_at_once(window: Window) -> None:
-    written = [ask(window, f"What is {i + 10} + 30?") for i in range(1)]
+    written = [ask(window, "What is 10 + 30?")]
     for i in range(1, 4):
         QTest.keyClick(window, Qt.Key.Key_N, Qt.KeyboardModifier.ControlModifier)
         written.append(ask(window, f"What is {i + 10} + 30?"))
-    assert window.list.count() == 4 and len({id(one) for one in written}) == 4
+    assert window.tabs.count() == 4 and len({id(one) for one in written}) == 4
     until(lambda: not any(one.is_busy for one in written))
     for i, conversation in enumerate(written):
         assert f"{i + 40}" in conversation.messages[-1]["content"]
-        assert conversation.title == f"What is {i + 10} + 30?"
+        assert window.tabs.tabText(i) == f"What is {i + 10} + 30?"
 
 
 def test_a_conversation_is_closed_while_it_writes(window: Window) -> None:
     ask(window, PUZZLE)
     QTest.keyClick(window, Qt.Key.Key_W, Qt.KeyboardModifier.ControlModifier)
-    assert window.list.count() == 1 and not window.conversation.messages
+    assert window.tabs.count() == 1 and not window.conversation.messages
     assert "42" in answered(window, "What is 12 + 30?").messages[-1]["content"]
 
 
 def test_the_window_is_closed_while_it_writes(window: Window) -> None:
     conversation = ask(window, PUZZLE)
-    until(lambda: conversation.search.boundaries)
+    until(lambda: conversation.search.count())
     window.close()
     window.shut_down()
     assert QThreadPool.globalInstance().activeThreadCount() == 0
@@ -192,56 +225,34 @@ def test_the_window_is_closed_while_it_writes(window: Window) -> None:
 
 @pytest.mark.parametrize("text", ["", " ", "\n \n", "\t"])
 def test_nothing_is_not_sent(window: Window, text: str) -> None:
-    window.conversation.input.set_text(text)
-    QTest.keyClick(window.conversation.input.editor, Qt.Key.Key_Return)
+    window.conversation.input.setPlainText(text)
+    QTest.keyClick(window.conversation.input, Qt.Key.Key_Return)
     assert not window.conversation.is_busy and not window.conversation.messages
 
 
 @pytest.mark.parametrize("text", ["\x00\x01", "<b>x</b><img src=/etc/passwd>", "🧮" * 99])
-def test_odd_texts_have_an_answer_or_an_error(window: Window, text: str) -> None:
+def test_odd_texts_are_shown_as_they_are(window: Window, text: str) -> None:
     conversation = window.conversation
-    conversation.input.set_text(text)
+    conversation.input.setPlainText(text)
+    conversation.send()
+    assert text.strip("\x00\x01") in conversation.transcript.toPlainText()
+    until(lambda: not conversation.is_busy)
+    assert "a bug" not in lines(conversation)[-1]
+
+
+def test_a_question_beyond_the_context_has_an_error_and_stays(window: Window) -> None:
+    conversation, text = window.conversation, "x" * 100_000
+    conversation.input.setPlainText(text)
     conversation.send()
     until(lambda: not conversation.is_busy)
-    assert conversation.last_answer.cost
-    assert "this is a bug" not in conversation.last_answer.cost
+    assert "trained for 2048" in lines(conversation)[-1]
+    assert conversation.input.toPlainText() == text and not conversation.messages
 
 
-def test_a_long_paste_is_a_chip_and_is_sent_in_full(window: Window) -> None:
-    conversation, data = window.conversation, QMimeData()
-    data.setText("x" * 100_000)
-    conversation.input.editor.insertFromMimeData(data)
-    assert conversation.input.editor.toPlainText() == ""
-    conversation = answered(window, "What is this?")
-    # it does not fit into the context of the model: the error says so, and nothing is lost
-    assert "trained for 2048" in conversation.last_answer.cost
-    assert conversation.input.text() == "What is this?\n\n" + "x" * 100_000
-
-
-def test_the_oldest_turn_is_forgotten_when_the_conversation_is_too_long(window: Window) -> None:
-    conversation = window.conversation
-    many = " ".join(f"{i}" for i in range(1000))
-    conversation.messages += [
-        {"role": "user", "content": many},
-        {"role": "assistant", "content": "So many."},
-    ]
-    answered(window, "What is 12 + 30?")
-    assert "2048" in conversation.last_answer.cost
-    offers = [b for b in conversation.findChildren(QPushButton) if "Forget" in b.text()]
-    assert len(offers) == 1
-    offers[0].click()
-    until(lambda: not conversation.is_busy)
-    assert "42" in conversation.messages[-1]["content"] and len(conversation.messages) == 2
-
-
-def test_markdown_is_formatted_and_loads_nothing(app: QApplication) -> None:
-    from desktop.message import Text
-
-    text = Text()
-    text.set_markdown("2*3*4 and a_b_c\n**bold** `x*y*z` ![i](/etc/passwd) <i>no</i>")
-    shown = text.toPlainText()
-    assert "2*3*4 and a_b_c" in shown and "bold `" not in shown and "x*y*z" in shown
-    assert "<i>no</i>" in shown and "**" not in shown
+def test_a_question_without_a_model_stays_in_the_input(empty: Window) -> None:
+    conversation = ask(empty, "What is 12 + 30?")
+    assert not conversation.is_busy and "Ctrl+O" in conversation.status.text()
+    assert conversation.input.toPlainText() == "What is 12 + 30?"
 
 
 # ---- models ----
@@ -268,93 +279,164 @@ def test_a_model_that_cannot_be_loaded_leaves_the_one_before(
     window: Window, tmp_path: Path, kind: str
 ) -> None:
     load(window, broken(kind, tmp_path))
-    assert window.banner.isVisible() and "broken.gguf" in window.banner.text.text()
-    assert "this is a bug" not in window.banner.text.text()
+    assert "broken.gguf was not loaded" in window.notice.text()
+    assert "a bug" not in window.notice.text()
     assert "42" in answered(window, "What is 12 + 30?").messages[-1]["content"]
 
 
-def test_a_model_that_memory_is_too_small_for_leaves_the_one_before(
+def test_a_model_that_memory_is_too_small_for_leaves_the_one_before(window: Window) -> None:
+    window.options = {"n_ctx": 1 << 24}  # cells of the cache, for which no machine has memory
+    load(window, embedded_model("tgr-mini-code"))
+    assert "cells of the KV cache" in window.notice.text()
+    assert "42" in answered(window, "What is 12 + 30?").messages[-1]["content"]
+
+
+def test_a_model_makes_room_where_memory_is_too_small_for_two(
     window: Window, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    too_large = EngineConfig(n_ctx=1 << 24)  # cells of the cache, for which no machine has memory
-    monkeypatch.setattr(settings.Options, "engine_config", lambda options: too_large)
+    first = window.engine
+    monkeypatch.setattr("desktop.window.check_memory", lambda *_: SimpleNamespace(fits=False))
     load(window, embedded_model("tgr-mini-code"))
-    assert "cells of the KV cache" in window.banner.text.text()
-    assert "42" in answered(window, "What is 12 + 30?").messages[-1]["content"]
-
-
-def test_a_question_without_a_model_stays_in_the_input(empty: Window) -> None:
-    conversation = ask(empty, "What is 12 + 30?")
-    assert not conversation.is_busy and conversation.input.text() == "What is 12 + 30?"
+    assert window.engine is not first and "tgr-mini-code" in window.notice.text()
+    window.options = {"n_ctx": 1 << 24}
+    load(window, embedded_model())
+    assert window.engine is None
+    assert "Ctrl+O" in ask(window, "What is 12 + 30?").status.text()
 
 
 def test_a_model_is_exchanged_while_a_reply_is_written(window: Window) -> None:
     conversation, first = ask(window, PUZZLE), window.engine
     load(window, embedded_model("tgr-mini-code"))
     until(lambda: not conversation.is_busy)
-    assert window.engine is not first and "tgr-mini-code" in window.model_button.text()
+    assert window.engine is not first and "tgr-mini-code" in window.notice.text()
+
+
+def test_loading_is_stopped(window: Window) -> None:
+    first, ended = window.engine, []
+    window.model_changed.connect(lambda: ended.append(True))
+    window.load(embedded_model("tgr-mini-code"))
+    window.stop()
+    until(lambda: ended)
+    assert "was not loaded" not in window.notice.text()
+    assert window.engine is not None and window.engine.path in (  # it may be too late to stop
+        first.path,
+        embedded_model("tgr-mini-code"),
+    )
 
 
 def test_the_dialog_knows_what_fits_and_what_is_no_model(window: Window, tmp_path: Path) -> None:
     huge = tmp_path / "huge.gguf"
     huge.write_bytes(embedded_model().read_bytes())
     os.truncate(huge, 1 << 42)  # a sparse file of 4 TiB: more memory than a machine has
-    assert inspect(huge, window.options.engine_config()).verdict == "warn"
-    assert inspect(tmp_path, window.options.engine_config()).verdict == "error"
-    dialog = ModelDialog(window.options.engine_config(), window.engine.path)
+    dialog = ModelDialog(EngineConfig())
     until(lambda: dialog.list.count() >= 2)
-    until(lambda: dialog.path)
-    assert dialog.load_button.isEnabled() and dialog.load_button.text() == "Load"
-    dialog.inspect(huge)
+    assert embedded_model("tgr-mini-code") == dialog.path and dialog.button.isEnabled()
+    assert "tgr-mini-code" in dialog.list.currentItem().text()
+    n_known = dialog.list.count()
+    dialog.inspect(lambda: [huge])
     until(lambda: dialog.path == huge)
-    assert dialog.load_button.text() == "Load anyway"
-    dialog.inspect(tmp_path)
-    until(lambda: dialog.chosen and dialog.chosen.path == tmp_path)
-    assert dialog.path is None and not dialog.load_button.isEnabled()
+    need, free = (
+        int(number.replace(",", ""))
+        for number in re.findall(r"([\d,]+) MB", dialog.list.currentItem().text())
+    )
+    assert need > 1 << 22 > free  # MB
+    dialog.inspect(lambda: [tmp_path])
+    until(lambda: dialog.list.count() == n_known + 2)
+    assert dialog.path is None and not dialog.button.isEnabled()
 
 
 # ---- settings ----
 
 
-def test_settings_are_kept(app: QApplication, tmp_path: Path) -> None:
-    path = tmp_path / "settings.ini"
-    changed = settings.Options(
-        method="base", n_candidates=4, max_tokens=640, temperature=0.7, thinking=False,
-        cpu_only=True, theme="dark",
-    )  # fmt: skip
-    store = settings.Settings(path)
-    store.save_options(changed)
-    store.put("model", "/m.gguf")
-    del store
-    again = settings.Settings(path)
-    assert again.options() == changed and again.get("model") == "/m.gguf"
-    dialog = settings.SettingsDialog(changed)
-    assert dialog.options() == changed
-    config = changed.search_config()
-    assert (config.n_candidates, config.max_tokens, config.temperature) == (4, 640, 0.7)
-    assert not config.thinking and changed.engine_config().n_gpu_layers == 0
+def test_settings_are_kept(store: QSettings, tmp_path: Path) -> None:
+    options = {"n_candidates": 4, "max_tokens": 640, "temperature": 0.7, "thinking": False}
+    window = Window(store)
+    load(window, embedded_model("tgr-mini-code"))
+    window.set_options({**options, "n_gpu_layers": 0})
+    until(lambda: window.engine.config.n_gpu_layers == 0)  # it was loaded again
+    window.close()
+    window.shut_down()
+    store.sync()
+    again = QSettings(store.fileName(), QSettings.Format.IniFormat)
+    assert again.value("model") == str(embedded_model("tgr-mini-code"))
+    window = Window(again)
+    assert window.options == {**options, "n_gpu_layers": 0}
+    search, engine = settings.configs(window.options)
+    assert search == SearchConfig(**options) and engine == EngineConfig(n_gpu_layers=0)
+    window.close()
+
+
+def test_the_dialog_refuses_what_a_config_refuses(app: QApplication) -> None:
+    dialog = settings.SettingsDialog({"n_candidates": 4})
+    assert dialog.edits["n_candidates"].text() == "4"
+    for name, text, error in (
+        ("n_candidates", "-4", "n_candidates is -4"),
+        ("temperature", "NaN", "temperature is nan"),
+        ("chunk_len", "many", "many is no number"),
+        ("thinking", "perhaps", "perhaps is no number, true or false"),
+    ):
+        dialog.edits[name].setText(text)
+        dialog.accept()
+        assert error in dialog.error.text() and not dialog.result()
+        dialog.edits[name].setText("")
+    dialog.edits["thinking"].setText("false")
+    dialog.accept()
+    assert dialog.result() and dialog.options == {"thinking": False}
 
 
 @pytest.mark.parametrize(
-    "text", ["n_candidates=many", "n_candidates=-4", "temperature=nan", "method=magic", "\x00[",
-             "thinking=perhaps", "geometry=@ByteArray(x", "theme="]
+    "text", ['options={"n_candidates": -4}', "options={", "options=[1]", "options=5", "\x00[",
+             'options={"thinking": "perhaps"}', "geometry=@ByteArray(x", "options="]
 )  # fmt: skip
 def test_damaged_settings_are_the_defaults(app: QApplication, tmp_path: Path, text: str) -> None:
     path = tmp_path / "settings.ini"
     path.write_text(f"[General]\n{text}\n", encoding="utf-8")
-    window = Window(settings.Settings(path))
-    assert window.options == settings.Options()
+    window = Window(QSettings(str(path), QSettings.Format.IniFormat))
+    assert settings.configs(window.options) == (SearchConfig(), EngineConfig())
     window.close()
     window.shut_down()
 
 
 def test_options_change_the_next_reply(window: Window) -> None:
-    window.set_options(settings.Options(n_candidates=3))
-    conversation = answered(window, "What is 12 + 30?")
-    assert {len(boundary.totals) for boundary in conversation.search.boundaries} == {3}
-    window.set_options(settings.Options(method="base"))
-    assert "base" in answered(window, "What is 12 + 31?").last_answer.cost
-    assert not conversation.search.boundaries
+    window.set_options({"n_candidates": 3})
+    search = answered(window, "What is 12 + 30?").search
+    assert {len(search.item(i).data(SCORES).total) for i in range(search.count())} == {3}
+
+
+# ---- the program ----
+
+
+def test_a_screenshot_has_the_reply_and_its_bars(window: Window) -> None:
+    before = window.grab().toImage()
+    conversation = answered(window, PUZZLE)
+    search = conversation.search
+    picture = search.viewport().grab().toImage()
+    pixels = {picture.pixelColor(x, y).name() for x in range(0, picture.width(), 3)
+              for y in range(0, picture.height(), 3)}  # fmt: skip
+    palette = search.palette()
+    assert {palette.highlight().color().name(), palette.mid().color().name()} <= pixels
+    assert window.grab().toImage() != before
+
+
+def test_the_program_starts_answers_and_ends(tmp_path: Path) -> None:
+    """As a process of its own, which the user leaves in the middle of a reply."""
+    script = (
+        "import sys; sys.argv[1:] = []; from PySide6.QtCore import QTimer\n"
+        "from desktop import __main__ as program; from desktop.window import Window\n"
+        "class Driven(Window):\n"
+        "    def _loaded(self, *end):\n"
+        "        super()._loaded(*end)\n"
+        f"        self.conversation.input.setPlainText({PUZZLE!r})\n"
+        "        self.conversation.send()\n"
+        "        QTimer.singleShot(300, self.close)\n"
+        "program.Window = Driven; sys.exit(program.main())"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script], cwd=FOLDER.parent, timeout=HANG, capture_output=True,
+        env=environment(XDG_CONFIG_HOME=str(tmp_path), QT_QPA_PLATFORM="offscreen"),
+    )  # fmt: skip
+    assert run.returncode == 0 and not re.search(rb"Traceback|QObject|QThread", run.stderr)
+    assert "model=" in (tmp_path / "tgr-local" / "desktop.ini").read_text(encoding="utf-8")
 
 
 # ---- the source ----
@@ -373,6 +455,6 @@ def test_the_program_uses_public_names_alone() -> None:
 
 
 def test_the_list_of_files_is_complete() -> None:
-    text = (FOLDER / "__init__.py").read_text(encoding="utf-8")
-    listed = set(re.findall(r"^(\w+\.py) ", text, re.MULTILINE))
+    text = (FOLDER / "README.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"\]\((\w+\.py)\)", text))
     assert listed == {path.name for path in FOLDER.glob("*.py")} - {"__init__.py"}

@@ -7,35 +7,25 @@ import signal
 import sys
 from pathlib import Path
 
-from PySide6.QtCore import QTimer
+from PySide6.QtCore import QSettings
 from PySide6.QtWidgets import QApplication
 
-from desktop import look
-from desktop.settings import Settings
 from desktop.window import Window
 from tgr_local.models.library import embedded_model
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main() -> int:
     parser = argparse.ArgumentParser(prog="desktop", description="Conversations with a model.")
     parser.add_argument("model", nargs="?", type=Path, help="a GGUF file; else the last one")
-    parser.add_argument("--settings", type=Path, help="another file of settings")
-    options = parser.parse_args(arguments)
-    # Python threads that write replies let this one have the interpreter after 1 ms, not 5
-    sys.setswitchinterval(0.001)
+    arguments = parser.parse_args()
+    sys.setswitchinterval(0.001)  # threads let the window's one have Python after 1 ms, not 5
     app = QApplication(sys.argv[:1])
     app.setStyle("Fusion")
-    settings = Settings(options.settings)
-    look.apply(app, settings.options().theme)
-    window = Window(settings)
-    app.styleHints().colorSchemeChanged.connect(lambda: look.apply(app, window.options.theme))
-    last = settings.get("model")
-    window.load(options.model or (Path(str(last)) if last else embedded_model()))
+    store = QSettings(QSettings.Format.IniFormat, QSettings.Scope.UserScope, "tgr-local", "desktop")
+    window = Window(store)
+    window.load(arguments.model or Path(str(store.value("model", embedded_model()))))
     window.show()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: window.close())
-    ticks = QTimer(interval=200, timeout=lambda: None)  # Python looks for signals in Python code
-    ticks.start()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python would wait for the next event
     code = app.exec()
     window.shut_down()
     return code

@@ -1,269 +1,158 @@
-"""The window: conversations on the left, the one that is open, its search on the right."""
+"""The window: the conversations, and the model that all of them share."""
 
 from __future__ import annotations
 
+import gc
+import json
+from collections.abc import Callable
 from pathlib import Path
 
-from PySide6.QtCore import QByteArray, Qt, Signal
-from PySide6.QtGui import QCloseEvent, QKeySequence, QShortcut
-from PySide6.QtWidgets import (
-    QApplication,
-    QFrame,
-    QHBoxLayout,
-    QLabel,
-    QListWidget,
-    QListWidgetItem,
-    QMainWindow,
-    QProgressBar,
-    QPushButton,
-    QSplitter,
-    QStackedWidget,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtCore import QByteArray, QSettings, Qt, QThreadPool, Signal
+from PySide6.QtGui import QCloseEvent
+from PySide6.QtWidgets import QLabel, QMainWindow, QTabWidget, QVBoxLayout, QWidget
 
-from desktop import look
+from desktop import settings
 from desktop.conversation import Conversation
-from desktop.models import ModelDialog, size
-from desktop.settings import Options, Settings, SettingsDialog
-from desktop.worker import Loader, join_all
-from tgr_local import Engine
+from desktop.models import ModelDialog
+from desktop.worker import Task, message_of
+from tgr_local import Cancel, CancelledError, Engine
+from tgr_local.engine import check_memory
 
-
-class Banner(QFrame):
-    """What happens to the model: it is being loaded, or could not be."""
-
-    def __init__(self) -> None:
-        super().__init__(objectName="banner", visible=False)
-        self.text = QLabel(wordWrap=True, textFormat=Qt.TextFormat.PlainText)
-        self._progress = QProgressBar(minimum=0, maximum=0, textVisible=False)
-        self.button = QPushButton()
-        row = QHBoxLayout()
-        row.addWidget(self.text, 1)
-        row.addWidget(self.button)
-        layout = QVBoxLayout(self)
-        layout.addLayout(row)
-        layout.addWidget(self._progress)
-
-    def show_text(self, text: str, button: str, *, is_working: bool) -> None:
-        self.text.setText(text)
-        self.button.setText(button)
-        self._progress.setVisible(is_working)
-        self.show()
+_END_MS = 5000  # that the threads may take to end with the program
 
 
 class Window(QMainWindow):
-    """The window and its engine. `load` a model, then `show`; `shut_down` after the event loop."""
+    """`load` a model, then `show`; `shut_down` after the event loop."""
 
     model_changed = Signal()
     """A model was loaded, or could not be."""
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__()
-        self._settings, self.options = settings, settings.options()
+    def __init__(self, store: QSettings) -> None:
+        super().__init__(windowTitle="TGR")
+        self.resize(1000, 700)
+        self._store, self.options = store, settings.read(store)
         self.engine: Engine | None = None
-        self._loader: Loader | None = None
-        self.setWindowTitle("TGR")
-        self.resize(1180, 760)
-        self.list = QListWidget()
-        self.list.setAccessibleName("Conversations")
-        self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.list.currentRowChanged.connect(self._open)
-        self._stack, self._searches = QStackedWidget(), QStackedWidget()
-        self.banner = Banner()
-        self.banner.button.clicked.connect(self._press_banner)
-        self.model_button = QPushButton("Choose a model …", objectName="model")
-        self._splitter = QSplitter()
-        for part, stretch in ((self._sidebar(), 0), (self._middle(), 1), (self._search(), 0)):
-            self._splitter.addWidget(part)
-            self._splitter.setStretchFactor(self._splitter.count() - 1, stretch)
-        self._splitter.setSizes([220, 660, 300])
-        self.setCentralWidget(self._splitter)
-        for keys, call in (
-            ("Ctrl+N", self.new_conversation),
-            ("Ctrl+W", self.close_conversation),
-            ("Esc", lambda: self.conversation.cancel()),
-            ("Ctrl+O", self.choose_model),
-            ("Ctrl+,", self.change_settings),
-            ("Ctrl+B", lambda: self._panel.setVisible(self._panel.isHidden())),
-            ("Ctrl+Q", self.close),
-            ("Ctrl+PgUp", lambda: self._step(-1)),
-            ("Ctrl+PgDown", lambda: self._step(1)),
+        self._loading: Cancel | None = None
+        self.notice = QLabel(wordWrap=True, textFormat=Qt.TextFormat.PlainText)
+        """Which model there is, is being loaded, or could not be."""
+        self.tabs = QTabWidget(documentMode=True, tabsClosable=True)
+        self.tabs.tabCloseRequested.connect(self.close_conversation)
+        bar = self.addToolBar("Actions")
+        for text, keys, call in (
+            ("New conversation", "Ctrl+N", self.new_conversation),
+            ("Close", "Ctrl+W", lambda: self.close_conversation(self.tabs.currentIndex())),
+            ("Stop", "Esc", self.stop),
+            ("Model …", "Ctrl+O", self.choose_model),
+            ("Settings …", "Ctrl+,", self.change_settings),
+            ("Quit", "Ctrl+Q", self.close),
         ):
-            QShortcut(QKeySequence(keys), self, activated=call)
-        for name, restore in (
-            ("geometry", self.restoreGeometry), ("splitter", self._splitter.restoreState),
-        ):  # fmt: skip
-            if isinstance(state := settings.get(name), QByteArray):
-                restore(state)
+            bar.addAction(text, keys, call)
+        middle = QWidget()
+        layout = QVBoxLayout(middle)
+        layout.addWidget(self.notice)
+        layout.addWidget(self.tabs)
+        self.setCentralWidget(middle)
+        if isinstance(geometry := store.value("geometry"), QByteArray):
+            self.restoreGeometry(geometry)
         self.new_conversation()
-
-    # --- conversations ---
-
-    @property
-    def conversations(self) -> list[Conversation]:
-        return [self._stack.widget(i) for i in range(self._stack.count())]
 
     @property
     def conversation(self) -> Conversation:
-        return self._stack.currentWidget()
+        """The one in sight."""
+        return self.tabs.currentWidget()
 
-    def new_conversation(self) -> Conversation:
-        conversation = Conversation(lambda: self.engine, lambda: self.options)
-        self._stack.addWidget(conversation)
-        self._searches.addWidget(conversation.search)
-        self.list.addItem(QListWidgetItem())
-        conversation.changed.connect(lambda: self._label(conversation))
-        self._label(conversation)
-        self.list.setCurrentRow(self.list.count() - 1)
-        return conversation
+    def new_conversation(self) -> None:
+        conversation = Conversation(lambda: (self.engine, settings.configs(self.options)[0]))
+        self.tabs.setCurrentIndex(self.tabs.addTab(conversation, conversation.title))
+        conversation.changed.connect(
+            lambda: self.tabs.setTabText(self.tabs.indexOf(conversation), conversation.title)
+        )
+        conversation.input.setFocus()
 
-    def close_conversation(self) -> None:
-        """Closes the one that is open; the window always has one."""
-        conversation, row = self.conversation, self.list.currentRow()
-        if len(self.conversations) == 1:
-            self.new_conversation()
-        conversation.cancel()
+    def close_conversation(self, index: int) -> None:
+        """The window always has one."""
+        conversation = self.tabs.widget(index)
         conversation.changed.disconnect()
-        self._stack.removeWidget(conversation)
-        self._searches.removeWidget(conversation.search)
-        self.list.takeItem(row)
-        conversation.search.deleteLater()
+        conversation.cancel()
+        self.tabs.removeTab(index)
         conversation.deleteLater()
-        self._open(self.list.currentRow())
+        if not self.tabs.count():
+            self.new_conversation()
 
-    def _open(self, row: int) -> None:
-        if 0 <= row < self._stack.count():
-            self._stack.setCurrentIndex(row)
-            self._searches.setCurrentIndex(row)
-            self.conversation.input.editor.setFocus()
-
-    def _step(self, by: int) -> None:
-        self.list.setCurrentRow((self.list.currentRow() + by) % self.list.count())
-
-    def _label(self, conversation: Conversation) -> None:
-        item = self.list.item(self._stack.indexOf(conversation))
-        item.setText(("●  " if conversation.is_busy else "") + conversation.title)
-        item.setToolTip("A reply is being written" if conversation.is_busy else "")
-
-    # --- the model ---
+    def stop(self) -> None:
+        """Ends the reply in sight, and the loading of a model."""
+        self.conversation.cancel()
+        if self._loading:
+            self._loading.cancel()
 
     def load(self, path: Path) -> None:
-        """Loads a model; the one before stays if there is room for both and this one fails."""
-        if self._loader:
+        """If that fails, the model before stays, unless memory is too small for both."""
+        if self._loading:
             return
-        path = path.absolute()
-        self._loader = Loader(path, self.options.engine_config(), self.engine)
-        self._loader.loaded.connect(self._loaded)
-        self._loader.failed.connect(self._failed)
-        self.banner.show_text(f"Loading {path.name} …", "Cancel", is_working=True)
-        self._loader.start()
+        old, config, cancel = self.engine, settings.configs(self.options)[1], Cancel()
 
-    def _loaded(self, engine: Engine) -> None:
-        self._loader, self.engine = None, engine
-        self._settings.put("model", str(engine.path))
-        self._name_model(engine)
-        if engine.template_warning:
-            self.banner.show_text(engine.template_warning, "Close", is_working=False)
-        else:
-            self.banner.hide()
+        def work(post: Callable[[str], None]) -> Engine:
+            if old and not check_memory(path, config).fits:
+                old.close()
+                post("closed")
+            engine = Engine(path, config, cancel=cancel)
+            if old:
+                old.close()  # which ends its replies
+            gc.freeze()  # else a full collection, which may come in any thread, takes 25 ms
+            return engine
+
+        self._loading, self._task = cancel, Task(work)
+        self._task.posted.connect(self._closed)
+        self._task.finished.connect(lambda engine, error: self._loaded(path, engine, error))
+        self._task.start()
+        self.notice.setText(f"Loading {path} … Esc stops it.")
+
+    def _closed(self) -> None:
+        self.engine = None
+
+    def _loaded(self, path: Path, engine: Engine | None, error: Exception | None) -> None:
+        self._loading = None
+        if engine:
+            self.engine = engine
+            self._store.setValue("model", str(path.absolute()))
+        text = "No model is loaded."
+        if self.engine:
+            name = self.engine.metadata.get("general.name", self.engine.path.name)
+            text = f"{name}: {self.engine.description}"
+        if error and not isinstance(error, CancelledError):
+            text = f"{path} was not loaded: {message_of(error)}"
+        elif engine and engine.template_warning:
+            text = engine.template_warning
+        self.notice.setText(text)
         self.model_changed.emit()
-
-    def _failed(self, message: str, is_closed: bool) -> None:
-        self._loader = None
-        if is_closed:
-            self.engine = None
-        self._name_model(self.engine)
-        if message:
-            self.banner.show_text(message, "Choose another …", is_working=False)
-        else:
-            self.banner.hide()
-        self.model_changed.emit()
-
-    def _name_model(self, engine: Engine | None) -> None:
-        if engine is None:
-            self.model_button.setText("Choose a model …")
-            return
-        name = engine.metadata.get("general.name") or engine.path.stem
-        self.model_button.setText(f"{' '.join(name.split())[:24]}  ·  {size(engine.size_bytes)}")
-        self.model_button.setToolTip(f"{engine.path}\n{engine.description}")
-
-    def _press_banner(self) -> None:
-        if self._loader:
-            self._loader.cancel()
-        elif self.banner.button.text() == "Close":
-            self.banner.hide()
-        else:
-            self.choose_model()
 
     def choose_model(self) -> None:
-        now = self.engine.path if self.engine else None
-        dialog = ModelDialog(self.options.engine_config(), now, self)
-        dialog.accepted.connect(lambda: dialog.path and self.load(dialog.path))
+        dialog = ModelDialog(settings.configs(self.options)[1], self)
+        dialog.accepted.connect(lambda: self.load(dialog.path))
         dialog.open()  # does not wait: replies go on
 
-    # --- settings and the end ---
-
     def change_settings(self) -> None:
-        dialog = SettingsDialog(self.options, self)
-        dialog.accepted.connect(lambda: self.set_options(dialog.options()))
+        dialog = settings.SettingsDialog(self.options, self)
+        dialog.accepted.connect(lambda: self.set_options(dialog.options))
         dialog.open()
 
-    def set_options(self, options: Options) -> None:
+    def set_options(self, options: settings.Options) -> None:
         """Changes how the next reply is written, and loads the model again if it must be."""
-        is_moved = options.cpu_only != self.options.cpu_only
-        self.options = options
-        self._settings.save_options(options)
-        look.apply(QApplication.instance(), options.theme)
-        if is_moved and self.engine:
+        before, self.options = self.options, options
+        self._store.setValue("options", json.dumps(options))
+        if self.engine and settings.configs(before)[1] != settings.configs(options)[1]:
             self.load(self.engine.path)
 
     def closeEvent(self, event: QCloseEvent) -> None:
-        self._settings.put("geometry", self.saveGeometry())
-        self._settings.put("splitter", self._splitter.saveState())
-        for conversation in self.conversations:
+        self._store.setValue("geometry", self.saveGeometry())
+        for conversation in self.findChildren(Conversation):
             conversation.cancel()
-        if self._loader:
-            self._loader.cancel()
-        event.accept()
+        if self._loading:
+            self._loading.cancel()
+        super().closeEvent(event)
 
     def shut_down(self) -> None:
         """Ends all work and frees the model. The window is gone already, so this may wait."""
         if self.engine:
             self.engine.close()
-        join_all()
-
-    # --- parts ---
-
-    def _sidebar(self) -> QWidget:
-        side = QFrame(objectName="sidebar")
-        new = QPushButton("New conversation")
-        new.clicked.connect(self.new_conversation)
-        self.model_button.clicked.connect(self.choose_model)
-        settings = QPushButton("Settings …")
-        settings.clicked.connect(self.change_settings)
-        layout = QVBoxLayout(side)
-        layout.setContentsMargins(12, 14, 12, 14)
-        layout.addWidget(new)
-        layout.addWidget(self.list, 1)
-        layout.addWidget(self.model_button)
-        layout.addWidget(settings)
-        return side
-
-    def _middle(self) -> QWidget:
-        middle = QWidget()
-        layout = QVBoxLayout(middle)
-        layout.setContentsMargins(0, 8, 0, 0)
-        layout.addWidget(self.banner)
-        layout.addWidget(self._stack, 1)
-        return middle
-
-    def _search(self) -> QWidget:
-        self._panel = QFrame(objectName="searchPanel")
-        layout = QVBoxLayout(self._panel)
-        layout.setContentsMargins(0, 14, 0, 0)
-        heading = QLabel("Search", objectName="heading")
-        heading.setContentsMargins(12, 0, 0, 0)
-        layout.addWidget(heading)
-        layout.addWidget(self._searches, 1)
-        return self._panel
+        QThreadPool.globalInstance().waitForDone(_END_MS)

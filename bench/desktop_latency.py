@@ -1,9 +1,12 @@
-"""Measures the program: how late its event loop is while replies are written, and how soon a reply
-ends that is cancelled. ``cd examples && python -m desktop.latency [MODEL.gguf] --conversations 8``
+"""How late the event loop of examples/desktop is while replies are written, and how soon a reply
+ends that is stopped.
 
-A timer of the event loop measures its own delays, first while the window is idle. "own" is a delay
-without the time that the system let the window's thread wait for a processor, which Linux counts:
-what this thread computed, and waited for Python's lock. "computed" is the first part alone.
+    python bench/desktop_latency.py --conversations 8 --seconds 20 --cancels 40
+
+It opens the program's window. A timer of the event loop measures its own delays, first while the
+window is idle. "own" is a delay without the time that the system let the window's thread wait for
+a processor, which Linux counts: what this thread computed, and waited for Python's lock. "computed"
+is the first part alone.
 """
 
 from __future__ import annotations
@@ -16,14 +19,14 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from PySide6.QtCore import QEventLoop, QObject, Qt, QTimer
+from PySide6.QtCore import QEventLoop, QObject, QSettings, Qt, QTimer
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
-from desktop import look
-from desktop.settings import Options, Settings
-from desktop.window import Window
 from tgr_local.models.library import embedded_model
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+from desktop.window import Window
 
 PERIOD_MS = 4
 LIMITS = (1, 2, 4, 8, 16, 33, 100)
@@ -55,16 +58,16 @@ class LoopClock(QObject):
 
     def report(self, name: str) -> None:
         for part, values in zip(PARTS, zip(*self.rows, strict=True), strict=True):
-            print(histogram(f"{name}, {part}", values))
+            print(histogram(f"{name}, {part}", values), flush=True)
 
 
 def _clocks() -> tuple[float, float, float]:
-    """Time, what this thread has waited for a processor, and what it has computed."""
+    """Time, what this thread has waited for a processor, and what it has computed, ms."""
     return 1000 * time.perf_counter(), _waited_ms(), 1000 * time.thread_time()
 
 
 def _waited_ms() -> float:
-    """Time that this thread has waited for a processor; 0 where the system does not say."""
+    """0 where the system does not say."""
     try:
         return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e6
     except (OSError, IndexError, ValueError):
@@ -94,10 +97,10 @@ def until(done: Callable[[], object]) -> None:
         wait(2)
 
 
-def ask(window: Window, text: str) -> None:
-    conversation = window.conversation
-    conversation.input.set_text(text)
-    QTest.keyClick(conversation.input.editor, Qt.Key.Key_Return)
+def ask(window: Window) -> None:
+    window.conversation.messages.clear()  # the context stays small
+    window.conversation.input.setPlainText(QUESTION)
+    QTest.keyClick(window.conversation.input, Qt.Key.Key_Return)
 
 
 def busy(window: Window, clock: LoopClock, seconds: float) -> int:
@@ -105,12 +108,11 @@ def busy(window: Window, clock: LoopClock, seconds: float) -> int:
     n_replies, end = 0, time.monotonic() + seconds
     clock.clear()
     while time.monotonic() < end:
-        for row, conversation in enumerate(window.conversations):
-            if not conversation.is_busy:
-                window.list.setCurrentRow(row)
+        for i in range(window.tabs.count()):
+            if not window.tabs.widget(i).is_busy:
+                window.tabs.setCurrentIndex(i)
+                ask(window)
                 n_replies += 1
-                ask(window, QUESTION)
-                conversation.messages = conversation.messages[-1:]  # the context stays small
             wait(2)
     return n_replies
 
@@ -119,56 +121,58 @@ def cancel(window: Window, times: int) -> list[float]:
     """Times from Esc to the moment at which the window shows the end, ms."""
     found: list[float] = []
     for i in range(times):
-        window.conversation.messages.clear()
-        ask(window, QUESTION)
+        ask(window)
         wait(50 + 37 * i % 200)
         if not window.conversation.is_busy:  # the reply was faster
             continue
         start = time.perf_counter()
-        QTest.keyClick(window.conversation.input.editor, Qt.Key.Key_Escape)
+        QTest.keyClick(window.conversation.input, Qt.Key.Key_Escape)
         until(lambda: not window.conversation.is_busy)
         found.append(1000 * (time.perf_counter() - start))
     return found
 
 
+def measure(window: Window, n_conversations: int, seconds: float, n_cancels: int) -> None:
+    until(lambda: window.engine)
+    clock = LoopClock()
+    ask(window)  # what is done once: fonts, the template's process
+    until(lambda: not window.conversation.is_busy)
+    clock.clear()
+    wait(int(1000 * seconds / 3))
+    head = "".join(f"{f'<{limit}':>6}" for limit in LIMITS)
+    print(f"{'ms':30}{head}{'more':>6}   {'p99':>6} {'max':>6}")
+    clock.report("idle")
+    while window.tabs.count() < n_conversations:
+        window.new_conversation()
+    n_replies = busy(window, clock, seconds)
+    clock.report(f"{n_conversations} x 8 candidates")
+    print(f"{n_replies} replies began")
+    for i in range(window.tabs.count()):
+        window.tabs.widget(i).cancel()
+    until(lambda: not any(window.tabs.widget(i).is_busy for i in range(window.tabs.count())))
+    if found := cancel(window, n_cancels):
+        print(
+            f"cancel: median {statistics.median(found):.1f} ms, max {max(found):.1f} ms "
+            f"of {len(found)}"
+        )
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="desktop.latency", description="Measures the event loop.")
+    parser = argparse.ArgumentParser(description="Measures the desktop program's event loop.")
     parser.add_argument("model", nargs="?", type=Path, default=embedded_model())
     parser.add_argument("--conversations", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=15)
     parser.add_argument("--cancels", type=int, default=20)
     arguments = parser.parse_args()
-    sys.setswitchinterval(0.001)
+    sys.setswitchinterval(0.001)  # as the program does
     app = QApplication(sys.argv[:1])
     app.setStyle("Fusion")
-    look.apply(app, "light")
     with tempfile.TemporaryDirectory() as folder:
-        window = Window(Settings(Path(folder) / "settings.ini"))
-        window.options = Options(n_candidates=8)
+        window = Window(QSettings(f"{folder}/settings.ini", QSettings.Format.IniFormat))
+        window.options = {"n_candidates": 8}
         window.load(arguments.model)
         window.show()
-        until(lambda: window.engine)
-        clock = LoopClock()
-        ask(window, QUESTION)  # what is done once: fonts, the template's process
-        until(lambda: not window.conversation.is_busy)
-        clock.clear()
-        wait(int(1000 * arguments.seconds / 3))
-        head = "".join(f"{f'<{limit}':>6}" for limit in LIMITS)
-        print(f"{'ms':30}{head}{'more':>6}   {'p99':>6} {'max':>6}")
-        clock.report("idle")
-        while len(window.conversations) < arguments.conversations:
-            window.new_conversation()
-        n_replies = busy(window, clock, arguments.seconds)
-        clock.report(f"{arguments.conversations} x 8 candidates")
-        print(f"{n_replies} replies began")
-        for conversation in window.conversations:
-            conversation.cancel()
-        until(lambda: not any(one.is_busy for one in window.conversations))
-        if found := cancel(window, arguments.cancels):
-            print(
-                f"cancel: median {statistics.median(found):.1f} ms, max {max(found):.1f} ms "
-                f"of {len(found)}"
-            )
+        measure(window, arguments.conversations, arguments.seconds, arguments.cancels)
         window.close()
         window.shut_down()
 
