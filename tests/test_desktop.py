@@ -436,7 +436,7 @@ def test_the_program_starts_answers_and_ends(tmp_path: Path) -> None:
         env=environment(XDG_CONFIG_HOME=str(tmp_path), QT_QPA_PLATFORM="offscreen"),
     )  # fmt: skip
     assert run.returncode == 0 and not re.search(rb"Traceback|QObject|QThread", run.stderr)
-    assert "model=" in (tmp_path / "tgr-local" / "desktop.ini").read_text(encoding="utf-8")
+    assert "geometry=" in (tmp_path / "tgr-local" / "desktop.ini").read_text(encoding="utf-8")
 
 
 # ---- the source ----

@@ -23,7 +23,7 @@ def main() -> int:
     app.setStyle("Fusion")
     store = QSettings(QSettings.Format.IniFormat, QSettings.Scope.UserScope, "tgr-local", "desktop")
     window = Window(store)
-    window.load(arguments.model or Path(str(store.value("model", embedded_model()))))
+    window.load(arguments.model or Path(str(store.value("model") or embedded_model())))
     window.show()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python would wait for the next event
     code = app.exec()

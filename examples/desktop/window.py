@@ -17,6 +17,7 @@ from desktop.models import ModelDialog
 from desktop.worker import Task, message_of
 from tgr_local import Cancel, CancelledError, Engine
 from tgr_local.engine import check_memory
+from tgr_local.models.library import embedded_model
 
 _END_MS = 5000  # that the threads may take to end with the program
 
@@ -114,7 +115,8 @@ class Window(QMainWindow):
         self._loading = None
         if engine:
             self.engine = engine
-            self._store.setValue("model", str(path.absolute()))
+            is_embedded = path == embedded_model()  # which lies elsewhere in another installation
+            self._store.setValue("model", "" if is_embedded else str(path.absolute()))
         text = "No model is loaded."
         if self.engine:
             name = self.engine.metadata.get("general.name", self.engine.path.name)
