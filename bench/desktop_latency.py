@@ -164,7 +164,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=15)
     parser.add_argument("--cancels", type=int, default=20)
     arguments = parser.parse_args()
-    sys.setswitchinterval(0.001)  # as the program does
+    sys.setswitchinterval(0.0002)  # as the program does
     app = QApplication(sys.argv[:1])
     app.setStyle("Fusion")
     with tempfile.TemporaryDirectory() as folder:

@@ -18,7 +18,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="desktop", description="Conversations with a model.")
     parser.add_argument("model", nargs="?", type=Path, help="a GGUF file; else the last one")
     arguments = parser.parse_args()
-    sys.setswitchinterval(0.001)  # threads let the window's one have Python after 1 ms, not 5
+    sys.setswitchinterval(0.0002)  # s until a thread lets the window's one have Python's lock
     app = QApplication(sys.argv[:1])
     app.setStyle("Fusion")
     store = QSettings(QSettings.Format.IniFormat, QSettings.Scope.UserScope, "tgr-local", "desktop")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from PySide6.QtCore import QModelIndex, QRectF, QSize, Qt
-from PySide6.QtGui import QPainter
-from PySide6.QtWidgets import QListWidget, QListWidgetItem, QStyledItemDelegate
+from PySide6.QtCore import QRectF, Qt
+from PySide6.QtGui import QPainter, QPixmap
+from PySide6.QtWidgets import QListWidget, QListWidgetItem
 
 from tgr_local.search.scoring import Scores
 
-_BARS, _GAP = 56, 10  # pixels: height of the bars, space around a row
+_WIDTH, _HEIGHT, _BARS, _GAP = 240, 80, 56, 6  # pixels: a picture, its bars, the space around it
 SCORES = Qt.ItemDataRole.UserRole
 
 
@@ -22,33 +20,33 @@ def heights(scores: Scores) -> np.ndarray:
 
 
 class SearchView(QListWidget):
-    """One item for each boundary. Qt draws those that are visible."""
+    """One item for each boundary, with a picture that is drawn once: Qt repaints it without Python,
+    whose lock the threads of the replies hold most of the time."""
 
     def __init__(self) -> None:
-        super().__init__(uniformItemSizes=True)
-        self.setItemDelegate(_Bars(self))
+        super().__init__(uniformItemSizes=True, spacing=_GAP)
 
     def add(self, chunk: int, scores: Scores) -> None:
         bar = self.verticalScrollBar()
         follows = bar.value() == bar.maximum()
-        item = QListWidgetItem(f"Chunk {chunk + 1}: candidate {scores.chosen}", self)
+        item = QListWidgetItem(self)
         item.setData(SCORES, scores)
+        item.setData(Qt.ItemDataRole.DecorationRole, self._picture(chunk, scores))
         if follows:
             self.scrollToBottom()
 
-
-class _Bars(QStyledItemDelegate):
-    """A line of text, and a bar for each candidate; that of the chosen one is highlighted."""
-
-    def sizeHint(self, option: Any, index: QModelIndex) -> QSize:
-        return QSize(0, option.fontMetrics.height() + _BARS + 3 * _GAP)
-
-    def paint(self, painter: QPainter, option: Any, index: QModelIndex) -> None:
-        scores, palette = index.data(SCORES), option.palette
-        area = QRectF(option.rect).adjusted(_GAP, _GAP, -_GAP, -_GAP)
+    def _picture(self, chunk: int, scores: Scores) -> QPixmap:
+        """A line of text, and a bar for each candidate; that of the chosen one is highlighted."""
+        picture, palette = QPixmap(_WIDTH, _HEIGHT), self.palette()
+        picture.fill(palette.base().color())
+        painter = QPainter(picture)
         painter.setPen(palette.text().color())
-        painter.drawText(area, Qt.AlignmentFlag.AlignTop, index.data())
-        width = area.width() / len(scores.total)
+        painter.drawText(
+            0, self.fontMetrics().ascent(), f"Chunk {chunk + 1}: candidate {scores.chosen}"
+        )
+        width = _WIDTH / len(scores.total)
         for i, height in enumerate(_BARS * heights(scores)):
-            bar = QRectF(area.left() + i * width, area.bottom() - height, 0.85 * width, height)
+            bar = QRectF(i * width, _HEIGHT - height, 0.85 * width, height)
             painter.fillRect(bar, palette.highlight() if i == scores.chosen else palette.mid())
+        painter.end()
+        return picture
