@@ -57,7 +57,8 @@ class ModelDialog(QtWidgets.QDialog):
 
     def inspect(self, paths: Callable[[], Iterable[Path]]) -> None:
         """Adds files. A thread reads their headers, since a slow disk takes a while."""
-        self._task = Task(lambda post: [post(inspect(path, self._config)) for path in paths()])
+        config = self._config
+        self._task = Task(lambda post: [post(inspect(path, config)) for path in paths()])
         self._task.posted.connect(self._add)
         self._task.start()
 
