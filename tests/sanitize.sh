@@ -13,9 +13,11 @@ esac
 venv=build/sanitize-$kind
 
 [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
-# ggml as libraries of their own, which like those of Python are not instrumented: only what our code does counts
-TGR_PORTABLE=1 "$venv/bin/pip" install -q -C "cmake.define.TGR_SANITIZE=$kind" -C "build-dir=build/cmake-$kind" \
-    -C "cmake.define.TGR_CPU_VARIANTS=haswell;armv8.0_1;apple_m1" ".[dev]"
+version=$(sed -n 's/^set(LLAMA_CPP_PYTHON_VERSION \(.*\))$/\1/p' CMakeLists.txt)
+CMAKE_ARGS="-DLLAMA_BUILD=OFF -DLLAVA_BUILD=OFF" "$venv/bin/pip" install -q --no-cache-dir "llama-cpp-python==$version"
+# what the tests compare with, and ggml, are not instrumented: only what our code does counts
+"$venv/bin/pip" install -q -C "cmake.define.TGR_SANITIZE=$kind" -C "cmake.define.TGR_PEER=ON" \
+    -C "build-dir=build/cmake-$kind" ".[dev]"
 
 reports=$PWD/$venv/report
 rm -f "$reports".*

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tgr_local.errors import TgrError, describe
 from tgr_local.eval.task import Metric, Problem
 from tgr_local.options.config import SearchConfig
+from tgr_local.options.fields import types_of
 from tgr_local.system import json_checks
 from tgr_local.system.json_checks import Count
 from tgr_local.system.processor import processor
@@ -79,7 +80,7 @@ class Manifest:
     metric: RunMetric = "samples"
 
 
-_CONFIG = {f"{name}?": hint for name, hint in typing.get_type_hints(SearchConfig).items()}
+_CONFIG = {f"{name}?": hint for name, hint in types_of(SearchConfig).items()}
 _CONFIG |= {"rollout_len": int, "n_candidates": int}  # the axes of plots
 _SHAPE: dict[str, Any] = {
     **typing.get_type_hints(Manifest),

@@ -13,10 +13,11 @@ from pydantic import BeforeValidator, Field, create_model
 
 from tgr_local.openai.validation import RequestBody
 from tgr_local.options.config import SearchConfig
+from tgr_local.options.fields import types_of
 
 INT_MAX = 2**31 - 1
 """The largest whole number of an option that has no bound of its own."""
-_TYPES = typing.get_type_hints(SearchConfig)
+_TYPES = types_of(SearchConfig)
 _OPTIONS = {
     spec.name: spec
     for spec in dataclasses.fields(SearchConfig)

@@ -9,8 +9,9 @@ import functools
 import math
 import sys
 import typing
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field
+from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 
@@ -70,7 +71,12 @@ def notes_given(config_type: type[_Config]) -> type[_Config]:
     return config_type
 
 
-_types: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)  # slow to make
+def types_of(config_type: Any) -> dict[str, Any]:
+    """The types of a config's fields. (``typing.get_type_hints`` of Python 3.10 refuses the class,
+    whose pseudo-fields have no types.)"""
+    texts = {field.name: field.type for field in dataclasses.fields(config_type)}
+    names = vars(sys.modules[config_type.__module__])
+    return typing.get_type_hints(SimpleNamespace(__annotations__=texts), names)
 
 
 class _Rule(NamedTuple):
@@ -130,7 +136,7 @@ class _Rule(NamedTuple):
 
 @functools.cache
 def _rules(config_type: type[Config]) -> tuple[_Rule, ...]:
-    types = _types(config_type)
+    types = types_of(config_type)
     rules = []
     for spec in dataclasses.fields(config_type):
         bounds = dict(spec.metadata)
@@ -203,7 +209,7 @@ def parse(
     text: str,
 ) -> Any:
     """The value of a field as a person writes it: ``0.6``, ``on``, ``3,1``. Raises ValueError."""
-    types = _types(config_type)
+    types = types_of(config_type)
     if name not in types:
         updated(config_type(), {name: text})
     kind = types[name]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
-import typing
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar
 
@@ -17,7 +16,7 @@ from tgr_local.options.config import (
     SearchConfig,
     ServerConfig,
 )
-from tgr_local.options.fields import parse, updated
+from tgr_local.options.fields import parse, types_of, updated
 
 AnyConfig = EngineConfig | SearchConfig | ChatConfig | CodeConfig | ServerConfig
 _Config = TypeVar("_Config", EngineConfig, SearchConfig, ChatConfig, CodeConfig, ServerConfig)
@@ -170,7 +169,7 @@ def add_config_flags(
     """Adds a flag for each field of a config, or for those in `only`, in a help group with that
     title. If `folded`, ``--help`` shows those of `EVERYDAY` alone."""
     group = parser.add_argument_group(title)
-    types = typing.get_type_hints(config_type)
+    types = types_of(config_type)
     for spec in dataclasses.fields(config_type):
         if only and spec.name not in only:
             continue
