@@ -183,7 +183,7 @@ def test_the_application_refuses_a_body_that_does_not_come(
 def test_in_a_crowd_a_body_that_does_not_come_costs_nothing(
     front: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "_CROWD", -1)
+    monkeypatch.setattr(connection, "CROWD", -1)
     front.app.gate.clear()  # where the application would wait
     half = HEAD + b"Content-Length: 60000\r\n\r\n1"
     with front.connect(half):

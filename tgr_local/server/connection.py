@@ -25,7 +25,7 @@ REST_SECONDS = BODY_SECONDS + 5.0  # for a body, whether or not it is read here
 READ_SECONDS = 60.0  # for the client to read a reply
 LEAVE_SECONDS = 1.0  # for a reply in HTTP/1.0 after the client has closed its sending half
 _PROBE_SECONDS = 0.3
-_CROWD = 256  # connections, with more of which bodies that do not come are dropped unanswered
+CROWD = 256  # connections, with more of which bodies that do not come are dropped unanswered
 
 
 class Connection(H11Protocol):
@@ -84,7 +84,7 @@ class Connection(H11Protocol):
 
     async def _begin(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Runs the application when it can begin to read, or to say that the body did not come."""
-        if await self._body_fails() and len(self.connections) > _CROWD:
+        if await self._body_fails() and len(self.connections) > CROWD:
             self._drop()
             while not self.cycle.disconnected:  # until uvicorn knows
                 self.cycle.message_event.clear()
