@@ -2,22 +2,20 @@
 # Fuzzing of native code, guided by its coverage and under AddressSanitizer:
 #   bench/fuzz_native.sh grammar|tokenizer|template|schema SECONDS
 # Needs clang 14 or later with its runtime (Debian: clang libclang-rt-14-dev); CLANG=clang-14 names it. The engine with
-# llama.cpp is compiled once for it, in a venv of its own under build/. A template may run for ever: an input that takes
+# llama.cpp is compiled for it, in a venv of its own under build/. A template may run for ever: an input that takes
 # more than 5 s or 2 GiB, which the confined process would end, is counted, and fuzzing goes on with the corpus. Anything
-# else that libFuzzer reports ends the script with its exit code.
+# else that libFuzzer reports ends the script with exit code 1.
 set -uo pipefail
-target=$1 seconds=$2 clang=${CLANG:-clang}
+target=${1:?usage: bench/fuzz_native.sh TARGET SECONDS} seconds=${2:?usage: bench/fuzz_native.sh TARGET SECONDS}
+clang=${CLANG:-clang}
 cd "$(dirname "$0")/.."
 venv=build/fuzz-venv
 
 set -e
 [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
-if [ ! -e "$venv/.built" ]; then
-    CC=$clang CXX=${clang/clang/clang++} TGR_PORTABLE=1 "$venv/bin/pip" install -q -C "build-dir=build/cmake-fuzz" \
-        -C "cmake.define.TGR_SANITIZE=address,fuzzer-no-link" \
-        -C "cmake.define.TGR_CPU_VARIANTS=haswell;armv8.0_1;apple_m1" ".[server]" atheris pytest gguf
-    touch "$venv/.built"
-fi
+CC=$clang CXX=${clang/clang/clang++} TGR_PORTABLE=1 "$venv/bin/pip" install -q -C "build-dir=build/cmake-fuzz" \
+    -C "cmake.define.TGR_SANITIZE=address,fuzzer-no-link" \
+    -C "cmake.define.TGR_CPU_VARIANTS=haswell;armv8.0_1;apple_m1" ".[server]" atheris pytest gguf
 set +e
 
 runtime=$("$venv/bin/python" -c "import atheris; print(atheris.path())")/asan_with_fuzzer.so

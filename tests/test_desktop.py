@@ -311,6 +311,17 @@ def test_a_model_is_exchanged_while_a_reply_is_written(window: Window) -> None:
     assert window.engine is not first and "tgr-mini-code" in window.notice.text()
 
 
+def test_the_newest_wish_is_loaded(window: Window) -> None:
+    ended: list[bool] = []
+    window.model_changed.connect(lambda: ended.append(True))
+    window.load(embedded_model("tgr-mini-code"))
+    window.load(embedded_model())
+    window.set_options({**window.options, "n_ctx": 3000})
+    until(lambda: ended)
+    assert window.engine is not None and window.engine.path == embedded_model()
+    assert window.engine.n_ctx >= 3000
+
+
 def test_loading_is_stopped(window: Window) -> None:
     first, ended = window.engine, []
     window.model_changed.connect(lambda: ended.append(True))
@@ -330,11 +341,13 @@ def test_the_dialog_knows_what_fits_and_what_is_no_model(window: Window, tmp_pat
     os.truncate(huge, 1 << 42)  # a sparse file of 4 TiB: more memory than a machine has
     dialog = ModelDialog(EngineConfig())
     until(lambda: dialog.list.count() >= 2)
-    assert embedded_model("tgr-mini-code") == dialog.path and dialog.button.isEnabled()
-    assert "tgr-mini-code" in dialog.list.currentItem().text()
-    n_known = dialog.list.count()
+    assert dialog.path is not None and dialog.button.isEnabled()
+    n_known, first = dialog.list.count(), dialog.path
     dialog.inspect(lambda: [huge])
-    until(lambda: dialog.path == huge)
+    until(lambda: dialog.list.count() == n_known + 1)
+    assert dialog.path == first  # what is added does not change the choice
+    dialog.list.setCurrentRow(n_known)
+    assert dialog.path == huge
     need, free = (
         int(number.replace(",", ""))
         for number in re.findall(r"([\d,]+) MB", dialog.list.currentItem().text())
@@ -342,6 +355,7 @@ def test_the_dialog_knows_what_fits_and_what_is_no_model(window: Window, tmp_pat
     assert need > 1 << 22 > free  # MB
     dialog.inspect(lambda: [tmp_path])
     until(lambda: dialog.list.count() == n_known + 2)
+    dialog.list.setCurrentRow(n_known + 1)
     assert dialog.path is None and not dialog.button.isEnabled()
 
 

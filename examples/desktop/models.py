@@ -37,6 +37,7 @@ class ModelDialog(QtWidgets.QDialog):
         super().__init__(parent, windowTitle="Choose a model")
         self.resize(560, 360)
         self._config = config
+        self._tasks: list[Task] = []
         self.list = QtWidgets.QListWidget()
         self.list.currentItemChanged.connect(lambda: self.button.setEnabled(bool(self.path)))
         box = QtWidgets.QDialogButtonBox(QtWidgets.QDialogButtonBox.StandardButton.Cancel)
@@ -58,19 +59,27 @@ class ModelDialog(QtWidgets.QDialog):
     def inspect(self, paths: Callable[[], Iterable[Path]]) -> None:
         """Adds files. A thread reads their headers, since a slow disk takes a while."""
         config = self._config
-        self._task = Task(lambda post: [post(inspect(path, config)) for path in paths()])
-        self._task.posted.connect(self._add)
-        self._task.start()
+        task = Task(lambda post: [post(inspect(path, config)) for path in paths()])
+        task.posted.connect(self._add)
+        task.finished.connect(self._end)
+        task.start()
+        self._tasks.append(task)
 
     def _add(self, files: list[tuple[Icon, str, Path | None]]) -> None:
         for icon, about, path in files:
             item = QtWidgets.QListWidgetItem(self.style().standardIcon(icon), about, self.list)
             item.setData(Qt.ItemDataRole.UserRole, path)
-        self.list.setCurrentRow(self.list.count() - 1)
+        if not self.list.currentItem():
+            self.list.setCurrentRow(self.list.count() - 1)
+
+    def _end(self, _: object, error: Exception | None) -> None:
+        if error:
+            self._add([(Icon.SP_MessageBoxCritical, message_of(error), None)])
 
     def _browse(self) -> None:
         name, _ = QtWidgets.QFileDialog.getOpenFileName(
             self, "Open a model", "", "GGUF (*.gguf);;All (*)"
         )
         if name:
+            self.list.setCurrentRow(-1)
             self.inspect(lambda: [Path(name)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from desktop import settings
 from desktop.conversation import Conversation
 from desktop.models import ModelDialog
 from desktop.worker import Task, message_of
-from tgr_local import Cancel, CancelledError, Engine
+from tgr_local import Cancel, CancelledError, Engine, EngineConfig
 from tgr_local.engine import check_memory
 from tgr_local.models.library import embedded_model
 
@@ -87,8 +88,11 @@ class Window(QMainWindow):
             self._loading.cancel()
 
     def load(self, path: Path) -> None:
-        """If that fails, the model before stays, unless memory is too small for both."""
+        """If that fails, the model before stays, unless memory is too small for both. What is being
+        loaded gives way."""
+        self._wanted = path
         if self._loading:
+            self._loading.cancel()
             return
         old, config, cancel = self.engine, settings.configs(self.options)[1], Cancel()
 
@@ -104,14 +108,16 @@ class Window(QMainWindow):
 
         self._loading, self._task = cancel, Task(work)
         self._task.posted.connect(self._closed)
-        self._task.finished.connect(lambda engine, error: self._loaded(path, engine, error))
+        self._task.finished.connect(lambda engine, error: self._loaded(path, config, engine, error))
         self._task.start()
         self.notice.setText(f"Loading {path} … Esc stops it.")
 
     def _closed(self) -> None:
         self.engine = None
 
-    def _loaded(self, path: Path, engine: Engine | None, error: Exception | None) -> None:
+    def _loaded(
+        self, path: Path, config: EngineConfig, engine: Engine | None, error: Exception | None
+    ) -> None:
         self._loading = None
         if engine:
             self.engine = engine
@@ -126,15 +132,20 @@ class Window(QMainWindow):
         elif engine and engine.template_warning:
             text = engine.template_warning
         self.notice.setText(text)
-        self.model_changed.emit()
+        if path != self._wanted or config != settings.configs(self.options)[1]:
+            self.load(self._wanted)
+        else:
+            self.model_changed.emit()
 
     def choose_model(self) -> None:
         dialog = ModelDialog(settings.configs(self.options)[1], self)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.accepted.connect(lambda: self.load(dialog.path))
         dialog.open()  # does not wait: replies go on
 
     def change_settings(self) -> None:
         dialog = settings.SettingsDialog(self.options, self)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.accepted.connect(lambda: self.set_options(dialog.options))
         dialog.open()
 
@@ -142,8 +153,11 @@ class Window(QMainWindow):
         """Changes how the next reply is written, and loads the model again if it must be."""
         before, self.options = self.options, options
         self._store.setValue("options", json.dumps(options))
-        if self.engine and settings.configs(before)[1] != settings.configs(options)[1]:
-            self.load(self.engine.path)
+        if settings.configs(before)[1] != settings.configs(options)[1]:
+            if self._loading:
+                self.load(self._wanted)
+            elif self.engine:
+                self.load(self.engine.path)
 
     def closeEvent(self, event: QCloseEvent) -> None:
         self._store.setValue("geometry", self.saveGeometry())
@@ -157,4 +171,6 @@ class Window(QMainWindow):
         """Ends all work and frees the model. The window is gone already, so this may wait."""
         if self.engine:
             self.engine.close()
-        QThreadPool.globalInstance().waitForDone(_END_MS)
+        if not QThreadPool.globalInstance().waitForDone(_END_MS):
+            self._store.sync()
+            os._exit(1)  # Qt would wait for a thread that a disk keeps waiting

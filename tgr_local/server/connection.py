@@ -42,6 +42,7 @@ class Connection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self.app = self._application  # else it refers to itself, and stays until a collection
         if self._timer:
             self._timer.cancel()
 
@@ -102,13 +103,14 @@ class Connection(H11Protocol):
                 return False
             n_bytes = len(cycle.body)
             cycle.message_event.clear()
-            timer = self.loop.call_later(bodies.PART_SECONDS, cycle.message_event.set)
+            left = max(begun + bodies.BODY_SECONDS - self.loop.time(), 0.0)
+            timer = self.loop.call_later(min(bodies.PART_SECONDS, left), cycle.message_event.set)
             await cycle.message_event.wait()
             timer.cancel()
             if cycle.disconnected:
                 return True
             is_silent = len(cycle.body) == n_bytes and cycle.more_body
-            if is_silent or self.loop.time() - begun > bodies.BODY_SECONDS:
+            if is_silent or self.loop.time() - begun >= bodies.BODY_SECONDS:
                 cycle.scope["state"][bodies.LATE] = True
                 return True
         return bool(cycle.disconnected)
