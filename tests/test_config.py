@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import typing
 from typing import Any
 
 import pytest
 
 from tgr_local.errors import ModelError
 from tgr_local.options.config import EngineConfig, SearchConfig
-from tgr_local.options.fields import parse, updated
+from tgr_local.options.fields import parse, types_of, updated
 from tgr_local.options.resolve import DEFAULT, MODEL_FILE, USER, resolve
 
 Config = type[EngineConfig] | type[SearchConfig]
@@ -26,7 +25,7 @@ every_field = pytest.mark.parametrize(
 
 
 def kind_of(config: Config, name: str) -> Any:
-    return typing.get_type_hints(config)[name]
+    return types_of(config)[name]
 
 
 def bounds(spec: dataclasses.Field[Any]) -> tuple[float | None, float | None]:

@@ -265,7 +265,7 @@ class _Table(markdown.TableElement):
 class _Blocks(markdown.Markdown):
     """Blocks with a blank line between them."""
 
-    elements: ClassVar = {
+    elements: ClassVar[dict[str, type[markdown.MarkdownElement]]] = {
         **markdown.Markdown.elements,
         "heading_open": _Heading,
         "fence": _Code,

@@ -197,5 +197,6 @@ def read(file: Path) -> Samples:
                 np.zeros(len(right), np.int64),
                 int(data["tokens"]),
             )
-    except (ValueError, TypeError, KeyError, EOFError, OSError, *_DAMAGES) as error:
+    # AttributeError: Python 3.10, where a file holds one array, which is no context
+    except (ValueError, TypeError, AttributeError, KeyError, EOFError, OSError, *_DAMAGES) as error:
         raise TgrError(f"{file} is damaged: {error}; remove it") from None

@@ -6,6 +6,7 @@ Types and bounds only. What a parameter means here, and what depends on the mode
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
@@ -312,7 +313,7 @@ class CompletionRequest(TextRequest):
     """The body of /v1/completions."""
 
     suffix: str | None = Field(None, description="text after a gap that the reply fills")
-    wanted: ClassVar = {"prompt": "a text, token ids, or a list of either"}
+    wanted: ClassVar[Mapping[str, str]] = {"prompt": "a text, token ids, or a list of either"}
     prompt: (
         str | Tokens | Annotated[list[str | Tokens], Field(fail_fast=True, max_length=PROMPTS_MAX)]
     ) = Field(union_mode="left_to_right")
@@ -341,7 +342,9 @@ class NativeRequest(TextRequest):
 class NativeCompletionRequest(NativeRequest):
     """The body of /completion: as in /v1/completions, in llama.cpp's words."""
 
-    wanted: ClassVar = {"prompt": "a text, token ids, both mixed, or a list of these"}
+    wanted: ClassVar[Mapping[str, str]] = {
+        "prompt": "a text, token ids, both mixed, or a list of these"
+    }
     prompt: (
         str
         | Annotated[

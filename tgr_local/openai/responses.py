@@ -66,7 +66,7 @@ class TextOptions(TypedDict):
 class ResponsesRequest(ClientParameters):
     """The body of /v1/responses."""
 
-    wanted: ClassVar = {
+    wanted: ClassVar[Mapping[str, str]] = {
         "input": "a text or a list of items",
         "tool_choice": "none, auto, required, or an object",
     }

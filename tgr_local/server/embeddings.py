@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -23,7 +24,7 @@ _AT_ONCE = 512  # tokens that are read together
 class EmbeddingsRequest(Ignoring):
     """The body of /v1/embeddings."""
 
-    wanted: ClassVar = {"input": "a text, token ids, or a list of these"}
+    wanted: ClassVar[Mapping[str, str]] = {"input": "a text, token ids, or a list of these"}
     input: str | Tokens | Annotated[list[str | Tokens], Field(fail_fast=True)] = Field(
         union_mode="left_to_right"
     )
