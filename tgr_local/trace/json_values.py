@@ -68,8 +68,8 @@ def from_json_value(kind: Any, value: Any) -> Any:
         if value not in args:
             raise ValueError(f"{value!r:.40} is not one of {', '.join(map(repr, args))}")
         return value
-    if origin is np.ndarray:
-        dtype = typing.get_args(args[1])[0]
+    if origin in (np.ndarray, NDArray):  # NDArray[X] is an alias of its own from numpy 2.5 on
+        dtype = args[0] if origin is NDArray else typing.get_args(args[1])[0]
         if isinstance(value, dict):
             data = np.frombuffer(base64.b64decode(value["float32"]), "<f4")
             return data.reshape(value["shape"]).astype(dtype)
