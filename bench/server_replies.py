@@ -30,7 +30,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from replies import add_compare, compare_files, embedded_f32, joined, lasting, save
+from exact_records import add_compare, compare_files, joined, lasting, save
+from replies import embedded_f32
 from target import Target, start
 
 from tgr_local.methods import METHODS

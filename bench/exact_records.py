@@ -1,0 +1,210 @@
+"""What a check of replies writes down, bit for bit, and where two such files differ."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Json = dict[str, Any]
+LISTED = 64  # elements of an array up to which they are listed, not hashed
+
+
+def exact(value: Any) -> Any:
+    """A value as JSON that loses nothing: floats in hexadecimal, large arrays as their SHA-256."""
+    if isinstance(value, np.ndarray):
+        described: Json = {"shape": list(value.shape), "dtype": str(value.dtype)}
+        if value.size <= LISTED:
+            return described | {"values": exact(value.tolist())}
+        data = np.ascontiguousarray(value).tobytes()
+        return described | {"sha256": hashlib.sha256(data).hexdigest()}
+    if isinstance(value, np.generic):
+        return exact(value.item())
+    if isinstance(value, float):
+        return value.hex()
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Mapping):
+        return {str(key): exact(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [exact(one) for one in value]
+    raise TypeError(f"cannot record a {type(value).__name__}")
+
+
+def parts(value: Any, *names: str) -> Json:
+    """These attributes of a record."""
+    return {name: exact(getattr(value, name)) for name in names}
+
+
+def of_counts(counts: Any) -> Json:
+    return parts(counts, "query", "rebuild", "rollouts", "chunk", "delimiter", "discarded", "total")
+
+
+def of_scores(scores: Any) -> Json:
+    weights = parts(scores.weights, "foresight_weight", "lambda_b", "lambda_u")
+    shown = parts(scores, "foresight", "bumpiness", "uniformity", "total", "chosen", "normalized")
+    return {**shown, "gap": exact(scores.gap), "weights": weights}
+
+
+def of_candidates(candidates: Any) -> Json | None:
+    if candidates is None:
+        return None
+    return {
+        **parts(candidates, "anchors", "tokens", "logprobs", "owners"),
+        "scores": of_scores(candidates.scores),
+    }
+
+
+def of_step(step: Any) -> Json:
+    return {
+        **parts(step, "index", "tokens", "logprobs", "entropies", "finish", "cells", "figures"),
+        **parts(step, "origin", "anchor", "state", "top_ids", "top_logprobs"),
+        "counts": of_counts(step.counts),
+        "candidates": of_candidates(step.candidates),
+    }
+
+
+def of_reply(reply: Any) -> Json:
+    return {
+        **parts(reply, "text", "thinking", "tokens", "n_tokens", "finish", "seed", "method"),
+        "closed": reply.closed,
+        "counts": of_counts(reply.counts),
+        "runs": [parts(run, "first", "query") for run in reply.runs],
+        "steps": [of_step(step) for step in reply.steps],
+    }
+
+
+def of_events(events: Sequence[Any]) -> Json:
+    """The events of a reply. How many tokens one event has is a matter of speed, so texts and
+    tokens are joined, and an event that only repeats the one before it is left out."""
+    text: dict[str, str] = {}
+    tokens: list[int] = []
+    order: list[Any] = []
+    for event in events:
+        if hasattr(event, "kind"):
+            text[event.kind] = text.get(event.kind, "") + event.text
+        elif hasattr(event, "stage") and event.stage == "tokens":
+            tokens += event.tokens
+        elif hasattr(event, "stage"):
+            progress = [event.chunk, event.stage, of_candidates(event.candidates)]
+            if [progress] != order[-1:]:
+                order.append(progress)
+        elif hasattr(event, "index"):
+            order.append([event.index, "step", len(tokens), event.finish])
+        else:
+            order.append(["reply", of_reply(event)])
+    return {"text": text, "tokens": tokens, "order": order}
+
+
+def lasting(value: Any) -> Any:
+    """A response without what is new each time: its id, when, and how long."""
+    if isinstance(value, Mapping):
+        kept = {k: lasting(one) for k, one in value.items() if k not in ("created", "seconds")}
+        if isinstance(name := kept.get("id"), str):
+            kept["id"] = re.sub(r"^((?:chat)?cmpl-)[0-9a-f]{32}$", r"\1", name)
+        return kept
+    return [lasting(one) for one in value] if isinstance(value, list) else value
+
+
+def joined(chunks: Sequence[Any]) -> Json:
+    """A streamed response as one: the text and log-probabilities of each choice joined, since a
+    chunk has the text that was ready at that time."""
+    choices: dict[str, Json] = {}
+    rest: Json = {}
+    progress: dict[str, list[Any]] = {}
+    for chunk in lasting(list(chunks)):
+        for choice in chunk.get("choices", []):
+            into = choices.setdefault(str(choice.get("index")), {})
+            for key, part in (choice | choice.get("delta", {})).items():
+                if key in ("content", "reasoning_content", "text") and isinstance(part, str):
+                    into[key] = into.get(key, "") + part
+                elif key == "logprobs" and part is not None:
+                    _extend(into.setdefault("logprobs", {}), part)
+                elif key == "finish_reason" and part is not None:
+                    into.setdefault(key, []).append(part)
+                elif key not in ("delta", "logprobs", "finish_reason"):
+                    into[key] = part
+        event = (chunk.get("tgr") or {}).get("progress")
+        if event:
+            events = progress.setdefault(str(event.get("index")), [])
+            events += [event] if [event] != events[-1:] else []  # how often is a matter of speed
+        others = {k: v for k, v in chunk.items() if k not in ("choices", "tgr") and v is not None}
+        if chunk.get("tgr") and not event:
+            others["tgr"] = chunk["tgr"]
+        if isinstance(more := others.pop("content", None), str):  # llama.cpp's words
+            rest["content"] = rest.get("content", "") + more
+        rest |= others
+    return {"choices": choices, "progress": progress, **rest}
+
+
+def _extend(into: Json, more: Mapping[str, Any]) -> None:
+    for key, part in more.items():
+        into[key] = into.get(key, []) + part if isinstance(part, list) else part
+
+
+# ---- files ----
+
+
+def differences(a: Any, b: Any, path: str = "") -> Iterator[str]:
+    """Where two JSON values differ, and how, deepest places first named."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        for key in [*a, *(key for key in b if key not in a)]:
+            place = f"{path} > {key}" if path else str(key)
+            if key not in a or key not in b:
+                yield f"{place}: only in the {'first' if key in a else 'second'}"
+            else:
+                yield from differences(a[key], b[key], place)
+    elif isinstance(a, list) and isinstance(b, list):
+        if len(a) != len(b):
+            yield f"{path}: {len(a)} items != {len(b)}"
+        for i, (one, other) in enumerate(zip(a, b, strict=False)):
+            yield from differences(one, other, f"{path}[{i}]")
+    elif type(a) is not type(b) or a != b:
+        yield f"{path}: {json.dumps(a):.120} != {json.dumps(b):.120}"
+
+
+def compare(a: Json, b: Json) -> int:
+    """Prints every difference; the exit code."""
+    found = list(differences(a["about"], b["about"], "about"))
+    bad = set()
+    for name in [*a["cases"], *(name for name in b["cases"] if name not in a["cases"])]:
+        ones = [{name: r["cases"][name]} if name in r["cases"] else {} for r in (a, b)]
+        more = list(differences(ones[0], ones[1]))
+        bad |= {name} if more else set()
+        found += more
+    print("\n".join(found), end="\n" if found else "")
+    n = len(a["cases"])
+    if found:
+        print(f"{len(found)} differences, in {len(bad)} of {n} cases")
+    else:
+        print(f"no difference in {n} cases")
+    return int(bool(found))
+
+
+def save(path: Path, recorded: Json) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(recorded, indent=1) + "\n", encoding="utf-8")
+    cases = recorded["cases"]
+    refused = sum(isinstance(case, dict) and "error" in case for case in cases.values())
+    print(f"{path}: {len(cases)} cases, {refused} of them errors")
+
+
+def add_compare(commands: Any) -> None:
+    """The subcommand that compares two files."""
+    parser = commands.add_parser("compare", help="print where two records differ")
+    parser.add_argument("first", type=Path)
+    parser.add_argument("second", type=Path)
+
+
+def compare_files(arguments: argparse.Namespace) -> int:
+    files = (arguments.first, arguments.second)
+    first, second = (json.loads(path.read_text(encoding="utf-8")) for path in files)
+    return compare(first, second)

@@ -1,0 +1,222 @@
+"""The replies that replies.py records: of every method, with every variant of the options, together
+and as events. Each case is a name and a function."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from exact_records import Json, of_events, of_reply, of_step
+from reply_options import BASE, FOR_ALL, OF_METHODS, VARIANTS
+
+from tgr_local import (
+    Cancel,
+    EngineConfig,
+    SearchConfig,
+    generate,
+    generate_many,
+    generate_steps,
+    load,
+    stream,
+)
+from tgr_local.methods import METHODS
+
+Prompt = str | list[dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that replies are written with."""
+
+    name: str
+    path: Path
+    engine: Any
+    prompts: dict[str, tuple[Prompt, bool]]
+    """By name: a prompt, and whether it is raw."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Something that is recorded, under a name of its own."""
+
+    name: str
+    run: Callable[[], Any]
+
+
+def config(seed: int, **options: Any) -> SearchConfig:
+    return SearchConfig(**(BASE | {"seed": seed} | options))
+
+
+def write(
+    model: Model, prompt: str, seed: int, method: str = "tgr-latent", **options: Any
+) -> Callable[[], Any]:
+    text, raw = model.prompts[prompt]
+
+    def run() -> Any:
+        made = config(seed, **options)
+        return of_reply(generate(model.engine, text, made, method=method, raw=raw))
+
+    return run
+
+
+def plain_cases(model: Model, seeds: Sequence[int]) -> Iterator[Case]:
+    """Every method and seed, each with the first and the last prompt."""
+    prompts = list(model.prompts)
+    for method in METHODS:
+        shorter: Json = {"max_chunks": 2} if method == "got" else {}  # it takes ten times as long
+        for prompt in (prompts[0], prompts[-1]):
+            for seed in seeds:
+                run = write(model, prompt, seed, method, **shorter)
+                yield Case(f"plain/{method}/{prompt}/{seed}", run)
+
+
+def variant_cases(model: Model, seeds: Sequence[int]) -> Iterator[Case]:
+    """Every variant with two seeds, each with another prompt."""
+    prompts = list(model.prompts)
+    for name, options in VARIANTS.items():
+        for i, seed in enumerate(seeds[:2]):
+            prompt = prompts[i % len(prompts)]
+            run = write(model, prompt, seed, **options)
+            yield Case(f"variant/{name}/{prompt}/{seed}", run)
+
+
+def method_cases(model: Model, seed: int) -> Iterator[Case]:
+    """What every method makes of its own options, and of those that all know."""
+    prompts = list(model.prompts)
+    for method in METHODS:
+        chosen = {str(i): own for i, own in enumerate(OF_METHODS.get(method, []))} | FOR_ALL
+        for i, (name, options) in enumerate(chosen.items()):
+            prompt = prompts[i % len(prompts)]
+            if name in ("grammar", "thinking_budget", "no thinking"):
+                prompt = prompts[0]
+            shorter: Json = {"max_chunks": 3} if method == "got" else {}
+            run = write(model, prompt, seed, method, **shorter | options)
+            yield Case(f"method/{method}/{name}/{prompt}", run)
+    answers = {"thinking_budget": 24, "grammar": "root ::= [0-9]+", "stop": ("7",)}
+    for method in ("base", "tgr-latent", "tgr-token"):
+        run = write(model, prompts[0], seed, method, **answers)
+        yield Case(f"method/{method}/budget, grammar and stop", run)
+    resets = {"thinking_budget": 50, "suffix_tokens": 13, "keep_head": 4, "top_logprobs": 1}
+    for kind in ("residual", "absolute"):
+        run = write(model, prompts[0], seed, **resets, calibration=kind)
+        yield Case(f"method/tgr-latent/answer after resets/{kind}", run)
+    for text in ("\n", "."):
+        run = write(model, prompts[-1], seed, eoc_token=text)
+        yield Case(f"method/tgr-latent/eoc_token {text!r}", run)
+
+
+def crew_cases(model: Model, seeds: Sequence[int]) -> Iterator[Case]:
+    """Replies that are written together."""
+    (prompt, raw), *_ = model.prompts.values()
+
+    def many(seed: int, k: int, method: str, **options: Any) -> Callable[[], Any]:
+        def run() -> Any:
+            made = config(seed, **options)
+            replies = generate_many(model.engine, prompt, made, k, method=method, raw=raw)
+            return [of_reply(reply) for reply in replies]
+
+        return run
+
+    def streamed(seed: int, method: str) -> Callable[[], Any]:
+        def run() -> Any:
+            events: dict[int, list[Any]] = {i: [] for i in range(3)}
+
+            def on_event(i: int, event: Any) -> None:
+                events[i].append(event)
+
+            made = config(seed, max_tokens=50)
+            generate_many(model.engine, prompt, made, 3, method=method, raw=raw, on_event=on_event)
+            return [of_events(found) for found in events.values()]
+
+        return run
+
+    for method in METHODS:
+        shorter: Json = {"max_chunks": 2} if method == "got" else {}
+        yield Case(f"crew/{method}", many(seeds[0], 3, method, **shorter))
+    for method in ("base", "tgr-latent", "best-of-n"):
+        yield Case(f"crew/{method}/heard", streamed(seeds[0], method))
+        run = many(seeds[0], 4, method, thinking_budget=15, max_tokens=60)
+        yield Case(f"crew/{method}/thinking_budget", run)
+    for seed in seeds:
+        share: Json = {"share_repulsion": True, "delta": -0.2, "lambda_u": 2.0}
+        yield Case(f"crew/share_repulsion/{seed}", many(seed, 3, "tgr-latent", **share))
+        share |= {"reevaluate": 2, "min_gap": 0.1, "max_rollout": 12}
+        yield Case(f"crew/share_repulsion, deep/{seed}", many(seed, 3, "tgr-latent", **share))
+    yield Case("crew/many", many(seeds[0], 12, "tgr-latent", max_tokens=45))
+    yield Case("crew/one", many(seeds[0], 1, "tgr-latent"))
+
+
+def event_cases(model: Model, seed: int) -> Iterator[Case]:
+    """What listeners and streams tell, steps one by one, and answers that are asked for."""
+    (prompt, raw), *_ = model.prompts.values()
+    engine = model.engine
+
+    def streamed(method: str, **options: Any) -> Callable[[], Any]:
+        def run() -> Any:
+            made = config(seed, **options)
+            return of_events(list(stream(engine, prompt, made, method=method, raw=raw)))
+
+        return run
+
+    def listened(method: str, **options: Any) -> Any:
+        events: list[Any] = []
+        made = config(seed, **options)
+        reply = generate(engine, prompt, made, method=method, raw=raw, on_event=events.append)
+        return of_events([*events, reply])
+
+    def verbatim() -> Any:
+        return of_reply(generate(engine, prompt, config(seed), raw=raw, verbatim=True))
+
+    def steps(n: int | None) -> Any:
+        found = []
+        with contextlib.closing(generate_steps(engine, prompt, config(seed), raw=raw)) as going:
+            for step in going:
+                found.append(of_step(step))
+                if len(found) == n:
+                    break
+        return found
+
+    def at_once() -> Any:
+        cancel = Cancel()
+        cancel.answer_now()
+        return of_reply(generate(engine, prompt, config(seed), raw=raw, cancel=cancel))
+
+    def tokens() -> Any:
+        ids = engine.tokenize("Once upon a time 12 + 5 =", add_special=True)
+        return of_reply(generate(engine, ids, config(seed), method="tgr-token"))
+
+    def advised() -> Any:
+        return of_reply(generate(engine, [5, 6, 7, 8], SearchConfig(max_tokens=70)))
+
+    for method in METHODS:
+        yield Case(f"events/stream/{method}", streamed(method, max_tokens=60))
+    yield Case("events/stream/thinking_budget", streamed("tgr-latent", thinking_budget=24))
+    yield Case("events/stream/stop", streamed("tgr-latent", stop=("3", "the")))
+    yield Case(
+        "events/stream/deep", streamed("tgr-latent", reevaluate=2, min_gap=0.2, max_rollout=12)
+    )
+    yield Case("events/listener", lambda: listened("tgr-latent", thinking_budget=30))
+    yield Case("events/listener, got", lambda: listened("got", max_tokens=40))
+    yield Case("events/verbatim", verbatim)
+    yield Case("events/steps", lambda: steps(None))
+    yield Case("events/two steps", lambda: steps(2))
+    yield Case("events/answer at once", at_once)
+    yield Case("events/token ids", tokens)
+    yield Case("events/default options", advised)
+
+
+def shipped_cases(seed: int) -> Iterator[Case]:
+    """The embedded model as it is, with the default cache and what its file advises."""
+    engine = load(None, EngineConfig(n_threads=1, n_gpu_layers=0))
+    for method in METHODS:
+        for given in ("defaults", "options"):
+            made = None if given == "defaults" else config(seed)
+
+            def run(method: str = method, made: SearchConfig | None = made) -> Any:
+                return of_reply(generate(engine, "What is 48 * 7 - 5?", made, method=method))
+
+            yield Case(f"{method}/{given}", run)
+    engine.close()
