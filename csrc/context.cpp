@@ -134,6 +134,10 @@ std::string Model::excess(const DeviceBytes & bytes, const DeviceBytes & freed, 
     return "";
 }
 
+bool Model::is_known_to_fit(uint32_t n_cells) const {
+    return params_.n_ctx != 0 || n_cells <= std::max(n_ctx(), known_to_fit_);
+}
+
 void Model::check_memory(uint32_t n_cells) {
     require_servers(params_.rpc); // a lost one says that it has no memory
     if (n_cells > most_cells) {
@@ -141,7 +145,7 @@ void Model::check_memory(uint32_t n_cells) {
                             std::to_string(most_cells) +
                             "; shorten the query, or lower chunk_len, rollout_len or n_candidates");
     }
-    if (params_.n_ctx != 0 || n_cells <= std::max(n_ctx(), known_to_fit_)) {
+    if (is_known_to_fit(n_cells)) {
         return;
     }
     if (const std::string why = obstacle(n_cells, /*beside =*/false); !why.empty()) {

@@ -140,7 +140,10 @@ void DraftModel::forget(const void * key) {
     }
     const Place place = it->second;
     followed_.erase(it);
-    cache_.remember(place.session, place.sequence);
+    try {
+        cache_.remember(place.session, place.sequence);
+    } catch (const std::exception &) { // no memory: the text is read again
+    }
     cache_.release(place.session);
 }
 

@@ -172,7 +172,7 @@ uint32_t Engine::n_cells_possible() {
 }
 
 std::pair<uint64_t, uint64_t> Engine::memory() {
-    return call([&] {
+    return ask([&] {
         const auto of_draft = draft_model_ ? draft_model_->memory() : std::make_pair<uint64_t, uint64_t>(0, 0);
         return std::make_pair(model_.context_bytes() + of_draft.first, model_.buffer_bytes() + of_draft.second);
     });
@@ -194,6 +194,9 @@ std::future<uint64_t> Engine::open(uint32_t n_cells, uint32_t n_seqs, Prompt pro
     for (const llama_token token : prompt.tokens) {
         check_token("prompt", token, info().n_vocab);
     }
+    if (!call([&] { return model_.is_known_to_fit(n_cells); })) {
+        ask([&] { cache_.check(n_cells, n_seqs); }); // measures buffers, which a decode may be changing
+    }
     return call(
         [&] { return scheduler_.request(n_cells, n_seqs, std::move(prompt), std::move(group), index, ticket); });
 }
@@ -214,11 +217,11 @@ void Engine::close_session(uint64_t session) {
     free_now_or_later(session, [this, session] { scheduler_.close_session(session); });
 }
 
-// At once where the session has no running job; else between two decodes.
+// At once where the session has no running job, so that its next command finds the room; else between two decodes.
 void Engine::free_now_or_later(uint64_t session, std::function<void()> command) {
     if (here()) {
         const std::lock_guard lock(mutex_);
-        if (!closed_ && commands_.empty() && !scheduler_.is_busy(session)) {
+        if (!closed_ && !scheduler_.is_busy(session)) {
             command();
             changed_ = true;
             wake_.notify_all();

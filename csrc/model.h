@@ -67,6 +67,7 @@ public:
     // Throws CapacityError, with the numbers, when the memory that is available now, and that of the present cache, are
     // too little for a cache of n_cells.
     void check_memory(uint32_t n_cells);
+    bool is_known_to_fit(uint32_t n_cells) const; // check_memory() would not measure
 
     // The most cells that the cache may have: what the memory allows, at most `most_cells`. An estimate.
     uint32_t n_cells_possible();

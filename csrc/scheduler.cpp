@@ -159,7 +159,7 @@ void Scheduler::drop_sequence(uint64_t session, int32_t sequence) {
 
 void Scheduler::drop_injection(uint64_t session, int32_t injection) {
     if (sessions_.count(session) && cache_.of(session).injections.count(injection)) {
-        cancel_jobs(session, [&](const Task & task) { return task.injection == injection; });
+        cancel_jobs(session, [&](const Task & task) { return task.injection == injection || task.plain == injection; });
         cache_.drop_injection(session, injection);
     }
 }

@@ -32,7 +32,7 @@ template <class F> static void with_stack(size_t bytes, const F & f) {
         pthread_attr_setstacksize(&attributes, bytes) == 0 && pthread_create(&thread, &attributes, run, &call) == 0;
     pthread_attr_destroy(&attributes);
     if (!started) {
-        throw Error("the text has a word that is too long for the memory here; divide it");
+        throw CapacityError("the text has a word that is too long for the memory here; divide it");
     }
     pthread_join(thread, nullptr);
     if (call.error) {

@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,11 +17,12 @@ from gguf_models import token_id
 
 from tgr_local import SearchConfig, generate, generate_many, stream
 from tgr_local.engine import Cancel, Engine, SteeredEngine
-from tgr_local.errors import BudgetError, CancelledError
+from tgr_local.errors import BudgetError, CancelledError, CapacityError
 from tgr_local.generation import Event, Reply, TextDelta, generate_each, query_tokens, writer
 from tgr_local.generation.thinking import Reserve, visible_grammar
 from tgr_local.methods import METHODS
 from tgr_local.openai import aio
+from tgr_local.search.run import Run
 from tgr_local.search.steps import Counts, Progress, Step
 
 SMALL = SearchConfig(
@@ -339,3 +342,37 @@ def test_a_prompt_that_is_not_read_has_no_reply(engine: Engine) -> None:
     with pytest.raises(CancelledError) as caught:
         generate(engine, query_tokens(engine, "hello", SMALL), SMALL, cancel=cancel)
     assert caught.value.reply.tokens == [] and caught.value.reply.counts.total == 0
+
+
+# --- what an answer needs and does not get ---
+
+
+def test_an_answer_without_room_is_an_error(
+    model: Callable[..., Path], load: Callable[..., Engine]
+) -> None:
+    """The thinking takes 114 cells, and the answer 118 of the 256."""
+    engine = load(model(), n_ctx=256)
+    config = small(chunk_len=16, max_chunks=12, max_tokens=100)
+    with engine.session(138, 1):
+        assert generate(unending(engine), opened(engine), config, method="base").text
+    with (
+        engine.session(140, 1),
+        pytest.raises(CapacityError, match=r"needs 118 cells .* itself holds 140"),
+    ):
+        generate(unending(engine), opened(engine), config, method="base")
+
+
+def test_time_that_is_up_in_the_query_is_no_budget_of_tokens(engine: Engine) -> None:
+    calls = []
+
+    def read(run: Run) -> Iterator[Step]:
+        calls.append(run)
+        time.sleep(0.02)
+        raise BudgetError("max_seconds is 0.01, which was over before the context was read")
+        yield
+
+    method = dataclasses.replace(METHODS["base"], run=read)
+    late = small(max_seconds=0.01, max_forward_tokens=10**6)
+    with pytest.raises(BudgetError, match="max_seconds"):
+        generate(engine, opened(engine), late, method=method)
+    assert len(calls) == 1  # the query is not read again for an answer

@@ -55,7 +55,8 @@ CALLS = {
 
 def start(program: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-c", program], cwd=PACKAGE.parent, stdout=subprocess.PIPE,
+        [sys.executable, "-W", "ignore:This process:DeprecationWarning", "-c", program],
+        cwd=PACKAGE.parent, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, env={**os.environ, "GGML_NO_BACKTRACE": "1"},
     )  # fmt: skip
 

@@ -179,6 +179,36 @@ def test_cancelled_jobs_do_not_stop_others(engine: Engine) -> None:
                 thread.join()
 
 
+def test_what_a_session_frees_is_free_at_once(engine: Engine) -> None:
+    """Also while commands of others wait for the end of a decode."""
+    stop = threading.Event()
+
+    def decode(session: Session) -> None:
+        sequence = session.sequence()
+        while not stop.is_set():
+            session.run([Task(sequence, [1] * 200)])
+            sequence.truncate(0)
+
+    def ask(session: Session) -> None:
+        while not stop.is_set():
+            bool(session.is_running)  # waits for the end of a decode
+
+    def free(session: Session) -> None:
+        try:
+            for _ in range(300):
+                injection, sequence = session.injection(some), session.sequence()
+                session.run([Task(sequence, [1] * 8, injection=injection)])
+                sequence.drop()
+                injection.drop()
+        finally:
+            stop.set()
+
+    some = vectors()[0]
+    with engine.session(200, 1) as long, engine.session(8, 1) as short:
+        work = [lambda: decode(long), lambda: ask(long), lambda: free(short)]
+        assert in_threads(*work) == [None] * 3
+
+
 # --- groups ---
 
 

@@ -8,6 +8,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 from command_line import finished, process
 from engines import ENDLESS, TOKENS, assert_same, greedy_task, vectors
-from surroundings import HANG
+from surroundings import HANG, environment
 
 from tgr_local.engine import Engine, FreeMemory, Output, Task, memory_need, rpc
 from tgr_local.errors import ModelError, TgrError
@@ -127,6 +128,39 @@ def test_a_server_that_hangs_counts_as_lost(
         with pytest.raises(TgrError, match=f"the RPC server at {name} is lost"):
             outputs(engine)
         engine.close()
+
+
+WRITES = """
+import sys
+from tgr_local import Engine, EngineConfig
+from tgr_local.engine import Task
+engine = Engine(sys.argv[1], EngineConfig(n_gpu_layers=-1, rpc=sys.argv[2]))
+with engine.session(900, 3) as session:
+    print("begins", flush=True)
+    for _ in range(3):
+        task = Task(session.sequence(), [1], n_generate=200, ignore_eog=True)
+        print(len(session.run([task])[0].tokens), flush=True)
+"""
+
+
+def test_a_process_that_is_stopped_goes_on_with_its_server(model: Callable[..., Path]) -> None:
+    """As by Ctrl-Z, while it waits for an answer."""
+    with server() as (name, waited_for):
+        client = subprocess.Popen(
+            [sys.executable, "-c", WRITES, str(model()), name],
+            env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        assert client.stdout and client.stdout.readline() == b"begins\n"
+        for _ in range(3):
+            os.kill(waited_for.pid, signal.SIGSTOP)
+            time.sleep(0.1)  # the client comes to wait
+            os.kill(client.pid, signal.SIGSTOP)
+            time.sleep(0.05)
+            os.kill(client.pid, signal.SIGCONT)
+            time.sleep(0.05)
+            os.kill(waited_for.pid, signal.SIGCONT)
+        out, error = client.communicate(timeout=HANG)
+    assert (client.returncode, out, error) == (0, b"200\n" * 3, b"")
 
 
 def test_a_model_is_loaded_again_when_its_server_is_back(

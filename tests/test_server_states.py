@@ -23,7 +23,7 @@ from threads import in_threads
 
 from tgr_local import cli
 from tgr_local.engine import Cancel
-from tgr_local.errors import CancelledError, CapacityError
+from tgr_local.errors import CancelledError, CapacityError, ModelError, TgrError
 from tgr_local.methods import METHODS
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.server.app import create_app
@@ -232,6 +232,8 @@ def test_errors_become_api_errors() -> None:
     assert api_error(ValueError("x")).status == 400
     assert api_error(CapacityError("x")).code == "context_length_exceeded"
     assert api_error(CancelledError("x")).status == 503
+    assert api_error(ModelError("x")).status == 400
+    assert api_error(TgrError("the RPC server at a:1 is lost")).status == 500
     assert api_error(KeyError("x")).status == 500
     assert api_error(ApiError(429, "x")).body["error"]["type"] == "rate_limit_error"
 

@@ -65,6 +65,8 @@ def is_shortage(error: BaseException) -> bool:
     """Whether this process may have no more memory, threads or processes. Python, and C++ through
     it, say that of threads with a RuntimeError."""
     if isinstance(error, OSError):
+        if hasattr(error, "characters_written"):  # into a pipe that is full
+            return False
         return error.errno in (errno.ENOMEM, errno.EAGAIN) and error.filename is None
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and str(error) in _NO_THREAD

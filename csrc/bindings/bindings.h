@@ -11,8 +11,10 @@
 #include <pybind11/stl.h>
 
 #include <chrono>
+#include <exception>
 #include <memory>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 namespace py = pybind11;
@@ -20,16 +22,27 @@ namespace py = pybind11;
 namespace tgr {
 
 // Calls Python, which may want the GIL again. Where the interpreter ends, Python before 3.14 ends every other thread at
-// that point by unwinding its stack, and a destructor on the way would end the process: the thread sleeps instead.
+// that point by unwinding its stack, and a destructor on the way, or the handler of an exception, would end the
+// process: the thread sleeps instead. A destructor notices it, since `catch (...)` may not be entered from such a
+// handler.
 template <class F> auto in_python(F && f) {
-    try {
-        return f();
-    } catch (const std::exception &) {
-        throw;
-    } catch (...) { // no C++ exception
-        while (true) {
-            std::this_thread::sleep_for(std::chrono::hours(1));
+    struct Sleep {
+        int  n_exceptions = std::uncaught_exceptions();
+        bool returned     = false;
+
+        ~Sleep() {
+            while (!returned && std::uncaught_exceptions() == n_exceptions) { // unwound by no C++ exception
+                std::this_thread::sleep_for(std::chrono::hours(1));
+            }
         }
+    } sleep;
+    if constexpr (std::is_void_v<decltype(f())>) {
+        f();
+        sleep.returned = true;
+    } else {
+        auto value     = f();
+        sleep.returned = true;
+        return value;
     }
 }
 

@@ -15,10 +15,12 @@ static std::shared_ptr<Engine> make_engine(const EngineParams & params, const py
     const auto ask = [&] {
         in_python([&] {
             const py::gil_scoped_acquire acquired;
-            if (PyErr_CheckSignals() != 0) {
-                throw py::error_already_set();
-            }
-            check();
+            in_python([&] { // again, so that the thread sleeps before `acquired` is destroyed
+                if (PyErr_CheckSignals() != 0) {
+                    throw py::error_already_set();
+                }
+                check();
+            });
         });
     };
     auto * engine = without_gil([&] { return new Engine(params, ask); });

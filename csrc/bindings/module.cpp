@@ -16,7 +16,7 @@ using namespace tgr;
 // Bad arguments are std::invalid_argument, which pybind11 makes ValueError.
 static void translate(std::exception_ptr error) {
     const auto raise = [](const char * type, const std::exception & e) {
-        py::set_error(py::module_::import("tgr_local.errors").attr(type), e.what());
+        in_python([&] { py::set_error(py::module_::import("tgr_local.errors").attr(type), e.what()); });
     };
     try {
         if (error) {
@@ -77,7 +77,7 @@ PYBIND11_MODULE(_engine, m) {
     m.def("refuse_load", &refuse_load, "Raises the error of a load that failed for this reason.");
     m.def("load_backends", &load_backends, "Loads the best of ggml's libraries in a folder.");
     m.def("system_info", &llama_print_system_info, "What ggml's CPU code was built for, as llama.cpp prints it.");
-    m.def("serve_devices", &serve_devices, py::call_guard<py::gil_scoped_release>(),
+    m.def("serve_devices", &serve_devices, release(),
           "Serves this machine's devices at HOST:PORT; returns where it cannot listen there.");
     m.def("rpc_version", &rpc_version, "(major, minor) of the protocol between machines.");
     m.def("devices", &ggml_devices, "(name, description, kind, total bytes, free bytes) of every device of ggml.");

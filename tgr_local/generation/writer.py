@@ -172,7 +172,7 @@ class ReplyWriter:
         try:
             return self._write(self.method, self.query, config, participant)
         except BudgetError:
-            if not self._held.positions:
+            if not self._held.positions or self._is_out_of_time:
                 raise
             self.closed_by = "max_forward_tokens"  # it pays for an answer alone
             return "answer"
@@ -195,6 +195,7 @@ class ReplyWriter:
             try:
                 written = self._write(method, query, config, participant)
                 assert written != "answer"
+                failure = None
                 late = bool(self.config.max_seconds) and not config.max_seconds
                 finish = "budget" if late and written == "length" else written
                 if not (again and config.max_seconds and self.text.is_silent):
@@ -202,13 +203,17 @@ class ReplyWriter:
                 if self._first:
                     self._end(self._first - 1, None)
                 self._first, self._n_before = len(self.steps), len(self.tokens)
-            except (BudgetError, CapacityError) as error:  # it has no step
+            except (BudgetError, CapacityError) as error:
+                if len(self.steps) > self._first:  # the run had begun: its text would end early
+                    raise
                 failure = error
             if participant:  # which has one session at most
                 participant.leave()
                 participant = None
         if self._first and len(self.steps) > self._first:
             self._end(self._first - 1, None)
+        if isinstance(failure, CapacityError):
+            raise failure
         if not self.steps:
             raise failure or BudgetError(
                 f"max_forward_tokens is {self.config.max_forward_tokens}, but the query with an "
@@ -229,8 +234,8 @@ class ReplyWriter:
         config: SearchConfig,
         participant: Participant | None,
     ) -> Finish | Literal["answer"]:
-        """One run. Returns why the reply ended, or that the answer is due. Raises BudgetError and
-        CapacityError for a run without a step."""
+        """One run. Returns why the reply ended, or that the answer is due. Raises BudgetError for a
+        run without a step, and CapacityError."""
         n_steps = len(self.steps)
         engine = self.engine
         if engine.edits and not self._is_edits:
@@ -256,12 +261,13 @@ class ReplyWriter:
                             counts = self.steps[-1].counts + run.unclaimed
                             self.steps[-1] = dataclasses.replace(self.steps[-1], counts=counts)
                         return finish
-            except (BudgetError, CapacityError):
-                # too little is left for a step, or the time is up between two
+            except (BudgetError, CapacityError) as error:
                 if len(self.steps) == n_steps:
                     self.runs.pop()
-                    raise
-                return self._late()
+                elif isinstance(error, BudgetError):
+                    # too little is left for a step, or the time is up between two
+                    return self._late()
+                raise
         raise AssertionError(f"{method.name} ended without saying why")
 
     @property
@@ -472,6 +478,10 @@ class ReplyWriter:
         return self.text.kind == "thinking" and not self.text.has_answer
 
     # --- limits ---
+
+    @property
+    def _is_out_of_time(self) -> bool:
+        return 0 < self.config.max_seconds <= time.monotonic() - self._start
 
     def _reached(self) -> str | None:
         """The option whose limit the thinking has come to."""

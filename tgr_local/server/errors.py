@@ -83,6 +83,8 @@ def api_error(error: BaseException) -> ApiError:
         return ApiError(400, text, code="context_length_exceeded")
     if isinstance(error, CancelledError):
         return ApiError(503, text, code="cancelled")
+    if type(error) is TgrError:  # of the engine, not of the request
+        return ApiError(500, text)
     if isinstance(error, ValueError | TgrError):
         return ApiError(400, text, param=getattr(error, "param", None))
     if is_shortage(error):
