@@ -101,6 +101,7 @@ def test_the_recipes_are_those_that_the_documentation_names() -> None:
         ("[options]\nlamda_b = 1", "did you mean lambda_b"),
         ("k = ", "recipe"),
         ("metric = 'two'", "metric is 'two', but must be one of samples, one"),
+        pytest.param("seeds = " + "[" * 10**5, "nested", id="deep"),
     ],
 )
 def test_a_bad_recipe_is_refused(tmp_path: Path, text: str, says: str) -> None:

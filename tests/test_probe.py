@@ -367,13 +367,15 @@ def test_a_text_without_tokens_has_no_beginning(tmp_path: Path) -> None:
         assert [*Drawer(engine, config, 3, tmp_path / "s").each(asked, 8)] == [None]
 
 
-@pytest.mark.parametrize("damage", ["empty", "half", "bits", "npy", "shape"])
+@pytest.mark.parametrize("damage", ["empty", "half", "bits", "version", "npy", "shape"])
 def test_a_damaged_file_of_samples_is_named(tmp_path: Path, damage: str) -> None:
     file = tmp_path / "a.npz"
     write(file, made_samples())
     whole = file.read_bytes()
+    entry = whole.index(b"PK\1\2")  # of the directory of a zip file
     content = {"empty": b"", "half": whole[: len(whole) // 2],
-               "bits": whole[:40] + bytes(20) + whole[60:]}  # fmt: skip
+               "bits": whole[:40] + bytes(20) + whole[60:],
+               "version": whole[: entry + 6] + b"\x41" + whole[entry + 7 :]}  # fmt: skip
     if damage in content:
         file.write_bytes(content[damage])
     else:

@@ -66,6 +66,8 @@ def load(name: str) -> Recipe:
         return _recipe(path.stem, _read(path))
     except ValueError as error:
         raise ValueError(f"recipe {path}: {error}") from None
+    except RecursionError:
+        raise ValueError(f"recipe {path}: it is nested too deeply") from None
 
 
 def _read(path: Path) -> dict[str, Any]:
