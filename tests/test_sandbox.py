@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import subprocess
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from surroundings import HANG, ROOT
-from threads import wait_until
+from threads import is_running, wait_until
 
 from tgr_local.errors import InstallError
 from tgr_local.system.sandbox import backends, programs, usage
@@ -151,15 +150,6 @@ def test_it_does_not_outlive_a_caller_that_is_killed(backend: Backend, tmp_path:
     caller.kill()
     caller.wait()
     wait_until(lambda: not is_running(words))
-
-
-def is_running(words: str) -> bool:
-    """Whether a process has these words on its command line."""
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            if words in path.read_bytes().decode(errors="replace"):
-                return True
-    return False
 
 
 def test_a_fork_bomb_is_stopped(closed: Backend) -> None:

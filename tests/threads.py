@@ -1,10 +1,12 @@
-"""Tests with several threads: run functions in threads, wait for a condition; a hang fails."""
+"""Tests with several threads or processes: run functions in threads, wait for a condition."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from surroundings import HANG
@@ -36,3 +38,12 @@ def wait_until(condition: Callable[[], bool], seconds: float = HANG) -> None:
     while not condition():
         assert time.monotonic() < deadline, "the condition never held"
         time.sleep(0.001)
+
+
+def is_running(words: str) -> bool:
+    """Whether a process has these words on its command line."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if words in path.read_bytes().decode(errors="replace"):
+                return True
+    return False
