@@ -59,7 +59,7 @@ TOLERANCE = 1e-2  # nats
 FLAT = 0.03  # of the memory
 PARTED = 0.05  # of the searched replies that are written again
 EXACT: dict[str, Any] = {"type_k": "f32", "type_v": "f32", "flash_attn": "off"}
-SEARCH: dict[str, Any] = {"chunk_len": 24, "rollout_len": 8, "n_candidates": 4}
+SEARCH: dict[str, Any] = {"chunk_len": 24, "rollout_len": 8, "n_candidates": 4, "answer_tokens": 60}
 HELD = ("cells_used", "cells_reserved", "n_sequences", "n_sessions", "n_waiting", "n_jobs")
 
 
@@ -179,11 +179,15 @@ async def ask_own(http: httpx.AsyncClient, asked: own_numbers.Asked, observed: O
         response = await http.post(asked.path, json=asked.body)
         if response.status_code != 200:
             raise ValueError(f"{response.status_code} {response.text[:300]}")
-        found = asked.number_in(response.json())
+        reply = response.json()
+        try:
+            found = asked.number_in(reply)
+        except (ValueError, LookupError) as error:
+            raise ValueError(f"{error} in {json.dumps(reply)[:900]}") from error
         if found != asked.number:
             raise ValueError(f"the reply has {found} instead of {asked.number}")
         observed.own[asked.name] = observed.own.get(asked.name, 0) + 1
-    except (httpx.HTTPError, ValueError, LookupError) as error:
+    except (httpx.HTTPError, ValueError) as error:
         observed.errors.append(f"{asked.name}: {type(error).__name__} {error}")
 
 

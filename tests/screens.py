@@ -42,10 +42,12 @@ class Screen:
             if name
             in ("PYTHONPATH", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", *self._variables)
         )
-        command = f"env {inside} {sys.executable} {script}; echo left with $?; exec cat"
+        run = f"env {inside} {sys.executable} {script}"
+        command = f"trap : INT; {run}; echo left with $?; exec cat"  # the shell survives Ctrl-C
         size = ("-x", str(width), "-y", str(height))
         longer = ("set-option", "-g", "history-limit", "30000", ";")
-        self._tmux("-f", "/dev/null", "-u", *longer, "new-session", "-d", *size, command)
+        plain = ("set-option", "-g", "default-shell", "/bin/sh", ";")
+        self._tmux("-f", "/dev/null", "-u", *longer, *plain, "new-session", "-d", *size, command)
 
     def _tmux(self, *arguments: str) -> str:
         command = ["tmux", "-S", f"{self._folder}/socket", *arguments]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import unicodedata
 
 import pytest
@@ -63,6 +65,7 @@ def test_the_text_of_an_error_is_printable() -> None:
     "error",
     [
         MemoryError(),
+        BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)),  # as of a fork
         RuntimeError("can't start new thread"),
         RuntimeError("Resource temporarily unavailable"),
     ],
@@ -72,3 +75,8 @@ def test_a_shortage_of_memory_is_no_bug(error: Exception) -> None:
     found = api_error(error)
     assert (found.status, found.code) == (503, "out_of_memory")
     assert "this is a bug" in describe(RuntimeError("else"))
+
+
+def test_a_pipe_that_is_full_is_no_shortage_of_memory() -> None:
+    full = BlockingIOError(errno.EAGAIN, "write could not complete without blocking", 4096)
+    assert describe(full) == "[Errno 11] write could not complete without blocking"
