@@ -1,8 +1,8 @@
 """What crosses the network when the layers of a model are on RPC servers, and what it costs.
 
-    python bench/rpc_wire.py [--model FILE] [--servers 2] [--steps 64]
+    python bench/rpc_wire.py [--model FILE] [--servers 1,2,4] [--steps 64]
 
-Two servers on this machine, each behind a proxy that counts bytes. Prompts of 128 tokens, then
+So many servers on this machine, each behind a proxy that counts bytes. Prompts of 128 tokens, then
 steps of 1 and of 8 sequences, with and without an injection on every layer and states that are
 read; and the same steps without servers. The largest difference is that of the 64 best
 log-probabilities of the first step: later the texts may part where two tokens are as likely.
@@ -131,35 +131,43 @@ def cases(engine: Engine, wires: list[Wire], n_steps: int) -> dict[str, Any]:
     return found
 
 
+def rows(number: str, here: dict[str, Any], there: dict[str, Any]) -> Iterator[str]:
+    """Lines of the table for so many servers; 0 = without."""
+    for name, (sent, received, ms, _, *more) in there.items():
+        differ, graphs = "-", "-"
+        if more:
+            differ = f"{np.abs(more[0] - here[name][4]).max():.1e}"
+            graphs = f"{more[1]:.2f}"
+        yield (
+            f"| {number} | {name} | {sent / 1e3:.1f} | {received / 1e3:.1f} | {ms:.1f} | "
+            f"{here[name][2] / ms:.2f} | {graphs} | {differ} |"
+        )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--model", type=Path, default=None)
-    parser.add_argument("--servers", type=int, default=2)
+    parser.add_argument("--servers", default="1,2,4")
     parser.add_argument("--steps", type=int, default=64)
     options = parser.parse_args()
     path = options.model or library.embedded_model()
     exact: dict[str, Any] = {"n_threads": 1, "flash_attn": "off", "prefix_cells": 0}
     with Engine(path, EngineConfig(n_gpu_layers=0, **exact)) as engine:
+        print(f"{path.name}: {engine.n_layer} layers of width {engine.n_embd}")
         here = cases(engine, [], options.steps)
-    with servers(options.servers) as wires:
-        names = ",".join(f"127.0.0.1:{wire.port}" for wire in wires)
-        split = (1.0,) * len(wires)
-        with Engine(path, EngineConfig(rpc=names, tensor_split=split, **exact)) as engine:
-            print(f"{path.name}: {engine.n_layer} layers of width {engine.n_embd} on "
-                  f"{', '.join(sorted(set(engine.devices())))}; loading sent "
-                  f"{counted(wires)[0] / 1e6:.1f} MB")  # fmt: skip
-            there = cases(engine, wires, options.steps)
+    table = [*rows("none", here, here)]
+    for n_servers in map(int, options.servers.split(",")):
+        with servers(n_servers) as wires:
+            names = ",".join(f"127.0.0.1:{wire.port}" for wire in wires)
+            split = (1.0,) * len(wires)
+            with Engine(path, EngineConfig(rpc=names, tensor_split=split, **exact)) as engine:
+                print(f"{n_servers}: on {', '.join(sorted(set(engine.devices())))}; "
+                      f"loading sent {counted(wires)[0] / 1e6:.1f} MB")  # fmt: skip
+                table += rows(str(n_servers), here, cases(engine, wires, options.steps))
     print(f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}\n")
-    print("| what | sent, kB | received, kB | ms, here alone | ms, with servers | new graphs | "
-          "first step differs by |")  # fmt: skip
-    print("|---|---|---|---|---|---|---|")
-    for name, (sent, received, ms, _, *more) in there.items():
-        differ = f"{np.abs(more[0] - here[name][4]).max():.1e}" if more else "-"
-        graphs = f"{more[1]:.2f}" if more else "-"
-        print(
-            f"| {name} | {sent / 1e3:.1f} | {received / 1e3:.1f} | {here[name][2]:.1f} | "
-            f"{ms:.1f} | {graphs} | {differ} |"
-        )
+    print("| servers | what | sent, kB | received, kB | ms | speed | new graphs | differs by |")
+    print("|---|---|---|---|---|---|---|---|")
+    print("\n".join(table))
     return 0
 
 
