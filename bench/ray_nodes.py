@@ -111,7 +111,7 @@ def main() -> int:
                 finish(start(folder, options.limit, nodes.address))
             text, is_right = row(f"{n_workers} nodes", folder, whole)
             rows, right = [*rows, text], right and is_right
-        folder, n_workers = Path(place) / "killed", max(numbers)
+        folder, n_workers = Path(place) / "killed", max(2, *numbers)
         with cluster(n_workers) as nodes:
             process = start(folder, options.limit, nodes.address)
             while n_lines(folder) < n_lines(whole) // 2 and process.poll() is None:

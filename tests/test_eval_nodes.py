@@ -15,12 +15,13 @@ from eval_doubles import EvenLengths, Recorder, go, timeless, toy
 
 from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CancelledError, InstallError, TgrError
-from tgr_local.eval import manifest, phases, ray_nodes, samples
+from tgr_local.eval import manifest, phases, ray_nodes, samples, systems
 from tgr_local.eval.making import EngineMaker, Job, Phase
 from tgr_local.eval.node_pool import ATTEMPTS, NodeLostError, NodePool
 from tgr_local.eval.plan import SamplePlan
 from tgr_local.eval.samples import ENGINE, Key, Sample
 from tgr_local.eval.store import Store
+from tgr_local.options.config import SearchConfig
 
 
 class Near:
@@ -125,6 +126,30 @@ def test_a_node_with_another_model_or_version_is_refused() -> None:
         ray_nodes.check_facts("node x", {"error": "no such file"}, own)
 
 
+def test_a_node_must_have_the_probe_of_this_machine(engine: Engine) -> None:
+    facts = ray_nodes.facts_of(engine, [""])
+    assert facts["probe"] == "none"
+    with pytest.raises(TgrError, match=r"node x has probe none, but here is 0123; install the"):
+        ray_nodes.check_facts("node x", {"facts": facts}, facts | {"probe": "0123"})
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "reads"),
+    [
+        ("vote", {}, True),
+        ("auto", {"vote_weight": "probe"}, True),
+        ("vote", {"vote_weight": "count"}, False),
+        ("tgr-latent", {"foresight": "probe"}, True),
+        ("tgr-latent", {}, False),
+    ],
+)
+def test_a_manifest_names_the_probe_that_a_system_reads(
+    method: str, options: dict[str, str], reads: bool
+) -> None:
+    system = systems.System("x", method, options)
+    assert systems.reads_probe(system, system.resolve(SearchConfig(), 64)) == reads
+
+
 @pytest.mark.parametrize("address", ["arithmetic3", "host", "host:", ":1", "a b:1", ""])
 def test_an_invalid_address_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match="must be HOST:PORT"):
@@ -144,7 +169,7 @@ def test_ray_makes_the_same_samples(tmp_path: Path) -> None:
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed: pip install 'tgr-local[ray]'")
     words = [
-        "eval", "run", "arithmetic3", "--limit", "2", "--k", "1..2", "--methods", "tgr-latent",
+        "eval", "run", "arithmetic3", "--limit", "2", "--k", "1..2", "--methods", "tgr-latent,auto",
         "--max-chunks", "2", "--parallel", "1", "--n-threads", "1",
     ]  # fmt: skip
     found = []
@@ -153,6 +178,6 @@ def test_ray_makes_the_same_samples(tmp_path: Path) -> None:
         assert code == 0, said
         known = samples.read(tmp_path / name / "samples.jsonl")
         found.append({s.key: dataclasses.replace(s, seconds=0.0, parts={}) for s in known})
-    assert found[0] == found[1] and len(found[0]) == 4
+    assert found[0] == found[1] and len(found[0]) == 8
     machines = [manifest.read(tmp_path / name).machines for name in ("one", "ray")]
     assert machines[0] == machines[1]

@@ -108,11 +108,11 @@ def _pool(
     """The engines of the Ray cluster, until `ends` ends, and the manifest with their machines."""
     from tgr_local.eval import node_pool, ray_nodes
 
-    given = args.model
-    if given is not None and os.path.exists(given):
-        given = os.path.abspath(given)  # the nodes have another current folder
-    own = ray_nodes.facts_of(engine)
-    nodes = ends.enter_context(ray_nodes.connected(args.ray, given, config, own))
+    probes = sorted({system["config"]["probe"] for system in about.systems if "probe" in system})
+    probes = [ray_nodes.absolute(path) for path in probes]
+    own = ray_nodes.facts_of(engine, probes)
+    cluster = ray_nodes.connected(args.ray, args.model, config, probes, own)
+    nodes = ends.enter_context(cluster)
     print(f"{len(nodes)} engines: {', '.join(node.name for node in nodes)}", file=sys.stderr)
 
     def warn(line: str) -> None:

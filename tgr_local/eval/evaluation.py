@@ -17,9 +17,11 @@ from tgr_local.eval.plan import SamplePlan
 from tgr_local.eval.request import EvaluationRequest
 from tgr_local.eval.sampling import Grades
 from tgr_local.eval.store import Store
+from tgr_local.eval.systems import System
 from tgr_local.eval.task import Problem
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.resolve import resolve
+from tgr_local.probe import record as probe_record
 from tgr_local.system.versions import versions
 from tgr_local.trace.json_values import to_json_value
 
@@ -41,7 +43,7 @@ def manifest_of(
         versions=manifest.anywhere(versions()),
         engine=manifest.anywhere(to_json_value(engine.config)),
         raw=raw,
-        systems=[systems.record(system, configs[system.name]) for system in request.systems],
+        systems=[_record(engine, system, configs[system.name]) for system in request.systems],
         tasks=[
             {
                 "name": name,
@@ -63,6 +65,13 @@ def manifest_of(
         machines=[manifest.machine(engine)],
         command=command,
     )
+
+
+def _record(engine: Engine, system: System, config: SearchConfig) -> dict[str, Any]:
+    probe = ""
+    if systems.reads_probe(system, config):
+        probe = probe_record.digest(engine, config.probe)
+    return systems.record(system, config, probe)
 
 
 def evaluate(

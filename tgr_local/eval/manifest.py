@@ -57,7 +57,8 @@ class Manifest:
     """Engine options; those that depend on the machine only are in `machines`."""
     raw: bool
     systems: list[dict[str, Any]]
-    """name, method, config without its seed; in the order of the tables."""
+    """name, method, config without its seed, sha256 of the probe that it reads; in the order of the
+    tables."""
     tasks: list[dict[str, Any]]
     """name, metric, problems, sha256 of all of them; rollout_len by system, where it is not that of
     its config."""
@@ -86,7 +87,7 @@ _SHAPE: dict[str, Any] = {
     **typing.get_type_hints(Manifest),
     "model": {"name": str, "sha256": str, "description": str, "parameters": Count},
     "versions": dict[str, str],
-    "systems": [{"name": str, "method": str, "config": _CONFIG}],
+    "systems": [{"name": str, "method": str, "config": _CONFIG, "probe?": str}],
     "tasks": [{"name": str, "metric": Metric, "problems": Count, "sha256": str,
                "rollout_len?": dict[str, int]}],
     "seeds": list[Count],

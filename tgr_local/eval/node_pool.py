@@ -57,7 +57,7 @@ class NodePool:
 
     def begin(self, phase: Phase, n_cells: int, parallel: int, n_jobs: int) -> int:
         """Jobs are spread evenly: no node takes more at a time than its share of `n_jobs`."""
-        self._phase = phase
+        self._phase, self._slots = phase, {}
         light = dataclasses.replace(phase, problems=())
         for node in list(self._nodes):
             share = -(-n_jobs // max(len(self._nodes), 1))

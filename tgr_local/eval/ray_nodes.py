@@ -1,13 +1,15 @@
 """Nodes of a Ray cluster: an actor on each, which holds one engine.
 
 In: the address of a cluster, a model and its options. Out: the nodes of a `node_pool.NodePool`,
-checked: every one computes with the same model file and the same versions as this process.
+checked: every one computes with the same model file, chat template, probes and versions as this
+process.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import importlib
 import os
 import re
@@ -23,6 +25,7 @@ from tgr_local.eval.node_pool import NodeLostError
 from tgr_local.eval.samples import Sample
 from tgr_local.models import library
 from tgr_local.options.config import EngineConfig
+from tgr_local.probe import record
 from tgr_local.system.versions import versions
 
 LOCAL = "local"
@@ -46,13 +49,15 @@ def check_address(address: str) -> None:
 class Worker:
     """The engine of a node, in a process that Ray starts there."""
 
-    def load(self, model: str | None, config: EngineConfig) -> dict[str, Any]:
+    def load(
+        self, model: str | None, config: EngineConfig, probes: Sequence[str]
+    ) -> dict[str, Any]:
         """Loads the model. Returns what must be equal everywhere, and what may differ; or the error
         as one line."""
         try:
             engine = Engine(library.model_file(model), config)
             self._maker = EngineMaker(engine)
-            return {"facts": facts_of(engine), "machine": manifest.machine(engine)}
+            return {"facts": facts_of(engine, probes), "machine": manifest.machine(engine)}
         except (TgrError, ValueError, OSError) as error:
             return {"error": describe(error)}
 
@@ -75,6 +80,8 @@ class RayNode:
         """Its entry in the manifest."""
 
     def begin(self, phase: Phase, n_cells: int, parallel: int, n_jobs: int) -> int:
+        config = dataclasses.replace(phase.config, probe=absolute(phase.config.probe))
+        phase = dataclasses.replace(phase, config=config)
         called = self._actor.begin.remote(phase, n_cells, parallel, n_jobs)
         return int(self._result(called, Cancel()))
 
@@ -97,12 +104,17 @@ class RayNode:
 
 @contextlib.contextmanager
 def connected(
-    address: str, model: str | None, config: EngineConfig, own: Mapping[str, str]
+    address: str,
+    model: str | None,
+    config: EngineConfig,
+    probes: Sequence[str],
+    own: Mapping[str, str],
 ) -> Iterator[list[RayNode]]:
     """A node on every machine of a Ray cluster that has processors or GPUs; their engines end with
     the block.
 
-    `own` are this process' facts, with which those of every node must agree (`facts_of`). Raises
+    `model`, the files that `config` names, and `probes` must be where this machine has them. `own`
+    are this process' facts, with which those of every node must agree (`facts_of`). Raises
     InstallError without Ray, TgrError where the cluster cannot be reached or a node does not fit,
     naming it.
     """
@@ -119,7 +131,12 @@ def connected(
             "ray start --head, or correct --ray"
         ) from None
     try:
-        yield _started(ray, model, config, own)
+        config = dataclasses.replace(
+            config,
+            draft_model=absolute(config.draft_model),
+            chat_template=absolute(config.chat_template),
+        )
+        yield _started(ray, absolute(model or "") or None, config, probes, own)
     finally:
         ray.shutdown()  # its actors end with their driver
 
@@ -131,13 +148,27 @@ def _reach(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
 
 
-def facts_of(engine: Engine) -> dict[str, str]:
-    """What every engine of a run must have in common."""
-    return {"sha256": engine.model_hash, **manifest.anywhere(versions())}
+def absolute(path: str) -> str:
+    """A file's path for the nodes, which have another current folder; other names as they are."""
+    return os.path.abspath(path) if path and os.path.exists(path) else path
+
+
+def facts_of(engine: Engine, probes: Sequence[str]) -> dict[str, str]:
+    """What every engine of a run must have in common. `probes` are paths, empty for the probe
+    beside the model file."""
+    found = {"sha256": engine.model_hash, **manifest.anywhere(versions())}
+    found["chat template"] = hashlib.sha256(engine.chat_template.encode()).hexdigest()[:12]
+    for path in probes:
+        found[f"probe {path}".strip()] = record.digest(engine, path)[:12]
+    return found
 
 
 def _started(
-    ray: Any, model: str | None, config: EngineConfig, own: Mapping[str, str]
+    ray: Any,
+    model: str | None,
+    config: EngineConfig,
+    probes: Sequence[str],
+    own: Mapping[str, str],
 ) -> list[RayNode]:
     places = [_Place.of(node) for node in ray.nodes() if node["Alive"]]
     places = sorted((place for place in places if place.cpus or place.gpus), key=lambda p: p.name)
@@ -151,7 +182,7 @@ def _started(
         ).remote()
         for place in places
     ]  # fmt: skip
-    loads = [actor.load.remote(model, config) for actor in actors]
+    loads = [actor.load.remote(model, config, probes) for actor in actors]
     ready = set(ray.wait(loads, num_returns=len(loads), timeout=START_SECONDS)[0])
     nodes = []
     for place, actor, load in zip(places, actors, loads, strict=True):

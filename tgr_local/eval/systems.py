@@ -131,8 +131,16 @@ def as_text(value: Any) -> str:
     return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
-def record(system: System, config: SearchConfig) -> dict[str, Any]:
-    """A system's entry in a manifest, with every option that its samples depend on."""
+def reads_probe(system: System, config: SearchConfig) -> bool:
+    """Whether its samples depend on the model's probe, or on there being none."""
+    votes = system.method in ("vote", "auto") and config.vote_weight in ("auto", "probe")
+    return votes or config.foresight == "probe"
+
+
+def record(system: System, config: SearchConfig, probe: str) -> dict[str, Any]:
+    """A system's entry in a manifest, with every option that its samples depend on. `probe` is the
+    probe's digest, empty for a system that reads none."""
     values = dataclasses.asdict(config)
     del values["seed"]
-    return {"name": system.name, "method": system.method, "config": values}
+    entry = {"name": system.name, "method": system.method, "config": values}
+    return {**entry, "probe": probe} if probe else entry

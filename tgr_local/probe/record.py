@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import os
 import stat
@@ -191,6 +192,13 @@ def of(engine: Engine, path: str | os.PathLike[str] = "") -> Probe | None:
             f"{width}; fit it again"
         )
     return probe
+
+
+def digest(engine: Engine, path: str | os.PathLike[str] = "") -> str:
+    """The sha256 of the same file, or "none" where there is none. Raises as `of`."""
+    if of(engine, path) is None:
+        return "none"
+    return hashlib.sha256((Path(path) if path else place(engine.path)).read_bytes()).hexdigest()
 
 
 def required(engine: Engine, path: str | os.PathLike[str], otherwise: str) -> Probe:
