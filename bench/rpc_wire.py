@@ -132,7 +132,7 @@ def cases(engine: Engine, wires: list[Wire], n_steps: int) -> dict[str, Any]:
 
 
 def rows(number: str, here: dict[str, Any], there: dict[str, Any]) -> Iterator[str]:
-    """Lines of the table for so many servers; 0 = without."""
+    """Lines of the table for so many servers, or "none"."""
     for name, (sent, received, ms, _, *more) in there.items():
         differ, graphs = "-", "-"
         if more:

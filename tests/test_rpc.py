@@ -33,10 +33,10 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def server() -> Iterator[Server]:
+def server(*flags: str) -> Iterator[Server]:
     """A server on this machine, that answers."""
     port = free_port()
-    started = process("rpc-server", "--port", str(port), "-t", "1", double=False)
+    started = process("rpc-server", "--port", str(port), "-t", "1", *flags, double=False)
     try:
         for _ in range(int(HANG / 0.1)):
             with contextlib.suppress(ModelError):
@@ -82,6 +82,23 @@ def test_layers_on_two_servers_compute_what_they_compute_here(
     assert len(set(engine.devices())) == 2 and all(d.startswith("RPC") for d in engine.devices())
     for ours, theirs in zip(outputs(engine), here, strict=True):
         assert_same(ours, theirs)
+
+
+def test_a_server_keeps_large_tensors_and_uses_no_damaged_ones(
+    model: Callable[..., Path], load: Callable[..., Engine], tmp_path: Path
+) -> None:
+    path, kept = model(n_ff=45056), tmp_path / "new" / "kept"
+    here = outputs(load(path))
+    with server("--cache", str(kept)) as (name, _):
+        for _ in range(3):
+            engine = load(path, n_gpu_layers=-1, rpc=name)
+            for ours, theirs in zip(outputs(engine), here, strict=True):
+                assert_same(ours, theirs)
+            engine.close()
+            files = sorted(kept.iterdir())  # gate, up and down of two layers
+            assert [file.stat().st_size for file in files] == [4 * 64 * 45056] * 6
+            os.truncate(files[0], 4 * 64 * 45056 - 4096)
+            os.truncate(files[1], 0)
 
 
 def test_a_server_that_dies_ends_the_work_and_not_the_process(
@@ -150,16 +167,20 @@ def test_a_process_that_is_stopped_goes_on_with_its_server(model: Callable[..., 
             [sys.executable, "-c", WRITES, str(model()), name],
             env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
-        assert client.stdout and client.stdout.readline() == b"begins\n"
-        for _ in range(3):
-            os.kill(waited_for.pid, signal.SIGSTOP)
-            time.sleep(0.1)  # the client comes to wait
-            os.kill(client.pid, signal.SIGSTOP)
-            time.sleep(0.05)
-            os.kill(client.pid, signal.SIGCONT)
-            time.sleep(0.05)
-            os.kill(waited_for.pid, signal.SIGCONT)
-        out, error = client.communicate(timeout=HANG)
+        try:
+            assert client.stdout and client.stdout.readline() == b"begins\n"
+            for _ in range(3):
+                os.kill(waited_for.pid, signal.SIGSTOP)
+                time.sleep(0.1)  # the client comes to wait
+                os.kill(client.pid, signal.SIGSTOP)
+                time.sleep(0.05)
+                os.kill(client.pid, signal.SIGCONT)
+                time.sleep(0.05)
+                os.kill(waited_for.pid, signal.SIGCONT)
+            out, error = client.communicate(timeout=HANG)
+        finally:
+            client.kill()
+            client.wait()
     assert (client.returncode, out, error) == (0, b"200\n" * 3, b"")
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
+import os
 import signal
+import socket
 import sys
+from pathlib import Path
 
 from tgr_local.errors import TgrError
 from tgr_local.options.flags import Parser
@@ -47,6 +50,16 @@ def _serve(args: argparse.Namespace) -> int:
             "memory; use a trusted network only",
             file=sys.stderr,
         )
+    try:
+        socket.create_server((str(address), args.port)).close()
+    except OSError as error:
+        raise TgrError(
+            f"cannot listen on {address}:{args.port}: {error.strerror}; choose another --port or "
+            "--host"
+        ) from None
+    if args.cache:
+        args.cache = str(Path(args.cache).expanduser())
+        os.makedirs(args.cache, exist_ok=True)  # ggml keeps nothing in a folder that is missing
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # the server never comes back to Python
     serve_devices(f"{address}:{args.port}", args.cache, args.n_threads or physical_cores())
-    raise TgrError(f"cannot listen on {address}:{args.port}; choose another --port or --host")
+    raise TgrError(f"the server at {address}:{args.port} has ended; the line above says why")

@@ -33,7 +33,7 @@ def backend_devices() -> list[DeviceInfo]:
 def serve_devices(endpoint: str, cache: str, n_threads: int) -> None:
     """Lends the GPUs of this machine, or without any its processor, to one program after the other,
     at HOST:PORT. `cache` is a folder that keeps large tensors, or empty. Returns only where it
-    cannot listen there."""
+    cannot go on; ggml prints why."""
     native.serve_devices(endpoint, cache, n_threads)
 
 
