@@ -27,8 +27,8 @@ inline constexpr uint64_t GRAMMAR_WORK_LEAST = 1 << 25;
 // Of a text's readings: some 10 MB.
 inline constexpr size_t GRAMMAR_NODES = 1 << 18;
 
-struct GrammarTooCostly : std::runtime_error {
-    using std::runtime_error::runtime_error;
+struct GrammarTooCostly : std::invalid_argument {
+    using std::invalid_argument::invalid_argument;
 };
 
 struct GrammarStopped {}; // no std::exception: it is no error of the grammar

@@ -240,6 +240,8 @@ void Model::sample(Row & row, const std::atomic<bool> & closed) const {
         }
     } catch (const GrammarStopped &) { // its job ends before the next step
         row.sample = false;
+    } catch (const std::invalid_argument &) { // of the task, and no failure of the engine
+        row.error = std::current_exception();
     } catch (const std::exception & error) {
         row.error = std::make_exception_ptr(Error(error.what()));
     }

@@ -336,13 +336,9 @@ void Sampler::begin_grammar() {
         waits_.emplace(*params_.trigger, params_.grammar_prefix);
         return;
     }
-    try {
-        grammar_ = std::make_unique<Grammar>(rules_, work_);
-        if (!grammar_->accept(params_.grammar_prefix)) {
-            throw std::invalid_argument("the grammar does not allow grammar_prefix; leave it out");
-        }
-    } catch (const GrammarTooCostly & error) {
-        throw std::invalid_argument(error.what());
+    grammar_ = std::make_unique<Grammar>(rules_, work_);
+    if (!grammar_->accept(params_.grammar_prefix)) {
+        throw std::invalid_argument("the grammar does not allow grammar_prefix; leave it out");
     }
 }
 
@@ -367,13 +363,7 @@ void Sampler::accept_grammar(const std::vector<llama_token> & tokens) {
             grammar_->share_work(tokens.size() - i);
             shares = true;
         }
-        bool accepted = false;
-        try {
-            accepted = accept(tokens[i]) || waits_;
-        } catch (const GrammarTooCostly & error) {
-            throw std::invalid_argument(error.what());
-        }
-        if (!accepted) {
+        if (!(accept(tokens[i]) || waits_)) {
             throw std::invalid_argument("grammar_history holds token " + std::to_string(tokens[i]) + ", which the " +
                                         (edits_ ? "edits do" : "grammar does") + " not allow there");
         }
@@ -438,7 +428,7 @@ Draw Sampler::sample(const float * logits, const Distribution & model) {
     if (grammar_ || edits_ || has_penalties_ || !params_.logit_bias.empty()) {
         logits = edited(logits);
         if (!(max_of(logits, n_vocab_) >= -FLT_MAX)) {
-            throw std::runtime_error(
+            throw std::invalid_argument(
                 "no token is left to sample: the grammar, the edits or logit_bias forbid every one");
         }
         now = distribution(logits, n_vocab_);
@@ -485,7 +475,7 @@ Draw Sampler::draw_until_accepted(const float * logits, double u, Draw drawn) {
         values[drawn.token] = -INFINITY;
         drawn               = draw(values.data(), distribution(values.data(), n_vocab_), u);
     }
-    throw std::runtime_error("no token is left to sample: the grammar refuses every one at its trigger");
+    throw std::invalid_argument("no token is left to sample: the grammar refuses every one at its trigger");
 }
 
 } // namespace tgr

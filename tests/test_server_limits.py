@@ -120,6 +120,12 @@ def test_an_invalid_grammar_is_refused_however_short_the_reply(server: Served) -
         assert answer.status_code == 400 and answer.json()["error"]["param"] == "grammar"
 
 
+def test_a_grammar_that_turns_out_too_costly_is_the_requests_error(server: Served) -> None:
+    costly = "root ::= [ -~] (((([ -~]?){400}){400}){400}){400}"
+    answer = server.chat("hi", grammar=costly, max_tokens=8)
+    assert answer.status_code == 400 and "too much work" in answer.json()["error"]["message"]
+
+
 def test_a_long_text_is_tokenized_outside_the_event_loop(server: Served) -> None:
     post = server.client.post
     text = "word and word, " * 60_000
