@@ -1,8 +1,9 @@
 #!/usr/bin/env python
-"""What an installation with all extras consists of: .ci/sbom.py writes
+"""What an installation with all extras for users consists of: .ci/sbom.py writes
 
-- dist/requirements.txt: the packages that pip takes today, with their hashes, for pip-audit;
-- dist/tgr-local.cdx.json: the same as a CycloneDX list, and what is compiled into the extensions.
+- dist/requirements.txt: the packages that pip takes today, and the one with the source of
+  llama.cpp, with their hashes, for pip-audit;
+- dist/tgr-local.cdx.json: a CycloneDX list of these packages and what the extensions consist of.
 
 Needs cyclonedx-bom, pybind11 and a package index.
 """
@@ -26,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "csrc"))
 import fetch_llama_cpp
 
 ROOT = Path(__file__).resolve().parents[1]
-EXTRAS = "server,eval,hub,plot,steer,desktop,code"
+EXTRAS = "server,eval,hub,plot,ray,steer,desktop,code"  # not the developers' dev and model
 SCHEMA = SchemaVersion.V1_6
 
 
@@ -47,10 +48,16 @@ def resolved() -> list[str]:
     )
 
 
-def compiled_in() -> list[dict[str, Any]]:
-    """What the extensions have inside, as components."""
+def llama_cpp_python() -> str:
+    """Its version."""
     cmake = (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")
     (version,) = re.findall(r"^set\(LLAMA_CPP_PYTHON_VERSION (.*)\)$", cmake, re.MULTILINE)
+    return str(version)
+
+
+def compiled_in() -> list[dict[str, Any]]:
+    """What the extensions have inside, and what a wheel has beside them, as components."""
+    version = llama_cpp_python()
     hashes = [{"alg": "SHA-256", "content": fetch_llama_cpp.SHA256[version]}]
     package = f"pkg:pypi/llama-cpp-python@{version}"
     source = {
@@ -77,6 +84,13 @@ def compiled_in() -> list[dict[str, Any]]:
     return [
         source,
         {"type": "library", "name": "pybind11", "version": headers, "bom-ref": purl, "purl": purl},
+        {
+            "type": "library",
+            "name": "libgomp",
+            "bom-ref": "libgomp",
+            "description": "GCC's OpenMP, which auditwheel copies from the machine that builds",
+            "licenses": [{"expression": "GPL-3.0-or-later WITH GCC-exception-3.1"}],
+        },
     ]
 
 
@@ -104,6 +118,9 @@ def main() -> None:
     if error := JsonStrictValidator(SCHEMA).validate_str(text):
         sys.exit(f"the list is not valid CycloneDX: {error}")
     bom.write_text(text, encoding="utf-8")
+    version = llama_cpp_python()
+    with requirements.open("a", encoding="utf-8") as file:
+        file.write(f"llama-cpp-python=={version} --hash=sha256:{fetch_llama_cpp.SHA256[version]}\n")
     print(f"{len(listed['components'])} components: {bom.relative_to(ROOT)}")
 
 

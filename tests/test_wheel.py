@@ -8,9 +8,9 @@ import platform
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -83,17 +83,18 @@ def test_the_requirement_follows_the_ggml(monkeypatch: pytest.MonkeyPatch) -> No
 def test_another_source_than_the_pinned_one_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def download(command: list[str]) -> SimpleNamespace:
-        folder = Path(command[command.index("--dest") + 1])
-        (folder / f"llama_cpp_python-{LLAMA_CPP_PYTHON}.tar.gz").write_bytes(b"another one")
-        return SimpleNamespace(returncode=0)
-
-    monkeypatch.setattr("subprocess.run", download)
-    with pytest.raises(
-        SystemExit, match=r"has the sha256 [0-9a-f]{64}, but must have [0-9a-f]{64};"
-    ):
+    """Before anything in it runs."""
+    name = f"llama_cpp_python-{LLAMA_CPP_PYTHON}"
+    ran = tmp_path / "ran"
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "setup.py").write_text(f"open({str(ran)!r}, 'w')\n")
+    with tarfile.open(tmp_path / f"{name}.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / name, name)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    with pytest.raises(SystemExit, match=r"could not download .* with the sha256 [0-9a-f]{64};"):
         fetch_llama_cpp.unpack(LLAMA_CPP_PYTHON, ("",), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out").exists() and not ran.exists()
 
 
 def test_what_is_in_it(site: Path) -> None:
@@ -102,7 +103,8 @@ def test_what_is_in_it(site: Path) -> None:
     needs = re.findall(r"^Requires-Dist: ([\w-]+)(?!.*extra ==)", metadata, re.MULTILINE)
     assert "numpy" in needs and "llama-cpp-python" not in needs
     licences = {path.name for path in (info / "licenses").iterdir()}
-    assert licences >= {"LICENSE", "LICENSE.llama.cpp", "LICENSE.ggml", "LICENSE.nlohmann-json"}
+    inside = ("ggml", "llama.cpp", "llamafile", "nlohmann-json", "pybind11")
+    assert licences >= {"LICENSE", "libgomp", *(f"LICENSE.{name}" for name in inside)}
     libraries = [path.name for path in (site / "tgr_local" / "lib").iterdir()]
     assert sum(name.startswith("libggml-cpu-") for name in libraries) > 1
     assert not [name for name in libraries if "sapphirerapids" in name]  # AMX
