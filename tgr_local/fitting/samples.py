@@ -197,4 +197,6 @@ def read(file: Path) -> Samples:
     except MemoryError:
         raise
     except Exception as error:  # of numpy, zipfile and the decompressors, in all kinds
+        if isinstance(error, OSError) and error.filename:  # it cannot be opened
+            raise
         raise TgrError(f"{file} is damaged: {error}; remove it") from None
