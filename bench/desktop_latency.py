@@ -133,7 +133,6 @@ def cancel(window: Window, times: int) -> list[float]:
 
 
 def measure(window: Window, n_conversations: int, seconds: float, n_cancels: int) -> None:
-    until(lambda: window.engine)
     clock = LoopClock()
     ask(window)  # what is done once: fonts, the template's process
     until(lambda: not window.conversation.is_busy)
@@ -170,8 +169,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         window = Window(QSettings(f"{folder}/settings.ini", QSettings.Format.IniFormat))
         window.options = {"n_candidates": 8}
+        ended: list[bool] = []
+        window.model_changed.connect(lambda: ended.append(True))
         window.load(arguments.model)
         window.show()
+        until(lambda: ended)
+        if not window.engine:
+            sys.exit(window.notice.text())
         measure(window, arguments.conversations, arguments.seconds, arguments.cancels)
         window.close()
         window.shut_down()

@@ -14,10 +14,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from gguf_edit import Gguf
 from surroundings import HANG, ROOT, environment
 
 import tgr_local
-from tgr_local import EngineConfig, SearchConfig, generate
+from tgr_local import Cancel, CancelledError, Engine, EngineConfig, SearchConfig, generate
 from tgr_local.models.library import embedded_model
 
 FOLDER = ROOT / "examples" / "desktop"
@@ -32,10 +33,10 @@ pytest.importorskip(
 sys.path.insert(0, str(FOLDER.parent))
 
 from desktop import settings  # noqa: E402
-from desktop.models import ModelDialog  # noqa: E402
+from desktop.models import ModelDialog, inspect  # noqa: E402
 from desktop.search_view import SCORES, heights  # noqa: E402
 from desktop.window import Window  # noqa: E402
-from desktop.worker import Task  # noqa: E402
+from desktop.worker import Task, message_of  # noqa: E402
 from PySide6.QtCore import QEventLoop, QSettings, Qt, QThreadPool, QTimer, QUrl  # noqa: E402
 from PySide6.QtTest import QTest  # noqa: E402
 from PySide6.QtWidgets import QApplication  # noqa: E402
@@ -181,6 +182,11 @@ def test_a_task_posts_everything_in_its_order_before_it_ends(app: QApplication) 
     assert got == [*range(10_000), "it failed"]
 
 
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
+def test_lack_of_memory_is_no_bug(error: Exception) -> None:
+    assert "no more memory" in message_of(error) and "a bug" not in message_of(error)
+
+
 def test_escape_ends_a_reply_and_the_next_one_is_written(window: Window) -> None:
     conversation = ask(window, PUZZLE)
     until(lambda: conversation.search.count() >= 2)
@@ -238,6 +244,11 @@ def test_odd_texts_are_shown_as_they_are(window: Window, text: str) -> None:
     assert text.strip("\x00\x01") in conversation.transcript.toPlainText()
     until(lambda: not conversation.is_busy)
     assert "a bug" not in lines(conversation)[-1]
+
+
+def test_an_ampersand_is_shown_in_the_title(window: Window) -> None:
+    ask(window, "What is R&D?")
+    assert window.tabs.tabText(0) == "● What is R&&D?"  # Qt shows && as &, and & not at all
 
 
 def test_a_question_beyond_the_context_has_an_error_and_stays(window: Window) -> None:
@@ -302,6 +313,9 @@ def test_a_model_makes_room_where_memory_is_too_small_for_two(
     load(window, embedded_model())
     assert window.engine is None
     assert "Ctrl+O" in ask(window, "What is 12 + 30?").status.text()
+    window.set_options({})  # tries the model again
+    assert window.notice.text().startswith(f"Loading {embedded_model()}")
+    until(lambda: window.engine)
 
 
 def test_a_model_is_exchanged_while_a_reply_is_written(window: Window) -> None:
@@ -320,6 +334,38 @@ def test_the_newest_wish_is_loaded(window: Window) -> None:
     until(lambda: ended)
     assert window.engine is not None and window.engine.path == embedded_model()
     assert window.engine.n_ctx >= 3000
+
+
+def load_slowly(window: Window, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begins to load a model, which takes until it is cancelled."""
+
+    def wait(path: Path, config: EngineConfig, cancel: Cancel) -> Engine:
+        monkeypatch.setattr("desktop.window.Engine", Engine)
+        while not cancel.is_set():
+            time.sleep(0.01)
+        raise CancelledError("the model was not loaded")
+
+    monkeypatch.setattr("desktop.window.Engine", wait)
+    window.load(path)
+
+
+def test_the_model_that_is_being_loaded_is_chosen_again(
+    empty: Window, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_slowly(empty, embedded_model(), monkeypatch)
+    load(empty, embedded_model())
+    assert empty.engine is not None
+
+
+def test_stop_ends_the_newest_wish_too(empty: Window, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[bool] = []
+    empty.model_changed.connect(lambda: ended.append(True))
+    load_slowly(empty, embedded_model("tgr-mini-code"), monkeypatch)
+    empty.load(embedded_model())
+    assert empty.notice.text().startswith(f"Loading {embedded_model()}")
+    empty.stop()
+    until(lambda: ended)
+    assert empty.engine is None and empty.notice.text() == "No model is loaded."
 
 
 def test_loading_is_stopped(window: Window) -> None:
@@ -359,6 +405,19 @@ def test_the_dialog_knows_what_fits_and_what_is_no_model(window: Window, tmp_pat
     assert dialog.path is None and not dialog.button.isEnabled()
 
 
+def test_a_text_of_a_model_file_is_a_part_of_a_line(empty: Window, tmp_path: Path) -> None:
+    text = b"Nice\n1 MB of memory is needed " + b"x" * 1_000_000
+    for key in ("general.name", "general.architecture"):
+        file, path = Gguf.parse(embedded_model().read_bytes()), tmp_path / f"{key}.gguf"
+        file.set(key, text)
+        path.write_bytes(file.to_bytes())
+        _, about, _ = inspect(path, EngineConfig())
+        assert len(about) < 300 and len(about.splitlines()) == 2 and "Nice 1 MB" in about
+    load(empty, tmp_path / "general.name.gguf")
+    shown = empty.notice.text()
+    assert shown.startswith("Nice 1 MB") and len(shown) < 300 and len(shown.splitlines()) == 1
+
+
 # ---- settings ----
 
 
@@ -388,6 +447,7 @@ def test_the_dialog_refuses_what_a_config_refuses(app: QApplication) -> None:
         ("temperature", "NaN", "temperature is nan"),
         ("chunk_len", "many", "many is no number"),
         ("thinking", "perhaps", "perhaps is no number, true or false"),
+        ("n_ctx", "[" * 30_000, ""),  # more than the parser may nest
     ):
         dialog.edits[name].setText(text)
         dialog.accept()
@@ -400,7 +460,8 @@ def test_the_dialog_refuses_what_a_config_refuses(app: QApplication) -> None:
 
 @pytest.mark.parametrize(
     "text", ['options={"n_candidates": -4}', "options={", "options=[1]", "options=5", "\x00[",
-             'options={"thinking": "perhaps"}', "geometry=@ByteArray(x", "options="]
+             'options={"thinking": "perhaps"}', "geometry=@ByteArray(x", "options=",
+             pytest.param("options=" + "[" * 100_000, id="nested")]
 )  # fmt: skip
 def test_damaged_settings_are_the_defaults(app: QApplication, tmp_path: Path, text: str) -> None:
     path = tmp_path / "settings.ini"

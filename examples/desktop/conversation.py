@@ -58,8 +58,9 @@ class Conversation(QSplitter):
 
     @property
     def title(self) -> str:
+        """The text of its tab, where Qt shows && as &."""
         words = self.messages[0]["content"][:200].split() if self.messages else ["New conversation"]
-        return ("● " if self.is_busy else "") + " ".join(words)[:30]
+        return ("● " if self.is_busy else "") + " ".join(words)[:30].replace("&", "&&")
 
     @property
     def is_busy(self) -> bool:

@@ -16,6 +16,11 @@ from tgr_local.models.library import card, folder, local
 Icon = QtWidgets.QStyle.StandardPixmap
 
 
+def short(text: str) -> str:
+    """A text of a model file, which may be long, as a part of a line."""
+    return " ".join(text.split())[:80]
+
+
 def inspect(path: Path, config: EngineConfig) -> tuple[Icon, str, Path | None]:
     """What the header of a file says; the path is None for one that is no model."""
     try:
@@ -24,7 +29,7 @@ def inspect(path: Path, config: EngineConfig) -> tuple[Icon, str, Path | None]:
         return Icon.SP_MessageBoxCritical, f"{path}\n{message_of(error)}", None
     need, free = check.need.ram + check.need.gpu, check.free.gpu or check.free.ram or 0
     about = (
-        f"{facts['name']}, {facts['architecture']}, {facts['quantization']}\n"
+        f"{short(facts['name'])}, {short(facts['architecture'])}, {facts['quantization']}\n"
         f"{need / 1e6:,.0f} MB of memory are needed, {free / 1e6:,.0f} MB are free"
     )
     return Icon.SP_DialogApplyButton if check.fits else Icon.SP_MessageBoxWarning, about, path

@@ -31,7 +31,7 @@ def read(store: QSettings) -> Options:
     try:
         options = dict(json.loads(str(store.value("options", "{}"))))
         configs(options)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):  # deeply nested
         return {}
     return options
 
@@ -66,7 +66,7 @@ class SettingsDialog(QDialog):
             configs(self.options)
         except json.JSONDecodeError as error:
             self.error.setText(f"{error.doc} is no number, true or false")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             self.error.setText(str(error))
         else:
             super().accept()

@@ -14,9 +14,9 @@ from PySide6.QtWidgets import QLabel, QMainWindow, QTabWidget, QVBoxLayout, QWid
 
 from desktop import settings
 from desktop.conversation import Conversation
-from desktop.models import ModelDialog
+from desktop.models import ModelDialog, short
 from desktop.worker import Task, message_of
-from tgr_local import Cancel, CancelledError, Engine, EngineConfig
+from tgr_local import Cancel, CancelledError, Engine
 from tgr_local.engine import check_memory
 from tgr_local.models.library import embedded_model
 
@@ -35,6 +35,8 @@ class Window(QMainWindow):
         self._store, self.options = store, settings.read(store)
         self.engine: Engine | None = None
         self._loading: Cancel | None = None
+        self._wanted: Path | None = None  # loaded again when the options change
+        self._next: Path | None = None  # chosen while another one is loaded
         self.notice = QLabel(wordWrap=True, textFormat=Qt.TextFormat.PlainText)
         """Which model there is, is being loaded, or could not be."""
         self.tabs = QTabWidget(documentMode=True, tabsClosable=True)
@@ -84,6 +86,7 @@ class Window(QMainWindow):
     def stop(self) -> None:
         """Ends the reply in sight, and the loading of a model."""
         self.conversation.cancel()
+        self._next = None
         if self._loading:
             self._loading.cancel()
 
@@ -91,7 +94,9 @@ class Window(QMainWindow):
         """If that fails, the model before stays, unless memory is too small for both. What is being
         loaded gives way."""
         self._wanted = path
+        self.notice.setText(f"Loading {path} … Esc stops it.")
         if self._loading:
+            self._next = path
             self._loading.cancel()
             return
         old, config, cancel = self.engine, settings.configs(self.options)[1], Cancel()
@@ -108,16 +113,13 @@ class Window(QMainWindow):
 
         self._loading, self._task = cancel, Task(work)
         self._task.posted.connect(self._closed)
-        self._task.finished.connect(lambda engine, error: self._loaded(path, config, engine, error))
+        self._task.finished.connect(lambda engine, error: self._loaded(path, engine, error))
         self._task.start()
-        self.notice.setText(f"Loading {path} … Esc stops it.")
 
     def _closed(self) -> None:
         self.engine = None
 
-    def _loaded(
-        self, path: Path, config: EngineConfig, engine: Engine | None, error: Exception | None
-    ) -> None:
+    def _loaded(self, path: Path, engine: Engine | None, error: Exception | None) -> None:
         self._loading = None
         if engine:
             self.engine = engine
@@ -126,15 +128,17 @@ class Window(QMainWindow):
         text = "No model is loaded."
         if self.engine:
             name = self.engine.metadata.get("general.name", self.engine.path.name)
-            text = f"{name}: {self.engine.description}"
+            text = f"{short(name)}: {self.engine.description}"
         if error and not isinstance(error, CancelledError):
             text = f"{path} was not loaded: {message_of(error)}"
         elif engine and engine.template_warning:
             text = engine.template_warning
         self.notice.setText(text)
-        if path != self._wanted or config != settings.configs(self.options)[1]:
-            self.load(self._wanted)
+        if self._next:
+            path, self._next = self._next, None
+            self.load(path)
         else:
+            self._wanted = self.engine.path if self.engine else path
             self.model_changed.emit()
 
     def choose_model(self) -> None:
@@ -153,18 +157,14 @@ class Window(QMainWindow):
         """Changes how the next reply is written, and loads the model again if it must be."""
         before, self.options = self.options, options
         self._store.setValue("options", json.dumps(options))
-        if settings.configs(before)[1] != settings.configs(options)[1]:
-            if self._loading:
-                self.load(self._wanted)
-            elif self.engine:
-                self.load(self.engine.path)
+        if self._wanted and settings.configs(before)[1] != settings.configs(options)[1]:
+            self.load(self._wanted)
 
     def closeEvent(self, event: QCloseEvent) -> None:
         self._store.setValue("geometry", self.saveGeometry())
         for conversation in self.findChildren(Conversation):
             conversation.cancel()
-        if self._loading:
-            self._loading.cancel()
+        self.stop()
         super().closeEvent(event)
 
     def shut_down(self) -> None:

@@ -14,6 +14,7 @@ from tgr_local import TgrError
 BATCH_MS = 16
 """Time between two batches: many events cost one signal, and are drawn once."""
 _MOST_THREADS = 256  # they wait for the engine, not for a processor
+_NO_THREAD = ("can't start new thread", "Resource temporarily unavailable")  # in Python, in C++
 
 
 class Task(QObject):
@@ -61,5 +62,7 @@ def message_of(error: Exception) -> str:
     """An error as a sentence for the user, which those of tgr_local are already."""
     if isinstance(error, TgrError | ValueError | OSError):
         return str(error)
+    if isinstance(error, MemoryError) or str(error) in _NO_THREAD:
+        return "there is no more memory, or no room for another thread; end other programs"
     traceback.print_exception(error)
     return f"{type(error).__name__}: {error} (a bug; the terminal shows where)"
