@@ -8,8 +8,8 @@
 //
 // The books (cache allocator, scheduler) belong to whoever holds the lock. The worker gives it up while it decodes, so
 // that other threads fork sequences or submit jobs meanwhile, and nobody waits for a decode to do so. What needs
-// llama.cpp's memory itself, or ends running work, is a command, which runs between two decodes; so does the opening of a
-// session that needs more cells than are known to be free.
+// llama.cpp's memory itself, or ends running work, is a command, which runs between two decodes; so does the opening of
+// a session that needs more cells than are known to be free.
 #pragma once
 
 #include "cache.h"

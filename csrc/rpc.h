@@ -23,7 +23,8 @@ void require_servers(const std::vector<std::string> & endpoints);
 void blame_server(const std::string & reason);
 
 // Serves the GPUs of this machine, or without any its processor, to one program after the other. Returns only where it
-// cannot go on: it cannot listen there, a device does not work, no more connections can be accepted; ggml prints which. `cache` is a folder that keeps large tensors, so that they are sent once; empty = none.
+// cannot go on: it cannot listen there, a device does not work, no more connections can be accepted; ggml prints which.
+// `cache` is a folder that keeps large tensors, so that they are sent once; empty = none.
 void serve_devices(const std::string & endpoint, const std::string & cache, int32_t n_threads);
 
 // Major and minor version of the protocol; a server must have the same major one and at most this minor one.
