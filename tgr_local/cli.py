@@ -31,7 +31,8 @@ def main(argv: list[str] | None = None) -> int:
         if getattr(sys, name) is None:  # the caller closed it
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r+"))
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
+        # what Windows takes for pipes has few characters; None leaves it as it is
+        sys.stdout.reconfigure(encoding="utf-8" if os.name == "nt" else None, errors="replace")
     try:
         args = _arguments(argv)
         shows_config = getattr(args, "show_config", False)
