@@ -29,7 +29,9 @@ foreach(LIBRARY ggml-base ${BACKENDS})
 endforeach()
 add_custom_target(backends ALL)
 add_dependencies(backends ${BACKENDS})
-install(TARGETS ggml-base ${BACKENDS} LIBRARY DESTINATION tgr_local/lib RUNTIME DESTINATION tgr_local/lib)
+install(TARGETS ${BACKENDS} LIBRARY DESTINATION tgr_local/lib)
+# Windows looks for what the engine needs in the engine's folder
+install(TARGETS ggml-base LIBRARY DESTINATION tgr_local/lib RUNTIME DESTINATION tgr_local)
 
 # --- licences of what the wheel has inside, beside those that every build installs ---
 if(DEFINED SKBUILD_METADATA_DIR)
