@@ -124,16 +124,13 @@ def _prepare(request: dict[str, Any]) -> None:
         _loaded(request["module"]) if request["do"] == "call" else _chat()
 
 
-def _job_object() -> Any:
-    """The limits of Windows; None on other systems."""
-    if os.name != "nt":
-        return None
-    return _loaded(os.path.join(os.path.dirname(__file__), "job_object.py"))
+def _limit_on_windows(**limits: int) -> None:
+    _loaded(os.path.join(os.path.dirname(__file__), "job_object.py")).limit(**limits)
 
 
 def _limit_memory() -> None:
-    if job_object := _job_object():
-        return job_object.limit(memory=MEMORY)
+    if os.name == "nt":
+        return _limit_on_windows(memory=MEMORY)
     import resource
 
     for kind, most in ((resource.RLIMIT_AS, MEMORY), (resource.RLIMIT_CORE, 0)):
@@ -143,8 +140,8 @@ def _limit_memory() -> None:
 
 def _limit_seconds() -> None:
     """Has the system end this process CPU_SECONDS from now, rounded up to a full second."""
-    if job_object := _job_object():
-        return job_object.limit(seconds=CPU_SECONDS)
+    if os.name == "nt":
+        return _limit_on_windows(seconds=CPU_SECONDS)
     import resource
 
     used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])

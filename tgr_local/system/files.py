@@ -31,7 +31,8 @@ def lock(descriptor: int) -> None:
 
 def _lock_far_byte(descriptor: int) -> None:
     # Windows refuses to read what is locked: so it is a byte that no file has
-    assert sys.platform == "win32"
+    if sys.platform != "win32":
+        raise NotImplementedError
     import ctypes
     import msvcrt
 

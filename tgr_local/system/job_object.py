@@ -33,13 +33,14 @@ class Limits(ctypes.Structure):
 def limit(*, memory: int = 0, seconds: float = 0.0) -> None:
     """Limits the memory that this process commits from now on, in bytes, or its CPU time, to so
     many seconds from now; 0 leaves a limit as it is. Raises OSError."""
+    if sys.platform != "win32":
+        raise NotImplementedError
     global _memory
     _memory = memory or _memory
     flags = (_PROCESS_MEMORY if _memory else 0) | (_PROCESS_TIME if seconds else 0)
     ticks = int(1e7 * (os.times().user + seconds)) if seconds else 0
     limits = Limits(process_time=ticks, flags=flags | _NO_ERROR_WINDOW, process_memory=_memory)
     job, size = _job(), ctypes.sizeof(limits)
-    assert sys.platform == "win32"
     if not _kernel().SetInformationJobObject(job, _EXTENDED_LIMITS, ctypes.byref(limits), size):
         raise ctypes.WinError(ctypes.get_last_error())
 
@@ -47,7 +48,8 @@ def limit(*, memory: int = 0, seconds: float = 0.0) -> None:
 @functools.cache
 def _job() -> ctypes.c_void_p:
     """A job that has this process; it ends with the process."""
-    assert sys.platform == "win32"
+    if sys.platform != "win32":
+        raise NotImplementedError
     kernel = _kernel()
     job = ctypes.c_void_p(kernel.CreateJobObjectW(None, None))
     this = ctypes.c_void_p(kernel.GetCurrentProcess())
@@ -58,7 +60,8 @@ def _job() -> ctypes.c_void_p:
 
 @functools.cache
 def _kernel() -> ctypes.CDLL:
-    assert sys.platform == "win32"
+    if sys.platform != "win32":
+        raise NotImplementedError
     kernel = ctypes.WinDLL("kernel32", use_last_error=True)
     for name in ("CreateJobObjectW", "GetCurrentProcess"):
         getattr(kernel, name).restype = ctypes.c_void_p
