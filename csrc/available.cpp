@@ -4,6 +4,10 @@
 #include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
+#elif defined(_WIN32)
+#define NOMINMAX
+#define WIN32_LEAN_AND_MEAN // else it includes an rpc.h, and finds ours
+#include <windows.h>
 #endif
 
 #include <algorithm>
@@ -130,6 +134,11 @@ std::optional<uint64_t> available_ram() {
     if (const auto bytes = pretended_now()) {
         return bytes;
     }
+#if defined(_WIN32)
+    MEMORYSTATUSEX status{};
+    status.dwLength = sizeof(status);
+    return GlobalMemoryStatusEx(&status) ? std::optional<uint64_t>(status.ullAvailPhys) : std::nullopt;
+#endif
     auto least = number_in("/proc/meminfo", "MemAvailable:");
     if (least) {
         *least *= 1024;

@@ -29,7 +29,9 @@ foreach(LIBRARY ggml-base ${BACKENDS})
 endforeach()
 add_custom_target(backends ALL)
 add_dependencies(backends ${BACKENDS})
-install(TARGETS ggml-base ${BACKENDS} LIBRARY DESTINATION tgr_local/lib RUNTIME DESTINATION tgr_local/lib)
+install(TARGETS ${BACKENDS} LIBRARY DESTINATION tgr_local/lib)
+# Windows looks for what the engine needs in the engine's folder
+install(TARGETS ggml-base LIBRARY DESTINATION tgr_local/lib RUNTIME DESTINATION tgr_local)
 
 # --- the licence of libgomp, which auditwheel adds: Debian's file, or the ones of the manylinux images ---
 if(DEFINED SKBUILD_METADATA_DIR AND CMAKE_SYSTEM_NAME STREQUAL "Linux")

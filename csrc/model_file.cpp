@@ -54,14 +54,14 @@ struct ModelFile {
 static ModelFile open_file(const std::string & path) {
     namespace fs = std::filesystem;
     std::error_code ec;
-    const auto      status = fs::status(path, ec);
+    const auto      status = fs::status(fs::u8path(path), ec);
     if (status.type() == fs::file_type::not_found) {
         throw ModelError("there is no file " + path + "; correct the path, or download the model");
     }
     if (fs::is_directory(status)) {
         throw ModelError(path + " is a directory; name the GGUF file in it");
     }
-    FILE * stream = fs::is_regular_file(status) ? std::fopen(path.c_str(), "rb") : nullptr;
+    FILE * stream = fs::is_regular_file(status) ? ggml_fopen(path.c_str(), "rb") : nullptr;
     if (!stream) {
         const std::string reason = ec                            ? ec.message()
                                    : fs::is_regular_file(status) ? std::strerror(errno)
@@ -72,7 +72,7 @@ static ModelFile open_file(const std::string & path) {
     const size_t n        = std::fread(magic, 1, sizeof(magic), stream);
     std::fclose(stream);
 
-    ModelFile file{ path, fs::file_size(path, ec), nullptr };
+    ModelFile file{ path, fs::file_size(fs::u8path(path), ec), nullptr };
     if (n == 0) {
         file.refuse("is empty");
     }
@@ -267,7 +267,7 @@ std::vector<std::string> check_file(const std::string & path) {
 
 uint64_t file_size(const std::string & path) {
     std::error_code ec;
-    const auto      size = std::filesystem::file_size(path, ec);
+    const auto      size = std::filesystem::file_size(std::filesystem::u8path(path), ec);
     return ec ? 0 : size;
 }
 

@@ -32,6 +32,7 @@ def main(argv: list[str] | None = None) -> int:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r+"))
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
+    _prepare_windows()
     try:
         args = _arguments(argv)
         shows_config = getattr(args, "show_config", False)
@@ -48,6 +49,20 @@ def main(argv: list[str] | None = None) -> int:
         if os.environ.get("TGR_DEBUG"):
             raise
         return _failed(describe(error), 2 if isinstance(error, ValueError) else 1)
+
+
+def _prepare_windows() -> None:
+    """Has its consoles read escape sequences, and its pipes take every character."""
+    if sys.platform != "win32":
+        return
+    import ctypes
+
+    kernel = ctypes.WinDLL("kernel32")
+    stdout, stderr, processed, wrapped, escapes = -11, -12, 1, 2, 4
+    for stream in (stdout, stderr):
+        kernel.SetConsoleMode(kernel.GetStdHandle(stream), processed | wrapped | escapes)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="replace")
 
 
 def _failed(message: str, code: int) -> int:

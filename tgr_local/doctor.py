@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from tgr_local.console.sanitize import printable_json, printable_line
-from tgr_local.errors import TgrError, describe
+from tgr_local.errors import InstallError, TgrError, describe
 from tgr_local.models import library
 from tgr_local.options import settings
 from tgr_local.options.config import EngineConfig, SearchConfig
@@ -114,6 +114,11 @@ def _unused_instructions(used: list[str]) -> str | None:
 def _sandbox() -> Iterator[Finding]:
     from tgr_local.system.sandbox import backends, programs
 
+    try:
+        backends.check_system("eval --allow-exec")
+    except InstallError as error:
+        yield Finding("sandbox", "warning", str(error))
+        return
     best = backends.DEFAULT
     if not (why := programs.obstacle(best)):
         yield Finding("sandbox", "ok", f"eval --allow-exec uses {best}: {backends.ISOLATION[best]}")

@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import resource
 import sys
 import time
 from pathlib import Path
 
 from tgr_local.generation import advised, generate_many, load
+
+try:
+    import resource
+except ImportError:  # not on Windows
+    resource = None  # type: ignore[assignment]
 
 QUESTION = "Use 3, 7, 12 and 25 to make 64."
 
@@ -34,11 +38,13 @@ def search(k: int, seed: int) -> dict[str, float]:
 
 
 def peak_resident() -> int:
-    """Peak bytes. On Linux ru_maxrss includes the parent's memory, VmHWM does not."""
+    """Peak bytes; 0 on Windows. On Linux ru_maxrss includes the parent's memory, VmHWM does not."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(s.split()[1]) * 1024 for s in lines if s.startswith("VmHWM:"))
     except (OSError, StopIteration):
+        if resource is None:
+            return 0
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most * (1 if sys.platform == "darwin" else 1024)
 

@@ -17,7 +17,7 @@ def about(engine: Engine, settings: Settings) -> dict[str, Any]:
     return {
         "processor": processor(),
         "cores": {"physical": physical_cores(), "logical": os.cpu_count()},
-        "load average": [round(load, 2) for load in os.getloadavg()],
+        "load average": [round(load, 2) for load in getattr(os, "getloadavg", tuple)()],
         "other devices": devices or "none",
         "model": f"{engine.path.name}, {engine.description}, {engine.n_params:,} parameters, "
         f"{engine.size_bytes:,} bytes, layers on {'/'.join(dict.fromkeys(engine.devices()))}",

@@ -51,7 +51,7 @@ def path_of(name: str) -> Path:
     """The file of a conversation that the user names: by a path, or by a name in the state
     folder."""
     path = os.path.expanduser(name)
-    if path.endswith(ENDING) or os.sep in path:
+    if path.endswith(ENDING) or {"/", os.sep} & set(path):
         return Path(os.path.realpath(path))
     return _folder() / (name + ENDING)
 

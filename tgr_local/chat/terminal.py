@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import termios
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -30,6 +29,11 @@ from tgr_local.console.wrap import terminal_width
 from tgr_local.generation import Reply
 from tgr_local.trace import live, render
 from tgr_local.trace.live import Events, OnReplyEvent
+
+try:
+    import termios
+except ImportError:  # not on Windows
+    termios = None  # type: ignore[assignment]
 
 _CLIPBOARDS = ("pbcopy", "wl-copy", "xclip -selection clipboard", "xsel --clipboard --input")
 
@@ -175,7 +179,10 @@ def _first_installed(commands: Iterable[str]) -> str | None:
 @contextlib.contextmanager
 def no_echo() -> Iterator[None]:
     """Typed and pasted text is not shown and waits for the next prompt; Ctrl-C interrupts as
-    ever."""
+    ever. On Windows what is typed meanwhile is shown."""
+    if termios is None:
+        yield
+        return
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     changed = termios.tcgetattr(descriptor)

@@ -18,6 +18,7 @@ from tgr_local.console.sanitize import printable_line
 from tgr_local.errors import TgrError
 from tgr_local.options.config import ChatConfig, CodeConfig, EngineConfig, SearchConfig
 from tgr_local.options.flags import Parser, add_config_flags, configured, given
+from tgr_local.system.sandbox import backends
 
 _METHOD = "base"
 _CODE_MODEL = "tgr-mini-code"
@@ -61,6 +62,7 @@ def run(args: argparse.Namespace) -> int:
     """Runs the subcommand; returns its exit code."""
     engine_config, code = configured(args, EngineConfig), configured(args, CodeConfig)
     configured(args, SearchConfig)  # refuses a bad value before the model is loaded
+    backends.check_system("tgr-local code")
     from tgr_local.code.interrupts import twice_ends
     from tgr_local.code.workplace import Workplace
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import termios
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
+
+try:
+    import termios
+except ImportError:  # not on Windows
+    termios = None  # type: ignore[assignment]
 
 _AS_BEFORE = b"\x1b[?25h\x1b[?2004l"  # the cursor, and no marks around what is pasted
 
@@ -42,7 +46,7 @@ def twice_ends() -> Iterator[None]:
 
 def _restorer() -> Callable[[], None]:
     """A function that gives the terminal the settings that it has now."""
-    settings = termios.tcgetattr(0) if os.isatty(0) else None
+    settings = termios.tcgetattr(0) if termios and os.isatty(0) else None
 
     def restore() -> None:
         if os.isatty(1):

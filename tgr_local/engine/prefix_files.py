@@ -31,6 +31,7 @@ from tgr_local.engine.devices import available_memory
 from tgr_local.engine.engine import Engine
 from tgr_local.engine.native import LLAMA_CPP_PYTHON
 from tgr_local.errors import CancelledError, PrefixError
+from tgr_local.system import files
 
 MAGIC = b"tgrprefx"
 _VERSION = 1
@@ -211,7 +212,7 @@ def _header(
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[FileIO]:
     """A regular file, open for reading; one that is none would block, or never end."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    descriptor = os.open(path, os.O_RDONLY | files.NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise PrefixError(f"{path} is not a regular file; name a saved prefix")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import json
 import os
 import queue
@@ -14,6 +13,7 @@ from types import TracebackType
 
 from tgr_local.errors import TgrError
 from tgr_local.eval.samples import Key, Sample, read_lines
+from tgr_local.system import files
 from tgr_local.trace.json_values import to_json_value
 
 
@@ -31,7 +31,7 @@ class Store:
         self._file = path.open("ab")
         try:
             # a second process would make every sample twice
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            files.lock(self._file.fileno())
         except BlockingIOError:
             self._file.close()
             raise TgrError(f"{path} is being written by another process; wait for it") from None

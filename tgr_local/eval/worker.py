@@ -140,5 +140,7 @@ def _exchange(process: subprocess.Popen[str], question: str) -> str:
 
 def _kill(process: subprocess.Popen[str]) -> None:
     """Kills a worker and all of its process group."""
+    if os.name == "nt":  # it has no groups
+        return process.kill()
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import resource
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -14,8 +13,14 @@ from typing import Any
 from tgr_local.errors import TgrError, describe
 from tgr_local.eval.task import Problem
 from tgr_local.eval.tasks import get
+from tgr_local.system import job_object
 from tgr_local.system.sandbox import programs
 from tgr_local.system.sandbox.backends import Backend
+
+try:
+    import resource
+except ImportError:  # not on Windows
+    resource = None  # type: ignore[assignment]
 
 MEMORY = 8 << 30
 """Address space of a worker, bytes."""
@@ -56,6 +61,8 @@ def _bound_memory() -> None:
     """Limits the address space: a grader gets a MemoryError before the machine runs out of
     memory."""
     with contextlib.suppress(OSError, ValueError):
+        if resource is None:
+            return job_object.limit(memory=MEMORY)
         most = resource.getrlimit(resource.RLIMIT_AS)[1]
         bound = MEMORY if most == resource.RLIM_INFINITY else min(MEMORY, most)
         resource.setrlimit(resource.RLIMIT_AS, (bound, most))
@@ -64,6 +71,8 @@ def _bound_memory() -> None:
 def _bound_time(seconds: float) -> None:
     """Limits the CPU time, so that the system ends a worker whose parent was killed."""
     with contextlib.suppress(OSError, ValueError):
+        if resource is None:
+            return job_object.limit(seconds=2 * seconds + 2)
         used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
         most = resource.getrlimit(resource.RLIMIT_CPU)[1]
         bound = int(used + 2 * seconds) + 2

@@ -11,7 +11,6 @@ it waits for a connection that sends a byte now and then, and it replaces a file
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
 import shutil
@@ -26,6 +25,7 @@ from tgr_local.console.progress import ProgressLine
 from tgr_local.errors import TgrError
 from tgr_local.models import hub, library
 from tgr_local.models.hub import Remote
+from tgr_local.system import files
 from tgr_local.system.paths import private
 
 TRIES = 5  # requests in a row that each bring fewer than MIN_BYTES
@@ -81,7 +81,7 @@ def fetch(remote: Remote, target: Path, on_progress: OnProgress = lambda have, n
     part = private(target).with_name(f"{target.name}.{remote.sha256[:12]}.part")
     with _opened(part) as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            files.lock(file.fileno())
         except BlockingIOError:
             raise TgrError(f"{part} is being downloaded by another process; wait for it") from None
         if file.tell() > remote.size:
@@ -89,6 +89,7 @@ def fetch(remote: Remote, target: Path, on_progress: OnProgress = lambda have, n
         _check_space(remote, target, file.tell())
         _fill(remote, file, on_progress)
         os.fsync(file.fileno())
+        files.before_move(file)
         if _sha256(part) != remote.sha256:
             part.unlink()
             raise TgrError(f"{remote.url} has a wrong sha256 and was deleted; try again")
@@ -115,7 +116,7 @@ def _check_same(remote: Remote, target: Path) -> None:
 def _opened(part: Path) -> FileIO:
     """The partial file, open for appending. Raises TgrError for a link, a pipe or a device, since
     writing to it would change something else."""
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | files.NOFOLLOW | files.NONBLOCK
     try:
         file = FileIO(part, "a", opener=lambda name, _: os.open(name, flags, 0o666))
     except OSError as error:

@@ -81,7 +81,7 @@ def find(name: str) -> Path:
     or if there are several.
     """
     path = Path(name).expanduser()
-    if path.is_absolute() or os.sep in name:
+    if path.is_absolute() or {"/", os.sep} & set(name):
         elsewhere = names.repository(name)
         if elsewhere is None or path.exists() or path.parent.exists():
             return path  # the engine reports what is wrong with it

@@ -124,7 +124,7 @@ def _model(path: Path, value: str) -> str:
     """A model as a file names it: a value with a slash, or the name of a file next to the settings
     file, is a path relative to the settings file; any other is the name of a model."""
     beside = path.parent / Path(value).expanduser()
-    return str(beside) if os.sep in value or beside.exists() else value
+    return str(beside) if {"/", os.sep} & set(value) or beside.exists() else value
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -95,7 +95,8 @@ def _after_fork() -> None:
     _lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _maps_of(kind: str, n_layer: int, d_h: int, d_z: int, rank: int, seed: int) -> _Maps:

@@ -241,8 +241,10 @@ def _bounded(env: Env, make: Callable[[], str], otherwise: str) -> str:
 @contextlib.contextmanager
 def _timer(env: Env) -> Iterator[None]:
     """Raises TimeoutError in the block after ``env["seconds"]`` of CPU time, and subtracts what it
-    took. Only a main thread has this timer; elsewhere, in a frozen program, the block is free."""
-    if threading.current_thread() is not threading.main_thread():
+    took. Only a main thread has this timer, and Windows has none; there, and in a frozen program,
+    the block is free."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or not hasattr(signal, "setitimer"):
         yield
         return
     signal.signal(signal.SIGVTALRM, _late)

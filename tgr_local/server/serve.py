@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import resource
 import signal
 import socket
 import sys
@@ -31,6 +30,11 @@ from tgr_local.server.app import create_app
 from tgr_local.server.auth import is_loopback
 from tgr_local.server.connection import Connection
 from tgr_local.server.service import Service
+
+try:
+    import resource
+except ImportError:  # not on Windows, whose sockets are no files
+    resource = None  # type: ignore[assignment]
 
 _MAX_CONNECTIONS, _FEWEST_CONNECTIONS = 2048, 64
 _OTHER_FILES = 128  # open files of the process beside its connections
@@ -171,6 +175,8 @@ def _keys(limits: ServerConfig) -> tuple[str, ...]:
 def _places() -> int:
     """Connections at a time: as many as file descriptors allow, up to a bound."""
     wanted = _MAX_CONNECTIONS + _OTHER_FILES
+    if resource is None:
+        return _MAX_CONNECTIONS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return _MAX_CONNECTIONS

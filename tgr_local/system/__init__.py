@@ -5,10 +5,12 @@ It does not know models, options or requests.
 paths.py             the XDG folders
 versions.py          versions of the installed parts
 processor.py         the processor's name and instructions
+files.py             flags, locks and renames of files, where systems differ
 locks.py             locks between processes
 slots.py             places for work that few may do at a time
 confined.py          chat templates, schemas, replies, Markdown: read in a process with limits
 confined_worker.py   that process
+job_object.py        its limits on Windows
 generic_tools.jinja  tools for a chat template that knows none
 sandbox/             untrusted programs with limits, without a network
 """

@@ -19,7 +19,9 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,6 +32,10 @@ from tgr_local.system.slots import Flag, Slots
 
 WALL_SECONDS = 20.0  # wall time, for a worker that sleeps or that a busy machine slows down
 _MAX_WORKERS = 2  # at a time: each may take a few hundred MB
+# how a process ends that has used up its CPU time, or its stack
+_OVER_TIME, _OVER_STACK = (
+    (-signal.SIGXCPU, -signal.SIGSEGV) if hasattr(signal, "SIGXCPU") else (1816, 0xC00000FD)
+)
 
 
 class ConfinedError(TgrError):
@@ -193,6 +199,7 @@ class _Worker:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C must reach this process only
+            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),  # the same, on Windows
         )
 
     @property
@@ -216,7 +223,7 @@ class _Worker:
         try:
             stdin.write(HEADER.pack(len(data)) + data)
             stdin.flush()
-        except BrokenPipeError:
+        except OSError:  # the process has ended
             _check(cancel)
             self._failed()
         answer: dict[str, Any] = json.loads(self._read(deadline, cancel))
@@ -226,26 +233,48 @@ class _Worker:
         """The message that comes, without its header."""
         assert self._process.stdout is not None
         pipe, data, length = self._process.stdout.fileno(), bytearray(), HEADER.size
-        poll = select.poll()
-        poll.register(pipe, select.POLLIN)
-        while len(data) < length:
-            left = deadline - time.monotonic()
-            if left <= 0 or not poll.poll(1000 * left):
-                raise ConfinedError(f"takes more than {WALL_SECONDS:g} s")
-            part = os.read(pipe, 1 << 20)
-            if not part:
-                _check(cancel)
-                self._failed()
-            data += part
-            if len(data) >= HEADER.size:
-                length = HEADER.size + HEADER.unpack_from(data)[0]
+        late = ConfinedError(f"takes more than {WALL_SECONDS:g} s")
+        with self._wait(pipe, deadline) as comes:
+            while len(data) < length:
+                if not comes():
+                    raise late
+                part = os.read(pipe, 1 << 20)
+                if not part:
+                    _check(cancel)
+                    if time.monotonic() >= deadline:
+                        raise late
+                    self._failed()
+                data += part
+                if len(data) >= HEADER.size:
+                    length = HEADER.size + HEADER.unpack_from(data)[0]
         return data[HEADER.size : length]
+
+    @contextlib.contextmanager
+    def _wait(self, pipe: int, deadline: float) -> Iterator[Callable[[], bool]]:
+        """A function that waits for the next bytes or their end; False after the deadline. Windows
+        cannot wait for a pipe: there the worker is killed at the deadline, which ends the pipe."""
+
+        def left() -> float:
+            return deadline - time.monotonic()
+
+        if hasattr(select, "poll"):
+            poll = select.poll()
+            poll.register(pipe, select.POLLIN)
+            yield lambda: (most := 1000 * left()) > 0 and bool(poll.poll(most))
+            return
+        timer = threading.Timer(max(0.0, left()), self._process.kill)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield lambda: True
+        finally:
+            timer.cancel()
 
     def _failed(self) -> NoReturn:
         code = self._process.wait()
-        if code == -signal.SIGXCPU:
+        if code == _OVER_TIME:
             raise ConfinedError(f"takes more than {CPU_SECONDS} s of CPU time")
-        if code == -signal.SIGSEGV:  # its stack
+        if code == _OVER_STACK:
             raise ConfinedError("is nested too deeply")
         raise ConfinedError(f"ended its process with exit code {code}")
 
@@ -275,4 +304,5 @@ def _after_fork() -> None:
     _slots = Slots(_MAX_WORKERS)
 
 
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

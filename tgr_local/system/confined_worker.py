@@ -124,7 +124,13 @@ def _prepare(request: dict[str, Any]) -> None:
         _loaded(request["module"]) if request["do"] == "call" else _chat()
 
 
+def _limit_on_windows(**limits: int) -> None:
+    _loaded(os.path.join(os.path.dirname(__file__), "job_object.py")).limit(**limits)
+
+
 def _limit_memory() -> None:
+    if os.name == "nt":
+        return _limit_on_windows(memory=MEMORY)
     import resource
 
     for kind, most in ((resource.RLIMIT_AS, MEMORY), (resource.RLIMIT_CORE, 0)):
@@ -134,6 +140,8 @@ def _limit_memory() -> None:
 
 def _limit_seconds() -> None:
     """Has the system end this process CPU_SECONDS from now, rounded up to a full second."""
+    if os.name == "nt":
+        return _limit_on_windows(seconds=CPU_SECONDS)
     import resource
 
     used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])

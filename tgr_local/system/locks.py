@@ -7,10 +7,7 @@ import os
 import time
 from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
+from tgr_local.system import files
 
 _PAUSE = 0.05  # seconds between two attempts
 
@@ -27,10 +24,9 @@ class Lock:
         OSError."""
         deadline = time.monotonic() + (seconds if wait else 0.0)
         while True:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | files.NOFOLLOW, 0o600)
             try:
-                if fcntl is not None:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                files.lock(descriptor)
                 # its last holder may have removed the file before we had the lock
                 if os.path.samestat(os.fstat(descriptor), os.stat(self._path)):
                     self._descriptor = descriptor

@@ -140,8 +140,13 @@ def print_note(text: str) -> None:
 
 
 def is_live() -> bool:
-    """Whether stdout is a terminal that can move its cursor."""
-    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+    """Whether stdout is a terminal that can move its cursor. Windows counts as none: under Wine the
+    live view stands still."""
+    return (
+        os.name != "nt"
+        and sys.stdout.isatty()
+        and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+    )
 
 
 class ReplyStatus:

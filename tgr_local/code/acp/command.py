@@ -13,6 +13,7 @@ from tgr_local.code import command as code_command
 from tgr_local.errors import InstallError
 from tgr_local.options.config import ChatConfig, CodeConfig, EngineConfig, SearchConfig
 from tgr_local.options.flags import Parser, configured, given
+from tgr_local.system.sandbox import backends
 
 if TYPE_CHECKING:
     from tgr_local.engine import Cancel, Engine
@@ -31,6 +32,7 @@ def run(args: argparse.Namespace) -> int:
     """Runs the subcommand; returns its exit code."""
     engine_config, code = configured(args, EngineConfig), configured(args, CodeConfig)
     configured(args, SearchConfig)  # refuses a bad value before a client relies on it
+    backends.check_system("tgr-local acp")
     try:
         from tgr_local.code.acp import agent, server
     except ModuleNotFoundError as error:

@@ -21,6 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
+from tgr_local.errors import InstallError
+
 Backend = Literal["bwrap", "unshare", "limits"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
 DEFAULT: Backend = "bwrap"
@@ -30,6 +32,8 @@ ISOLATION: dict[Backend, str] = {
     "limits": "only resources are limited; it can use the network, your files and your processes",
 }
 """Description of each backend for users."""
+EXISTS = os.name != "nt"
+"""Whether this kind of system has any."""
 Mount = tuple[Literal["--bind", "--ro-bind", "--ro-bind-try"], Path, Path]
 """How, what, and where it is seen."""
 _SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin")
@@ -39,6 +43,14 @@ _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/localtime", "/etc/passwd", "/etc/grou
 _UNUSED_USERS = range(61184, 65520)
 """User ids that no account has (systemd also allocates them temporarily). Each program gets its
 own, since the limit on processes counts all processes of a user."""
+
+
+def check_system(what: str) -> None:
+    """Raises InstallError, for what needs a sandbox, on a system that has none."""
+    if not EXISTS:
+        raise InstallError(
+            f"{what} needs a sandbox for programs, and Windows has none; install tgr-local in WSL"
+        )
 
 
 def python() -> list[str]:

@@ -95,6 +95,7 @@ def check(backend: Backend | None = None) -> None:
     is the default."""
     backend = backend or _chosen
     check_name(backend)
+    backends.check_system("eval --allow-exec")
     if why := obstacle(backend):
         others = [f"{kind} ({backends.ISOLATION[kind]})" for kind in usable()]
         raise InstallError(
@@ -130,6 +131,8 @@ def obstacle(kind: Backend) -> str:
 def remove(folder: Path | str) -> None:
     """Deletes a folder as far as possible, whatever a program left in it. `shutil.rmtree` fails for
     very deep trees."""
+    if os.name == "nt":
+        return shutil.rmtree(folder, ignore_errors=True)
     for tool in (["rm", "-rf"], ["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
         if os.path.lexists(folder):
             with contextlib.suppress(OSError):
