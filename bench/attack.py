@@ -332,9 +332,9 @@ def attacks() -> Iterator[Attack]:
     yield from CONNECTIONS
     chat = "/v1/chat/completions"
     for name, text in TEMPLATES.items():
-        yield Attack(
-            f"template: {name}", post(chat, attack_bodies.chat()), frozenset({400, 503}), 0, text
-        )
+        # llama.cpp's filter `format` knows no widths, and leaves the text as it is
+        ends = frozenset({200} if name == "format" else {400, 503})
+        yield Attack(f"template: {name}", post(chat, attack_bodies.chat()), ends, 0, text)
     for name in ("nested ranges", "doubling"):
         run = leave(chat, attack_bodies.chat(), 43)
         yield Attack(f"43 leave: template: {name}", run, _GONE, 20, TEMPLATES[name])
