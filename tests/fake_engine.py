@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from surroundings import HANG
+from surroundings import HANG, sleep_until_signal
 
 from tgr_local.errors import TgrError
 from tgr_local.options.config import EngineConfig, SearchConfig
@@ -125,7 +125,7 @@ def fake_stream(
     if question == "fail":
         raise TgrError("the prompt has 999 tokens,\nbut the context has 64")
     if question == "mute":
-        time.sleep(HANG)
+        sleep_until_signal()
     thinking, answer = f"hm, {question}", f"#{n_messages} {question}"
     if question == "silent":
         answer = ""
@@ -138,7 +138,7 @@ def fake_stream(
     if question == "break":
         raise TgrError("it broke")
     if question == "wait":
-        time.sleep(HANG)
+        sleep_until_signal()
     for word in range(60 if question == "slow" else 0):
         time.sleep(0.02)
         yield TextDelta(f" word{word}", "answer")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import tgr_local
@@ -34,3 +35,14 @@ def clear() -> None:
 def environment(**more: str) -> dict[str, str]:
     """The environment of a process that imports what this one can import."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **more}
+
+
+def sleep_until_signal() -> None:
+    """Sleeps for HANG seconds, or until the handler of a signal raises an exception.
+
+    Python runs the handler between two short sleeps if the signal came just before one: a system
+    call that begins after the signal is not interrupted, and one long sleep would lose it.
+    """
+    end = time.monotonic() + HANG
+    while time.monotonic() < end:
+        time.sleep(0.05)

@@ -52,16 +52,16 @@ def test_an_edit_that_is_being_accepted_is_completed(
 
 
 SECOND = """
-import os, sys, time
+from surroundings import sleep_until_signal
 from tgr_local.chat.terminal import no_echo
 from tgr_local.code.interrupts import twice_ends
 with twice_ends(), no_echo():
     try:
         print("begun", flush=True)
-        time.sleep(600)
+        sleep_until_signal()
     finally:
         print("stopping", flush=True)
-        time.sleep(600)
+        sleep_until_signal()
 """
 
 
