@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 
 import pytest
 from gguf_edit import STRING, Gguf
-from surroundings import HANG
+from surroundings import HANG, environment
 from tool_models import TOOL_TEMPLATE, WEATHER, tool
 
 from tgr_local import load
@@ -156,9 +158,38 @@ def test_variables_must_be_json() -> None:
         render("", x="a\ud800")
 
 
-def test_a_frozen_program_runs_the_work_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.frozen", True, raising=False)
-    assert render("{{ x }}", x=1) == "1"
+FROZEN = """
+import sys
+sys.frozen, sys.executable = True, {program!r}
+import tgr_local
+if {supported}:
+    tgr_local.freeze_support()
+from tgr_local.system import confined
+confined.WALL_SECONDS = {hang}
+def render(template):
+    return confined.apply_template(
+        template, "", "", {{"messages": [], "variables": {{"x": 1}}, "only_prompt": True}}
+    )["prompt"]
+print(render("{{{{ x }}}}"), len(confined._idle))
+if {supported}:
+    try:
+        render({forever!r})
+    except confined.ConfinedError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("supported", [True, False])
+def test_a_frozen_program_starts_itself_for_the_work(tmp_path: Path, supported: bool) -> None:
+    program, script = tmp_path / "program", tmp_path / "script.py"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{script}" "$@"\n')
+    program.chmod(0o755)
+    script.write_text(
+        FROZEN.format(program=str(program), supported=supported, hang=HANG, forever=FOREVER)
+    )
+    done = subprocess.run([program], stdout=subprocess.PIPE, env=environment(), timeout=HANG)
+    expected = b"1 1\ntakes more than 2 s of CPU time\n" if supported else b"1 0\n"
+    assert (done.returncode, done.stdout) == (0, expected)
 
 
 # --- schemas ---

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tgr_local.search.steps import Counts as Counts
     from tgr_local.search.steps import Progress as Progress
     from tgr_local.search.steps import Step as Step
+    from tgr_local.system.confined import freeze_support as freeze_support
 
 __version__ = "0.1.0"
 
@@ -60,6 +61,7 @@ _HOME = {
     "Progress": "search.steps",
     "Step": "search.steps",
     "TgrLlama": "openai.llama",
+    "freeze_support": "system.confined",
     "generate": "generation",
     "generate_many": "generation",
     "load": "generation",

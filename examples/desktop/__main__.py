@@ -7,14 +7,16 @@ import signal
 import sys
 from pathlib import Path
 
-from PySide6.QtCore import QSettings
-from PySide6.QtWidgets import QApplication
-
-from desktop.window import Window
-from tgr_local.models.library import embedded_model
+from tgr_local import freeze_support
 
 
 def main() -> int:
+    from PySide6.QtCore import QSettings
+    from PySide6.QtWidgets import QApplication
+
+    from desktop.window import Window
+    from tgr_local.models.library import embedded_model
+
     parser = argparse.ArgumentParser(prog="desktop", description="Conversations with a model.")
     parser.add_argument("model", nargs="?", type=Path, help="a GGUF file; else the last one")
     arguments = parser.parse_args()
@@ -32,4 +34,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    freeze_support()  # before Qt: a frozen program starts itself for chat templates, with limits
     sys.exit(main())

@@ -122,12 +122,12 @@ def _call(request: dict[str, Any], cancel: Flag | None) -> Any:
         ) from None
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"the arguments must be JSON values: {error}") from None
-    python = _interpreter()
-    if not python:  # a frozen program has no interpreter to start
+    command = _command()
+    if not command:
         confined_worker.extension = _extension()
         return _value(json.loads(confined_worker.answer(json.loads(data))))
     with _slots.taken(cancel):
-        worker = _worker(python)
+        worker = _worker(command)
         try:
             answer = worker.ask(data, cancel)
             _check(cancel)  # a watcher that comes late may still end this process
@@ -152,11 +152,40 @@ def _extension() -> str:
     return spec.origin
 
 
+def freeze_support() -> None:
+    """Lets a frozen program (PyInstaller) start itself for the work that has limits, as it has no
+    interpreter to start. To be called first in the main module, before large imports: they count as
+    memory of that process. There it does not return; elsewhere it does nothing more.
+
+    A frozen program that does not call it, and every one on Windows, works without the limits.
+    """
+    global _starts_itself
+    if getattr(sys, "frozen", False) and os.name != "nt":
+        if sys.argv[1:2] == [_MARK]:
+            confined_worker.serve(sys.argv[2])
+            sys.exit()
+        _starts_itself = True
+
+
+_MARK = "--tgr-local-confined"
+_starts_itself = False
+
+
+def _command() -> list[str]:
+    """The program of a worker, and its arguments; empty if there is none to start."""
+    if getattr(sys, "frozen", False):
+        return [sys.executable, _MARK, _extension()] if _starts_itself else []
+    if not (python := _interpreter()):
+        return []
+    # no site module: sys.path is passed as arguments; a bundle needs its PYTHONHOME
+    flags = ["-s", "-S"] if "PYTHONHOME" in os.environ else ["-I", "-S"]
+    path = [entry for entry in sys.path if os.path.isabs(entry)]
+    return [python, *flags, str(Path(confined_worker.__file__)), _extension(), *path]
+
+
 @functools.cache
 def _interpreter() -> str:
-    """The Python to start; empty if there is none, as in a frozen program."""
-    if getattr(sys, "frozen", False):
-        return ""
+    """The Python to start; empty if there is none, as where another program embeds Python."""
     name = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     for path in (sys.executable, os.path.join(sys.exec_prefix, "bin", name)):
         if os.path.basename(path or "").startswith(("python", "pypy")) and os.path.exists(path):
@@ -164,7 +193,7 @@ def _interpreter() -> str:
     return ""
 
 
-def _worker(python: str) -> _Worker:
+def _worker(command: list[str]) -> _Worker:
     """An idle worker, or a new one."""
     with contextlib.suppress(IndexError):
         while True:
@@ -172,7 +201,7 @@ def _worker(python: str) -> _Worker:
             if worker.is_alive:
                 return worker
             worker.end()
-    return _Worker(python)
+    return _Worker(command)
 
 
 def _value(answer: dict[str, Any]) -> Any:
@@ -189,12 +218,9 @@ def _check(cancel: Flag | None) -> None:
 class _Worker:
     """A worker process, which answers requests one after the other."""
 
-    def __init__(self, python: str) -> None:
-        path = [entry for entry in sys.path if os.path.isabs(entry)]
-        # no site module: sys.path is passed as arguments; a bundle needs its PYTHONHOME
-        flags = ["-s", "-S"] if "PYTHONHOME" in os.environ else ["-I", "-S"]
+    def __init__(self, command: list[str]) -> None:
         self._process = subprocess.Popen(
-            [python, *flags, str(Path(confined_worker.__file__)), _extension(), *path],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

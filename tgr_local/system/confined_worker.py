@@ -1,8 +1,9 @@
 """The process that `confined.py` starts: reads requests from stdin, writes answers to stdout.
 
 Started as a script, without the package: ``python confined_worker.py EXTENSION PATH...``, where
-EXTENSION is the file of the module ``_chat`` and the PATHs become sys.path. A message is its length
-in 4 bytes, then JSON. The process ends with its parent.
+EXTENSION is the file of the module ``_chat`` and the PATHs become sys.path. A frozen program starts
+itself instead, and calls `serve`. A message is its length in 4 bytes, then JSON. The process ends
+with its parent.
 """
 
 from __future__ import annotations
@@ -149,9 +150,10 @@ def _limit_seconds() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(used) + CPU_SECONDS, most))
 
 
-def main() -> None:
+def serve(file: str) -> None:
+    """Answers requests until the end of stdin; `file` is that of the module ``_chat``."""
     global extension
-    extension, sys.path[:] = sys.argv[1], sys.argv[2:]
+    extension = file
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _limit_memory()
     while header := sys.stdin.buffer.read(HEADER.size):
@@ -164,4 +166,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.path[:] = sys.argv[2:]
+    serve(sys.argv[1])
