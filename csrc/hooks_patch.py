@@ -199,6 +199,8 @@ def made(plain: str, patched: str) -> list[Hunk]:
     for at, lines in blocks:
         while at > 0 and not old[at - 1].strip():
             at -= 1
+            if not lines[-1].strip():  # the empty line below stands above now
+                lines = [lines[-1], *lines[:-1]]
         function, before, after = (
             function_around(old, at),
             _hash(old, at - 1, -1),

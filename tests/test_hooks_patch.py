@@ -68,8 +68,9 @@ def test_functions_are_found_by_their_place() -> None:
         ("        y += 1;\n    }\n    return", "        y += 1;\n        z();\n    }\n    return"),
         ("}\n    return y;", "}\n    if (x) {\n        z();\n    }\n    return y;"),
         ("return y;\n}\n", "return y;\n}\n\nint new_one();\n"),
+        ("    }\n\n    if", "    }\n\n    call();\n\n    if"),
     ],
-    ids=["begin", "middle", "in braces", "block", "top level"],
+    ids=["begin", "middle", "in braces", "block", "top level", "between empty lines"],
 )
 def test_a_patch_made_of_two_files_gives_the_second_from_the_first(old: str, new: str) -> None:
     patched = edited(PLAIN, (old, new))
@@ -77,7 +78,7 @@ def test_a_patch_made_of_two_files_gives_the_second_from_the_first(old: str, new
     patch = hooks_patch.Patch("about", [hooks_patch.FilePatch("a.cpp", hunks)])
     assert hooks_patch.parse(hooks_patch.written(patch)) == patch
     text, missing = hooks_patch.inserted(PLAIN, hunks)
-    assert [line for line in text.split("\n") if line] == [x for x in patched.split("\n") if x]
+    assert text == patched
     assert not missing
 
 
