@@ -189,8 +189,11 @@ def made(plain: str, patched: str) -> list[Hunk]:
         if at < len(old) and line == old[at]:
             at += 1
         elif blocks and not any(one.strip() for one in old[blocks[-1][0] : at]):
-            blocks[-1][1].extend([*old[blocks[-1][0] : at], line])
-            blocks[-1] = (at, blocks[-1][1])
+            start, lines = blocks[-1]
+            if line.strip():
+                lines += old[start:at]
+                blocks[-1] = (at, lines)
+            lines.append(line)
         else:
             blocks.append((at, [line]))
     if at < len(old):

@@ -69,8 +69,17 @@ def test_functions_are_found_by_their_place() -> None:
         ("}\n    return y;", "}\n    if (x) {\n        z();\n    }\n    return y;"),
         ("return y;\n}\n", "return y;\n}\n\nint new_one();\n"),
         ("    }\n\n    if", "    }\n\n    call();\n\n    if"),
+        ("    }\n\n    if", "    }\n    call();\n\n\n    if"),
     ],
-    ids=["begin", "middle", "in braces", "block", "top level", "between empty lines"],
+    ids=[
+        "begin",
+        "middle",
+        "in braces",
+        "block",
+        "top level",
+        "between empty lines",
+        "above empty lines",
+    ],
 )
 def test_a_patch_made_of_two_files_gives_the_second_from_the_first(old: str, new: str) -> None:
     patched = edited(PLAIN, (old, new))
