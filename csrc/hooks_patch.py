@@ -178,40 +178,43 @@ def inserted(text: str, hunks: list[Hunk]) -> tuple[str, list[str]]:
 
 
 def made(plain: str, patched: str) -> list[Hunk]:
-    """The hunks that make `patched` of `plain`.
+    """The hunks that make `patched` of `plain`. Where empty lines follow an insertion, there may be
+    one more or less of them.
 
     Raises ValueError when `patched` lacks a line of `plain`.
     """
     old = plain.split("\n")
-    blocks: list[tuple[int, list[str]]] = []
-    at = 0
-    for line in patched.split("\n"):
-        if at < len(old) and line == old[at]:
-            at += 1
-        elif blocks and not any(one.strip() for one in old[blocks[-1][0] : at]):
-            start, lines = blocks[-1]
-            if line.strip():
-                lines += old[start:at]
-                blocks[-1] = (at, lines)
-            lines.append(line)
-        else:
-            blocks.append((at, [line]))
-    if at < len(old):
-        raise ValueError(f"line {at + 1}, {old[at]!r}, is missing; a patch only inserts lines")
-    hunks = []
-    for at, lines in blocks:
-        while at > 0 and not old[at - 1].strip():
-            at -= 1
-            if not lines[-1].strip():  # the empty line below stands above now
-                lines = [lines[-1], *lines[:-1]]
-        function, before, after = (
-            function_around(old, at),
-            _hash(old, at - 1, -1),
-            _hash(old, at, 1),
-        )
-        found = _places(old, function, before, after)
-        hunks.append(Hunk(function, before, after, found.index(at) + 1, len(found), lines))
+    hunks: list[Hunk] = []
+    gap: list[str] = []
+    at = 0  # the line after the last one that was found
+    for line in [*patched.split("\n"), None]:
+        found = next((i for i in range(at, len(old)) if old[i].strip()), len(old))
+        if line is not None and (found == len(old) or line != old[found]):
+            gap.append(line)
+            continue
+        if line is None and found < len(old):
+            raise _missing(old, found)
+        n_empty = found - at  # these stay below the insertion
+        if sum(not one.strip() for one in gap) < n_empty:
+            raise _missing(old, at)
+        for end in (-1, 0):
+            while n_empty and gap and not gap[end].strip():
+                del gap[end]
+                n_empty -= 1
+        if gap:
+            hunks.append(_hunk(old, at, gap))
+        gap, at = [], found + 1
     return hunks
+
+
+def _missing(old: list[str], at: int) -> ValueError:
+    return ValueError(f"line {at + 1}, {old[at]!r}, is missing; a patch only inserts lines")
+
+
+def _hunk(old: list[str], at: int, lines: list[str]) -> Hunk:
+    function, before, after = function_around(old, at), _hash(old, at - 1, -1), _hash(old, at, 1)
+    found = _places(old, function, before, after)
+    return Hunk(function, before, after, found.index(at) + 1, len(found), lines)
 
 
 def main() -> None:

@@ -40,8 +40,8 @@ def environment(**more: str) -> dict[str, str]:
 def sleep_until_signal() -> None:
     """Sleeps for HANG seconds, or until the handler of a signal raises an exception.
 
-    Python runs the handler between two short sleeps if the signal came just before one: a system
-    call that begins after the signal is not interrupted, and one long sleep would lose it.
+    The sleeps are short: a system call that begins just after the signal is not interrupted, and
+    Python runs the handler when it has ended.
     """
     end = time.monotonic() + HANG
     while time.monotonic() < end:

@@ -26,6 +26,7 @@ from tgr_local.system.confined import ConfinedError, apply_template, parse, sche
 
 ASK = [{"role": "user", "content": "hi"}]
 LIMITED = Path("/proc/self/status").exists()  # macOS bounds no memory
+LARGE = "{% for i in range(30000000) %}x{% endfor %}"
 FOREVER = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 DOUBLING = (
     "{% set ns = namespace(x='x') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}"
@@ -75,7 +76,7 @@ def test_a_template_makes_its_text() -> None:
     [
         (FOREVER, "CPU time"),
         (DOUBLING, "CPU time|memory"),
-        ("{% for i in range(30000000) %}x{% endfor %}", "memory"),
+        (LARGE, "memory"),
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "nested too deeply"),
         ("{{ " + "(" * 100_000 + "1" + ")" * 100_000 + " }}", "nested too deeply"),
         ("{{ raise_exception('system messages are not supported') }}", "are not supported"),
@@ -159,7 +160,8 @@ def test_variables_must_be_json() -> None:
 
 
 FROZEN = """
-import sys
+import mmap, sys
+large = mmap.mmap(-1, 300 << 20)  # imports
 sys.frozen, sys.executable = True, {program!r}
 import tgr_local
 if {supported}:
@@ -171,9 +173,9 @@ def render(template):
         template, "", "", {{"messages": [], "variables": {{"x": 1}}, "only_prompt": True}}
     )["prompt"]
 print(render("{{{{ x }}}}"), len(confined._idle))
-if {supported}:
+for template in {hostile!r}:
     try:
-        render({forever!r})
+        render(template)
     except confined.ConfinedError as error:
         print(error)
 """
@@ -184,12 +186,14 @@ def test_a_frozen_program_starts_itself_for_the_work(tmp_path: Path, supported: 
     program, script = tmp_path / "program", tmp_path / "script.py"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{script}" "$@"\n')
     program.chmod(0o755)
+    hostile = [FOREVER, LARGE][: 1 + LIMITED] if supported else []
     script.write_text(
-        FROZEN.format(program=str(program), supported=supported, hang=HANG, forever=FOREVER)
+        FROZEN.format(program=str(program), supported=supported, hang=HANG, hostile=hostile)
     )
     done = subprocess.run([program], stdout=subprocess.PIPE, env=environment(), timeout=HANG)
-    expected = b"1 1\ntakes more than 2 s of CPU time\n" if supported else b"1 0\n"
-    assert (done.returncode, done.stdout) == (0, expected)
+    errors = [b"takes more than 2 s of CPU time", b"takes more than 256 MiB of memory"]
+    expected = [b"1 1", *errors[: len(hostile)]] if supported else [b"1 0"]
+    assert (done.returncode, done.stdout.splitlines()) == (0, expected)
 
 
 # --- schemas ---

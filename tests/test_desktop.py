@@ -497,14 +497,14 @@ def test_the_program_starts_answers_and_ends(tmp_path: Path) -> None:
     """As a process of its own, which the user leaves in the middle of a reply."""
     script = (
         "import sys; sys.argv[1:] = []; from PySide6.QtCore import QTimer\n"
-        "from desktop import __main__ as program; from desktop.window import Window\n"
-        "class Driven(Window):\n"
+        "from desktop import __main__ as program, window\n"
+        "class Driven(window.Window):\n"
         "    def _loaded(self, *end):\n"
         "        super()._loaded(*end)\n"
         f"        self.conversation.input.setPlainText({PUZZLE!r})\n"
         "        self.conversation.send()\n"
         "        QTimer.singleShot(300, self.close)\n"
-        "program.Window = Driven; sys.exit(program.main())"
+        "window.Window = Driven; sys.exit(program.main())"
     )
     run = subprocess.run(
         [sys.executable, "-c", script], cwd=FOLDER.parent, timeout=HANG, capture_output=True,

@@ -91,7 +91,18 @@ def test_a_patch_made_of_two_files_gives_the_second_from_the_first(old: str, new
     assert not missing
 
 
+def test_an_insertion_with_empty_lines_is_stable() -> None:
+    """It has its place above the empty line, so that this one follows it."""
+    patched = edited(PLAIN, ("    }\n\n    if", "    }\n    call();\n\n    z();\n    if"))
+    hunks = hooks_patch.made(PLAIN, patched)
+    text, _ = hooks_patch.inserted(PLAIN, hunks)
+    assert text == edited(patched, ("z();\n", "z();\n\n"))
+    assert hooks_patch.made(PLAIN, text) == hunks
+
+
 def test_a_patch_only_inserts() -> None:
+    with pytest.raises(ValueError, match=r"line 13, '', is missing"):
+        hooks_patch.made(PLAIN, edited(PLAIN, ("    }\n\n    if", "    }\n    z();\n    if")))
     with pytest.raises(ValueError, match=r"line 3, 'int first\(int x\) \{', is missing"):
         hooks_patch.made(PLAIN, edited(PLAIN, ("first", "other")))
 

@@ -153,16 +153,20 @@ def _extension() -> str:
 
 
 def freeze_support() -> None:
-    """Lets a frozen program (PyInstaller) start itself for the work that has limits, as it has no
-    interpreter to start. To be called first in the main module, before large imports: they count as
-    memory of that process. There it does not return; elsewhere it does nothing more.
+    """Lets a frozen program (PyInstaller) read chat templates, JSON schemas and replies in a
+    process with limits, as other programs do.
 
-    A frozen program that does not call it, and every one on Windows, works without the limits.
+    It has no interpreter to start, so it starts itself for that work, and this call does not return
+    in the process that is started so. Call it first in the main module: before
+    ``multiprocessing.freeze_support()``, before anything is printed, and before large imports,
+    which would only take time there.
+    Where the program is not frozen, and on Windows, the call does nothing. A frozen program without
+    the call, and every one on Windows, does this work in its own process without limits.
     """
     global _starts_itself
-    if getattr(sys, "frozen", False) and os.name != "nt":
-        if sys.argv[1:2] == [_MARK]:
-            confined_worker.serve(sys.argv[2])
+    if _is_frozen() and os.name != "nt":
+        if sys.argv[1:] == [_MARK]:
+            confined_worker.serve(_extension())
             sys.exit()
         _starts_itself = True
 
@@ -171,10 +175,14 @@ _MARK = "--tgr-local-confined"
 _starts_itself = False
 
 
+def _is_frozen() -> bool:
+    return getattr(sys, "frozen", False) is True  # py2app has a text there, and an interpreter
+
+
 def _command() -> list[str]:
     """The program of a worker, and its arguments; empty if there is none to start."""
-    if getattr(sys, "frozen", False):
-        return [sys.executable, _MARK, _extension()] if _starts_itself else []
+    if _is_frozen():
+        return [sys.executable, _MARK] if _starts_itself else []
     if not (python := _interpreter()):
         return []
     # no site module: sys.path is passed as arguments; a bundle needs its PYTHONHOME

@@ -23,7 +23,7 @@ HEADER = struct.Struct("<I")
 CPU_SECONDS = 2
 """CPU time of one request."""
 MEMORY = 256 << 20
-"""Address space of the process, bytes."""
+"""Address space that the process may add to what it has at its start, bytes."""
 RESULT_BYTES = 16 << 20
 """Maximum length of an answer."""
 _TEMPLATES, _PARSERS = 2, 16  # that are kept
@@ -134,9 +134,16 @@ def _limit_memory() -> None:
         return _limit_on_windows(memory=MEMORY)
     import resource
 
-    for kind, most in ((resource.RLIMIT_AS, MEMORY), (resource.RLIMIT_CORE, 0)):
+    for kind, most in ((resource.RLIMIT_AS, _size() + MEMORY), (resource.RLIMIT_CORE, 0)):
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(kind, (most, most))
+
+
+def _size() -> int:
+    """Address space of this process, bytes; 0 where the system does not say."""
+    with contextlib.suppress(OSError), open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
 
 
 def _limit_seconds() -> None:
