@@ -5,6 +5,7 @@ what a terminal shows for it, and lines on stderr. It knows nothing of models, r
 and imports nothing of the package.
 
 sanitize.py   text, one line, or JSON without control characters
+pause.py      a pause that another thread ends
 progress.py   the progress line
 wrap.py       long lines broken between words
 markdown.py   Markdown as rich's renderables

@@ -11,6 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from tgr_local.console.pause import Pause
 from tgr_local.console.sanitize import printable_line
 
 if TYPE_CHECKING:
@@ -31,7 +32,9 @@ class ProgressLine:
     def __init__(self, line: str, shown: bool = True) -> None:
         self.line = line
         self._start = time.monotonic()
-        self._done = threading.Event()
+        self.closed = False
+        """Whether `close` was called."""
+        self._pause = Pause()
         self._thread = threading.Thread(target=self._draw, daemon=True)
         if shown:
             self._thread.start()
@@ -42,14 +45,10 @@ class ProgressLine:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._done.is_set()
-
     def close(self) -> None:
         """Stops printing and erases the line on a terminal. May be called again."""
-        self._done.set()
+        self.closed = True
+        self._pause.end()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -57,7 +56,7 @@ class ProgressLine:
         terminal = sys.stderr.isatty()
         start, end = (_ERASE, "") if terminal else ("", "\n")
         wait, drawn = DELAY, False
-        while not self._done.wait(wait):
+        while not self._pause.wait(wait):
             wait, drawn = _REDRAW_INTERVAL if terminal else LOG_INTERVAL, True
             seconds = time.monotonic() - self._start
             line = f"{printable_line(self.line)}, {seconds:.0f} s"

@@ -19,6 +19,7 @@ from rich.segment import Segments
 
 from tgr_local.console.growing import Piece
 from tgr_local.console.markdown import THEME
+from tgr_local.console.pause import Pause
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -55,16 +56,21 @@ class Region:
         self._rows: list[str] = []  # as they were drawn
         self._cells: list[int] = []  # width of each row
         self._width = console.width
-        self._done = threading.Event()
+        self._pause = Pause()
         self._thread = threading.Thread(target=self._redraw, daemon=True)
 
     def __enter__(self) -> Self:
         self._write(_HIDE_CURSOR)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:  # Ctrl-C while the thread begins
+            self._pause.end()
+            self._write(_SHOW_CURSOR)
+            raise
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._done.set()
+        self._pause.end()
         self._thread.join()
         with self.lock:
             pieces, _ = self._picture()
@@ -73,7 +79,7 @@ class Region:
 
     def _redraw(self) -> None:
         wait = 0.0
-        while not self._done.wait(wait):
+        while not self._pause.wait(wait):
             start = time.monotonic()
             try:
                 with self.lock:

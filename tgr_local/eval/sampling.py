@@ -102,7 +102,7 @@ class Sampler:
             raise self._failure
 
     def _await_grades(self) -> None:
-        with self._graded:
+        with self._lock:  # that of `_graded`, which Ctrl-C may leave locked when it is entered
             while self._pending and not self._failure:
                 self._graded.wait()
 

@@ -40,7 +40,9 @@ class Store:
             self.known[sample.key] = _light(sample)
             whole = end
         self._file.truncate(whole)  # an incomplete last line
-        self._queue: queue.Queue[Sample | threading.Event | None] = queue.Queue()
+        # an item that is a queue gets an answer; Ctrl-C leaves none of them locked
+        self._queue: queue.SimpleQueue[Sample | queue.SimpleQueue[None] | None]
+        self._queue = queue.SimpleQueue()
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._write, daemon=True)
         self._thread.start()
@@ -52,9 +54,9 @@ class Store:
 
     def flush(self) -> None:
         """Waits until every added sample is on the disk. Raises the error of a failed write."""
-        done = threading.Event()
+        done: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._queue.put(done)
-        done.wait()
+        done.get()
         self._check()
 
     def whole(self, keys: Set[Key]) -> Iterator[Sample]:
@@ -109,8 +111,8 @@ class Store:
             except Exception as error:  # `flush` and `add` raise it
                 self._error = error
             for item in batch:
-                if isinstance(item, threading.Event):
-                    item.set()
+                if isinstance(item, queue.SimpleQueue):
+                    item.put(None)
             closing = None in batch
 
 

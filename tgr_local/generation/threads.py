@@ -63,7 +63,7 @@ def streamed(
     which closing the iterator and `cancel` do. Its errors are raised here.
     """
     stop = Cancel(cancel)
-    events: queue.Queue[_Event | _End] = queue.Queue()
+    events: queue.SimpleQueue[_Event | _End] = queue.SimpleQueue()  # Ctrl-C leaves it unlocked
     line = awaiting()
 
     def run() -> None:
@@ -74,15 +74,17 @@ def streamed(
         except BaseException as error:
             events.put(_End(error))
 
-    thread = start_thread(run)
+    thread: threading.Thread | None = None
     try:
+        thread = start_thread(run)
         while not isinstance(event := events.get(), _End):
             yield event
         if event.error:
             raise event.error
     finally:
         stop.cancel()
-        thread.join()
+        if thread:
+            thread.join()
 
 
 @dataclass(frozen=True)

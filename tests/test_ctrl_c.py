@@ -1,0 +1,142 @@
+"""Ctrl-C at every moment: KeyboardInterrupt leaves nothing locked that is waited for later.
+
+Python raises it in the main thread after any call. Here a trace function does so after the first
+call, in the next run after the second, and so on, until the work ends without one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dis
+import itertools
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from surroundings import HANG
+
+from tgr_local.console.progress import ProgressLine
+from tgr_local.engine import Cancel
+from tgr_local.eval.store import Store
+from tgr_local.generation.threads import streamed
+
+START = threading.Thread.start.__code__  # Python's own, which an interruption can end otherwise
+CALLS = {number for name, number in dis.opmap.items() if name.startswith("CALL")}
+
+
+def outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame:
+        yield frame
+        frame = frame.f_back
+
+
+def interrupt(work: Callable[[], None], n_calls: int) -> bool:
+    """Runs `work` and raises KeyboardInterrupt in it after so many calls. Whether it had them."""
+    last: dict[FrameType, int] = {}  # the instruction that a frame began last
+    left = n_calls
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        if any(outer.f_code is START for outer in outwards(frame)):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            if last.get(frame) in CALLS:
+                left -= 1
+                if left < 0:
+                    raise KeyboardInterrupt  # which also ends the tracing
+            last[frame] = frame.f_code.co_code[frame.f_lasti]
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(before)
+    return left < 0
+
+
+def interrupt_everywhere(make: Callable[[], tuple[Callable[[], None], Callable[[], None]]]) -> None:
+    """`make` gives the work to interrupt and what follows, which must end."""
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        nonlocal n_calls
+        try:
+            is_interrupted = True
+            while is_interrupted:
+                work, then = make()
+                is_interrupted = interrupt(work, n_calls)
+                then()
+                n_calls += 1
+        except BaseException as error:
+            failures.append(error)
+
+    n_calls = 0
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(HANG)
+    assert not thread.is_alive(), f"it waits for ever after an interruption at call {n_calls}"
+    assert not failures, failures
+    assert n_calls > 3
+
+
+def test_a_progress_line_is_closed_again_after_an_interruption() -> None:
+    def make() -> tuple[Callable[[], None], Callable[[], None]]:
+        line = ProgressLine("loading")
+
+        def then() -> None:
+            line.close()
+            assert not line._thread.is_alive()
+
+        return line.close, then
+
+    interrupt_everywhere(make)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupted_stream_ends_and_its_thread_too() -> None:
+    def make() -> tuple[Callable[[], None], Callable[[], None]]:
+        begun, ended = threading.Event(), threading.Event()
+
+        def write(on_event: Callable[[int], None], stop: Cancel) -> None:
+            begun.set()
+            for number in range(3):
+                on_event(number)
+            while not stop.is_set():
+                time.sleep(0.001)
+            ended.set()
+
+        def work() -> None:
+            with contextlib.closing(streamed(write)) as events:
+                assert list(itertools.islice(events, 3)) == [0, 1, 2]
+
+        def then() -> None:
+            assert not begun.is_set() or ended.wait(HANG)
+
+        return work, then
+
+    interrupt_everywhere(make)
+
+
+def test_a_store_of_samples_is_flushed_and_closed_after_an_interruption(tmp_path: Path) -> None:
+    numbers = itertools.count()
+
+    def make() -> tuple[Callable[[], None], Callable[[], None]]:
+        store = Store(tmp_path / str(next(numbers)))
+
+        def then() -> None:
+            with store:
+                store.flush()
+
+        return store.flush, then
+
+    interrupt_everywhere(make)

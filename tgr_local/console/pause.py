@@ -1,0 +1,28 @@
+"""A pause that another thread ends."""
+
+from __future__ import annotations
+
+import queue
+
+
+class Pause:
+    """What `threading.Event` is to one waiter, where Ctrl-C may come.
+
+    KeyboardInterrupt in the methods of an Event can leave its lock locked, and whoever uses it next
+    waits for ever. A SimpleQueue is written in C, which KeyboardInterrupt does not divide.
+    """
+
+    def __init__(self) -> None:
+        self._end: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def end(self) -> None:
+        """Ends the pause. May be called again."""
+        self._end.put(None)
+
+    def wait(self, seconds: float) -> bool:
+        """Waits for the end; False if it does not come within `seconds`."""
+        try:
+            self._end.get(timeout=seconds)
+        except queue.Empty:
+            return False
+        return True
