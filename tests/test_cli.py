@@ -9,13 +9,14 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import finished, loaded, process, run
-from surroundings import HANG
+from surroundings import HANG, environment
 
 from tgr_local import cli
 from tgr_local.errors import ModelError
@@ -388,6 +389,24 @@ def test_control_c_keeps_what_is_written_and_exits_130(tmp_path: Path) -> None:
     done = interrupted(process("run", "wait", "--model", "f.gguf", "--trace", path))
     assert done == (130, b"#1\n", b"tgr-local: interrupted\n")
     assert run("trace", path) == 0
+
+
+@pytest.mark.parametrize("when", ["it begins", "it ends"])
+def test_control_c_shows_no_traceback_while_the_program(when: str) -> None:
+    start = (
+        "import atexit, os, signal, sys\n"
+        "from tgr_local import __main__ as program\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'tgr_local.cli': signal.raise_signal(signal.SIGINT)\n"
+        f"if {when == 'it begins'}: sys.meta_path.insert(0, Finder())\n"
+        "else: atexit.register(signal.raise_signal, signal.SIGINT)\n"
+        "sys.argv[1:] = ['help-of-nothing']; sys.exit(program.main())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", start], capture_output=True, timeout=HANG, env=environment()
+    )
+    assert done.returncode == -signal.SIGINT and b"Traceback" not in done.stderr
 
 
 # ---- names of models ----

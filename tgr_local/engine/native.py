@@ -67,6 +67,8 @@ try:
     _load()
     from tgr_local import _engine as native
 except ImportError as error:
+    if isinstance(error.__cause__, KeyboardInterrupt):  # Ctrl-C while the extension begins
+        raise error.__cause__ from None
     raise InstallError(
         f"the native engine cannot be loaded ({error}); run: pip install --force-reinstall "
         "--no-deps tgr-local"
