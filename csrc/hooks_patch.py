@@ -178,8 +178,8 @@ def inserted(text: str, hunks: list[Hunk]) -> tuple[str, list[str]]:
 
 
 def made(plain: str, patched: str) -> list[Hunk]:
-    """The hunks that make `patched` of `plain`. Where empty lines follow an insertion, there may be
-    one more or less of them.
+    """The hunks that make `patched` of `plain`. Where empty lines follow an insertion, their number
+    may differ.
 
     Raises ValueError when `patched` lacks a line of `plain`.
     """
@@ -187,16 +187,19 @@ def made(plain: str, patched: str) -> list[Hunk]:
     hunks: list[Hunk] = []
     gap: list[str] = []
     at = 0  # the line after the last one that was found
+    missing = -1  # an empty line that may be missing
     for line in [*patched.split("\n"), None]:
         found = next((i for i in range(at, len(old)) if old[i].strip()), len(old))
         if line is not None and (found == len(old) or line != old[found]):
             gap.append(line)
             continue
-        if line is None and found < len(old):
-            raise _missing(old, found)
         n_empty = found - at  # these stay below the insertion
-        if sum(not one.strip() for one in gap) < n_empty:
-            raise _missing(old, at)
+        if line is not None and sum(not one.strip() for one in gap) < n_empty:
+            gap.append(line)  # the same line as below them, but inserted above
+            missing = at
+            continue
+        if line is None and found < len(old):
+            raise _missing(old, found if missing < at else missing)
         for end in (-1, 0):
             while n_empty and gap and not gap[end].strip():
                 del gap[end]

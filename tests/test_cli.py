@@ -391,10 +391,34 @@ def test_control_c_keeps_what_is_written_and_exits_130(tmp_path: Path) -> None:
     assert run("trace", path) == 0
 
 
+ENTRY = """
+import signal, sys
+from tgr_local import __main__ as program, cli
+def command():
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        return 130
+    return 0
+signal.signal(signal.SIGINT, {handler})
+cli.main = command
+sys.exit(program.main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("handler", "code"), [("signal.default_int_handler", 130), ("signal.SIG_IGN", 0)]
+)
+def test_a_command_gets_control_c_unless_it_is_ignored(handler: str, code: int) -> None:
+    start = [sys.executable, "-c", ENTRY.format(handler=handler)]
+    assert subprocess.run(start, timeout=HANG, env=environment()).returncode == code
+
+
 @pytest.mark.parametrize("when", ["it begins", "it ends"])
 def test_control_c_shows_no_traceback_while_the_program(when: str) -> None:
     start = (
-        "import atexit, os, signal, sys\n"
+        "import atexit, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from tgr_local import __main__ as program\n"
         "class Finder:\n"
         "    def find_spec(self, name, path=None, target=None):\n"

@@ -13,8 +13,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,8 +24,12 @@ from surroundings import HANG
 
 from tgr_local.console.progress import ProgressLine
 from tgr_local.engine import Cancel
+from tgr_local.eval.sampling import Sampler
 from tgr_local.eval.store import Store
 from tgr_local.generation.threads import streamed
+
+# the removal of a dead thread from a WeakSet may be what is interrupted
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 START = threading.Thread.start.__code__  # Python's own, which an interruption can end otherwise
 CALLS = {number for name, number in dis.opmap.items() if name.startswith("CALL")}
@@ -54,6 +60,7 @@ def interrupt(work: Callable[[], None], n_calls: int) -> bool:
         return trace
 
     before = sys.gettrace()
+    sys._getframe().f_trace_opcodes = True  # else Python 3.12 traces none in the first run
     sys.settrace(trace)
     try:
         work()
@@ -102,7 +109,6 @@ def test_a_progress_line_is_closed_again_after_an_interruption() -> None:
     interrupt_everywhere(make)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupted_stream_ends_and_its_thread_too() -> None:
     def make() -> tuple[Callable[[], None], Callable[[], None]]:
         begun, ended = threading.Event(), threading.Event()
@@ -140,3 +146,56 @@ def test_a_store_of_samples_is_flushed_and_closed_after_an_interruption(tmp_path
         return store.flush, then
 
     interrupt_everywhere(make)
+
+
+@dataclass
+class Made:
+    """What `Sampler` reads of a sample and a grade."""
+
+    key: int
+    finish: str = "stop"
+    text: str = ""
+    cost: int = 1
+    correct: bool = True
+    score: float = 1.0
+    answer: str = ""
+    detail: str = ""
+    lacks_grade: bool = False
+
+
+def grade() -> Made:
+    time.sleep(0.003)  # longer than it takes to make a sample, so that grades are waited for
+    return Made(0)
+
+
+def test_an_interrupted_evaluation_waits_for_the_samples_it_makes() -> None:
+    def make() -> tuple[Callable[[], None], Callable[[], None]]:
+        begun: list[int] = []
+        made: list[Made] = []
+
+        def sample(job: tuple[Any, int], *_: Any) -> Made:
+            begun.append(job[1])
+            time.sleep(0.001)
+            made.append(Made(job[1]))
+            return made[-1]
+
+        added: list[Made] = []
+        maker: Any = SimpleNamespace(begin=lambda *_: 2, make=sample)
+        store: Any = SimpleNamespace(flush=lambda: None, known={}, add=added.append)
+        grades: Any = SimpleNamespace(submit=lambda *_: pool.submit(grade))
+        nothing: Any = SimpleNamespace(sample=lambda _: None)
+        sampler = Sampler(maker, nothing, {}, store, grades, nothing)
+        problem: Any = SimpleNamespace(id="p")
+
+        def work() -> None:
+            assert sampler.run([(problem, n) for n in range(6)], 1, 0) == 2
+            assert sorted(one.key for one in added) == list(range(6))
+
+        def then() -> None:
+            time.sleep(0.002)  # a thread that begins now makes nothing
+            assert len(begun) == len(made)
+
+        return work, then
+
+    with ThreadPoolExecutor(1) as pool:
+        interrupt_everywhere(make)

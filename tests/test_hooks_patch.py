@@ -70,6 +70,7 @@ def test_functions_are_found_by_their_place() -> None:
         ("return y;\n}\n", "return y;\n}\n\nint new_one();\n"),
         ("    }\n\n    if", "    }\n\n    call();\n\n    if"),
         ("    }\n\n    if", "    }\n    call();\n\n\n    if"),
+        ("    }\n\n    if", "    }\n    if (y) {\n        z();\n    }\n\n    if"),
     ],
     ids=[
         "begin",
@@ -79,6 +80,7 @@ def test_functions_are_found_by_their_place() -> None:
         "top level",
         "between empty lines",
         "above empty lines",
+        "like the next",
     ],
 )
 def test_a_patch_made_of_two_files_gives_the_second_from_the_first(old: str, new: str) -> None:

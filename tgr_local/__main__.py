@@ -8,7 +8,8 @@ import signal
 def main() -> int:
     """Runs the command line of the process and returns its exit code.
 
-    While modules are imported and while the program ends, Ctrl-C ends it without a traceback.
+    While its modules are imported and while it exits, Ctrl-C ends the process without a traceback:
+    this leaves SIGINT as the system has it. A program that embeds the commands calls `cli.main`.
     """
     handler = signal.getsignal(signal.SIGINT)
     is_ours = handler is signal.default_int_handler  # not where the caller ignores Ctrl-C

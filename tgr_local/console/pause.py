@@ -6,10 +6,10 @@ import queue
 
 
 class Pause:
-    """What `threading.Event` is to one waiter, where Ctrl-C may come.
+    """A `threading.Event` for one waiter and one end, where Ctrl-C may come.
 
     KeyboardInterrupt in the methods of an Event can leave its lock locked, and whoever uses it next
-    waits for ever. A SimpleQueue is written in C, which KeyboardInterrupt does not divide.
+    waits for ever. Those of a SimpleQueue are written in C and are not interrupted halfway.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class Pause:
         self._end.put(None)
 
     def wait(self, seconds: float) -> bool:
-        """Waits for the end; False if it does not come within `seconds`."""
+        """Waits for the end. True once; False if it does not come within `seconds`."""
         try:
             self._end.get(timeout=seconds)
         except queue.Empty:

@@ -60,8 +60,8 @@ class Region:
         self._thread = threading.Thread(target=self._redraw, daemon=True)
 
     def __enter__(self) -> Self:
-        self._write(_HIDE_CURSOR)
         try:
+            self._write(_HIDE_CURSOR)
             self._thread.start()
         except BaseException:  # Ctrl-C while the thread begins
             self._pause.end()
@@ -70,11 +70,13 @@ class Region:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._pause.end()
-        self._thread.join()
-        with self.lock:
-            pieces, _ = self._picture()
-            self._draw(pieces, [])
+        try:
+            self._pause.end()
+            self._thread.join()
+            with self.lock:
+                pieces, _ = self._picture()
+                self._draw(pieces, [])
+        finally:
             self._write(_SHOW_CURSOR)
 
     def _redraw(self) -> None:

@@ -73,6 +73,7 @@ from tgr_local.engine.session import Sequence as Sequence
 from tgr_local.engine.session import Session as Session
 from tgr_local.engine.session import Task as Task
 from tgr_local.engine.steered import SteeredEngine as SteeredEngine
+from tgr_local.engine.threads import Workers as Workers
 from tgr_local.engine.threads import start_thread as start_thread
 from tgr_local.engine.waits import awaited_by as awaited_by
 from tgr_local.engine.waits import awaiting as awaiting

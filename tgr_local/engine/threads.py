@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import queue
 import threading
 import time
 import weakref
@@ -47,6 +48,39 @@ def start_thread(work: Callable[[], None]) -> threading.Thread:
     _started.add(thread)
     thread.start()
     return thread
+
+
+class Workers:
+    """Threads that end by themselves, and a wait for them that may be called again after Ctrl-C.
+
+    Until Python 3.12 a `Thread.join` that Ctrl-C interrupts takes its thread for ended.
+    """
+
+    def __init__(self) -> None:
+        self._begun: set[int] = set()
+        self._ended: set[int] = set()
+        self._news: queue.SimpleQueue[None] = queue.SimpleQueue()  # Ctrl-C cannot leave it locked
+
+    def start(self, work: Callable[[], None]) -> None:
+        """Starts `work` as `start_thread` does. If Ctrl-C interrupts this, the thread may begin
+        after `wait`: `work` must first look whether it was cancelled."""
+        number = len(self._begun)
+
+        def run() -> None:
+            self._begun.add(number)
+            try:
+                work()
+            finally:
+                self._ended.add(number)
+                self._news.put(None)
+
+        start_thread(run)
+        self._begun.add(number)
+
+    def wait(self) -> None:
+        """Waits until all have ended."""
+        while self._begun - self._ended:
+            self._news.get()
 
 
 def patience(deadline: float | None = None) -> float:

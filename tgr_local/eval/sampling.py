@@ -7,12 +7,14 @@ in other processes while the next ones are made.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import queue
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
-from tgr_local.engine import Cancel
+from tgr_local.engine import Cancel, Workers
 from tgr_local.errors import CancelledError
 from tgr_local.eval.making import Job, Maker, Phase
 from tgr_local.eval.samples import Sample
@@ -58,7 +60,7 @@ class Sampler:
         self._failure: BaseException | None = None
         self._slots = threading.Semaphore(_UNGRADED_REPLIES)
         self._pending = 0
-        self._graded = threading.Condition(self._lock)
+        self._graded: queue.SimpleQueue[None] = queue.SimpleQueue()  # Ctrl-C cannot leave it locked
 
     def run(self, jobs: Sequence[Job], n_cells: int, parallel: int) -> int:
         """Makes the samples, which have at most `n_cells` cells each, `parallel` at a time (0 = as
@@ -66,48 +68,8 @@ class Sampler:
         error."""
         at_once = self.maker.begin(self.phase, n_cells, parallel, len(jobs))
         todo = iter(jobs)
-        threads = [
-            threading.Thread(target=self._work, args=(todo,), daemon=True) for _ in range(at_once)
-        ]
-        try:
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            self._await_grades()
-        except BaseException:
-            self._cancel.cancel()
-            for thread in threads:
-                if thread.ident is not None:
-                    thread.join()
-            raise
-        finally:
-            self.store.flush()
-        if self._failure:
-            raise self._failure
-        return at_once
 
-    def grade_again(self, samples: Iterable[Sample]) -> None:
-        """Grades samples that have no grade. Returns when all are on the disk. Raises the first
-        error."""
-        problems = {problem.id: problem for problem in self.phase.problems}
-        try:
-            for sample in samples:
-                if not self._failure:
-                    self._grade(problems[sample.problem], sample)
-            self._await_grades()
-        finally:
-            self.store.flush()
-        if self._failure:
-            raise self._failure
-
-    def _await_grades(self) -> None:
-        with self._lock:  # that of `_graded`, which Ctrl-C may leave locked when it is entered
-            while self._pending and not self._failure:
-                self._graded.wait()
-
-    def _work(self, todo: Iterator[Job]) -> None:
-        try:
+        def work() -> None:
             while not self._cancel.is_set():
                 with self._lock:
                     job = next(todo, None)
@@ -118,6 +80,45 @@ class Sampler:
                     self._add(sample)
                 else:
                     self._grade(job[0], sample)
+
+        self._finish([work] * at_once)
+        return at_once
+
+    def grade_again(self, samples: Iterable[Sample]) -> None:
+        """Grades samples that have no grade. Returns when all are on the disk. Raises the first
+        error."""
+        problems = {problem.id: problem for problem in self.phase.problems}
+
+        def work() -> None:
+            for sample in samples:
+                if self._cancel.is_set():
+                    return
+                self._grade(problems[sample.problem], sample)
+
+        self._finish([work])
+
+    def _finish(self, works: Sequence[Callable[[], None]]) -> None:
+        """Does the work in threads, each with its own. Returns when its samples are on the disk.
+        Raises the first error."""
+        workers = Workers()
+        try:
+            for work in works:
+                workers.start(functools.partial(self._guarded, work))
+            workers.wait()
+            while self._pending and not self._failure:
+                self._graded.get()
+        except BaseException:
+            self._cancel.cancel()
+            workers.wait()
+            raise
+        finally:
+            self.store.flush()
+        if self._failure:
+            raise self._failure
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
         except BaseException as error:
             with self._lock:
                 if self._failure is None and not isinstance(error, CancelledError):
@@ -152,9 +153,9 @@ class Sampler:
             self._cancel.cancel()
         finally:
             self._slots.release()
-            with self._graded:
+            with self._lock:
                 self._pending -= 1
-                self._graded.notify_all()
+            self._graded.put(None)
 
     def _add(self, sample: Sample) -> None:
         self.store.add(sample)

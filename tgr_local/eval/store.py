@@ -40,7 +40,7 @@ class Store:
             self.known[sample.key] = _light(sample)
             whole = end
         self._file.truncate(whole)  # an incomplete last line
-        # an item that is a queue gets an answer; Ctrl-C leaves none of them locked
+        # a queue among the items gets an answer; Ctrl-C cannot leave a SimpleQueue locked
         self._queue: queue.SimpleQueue[Sample | queue.SimpleQueue[None] | None]
         self._queue = queue.SimpleQueue()
         self._error: Exception | None = None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tgr_local.engine import Cancel, awaited_by, awaiting, start_thread
+from tgr_local.engine import Cancel, Workers, awaited_by, awaiting, start_thread
 from tgr_local.errors import CancelledError
 
 _Event = TypeVar("_Event")
@@ -39,16 +39,14 @@ def in_threads(
                 failures.append(error)
                 stop.cancel()
 
-    threads: list[threading.Thread] = []
+    workers = Workers()
     try:
         for number in range(n):
-            threads.append(start_thread(functools.partial(run, number)))
-        for thread in threads:
-            thread.join()
+            workers.start(functools.partial(run, number))
+        workers.wait()
     finally:
         stop.cancel()
-        for thread in threads:
-            thread.join()
+        workers.wait()
     for failure in sorted(failures, key=lambda error: isinstance(error, CancelledError)):
         raise failure
     return [results[number] for number in range(n)]
@@ -63,7 +61,7 @@ def streamed(
     which closing the iterator and `cancel` do. Its errors are raised here.
     """
     stop = Cancel(cancel)
-    events: queue.SimpleQueue[_Event | _End] = queue.SimpleQueue()  # Ctrl-C leaves it unlocked
+    events: queue.SimpleQueue[_Event | _End] = queue.SimpleQueue()  # Ctrl-C cannot leave it locked
     line = awaiting()
 
     def run() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -25,7 +27,7 @@ class _Turn:
 
     def __init__(self) -> None:
         self.has_place = False
-        self.called = threading.Event()
+        self.called: queue.SimpleQueue[None] = queue.SimpleQueue()
 
 
 class Slots:
@@ -54,10 +56,10 @@ class Slots:
             else:
                 self._queue.append(turn)
         try:
-            with cancel.watched(turn.called.set) if cancel else contextlib.nullcontext():
+            call = functools.partial(turn.called.put, None)
+            with cancel.watched(call) if cancel else contextlib.nullcontext():
                 while not (turn.has_place or (cancel and cancel.is_set())):
-                    turn.called.wait()
-                    turn.called.clear()
+                    turn.called.get()
             if cancel and cancel.is_set():
                 raise CancelledError("cancelled while waiting for its turn")
         except BaseException:
@@ -79,4 +81,4 @@ class Slots:
                 return
             turn = self._queue.popleft()
             turn.has_place = True
-        turn.called.set()
+        turn.called.put(None)
