@@ -161,7 +161,7 @@ def test_variables_must_be_json() -> None:
 
 FROZEN = """
 import mmap, sys
-large = mmap.mmap(-1, 300 << 20)  # imports
+large = mmap.mmap(-1, 300 << 20)  # stands for what a program imports before the call
 sys.frozen, sys.executable = True, {program!r}
 import tgr_local
 if {supported}:

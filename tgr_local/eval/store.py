@@ -40,7 +40,8 @@ class Store:
             self.known[sample.key] = _light(sample)
             whole = end
         self._file.truncate(whole)  # an incomplete last line
-        # a queue among the items gets an answer; Ctrl-C cannot leave a SimpleQueue locked
+        # of samples, of queues that get an answer (`flush`), and None at the end; Ctrl-C cannot
+        # leave a SimpleQueue locked
         self._queue: queue.SimpleQueue[Sample | queue.SimpleQueue[None] | None]
         self._queue = queue.SimpleQueue()
         self._error: Exception | None = None
