@@ -156,12 +156,9 @@ void Job::prepare(const TokenTexts & texts, const ModelInfo & info) {
         }
         output.states.width       = info.n_embd;
         output.feed_states.width  = info.n_embd;
+        output.norms.width        = info.n_layer;
         output.top_ids.width      = task.n_top;
         output.top_logprobs.width = task.n_top;
-        if (task.norms) {
-            output.norm_sums.values->assign(info.n_layer, 0.0);
-            output.norm_counts.values->assign(info.n_layer, 0.0);
-        }
         running.push_back(std::move(made));
     }
 }

@@ -91,7 +91,7 @@ struct Task {
     bool                     states        = false; // output the state that each generated token was sampled from
     FeedStates               feed_states   = FeedStates::none;
     bool                     feed_logprobs = false;
-    bool                     norms         = false; // sum residual norms over the fed tokens
+    bool                     norms         = false; // read the residual norms of the fed tokens
     int32_t                  n_top         = 0;     // likeliest alternatives to output for each generated token
 };
 
@@ -116,8 +116,7 @@ struct Output {
     Array<float>       states;            // [n][n_embd]
     Array<float>       feed_states;       // [0, 1 or n_feed][n_embd]
     Array<float>       feed_logprobs;     // [n_feed - 1] of feed[i] given the tokens before it
-    Array<double>      norm_sums;         // [n_layer] Σ‖h‖₂ over the fed tokens
-    Array<double>      norm_counts;       // [n_layer] tokens in the sum
+    Array<float>       norms;             // [n_feed][n_layer] ‖h‖₂ of the fed tokens, NaN = not measured
     Array<llama_token> top_ids;           // [n][n_top]
     Array<float>       top_logprobs;      // [n][n_top]
     int32_t            n_decoded     = 0; // positions that this task decoded

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -357,15 +358,13 @@ void Scheduler::read_norms(RunningTask & task, Sequence & sequence) {
     }
 }
 
-// Adds those of fed token i to the sums.
+// Outputs those of fed token i, the next one.
 void Scheduler::book_norms(RunningTask & task, size_t i, const float * norms) {
     const size_t n_layer = size_t(model_.info().n_layer);
     const bool   last    = i % norm_stride(task.task->feed.size()) == 0;
     for (size_t layer = 0; layer < n_layer; ++layer) {
-        if (norms[layer] >= 0.0f && (last || layer + 1 < n_layer)) {
-            (*task.output->norm_sums.values)[layer] += norms[layer];
-            (*task.output->norm_counts.values)[layer] += 1.0;
-        }
+        const bool measured = norms[layer] >= 0.0f && (last || layer + 1 < n_layer);
+        task.output->norms.values->push_back(measured ? norms[layer] : std::numeric_limits<float>::quiet_NaN());
     }
 }
 

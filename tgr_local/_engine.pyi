@@ -213,14 +213,10 @@ class Output:
         """[n_feed - 1] log p of feed[1:], each given the tokens before it."""
 
     @property
-    def norm_sums(self) -> NDArray[np.float64]:
-        """[n_layer] sum of the residual norms of the fed tokens after each layer, the reused ones
-        too. The last layer, which computes output tokens only, is measured on up to 32 evenly
-        spaced ones."""
-
-    @property
-    def norm_counts(self) -> NDArray[np.float64]:
-        """[n_layer] number of tokens in each sum."""
+    def norms(self) -> NDArray[np.float32]:
+        """[n_feed, n_layer] residual norm of every fed token after each layer, the reused ones too;
+        [0, n_layer] without `Task.norms`. The last layer, which computes output tokens only, is
+        measured on up to 32 evenly spaced ones and NaN on the others."""
 
     @property
     def top_ids(self) -> NDArray[np.int32]:

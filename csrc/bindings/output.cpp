@@ -25,8 +25,7 @@ void bind_output(py::module_ & m) {
     Output::each_token_array([&](const char * name, auto array) { output.def_property_readonly(name, numpy(array)); });
     output.def_property_readonly("feed_states", numpy(&Output::feed_states))
         .def_property_readonly("feed_logprobs", numpy(&Output::feed_logprobs))
-        .def_property_readonly("norm_sums", numpy(&Output::norm_sums))
-        .def_property_readonly("norm_counts", numpy(&Output::norm_counts))
+        .def_property_readonly("norms", numpy(&Output::norms))
         .def_readonly("n_decoded", &Output::n_decoded)
         .def_readonly("n_reused", &Output::n_reused)
         .def_readonly("n_refused", &Output::n_refused)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-import hashlib
 import os
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
@@ -25,7 +24,7 @@ from tgr_local.engine.records import EngineStats, MemoryUse, Sampling
 from tgr_local.engine.reply_format import ReplyFormat
 from tgr_local.engine.session import INT_MAX, Session, check_whole
 from tgr_local.errors import CancelledError, CapacityError, ModelError, TgrError
-from tgr_local.models import library
+from tgr_local.models import file_hash, library
 from tgr_local.options import cache
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.system import confined
@@ -140,11 +139,18 @@ class Engine:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    digest: bytes = b""
+    """What tells the control vector that is added to everything apart from others; empty = none."""
+
     @functools.cached_property
     def model_hash(self) -> str:
         """sha256 of the model file."""
-        about = self.path.stat()
-        return _hash_of(self.path.resolve(), about.st_size, about.st_mtime_ns)
+        return file_hash.of(self.path)
+
+    @property
+    def known_hash(self) -> str | None:
+        """`model_hash` where the file need not be read for it: it was, and has not changed."""
+        return file_hash.known(self.path)
 
     @property
     def rolls_back(self) -> bool:
@@ -436,13 +442,3 @@ def _utf8(path: Path) -> str:
         return os.fspath(path).encode("utf-8").decode()
     except UnicodeEncodeError:
         raise ModelError(f"the path {os.fspath(path)!a} is not UTF-8; rename the file") from None
-
-
-@functools.lru_cache(maxsize=8)
-def _hash_of(path: Path, size: int, changed: int) -> str:
-    """sha256 of a file, which every engine with the same file shares."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

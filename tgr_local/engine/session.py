@@ -68,7 +68,7 @@ class Task:
     """The fed tokens whose states are read: "none", "last" or "all"."""
     feed_logprobs: bool = False
     norms: bool = False
-    """Sum residual norms over the fed tokens."""
+    """Read the residual norms of the fed tokens."""
     n_top: int = 0
     """Number of likeliest alternatives to report for each generated token."""
 

@@ -56,7 +56,7 @@ class SteeredEngine(Engine):
                     f"logit_bias names token {token}, but must name one between 0 and "
                     f"{engine.n_vocab - 1}"
                 )
-        self._digest = b"" if self._vectors is None else _digest_of(self._vectors)
+        self.digest = b"" if self._vectors is None else _digest_of(self._vectors)
         self._bias: tuple[tuple[int, float], ...] = (*(over._bias if over else ()), *logit_bias)
 
     def session(
@@ -76,11 +76,11 @@ class SteeredEngine(Engine):
             n_seqs + extra,
             prompt=prompt,
             norms=norms,
-            digest=digest or self._digest,
+            digest=digest or self.digest,
             participant=participant,
             cancel=cancel,
         )
-        return _SteeredSession(session, self._vectors, self._bias, self._digest)
+        return _SteeredSession(session, self._vectors, self._bias, self.digest)
 
 
 class _SteeredSession(Session):

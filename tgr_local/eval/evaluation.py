@@ -25,6 +25,10 @@ from tgr_local.probe import record as probe_record
 from tgr_local.system.versions import versions
 from tgr_local.trace.json_values import to_json_value
 
+OF_THE_PAPER = {"search_from": 0}
+"""Options of all systems that are not the front ends' defaults: the search begins before the first
+chunk."""
+
 
 def manifest_of(
     engine: Engine,
@@ -122,7 +126,7 @@ def phases_of(
 
 def _configs(engine: Engine, request: EvaluationRequest) -> dict[str, SearchConfig]:
     """The options of each system."""
-    config = resolve(engine.metadata, request.options).config
+    config = resolve(engine.metadata, {**OF_THE_PAPER, **request.options}).config
     return {s.name: s.resolve(config, engine.n_embd) for s in request.systems}
 
 

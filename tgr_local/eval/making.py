@@ -23,6 +23,7 @@ from tgr_local.eval.systems import System
 from tgr_local.eval.task import Problem
 from tgr_local.generation import Reply, generate, query_tokens
 from tgr_local.options.config import SearchConfig
+from tgr_local.search import strength
 
 SAMPLE_ERRORS = (TgrError, ValueError)  # these end one sample, not the phase
 Job = tuple[Problem, int, int]  # problem, seed, index
@@ -74,6 +75,8 @@ class EngineMaker:
 
     def begin(self, phase: Phase, n_cells: int, parallel: int, n_jobs: int) -> int:
         self._phase = phase
+        if methods.get(phase.system.method).steers:
+            strength.prepare(self.engine, phase.config)  # which no sample must pay for
         at_once = min(parallel or _fitting(self.engine, phase, n_cells), n_jobs)
         # a sample that does not fit would get the free cells between the others, and each of its
         # tokens would attend across all of them

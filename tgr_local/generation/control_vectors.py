@@ -20,14 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.engine import Engine, SteeredEngine, Task
-from tgr_local.errors import InstallError, ModelError
+from tgr_local.errors import CapacityError, InstallError, ModelError
 from tgr_local.generation.prompt import advised
 from tgr_local.generation.reply import Reply
 from tgr_local.models import gguf_header
 from tgr_local.models.gguf_header import Header
 from tgr_local.options.config import SearchConfig
-from tgr_local.search import geometry
+from tgr_local.search import maps, strength
 from tgr_local.search.capacity import retained_tokens
+from tgr_local.search.outputs import median_norms
+from tgr_local.search.steering import injected
 from tgr_local.search.steps import Step
 
 _ARCHITECTURE = "controlvector"
@@ -101,19 +103,18 @@ class ControlVector:
         d_z = config.d_z or engine.n_embd
         if np.shape(anchor) != (d_z,):
             raise ValueError(f"the anchor has shape {np.shape(anchor)}, but must have ({d_z},)")
-        maps = geometry.maps_of(
-            config.injection_maps, engine.n_layer, engine.n_embd, d_z, config.rank,
-            config.injection_seed,
-        )  # fmt: skip
-        norms = np.ones(engine.n_layer)
+        norms, found = np.ones(engine.n_layer), None
         if config.calibration == "residual":
             norms = _residual_norms(engine, context)
-        rho = geometry.residual_scale(
-            norms, config.relative_strength, config.calibration, maps.unscaled
-        )
-        rho = geometry.in_layers(rho, config.first_layer, config.last_layer)
-        (vector,) = maps.vectors(np.asarray(anchor)[None])
-        return cls(config.eta * rho[:, None] * vector)
+        elif strength.is_needed(config) and (found := strength.prepare(engine, config)) is None:
+            raise CapacityError(
+                "the strength of the injection is not known, and the cache has no room to measure "
+                "it; raise n_ctx"
+            )
+        drawn, zeta = maps.of(engine, config).injection, found.zeta if found else 0.0
+        anchors = np.asarray(anchor, np.float64)[None]
+        (vectors,) = injected(config, drawn, anchors, norms, zeta)
+        return cls(vectors)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], n_layer: int) -> ControlVector:
@@ -208,13 +209,12 @@ def hidden_states(engine: Engine, text: str | Seq[int]) -> NDArray[np.float32]:
 
 
 def _residual_norms(engine: Engine, context: Seq[int]) -> NDArray[np.float64]:
-    """[n_layer] mean‖h‖₂ over the tokens after each layer."""
+    """[n_layer] median‖h‖₂ over the tokens after each layer."""
     if not len(context):
         raise ValueError("the context has no tokens; give the ones that the search had before it")
     with engine.session(len(context) + 1, 1) as session:
         (output,) = session.run([Task(session.sequence(), context, norms=True)])
-    means: NDArray[np.float64] = output.norm_sums / output.norm_counts
-    return means
+    return median_norms([output.norms])
 
 
 def _read_vectors(file: BinaryIO, header: Header, n_layer: int) -> NDArray[np.float32]:

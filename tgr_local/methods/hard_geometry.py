@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,18 +37,21 @@ def run(run: Run) -> Iterator[Step]:
     """
     with Trajectory(run, METHOD) as trajectory:
         steering = Steering(trajectory)
-        trajectory.read_query(norms=steering.measures)
         before: Anchor | None = None
-        z = steering.anchor(trajectory.read_state())
-        while True:
+        z = yield from trajectory.opening(steering.anchor, norms=steering.measures)
+        while z is not None:
+            is_ready = steering.is_ready()
             rng = np.random.default_rng(derived_seed(run.config.seed, run.index, PROPOSE))
             anchor, n, passed = propose(before, z, run.config, rng, lambda: trajectory.late)
-            figures = {} if before is None else {"proposals": n, "accepted": int(passed)}
-
-            (injection,) = steering.injections(anchor[None])
+            figures = steering.figures if is_ready else {"plain": 1.0}
+            if before is not None:
+                figures = {"proposals": n, "accepted": int(passed), **figures}
+            injection = steering.injections(anchor[None])[0] if is_ready else None
             chunk = trajectory.write(injection)
             finish = trajectory.finish(chunk)
-            search = {"origin": z, "anchor": anchor, "figures": figures}
+            search: dict[str, Any] = {
+                "origin": z, "anchor": anchor if is_ready else None, "figures": figures,
+            }  # fmt: skip
             if finish is not None:
                 yield trajectory.step(chunk, finish, **search)
                 return
@@ -109,7 +113,7 @@ def breaches(
 METHOD = Method(
     "hard-geometry",
     run,
-    cells=partial(cells_needed, resets=True, searches=False),
+    cells=partial(cells_needed, resets=True, searches=False, steers=True),
     sequences=partial(sequences_needed, resets=True, searches=False, steers=True),
     resets=True,
     steers=True,

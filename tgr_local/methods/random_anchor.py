@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 from tgr_local.search.capacity import cells_needed, positions_needed, sequences_needed
 from tgr_local.search.run import Method, Run
@@ -16,17 +17,21 @@ from tgr_local.search.trajectory import Trajectory
 
 
 def run(run: Run) -> Iterator[Step]:
-    """Reset, sample one anchor, write, extract; again until the text ends."""
+    """Reset, sample one anchor, write, extract; again until the text ends. The chunks before
+    ``search_from`` are written plainly, and all where the strength cannot be measured."""
     with Trajectory(run, METHOD) as trajectory:
         steering = Steering(trajectory)
-        trajectory.read_query(norms=steering.measures)
-        z = steering.anchor(trajectory.read_state())
-        while True:
-            (anchor,) = steering.propose(z, 1)
-            (injection,) = steering.injections(anchor[None])
+        z = yield from trajectory.opening(steering.anchor, norms=steering.measures)
+        while z is not None:
+            anchor = injection = None
+            figures = {"plain": 1.0}
+            if steering.is_ready():
+                (anchor,) = steering.propose(z, 1)
+                (injection,) = steering.injections(anchor[None])
+                figures = steering.figures
             chunk = trajectory.write(injection)
             finish = trajectory.finish(chunk)
-            search = {"origin": z, "anchor": anchor}
+            search: dict[str, Any] = {"origin": z, "anchor": anchor, "figures": figures}
             if finish is not None:
                 yield trajectory.step(chunk, finish, **search)
                 return
@@ -38,7 +43,7 @@ def run(run: Run) -> Iterator[Step]:
 METHOD = Method(
     "random-anchor",
     run,
-    cells=partial(cells_needed, resets=True, searches=False),
+    cells=partial(cells_needed, resets=True, searches=False, steers=True),
     sequences=partial(sequences_needed, resets=True, searches=False, steers=True),
     resets=True,
     steers=True,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,21 +28,34 @@ from tgr_local.search.steps import Candidates, Step
 from tgr_local.search.trajectory import Trajectory
 
 
+class _Decision(NamedTuple):
+    """How the next chunk is written."""
+
+    anchor: NDArray[np.float64] | None
+    """[d_z]; None = plainly."""
+    injection: Injection | None
+    candidates: Candidates | None
+    """From which the anchor was chosen."""
+    figures: dict[str, float]
+    """For the record of the step."""
+
+
 def run(run: Run) -> Iterator[Step]:
-    """Reset, sample, roll out, score, write, extract; again until the text ends."""
+    """Reset, sample, roll out, score, write, extract; again until the text ends. The chunks before
+    ``search_from`` are written plainly."""
     judge = foresight.judge_of(run.engine, run.config)
     with Trajectory(run, METHOD, judge) as trajectory:
         steering = Steering(trajectory)
-        trajectory.read_query(norms=steering.measures)
-        z = steering.anchor(trajectory.read_state())
-        while True:
-            anchor, injection, candidates = _decide(trajectory, steering, z)
-            trajectory.share(anchor)
+        z = yield from trajectory.opening(steering.anchor, norms=steering.measures)
+        while z is not None:
+            anchor, injection, candidates, figures = _decide(trajectory, steering, z)
+            if anchor is not None:
+                trajectory.share(anchor)
             chunk = trajectory.write(injection)
             finish = trajectory.finish(chunk)
             search: dict[str, Any] = {"origin": z, "candidates": candidates, "anchor": anchor}
+            search["figures"] = {**figures, **(judge.figures if judge and finish else {})}
             if finish is not None:
-                search["figures"] = judge.figures if judge else {}
                 yield trajectory.step(chunk, finish, **search)
                 return
             z = steering.anchor(trajectory.read_state(injection))
@@ -50,26 +63,33 @@ def run(run: Run) -> Iterator[Step]:
             trajectory.reset(norms=steering.measures)
 
 
-def _decide(
-    trajectory: Trajectory, steering: Steering, z: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], Injection, Candidates | None]:
-    """The anchor [d_z] of the next chunk, its injection, and the candidates it was chosen from."""
+def _decide(trajectory: Trajectory, steering: Steering, z: NDArray[np.float64]) -> _Decision:
+    """The anchor of the next chunk, or that it is written plainly: where the strength is not known,
+    or where the guard finds that the injection throws the model off its course."""
+    if not steering.is_ready():
+        return _Decision(None, None, None, {"plain": 1.0})
+    figures = steering.figures
     if not _is_uncertain(trajectory):
         (injection,) = steering.injections(z[None])
-        return z, injection, None
+        return _Decision(z, injection, None, figures)
     anchors = _proposed(trajectory, steering, z)
     injections = steering.injections(anchors)
     outputs = trajectory.roll_out(injections)
     if trajectory.late:  # they may have been cut short
-        return anchors[0], injections[0], None
+        return _Decision(anchors[0], injections[0], None, figures)
     candidates = trajectory.choose(anchors, z, outputs)
     candidates, outputs = _reevaluated(trajectory, z, injections, candidates, outputs)
     candidates, outputs = _deepened(trajectory, z, candidates, outputs)
     chosen = candidates.scores.chosen
+    first = candidates.owners.tolist().index(chosen)
+    if trajectory.config.guard:
+        excess = trajectory.excess(first, outputs[first])
+        figures = {**figures, "excess": excess}
+        if excess > trajectory.config.guard:
+            return _Decision(None, None, candidates, {**figures, "plain": 1.0})
     if trajectory.config.reuse_winner:
-        first = candidates.owners.tolist().index(chosen)
         trajectory.adopt(first, outputs[first])
-    return anchors[chosen], injections[chosen], candidates
+    return _Decision(anchors[chosen], injections[chosen], candidates, figures)
 
 
 def _proposed(
@@ -85,8 +105,8 @@ def _proposed(
 
 
 def _is_uncertain(trajectory: Trajectory) -> bool:
-    """Search on demand: whether the mean entropy of the newest w tokens calls for a search. The
-    first boundary, which has no tokens before it, is always searched."""
+    """Search on demand: whether the mean entropy of the newest w tokens calls for a search. A
+    boundary without tokens before it is always searched."""
     newest = trajectory.entropies[-trajectory.config.entropy_window :]
     return not newest or float(np.mean(newest)) >= trajectory.config.search_entropy
 
@@ -132,7 +152,7 @@ def _deepened(
 METHOD = Method(
     "tgr-latent",
     run,
-    cells=partial(cells_needed, resets=True, searches=True),
+    cells=partial(cells_needed, resets=True, searches=True, steers=True),
     sequences=partial(sequences_needed, resets=True, searches=True, steers=True),
     resets=True,
     searches=True,

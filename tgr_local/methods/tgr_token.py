@@ -41,7 +41,8 @@ def _without_anchors(config: SearchConfig) -> dict[str, Any]:
 
 
 def run(run: Run) -> Iterator[Step]:
-    """Reset, roll out, score, continue the winner; again until the text ends."""
+    """Reset, roll out, score, continue the winner; again until the text ends. The chunks before
+    ``search_from`` are written without a search."""
     run = run.with_options(**_without_anchors(run.config))
     config = run.config
     judge = foresight.judge_of(run.engine, config)
@@ -49,12 +50,13 @@ def run(run: Run) -> Iterator[Step]:
         trajectory.read_query()
         no_anchors = np.zeros((config.n_candidates, 0))
         while True:
-            outputs = trajectory.roll_out([None] * config.n_candidates)
             candidates = None
-            if not trajectory.late:  # else they may have been cut short
-                candidates = trajectory.choose(no_anchors, no_anchors[0], outputs)
-                chosen = candidates.scores.chosen
-                trajectory.adopt(chosen, outputs[chosen])
+            if run.index >= config.search_from:
+                outputs = trajectory.roll_out([None] * config.n_candidates)
+                if not trajectory.late:  # else they may have been cut short
+                    candidates = trajectory.choose(no_anchors, no_anchors[0], outputs)
+                    chosen = candidates.scores.chosen
+                    trajectory.adopt(chosen, outputs[chosen])
             chunk = trajectory.write()
             finish = trajectory.finish(chunk)
             figures = judge.figures if judge and finish is not None else {}

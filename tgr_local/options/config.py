@@ -116,6 +116,12 @@ class SearchConfig:
     )
 
     # search
+    search_from: int = option(
+        1,
+        "first chunk that is searched or injected, counted from 0, so that short replies cost what "
+        "plain ones do; 0 = all, as in the paper and by default in eval",
+        low=0,
+    )
     n_candidates: int = option(8, "K: candidate anchors tried at a boundary", low=1, high=255)
     rollout_len: int = option(32, "s: tokens in one rollout", low=1)
     rollout_end: str = option(
@@ -193,9 +199,17 @@ class SearchConfig:
     rank: int = option(8, "r: rank of the injection", low=1, high=4096)
     eta: float = option(1.0, "η: injection scale", low=0)
     calibration: str = option(
-        "residual",
-        "unit of the injection: a share of the residual norm, absolute, or with unscaled maps A, B",
-        choices=("residual", "absolute", "unscaled"),
+        "divergence",
+        "unit of the injection: what it does to the model, measured once for a model; a share of "
+        "the median residual norm; absolute; or with unscaled maps A, B",
+        choices=("divergence", "residual", "absolute", "unscaled"),
+    )
+    divergence: float = option(
+        0.05,
+        "D: mean KL divergence of the next token between the plain model and the model under a "
+        "random anchor, nats; with calibration divergence",
+        low=0.001,
+        high=10,
     )
     injection_maps: str = option(
         "random",
@@ -208,7 +222,15 @@ class SearchConfig:
         42, "seed of the projection W and the maps A, B", low=0, high=2**63 - 1
     )
     relative_strength: float = option(
-        0.05, "ζ: injection as a share of the mean residual norm", low=0
+        0.05,
+        "ζ: injection as a share of the median residual norm; with calibration residual",
+        low=0,
+    )
+    guard: float = option(
+        0.5,
+        "nats a token by which the winner's rollout may be likelier under its injection than "
+        "plainly; above it the chunk is written plainly; 0 = off",
+        low=0,
     )
     eoc_token: str = option(
         "", "end-of-chunk delimiter, one token of the vocabulary; empty = automatic", longest=256

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tgr_local.engine import Engine
 from tgr_local.errors import CapacityError
 from tgr_local.options.config import SearchConfig
+from tgr_local.search import strength
 
 STATE_COST = 2  # positions that reading a state decodes: the chunk's last token and the delimiter
 SPARE_CELLS = 8  # the pending token, the delimiter, and a little more
@@ -54,6 +55,11 @@ def longest_rollout(config: SearchConfig) -> int:
     return config.max_rollout if config.min_gap else first_rollout(config)
 
 
+def guard_positions(config: SearchConfig) -> int:
+    """Positions of the guard at a boundary at most: the winner's rollout and the token before."""
+    return 1 + longest_rollout(config) if config.guard else 0
+
+
 def rollouts_are_chunks(config: SearchConfig) -> bool:
     """Whether a winner that ends its line is the whole chunk."""
     return config.reuse_winner and config.rollout_end == "line"
@@ -71,17 +77,29 @@ def sequences_needed(
 ) -> int:
     """Sequences of one trajectory: its own and one for each rollout. A model that cannot roll back
     also needs one for Q alone, to which a reset returns, and one on which a state is read."""
-    beside = n_rollouts(config) if searches else 0
+    beside = 0
+    if searches:  # the guard needs the winner's rollout and another sequence
+        beside = max(n_rollouts(config), 1 + int(guard_positions(config) > 0 and steers))
+    if steers and may_steer(config) and strength.is_pending(engine, config):
+        beside = max(beside, strength.N_SEQUENCES)
     if engine.rolls_back:
         return 1 + beside
     return 1 + int(resets) + max(beside, int(steers))
 
 
 def cells_needed(
-    engine: Engine, n_query: int, config: SearchConfig, *, resets: bool, searches: bool
+    engine: Engine,
+    n_query: int,
+    config: SearchConfig,
+    *,
+    resets: bool,
+    searches: bool,
+    steers: bool = False,
 ) -> int:
     """Cells of one trajectory: |Q| + what a reset retains + the larger of a chunk and all rollouts;
-    without resets |Q| + all new tokens. A lazy reset may use up to ``max_cached_tokens``.
+    without resets |Q| + all new tokens. A lazy reset may use up to ``max_cached_tokens``. A text
+    that may be steered also has room to measure the strength, where that is not known and the
+    cache allows it.
 
     Raises ValueError for a query without tokens, and CapacityError, with the numbers, when it can
     never fit.
@@ -97,6 +115,8 @@ def cells_needed(
     written = min(limit, retained + chunk)
     rollout = longest_rollout(config) if searches else 0
     rollouts = n_rollouts(config) * rollout
+    if searches and steers and config.guard:
+        rollouts = max(rollouts, 2 * rollout + 1)
     n_cells = n_query + max(written, retained + rollouts) + SPARE_CELLS
     longest = n_query + max(written, retained + rollout)
     if resets:
@@ -122,7 +142,17 @@ def cells_needed(
             f"the query has {n_query} tokens and needs {n_cells} cells with its chunks and "
             f"rollouts, but n_ctx is {n_ctx}; raise n_ctx, or lower chunk_len or rollout_len"
         )
+    if steers and may_steer(config) and strength.is_pending(engine, config):
+        measuring = n_query + retained + strength.N_CELLS + SPARE_CELLS
+        n_cells = max(n_cells, min(measuring, n_ctx or measuring))
     return n_cells
+
+
+def may_steer(config: SearchConfig) -> bool:
+    """Whether a text may grow to a chunk that is searched or injected."""
+    if config.search_from >= config.max_chunks:
+        return False
+    return config.token_limit > config.search_from * config.chunk_len
 
 
 def positions_needed(
@@ -138,8 +168,10 @@ def positions_needed(
         each += branch_positions(config) if steers else 0
         each += 0 if engine.rolls_back else config.chunk_len
     if steers:
-        each += STATE_COST
-    return n_query + limit + most_chunks(config, searches=searches) * each
+        each += STATE_COST + (guard_positions(config) if searches else 0)
+    pending = steers and may_steer(config) and strength.is_pending(engine, config)
+    once = strength.N_POSITIONS if pending else 0
+    return n_query + limit + once + most_chunks(config, searches=searches) * each
 
 
 def check_shift(engine: Engine) -> None:

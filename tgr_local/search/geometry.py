@@ -175,19 +175,20 @@ def map_bytes(n_layer: int, d_h: int, d_z: int, rank: int) -> int:
     return 4 * (n_layer * rank * (d_z + d_h) + W)
 
 
-def residual_scale(
+def injection_scale(
     residual_norms: Floats, strength: float, calibration: str, unscaled: float
 ) -> NDArray[np.float64]:
-    """ρ [n_layer], the unit of an injection: ρ_l = 1 ("absolute"), √(r d_h) ("unscaled") or
-    ζ · mean‖h_l‖₂ ("residual").
+    """ρ [n_layer], the unit of an injection: ρ_l = ζ ("divergence"), 1 ("absolute"), √(r d_h)
+    ("unscaled") or ζ · median‖h_l‖₂ ("residual").
 
-    residual_norms [n_layer] is mean‖h_l‖₂ over the prefix tokens, strength is ζ, unscaled is
+    residual_norms [n_layer] is median‖h_l‖₂ over the prefix tokens, strength is ζ, unscaled is
     `InjectionMaps.unscaled`. ValueError for another calibration, a negative or non-finite strength,
     or non-finite norms.
     """
-    if calibration not in ("absolute", "unscaled", "residual"):
+    if calibration not in ("divergence", "absolute", "unscaled", "residual"):
         raise ValueError(
-            f'calibration is {calibration!r} but must be "absolute", "unscaled" or "residual"'
+            f'calibration is {calibration!r} but must be "divergence", "absolute", "unscaled" or '
+            '"residual"'
         )
     if not (np.isfinite(strength) and strength >= 0):
         raise ValueError(
@@ -195,7 +196,8 @@ def residual_scale(
         )
     norms = np.asarray(residual_norms, dtype=np.float64)
     if calibration != "residual":
-        return np.full_like(norms, unscaled if calibration == "unscaled" else 1.0)
+        of_all = {"divergence": strength, "absolute": 1.0, "unscaled": unscaled}
+        return np.full_like(norms, of_all[calibration])
     if not np.isfinite(norms).all():
         layer = int(np.argmin(np.isfinite(norms)))
         raise ValueError(

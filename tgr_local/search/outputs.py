@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from tgr_local.engine import Output
 
 
-def norm_totals(output: Output) -> NDArray[np.float64]:
-    """[2, n_layer] sums of the residual norms over all fed tokens, and the number of those tokens.
-    In the last layer, where the engine measures some tokens only, their mean counts for all."""
-    means, n_fed = output.norm_sums / output.norm_counts, output.n_reused + output.n_decoded
-    return np.stack([means * n_fed, np.full_like(means, n_fed)])
+def median_norms(norms: Seq[NDArray[np.float32]]) -> NDArray[np.float64]:
+    """[n_layer] median‖h‖₂ after each layer of the tokens whose norms [n, n_layer] were read. A
+    mean would be that of a few tokens, mostly the first, whose norms are up to 200 times the others
+    (Sun et al., "Massive Activations in Large Language Models", 2024)."""
+    medians: NDArray[np.float64] = np.nanmedian(np.concatenate(norms), axis=0).astype(np.float64)
+    return medians
 
 
 def padded(

@@ -81,6 +81,10 @@ class Run:
 
     session: Session
     """From `open` to `close`."""
+    n_cells: int
+    """Cells that are reserved."""
+    n_sequences: int
+    """Sequences that are reserved."""
 
     def __init__(
         self,
@@ -127,7 +131,8 @@ class Run:
         Raises BudgetError for a budget below that, and CapacityError when the cache can never hold
         the run.
         """
-        n_cells = method.cells(self.engine, len(self.query), self.config)
+        self.n_cells = method.cells(self.engine, len(self.query), self.config)
+        self.n_sequences = method.sequences(self.engine, self.config)
         if self.config.max_seconds:
             self._deadline = time.monotonic() + self.config.max_seconds
         budget, first = self.config.max_forward_tokens, max(1, len(self.query) - 1) + least
@@ -137,8 +142,8 @@ class Run:
                 "raise it or shorten the query"
             )
         self.session = self.engine.session(
-            n_cells,
-            method.sequences(self.engine, self.config),
+            self.n_cells,
+            self.n_sequences,
             prompt=self.query[:-1],
             norms=method.steers and self.config.calibration == "residual",
             participant=self.participant,

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import threading
-import weakref
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.engine import Injection, available_memory
-from tgr_local.errors import CapacityError
-from tgr_local.search import geometry
+from tgr_local.engine import Injection
+from tgr_local.options.config import SearchConfig
+from tgr_local.search import geometry, maps, strength
 from tgr_local.search.seeds import PROPOSE, derived_seed
 from tgr_local.search.trajectory import Trajectory
 
@@ -23,18 +18,30 @@ class Steering:
     """The anchors of one trajectory and their injection, by its config."""
 
     def __init__(self, trajectory: Trajectory) -> None:
-        engine, config = trajectory.engine, trajectory.config
-        d_z = config.d_z or engine.n_embd
-        self._trajectory, self._config = trajectory, config
-        self._maps = _maps_of(
-            config.injection_maps, engine.n_layer, engine.n_embd, d_z, config.rank,
-            config.injection_seed,
-        )  # fmt: skip
+        self._trajectory, self._config = trajectory, trajectory.config
+        self._maps = maps.of(trajectory.engine, trajectory.config)
+        self._strength: strength.Strength | None = None
 
     @property
     def measures(self) -> bool:
         """Whether the residual norms of the prefix are needed."""
         return self._config.calibration == "residual"
+
+    def is_ready(self) -> bool:
+        """Whether an injection has its strength: it needs none that is measured, or that is known,
+        or is measured now, where the limits of the run and its room in the cache allow it."""
+        trajectory, config = self._trajectory, self._config
+        if self._strength is None and strength.is_needed(config):
+            self._strength = strength.known(trajectory.engine, config)
+            self._strength = self._strength or trajectory.measure_strength()
+            return self._strength is not None
+        return True
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """ζ and the divergence that was measured for it, by name, for the record of a step."""
+        found = self._strength
+        return {"zeta": found.zeta, "divergence": found.divergence} if found else {}
 
     def anchor(self, h: NDArray[np.float32]) -> NDArray[np.float64]:
         """z = unit(W h) [d_z] of a state h [d_h]."""
@@ -63,58 +70,22 @@ class Steering:
 
     def injections(self, anchors: NDArray[np.float64]) -> list[Injection]:
         """The injection of each anchor [n, d_z], in the place of those of the last call."""
-        config, maps = self._config, self._maps.injection
-        rho = geometry.residual_scale(
-            self._trajectory.residual_norms,
-            config.relative_strength,
-            config.calibration,
-            maps.unscaled,
-        )
-        rho = geometry.in_layers(rho, config.first_layer, config.last_layer)
-        vectors = config.eta * rho[:, None] * maps.vectors(anchors)  # [n, n_layer, d_h]
+        zeta = self._strength.zeta if self._strength else 0.0
+        norms = self._trajectory.residual_norms
+        vectors = injected(self._config, self._maps.injection, anchors, norms, zeta)
         return self._trajectory.injections(vectors)
 
 
-@dataclass(frozen=True, eq=False)
-class _Maps:
-    """The maps that all trajectories with the same `injection_seed` share."""
-
-    W: NDArray[np.float32] | None
-    injection: geometry.InjectionMaps | geometry.IdentityMaps
-
-
-# at 8B size they are 10 MB and take 50 ms to draw: they are kept while a trajectory uses them, and
-# the newest ones also after that
-_in_use: weakref.WeakValueDictionary[tuple[str | int, ...], _Maps] = weakref.WeakValueDictionary()
-_newest: list[_Maps] = []
-_lock = threading.Lock()
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-
-def _maps_of(kind: str, n_layer: int, d_h: int, d_z: int, rank: int, seed: int) -> _Maps:
-    key = (kind, n_layer, d_h, d_z, rank, seed)
-    with _lock:
-        maps = _in_use.get(key)
-        if maps is None:
-            _newest.clear()
-            needed, left = geometry.map_bytes(n_layer, d_h, d_z, rank), available_memory()
-            if left is not None and needed > left:
-                raise CapacityError(
-                    f"the injection maps take {needed >> 20} MiB, but {left >> 20} MiB of memory "
-                    f"are left; lower rank, which is {rank}, or d_z, which is {d_z}"
-                )
-            maps = _Maps(
-                geometry.projection(d_z, d_h, seed),
-                geometry.maps_of(kind, n_layer, d_h, d_z, rank, seed),
-            )
-            _in_use[key] = maps
-        _newest[:] = [maps]
-        return maps
+def injected(
+    config: SearchConfig,
+    injection: geometry.InjectionMaps | geometry.IdentityMaps,
+    anchors: NDArray[np.float64],
+    norms: NDArray[np.float64],
+    zeta: float,
+) -> NDArray[np.float64]:
+    """η ρ_l B_l A_l a of anchors [n, d_z] -> [n, n_layer, d_h]. The residual norms [n_layer] and
+    the measured ζ give ρ where the calibration needs them."""
+    strength = zeta if config.calibration == "divergence" else config.relative_strength
+    rho = geometry.injection_scale(norms, strength, config.calibration, injection.unscaled)
+    rho = geometry.in_layers(rho, config.first_layer, config.last_layer)
+    return np.asarray(config.eta * rho[:, None] * injection.vectors(anchors))

@@ -30,6 +30,10 @@ class Counts:
     rollouts: int = 0
     chunk: int = 0
     delimiter: int = 0
+    guard: int = 0
+    """Winners' rollouts, read again plainly."""
+    calibration: int = 0
+    """The measurement of the injection's strength, once for a model."""
     discarded: int = 0
     """Generated text that was not chosen, and the prompts that judged or merged it."""
 
@@ -66,6 +70,7 @@ class Seconds:
     scoring: float = 0.0
     chunk: float = 0.0
     delimiter: float = 0.0
+    calibration: float = 0.0
 
     @property
     def total(self) -> float:
@@ -153,7 +158,8 @@ class Progress:
 
     chunk: int
     stage: str
-    """"rebuild", "rollouts", "scored", "tokens"; "answer due" where the thinking was ended."""
+    """"rebuild", "calibration", "rollouts", "scored", "tokens"; "answer due" where the thinking was
+    ended."""
     tokens: tuple[int, ...] = ()
     """New tokens of the chunk, with "tokens"."""
     text: bytes = b""

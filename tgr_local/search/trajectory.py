@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from collections.abc import Sequence as Seq
 from typing import Any
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from tgr_local.engine import Injection, New, Output, Sequence, Task
 from tgr_local.errors import CancelledError
+from tgr_local.search import strength
 from tgr_local.search.candidates import Judge, scored
 from tgr_local.search.capacity import (
     SPARE_CELLS,
@@ -26,13 +27,14 @@ from tgr_local.search.capacity import (
     branch_positions,
     check_shift,
     first_rollout,
+    guard_positions,
     longest_rollout,
     n_rollouts,
     retained_tokens,
     rollouts_are_chunks,
     rollouts_of,
 )
-from tgr_local.search.outputs import norm_totals
+from tgr_local.search.outputs import median_norms
 from tgr_local.search.run import Method, Run
 from tgr_local.search.seeds import BRANCH, CHUNK, ROLLOUT, derived_seed
 from tgr_local.search.shared_anchors import shared_anchors_of
@@ -64,11 +66,13 @@ class Trajectory:
         if method.searches:
             self._rollout_cells = n_rollouts(config) * longest_rollout(config)
             self._first_rollouts = rollouts_of(config.n_candidates, config) * first_rollout(config)
-            self._first_rollouts += branch_positions(config) if method.steers else 0
+            if method.steers:
+                self._first_rollouts += branch_positions(config) + guard_positions(config)
         self._state_cost = STATE_COST if method.steers else 0
         self._eoc = engine.eoc_token(config.eoc_token) if method.steers else -1
 
-        run.open(method, least=self._state_cost + self._least_cost())
+        state = 0 if config.search_from else self._state_cost
+        run.open(method, least=state + self._least_cost(0))
         self._shared = (
             shared_anchors_of(run.participant)
             if run.participant and config.share_repulsion
@@ -84,7 +88,10 @@ class Trajectory:
         self._plain: dict[int, tuple[Sequence, Output]] = {}  # without injection, by their noise
         self._begun: Output | None = None  # the rollout that the chunk begins with
         self._injections: list[Injection] = []
-        self._norms = self._query_norms = np.zeros((2, engine.n_layer))
+        # [n, n_layer] residual norms of the tokens of Q, and of what follows it in the context
+        self._query_norms: NDArray[np.float32] | None = None
+        self._tail_norms: NDArray[np.float32] | None = None
+        self._is_remembered = False  # the text up to the first reset
         self._reads_along = False  # the next task reads Q
         self._goes_on = False  # the task of the newest chunk writes the next one too
         self._began: float | None = None  # that task, by time.monotonic; None once it writes
@@ -95,8 +102,8 @@ class Trajectory:
     def __exit__(self, *exc: object) -> None:
         if self._shared:
             self._shared.leave()
-        if (self.generated or self._reads_along) and not self._resets:
-            self.run.remember(self._main)
+        if self.generated or self._reads_along:
+            self._remember()
         self.run.close()
 
     # --- moves ---
@@ -107,7 +114,7 @@ class Trajectory:
         if self._resets and not self.engine.rolls_back:
             self._root, self._main = self._main, self._main.fork()
         if norms:
-            self._norms = self._query_norms = norm_totals(output)
+            self._query_norms = output.norms
 
     def begin(self) -> None:
         """As `read_query`, for `chunks`; but where somebody waits for the text as it comes, the
@@ -138,6 +145,7 @@ class Trajectory:
         if self._fits_lazily():
             return
         run = self.run
+        self._remember()
         run.report("rebuild")
         with run.timed("rebuild"):
             head, tail = retained_tokens(self.generated, self.config)
@@ -148,16 +156,15 @@ class Trajectory:
                 self._return_to_query()
                 output = run.read(self._main, [run.query[-1], *head, *tail[:-1]], norms=norms)
                 if norms:
-                    self._norms = self._query_norms + norm_totals(output)
+                    self._tail_norms = output.norms
                 run.count(rebuild=len(head) + len(tail))
             self._n_context = len(head) + len(tail)
 
     @property
     def residual_norms(self) -> NDArray[np.float64]:
-        """[n_layer] mean‖h‖₂ of the prefix after each layer; 0 unless decoded with `norms`."""
-        sums, counts = self._norms
-        means: NDArray[np.float64] = sums / np.maximum(counts, 1)
-        return means
+        """[n_layer] median‖h‖₂ of the prefix after each layer; 0 unless decoded with `norms`."""
+        parts = [norms for norms in (self._query_norms, self._tail_norms) if norms is not None]
+        return median_norms(parts) if parts else np.zeros(self.engine.n_layer)
 
     def branch_ends(self, n: int) -> NDArray[np.float32] | None:
         """The states [n, d_h] at the ends of n rollouts without injection, which are dropped: each
@@ -266,6 +273,47 @@ class Trajectory:
         run.report("scored", candidates=candidates)
         return candidates
 
+    def excess(self, rollout: int, output: Output) -> float:
+        """How much likelier a rollout of this boundary is under its injection than plainly: the
+        mean of ln q − ln p over its tokens, nats a token, which are read again plainly. Only this
+        rollout can be adopted then: the others are dropped, which makes room for its reading.
+
+        It tells a model that an injection has thrown off its course, when the log-probabilities
+        under the injection do not: what repeats one word for ever is sure of it.
+        """
+        for number, (sequence, *_) in enumerate(self._rollouts):
+            if number != rollout:
+                sequence.drop()
+        for sequence, _ in self._plain.values():
+            sequence.drop()
+        with self.run.timed("scoring"):
+            fork = self._main.fork()
+            feed = [self._pending, *output.tokens.tolist()]
+            (plainly,) = self.run.decode([Task(fork, feed, feed_logprobs=True)])
+            fork.drop()
+            self.run.count(guard=plainly.n_decoded)
+        return float(np.mean(output.logprobs, dtype=float) - np.mean(plainly.feed_logprobs))
+
+    def measure_strength(self) -> strength.Strength | None:
+        """Measures the strength of the injection with what the session has free; None where that,
+        the budget or the time is not enough, or other runs of a lockstep group would wait."""
+        run = self.run
+        n_free = run.n_sequences - (1 if self._root is None else 2)
+        if run.participant or n_free < strength.N_SEQUENCES:
+            return None
+        if not self.affords(strength.N_POSITIONS):
+            return None
+
+        def decode(tasks: Seq[Task]) -> list[Output] | None:
+            outputs = run.generate(tasks)
+            run.count(calibration=sum(output.n_decoded for output in outputs))
+            return None if self.late else outputs
+
+        run.report("calibration")
+        with run.timed("calibration"):
+            n_cells = run.n_cells - self._length
+            return strength.measure(self.engine, run.session, self.config, n_cells, decode)
+
     def share(self, anchor: NDArray[np.float64]) -> None:
         """Shares the chosen anchor with the trajectories of the same lockstep group, where
         ``share_repulsion`` asks for it."""
@@ -326,8 +374,40 @@ class Trajectory:
             self._count_chunk(output)
         return begun.joined(output) if begun else output
 
-    def chunks(self) -> Generator[Output, None, None]:
-        """Writes chunk after chunk, under no injection, to the end of the text or of the limits.
+    def opening(
+        self, as_state: Callable[[NDArray[np.float32]], NDArray[np.float64]], *, norms: bool
+    ) -> Generator[Step, None, NDArray[np.float64] | None]:
+        """The chunks before `search_from`, which are written plainly; afterwards the cache holds
+        the first context of a search, read with `norms` if asked for. The value is z [d_z],
+        `as_state` of the state [d_h] at its end; None where the text has ended."""
+        run, first = self.run, self.config.search_from
+        if not first:
+            self.read_query(norms=norms)
+            return as_state(self.read_state())
+        if norms:
+            self.read_query(norms=True)
+        else:
+            self.begin()
+        while True:
+            chunk = self.first_chunk() if run.index == 0 else self.write()
+            finish = self.finish(chunk)
+            is_last = run.index + 1 == first
+            z = as_state(self.read_state()) if finish is None and is_last else None
+            yield self.step(chunk, finish, state=z)
+            if finish is not None:
+                return None
+            self.reset(norms=norms)
+            if z is not None:
+                return z
+
+    def first_chunk(self) -> Output:
+        """Writes a chunk after Q, which its task may read too (`begin`)."""
+        with contextlib.closing(self.chunks(1)) as chunks:
+            return next(chunks)
+
+    def chunks(self, most: int = _CHUNKS) -> Generator[Output, None, None]:
+        """Writes chunk after chunk, under no injection, to the end of the text or of the limits;
+        one task writes `most` of them.
 
         One task writes several chunks, each with the seed that it has when it is written alone, so
         no chunk waits for the next step of the engine. Where chunks are judged one by one, each is
@@ -341,7 +421,7 @@ class Trajectory:
             left = [config.token_limit - len(self.generated)]
             if run.left is not None:
                 left.append(run.left)
-            n_chunks = min(_CHUNKS, config.max_chunks - run.index)
+            n_chunks = min(most, config.max_chunks - run.index)
             if (first := run.held_back.tokens - len(self.generated)) > 0:
                 n_chunks = min(n_chunks, -(-first // config.chunk_len))
             n = max(1, min(*left, n_chunks * config.chunk_len))
@@ -395,7 +475,7 @@ class Trajectory:
         # a task that goes on finds out itself that it must end, and counts what it has decoded
         if not self._goes_on and self.late:
             return "budget"
-        if not self.run.affords(self._state_cost + self._least_cost()):
+        if not self.run.affords(self._state_cost + self._least_cost(self.run.index + 1)):
             return "budget"
         return None
 
@@ -434,6 +514,12 @@ class Trajectory:
     def _length(self) -> int:
         """Tokens of the text's sequence: the context without the pending token."""
         return len(self.run.query) - 1 + self._n_context
+
+    def _remember(self) -> None:
+        """Keeps the text up to the first reset for later runs, as far as it was written plainly."""
+        if not self._is_remembered:
+            self._is_remembered = True
+            self.run.remember(self._main)
 
     def _return_to_query(self) -> None:
         """Leaves Q alone in the text's sequence, without its last token."""
@@ -538,9 +624,11 @@ class Trajectory:
         next_step = max(self.config.chunk_len, self._rollout_cells) + SPARE_CELLS
         return bool(limit) and self._length + next_step <= limit
 
-    def _least_cost(self) -> int:
-        """Positions that a step after this chunk takes at least: rebuild, rollouts, one token, and
+    def _least_cost(self, index: int) -> int:
+        """Positions that the step of that index takes at least: rebuild, rollouts, one token, and
         the reading of its state."""
+        if index < self.config.search_from:
+            return self._rebuild_cost() + 1
         return self._rebuild_cost() + self._first_rollouts + 1 + self._state_cost
 
     def _rebuild_cost(self) -> int:

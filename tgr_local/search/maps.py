@@ -1,0 +1,64 @@
+"""The maps of a model that turn anchors into injections, shared by all runs that use them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tgr_local.engine import Engine, available_memory
+from tgr_local.errors import CapacityError
+from tgr_local.options.config import SearchConfig
+from tgr_local.search import geometry
+
+
+@dataclass(frozen=True, eq=False)
+class Maps:
+    """The maps that all trajectories with the same `injection_seed` share."""
+
+    W: NDArray[np.float32] | None
+    injection: geometry.InjectionMaps | geometry.IdentityMaps
+
+
+# at 8B size they are 10 MB and take 50 ms to draw: they are kept while a trajectory uses them, and
+# the newest ones also after that
+_in_use: weakref.WeakValueDictionary[tuple[str | int, ...], Maps] = weakref.WeakValueDictionary()
+_newest: list[Maps] = []
+_lock = threading.Lock()
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def of(engine: Engine, config: SearchConfig) -> Maps:
+    """The maps for a model by its options. Raises CapacityError where the memory is too small."""
+    kind, n_layer, d_h = config.injection_maps, engine.n_layer, engine.n_embd
+    d_z, rank, seed = config.d_z or d_h, config.rank, config.injection_seed
+    key = (kind, n_layer, d_h, d_z, rank, seed)
+    with _lock:
+        maps = _in_use.get(key)
+        if maps is None:
+            _newest.clear()
+            needed, left = geometry.map_bytes(n_layer, d_h, d_z, rank), available_memory()
+            if left is not None and needed > left:
+                raise CapacityError(
+                    f"the injection maps take {needed >> 20} MiB, but {left >> 20} MiB of memory "
+                    f"are left; lower rank, which is {rank}, or d_z, which is {d_z}"
+                )
+            maps = Maps(
+                geometry.projection(d_z, d_h, seed),
+                geometry.maps_of(kind, n_layer, d_h, d_z, rank, seed),
+            )
+            _in_use[key] = maps
+        _newest[:] = [maps]
+        return maps

@@ -1,0 +1,343 @@
+"""How strong the injection must be to change what the model does by a wanted amount.
+
+`calibration="divergence"` has one strength ζ for all layers. No norm is a unit for it: what a model
+bears differs fifty-fold between models of like norms. So ζ is measured: the model writes a text
+plainly, at temperature 1, and reads it again under random anchors. The tokens were drawn from the
+plain distribution p, so with q the one under an anchor and d = ln q − ln p at each token, the mean
+of e^d − 1 − d estimates KL(p ‖ q) in nats a token, without bias and with little variance
+(Schulman, "Approximating KL divergence", 2020). ζ is where it is D, the option ``divergence``.
+
+A strength is measured once for a model file, its maps and the types of its cache, and kept in the
+user's cache folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tgr_local.engine import Cancel, Engine, Output, Sampling, Session, Task
+from tgr_local.errors import CapacityError, ModelError
+from tgr_local.models import file_hash
+from tgr_local.options.config import SearchConfig
+from tgr_local.search import geometry, maps
+from tgr_local.system import json_checks, paths
+
+PROMPT = "Explain step by step how a bicycle works, and why it does not fall over."
+N_ANCHORS = 4
+N_TOKENS = 96
+"""Tokens of the text that is read again."""
+N_SEQUENCES = 2 + N_ANCHORS
+"""The prompt, the text plainly, and under each anchor."""
+N_CELLS = 64 + (1 + N_ANCHORS) * N_TOKENS
+N_POSITIONS = 4000
+"""Positions that a measurement takes at most; most take a third."""
+_LEAST_TOKENS = 8
+_FORMAT = 1
+_MOST_BYTES = 1 << 16
+_SEED = 20201
+_WIDEST = 30.0  # factor of ζ between two tries
+_HIGHEST = 1e6
+_NEAR, _NEARER = 2.5, 1.2  # factor of D within which a try on a part, on the whole text, is enough
+_TRIES = 12
+_SHAPE: dict[str, Any] = {
+    "format": int, "settings": dict[str, Any], "zeta": float, "divergence": float,
+    "n_positions": json_checks.Count, "seconds": float,
+}  # fmt: skip
+
+Decode = Callable[[Sequence[Task]], list[Output] | None]
+"""Runs tasks to their ends; None where the time is up."""
+
+
+@dataclass(frozen=True)
+class Strength:
+    """What a measurement found."""
+
+    zeta: float
+    """ζ: the length of every layer's vector, for η = 1."""
+    divergence: float
+    """Mean KL divergence that it gave, nats a token."""
+    n_positions: int
+    """Positions that the measurement decoded."""
+    seconds: float
+
+
+def is_needed(config: SearchConfig) -> bool:
+    """Whether an injection by these options needs a measured strength."""
+    return config.calibration == "divergence" and config.eta > 0
+
+
+# ---- what is known ----
+
+_known: dict[tuple[Any, ...], Strength] = {}
+
+
+def known(engine: Engine, config: SearchConfig) -> Strength | None:
+    """The strength that was measured for this model and these options; None = there is none."""
+    key = _key(engine, config)
+    if key not in _known and (model := engine.known_hash) is not None:
+        found = _read(_file(_settings(engine, config, model)))
+        if found is not None:
+            _known[key] = found
+    return _known.get(key)
+
+
+def is_pending(engine: Engine, config: SearchConfig) -> bool:
+    """Whether an injection by these options must wait for a measurement."""
+    return is_needed(config) and known(engine, config) is None
+
+
+def of_model(model: str) -> list[tuple[dict[str, Any], Strength]]:
+    """The settings and strengths that are kept for a model of that sha256."""
+    found = []
+    for path in sorted(_folder().glob("*.json")):
+        if (strength := _read(path)) is not None:
+            settings = json.loads(path.read_bytes())["settings"]
+            if settings.get("model") == model:
+                found.append((settings, strength))
+    return found
+
+
+def keep(engine: Engine, config: SearchConfig, strength: Strength) -> Strength:
+    """Keeps a strength, in this process and in the user's cache folder where that can be written.
+    Returns the first one that was kept in this process."""
+    strength = _known.setdefault(_key(engine, config), strength)
+    settings = _settings(engine, config, engine.model_hash)
+    data = {"format": _FORMAT, "settings": settings, **dataclasses.asdict(strength)}
+    with contextlib.suppress(OSError):
+        path = paths.private(_file(settings))
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+            json.dump(data, file)
+        os.replace(file.name, path)
+    return strength
+
+
+def _key(engine: Engine, config: SearchConfig) -> tuple[Any, ...]:
+    return tuple(_settings(engine, config, file_hash.identity(engine.path)).values())
+
+
+def _settings(engine: Engine, config: SearchConfig, model: str) -> dict[str, Any]:
+    """All that a strength depends on."""
+    last = engine.n_layer - 1 if config.last_layer < 0 else config.last_layer
+    is_random = config.injection_maps == "random"
+    return {
+        "model": model,
+        "divergence": config.divergence,
+        "injection_maps": config.injection_maps,
+        "rank": config.rank if is_random else 0,
+        "d_z": config.d_z or engine.n_embd,
+        "injection_seed": config.injection_seed if is_random else 0,
+        "layers": f"{config.first_layer}-{last}",
+        "type_k": engine.config.type_k,
+        "type_v": engine.config.type_v,
+        "control_vector": engine.digest.hex(),
+    }
+
+
+def _folder() -> Path:
+    return paths.folder("cache") / "strengths"
+
+
+def _file(settings: dict[str, Any]) -> Path:
+    name = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:32]
+    return _folder() / f"{name}.json"
+
+
+def _read(path: Path) -> Strength | None:
+    """The strength of a file; None where it is missing or damaged, so that it is measured again."""
+    try:
+        if not path.is_file() or path.stat().st_size > _MOST_BYTES:
+            return None
+        data = json_checks.loads(path.read_bytes())
+        json_checks.check(_SHAPE, data)
+        if data["format"] != _FORMAT or not 0 < data["zeta"] <= _HIGHEST:
+            return None
+    except (OSError, ValueError):
+        return None
+    return Strength(*(data[field.name] for field in dataclasses.fields(Strength)))
+
+
+# ---- the measurement ----
+
+
+def prepare(engine: Engine, config: SearchConfig, cancel: Cancel | None = None) -> Strength | None:
+    """The strength for these options, measured now where it is not known; None where none is needed
+    or the cache has no room for the measurement. Raises CancelledError by `cancel`."""
+    if not is_needed(config):
+        return None
+    if (found := known(engine, config)) is not None:
+        return found
+    prompt = _prompt(engine)
+    n_cells = len(prompt) + (1 + N_ANCHORS) * N_TOKENS + 1
+    try:
+        with engine.session(n_cells, N_SEQUENCES, cancel=cancel) as session:
+            decode = functools.partial(session.run, cancel=cancel)
+            return measure(engine, session, config, n_cells, decode)
+    except CapacityError:
+        return None
+
+
+def measure(
+    engine: Engine, session: Session, config: SearchConfig, n_cells: int, decode: Decode
+) -> Strength | None:
+    """Measures and keeps the strength for these options, in a session that has `N_SEQUENCES`
+    sequences and n_cells cells left. None where that is not enough or the time is up."""
+    start, prompt = time.monotonic(), _prompt(engine)
+    n_tokens = min(N_TOKENS, (n_cells - len(prompt)) // (1 + N_ANCHORS))
+    n_tokens = min(n_tokens, engine.n_ctx_train - len(prompt))
+    if n_tokens < _LEAST_TOKENS:
+        return None
+    n_positions = 0
+
+    def counted(tasks: Sequence[Task]) -> list[Output]:
+        nonlocal n_positions
+        outputs = decode(tasks)
+        if outputs is None:
+            raise _Late
+        n_positions += sum(output.n_decoded for output in outputs)
+        return outputs
+
+    with contextlib.suppress(_Late):
+        with _Text(engine, session, prompt, n_tokens, config, counted) as text:
+            zeta, reached = find(text.divergence, config.divergence, text.n_tokens)
+        seconds = round(time.monotonic() - start, 3)
+        return keep(engine, config, Strength(zeta, reached, n_positions, seconds))
+    return None
+
+
+def find(
+    divergence: Callable[[float, int], float], wanted: float, n_tokens: int
+) -> tuple[float, float]:
+    """ζ and the divergence there: where `divergence` of ζ and a number of tokens is `wanted`.
+
+    The search begins on a quarter of the tokens and ends on all n_tokens. A divergence grows with
+    about the square of ζ, which gives the next try; where that leaves what encloses ζ already, the
+    geometric middle is tried.
+    """
+    part = min(n_tokens, max(_LEAST_TOKENS, n_tokens // 4))
+    zeta, _ = _closest(divergence, wanted, 1.0, part, _NEAR)
+    return _closest(divergence, wanted, zeta, n_tokens, _NEARER)
+
+
+def _closest(
+    divergence: Callable[[float, int], float], wanted: float, zeta: float, n: int, near: float
+) -> tuple[float, float]:
+    """ζ and the divergence on n tokens: the first try that is within a factor of `near`, or the
+    nearest of `_TRIES`. The search begins at ζ."""
+    low, high = 0.0, math.inf
+    nearest = math.inf, zeta, math.nan
+    for _ in range(_TRIES):
+        reached = divergence(zeta, n)
+        reached = reached if math.isfinite(reached) else math.inf
+        off = abs(math.log(max(reached, 1e-300) / wanted))
+        nearest = min(nearest, (off, zeta, reached))
+        if off <= math.log(near) or (zeta >= _HIGHEST and reached < wanted):
+            break
+        low, high = (zeta, high) if reached < wanted else (low, zeta)
+        ratio = math.sqrt(wanted / reached) if reached > 0 else _WIDEST
+        zeta = min(_HIGHEST, zeta * min(max(ratio, 1 / _WIDEST), _WIDEST))
+        if not low < zeta < high:
+            zeta = math.sqrt(low * high)
+    _, zeta, reached = nearest
+    return zeta, reached
+
+
+class _Late(Exception):
+    """The time is up."""
+
+
+class _Text:
+    """A text that the model wrote plainly, and its reading under random anchors. Use it in a
+    ``with`` block, which frees its sequences and injections."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        session: Session,
+        prompt: list[int],
+        n_tokens: int,
+        config: SearchConfig,
+        decode: Callable[[Sequence[Task]], list[Output]],
+    ) -> None:
+        self._session, self._decode, self._last = session, decode, prompt[-1:]
+        self._vectors = _vectors(engine, config)
+        self._root = session.sequence()
+        decode([Task(self._root, prompt[:-1])])
+        writer = self._root.fork()
+        # a model that ends at once still writes a text: what follows its end token
+        (written,) = decode(
+            [Task(writer, self._last, n_generate=n_tokens, sampling=Sampling(), seed=_SEED,
+                  ignore_eog=True)]
+        )  # fmt: skip
+        writer.drop()
+        tokens = written.tokens.tolist()
+        ends = [i for i, token in enumerate(tokens) if token in engine.end_tokens]
+        if ends and ends[0] >= n_tokens // 3:
+            tokens = tokens[: ends[0] + 1]
+        self._tokens = tokens
+        self.n_tokens = len(tokens)
+
+    def divergence(self, zeta: float, n_tokens: int) -> float:
+        """Mean KL divergence over the first n_tokens under all anchors, nats a token."""
+        feed = [*self._last, *self._tokens[:n_tokens]]
+        rows = [self._root.fork() for _ in range(1 + N_ANCHORS)]
+        scaled = (zeta * self._vectors).astype(np.float32)
+        injections = [self._session.injection(vectors) for vectors in scaled]
+        try:
+            outputs = self._decode(
+                [
+                    Task(row, feed, injection=injection, feed_logprobs=True)
+                    for row, injection in zip(rows, [None, *injections], strict=True)
+                ]
+            )
+        finally:
+            for row in rows:
+                row.drop()
+            for injection in injections:
+                injection.drop()
+        logprobs = np.stack([output.feed_logprobs for output in outputs]).astype(np.float64)
+        d = logprobs[1:] - logprobs[0]
+        with np.errstate(over="ignore", invalid="ignore"):
+            return float(np.mean(np.expm1(d) - d))
+
+    def __enter__(self) -> _Text:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._root.drop()
+
+
+def _vectors(engine: Engine, config: SearchConfig) -> NDArray[np.float64]:
+    """The injections of random anchors for ζ = 1: [N_ANCHORS, n_layer, d_h]."""
+    drawn = maps.of(engine, config)
+    rng = np.random.default_rng(_SEED)
+    anchors = geometry.unit(rng.standard_normal((N_ANCHORS, config.d_z or engine.n_embd)))
+    layers = geometry.in_layers(np.ones(engine.n_layer), config.first_layer, config.last_layer)
+    return np.asarray(layers[:, None] * drawn.injection.vectors(anchors), np.float64)
+
+
+def _prompt(engine: Engine) -> list[int]:
+    """The tokens before the text: a request in the model's template, or without one the bare
+    request; at least two, at most a quarter of what the model was trained for."""
+    tokens: list[int] = []
+    if engine.chat_template:
+        with contextlib.suppress(ModelError):  # a template that fails
+            messages = [{"role": "user", "content": PROMPT}]
+            tokens = engine.tokenize(engine.chat_prompt(messages))
+    tokens = tokens or engine.tokenize(f"{PROMPT}\n", add_special=True)
+    tokens = tokens[-max(2, min(N_CELLS - (1 + N_ANCHORS) * N_TOKENS, engine.n_ctx_train // 4)) :]
+    return tokens if len(tokens) > 1 else [*(tokens or [0]), *(tokens or [0])]
