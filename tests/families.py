@@ -205,7 +205,7 @@ def granitehybrid(path: Path) -> Path:
         "attention.head_count_kv": [0, N_HEAD_KV, 0],
         "attention.scale": 0.1,
         "embedding_scale": 3.0,
-        "residual_scale": 0.5,
+        "injection_scale": 0.5,
         "logit_scale": 2.0,
     }
     return _write(path, "granitehybrid", draw, layers, ATTENTION | MAMBA2 | keys)

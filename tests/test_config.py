@@ -55,7 +55,7 @@ def test_the_defaults_are_the_methods() -> None:
         "S": 512, "L": 24, "K": 8, "s": 32, "N_MC": 1, "r": 8, "η": 1.0, "σ": 0.05, "δ": 0.2,
         "λ_b": 0.5, "λ_u": 0.5, "T": 0.6,
     }  # fmt: skip
-    assert (config.d_z, config.calibration, config.seed) == (0, "residual", 42)
+    assert (config.d_z, config.calibration, config.seed) == (0, "divergence", 42)
     assert not config.normalize_scores and config.suffix_tokens == 0
 
 
@@ -159,7 +159,7 @@ def test_whole_numbers_are_numbers() -> None:
         ({"rollout_states": "x"}, "rollout_states is 'x', but must be one of before, after"),
         (
             {"calibration": "none"},
-            "calibration is 'none', but must be one of residual, absolute, unscaled",
+            "calibration is 'none', but must be one of divergence, residual, absolute, unscaled",
         ),
         ({"stop": ("a", "")}, "stop holds an empty text; remove it"),
         ({"top_p": 1.5}, "top_p is 1.5, but must be between 0 and 1"),

@@ -145,7 +145,7 @@ def test_unscaled_maps_have_entries_of_variance_one_and_push_by_the_root_of_r_d_
     rank: int,
 ) -> None:
     maps = InjectionMaps.draw(n_layer=1000, d_h=96, d_z=96, rank=rank, seed=1)
-    (rho,) = geometry.residual_scale(np.ones(1), 0.05, "unscaled", maps.unscaled)
+    (rho,) = geometry.injection_scale(np.ones(1), 0.05, "unscaled", maps.unscaled)
     vectors = rho * maps.vectors(random_units(1, 96))[0]
     A, B = maps.A * np.sqrt(rank), maps.B * np.sqrt(96)  # entries N(0, 1)
     assert A.std() == pytest.approx(1, rel=0.01) and B.std() == pytest.approx(1, rel=0.01)
@@ -164,17 +164,17 @@ def test_maps_refuse_bad_sizes_and_foreign_anchors() -> None:
         maps.vectors(np.zeros((3, 7)))
 
 
-def test_residual_scale() -> None:
+def test_injection_scale() -> None:
     norms = np.array([10.0, 40.0])
-    np.testing.assert_allclose(geometry.residual_scale(norms, 0.1, "residual", 8.0), [1.0, 4.0])
-    np.testing.assert_allclose(geometry.residual_scale(norms, 0.1, "absolute", 8.0), [1.0, 1.0])
-    np.testing.assert_allclose(geometry.residual_scale(norms, 0.1, "unscaled", 8.0), [8.0, 8.0])
+    np.testing.assert_allclose(geometry.injection_scale(norms, 0.1, "residual", 8.0), [1.0, 4.0])
+    np.testing.assert_allclose(geometry.injection_scale(norms, 0.1, "absolute", 8.0), [1.0, 1.0])
+    np.testing.assert_allclose(geometry.injection_scale(norms, 0.1, "unscaled", 8.0), [8.0, 8.0])
     with pytest.raises(ValueError, match="calibration is 'relative'"):
-        geometry.residual_scale(norms, 0.1, "relative", 8.0)
+        geometry.injection_scale(norms, 0.1, "relative", 8.0)
     with pytest.raises(ValueError, match="strength is -1"):
-        geometry.residual_scale(norms, -1, "residual", 8.0)
+        geometry.injection_scale(norms, -1, "residual", 8.0)
     with pytest.raises(ValueError, match="layer 1 is nan"):
-        geometry.residual_scale(np.array([10.0, np.nan]), 0.1, "residual", 8.0)
+        geometry.injection_scale(np.array([10.0, np.nan]), 0.1, "residual", 8.0)
 
 
 def test_an_injection_in_some_layers() -> None:

@@ -167,7 +167,7 @@ def test_tgr_latent_follows_the_method_step_by_step(
         assert found.anchors.shape == (config.n_candidates, d_z)
 
         norms = reference.forward(context[:-1]).residual_norms.mean(axis=1)
-        rho = geometry.residual_scale(
+        rho = geometry.injection_scale(
             norms, config.relative_strength, config.calibration, np.sqrt(config.rank * d_h)
         )
         first, last = config.first_layer, range(engine.n_layer)[config.last_layer]

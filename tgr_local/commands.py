@@ -12,6 +12,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from tgr_local.console.progress import ProgressLine
@@ -122,6 +123,7 @@ def show_config(args: argparse.Namespace) -> int:
         resolved = resolve(metadata, given(args, SearchConfig), args.sources)
         values |= {"method": args.method, **dataclasses.asdict(resolved.config)}
         sources |= resolved.sources
+        values["strength"], sources["strength"] = _strength(path, resolved.config, args)
     if "system" in known:
         values["system"] = args.system
     configs = (
@@ -135,6 +137,23 @@ def show_config(args: argparse.Namespace) -> int:
         values["api_key"] = "(hidden)"
     print(settings.shown(values, sources, getattr(args, "json", False)))
     return 0
+
+
+def _strength(path: Path | None, config: SearchConfig, args: argparse.Namespace) -> tuple[str, str]:
+    """The injection's strength that was measured for a model and these options, and where it comes
+    from, as lines of `show_config`."""
+    from tgr_local.models import strengths
+
+    if config.calibration != "divergence":
+        return "", f"calibration {config.calibration}"
+    names = ("divergence", "injection_maps", "rank", "injection_seed")
+    wanted = {name: getattr(config, name) for name in names}
+    engine = configured(args, EngineConfig)
+    wanted |= {"type_k": engine.type_k, "type_v": engine.type_v, "control_vector": ""}
+    found = strengths.of_model(path, **wanted) if path else []
+    if not found:
+        return "", "not measured yet; the first search does it, once"
+    return str(found[0][1]), "measured for this model"
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -170,8 +170,20 @@ def _model(model: str | None, config: EngineConfig) -> Iterator[Finding]:
         cells = f"{config.n_ctx} cells" if config.n_ctx else "grows as needed"
         context = f"trained with {engine.n_ctx_train} tokens; cache: {cells}"
         yield Finding("context", "ok", f"{context}; {engine.n_seq_max} sequences at a time")
+        yield from _try("strength", lambda: _strength(engine))
         yield from _try("tokenizer", lambda: _tokenizer(engine))
         yield from _try("generation", lambda: _generation(engine))
+
+
+def _strength(engine: Engine) -> Iterator[Finding]:
+    from tgr_local.generation import advised
+    from tgr_local.search import strength
+
+    config = advised(engine)
+    if strength.is_needed(config):
+        found = strength.known(engine, config)
+        by = f"{found}, measured for this model in {found.seconds:.0f} s" if found else ""
+        yield Finding("strength", "ok", by or "not measured yet; the first search does it, once")
 
 
 def _tokenizer(engine: Engine) -> Iterator[Finding]:

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tgr_local import methods
+from tgr_local.console.progress import ProgressLine
 from tgr_local.engine import Engine
 from tgr_local.eval import grading, manifest, phases, samples, systems, tasks
 from tgr_local.eval.estimate import Estimate
@@ -22,6 +24,7 @@ from tgr_local.eval.task import Problem
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.resolve import resolve
 from tgr_local.probe import record as probe_record
+from tgr_local.search import strength
 from tgr_local.system.versions import versions
 from tgr_local.trace.json_values import to_json_value
 
@@ -40,6 +43,12 @@ def manifest_of(
 ) -> Manifest:
     """The manifest of a run; `grading` is that of `grading.settings`."""
     configs = _configs(engine, request)
+    strengths = {}
+    with ProgressLine("measuring the strength of the injection, once for this model"):
+        for system in request.systems:
+            if methods.get(system.method).steers:
+                found = strength.prepare(engine, configs[system.name])
+                strengths.update({system.name: found} if found else {})
     return manifest.Manifest(
         format=manifest.FORMAT,
         created=manifest.now(),
@@ -66,7 +75,7 @@ def manifest_of(
         recipe=request.name,
         reference=request.reference,
         metric=request.metric,
-        machines=[manifest.machine(engine)],
+        machines=[manifest.machine(engine, strengths)],
         command=command,
     )
 

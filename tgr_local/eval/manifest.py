@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tgr_local.errors import TgrError, describe
 from tgr_local.eval.task import Metric, Problem
+from tgr_local.models.strengths import Strength
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import types_of
 from tgr_local.system import json_checks
@@ -98,6 +99,7 @@ _SHAPE: dict[str, Any] = {
         {
             "system?": str, "processor?": str, "cores?": Count, "devices?": list[str],
             "threads?": Count, "python?": str, "settings?": dict,
+            "strengths?": dict[str, dict[str, float]],
         }
     ],
     "command?": str,
@@ -127,8 +129,9 @@ def model_facts(engine: Engine) -> dict[str, Any]:
     }
 
 
-def machine(engine: Engine) -> dict[str, Any]:
-    """An entry of `machines`, without the name of the machine or the user."""
+def machine(engine: Engine, strengths: Mapping[str, Strength] | None = None) -> dict[str, Any]:
+    """An entry of `machines`, without the name of the machine or the user. `strengths` are those
+    that were measured there for the injections of systems."""
     settings = to_json_value(engine.config)
     return {
         "system": f"{platform.system()} {platform.machine()}",
@@ -138,6 +141,10 @@ def machine(engine: Engine) -> dict[str, Any]:
         "threads": engine.n_threads,
         "python": platform.python_version(),
         "settings": {name: settings[name] for name in _OF_THE_MACHINE if name in settings},
+        "strengths": {
+            name: {"zeta": strength.zeta, "divergence": strength.divergence}
+            for name, strength in (strengths or {}).items()
+        },
     }
 
 

@@ -18,6 +18,7 @@ from tgr_local.methods import Method
 from tgr_local.options.config import DEFAULT_METHOD, SearchConfig
 from tgr_local.search import strength
 from tgr_local.search.capacity import may_steer
+from tgr_local.search.steps import Progress
 
 
 def generate_many(
@@ -79,8 +80,10 @@ def generate_each(
             f"{engine.n_seq_max}; raise n_seq_max, or try fewer candidates or texts"
         )
     groups: list[LockstepGroup] = []
-    if n > 1 and method.steers and may_steer(config):
-        strength.prepare(engine, config, cancel)  # in a group, all would wait for one
+    if n > 1 and method.steers and may_steer(config) and strength.is_pending(engine, config):
+        if on_event:
+            on_event(0, Progress(0, "calibration"))
+        strength.prepare(engine, config, cancel)  # now, since in a group all would wait for one
     if n > 1:  # each call of the engine waits for the end of a step; a single reply needs none
         engine.grow_cache(
             max(method.cells(engine, len(query), config) for query in queries),

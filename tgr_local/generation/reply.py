@@ -73,6 +73,12 @@ class Reply:
         return len(self.tokens)
 
     @property
+    def n_plain(self) -> int:
+        """Boundaries that were written plainly instead of searched: the guard found the injection
+        too strong, or its strength could not be measured within the limits."""
+        return sum("plain" in step.figures for step in self.steps)
+
+    @property
     def figures(self) -> dict[str, float]:
         """Numbers that the method reports of the reply, by name: those of the last step that has
         some. Of two runs they are those of the one that wrote the answer."""

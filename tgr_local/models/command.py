@@ -38,9 +38,16 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
-    from tgr_local.models import library
+    from tgr_local.models import library, strengths
 
-    facts = library.card(library.find(args.model)).facts()
+    path = library.find(args.model)
+    found = strengths.of_model(path)
+    facts = library.card(path).facts() | {
+        "strength": {
+            f"rank {of['rank']}, layers {of['layers']}, {of['divergence']:g} wanted": str(strength)
+            for of, strength in found
+        }
+    }
     return _print(args, facts, library.as_table(facts))
 
 

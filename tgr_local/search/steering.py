@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.engine import Injection
+from tgr_local.models.strengths import Strength
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry, maps, strength
 from tgr_local.search.seeds import PROPOSE, derived_seed
@@ -20,7 +21,7 @@ class Steering:
     def __init__(self, trajectory: Trajectory) -> None:
         self._trajectory, self._config = trajectory, trajectory.config
         self._maps = maps.of(trajectory.engine, trajectory.config)
-        self._strength: strength.Strength | None = None
+        self._strength: Strength | None = None
 
     @property
     def measures(self) -> bool:

@@ -14,17 +14,10 @@ user's cache folder.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
-import hashlib
-import json
 import math
-import os
-import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,10 +25,10 @@ from numpy.typing import NDArray
 
 from tgr_local.engine import Cancel, Engine, Output, Sampling, Session, Task
 from tgr_local.errors import CapacityError, ModelError
-from tgr_local.models import file_hash
+from tgr_local.models import file_hash, strengths
+from tgr_local.models.strengths import Strength
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry, maps
-from tgr_local.system import json_checks, paths
 
 PROMPT = "Explain step by step how a bicycle works, and why it does not fall over."
 N_ANCHORS = 4
@@ -43,37 +36,17 @@ N_TOKENS = 96
 """Tokens of the text that is read again."""
 N_SEQUENCES = 2 + N_ANCHORS
 """The prompt, the text plainly, and under each anchor."""
-N_CELLS = 64 + (1 + N_ANCHORS) * N_TOKENS
+_PROMPT_MOST = 64
+N_CELLS = _PROMPT_MOST + (1 + N_ANCHORS) * (1 + N_TOKENS)
 N_POSITIONS = 4000
 """Positions that a measurement takes at most; most take a third."""
 _LEAST_TOKENS = 8
-_FORMAT = 1
-_MOST_BYTES = 1 << 16
 _SEED = 20201
 _WIDEST = 30.0  # factor of ζ between two tries
-_HIGHEST = 1e6
 _NEAR, _NEARER = 2.5, 1.2  # factor of D within which a try on a part, on the whole text, is enough
 _TRIES = 12
-_SHAPE: dict[str, Any] = {
-    "format": int, "settings": dict[str, Any], "zeta": float, "divergence": float,
-    "n_positions": json_checks.Count, "seconds": float,
-}  # fmt: skip
-
 Decode = Callable[[Sequence[Task]], list[Output] | None]
 """Runs tasks to their ends; None where the time is up."""
-
-
-@dataclass(frozen=True)
-class Strength:
-    """What a measurement found."""
-
-    zeta: float
-    """ζ: the length of every layer's vector, for η = 1."""
-    divergence: float
-    """Mean KL divergence that it gave, nats a token."""
-    n_positions: int
-    """Positions that the measurement decoded."""
-    seconds: float
 
 
 def is_needed(config: SearchConfig) -> bool:
@@ -90,9 +63,8 @@ def known(engine: Engine, config: SearchConfig) -> Strength | None:
     """The strength that was measured for this model and these options; None = there is none."""
     key = _key(engine, config)
     if key not in _known and (model := engine.known_hash) is not None:
-        found = _read(_file(_settings(engine, config, model)))
-        if found is not None:
-            _known[key] = found
+        found = strengths.read(_settings(engine, config, model))
+        _known.update({key: found} if found else {})
     return _known.get(key)
 
 
@@ -101,28 +73,10 @@ def is_pending(engine: Engine, config: SearchConfig) -> bool:
     return is_needed(config) and known(engine, config) is None
 
 
-def of_model(model: str) -> list[tuple[dict[str, Any], Strength]]:
-    """The settings and strengths that are kept for a model of that sha256."""
-    found = []
-    for path in sorted(_folder().glob("*.json")):
-        if (strength := _read(path)) is not None:
-            settings = json.loads(path.read_bytes())["settings"]
-            if settings.get("model") == model:
-                found.append((settings, strength))
-    return found
-
-
 def keep(engine: Engine, config: SearchConfig, strength: Strength) -> Strength:
-    """Keeps a strength, in this process and in the user's cache folder where that can be written.
-    Returns the first one that was kept in this process."""
+    """Keeps a strength; returns the first one that was kept in this process."""
     strength = _known.setdefault(_key(engine, config), strength)
-    settings = _settings(engine, config, engine.model_hash)
-    data = {"format": _FORMAT, "settings": settings, **dataclasses.asdict(strength)}
-    with contextlib.suppress(OSError):
-        path = paths.private(_file(settings))
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-            json.dump(data, file)
-        os.replace(file.name, path)
+    strengths.write(_settings(engine, config, engine.model_hash), strength)
     return strength
 
 
@@ -148,29 +102,6 @@ def _settings(engine: Engine, config: SearchConfig, model: str) -> dict[str, Any
     }
 
 
-def _folder() -> Path:
-    return paths.folder("cache") / "strengths"
-
-
-def _file(settings: dict[str, Any]) -> Path:
-    name = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:32]
-    return _folder() / f"{name}.json"
-
-
-def _read(path: Path) -> Strength | None:
-    """The strength of a file; None where it is missing or damaged, so that it is measured again."""
-    try:
-        if not path.is_file() or path.stat().st_size > _MOST_BYTES:
-            return None
-        data = json_checks.loads(path.read_bytes())
-        json_checks.check(_SHAPE, data)
-        if data["format"] != _FORMAT or not 0 < data["zeta"] <= _HIGHEST:
-            return None
-    except (OSError, ValueError):
-        return None
-    return Strength(*(data[field.name] for field in dataclasses.fields(Strength)))
-
-
 # ---- the measurement ----
 
 
@@ -181,12 +112,10 @@ def prepare(engine: Engine, config: SearchConfig, cancel: Cancel | None = None) 
         return None
     if (found := known(engine, config)) is not None:
         return found
-    prompt = _prompt(engine)
-    n_cells = len(prompt) + (1 + N_ANCHORS) * N_TOKENS + 1
     try:
-        with engine.session(n_cells, N_SEQUENCES, cancel=cancel) as session:
+        with engine.session(N_CELLS, N_SEQUENCES, cancel=cancel) as session:
             decode = functools.partial(session.run, cancel=cancel)
-            return measure(engine, session, config, n_cells, decode)
+            return measure(engine, session, config, N_CELLS, decode)
     except CapacityError:
         return None
 
@@ -197,7 +126,7 @@ def measure(
     """Measures and keeps the strength for these options, in a session that has `N_SEQUENCES`
     sequences and n_cells cells left. None where that is not enough or the time is up."""
     start, prompt = time.monotonic(), _prompt(engine)
-    n_tokens = min(N_TOKENS, (n_cells - len(prompt)) // (1 + N_ANCHORS))
+    n_tokens = min(N_TOKENS, (n_cells - len(prompt)) // (1 + N_ANCHORS) - 1)
     n_tokens = min(n_tokens, engine.n_ctx_train - len(prompt))
     if n_tokens < _LEAST_TOKENS:
         return None
@@ -245,11 +174,11 @@ def _closest(
         reached = reached if math.isfinite(reached) else math.inf
         off = abs(math.log(max(reached, 1e-300) / wanted))
         nearest = min(nearest, (off, zeta, reached))
-        if off <= math.log(near) or (zeta >= _HIGHEST and reached < wanted):
+        if off <= math.log(near) or (zeta >= strengths.HIGHEST and reached < wanted):
             break
         low, high = (zeta, high) if reached < wanted else (low, zeta)
         ratio = math.sqrt(wanted / reached) if reached > 0 else _WIDEST
-        zeta = min(_HIGHEST, zeta * min(max(ratio, 1 / _WIDEST), _WIDEST))
+        zeta = min(strengths.HIGHEST, zeta * min(max(ratio, 1 / _WIDEST), _WIDEST))
         if not low < zeta < high:
             zeta = math.sqrt(low * high)
     _, zeta, reached = nearest
@@ -339,5 +268,5 @@ def _prompt(engine: Engine) -> list[int]:
             messages = [{"role": "user", "content": PROMPT}]
             tokens = engine.tokenize(engine.chat_prompt(messages))
     tokens = tokens or engine.tokenize(f"{PROMPT}\n", add_special=True)
-    tokens = tokens[-max(2, min(N_CELLS - (1 + N_ANCHORS) * N_TOKENS, engine.n_ctx_train // 4)) :]
+    tokens = tokens[-max(2, min(_PROMPT_MOST, engine.n_ctx_train // 4)) :]
     return tokens if len(tokens) > 1 else [*(tokens or [0]), *(tokens or [0])]

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from tgr_local.engine import Injection, New, Output, Sequence, Task
 from tgr_local.errors import CancelledError
+from tgr_local.models.strengths import Strength
 from tgr_local.search import strength
 from tgr_local.search.candidates import Judge, scored
 from tgr_local.search.capacity import (
@@ -294,7 +295,7 @@ class Trajectory:
             self.run.count(guard=plainly.n_decoded)
         return float(np.mean(output.logprobs, dtype=float) - np.mean(plainly.feed_logprobs))
 
-    def measure_strength(self) -> strength.Strength | None:
+    def measure_strength(self) -> Strength | None:
         """Measures the strength of the injection with what the session has free; None where that,
         the budget or the time is not enough, or other runs of a lockstep group would wait."""
         run = self.run

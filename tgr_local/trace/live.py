@@ -31,7 +31,12 @@ Events = Generator[Event, None, None]
 OnReplyEvent = Callable[[int, Event], None]
 """Called with the index of a reply among several, and one of its events."""
 
-_STAGES = {"rebuild": "reading", "rollouts": "trying candidates"}  # every other one: "writing"
+# every other one: "writing"
+_STAGES = {
+    "rebuild": "reading",
+    "calibration": "measuring the strength of the injection, once for this model",
+    "rollouts": "trying candidates",
+}
 
 
 def final_reply(events: Events) -> Reply:

@@ -30,5 +30,7 @@ class ReplyProgress(ProgressLine):
         if isinstance(event, Progress):
             self._tokens += len(event.tokens)
             self.line = f"chunk {event.chunk + 1}, {self._tokens} tokens"
+            if event.stage == "calibration":
+                self.line += ", measuring the strength of the injection, once for this model"
         elif isinstance(event, TextDelta) and event.kind == "answer" and self._until_answer:
             self.close()

@@ -155,6 +155,7 @@ def result(header: Header, reply: Reply) -> dict[str, Any]:
     fields = dataclasses.asdict(make_footer(reply)) | {
         "tokens_per_second": reply.tokens_per_second,
         "chunks": len(reply.steps),
+        "plain_boundaries": reply.n_plain,
         "counts": dataclasses.asdict(reply.counts) | {"total": reply.counts.total},
         "figures": reply.figures,
     }

@@ -27,7 +27,7 @@ _HEADER_OPTIONS = (
     "n_candidates",
     "rollout_len",
     "sigma",
-    "relative_strength",
+    "calibration",
     "temperature",
 )
 _MEASURES = {
@@ -39,7 +39,11 @@ _MEASURES = {
     "angle": "angle",
     "curvature": "curvature",
 }
-_STAGES = {"rebuild": "the context was read", "rollouts": "the candidates were tried"}
+_STAGES = {
+    "rebuild": "the context was read",
+    "calibration": "the strength of the injection was measured",
+    "rollouts": "the candidates were tried",
+}
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -64,6 +68,8 @@ def summary(replies: Sequence[Reply]) -> str:
     ]
     if not any(reply.text.strip() for reply in replies):
         parts.append("no answer")
+    if n_plain := sum(reply.n_plain for reply in replies):
+        parts.append(f"{n_plain} of the boundaries written plainly")
     if not several:
         parts += _reasons(replies[0])
     return ", ".join(parts)
@@ -122,6 +128,8 @@ def cost_line(replies: Sequence[Reply], width: int) -> str:
     ]
     if not any(reply.text.strip() for reply in replies):
         facts.append((0, "no answer"))
+    if n_plain := sum(reply.n_plain for reply in replies):
+        facts.append((0, f"{n_plain} boundaries written plainly"))
     if n == 1 and (chance := confidence(replies[0])):
         facts.append((0, chance))
     return fitted(facts, width)
