@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from method_runs import PAPER
+
 from tgr_local import SearchConfig
 from tgr_local.engine import Engine
 from tgr_local.openai.completions import chunks, respond
 from tgr_local.openai.requests import chat_request, completion_request
 
 ASK = [{"role": "user", "content": "hé 🦙"}]
-SMALL = SearchConfig(chunk_len=8, max_chunks=3, n_candidates=3, rollout_len=4, temperature=0.8)
+SMALL = SearchConfig(
+    chunk_len=8, max_chunks=3, n_candidates=3, rollout_len=4, temperature=0.8, **PAPER
+)
 
 
 def chat(engine: Engine, method: str = "base", **body: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from engines import is_free
 from gguf_models import token_id
+from method_runs import PAPER
 
 from tgr_local import SearchConfig, generate, generate_many, stream
 from tgr_local.engine import Cancel, Engine, SteeredEngine
@@ -27,7 +28,7 @@ from tgr_local.search.steps import Counts, Progress, Step
 
 SMALL = SearchConfig(
     chunk_len=8, max_chunks=3, n_candidates=2, rollout_len=4, n_samples=2, power_blocks=2,
-    power_steps=1, tree_proposals=2, temperature=0.8,
+    power_steps=1, tree_proposals=2, temperature=0.8, **PAPER,
 )  # fmt: skip
 every_method = pytest.mark.parametrize("method", sorted(METHODS))
 

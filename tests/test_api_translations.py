@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 import pytest
+from method_runs import PAPER
 from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
@@ -37,7 +38,7 @@ from tgr_local.openai.validation import RequestError
 
 gc.freeze()  # what openai brings need not be looked through after every test
 
-SMALL = SearchConfig(chunk_len=8, max_chunks=3, temperature=0.8)
+SMALL = SearchConfig(chunk_len=8, max_chunks=3, temperature=0.8, **PAPER)
 USER = [{"role": "user", "content": "he said"}]
 EVENTS: list[ApiEvent] = [
     TextPart(0, "thinking", "let me "),

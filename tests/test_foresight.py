@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from method_runs import steps_of, with_
+from method_runs import RESIDUAL, steps_of, with_
 from runs import spent
 from surroundings import ROOT
 
@@ -33,6 +33,7 @@ QUESTION = "What is 7 + 4 * 5 - 12 + 30 - 2 * 6 + 8?"
 LINES = SearchConfig(
     chunk_len=48, max_chunks=24, n_candidates=3, rollout_end="line", max_rollout=40,
     reuse_winner=True, max_cached_tokens=1000, foresight="probe", lambda_b=0, lambda_u=0,
+    **RESIDUAL,
 )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from engines import held, is_free
 from gguf_models import token_id
+from method_runs import PAPER
 from openai_calls import ASK
 from surroundings import HANG
 from threads import in_threads
@@ -38,8 +39,12 @@ from tgr_local.openai.requests import chat_request
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.steps import Counts, Progress, Step
 
-SMALL = SearchConfig(chunk_len=8, max_chunks=3, n_candidates=3, rollout_len=4, temperature=0.8)
-GREEDY = SearchConfig(chunk_len=8, max_chunks=3, n_candidates=3, rollout_len=4, temperature=0.0)
+SMALL = SearchConfig(
+    chunk_len=8, max_chunks=3, n_candidates=3, rollout_len=4, temperature=0.8, **PAPER
+)
+GREEDY = SearchConfig(
+    chunk_len=8, max_chunks=3, n_candidates=3, rollout_len=4, temperature=0.0, **PAPER
+)
 
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 every_method = pytest.mark.parametrize("method", sorted(METHODS))

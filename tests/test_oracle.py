@@ -11,6 +11,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 from engines import EXACT
+from method_runs import RESIDUAL
 from surroundings import ROOT
 
 from tgr_local import EngineConfig, SearchConfig, load
@@ -195,7 +196,7 @@ def test_the_tables_of_records() -> None:
 def test_a_completion_is_what_the_method_writes(begins: bool) -> None:
     """Completion 0 has the seeds of the text itself: without injection it is the `markov` text,
     under an anchor its chunk is the one that the trajectory writes."""
-    config = SearchConfig(chunk_len=12, max_chunks=9, relative_strength=0.6, seed=5)
+    config = SearchConfig(**RESIDUAL, chunk_len=12, max_chunks=9, relative_strength=0.6, seed=5)
     with load(None, EngineConfig(**EXACT)) as engine:
         query = query_tokens(engine, "What is 12 + 7 * 3 - 5?", config)
         with oracle.Completions(Run(engine, query, config), 3, [4]) as markov:

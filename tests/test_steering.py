@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from engines import is_free
 from gguf_models import N_PLAIN
+from method_runs import PAPER, RESIDUAL
 from numpy.typing import NDArray
 from reference import Reference, log_softmax
 
@@ -26,7 +27,9 @@ from tgr_local.generation.control_vectors import hidden_states, steered, winning
 from tgr_local.openai.completions import completion_request, respond
 
 TOKENS = [int(t) for t in np.random.default_rng(3).integers(0, N_PLAIN, 12)]
-SMALL = SearchConfig(chunk_len=8, max_chunks=2, n_candidates=3, rollout_len=4, temperature=0.0)
+SMALL = SearchConfig(
+    chunk_len=8, max_chunks=2, n_candidates=3, rollout_len=4, temperature=0.0, **RESIDUAL
+)
 
 
 def vectors(engine: Engine, seed: int = 0, size: float = 0.3) -> NDArray[np.float32]:
@@ -148,7 +151,7 @@ def test_a_steered_search_adds_its_injections(
 
     monkeypatch.setattr(Session, "injection", injection)
     config = SearchConfig(
-        chunk_len=8, max_chunks=1, n_candidates=3, rollout_len=4, calibration="absolute", **options
+        chunk_len=8, max_chunks=1, n_candidates=3, rollout_len=4, **{**PAPER, **options}
     )
     vector = ControlVector(vectors(engine))
     before = engine.stats().n_positions
@@ -261,7 +264,7 @@ def test_a_file_that_is_cut_off_is_refused(engine: Engine, tmp_path: Path) -> No
             ControlVector.load(path, engine.n_layer)
 
 
-@pytest.mark.parametrize("calibration", ["residual", "absolute", "unscaled"])
+@pytest.mark.parametrize("calibration", ["divergence", "residual", "absolute", "unscaled"])
 def test_the_winner_of_a_search_steers_as_it_did(
     engine: Engine, tmp_path: Path, calibration: str
 ) -> None:
@@ -308,7 +311,7 @@ def test_the_winner_is_the_injection_that_was_used_before_and_after_the_thinking
         assert step.candidates is not None
         used = injected[index * config.n_candidates + step.candidates.scores.chosen]
         found = winning_control_vector(engine, reply, config, step=index).added
-        # the last layer's norm is a mean over some of the tokens
+        # the last layer's norm is a median over some of the tokens
         np.testing.assert_allclose(found[:-1], used[:-1], rtol=1e-3, atol=1e-7)
         np.testing.assert_allclose(found[-1], used[-1], rtol=0.1, atol=1e-4)
 

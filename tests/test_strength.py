@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from engines import EXACT
-from families import FAMILIES
+from families import FAMILIES, Family
 from method_runs import PROMPT, SMALL, group_of, steps_of, with_
 from reference import Reference, log_softmax
 from runs import spent, text_of
@@ -89,10 +89,12 @@ def test_the_estimate_is_that_of_the_numpy_reference(
     """… for the same tokens; over all next tokens it is their divergence, which it estimates."""
     reference, config = Reference(model()), with_(calibration="divergence")
     prompt, zeta = PROMPT, 3.0
-    with engine.session(strength.N_CELLS, strength.N_SEQUENCES) as session:
-        with strength._Text(engine, session, prompt, 40, config, session.run) as text:
-            found = text.divergence(zeta, 40)
-            feed, n = [*prompt, *text._tokens], len(prompt)
+    with (
+        engine.session(strength.N_CELLS, strength.N_SEQUENCES) as session,
+        strength._Text(engine, session, prompt, 40, config, session.run) as text,
+    ):
+        found = text.divergence(zeta, 40)
+        feed, n = [*prompt, *text._tokens], len(prompt)
     vectors = np.zeros((len(feed), engine.n_layer, engine.n_embd))
     p = log_softmax(reference.forward(feed, vectors).logits[n - 1 : -1])
     estimates, exact = [], []
@@ -106,12 +108,12 @@ def test_the_estimate_is_that_of_the_numpy_reference(
     assert found == pytest.approx(np.mean(exact), rel=0.35)
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: str(family.name))
 def test_every_kind_of_model_has_a_strength(
-    family: str, tmp_path: Path, load: Callable[..., Engine]
+    family: Family, tmp_path: Path, load: Callable[..., Engine]
 ) -> None:
     """Hybrids, mixtures of experts, models without a template."""
-    engine = load(FAMILIES[family](tmp_path))
+    engine = load(family.write(tmp_path / "model.gguf"))
     found = strength.prepare(engine, SearchConfig(divergence=0.05))
     assert found is not None
     assert found.divergence == pytest.approx(0.05, rel=0.25)
@@ -139,6 +141,7 @@ def test_it_is_measured_once_and_kept(engine: Engine) -> None:
     file_hash._known.clear()
     assert strength.prepare(engine, MEASURED) == first
     assert engine.stats().n_positions == before
+    file_hash.of(engine.path)
     ((settings, kept),) = strengths.of_model(engine.path, divergence=0.05, rank=8)
     assert kept == first and settings["model"] == engine.model_hash
     assert strengths.of_model(engine.path, rank=4) == []
@@ -389,10 +392,10 @@ def test_the_text_of_the_first_chunk_is_remembered(model: Callable[..., Path]) -
     """A conversation's next turn takes the query and the reply from the cache."""
     with Engine(model(), EngineConfig(**EXACT | {"prefix_cells": 500})) as engine:
         config = dataclasses.replace(LONG, max_tokens=6)
-        reply = generate(engine, PROMPT, config, raw=True)
-        longer = [*PROMPT, *reply.tokens, 5, 6, 7]
+        reply = generate(engine, PROMPT * 8, config, raw=True)
+        longer = [*PROMPT * 8, *reply.tokens, 5, 6, 7]
         again = generate(engine, longer, config, raw=True)
-        assert again.counts.reused >= len(PROMPT) + len(reply.tokens) - 1
+        assert again.counts.reused >= len(PROMPT * 8) + len(reply.tokens) - 1
 
 
 def test_a_run_that_stays_plain_reserves_nothing_to_measure(engine: Engine) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from engines import is_free
+from method_runs import PAPER
 from openai.types.chat import ChatCompletion
 from openai_calls import ASK, SMALL, chat, joined, streamed
 
@@ -20,7 +21,9 @@ from tgr_local.openai.completions import respond
 from tgr_local.openai.requests import chat_request, completion_request
 from tgr_local.search.steps import Counts, Progress
 
-THINKING = SearchConfig(chunk_len=8, max_chunks=4, n_candidates=3, rollout_len=4, temperature=0.0)
+THINKING = SearchConfig(
+    chunk_len=8, max_chunks=4, n_candidates=3, rollout_len=4, temperature=0.0, **PAPER
+)
 every_method = pytest.mark.parametrize("method", ["base", "markov", "tgr-latent"])
 
 

@@ -150,7 +150,7 @@ class Engine:
     @property
     def known_hash(self) -> str | None:
         """`model_hash` where the file need not be read for it: it was, and has not changed."""
-        return file_hash.known(self.path)
+        return self.__dict__.get("model_hash") or file_hash.known(self.path)
 
     @property
     def rolls_back(self) -> bool:

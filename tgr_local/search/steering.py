@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.engine import Injection
+from tgr_local.errors import CapacityError
 from tgr_local.models.strengths import Strength
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry, maps, strength
@@ -70,7 +71,13 @@ class Steering:
         return np.random.default_rng(seed)
 
     def injections(self, anchors: NDArray[np.float64]) -> list[Injection]:
-        """The injection of each anchor [n, d_z], in the place of those of the last call."""
+        """The injection of each anchor [n, d_z], in the place of those of the last call.
+        Raises CapacityError where it is not ready."""
+        if not self.is_ready():
+            raise CapacityError(
+                "the strength of the injection is not known, and the limits or the cache leave no "
+                "room to measure it; raise n_ctx, or set calibration to absolute"
+            )
         zeta = self._strength.zeta if self._strength else 0.0
         norms = self._trajectory.residual_norms
         vectors = injected(self._config, self._maps.injection, anchors, norms, zeta)
