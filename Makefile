@@ -8,7 +8,7 @@ DEV    := $(VENV)/.tgr-local-dev
 PIP    := $(BIN)/pip install --disable-pip-version-check
 NATIVE := pyproject.toml CMakeLists.txt $(wildcard csrc/*.cpp csrc/*.h csrc/*.py csrc/bindings/* csrc/chat/* csrc/patches/*) $(wildcard models/*.gguf models/*.json)
 
-.PHONY: chat code test lint format docs sanitize bench model wheel sdist sbom audit clean distclean
+.PHONY: chat code test test-real lint format docs sanitize bench model wheel sdist sbom audit clean distclean
 
 chat: $(STAMP)
 	@$(BIN)/tgr-local chat
@@ -19,6 +19,13 @@ code: $(DEV)
 
 test: $(DEV)
 	$(BIN)/pytest -n auto --dist loadfile
+
+# trained public models: MODELS is fetched if it is missing, every model that is there is tested. Threads that wait spin
+# briefly only, which costs little on an idle machine and saves most of the time on a busy one
+MODELS ?= smollm2 gemma3 coder-0.5b coder-1.5b
+test-real: $(DEV)
+	@TGR_TRAINED_MODELS=$$($(BIN)/python tests/trained_models.py $(MODELS)) && export TGR_TRAINED_MODELS && \
+	    GOMP_SPINCOUNT=200 $(BIN)/pytest -m trained --durations=5
 
 # what .pre-commit-config.yaml lists; `.venv/bin/pre-commit install` runs it before every commit
 lint: $(DEV)

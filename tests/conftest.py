@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import DEVICE, EXACT, ROUNDING, held
+from engines import DEVICE, EXACT, ROUNDING, held, is_free
 from fake_engine import install
 from gguf_models import write_model
 from surroundings import HANG, ROOT, clear
+from trained_models import MODELS, VARIABLE, TrainedModel
 
 from tgr_local.bench.peers import library
 from tgr_local.console import progress
@@ -55,12 +56,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's folders, all below one that is empty."""
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
+    """The user's folders, all below one that is empty; the cache folder of tests with trained
+    models is the same for all of them, since making what it holds takes long."""
     monkeypatch.delenv("TGR_DATA", raising=False)  # public data are for tests that name them
     monkeypatch.setenv("HOME", str(tmp_path))
     for kind in ("config", "data", "state", "cache"):
         monkeypatch.setenv(f"XDG_{kind.upper()}_HOME", str(tmp_path / kind))
+    if request.node.get_closest_marker("trained"):
+        cache = request.getfixturevalue("tmp_path_factory").getbasetemp() / "trained-cache"
+        monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     return tmp_path
 
 
@@ -151,6 +156,32 @@ def double(monkeypatch: pytest.MonkeyPatch) -> None:
 def small(model: Callable[..., Path]) -> Path:
     """A small random model for the real engine."""
     return model()
+
+
+@pytest.fixture(scope="session", params=MODELS, ids=lambda model: model.name)
+def trained(request: pytest.FixtureRequest) -> TrainedModel:
+    """Each trained model whose file is there; checked once. Tests are ordered by it."""
+    model: TrainedModel = request.param
+    if not os.environ.get(VARIABLE):
+        pytest.skip(f"{VARIABLE} names no folder of trained models; make test-real fetches them")
+    if not model.in_folder().exists():
+        pytest.skip(f"{model.in_folder()} is absent; make test-real MODELS={model.name} fetches it")
+    if not model.is_right(model.in_folder()):
+        pytest.fail(f"{model.in_folder()} is another file: its sha256 should be {model.sha256}")
+    return model
+
+
+@pytest.fixture(scope="session")
+def _trained_engine(trained: TrainedModel) -> Iterator[Engine]:
+    with Engine(trained.in_folder()) as engine:
+        yield engine
+
+
+@pytest.fixture
+def trained_engine(_trained_engine: Engine) -> Iterator[Engine]:
+    """The engine of a trained model as a person has it, free after each test."""
+    yield _trained_engine
+    assert is_free(_trained_engine), held(_trained_engine.stats())
 
 
 @pytest.fixture(scope="session")

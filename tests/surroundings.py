@@ -16,7 +16,7 @@ PACKAGE = Path(tgr_local.__file__).parent
 HANG = 300.0  # seconds after which a waiting test fails; no result depends on them
 
 # paths that some tests need and are skipped without; where the engine's tests compute
-KEPT = {"TGR_LLAMA_CPP_SOURCE", "TGR_DATA", "TGR_TEST_DEVICE"}
+KEPT = {"TGR_LLAMA_CPP_SOURCE", "TGR_DATA", "TGR_TEST_DEVICE", "TGR_TRAINED_MODELS"}
 FAMILIES = ("TGR_", "XDG_", "LC_", "HF_", "OPENAI_", "MPL", "TTY_", "TMUX", "CLICOLOR")
 NAMES = {"NO_COLOR", "FORCE_COLOR", "COLORTERM", "COLUMNS", "LINES", "LANGUAGE", "XTERM_VERSION"}
 

@@ -1,0 +1,106 @@
+"""The default leaves a trained model whole: right answers stay likely, easy questions are answered
+as plain sampling answers them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from trained_answers import ANSWERED
+from trained_models import TrainedModel
+from trained_texts import EASY
+
+from tgr_local import SearchConfig, generate
+from tgr_local.engine import Engine, Output, Task
+from tgr_local.generation import advised, chat_query
+from tgr_local.search import geometry
+
+pytestmark = pytest.mark.trained
+
+RISE = 0.05  # nats a token
+N_ANCHORS = 2  # for each answer, others for each
+
+
+def question(trained: TrainedModel, engine: Engine, text: str) -> list[int]:
+    if trained.chats:
+        messages = [{"role": "user", "content": text}]
+        return chat_query(engine, messages, SearchConfig()).tokens
+    return engine.tokenize(f"Question: {text}\nAnswer:", add_special=True)
+
+
+def default_vectors(
+    engine: Engine, reading: Output, n: int, rng: np.random.Generator
+) -> NDArray[np.float32]:
+    """The injections [n, n_layer, n_embd] of n random anchors, as the default config has them after
+    a prompt that was read with norms."""
+    config = advised(engine)
+    d_z = config.d_z or engine.n_embd
+    maps = geometry.maps_of(
+        config.injection_maps, engine.n_layer, engine.n_embd, d_z, config.rank,
+        config.injection_seed,
+    )  # fmt: skip
+    rho = geometry.residual_scale(
+        reading.norm_sums / reading.norm_counts,
+        config.relative_strength,
+        config.calibration,
+        maps.unscaled,
+    )
+    rho = geometry.in_layers(rho, config.first_layer, config.last_layer)
+    anchors = geometry.unit(rng.standard_normal((n, d_z)))
+    return np.asarray(config.eta * rho[:, None] * maps.vectors(anchors), np.float32)
+
+
+def likelihoods(
+    engine: Engine, prompt: list[int], answer: list[int], rng: np.random.Generator
+) -> tuple[float, float]:
+    """The mean negative log-likelihood of an answer, nats a token: plain, and under the default's
+    injection, which acts on what follows the prompt."""
+    n_cells = len(prompt) + (N_ANCHORS + 1) * (len(answer) + 1)
+    with engine.session(n_cells, N_ANCHORS + 2) as session:
+        root = session.sequence()
+        (reading,) = session.run([Task(root, prompt[:-1], norms=True)])
+        vectors = default_vectors(engine, reading, N_ANCHORS, rng)
+        injections = [None, *(session.injection(one) for one in vectors)]
+        feed = [prompt[-1], *answer]
+        tasks = [Task(root.fork(), feed, injection=i, feed_logprobs=True) for i in injections]
+        plain, *injected = (-out.feed_logprobs.mean() for out in session.run(tasks))
+    return float(plain), float(np.mean(injected))
+
+
+def test_right_answers_stay_likely(trained: TrainedModel, trained_engine: Engine) -> None:
+    rng = np.random.default_rng(0)
+    end = "" if trained.chats else " "
+    found = np.array(
+        [
+            likelihoods(
+                trained_engine,
+                question(trained, trained_engine, asked),
+                trained_engine.tokenize(end + answer, parse_special=False),
+                rng,
+            )
+            for asked, answer in ANSWERED
+        ]
+    )
+    plain, injected = found.mean(axis=0)
+    rise = found[:, 1] - found[:, 0]
+    said = f"{plain:.3f} plain, {rise.mean():+.3f} injected, {rise.max():+.3f} at most"
+    print(said)
+    assert plain < 2.5, "the answers are what the model may say"
+    assert injected - plain <= RISE, said
+
+
+def test_easy_questions_are_answered_as_by_plain_sampling(
+    trained: TrainedModel, trained_engine: Engine
+) -> None:
+    stop = () if trained.chats else ("\n",)
+    config = SearchConfig(max_tokens=32, stop=stop)
+    differ = []
+    for asked in EASY:
+        query = question(trained, trained_engine, asked)
+        # from here on the prompt is remembered, and both read the same
+        generate(trained_engine, query, SearchConfig(max_tokens=1), method="base")
+        plain = generate(trained_engine, query, config, method="base")
+        default = generate(trained_engine, query, config)
+        if default.text != plain.text:
+            differ.append(f"{asked} {plain.text!r}, by default {default.text!r}")
+    assert not differ, "\n".join(differ)
