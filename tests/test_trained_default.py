@@ -11,14 +11,16 @@ from trained_models import TrainedModel
 from trained_texts import EASY
 
 from tgr_local import SearchConfig, generate
-from tgr_local.engine import Engine, Output, Task
+from tgr_local.engine import Engine, Task
 from tgr_local.generation import advised, chat_query
-from tgr_local.search import geometry
+from tgr_local.search import geometry, maps, strength
+from tgr_local.search.steering import injected
 
 pytestmark = pytest.mark.trained
 
 RISE = 0.05  # nats a token
 N_ANCHORS = 2  # for each answer, others for each
+STORIES = ("Write a short story about a storm.", "Explain how bread is made, step by step.")
 
 
 def question(trained: TrainedModel, engine: Engine, text: str) -> list[int]:
@@ -28,26 +30,16 @@ def question(trained: TrainedModel, engine: Engine, text: str) -> list[int]:
     return engine.tokenize(f"Question: {text}\nAnswer:", add_special=True)
 
 
-def default_vectors(
-    engine: Engine, reading: Output, n: int, rng: np.random.Generator
-) -> NDArray[np.float32]:
-    """The injections [n, n_layer, n_embd] of n random anchors, as the default config has them after
-    a prompt that was read with norms."""
+def default_vectors(engine: Engine, n: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    """The injections [n, n_layer, n_embd] of n random anchors by the default options, with the
+    strength that is measured for the model."""
     config = advised(engine)
-    d_z = config.d_z or engine.n_embd
-    maps = geometry.maps_of(
-        config.injection_maps, engine.n_layer, engine.n_embd, d_z, config.rank,
-        config.injection_seed,
-    )  # fmt: skip
-    rho = geometry.residual_scale(
-        reading.norm_sums / reading.norm_counts,
-        config.relative_strength,
-        config.calibration,
-        maps.unscaled,
-    )
-    rho = geometry.in_layers(rho, config.first_layer, config.last_layer)
-    anchors = geometry.unit(rng.standard_normal((n, d_z)))
-    return np.asarray(config.eta * rho[:, None] * maps.vectors(anchors), np.float32)
+    found = strength.prepare(engine, config)
+    assert found is not None
+    anchors = geometry.unit(rng.standard_normal((n, config.d_z or engine.n_embd)))
+    drawn = maps.of(engine, config).injection
+    unused = np.ones(engine.n_layer)
+    return np.asarray(injected(config, drawn, anchors, unused, found.zeta), np.float32)
 
 
 def likelihoods(
@@ -55,11 +47,11 @@ def likelihoods(
 ) -> tuple[float, float]:
     """The mean negative log-likelihood of an answer, nats a token: plain, and under the default's
     injection, which acts on what follows the prompt."""
+    vectors = default_vectors(engine, N_ANCHORS, rng)
     n_cells = len(prompt) + (N_ANCHORS + 1) * (len(answer) + 1)
     with engine.session(n_cells, N_ANCHORS + 2) as session:
         root = session.sequence()
-        (reading,) = session.run([Task(root, prompt[:-1], norms=True)])
-        vectors = default_vectors(engine, reading, N_ANCHORS, rng)
+        session.run([Task(root, prompt[:-1])])
         injections = [None, *(session.injection(one) for one in vectors)]
         feed = [prompt[-1], *answer]
         tasks = [Task(root.fork(), feed, injection=i, feed_logprobs=True) for i in injections]
@@ -87,6 +79,22 @@ def test_right_answers_stay_likely(trained: TrainedModel, trained_engine: Engine
     print(said)
     assert plain < 2.5, "the answers are what the model may say"
     assert injected - plain <= RISE, said
+
+
+@pytest.mark.parametrize("asked", STORIES)
+def test_ten_times_too_strong_is_still_text(
+    trained: TrainedModel, trained_engine: Engine, asked: str
+) -> None:
+    """The guard writes such boundaries plainly: what is written is as likely as plain text."""
+    query = question(trained, trained_engine, asked)
+    config = SearchConfig(chunk_len=48, max_tokens=192, eta=10.0)
+    plain = generate(trained_engine, query, config, method="markov")
+    strong = generate(trained_engine, query, config)
+    assert strong.n_plain == len(strong.steps) - 1 > 0
+    assert all(step.figures["excess"] > config.guard for step in strong.steps[1:])
+    found = [np.mean(np.concatenate([s.logprobs for s in r.steps])) for r in (plain, strong)]
+    print(f"{found[0]:.2f} plain, {found[1]:.2f} ten times too strong: {strong.text[-60:]!r}")
+    assert found[1] > found[0] - 0.7
 
 
 def test_easy_questions_are_answered_as_by_plain_sampling(
