@@ -13,9 +13,10 @@ NATIVE := pyproject.toml CMakeLists.txt $(wildcard csrc/*.cpp csrc/*.h csrc/*.py
 chat: $(STAMP)
 	@$(BIN)/tgr-local chat
 
-# repairs a copy of examples/code; MODEL=FILE: with another model than the embedded one
+# repairs a copy of examples/code; MODEL=FILE: with another model than the embedded one; SANDBOX=none: with your rights,
+# where no sandbox works
 code: $(DEV)
-	@MODEL="$(MODEL)" examples/code.sh
+	@MODEL="$(MODEL)" SANDBOX="$(SANDBOX)" examples/code.sh
 
 test: $(DEV)
 	$(BIN)/pytest -n auto --dist loadfile

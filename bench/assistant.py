@@ -43,7 +43,7 @@ from tgr_local.eval.tasks.code import passes
 from tgr_local.models import library
 from tgr_local.options.config import CodeConfig
 from tgr_local.options.resolve import resolve
-from tgr_local.system.sandbox import programs
+from tgr_local.system.sandbox import backends, programs
 from tgr_local.system.sandbox.programs import Limits
 
 LIMITS = Limits(seconds=10)
@@ -246,7 +246,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", nargs="+", choices=ROWS, default=list(ROWS), metavar="ROW")
-    parser.add_argument("--sandbox", choices=programs.usable(), default=programs.usable()[0])
+    parser.add_argument("--sandbox", choices=backends.CHOICES, default=programs.strongest())
     parser.add_argument("--json", type=Path, help="file for all figures")
     options = parser.parse_args()
     programs.choose(options.sandbox)

@@ -299,7 +299,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("data", type=Path, help="the folder of public data")
     parser.add_argument("names", nargs="*", help=f"of {', '.join(CHECKS)}; all by default")
-    parser.add_argument("--sandbox", choices=backends.BACKENDS, default=backends.DEFAULT)
+    parser.add_argument("--sandbox", choices=backends.CHOICES, default=backends.DEFAULT)
     options = parser.parse_args()
     programs.check(options.sandbox)
     print(f"programs run in the sandbox {options.sandbox}")

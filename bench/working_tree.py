@@ -29,7 +29,7 @@ from tgr_local.code.journal import accept, recover, undo
 from tgr_local.code.judge import judge
 from tgr_local.code.project import Project
 from tgr_local.system import paths
-from tgr_local.system.sandbox import programs
+from tgr_local.system.sandbox import commands, programs
 from tgr_local.system.sandbox.commands import Limits
 
 CHANGES = (
@@ -117,7 +117,7 @@ def judge_candidates(project: Project) -> None:
     with Copies(project) as copies:
         for _ in range(3):
             place = copies.make(CHANGES)
-            judge(place, "cat a.py; echo x > a.py; exit 1", LIMITS, backend=programs.usable()[0])
+            judge(place, "cat a.py; echo x > a.py; exit 1", LIMITS, backend=commands.strongest())
             copies.remove(place)
 
 

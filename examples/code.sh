@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Repairs a copy of examples/code: three functions with a defect each, three tests that fail.
-# MODEL=FILE uses another model than the embedded one. Without a terminal the edit is accepted by
+# MODEL=FILE uses another model than the embedded one, SANDBOX=NAME another sandbox than the strongest
+# one that works here: none runs the tests with your rights, on your files and network. Without a terminal the edit is accepted by
 # itself; with one you are asked. The exit code is 0 only when the tests of the copy pass.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,6 +16,7 @@ accept=(--yes)
 if [ -t 0 ] && [ -t 1 ]; then accept=(); fi
 status=0
 "$bin/tgr-local" code "Make the failing tests pass." --test "${test[*]}" --rounds 9 -k 16 \
-    ${MODEL:+--model "$MODEL"} ${accept[@]+"${accept[@]}"} || status=$?
+    ${MODEL:+--model "$MODEL"} ${SANDBOX:+--sandbox "$SANDBOX"} ${accept[@]+"${accept[@]}"} || status=$?
+case $status in 0 | 3 | 4) ;; *) exit "$status" ;; esac  # no edit was looked for
 "${test[@]}" >&2 || exit 1
 exit "$status"

@@ -188,7 +188,9 @@ def install(put: Callable[[Any, str, Any], None], coder: Coder) -> None:
     from tgr_local import engine
     from tgr_local.code.workplace import Workplace
     from tgr_local.models import library
+    from tgr_local.system.sandbox import programs
 
+    put(programs, "obstacle", lambda kind: "")  # as no program is run, no sandbox is needed
     put(library, "find", Path)
     put(engine, "load_with_progress", lambda *_, **__: coder)
     put(generation, "generate_many", generate_many)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sandboxes
 from grader_cases import CASES, Rows
 
 from tgr_local.errors import InstallError
@@ -64,6 +65,6 @@ def grade(problem: Problem, text: str) -> Grade:
 @contextlib.contextmanager
 def strongest_sandbox() -> Iterator[None]:
     """Programs run in the strongest sandbox of this machine."""
-    programs.choose(programs.usable()[0])
+    programs.choose(sandboxes.strongest())
     yield
     programs.choose(backends.DEFAULT)

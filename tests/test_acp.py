@@ -296,6 +296,26 @@ def test_a_budget_that_is_spent_is_a_reason_to_stop(project: Path) -> None:
     run(work())
 
 
+def test_without_any_sandbox_a_prompt_says_how_to_go_on(project: Path) -> None:
+    gone = "'' if kind == 'none' else f'there is no program {kind}'"
+    before = (
+        f"from tgr_local.system.sandbox import programs; programs.obstacle = lambda kind: {gone}"
+    )
+
+    async def work() -> None:
+        async with driven(project, [[answer(RIGHT)]], ("allow",), before=before) as it:
+            await it.open()
+            with pytest.raises(RequestError, match="no sandbox works here") as raised:
+                await it.prompt("Repair it.")
+            assert "\n" not in str(raised.value) and "--sandbox none" in str(raised.value)
+            await it.prompt("/set sandbox none")
+            assert await it.prompt("Repair it.") == "end_turn"
+            assert "with code of the model, run without a sandbox" in it.client.text()
+            assert it.calc == RIGHT
+
+    run(work())
+
+
 # ---- cancel, end ----
 
 

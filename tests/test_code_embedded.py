@@ -10,14 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sandboxes
 from code_folders import contents, write
 from command_line import finished
 from surroundings import ROOT
 
+from tgr_local.system.sandbox import commands
+
 PYTEST = f"{sys.executable} -B -m pytest -q -x -p no:cacheprovider"
 # without the plugins that happen to be installed, which may take seconds to load
 TESTS = f"env PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {PYTEST}"
-TASK = ("Make the failing tests pass.", "--test", TESTS, "--n-threads", "1")
+TASK = (
+    "Make the failing tests pass.", "--test", TESTS, "--n-threads", "1",
+    "--sandbox", sandboxes.strongest(commands.obstacle),
+)  # fmt: skip
 SUM = """\
 def sum_of(numbers):
     total = 1

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import sandboxes
 from code_folders import contents, git, write
 from threads import is_running, wait_until
 
@@ -19,7 +20,7 @@ from tgr_local.code.judge import Verdict, check, judge, warning
 from tgr_local.code.project import Project
 from tgr_local.engine import Cancel
 from tgr_local.errors import CancelledError, InstallError
-from tgr_local.system.sandbox import backends, programs
+from tgr_local.system.sandbox import backends, commands, programs
 from tgr_local.system.sandbox.backends import Backend
 from tgr_local.system.sandbox.commands import Limits
 
@@ -33,28 +34,21 @@ PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q test_c
 SHORT = Limits(seconds=60, memory=1 << 30, disk=8 << 20, processes=64, output=1 << 20)
 
 
-@pytest.fixture(params=backends.BACKENDS, scope="module")
+@pytest.fixture(params=backends.CHOICES, scope="module")
 def backend(request: pytest.FixtureRequest) -> Backend:
     """Every backend that works on this machine."""
-    if why := programs.obstacle(request.param):
-        pytest.skip(f"{request.param} does not work here: {why}")
-    kind: Backend = request.param
-    if kind != "bwrap" and os.getuid() == 0:
-        pytest.skip(f"{kind} runs no tests for root")
-    return kind
+    return sandboxes.needed(request.param, commands.obstacle)
 
 
 @pytest.fixture
 def best() -> Backend:
     """The strongest one."""
-    return programs.usable()[0]
+    return sandboxes.strongest(commands.obstacle)
 
 
 @pytest.fixture
 def closed() -> Backend:
-    if why := programs.obstacle("bwrap"):
-        pytest.skip(f"bwrap does not work here: {why}")
-    return "bwrap"
+    return sandboxes.needed("bwrap", commands.obstacle)
 
 
 @pytest.fixture
@@ -269,7 +263,7 @@ def test_without_tests_files_are_parsed_and_imported(folder: Path, best: Backend
     )
     with Copies(Project(folder)) as copies:
         code = replace(FIXED, after="import ranking\n")  # a file beside the check itself
-        for kind in programs.usable():
+        for kind in (kind for kind in backends.CHOICES if not commands.obstacle(kind)):
             made = copies.make([code])
             assert not check(made, ["calc.py"], SHORT, python=sys.executable, backend=kind).passes
         code = replace(FIXED, after="import time\ntime.sleep(600)\n")
@@ -287,8 +281,28 @@ def test_weaker_backends_refuse_to_run_tests_as_root(
     copies: Copies, kind: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(programs, "obstacle", lambda kind: "")
-    with pytest.raises(InstallError, match=f"sandbox {kind} runs no tests for root: .*ordinary"):
+    says = f"sandbox {kind} does not work here: .*another user.*--sandbox none .*accept the risk"
+    with pytest.raises(InstallError, match=says):
         said(copies, "true", kind)
+
+
+def test_none_keeps_the_user_and_is_taken_by_name_only(
+    copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert said(copies, "id -u", "none").output == f"{os.getuid()}\n"
+    assert "rights of this user, on this machine's files and network" in warning("none")
+    monkeypatch.setattr(programs, "obstacle", lambda kind: "" if kind == "none" else f"no {kind}")
+    with pytest.raises(InstallError) as raised:
+        commands.strongest()
+    assert str(raised.value) == (
+        "no sandbox works here (bwrap: no bwrap; unshare: no unshare; limits: no limits); install "
+        "bubblewrap (apt install bubblewrap), or name --sandbox none (TGR_SANDBOX=none) and accept "
+        "the risk: the tests, with code of the model, then have the rights of this user, on this "
+        "machine's files and network"
+    )
+    monkeypatch.setattr(programs, "obstacle", lambda kind: "" if kind == "none" else "all gone")
+    with pytest.raises(InstallError, match=r"\(bwrap, unshare, limits: all gone\); install"):
+        commands.strongest()
 
 
 def test_a_missing_backend_is_an_error(copies: Copies, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from tgr_local.code.repl_commands import COMMANDS
 from tgr_local.code.session import CodeSession
 from tgr_local.code.workplace import Workplace
 from tgr_local.options.config import ChatConfig, CodeConfig
-from tgr_local.system.sandbox import programs
+from tgr_local.system.sandbox import backends, programs
 
 WRONG = CALC.replace("a - b", "a * b")
 
@@ -88,6 +88,7 @@ def test_a_weaker_sandbox_needs_the_persons_consent(
 ) -> None:
     coder([answer(RIGHT)])
     monkeypatch.setattr(programs, "obstacle", lambda kind: "it is gone" if kind == "bwrap" else "")
+    monkeypatch.setattr(backends, "becomes_another_user", lambda: False)  # as root it does
     monkeypatch.setattr(sys, "stdin", Typed(said))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert code("Repair it.", "--test", "pytest") == (4 if asks_more else 1)
@@ -95,6 +96,72 @@ def test_a_weaker_sandbox_needs_the_persons_consent(
     out, err = capsys.readouterr()
     assert "bubblewrap does not work here" in err and "read and change your files" in err
     assert ("nothing was run" not in err) == asks_more == ("+++ b/calc.py" in out)
+
+
+def only_none(kind: str) -> str:
+    """Why a backend does not work where no sandbox does."""
+    return "" if kind == "none" else f"there is no program {kind}"
+
+
+@pytest.mark.parametrize("options", [("Repair it.",), ("Repair it.", "--yes"), ()])
+def test_without_any_sandbox_one_line_says_how_to_go_on(
+    project: Path,
+    coder: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
+) -> None:
+    model = coder([answer(RIGHT)])
+    monkeypatch.setattr(programs, "obstacle", only_none)
+    assert code(*options, "--test", "pytest") == 1
+    out, err = capsys.readouterr()
+    (line,) = err.splitlines()
+    assert line.startswith("tgr-local: no sandbox works here (bwrap: there is no program bwrap; ")
+    assert (
+        "install bubblewrap" in line
+        and "or name --sandbox none (TGR_SANDBOX=none) and accept the risk" in line
+    )
+    assert "the rights of this user, on this machine's files and network" in line
+    assert out == "" and not model.prompts and (project / "calc.py").read_text() == CALC
+
+
+@pytest.mark.parametrize("by", ["flag", "variable", "file"])
+def test_the_person_may_name_none(
+    project: Path,
+    coder: Any,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    by: str,
+) -> None:
+    coder([answer(RIGHT)])
+    monkeypatch.setattr(programs, "obstacle", only_none)
+    if by == "variable":
+        monkeypatch.setenv("TGR_SANDBOX", "none")
+    elif by == "file":
+        file = home / "config" / "tgr-local" / "config.toml"
+        file.parent.mkdir(parents=True)
+        file.write_text('sandbox = "none"\n')
+    flag = ["--sandbox", "none"] if by == "flag" else []
+    assert code("Repair it.", "--test", "pytest", "--yes", *flag) == 0
+    assert (project / "calc.py").read_text() == RIGHT
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if "sandbox" in line)
+    assert line.startswith("note: the tests, with code of the model, run without a sandbox: only ")
+    assert "it has the rights of this user, on this machine's files and network" in line
+
+
+def test_the_projects_own_file_cannot_name_none(
+    project: Path,
+    coder: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    coder([answer(RIGHT)])
+    monkeypatch.setattr(programs, "obstacle", only_none)
+    (project / "tgr-local.toml").write_text('sandbox = "none"\n')
+    assert code("Repair it.", "--test", "pytest") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "tgr-local.toml sets sandbox, but the file of a project may only set the method" in line
 
 
 def test_without_a_terminal_and_without_yes_nothing_is_changed(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sandboxes
 from eval_doubles import timeless
 from judge_server import judge_server
 from surroundings import ROOT
@@ -272,8 +273,7 @@ def humaneval(command: list[str], tmp_path: Path) -> list[str]:
 def test_the_sandbox_is_named_everywhere_and_must_not_change(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if why := programs.obstacle("limits"):
-        pytest.skip(f"limits does not work here: {why}")
+    sandboxes.needed("limits")
     asked = [*humaneval(command, tmp_path), "--sandbox", "limits"]
     assert run(*asked) == 0
     assert (
@@ -297,9 +297,16 @@ def test_a_missing_sandbox_backend_is_an_error(
     assert run(*humaneval(command, tmp_path)) == 1
     err = capsys.readouterr().err
     assert "bwrap does not work here: there is no program bwrap; install bubblewrap" in err
-    others = "none works" if programs.obstacle("limits") else "limits (only resources"
-    assert f"--sandbox: {others}" in err and err.count("\n") == 1
+    first = "none (only resources" if programs.obstacle("limits") else "limits (only resources"
+    assert f"--sandbox: {first}" in err and err.count("\n") == 1
+    assert "none (only resources are limited; it has the rights of this user, on this" in err
     assert not (tmp_path / "run").exists()
+    assert run(*humaneval(command, tmp_path), "--sandbox", "none") == 0
+    assert "programs run without a sandbox: only resources are limited" in capsys.readouterr().err
+    about = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
+    assert about["grading"]["sandbox"] == "none"
+    samples = (tmp_path / "run" / "samples.jsonl").read_text(encoding="utf-8").splitlines()
+    assert samples and all(json.loads(one)["correct"] is False for one in samples)
 
 
 def test_another_machine_resumes(

@@ -13,13 +13,13 @@ from concurrent.futures import wait
 from pathlib import Path
 
 import pytest
+import sandboxes
 from surroundings import HANG, ROOT
 from threads import wait_until
 
 from tgr_local.eval import tasks
 from tgr_local.eval.grader import Grader
 from tgr_local.eval.task import FAILED, Grade, Problem
-from tgr_local.system.sandbox import programs
 
 SEVEN = Problem(
     "humaneval",
@@ -42,7 +42,7 @@ def puzzle(tmp_path_factory: pytest.TempPathFactory) -> Problem:
 
 @pytest.fixture(scope="module")
 def grader() -> Iterator[Grader]:
-    with Grader(2, timeout=HANG, allow_exec=True, backend=programs.usable()[0]) as open_grader:
+    with Grader(2, timeout=HANG, allow_exec=True, backend=sandboxes.strongest()) as open_grader:
         yield open_grader
 
 

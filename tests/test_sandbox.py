@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import sandboxes
 from surroundings import HANG, ROOT
 from threads import is_running, wait_until
 
@@ -23,21 +24,16 @@ from tgr_local.system.sandbox.programs import Limits, Outcome
 SHORT = Limits(seconds=HANG, memory=1 << 30, disk=1 << 20, processes=32)
 
 
-@pytest.fixture(params=backends.BACKENDS, scope="module")
+@pytest.fixture(params=backends.CHOICES, scope="module")
 def backend(request: pytest.FixtureRequest) -> Backend:
     """Every backend that works on this machine."""
-    if why := programs.obstacle(request.param):
-        pytest.skip(f"{request.param} does not work here: {why}")
-    kind: Backend = request.param
-    return kind
+    return sandboxes.needed(request.param)
 
 
 @pytest.fixture
 def closed() -> Backend:
     """The backend that isolates files and the network."""
-    if why := programs.obstacle("bwrap"):
-        pytest.skip(f"bwrap does not work here: {why}")
-    return "bwrap"
+    return sandboxes.needed("bwrap")
 
 
 @pytest.fixture
@@ -86,8 +82,7 @@ def test_a_program_of_root_becomes_another_user(
     monkeypatch.setattr(sys, "executable", "/usr/bin/python3")
     for prefix in ("prefix", "base_prefix"):
         monkeypatch.setattr(sys, prefix, "/usr")
-    if why := programs.obstacle(kind):
-        pytest.skip(f"{kind} does not work here: {why}")
+    sandboxes.needed(kind)
     code = (
         "import ctypes, os\nprint(*os.getresuid(), *os.getresgid(), os.getgroups())\n"
         "signal = ctypes.c_int()\nctypes.CDLL(None).prctl(2, ctypes.byref(signal))\n"
@@ -160,6 +155,12 @@ def test_a_fork_bomb_is_stopped(closed: Backend) -> None:
     assert attempt(closed, "print(7)").stdout == "7\n"
 
 
+def test_the_number_of_processes_is_bounded(backend: Backend) -> None:
+    code = "import os, time\nfor i in range(100):\n    if os.fork() == 0: time.sleep(600)\n"
+    why = attempt(backend, f"{code}time.sleep(600)").why
+    assert "BlockingIOError" in why or why == "limit of 32 processes"  # which the system sets root
+
+
 @pytest.mark.parametrize("where", ["here", "/usr/lib/tgr-hostile", "/etc/tgr-hostile"])
 def test_nothing_can_be_written_outside(closed: Backend, tmp_path: Path, where: str) -> None:
     target = tmp_path / "hostile" if where == "here" else Path(where)
@@ -199,8 +200,7 @@ def test_other_processes_cannot_be_seen_or_killed(closed: Backend) -> None:
 
 
 def test_no_backend_replaces_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    if why := programs.obstacle("limits"):
-        pytest.skip(f"limits does not work here: {why}")
+    sandboxes.needed("limits")
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(programs, "obstacle", programs.obstacle.__wrapped__)
     assert programs.usable() == ["limits"]
@@ -212,6 +212,11 @@ def test_no_backend_replaces_another(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InstallError, match="sandbox unshare does not work here"):
         programs.check("unshare")
     assert programs.run("print(1)", backend="limits").stdout == "1\n"
+
+
+def test_without_a_sandbox_a_program_has_the_rights_of_its_caller() -> None:
+    assert "none" not in programs.usable() and backends.DEFAULT != "none"
+    assert attempt("none", "import os\nprint(os.getuid())").stdout == f"{os.getuid()}\n"
 
 
 def test_an_unknown_backend_is_refused() -> None:

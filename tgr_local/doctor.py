@@ -124,7 +124,8 @@ def _sandbox() -> Iterator[Finding]:
         yield Finding("sandbox", "ok", f"eval --allow-exec uses {best}: {backends.ISOLATION[best]}")
         return
     others = " or ".join(
-        f"--sandbox {kind}: {backends.ISOLATION[kind]}" for kind in programs.usable()
+        f"--sandbox {kind}: {backends.ISOLATION[kind]}"
+        for kind in (*programs.usable(), backends.NONE)
     )
     detail = f"eval --allow-exec needs {best}, which does not work here ({why}); else {others}"
     yield Finding("sandbox", "warning", detail)

@@ -24,7 +24,7 @@ from tgr_local.eval.task import Grade, Problem
 from tgr_local.eval.tasks.bugs import FALSE_PASS, Bugs
 from tgr_local.generation.many import generate_many
 from tgr_local.options.resolve import resolve
-from tgr_local.system.sandbox import programs
+from tgr_local.system.sandbox import backends, programs
 
 SPLITS: dict[Split, str] = {
     "test": "unseen functions", "pairs": "unseen pairs of family and defect",
@@ -159,7 +159,7 @@ def main() -> None:
     parser.add_argument("--splits", nargs="+", choices=SPLITS, default=list(SPLITS))
     parser.add_argument("--seed", type=int, default=1234)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--sandbox", choices=programs.usable(), default=programs.usable()[0])
+    parser.add_argument("--sandbox", choices=backends.CHOICES, default=programs.strongest())
     parser.add_argument("--show", type=int, default=0, help="wrong first answers to print")
     options = parser.parse_args()
     programs.choose(options.sandbox)

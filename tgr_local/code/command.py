@@ -76,8 +76,9 @@ def run(args: argparse.Namespace) -> int:
             return 0
         task = _task(args)
         named = workplace.named(args.files)
+        weakness = workplace.weakness()  # refuses before the model is loaded
         if sys.stdin.isatty() and sys.stderr.isatty() and not args.yes:
-            _agree(workplace.weakness())
+            _agree(weakness)
         from tgr_local import methods
         from tgr_local.code.session import CodeSession
         from tgr_local.engine import load_with_progress

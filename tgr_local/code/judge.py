@@ -152,7 +152,7 @@ def warning(backend: Backend) -> str:
     if backend == backends.DEFAULT:
         return ""
     return (
-        f"the tests run in the sandbox {backend}: {backends.ISOLATION[backend]}; packages that are "
+        f"the tests, with code of the model, run {backends.where(backend)}; packages that are "
         "installed in editable mode may be tested as they are in your folder"
     )
 

@@ -21,9 +21,8 @@ from tgr_local.code.judge import Verdict
 from tgr_local.code.project import Project, RefusedError
 from tgr_local.code.test_command import interpreter, suggest
 from tgr_local.engine import Cancel
-from tgr_local.errors import InstallError
 from tgr_local.options.config import CodeConfig
-from tgr_local.system.sandbox import backends, programs
+from tgr_local.system.sandbox import backends, commands
 from tgr_local.system.sandbox.backends import Backend
 from tgr_local.system.sandbox.commands import Limits
 from tgr_local.trace.render import plural
@@ -142,22 +141,19 @@ class Workplace:
 
     def weakness(self) -> str:
         """What the sandbox does not keep away, where bubblewrap does not work here and the person
-        named no other, so that they have to agree; empty where there is nothing."""
-        return judge.warning(self._backend()) if self.code.sandbox == "auto" else ""
+        named no other, so that they have to agree; empty where there is nothing. Raises
+        InstallError where no sandbox works."""
+        backend = self._backend()
+        return judge.warning(backend) if self.code.sandbox == "auto" else ""
 
     def _backend(self) -> Backend:
-        """The sandbox. Raises InstallError if none works here."""
-        for backend in backends.BACKENDS:
+        """The sandbox, and none only where the person named that. Raises InstallError if it does
+        not work here."""
+        for backend in backends.CHOICES:
             if backend == self.code.sandbox:
-                programs.check(backend)
+                commands.check(backend)
                 return backend
-        usable = programs.usable()
-        if not usable:
-            raise InstallError(
-                "no sandbox works here, so no tests can run; install bubblewrap (apt install "
-                "bubblewrap)"
-            )
-        return usable[0]
+        return commands.strongest()
 
     # ---- changes of the folder ----
 

@@ -64,7 +64,8 @@ def add_run_arguments(parser: Parser) -> None:
         help="run programs that the model writes, in a sandbox")  # fmt: skip
     add("--sandbox", metavar="NAME",
         help="sandbox backend: bwrap, or, at your risk, unshare or limits, which give programs "
-             f"access to your files (default: {backends.DEFAULT})")  # fmt: skip
+             "access to your files, or none, which gives them all your rights "
+             f"(default: {backends.DEFAULT})")  # fmt: skip
     add("--judge-url", metavar="URL",
         help="OpenAI-compatible judge of open answers (default: TGR_JUDGE_URL)")  # fmt: skip
     add(

@@ -138,8 +138,7 @@ def _backend(args: argparse.Namespace, names: Sequence[str]) -> Backend:
         )
     if names:
         programs.check(backend)
-        print(f"programs run in the sandbox {backend}: {backends.ISOLATION[backend]}",
-              file=sys.stderr)  # fmt: skip
+        print(f"programs run {backends.where(backend)}", file=sys.stderr)
     return backend
 
 

@@ -462,8 +462,8 @@ class CodeConfig:
     sandbox: str = option(
         "auto",
         "what keeps the tests from the network and the rest of the machine; auto = the strongest "
-        "that works here",
-        choices=("auto", "bwrap", "unshare", "limits"),
+        "that works here, never none: that runs them with your rights, on your files and network",
+        choices=("auto", "bwrap", "unshare", "limits", "none"),
     )
 
     def __post_init__(self) -> None:

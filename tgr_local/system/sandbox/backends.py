@@ -4,10 +4,11 @@
   this project, and its own /tmp and /dev/shm of limited size.
 - ``unshare``: no network, no other processes; only file permissions protect files.
 - ``limits``: limits on resources only.
+- ``none``: no sandbox; the same limits on resources, as the user of the caller, even root.
 
-There is no fallback from one to another: a user who accepts less than bubblewrap has to choose it.
-In all of them a program of root becomes a user of its own, which can end no other process, and
-change no file that is not for everyone.
+There is no fallback from one to another: a user who accepts less than bubblewrap has to choose it,
+and ``none`` is taken only where it is named. In the others a program of root becomes a user of its
+own, which can end no other process, and change no file that is not for everyone.
 """
 
 from __future__ import annotations
@@ -23,13 +24,18 @@ from typing import Literal, get_args
 
 from tgr_local.errors import InstallError
 
-Backend = Literal["bwrap", "unshare", "limits"]
-BACKENDS: tuple[Backend, ...] = get_args(Backend)
+Backend = Literal["bwrap", "unshare", "limits", "none"]
+CHOICES: tuple[Backend, ...] = get_args(Backend)
+NONE: Backend = "none"
+BACKENDS: tuple[Backend, ...] = tuple(kind for kind in CHOICES if kind != NONE)
+"""The sandboxes, the strongest first."""
 DEFAULT: Backend = "bwrap"
 ISOLATION: dict[Backend, str] = {
     "bwrap": "no network, no other processes, only a read-only system and Python as files",
     "unshare": "no network and no other processes, but it can read and change your files",
     "limits": "only resources are limited; it can use the network, your files and your processes",
+    "none": "only resources are limited; it has the rights of this user, on this machine's files "
+    "and network",
 }
 """Description of each backend for users."""
 EXISTS = os.name != "nt"
@@ -45,6 +51,12 @@ _UNUSED_USERS = range(61184, 65520)
 own, since the limit on processes counts all processes of a user."""
 
 
+def where(kind: Backend) -> str:
+    """Where programs run, for users: "in the sandbox limits: …"."""
+    place = "without a sandbox" if kind == NONE else f"in the sandbox {kind}"
+    return f"{place}: {ISOLATION[kind]}"
+
+
 def check_system(what: str) -> None:
     """Raises InstallError, for what needs a sandbox, on a system that has none."""
     if not EXISTS:
@@ -58,14 +70,16 @@ def python() -> list[str]:
     return [sys.executable, "-I", "-B"]
 
 
-def unused_user() -> int | None:
+def unused_user(kind: Backend) -> int | None:
     """The user that a program of this process becomes; None where it stays the caller."""
-    return random.SystemRandom().choice(_UNUSED_USERS) if _drops() else None
+    if kind == NONE or not becomes_another_user():
+        return None
+    return random.SystemRandom().choice(_UNUSED_USERS)
 
 
-def _drops() -> bool:
-    """Whether this process is root and can become another user: the root of a user namespace may
-    have no other."""
+def becomes_another_user() -> bool:
+    """Whether programs in a sandbox run as another user: those of root do, where it can become one;
+    the root of a user namespace may have no other."""
     try:
         maps = [line.split() for line in Path("/proc/self/uid_map").read_text().splitlines()]
     except OSError:  # not on Linux
@@ -79,7 +93,7 @@ def _drops() -> bool:
 def closed_to_programs() -> Path | None:
     """A folder that hides this Python from the user that programs become, where they see all files;
     None where nothing does."""
-    for place in (sys.prefix, sys.base_prefix) if _drops() else ():
+    for place in (sys.prefix, sys.base_prefix) if becomes_another_user() else ():
         for path in (Path(place), *Path(place).parents):
             if not path.stat().st_mode & stat.S_IXOTH:
                 return path
@@ -121,7 +135,7 @@ def isolate(mounts: list[Mount], more: Sequence[str], disk: int, start: str) -> 
     and an empty /tmp and /dev/shm of `disk` bytes. A command begins in the folder `start`."""
     command = ["bwrap", "--die-with-parent", "--new-session"]
     command += ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
-    if _drops():  # the launcher becomes an unprivileged user, to whom limits apply
+    if becomes_another_user():  # the launcher becomes an unprivileged user, to whom limits apply
         command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
         command += ["--unshare-user"]

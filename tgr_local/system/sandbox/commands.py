@@ -3,7 +3,7 @@
 In: a command for the shell, a folder. Out: the beginning and the end of its output, and how it
 ended. With bubblewrap the command sees the folder at a place of its own, the system and the
 person's tools as files that it cannot change, and neither the network nor other processes. The
-weaker backends show it everything; they run it in the folder itself.
+other backends show it everything; they run it in the folder itself.
 """
 
 from __future__ import annotations
@@ -30,8 +30,12 @@ Stopped = Literal["", "time", "memory", "processes", "disk", "output"]
 _LAUNCHER = Path(__file__).with_name("_launch.py")
 _SEEN_LAUNCHER = Path("/tgr-launch.py")
 _INTERVAL = 0.05  # seconds between two checks of a command; more where a check takes long
-_OURS = 8  # processes of the sandbox itself, at most
 _KEPT = 64 << 10  # of the beginning and of the end of an output, bytes
+_WAY_OUT = (
+    "install bubblewrap (apt install bubblewrap), or name --sandbox none (TGR_SANDBOX=none) and "
+    "accept the risk: the tests, with code of the model, then have the rights of this user, on "
+    "this machine's files and network"
+)
 _SYSTEM = ("/etc", "/opt", "/nix", "/gnu", "/snap")
 _SECRETS = ("credentials", "credentials.toml")  # of a folder of tools
 _BESIDE = {".cargo": (".rustup",), ".local": (".local/lib", ".local/pipx", ".local/share/pipx",
@@ -109,15 +113,9 @@ def run(
     Raises InstallError where the backend does not work here, and CancelledError if `cancel` is set.
     """
     limits = limits or Limits()
-    programs.check(backend)
-    user = backends.unused_user()
+    check(backend)
+    user = backends.unused_user(backend)
     if user is not None:
-        if backend != "bwrap":
-            raise InstallError(
-                f"the sandbox {backend} runs no tests for root: as root they could change and end "
-                "everything here, and another user does not see root's copies; install bubblewrap "
-                "(apt install bubblewrap), or run tgr-local as an ordinary user"
-            )
         _give(place.folder, user)  # who could not write there otherwise
     read_end, write_end = os.pipe()
     ready, is_ready = os.pipe()
@@ -138,13 +136,40 @@ def run(
         try:
             stopped = _watch(process, output, place, limits, cancel)
         finally:
-            usage.end(process, is_contained=backend != "limits")
+            usage.end(process, is_contained=backend in ("bwrap", "unshare"))
         output.read()
         seconds = time.monotonic() - start
         if not stopped and not _has_byte(ready):
             raise InstallError(f"the sandbox {backend} could not start: {output.text()[-300:]}")
     code = process.returncode
     return Outcome(stopped, 128 - code if code < 0 else code, output.text(), seconds)
+
+
+def obstacle(kind: Backend) -> str:
+    """Why no command runs in a backend here; empty where it works."""
+    if why := programs.obstacle(kind):
+        return why
+    if kind in ("unshare", "limits") and backends.becomes_another_user():
+        return "its commands run as another user, who does not see the files of root"
+    return ""
+
+
+def strongest() -> Backend:
+    """The strongest sandbox that works here. Raises InstallError where there is none."""
+    kinds: dict[str, list[Backend]] = {}
+    for kind in backends.BACKENDS:
+        if not (why := obstacle(kind)):
+            return kind
+        kinds.setdefault(why, []).append(kind)
+    reasons = "; ".join(f"{', '.join(some)}: {why}" for why, some in kinds.items())
+    raise InstallError(f"no sandbox works here ({reasons}); {_WAY_OUT}")
+
+
+def check(kind: Backend) -> None:
+    """Raises ValueError for an unknown backend, InstallError for one that does not work here."""
+    programs.check_name(kind)
+    if why := obstacle(kind):
+        raise InstallError(f"the sandbox {kind} does not work here: {why}; {_WAY_OUT}")
 
 
 def _has_byte(descriptor: int) -> bool:
@@ -284,7 +309,7 @@ def _watch(
             return "output"
         if now >= next_check:
             pids = usage.tree(process.pid)
-            if len(pids) > limits.processes + _OURS:  # root has no limit of its own
+            if len(pids) > limits.processes + programs.OURS:  # root has no limit of its own
                 return "processes"
             if usage.memory(pids, limits.memory) > limits.memory:
                 return "memory"

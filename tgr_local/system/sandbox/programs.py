@@ -34,6 +34,8 @@ OPEN_FILES = 256
 """Per process: the memory of sockets and pipes does not count for any process."""
 OUTPUT = 16 << 20
 """Limit for stdout, and for stderr, bytes."""
+OURS = 8
+"""Processes of a sandbox itself, at most."""
 _INTERVAL = 0.02  # seconds between two checks of a program; more where a check takes long
 _chosen: Backend = backends.DEFAULT
 
@@ -58,7 +60,8 @@ class Outcome:
     """How a program ended."""
 
     stopped: str
-    """The limit at which it was stopped: time, memory or output; empty where it ended itself."""
+    """The limit at which it was stopped: time, memory, processes or output; empty where it ended
+    itself."""
     code: int
     """Exit code; negative: the signal that ended it."""
     stdout: str
@@ -97,31 +100,37 @@ def check(backend: Backend | None = None) -> None:
     check_name(backend)
     backends.check_system("eval --allow-exec")
     if why := obstacle(backend):
-        others = [f"{kind} ({backends.ISOLATION[kind]})" for kind in usable()]
+        others = [f"{kind} ({backends.ISOLATION[kind]})" for kind in (*usable(), backends.NONE)]
         raise InstallError(
             f"the sandbox {backend} does not work here: {why}; install bubblewrap (apt install "
-            f"bubblewrap), or choose another with --sandbox: {', or '.join(others) or 'none works'}"
+            f"bubblewrap), or, at your risk, name another with --sandbox: {', or '.join(others)}"
         )
 
 
 def check_name(backend: str) -> None:
     """Raises ValueError for an unknown backend."""
-    if backend not in backends.BACKENDS:
-        known = ", ".join(backends.BACKENDS)
+    if backend not in backends.CHOICES:
+        known = ", ".join(backends.CHOICES)
         raise ValueError(f"sandbox is {backend!r}, but must be one of {known}")
 
 
 def usable() -> list[Backend]:
-    """The backends that work here, the strongest first."""
+    """The sandboxes that work here, the strongest first."""
     return [kind for kind in backends.BACKENDS if not obstacle(kind)]
+
+
+def strongest() -> Backend:
+    """The strongest sandbox that works here; where there is none the default, which says why when
+    it is used."""
+    return next(iter(usable()), backends.DEFAULT)
 
 
 @functools.cache
 def obstacle(kind: Backend) -> str:
     """Why a backend does not work here; empty where it works."""
-    if kind != "limits" and not shutil.which(kind):
+    if kind in ("bwrap", "unshare") and not shutil.which(kind):
         return f"there is no program {kind}"
-    if kind != "bwrap" and (path := backends.closed_to_programs()):
+    if kind in ("unshare", "limits") and (path := backends.closed_to_programs()):
         return f"programs of root run as another user, who may not look into {path}"
     code = "import threading\nt = threading.Thread(target=print, args=('hello',))\nt.start()"
     outcome = _run(kind, code, "", Limits(seconds=60))
@@ -148,7 +157,7 @@ def _run(kind: Backend, code: str, stdin: str, limits: Limits) -> Outcome:
         (folder / "program.py").write_text(code, encoding="utf-8", errors="replace")
         (folder / "launch.py").write_text(LAUNCHER.read_text(encoding="utf-8"), encoding="utf-8")
         (folder / "work").mkdir()
-        user = backends.unused_user()
+        user = backends.unused_user(kind)
         if user is not None:
             os.chown(folder / "work", user, user)
         # without names: the program cannot replace them
@@ -216,7 +225,10 @@ def _watch(process: subprocess.Popen[bytes], outputs: Sequence[IO[bytes]], limit
         if left <= 0:
             return "time limit"
         start = time.monotonic()
-        if usage.memory(usage.tree(process.pid), limits.memory) > limits.memory:
+        pids = usage.tree(process.pid)
+        if len(pids) > limits.processes + OURS:  # the system sets root no limit
+            return f"limit of {limits.processes} processes"
+        if usage.memory(pids, limits.memory) > limits.memory:
             return f"memory limit of {limits.memory:,} bytes for all processes"
         pause = max(_INTERVAL, 4 * (time.monotonic() - start))
 
