@@ -26,7 +26,7 @@ test: $(DEV)
 MODELS ?= smollm2 gemma3 coder-0.5b coder-1.5b
 test-real: $(DEV)
 	@TGR_TRAINED_MODELS=$$($(BIN)/python tests/trained_models.py $(MODELS)) && export TGR_TRAINED_MODELS && \
-	    GOMP_SPINCOUNT=200 $(BIN)/pytest -m trained --durations=5
+	    GOMP_SPINCOUNT=200 $(BIN)/pytest -m trained --durations=5 --timeout 900 -o faulthandler_timeout=920
 
 # what .pre-commit-config.yaml lists; `.venv/bin/pre-commit install` runs it before every commit
 lint: $(DEV)

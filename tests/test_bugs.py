@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from surroundings import HANG
 
 from tgr_local.eval.bugs import checks, defects
 from tgr_local.eval.bugs import problem as problems
@@ -95,7 +96,7 @@ def test_the_output_is_that_of_pytest(tmp_path: Path, monkeypatch: pytest.Monkey
         (tmp_path / one.test_path).write_text(file_of_tests(one))
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", "."],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=HANG, check=False,
     )  # fmt: skip
     printed = normal(run.stdout)
     differing = []

@@ -420,7 +420,7 @@ def test_files_of_equal_names_are_told_apart(
         lines = [f'{{"question": "What is {i} + 3 - {number}?"}}\n' for i in range(4 + number)]
         file.write_text("".join(lines))
         names.append(str(file))
-    some = ["--samples", "6", "--out", str(tmp_path / "p.json")]
+    some = ["--samples", "6", "--problems", "10", "--out", str(tmp_path / "p.json")]
     assert run("probe", "fit", *names, "arithmetic8", *some) == 0
     capsys.readouterr()
     assert run("probe", "show", str(tmp_path / "p.json"), "--json") == 0

@@ -1,13 +1,16 @@
-"""The tests themselves: what they import, what they touch of the package, and that none measures
-time."""
+"""The tests themselves: what they import, what they touch of the package, that none measures time,
+and that none waits for long."""
 
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from surroundings import HANG, ROOT, environment
 
 FILES = sorted(Path(__file__).parent.glob("*.py"))
 TESTS = {path.stem for path in FILES if path.stem.startswith("test_")} | {"conftest"}
@@ -54,6 +57,53 @@ def test_no_assertion_limits_a_duration(path: Path) -> None:
                 long = smaller if isinstance(op, ast.Lt | ast.LtE) else larger
                 measured = isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) and is_duration(long)
                 assert not measured, f"line {node.lineno}: {ast.unparse(node)}"
+
+
+@every_file
+def test_no_wait_is_longer_than_a_minute(path: Path) -> None:
+    for node in nodes(path):
+        if isinstance(node, ast.keyword) and node.arg == "timeout":
+            value = node.value.value if isinstance(node.value, ast.Constant) else None
+            assert not isinstance(value, int | float) or value <= 60, f"line {node.lineno}"
+
+
+HANGING = """\
+import ctypes, threading
+
+def test_that_passes(): pass
+
+def test_that_waits(): threading.Event().wait(600)
+
+def test_in_native_code():  # which no signal ends
+    mutex = ctypes.create_string_buffer(256)
+    for _ in range(2):
+        ctypes.CDLL(None).pthread_mutex_lock(mutex)
+"""
+
+
+def test_a_test_that_hangs_fails_by_its_name(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    limits = [float(request.config.getini(f"{kind}timeout")) for kind in ("", "faulthandler_")]
+    assert HANG < limits[0] <= 60 < limits[1] <= 80
+    assert request.config.getini("faulthandler_exit_on_timeout")
+    (tmp_path / "test_hanging.py").write_text(HANGING)
+    ours = [
+        "-c",
+        str(ROOT / "pyproject.toml"),
+        "--rootdir",
+        str(tmp_path),
+        "-p",
+        "no:cacheprovider",
+    ]
+    short = ["--timeout", "0.5", "-o", "faulthandler_timeout=1.5"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *ours, *short, "-n", "1", "test_hanging.py"],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=HANG,
+    )  # fmt: skip
+    assert "2 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert "test_that_waits - Failed: Timeout" in done.stdout
+    assert "crashed while running 'test_hanging.py::test_in_native_code'" in done.stdout
 
 
 PRIVATE = {
