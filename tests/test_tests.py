@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import sandboxes
 from surroundings import HANG, ROOT, environment
 
 FILES = sorted(Path(__file__).parent.glob("*.py"))
@@ -104,6 +105,20 @@ def test_a_test_that_hangs_fails_by_its_name(
     assert "2 failed, 1 passed" in done.stdout, done.stdout + done.stderr
     assert "test_that_waits - Failed: Timeout" in done.stdout
     assert "crashed while running 'test_hanging.py::test_in_native_code'" in done.stdout
+
+
+def test_a_sandbox_that_does_not_work_is_a_skip_with_its_reason() -> None:
+    def obstacle(kind: str) -> str:
+        return "" if kind in working else f"no {kind}"
+
+    working = {"limits", "none"}
+    with pytest.raises(pytest.skip.Exception, match=r"the sandbox bwrap does not .*: no bwrap"):
+        sandboxes.needed("bwrap", obstacle)
+    assert sandboxes.needed("limits", obstacle) == sandboxes.strongest(obstacle) == "limits"
+    working = {"none"}
+    assert sandboxes.strongest(obstacle) == "none"
+    working = {"bwrap", "unshare", "limits", "none"}
+    assert sandboxes.strongest(obstacle) == "bwrap"
 
 
 PRIVATE = {
