@@ -305,6 +305,19 @@ def test_none_keeps_the_user_and_is_taken_by_name_only(
         commands.strongest()
 
 
+def test_without_a_sandbox_the_environment_of_the_project_is_a_link(folder: Path) -> None:
+    write(folder, {".venv/pyvenv.cfg": "", ".venv/lib/x.py": "x = 1\n"})
+    git(folder, "init", "-q")
+    before = contents(folder)
+    with Copies(Project(folder)) as copies:
+        assert [note.partition(":")[0] for note in copies.notes("none")] == [".git"]
+        assert {note.partition(":")[0] for note in copies.notes("limits")} == {".git", ".venv"}
+        command = "cat .venv/lib/x.py; rm .venv; rm -rf .git; ls -A"
+        output = said(copies, command, "none").output
+        assert output == "x = 1\ncalc.py\ntest_calc.py\n"
+    assert contents(folder) == before
+
+
 def test_a_missing_backend_is_an_error(copies: Copies, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "obstacle", lambda kind: "it is gone" if kind == "bwrap" else "")
     with pytest.raises(InstallError, match=r"it is gone; install bubblewrap.*--sandbox"):

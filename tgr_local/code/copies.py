@@ -26,7 +26,7 @@ from tgr_local.system import paths
 from tgr_local.system.locks import Lock
 from tgr_local.system.sandbox import programs, usage
 from tgr_local.system.sandbox.backends import Backend
-from tgr_local.system.sandbox.commands import Place
+from tgr_local.system.sandbox.commands import Place, is_linked
 
 _RESERVE = 256 << 20  # of the disk, bytes
 
@@ -73,6 +73,7 @@ class Copies:
         shown = [path.relative_to(self._project.folder) for path in self._taken.shown]
         missing = [] if backend == "bwrap" else [
             f"{path}: large or installed; only the sandbox bwrap can show it" for path in shown
+            if backend != "none" or not is_linked(path)
         ]  # fmt: skip
         home = [] if not self._is_home() else [
             f"{self._project.repository}: the repository holds your home folder; tests see "

@@ -80,7 +80,7 @@ class Place:
     seen_at: Path
     """Where the folder is seen in bubblewrap."""
     shown: tuple[Path, ...] = ()
-    """What is seen there too, at its own path, but cannot be changed."""
+    """What is seen there too, at its own path, but cannot be changed; without a sandbox it can."""
     scratch: Path | None = None
     """A folder for HOME and temporary files, where the backend has no /tmp of its own."""
     size: int = 0
@@ -117,6 +117,8 @@ def run(
     user = backends.unused_user(backend)
     if user is not None:
         _give(place.folder, user)  # who could not write there otherwise
+    if backend == backends.NONE:
+        _link(place)
     read_end, write_end = os.pipe()
     ready, is_ready = os.pipe()
     with contextlib.ExitStack() as stack:
@@ -184,6 +186,22 @@ def _give(folder: Path, user: int) -> None:
     quiet = subprocess.DEVNULL
     chown = ["chown", "-R", "-h", "-P", f"{user}:{user}", "--", str(folder)]
     subprocess.run(chown, stdin=quiet, stdout=quiet, stderr=quiet, check=False)
+
+
+def is_linked(path: Path) -> bool:
+    """Whether a command without a sandbox sees what `Place.shown` names: not a repository, in which
+    git writes even where it only reads."""
+    return path.name != ".git"
+
+
+def _link(place: Place) -> None:
+    """Puts links in the folder to what bubblewrap shows there; a command can write through them."""
+    for path in filter(is_linked, place.shown):
+        if path.is_relative_to(place.seen_at) and path != place.seen_at:
+            link = place.folder / path.relative_to(place.seen_at)
+            with contextlib.suppress(OSError):
+                link.rmdir() if link.is_dir() else link.unlink()  # an empty one stands for it
+                link.symlink_to(path)
 
 
 def _command(
