@@ -98,9 +98,11 @@ def test_a_test_that_hangs_fails_by_its_name(
         "no:cacheprovider",
     ]
     short = ["--timeout", "0.5", "-o", "faulthandler_timeout=1.5"]
+    plugins = ["-p", "xdist.plugin", "-p", "pytest_timeout"]  # others take seconds to load
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *ours, *short, "-n", "1", "test_hanging.py"],
-        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=HANG,
+        [sys.executable, "-m", "pytest", *ours, *plugins, *short, "-n", "1", "test_hanging.py"],
+        env=environment(PYTEST_DISABLE_PLUGIN_AUTOLOAD="1"), cwd=tmp_path, capture_output=True,
+        text=True, timeout=HANG,
     )  # fmt: skip
     assert "2 failed, 1 passed" in done.stdout, done.stdout + done.stderr
     assert "test_that_waits - Failed: Timeout" in done.stdout
