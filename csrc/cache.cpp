@@ -10,6 +10,7 @@ namespace tgr {
 CacheAllocator::CacheAllocator(Model & model) :
     model_(model),
     kind_(memory_of(model.context())),
+    reading_(model.reading()),
     prefixes_(pool_, model.params().prefix_cells, uint32_t(model.info().n_layer), kind_.recurrent) {
     reset();
 }
@@ -69,7 +70,7 @@ bool CacheAllocator::reserve(uint64_t session, uint32_t n_cells, uint32_t n_seqs
     }
     Reservation made;
     Source      known = longest(prompt, nullptr, -1);
-    if (known.sequence >= 0) { // its state is there only as long as the sequence
+    if (known.sequence >= 0 || reading_.block) { // its state is there only as long as the sequence; it is copied
         known = {};
     }
     made.n_seqs = n_seqs;
@@ -191,6 +192,7 @@ int32_t CacheAllocator::fork(uint64_t session, int32_t id) {
     copy.cells             = from.cells;
     copy.digest            = from.digest;
     copy.n_clean           = from.n_clean;
+    copy.n_whole           = from.n_whole;
     copy.lost              = from.lost;
     use(copy.cells);
     later([=](llama_context * context) { llama_memory_seq_cp(llama_get_memory(context), id, child, -1, -1); });
@@ -211,6 +213,7 @@ void CacheAllocator::truncate(uint64_t session, int32_t id, uint32_t n_tokens) {
     from.cells = kept;
     from.tokens.resize(n_tokens);
     from.n_clean = std::min(from.n_clean, n_tokens);
+    from.n_whole = reading_.whole(std::min(from.n_whole, n_tokens));
     from.norms.resize(std::min(from.norms.size(), size_t(n_tokens) * model_.info().n_layer));
     later(
         [=](llama_context * context) { llama_memory_seq_rm(llama_get_memory(context), id, llama_pos(n_tokens), -1); });
@@ -248,6 +251,7 @@ void CacheAllocator::shift(uint64_t session, int32_t id, uint32_t start, uint32_
     from.cells = std::move(cells);
     from.tokens.erase(from.tokens.begin() + start, from.tokens.begin() + end);
     from.n_clean = std::min(from.n_clean, start); // the moved ones know the removed ones
+    from.n_whole = reading_.whole(std::min(from.n_whole, start));
     from.norms.resize(std::min(from.norms.size(), size_t(start) * model_.info().n_layer));
     later([=](llama_context * context) {
         llama_memory_t memory = llama_get_memory(context);

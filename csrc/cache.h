@@ -30,6 +30,7 @@ struct Sequence {
     std::vector<float>       norms;           // [n][n_layer] as in Prefix
     std::string              digest;          // of the control vector under which the first n_clean tokens were decoded
     uint32_t                 n_clean = 0;     // tokens before the first that a search's injection steered
+    uint32_t                 n_whole = 0;     // leading tokens that were read in whole blocks (Reading)
     bool                     busy    = false; // in a job that runs
     bool                     lost    = false; // by a failed decode, where it cannot be rolled back
 
@@ -66,6 +67,7 @@ public:
     const CellPool &                        pool() const { return pool_; }
     bool                                    rolls_back() const { return !kind_.recurrent; }
     bool                                    shares() const { return prefixes_.enabled(); }
+    Reading                                 reading() const { return reading_; }
     PrefixStore &                           prefixes() { return prefixes_; }
 
     // CapacityError for what this cache can never hold.
@@ -98,6 +100,13 @@ public:
     // Gives a sequence that is empty, or holds the beginning of the prompt, more of it: what a remembered prefix or
     // another sequence has, if that is at least least_shared tokens more. Returns its length then.
     uint32_t reuse(uint64_t session, int32_t sequence, const Prompt & prompt);
+
+    // The same for an empty sequence where prompts are read in blocks: copies of whole blocks, in the first of the
+    // planned cells.
+    uint32_t copy(uint64_t session, int32_t sequence, const Prompt & prompt, const std::vector<uint32_t> & cells);
+
+    // A whole block was read behind those that the sequence had, alone in its batch.
+    void note_block(uint64_t session, int32_t sequence);
 
     // Takes all tokens from a sequence again.
     void empty(uint64_t session, int32_t sequence);
@@ -153,6 +162,8 @@ private:
 
     void                  remember(Prefix prefix);
     Source                longest(const Prompt & prompt, const Reservation * own, int32_t except);
+    uint32_t              n_lasting(const Sequence & sequence) const;
+    void                  take_books(Sequence & to, const Source & source);
     void                  take(uint64_t session, int32_t sequence, const Source & source);
     Sequence &            idle_sequence(uint64_t session, int32_t sequence, const char * doing);
     std::vector<uint32_t> free_cells(uint32_t n_cells, const CellList & behind);
@@ -169,6 +180,7 @@ private:
 
     Model &                                           model_;
     const memory_kind                                 kind_;
+    const Reading                                     reading_;
     CellPool                                          pool_;
     PrefixStore                                       prefixes_;
     std::map<uint64_t, Reservation>                   reservations_;

@@ -18,6 +18,7 @@ static EngineParams params_of(const EngineParams & target) {
     EngineParams params = target;
     params.path         = target.draft_model;
     params.n_seq_max    = DraftModel::MOST_TEXTS;
+    params.reproducible = false; // its guesses depend on what it has read before, which no option changes
     return params;
 }
 

@@ -68,6 +68,7 @@ Trust & Scheduler::trust_of(const Job & job) {
 // For a batch of written texts alone: what is looked up costs nothing, so the draft model is asked where that does not
 // pay.
 Scheduler::Asking & Scheduler::plan_drafts() {
+    choose_party();
     asking_ = {};
     for (const auto & job : jobs_) {
         for (const auto & task : job->running) {
@@ -85,7 +86,7 @@ Scheduler::Asking & Scheduler::plan_drafts() {
     }
     std::set<uint64_t> parties;
     for (const Runnable & one : writers) {
-        parties.insert(together(one));
+        parties.insert(together(*one.job));
     }
     const double slowest = parties.size() > 1 ? SLOWEST : INFINITY;
     look_up(writers, widest, slowest);

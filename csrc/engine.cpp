@@ -304,7 +304,9 @@ std::string Engine::memory_layout() {
             throw CapacityError(
                 "the model has no cache, because the memory for it was not there; load the model again");
         }
-        return tgr::memory_layout(model_.context());
+        const uint32_t block = cache_.reading().block;
+        return tgr::memory_layout(model_.context()) +
+               (block ? "; read in blocks of " + std::to_string(block) : std::string());
     });
 }
 

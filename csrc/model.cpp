@@ -25,10 +25,14 @@ Model::Model(const EngineParams & params, Interrupt & interrupt, const LoadCheck
     if (params_.n_seq_max == 0) {
         const uint32_t most = info_.n_vocab <= 16384 ? 256 : 96; // output rows of a large vocabulary are large
         params_.n_seq_max   = std::min(most, n_states);
+        if (params_.reproducible) { // who comes first must not depend on what was before (Scheduler::schedule)
+            params_.n_seq_max = std::min(params_.n_seq_max, std::max(params_.n_batch * 3 / 4, 1u));
+        }
     }
     make_first_context();
     check_memory_kind();
     check_injection();
+    check_reproducible();
 }
 
 template <class Read> static std::string read_text(Read && read) {
@@ -127,6 +131,30 @@ bool Model::is_on_gpu() const {
 
 Kernels Model::kernels() const {
     return is_on_gpu() ? Kernels::gpu : has_own_products(context_.get()) ? Kernels::own : Kernels::ggml;
+}
+
+Reading Model::reading() const {
+    return { params_.reproducible ? std::min({ most_in_block, params_.n_batch, params_.n_ubatch }) : 0 };
+}
+
+// Where attention looks at the whole cache, masked, it rounds by what else lies there.
+void Model::check_reproducible() {
+    if (!params_.reproducible) {
+        return;
+    }
+    if (!is_on_cpu()) {
+        throw ModelError(params_.path + " is not on the CPU alone, so a reply may change with what else is in the "
+                                        "cache; set n_gpu_layers to 0 and rpc to nothing, or leave reproducible out");
+    }
+    if (graph_n_whole(context_.get()) > 0) {
+        throw ModelError(params_.path + " has an attention that looks at the whole cache, so a reply may change with "
+                                        "what else is there; leave reproducible out");
+    }
+    if (params_.n_batch * 3 / 4 < params_.n_seq_max && params_.n_seq_max > 1) {
+        throw ModelError("n_seq_max is " + std::to_string(params_.n_seq_max) +
+                         ", but with reproducible it can be three quarters of n_batch at most, which is " +
+                         std::to_string(params_.n_batch) + "; lower n_seq_max or raise n_batch");
+    }
 }
 
 void Model::count_graphs(EngineStats & stats) const {

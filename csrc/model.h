@@ -57,6 +57,7 @@ public:
     bool    is_on_cpu() const; // all layers
     bool    is_on_gpu() const; // likewise
     Kernels kernels() const;   // of most weights
+    Reading reading() const;   // of prompts
 
     // Enlarges a cache without a fixed size to at least n_cells, and by half where the memory and most_cells allow.
     // With `contents`, its cells, sequences and states are copied, and old and new must fit into the memory together;
@@ -113,6 +114,7 @@ private:
     uint32_t             states_in_memory() const;
     void                 check_memory_kind();
     void                 check_injection();
+    void                 check_reproducible();
 
     EngineParams                 params_;
     Interrupt &                  interrupt_;

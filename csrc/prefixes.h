@@ -2,12 +2,18 @@
 //
 // In: tokens with their cells, norms and state. Out: the longest prefix of a prompt that is remembered. The store holds
 // no sequence of llama.cpp: the keys and values stay where they are until the cells are reclaimed.
+//
+// How a product rounds may depend on the rows of the batch, and how attention does on where the cells lie. So in a
+// reproducible engine a prompt is read in blocks of as many tokens as `Reading::block`, each alone in its batch; only
+// whole blocks are remembered and reused, and the reader gets a copy of them in cells of its own. What is left of the
+// prompt is then decoded in the batches, and at the places, in which an engine without memory decodes it.
 #pragma once
 
 #include "cells.h"
 
 #include "llama.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -42,6 +48,21 @@ struct Prompt {
 
 // Fewer tokens are not worth a piece of attention of their own.
 constexpr uint32_t least_shared = 16;
+
+// Tokens of a block, where the batches are not smaller. Fewer are read slower, of more a repeated prompt reads more
+// anew.
+constexpr uint32_t most_in_block = 64;
+
+// How an engine reads prompts: in blocks of so many tokens from the first one on; 0 = in any batches.
+struct Reading {
+    uint32_t block = 0;
+
+    // Of n leading tokens of a prompt those in whole blocks.
+    uint32_t whole(uint32_t n) const { return block ? n / block * block : n; }
+
+    // Of n tokens behind the first n_read of a prompt those of the next block.
+    size_t next(size_t n_read, size_t n) const { return block ? std::min<size_t>(n, block - n_read % block) : n; }
+};
 
 // Tokens of all prefixes together, for each cell that they may keep.
 constexpr uint64_t most_tokens = 16;

@@ -18,9 +18,10 @@ struct EngineParams {
     uint32_t    n_ctx        = 0; // cells; 0 = grows to what sessions reserve
     uint32_t    n_batch      = 512;
     uint32_t    n_ubatch     = 512;
-    uint32_t    n_seq_max    = 64;  // 0 = chosen by the size of the vocabulary
-    uint32_t    prefix_cells = 0;   // of remembered prefixes beside the longest; 0 = nothing is remembered or shared
-    double      step_seconds = 0.5; // that a step may take for prompts while other texts are written
+    uint32_t    n_seq_max    = 64;    // 0 = chosen by the size of the vocabulary
+    uint32_t    prefix_cells = 0;     // of remembered prefixes beside the longest; 0 = nothing is remembered or shared
+    bool        reproducible = false; // the same bits whatever is remembered and whoever else asks (prefixes.h)
+    double      step_seconds = 0.5;   // that a step may take for prompts while other texts are written
     int32_t     n_threads    = 1;
     int32_t     n_gpu_layers = -1; // -1 = all
     int32_t     main_gpu     = -1; // the only GPU to use; -1 = all

@@ -29,11 +29,12 @@ CacheAllocator::Source CacheAllocator::longest(const Prompt & prompt, const Rese
     }
     for (const auto & [session, reservation] : reservations_) {
         for (const auto & [id, sequence] : reservation.sequences) {
-            if (id == except || sequence.lost || sequence.n_clean < least_shared ||
-                (kind_.recurrent && (sequence.busy || sequence.n_clean < sequence.size()))) {
+            const uint32_t n_lasts = n_lasting(sequence);
+            if (id == except || sequence.lost || n_lasts < least_shared ||
+                (kind_.recurrent && (reading_.block || sequence.busy || n_lasts < sequence.size()))) {
                 continue;
             }
-            const uint32_t n = std::min(n_of(sequence, sequence.tokens), sequence.n_clean);
+            const uint32_t n = std::min(n_of(sequence, sequence.tokens), n_lasts);
             if (n > best.n) {
                 auto part    = std::make_shared<Prefix>();
                 part->tokens = { sequence.tokens.begin(), sequence.tokens.begin() + n };
@@ -46,6 +47,11 @@ CacheAllocator::Source CacheAllocator::longest(const Prompt & prompt, const Rese
         }
     }
     return best;
+}
+
+// Leading tokens of a sequence that others may use.
+uint32_t CacheAllocator::n_lasting(const Sequence & sequence) const {
+    return reading_.block ? reading_.whole(std::min(sequence.n_clean, sequence.n_whole)) : sequence.n_clean;
 }
 
 uint32_t CacheAllocator::reuse(uint64_t session, int32_t id, const Prompt & prompt) {
@@ -71,11 +77,7 @@ void CacheAllocator::take(uint64_t session, int32_t id, const Source & source) {
     to.cells.each([&](uint32_t cell) { n_shared += pool_[cell].owner != session; });
     reservation.n_shared = std::max(reservation.n_shared, n_shared);
     reservation.note_most();
-    to.tokens.assign(from.tokens.begin(), from.tokens.begin() + source.n);
-    to.norms.assign(from.norms.begin(),
-                    from.norms.begin() + std::min(from.norms.size(), size_t(source.n) * model_.info().n_layer));
-    to.digest  = from.digest;
-    to.n_clean = source.n;
+    take_books(to, source);
     if (kind_.recurrent && source.sequence >= 0) {
         later([id, donor = source.sequence](llama_context * context) {
             llama_memory_seq_cp(llama_get_memory(context), donor, id, -1, -1);
@@ -90,18 +92,66 @@ void CacheAllocator::take(uint64_t session, int32_t id, const Source & source) {
     }
 }
 
+// What the sequence knows of its tokens, but for their cells.
+void CacheAllocator::take_books(Sequence & to, const Source & source) {
+    const Prefix & from = *source.prefix;
+    to.tokens.assign(from.tokens.begin(), from.tokens.begin() + source.n);
+    to.norms.assign(from.norms.begin(),
+                    from.norms.begin() + std::min(from.norms.size(), size_t(source.n) * model_.info().n_layer));
+    to.digest  = from.digest;
+    to.n_clean = source.n;
+    to.n_whole = reading_.block ? source.n : 0;
+}
+
+uint32_t CacheAllocator::copy(uint64_t session, int32_t id, const Prompt & prompt,
+                              const std::vector<uint32_t> & cells) {
+    Source known = longest(prompt, nullptr, id);
+    known.n      = reading_.whole(known.n);
+    if (known.n < least_shared || prompt.norm_stride > 0) { // norms of the last layer depend on the rows of the batch
+        return 0;
+    }
+    Sequence &     to   = sequence(session, id);
+    const CellList from = known.prefix->cells.part(0, known.n);
+    CellList       mine;
+    for (uint32_t i = 0; i < known.n; ++i) {
+        pool_.plan(cells[i], false);
+        use(cells[i]);
+        mine.push(cells[i]);
+    }
+    of(session).n_planned -= known.n;
+    to.cells = mine;
+    take_books(to, known);
+    later([id, from, mine](llama_context * context) {
+        memory_write_cells(context, mine.runs(), memory_read_cells(context, from.runs()));
+        memory_attach(context, id, 0, mine.runs());
+    });
+    if (kind_.recurrent) {
+        later([id, prefix = known.prefix](llama_context * context) {
+            memory_write_state(context, id, uint32_t(prefix->tokens.size()), prefix->state);
+        });
+    }
+    return known.n;
+}
+
+void CacheAllocator::note_block(uint64_t session, int32_t id) {
+    Sequence & read = sequence(session, id);
+    if (read.n_whole + reading_.block == read.size()) {
+        read.n_whole = read.size();
+    }
+}
+
 void CacheAllocator::remember(uint64_t session, int32_t id) {
     const Sequence & from = sequence(session, id);
-    if (!prefixes_.enabled() || from.lost || from.n_clean < least_shared ||
-        (kind_.recurrent && from.n_clean < from.size())) {
+    const uint32_t   n    = n_lasting(from);
+    if (!prefixes_.enabled() || from.lost || n < least_shared || (kind_.recurrent && n < from.size())) {
         return;
     }
     Prefix prefix;
-    prefix.tokens = { from.tokens.begin(), from.tokens.begin() + from.n_clean };
+    prefix.tokens = { from.tokens.begin(), from.tokens.begin() + n };
     prefix.digest = from.digest;
-    prefix.cells  = from.cells.part(0, from.n_clean);
+    prefix.cells  = from.cells.part(0, n);
     prefix.norms  = from.norms;
-    prefix.norms.resize(std::min(prefix.norms.size(), size_t(from.n_clean) * model_.info().n_layer));
+    prefix.norms.resize(std::min(prefix.norms.size(), size_t(n) * model_.info().n_layer));
     if (kind_.recurrent) {
         apply();
         prefix.state = memory_read_state(model_.context(), id);
@@ -119,8 +169,9 @@ void CacheAllocator::remember(Prefix prefix) {
 //
 
 PrefixData CacheAllocator::read_prefix(const Prompt & prompt) {
-    const auto match = prefixes_.find(prompt);
-    if (!match.prefix) {
+    auto match = prefixes_.find(prompt);
+    match.n    = reading_.whole(match.n);
+    if (!match.prefix || match.n == 0) {
         return {};
     }
     apply();

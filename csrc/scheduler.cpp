@@ -69,6 +69,9 @@ void Scheduler::admit() {
             ++i;
             continue;
         }
+        if (!fits_together(i)) {
+            return;
+        }
         try {
             if (!admit(request)) {
                 return;
@@ -81,6 +84,45 @@ void Scheduler::admit() {
         }
         waiting_.erase(waiting_.begin() + i);
     }
+}
+
+// Whether the group of a waiting request finds room for all that wait. A group that begins with some of them has other
+// batches, so where these must not depend on others, it does so only when there are none. The cache grows for all of it
+// first: its size must not matter either.
+bool Scheduler::fits_together(size_t first) {
+    const auto & group    = waiting_[first]->group;
+    const auto   is_of_it = [&](const auto & session) { return session.second.group == group; };
+    if (cache_.reading().block > 0 && group && sessions_.empty()) {
+        static constexpr uint64_t most_lost = 64; // cells between two sessions
+        uint64_t                  n_cells   = 0;
+        for (const auto & one : waiting_) {
+            n_cells += one->group == group ? one->n_cells + most_lost : 0;
+        }
+        for (const uint64_t wanted : { n_cells + cache_.pool().n_kept(), n_cells }) {
+            if (wanted <= model_.n_ctx() || (wanted <= model_.most_cells && cache_.grow(uint32_t(wanted)))) {
+                break;
+            }
+        }
+    }
+    if (cache_.reading().block == 0 || !group || std::all_of(sessions_.begin(), sessions_.end(), is_of_it)) {
+        return true;
+    }
+    std::vector<uint64_t> tried;
+    bool                  fits = true;
+    try {
+        for (size_t i = first; fits && i < waiting_.size() && waiting_[i]->group == group; ++i) {
+            const Request & one = *waiting_[i];
+            fits                = cache_.reserve(one.ticket, one.n_cells, one.n_seqs, one.prompt);
+            if (fits) {
+                tried.push_back(one.ticket);
+            }
+        }
+    } catch (...) { // admit() says why
+    }
+    for (const uint64_t ticket : tried) {
+        cache_.release(ticket);
+    }
+    return fits;
 }
 
 bool Scheduler::admit(Request & request) {

@@ -120,6 +120,7 @@ private:
     };
 
     bool admit(Request & request);
+    bool fits_together(size_t first);
     bool held_back(const Job & job) const;
     void cancel_jobs(uint64_t session, const std::function<bool(const Task &)> & which);
     void check_task(uint64_t session, const Task & task);
@@ -132,13 +133,16 @@ private:
     };
 
     std::vector<Runnable> runnable(bool feeding) const;
+    void                  choose_party();
+    bool                  read_block();
+    void                  copy_known(const Job & job, RunningTask & task);
     Prompt                prompt_of(const Job & job, const Task & task);
     const RunningTask *   reader_before(const Runnable & reader, const std::vector<Runnable> & readers);
     void                  start_reading(const Job & job, RunningTask & task);
     void                  book_reused(const Job & job, RunningTask & task, uint32_t n);
     static size_t         n_to_read(const RunningTask & task);
     size_t   most_prompt_tokens(const std::vector<Runnable> & writers, const std::vector<Runnable> & readers);
-    uint64_t together(const Runnable & one) const;
+    uint64_t together(const Job & job) const;
     void     add_writers(const std::vector<Runnable> & writers, size_t most);
     void     look_up(const std::vector<Runnable> & writers, size_t widest, double slowest);
     void     ask(const std::vector<Runnable> & writers, size_t widest, double slowest);
@@ -173,7 +177,9 @@ private:
     Batch                                batch_;
     Asking                               asking_;
     size_t                               turn_ = 0, reader_turn_ = 0; // who is first, where not all fit
-    size_t                               n_steps_   = 0;
+    uint64_t                             party_      = 0;             // whose tokens alone this step decodes, 0 = all
+    uint64_t                             last_party_ = 0;             // … the step before
+    size_t                               n_steps_    = 0;
     uint64_t                             n_drafted_ = 0, n_accepted_ = 0, n_draft_model_ = 0;
     double                               prompt_tokens_;          // that a step beside writers decodes
     double                               prompt_seconds_ = 0.0;   // that this step may take for them, 0 = no limit

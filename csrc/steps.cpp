@@ -36,10 +36,12 @@ Prompt Scheduler::prompt_of(const Job & job, const Task & task) {
 
 void Scheduler::start_reading(const Job & job, RunningTask & task) {
     task.prompt = prompt_of(job, *task.task);
-    book_reused(job, task, cache_.reuse(job.session, task.task->sequence, task.prompt));
+    if (cache_.reading().block == 0) { // else they are copied, into cells that are not planned yet
+        book_reused(job, task, cache_.reuse(job.session, task.task->sequence, task.prompt));
+    }
     const size_t n = task.prompt.tokens.size();
     if (!cache_.rolls_back() && n > 4 * before_end) {
-        task.marks.insert(n - before_end);
+        task.marks.insert(cache_.reading().whole(uint32_t(n - before_end)));
     }
 }
 
@@ -69,7 +71,7 @@ const RunningTask * Scheduler::reader_before(const Runnable & reader, const std:
             (task.prompt.norm_stride > 0 && before.prompt.norm_stride == 0)) {
             continue;
         }
-        const uint32_t n = n_common(before.prompt.tokens, task.prompt.tokens);
+        const uint32_t n = cache_.reading().whole(n_common(before.prompt.tokens, task.prompt.tokens));
         if (n < task.n_fed + least_shared || before.n_fed >= n || (!cache_.rolls_back() && task.n_fed > 0)) {
             continue;
         }
@@ -82,6 +84,7 @@ const RunningTask * Scheduler::reader_before(const Runnable & reader, const std:
 }
 
 void Scheduler::share() {
+    party_             = 0;
     const auto readers = runnable(true);
     for (const Runnable & reader : readers) {
         RunningTask & task = *reader.task;
@@ -90,6 +93,10 @@ void Scheduler::share() {
         }
         task.waits = reader_before(reader, readers) != nullptr;
         if (task.waits) {
+            continue;
+        }
+        if (cache_.reading().block) {
+            copy_known(*reader.job, task);
             continue;
         }
         const size_t before = task.n_fed;
@@ -101,14 +108,63 @@ void Scheduler::share() {
     finish_done();
 }
 
+// Copies what is known of the prompt of a task that has read nothing yet into its cells.
+void Scheduler::copy_known(const Job & job, RunningTask & task) {
+    const uint32_t n = cache_.copy(job.session, task.task->sequence, task.prompt, task.cells);
+    task.n_placed    = n;
+    book_reused(job, task, n);
+}
+
 //
 // the batch
 //
 
+// Where batches have to be the same beside others, a step decodes the tokens of one session or lockstep group. They
+// take turns.
+void Scheduler::choose_party() {
+    party_ = 0;
+    if (cache_.reading().block == 0) {
+        return;
+    }
+    // where one of it waits for another's prompt, the others may read, but not write on without it
+    std::set<uint64_t> parties, waiting;
+    const auto         readers = runnable(true);
+    for (const Runnable & one : readers) {
+        if (one.task->waits) {
+            waiting.insert(together(*one.job));
+        } else if (one.task->task->reuse) {
+            parties.insert(together(*one.job));
+        }
+    }
+    for (const auto & some : { readers, runnable(false) }) {
+        for (const Runnable & one : some) {
+            if (waiting.count(together(*one.job)) == 0) {
+                parties.insert(together(*one.job));
+            }
+        }
+    }
+    const auto next = parties.upper_bound(last_party_);
+    party_ = last_party_ = next != parties.end() ? *next : parties.empty() ? 0 : *parties.begin();
+}
+
+// The next block of the first prompt that is read in blocks; false when there is none. It is alone in the batch, and
+// others go on when all are read: their batches must not depend on how much of a prompt was known.
+bool Scheduler::read_block() {
+    for (const Runnable & reader : runnable(true)) {
+        RunningTask & task = *reader.task;
+        if (task.task->reuse && !task.waits) {
+            add_feed(reader, cache_.reading().next(task.n_fed, n_to_read(task)));
+            place();
+            return true;
+        }
+    }
+    return false;
+}
+
 std::vector<Scheduler::Runnable> Scheduler::runnable(bool feeding) const {
     std::vector<Runnable> some;
     for (const auto & job : jobs_) {
-        if (held_back(*job)) {
+        if (held_back(*job) || (party_ && together(*job) != party_)) {
             continue;
         }
         for (const auto & task : job->running) {
@@ -132,6 +188,10 @@ Batch & Scheduler::schedule() {
                 task->draft.clear();
             }
         }
+    }
+    prompt_limited_ = false;
+    if (cache_.reading().block && read_block()) {
+        return batch_;
     }
     readers.erase(std::remove_if(readers.begin(), readers.end(), [](const Runnable & r) { return r.task->waits; }),
                   readers.end());
@@ -176,8 +236,8 @@ static size_t whole_tiles(size_t n_before, size_t n) {
 }
 
 // The session of a task, or its group.
-uint64_t Scheduler::together(const Runnable & one) const {
-    const auto & session = sessions_.at(one.job->session);
+uint64_t Scheduler::together(const Job & job) const {
+    const auto & session = sessions_.at(job.session);
     return session.group ? session.group->serial : session.serial;
 }
 
@@ -187,10 +247,10 @@ size_t Scheduler::most_prompt_tokens(const std::vector<Runnable> & writers, cons
     std::set<uint64_t> writing, reading;
     bool               in_group = true;
     for (const Runnable & one : writers) {
-        writing.insert(together(one));
+        writing.insert(together(*one.job));
     }
     for (const Runnable & one : readers) {
-        reading.insert(together(one));
+        reading.insert(together(*one.job));
         in_group &= sessions_.at(one.job->session).group != nullptr;
     }
     writing.insert(reading.begin(), reading.end());
@@ -199,6 +259,7 @@ size_t Scheduler::most_prompt_tokens(const std::vector<Runnable> & writers, cons
         prompt_seconds_ = seconds;
         return whole_tiles(batch_.size(), size_t(prompt_tokens_));
     }
+    in_group |= cache_.reading().block > 0;
     prompt_seconds_ = in_group ? 0.0 : 4 * seconds;
     return in_group ? SIZE_MAX : whole_tiles(batch_.size(), size_t(4 * prompt_tokens_));
 }
@@ -319,6 +380,9 @@ void Scheduler::book_decode(double seconds) {
                     read_norms(*task, sequence);
                 }
                 task->n_fed += task->n_in_batch;
+                if (batch_.size() == cache_.reading().block && task->n_in_batch == batch_.size()) {
+                    cache_.note_block(job->session, spec.sequence);
+                }
                 if (task->marks.count(task->n_fed)) {
                     cache_.remember(job->session, spec.sequence);
                 }

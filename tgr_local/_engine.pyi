@@ -62,6 +62,7 @@ class EngineParams:
     n_ubatch: int
     n_seq_max: int
     prefix_cells: int
+    reproducible: bool
     step_seconds: float
     n_threads: int
     n_gpu_layers: int

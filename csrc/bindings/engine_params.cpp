@@ -11,6 +11,7 @@ void bind_engine_params(py::module_ & m) {
         .def_readwrite("n_ubatch", &EngineParams::n_ubatch)
         .def_readwrite("n_seq_max", &EngineParams::n_seq_max)
         .def_readwrite("prefix_cells", &EngineParams::prefix_cells)
+        .def_readwrite("reproducible", &EngineParams::reproducible)
         .def_readwrite("step_seconds", &EngineParams::step_seconds)
         .def_readwrite("n_threads", &EngineParams::n_threads)
         .def_readwrite("n_gpu_layers", &EngineParams::n_gpu_layers)

@@ -32,7 +32,7 @@ from tgr_local.system import confined
 _TEMPLATE_MOST = 1 << 20  # characters of a chat template
 _SAME_NAMES = (
     "n_ctx", "n_batch", "n_ubatch", "n_gpu_layers", "main_gpu", "use_mmap", "prefix_cells",
-    "step_seconds",
+    "reproducible", "step_seconds",
 )  # fmt: skip
 
 

@@ -271,8 +271,9 @@ def _check_header(engine: Engine, path: Path, header: Header) -> None:
         )
     if header.layout != layout:
         raise PrefixError(
-            f"{path} is of another model, cache type or attention; use type_k, type_v and "
-            "flash_attn as when it was saved"
+            f"{path} is of another model, cache type or attention, or was read in other batches; "
+            "use type_k, type_v, flash_attn, reproducible, n_batch and n_ubatch as when it was "
+            "saved"
         )
     if engine.config.prefix_cells == 0:
         raise PrefixError(f"{path} cannot be used: prefix_cells is 0; raise it")

@@ -36,9 +36,10 @@ def generate_many(
 ) -> list[Reply]:
     """Writes k replies in the same batches; reply i has the seed ``config.seed + i``.
 
-    They advance in lockstep, so the same call gives the same replies. `on_event` is called with the
-    events of reply i as ``on_event(i, event)``, from several threads, and at last with the reply.
-    A CancelledError has the replies so far, finished ones too, as `replies`.
+    They advance in lockstep, so the same call to an engine that remembers nothing and has no other
+    call, or to one that is `reproducible`, gives the same replies. `on_event` is called with the
+    events of reply i as ``on_event(i, event)``, from several threads, and at last with the reply. A
+    CancelledError has the replies so far, finished ones too, as `replies`.
     """
     return generate_each(
         engine, [prompt], config, k, method=method, raw=raw, verbatim=verbatim, edits=edits,

@@ -33,6 +33,11 @@ class EngineConfig:
         "cells that earlier requests may hold beside the longest; 0 = every request is read anew",
         low=0,
     )
+    reproducible: bool = option(
+        False,
+        "the same request with the same seed gives the same text, whatever is remembered and "
+        "whoever asks beside it; on a CPU, and slower",
+    )
     step_seconds: float = option(
         0.6, "seconds that one step may spend on prompts while other texts are written", low=0.001
     )
@@ -82,6 +87,11 @@ class EngineConfig:
             raise ValueError(
                 f"n_ubatch is {self.n_ubatch}, but cannot exceed n_batch, which is {self.n_batch}; "
                 "lower n_ubatch or raise n_batch"
+            )
+        if self.reproducible and self.draft_model:
+            raise ValueError(
+                "reproducible is set, but what draft_model guesses depends on the requests before; "
+                "leave one of them out"
             )
         if self.main_gpu >= 0 and self.tensor_split:
             raise ValueError(
