@@ -8,6 +8,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+from method_runs import RESIDUAL
+
 from tgr_local.engine import Engine
 from tgr_local.eval import phases, samples, systems
 from tgr_local.eval.making import Phase
@@ -17,7 +19,7 @@ from tgr_local.eval.store import Store
 from tgr_local.eval.task import Grade, Problem
 from tgr_local.options.config import SearchConfig
 
-SMALL = SearchConfig(chunk_len=6, max_chunks=2, n_candidates=2, rollout_len=3)
+SMALL = SearchConfig(chunk_len=6, max_chunks=2, n_candidates=2, rollout_len=3, **RESIDUAL)
 PROBLEMS = [
     Problem("toy", name, ({"role": "user", "content": text},), None, raw=text)
     for name, text in (("a", "one"), ("b", "two and two"), ("c", "three"))

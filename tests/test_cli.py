@@ -180,7 +180,15 @@ def test_json_has_everything_that_a_result_depends_on(
     result = json.loads(out)
     assert err == ""
     kinds = {"query": 7, "rebuild": 10, "rollouts": 10, "chunk": 15, "delimiter": 2}
-    kinds |= {"discarded": 0, "reused": 0, "refused": 0, "draft_model": 0, "total": 44}
+    kinds |= {
+        "guard": 0,
+        "calibration": 0,
+        "discarded": 0,
+        "reused": 0,
+        "refused": 0,
+        "draft_model": 0,
+        "total": 44,
+    }
     assert result.pop("versions").keys() - {"llama-cpp-python"} == {"tgr-local", "python", "numpy"}
     assert result.pop("config").keys() == {spec.name for spec in dataclasses.fields(SearchConfig)}
     assert result.pop("engine").keys() == EngineConfig.__dataclass_fields__.keys()
@@ -195,6 +203,7 @@ def test_json_has_everything_that_a_result_depends_on(
         "closed_by": None,
         "tokens_per_second": 30.0,
         "chunks": 2,
+        "plain_boundaries": 0,
         "figures": {},
         "method": "tgr-latent",
         "seed": 5,

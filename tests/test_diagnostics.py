@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from fake_engine import fake_step
 
+from method_runs import RESIDUAL
+
 from tgr_local import methods
 from tgr_local.engine import Engine
 from tgr_local.options.config import SearchConfig
@@ -72,7 +74,7 @@ def test_antipodes_have_no_curvature() -> None:
 
 
 def test_a_real_run_is_measured_by_its_own_anchors(engine: Engine) -> None:
-    config = SearchConfig(chunk_len=6, max_chunks=3, n_candidates=4, rollout_len=3)
+    config = SearchConfig(chunk_len=6, max_chunks=3, n_candidates=4, rollout_len=3, **RESIDUAL)
     steps = list(methods.get("tgr-latent").run(Run(engine, [1, 2, 3], config)))
     first, second, last = diagnostics(steps).boundaries
     assert steps[1].origin is not None and steps[0].state is not None

@@ -162,7 +162,8 @@ begun.wait()
 child = os.fork()
 from tgr_local import Engine, SearchConfig, generate
 with Engine({path!r}) as engine:
-    print(len(generate(engine, "hi", SearchConfig(max_tokens=8), raw=True).tokens), flush=True)
+    n = len(generate(engine, "hi", SearchConfig(max_tokens=8), raw=True).tokens)
+    os.write(1, b"%d\\n" % n)  # a line of each process, whole
 if child:
     sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 os._exit(0)

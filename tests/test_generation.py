@@ -325,7 +325,7 @@ def test_replies_together_equal_each_alone(engine: Engine, method: str) -> None:
     for reply in replies:
         config = SearchConfig(
             chunk_len=8, max_chunks=3, n_candidates=3, rollout_len=4, temperature=0.0,
-            seed=reply.seed,
+            seed=reply.seed, **PAPER,
         )  # fmt: skip
         assert reply.tokens == generate(engine, "hello", config, method=method, raw=True).tokens
 

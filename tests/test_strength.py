@@ -91,17 +91,17 @@ def test_the_estimate_is_that_of_the_numpy_reference(
     prompt, zeta = PROMPT, 3.0
     with (
         engine.session(strength.N_CELLS, strength.N_SEQUENCES) as session,
-        strength._Text(engine, session, prompt, 40, config, session.run) as text,
+        strength.Reading(engine, session, prompt, 40, config, session.run) as text,
     ):
         found = text.divergence(zeta, 40)
-        feed, n = [*prompt, *text._tokens], len(prompt)
+        feed, n = [*prompt, *text.tokens], len(prompt)
     vectors = np.zeros((len(feed), engine.n_layer, engine.n_embd))
     p = log_softmax(reference.forward(feed, vectors).logits[n - 1 : -1])
     estimates, exact = [], []
-    for vector in strength._vectors(engine, config):
+    for vector in strength.vectors(engine, config):
         vectors[n - 1 :] = zeta * vector  # from the pending token on
         q = log_softmax(reference.forward(feed, vectors).logits[n - 1 : -1])
-        d = (q - p)[np.arange(len(p)), text._tokens]
+        d = (q - p)[np.arange(len(p)), text.tokens]
         estimates.append(np.mean(np.expm1(d) - d))
         exact.append(np.mean(np.sum(np.exp(p) * (p - q), axis=1)))
     assert found == pytest.approx(np.mean(estimates), rel=1e-3)

@@ -271,7 +271,7 @@ def test_a_run_that_fails_at_once_leaves_the_old_trace(tmp_path: Path) -> None:
 TABLE = """\
 tgr-latent, seed 7, fake.gguf
 sha256 abababababababababababababababababababababababababababababababab; python 3.11
-chunk_len 512, n_candidates 8, rollout_len 32, sigma 0.05, relative_strength 0.05, temperature 0.6
+chunk_len 512, n_candidates 8, rollout_len 32, sigma 0.05, calibration divergence, temperature 0.6
 prompt: 10 tokens: <user>2+2?
 
 chunk 1

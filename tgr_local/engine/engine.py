@@ -78,6 +78,8 @@ class Engine:
                 raise CancelledError(f"cancelled while {self.path} was being loaded")
 
         self._native = native.Engine(params, check)
+        self.file_identity = file_hash.identity(self.path)
+        """What tells the file that was loaded from others, and from its later contents."""
         self.n_seq_max: int = self._native.stats().n_seq_max
         self._max_cells: int | None = None
         self._reservations: dict[int, waits.Reservation] = {}  # of every open session

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from tgr_local.engine import Cancel, Engine, Output, Sampling, Session, Task
 from tgr_local.errors import CapacityError, ModelError
-from tgr_local.models import file_hash, strengths
+from tgr_local.models import strengths
 from tgr_local.models.strengths import Strength
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry, maps
@@ -76,12 +76,13 @@ def is_pending(engine: Engine, config: SearchConfig) -> bool:
 def keep(engine: Engine, config: SearchConfig, strength: Strength) -> Strength:
     """Keeps a strength; returns the first one that was kept in this process."""
     strength = _known.setdefault(_key(engine, config), strength)
-    strengths.write(_settings(engine, config, engine.model_hash), strength)
+    with contextlib.suppress(OSError):  # the file is gone
+        strengths.write(_settings(engine, config, engine.model_hash), strength)
     return strength
 
 
 def _key(engine: Engine, config: SearchConfig) -> tuple[Any, ...]:
-    return tuple(_settings(engine, config, file_hash.identity(engine.path)).values())
+    return tuple(_settings(engine, config, engine.file_identity).values())
 
 
 def _settings(engine: Engine, config: SearchConfig, model: str) -> dict[str, Any]:
@@ -141,7 +142,7 @@ def measure(
         return outputs
 
     with contextlib.suppress(_Late):
-        with _Text(engine, session, prompt, n_tokens, config, counted) as text:
+        with Reading(engine, session, prompt, n_tokens, config, counted) as text:
             zeta, reached = find(text.divergence, config.divergence, text.n_tokens)
         seconds = round(time.monotonic() - start, 3)
         return keep(engine, config, Strength(zeta, reached, n_positions, seconds))
@@ -189,7 +190,7 @@ class _Late(Exception):
     """The time is up."""
 
 
-class _Text:
+class Reading:
     """A text that the model wrote plainly, and its reading under random anchors. Use it in a
     ``with`` block, which frees its sequences and injections."""
 
@@ -203,7 +204,7 @@ class _Text:
         decode: Callable[[Sequence[Task]], list[Output]],
     ) -> None:
         self._session, self._decode, self._last = session, decode, prompt[-1:]
-        self._vectors = _vectors(engine, config)
+        self._vectors = vectors(engine, config)
         self._root = session.sequence()
         decode([Task(self._root, prompt[:-1])])
         writer = self._root.fork()
@@ -217,12 +218,12 @@ class _Text:
         ends = [i for i, token in enumerate(tokens) if token in engine.end_tokens]
         if ends and ends[0] >= n_tokens // 3:
             tokens = tokens[: ends[0] + 1]
-        self._tokens = tokens
+        self.tokens = tokens
         self.n_tokens = len(tokens)
 
     def divergence(self, zeta: float, n_tokens: int) -> float:
         """Mean KL divergence over the first n_tokens under all anchors, nats a token."""
-        feed = [*self._last, *self._tokens[:n_tokens]]
+        feed = [*self._last, *self.tokens[:n_tokens]]
         rows = [self._root.fork() for _ in range(1 + N_ANCHORS)]
         scaled = (zeta * self._vectors).astype(np.float32)
         injections = [self._session.injection(vectors) for vectors in scaled]
@@ -243,14 +244,14 @@ class _Text:
         with np.errstate(over="ignore", invalid="ignore"):
             return float(np.mean(np.expm1(d) - d))
 
-    def __enter__(self) -> _Text:
+    def __enter__(self) -> Reading:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._root.drop()
 
 
-def _vectors(engine: Engine, config: SearchConfig) -> NDArray[np.float64]:
+def vectors(engine: Engine, config: SearchConfig) -> NDArray[np.float64]:
     """The injections of random anchors for ζ = 1: [N_ANCHORS, n_layer, d_h]."""
     drawn = maps.of(engine, config)
     rng = np.random.default_rng(_SEED)

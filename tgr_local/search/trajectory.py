@@ -92,7 +92,7 @@ class Trajectory:
         # [n, n_layer] residual norms of the tokens of Q, and of what follows it in the context
         self._query_norms: NDArray[np.float32] | None = None
         self._tail_norms: NDArray[np.float32] | None = None
-        self._is_remembered = False  # the text up to the first reset
+        self._was_reset = False
         self._reads_along = False  # the next task reads Q
         self._goes_on = False  # the task of the newest chunk writes the next one too
         self._began: float | None = None  # that task, by time.monotonic; None once it writes
@@ -103,8 +103,8 @@ class Trajectory:
     def __exit__(self, *exc: object) -> None:
         if self._shared:
             self._shared.leave()
-        if self.generated or self._reads_along:
-            self._remember()
+        if (self.generated or self._reads_along) and not self._was_reset:
+            self.run.remember(self._main)
         self.run.close()
 
     # --- moves ---
@@ -127,6 +127,7 @@ class Trajectory:
             or not self.engine.rolls_back  # which remembers what a task ends with
             or len(run.query) == 1
             or self.config.loop_guard
+            or self.config.shift_cells  # then Q is never alone in its sequence
             or run.left is not None  # the text gets what Q leaves
             or run.is_out_of_time
         ):
@@ -146,7 +147,6 @@ class Trajectory:
         if self._fits_lazily():
             return
         run = self.run
-        self._remember()
         run.report("rebuild")
         with run.timed("rebuild"):
             head, tail = retained_tokens(self.generated, self.config)
@@ -155,11 +155,14 @@ class Trajectory:
                 self._main.shift(begin, self._length - len(tail) + 1)
             else:
                 self._return_to_query()
+                if not self._was_reset:  # Q, which the task of the first chunk may have read
+                    run.remember(self._main)
                 output = run.read(self._main, [run.query[-1], *head, *tail[:-1]], norms=norms)
                 if norms:
                     self._tail_norms = output.norms
                 run.count(rebuild=len(head) + len(tail))
             self._n_context = len(head) + len(tail)
+            self._was_reset = True
 
     @property
     def residual_norms(self) -> NDArray[np.float64]:
@@ -515,12 +518,6 @@ class Trajectory:
     def _length(self) -> int:
         """Tokens of the text's sequence: the context without the pending token."""
         return len(self.run.query) - 1 + self._n_context
-
-    def _remember(self) -> None:
-        """Keeps the text up to the first reset for later runs, as far as it was written plainly."""
-        if not self._is_remembered:
-            self._is_remembered = True
-            self.run.remember(self._main)
 
     def _return_to_query(self) -> None:
         """Leaves Q alone in the text's sequence, without its last token."""
