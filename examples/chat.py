@@ -25,4 +25,4 @@ with TgrLlama(*sys.argv[1:2]) as llama:
 #
 # answer:   The answer is \boxed{31}.
 # tokens:   41 new
-# decoded:  189 positions
+# decoded:  97 positions

@@ -47,6 +47,7 @@ with load(*sys.argv[1:2]) as engine:
         print(f"scale {scale:3}: computes {n_computed} of {len(NEW)}. {NEW[0]} {first}")
 
     # the injection of the winning anchor of a search, as a file for llama.cpp and repeng
+    config = resolve(engine.metadata, {"search_from": 0, "temperature": 0.0}).config
     reply = generate(engine, "What is 12 + 23?", config)
     winner = winning_control_vector(engine, reply, config)
     with tempfile.TemporaryDirectory() as folder:

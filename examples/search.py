@@ -11,14 +11,14 @@ from tgr_local.options.resolve import resolve
 QUESTION = "Use 2, 7, 30 to make 44"  # a puzzle: there is something to choose
 
 with load(*sys.argv[1:2]) as engine:
-    for step in generate_steps(engine, QUESTION):
+    config = resolve(engine.metadata, {"search_from": 0}).config  # from the first chunk on
+    for step in generate_steps(engine, QUESTION, config):
         scores = step.candidates.scores
         text = engine.detokenize(step.tokens).decode("utf-8", "replace")
         print(f"{step.index}: winner {scores.chosen} of {len(scores.total)}, chunk {text!r}")
         print("   V", *(f"{value:.2f}" for value in scores.foresight))
         print("   spread", *(f"{name} {value:.3f}" for name, value in scores.spread().items()))
 
-    config = resolve(engine.metadata).config
     for method in ("base", "markov", "tgr-latent"):
         reply = generate(engine, QUESTION, config, method=method)
         print(f"{method:12} {reply.text!r:40} {reply.counts.total} positions decoded")
@@ -35,4 +35,4 @@ with load(*sys.argv[1:2]) as engine:
 #    spread foresight 0.000 bumpiness 0.037 uniformity 0.011
 # base         'The answer is \\boxed{30+7*2}.'         95 positions decoded
 # markov       'The answer is \\boxed{30+7*2}.'         159 positions decoded
-# tgr-latent   'The answer is \\boxed{30+7*2}.'         453 positions decoded
+# tgr-latent   'The answer is \\boxed{30+7*2}.'         492 positions decoded

@@ -5,10 +5,11 @@ python examples/stream.py [model.gguf]
 
 import sys
 
-from tgr_local import Progress, TextDelta, load, stream
+from tgr_local import Progress, SearchConfig, TextDelta, load, stream
 
 with load(*sys.argv[1:2]) as engine:
-    for event in stream(engine, "Use 2, 7, 30 to make 44"):
+    config = SearchConfig(search_from=0)  # by default the first chunk is written at once
+    for event in stream(engine, "Use 2, 7, 30 to make 44", config):
         if isinstance(event, TextDelta):
             print(event.text, end="", flush=True)
         elif isinstance(event, Progress) and event.candidates is not None:
@@ -29,4 +30,4 @@ with load(*sys.argv[1:2]) as engine:
 #   [chunk 2: S = -2.84 -2.82 -2.83 -2.81 -2.80 -2.80 -2.82 -2.82 -> 4]
 # ,14] 30+14=44 yes
 # The answer is \boxed{30+7*2}.
-# 95 tokens, 475 positions decoded, stop
+# 95 tokens, 514 positions decoded, stop

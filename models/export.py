@@ -28,8 +28,11 @@ FILE_TYPES = {
     "f32": gguf.LlamaFileType.ALL_F32, "f16": gguf.LlamaFileType.MOSTLY_F16,
     "q8_0": gguf.LlamaFileType.MOSTLY_Q8_0,
 }  # fmt: skip
-SEARCH = {"tgr.chunk_len": 32, "tgr.rollout_len": 12, "tgr.max_chunks": 24}
-"""Recommended tokens per chunk and per rollout, and chunks in one answer."""
+SEARCH = {
+    "tgr.chunk_len": 32, "tgr.rollout_len": 12, "tgr.max_chunks": 24, "tgr.calibration": "residual",
+}  # fmt: skip
+"""Recommended tokens per chunk and per rollout, chunks in one answer, and the injection's unit: its
+strength was tuned in that one, and is far weaker than what suits a model of many subjects."""
 BLOCK_NAMES = {
     "attn_norm": "attn_norm", "attn.q": "attn_q", "attn.k": "attn_k", "attn.v": "attn_v",
     "attn.output": "attn_output", "attn.q_norm": "attn_q_norm", "attn.k_norm": "attn_k_norm",

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_engine import fake_step
-
 from method_runs import RESIDUAL
 
 from tgr_local import methods

@@ -218,7 +218,7 @@ class SearchConfig:
         0.05,
         "D: mean KL divergence of the next token between the plain model and the model under a "
         "random anchor, nats; with calibration divergence",
-        low=0.001,
+        low=1e-5,
         high=10,
     )
     injection_maps: str = option(

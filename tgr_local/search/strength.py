@@ -1,11 +1,12 @@
 """How strong the injection must be to change what the model does by a wanted amount.
 
 `calibration="divergence"` has one strength ζ for all layers. No norm is a unit for it: what a model
-bears differs fifty-fold between models of like norms. So ζ is measured: the model writes a text
-plainly, at temperature 1, and reads it again under random anchors. The tokens were drawn from the
-plain distribution p, so with q the one under an anchor and d = ln q − ln p at each token, the mean
-of e^d − 1 − d estimates KL(p ‖ q) in nats a token, without bias and with little variance
-(Schulman, "Approximating KL divergence", 2020). ζ is where it is D, the option ``divergence``.
+bears differs fifty-fold between models of like norms. So ζ is measured: the model writes three
+texts of different kinds plainly, at temperature 1, and reads them again under random anchors. The
+tokens were drawn from the plain distribution p, so with q the one under an anchor and d = ln q −
+ln p at each token, the mean of e^d − 1 − d estimates KL(p ‖ q) in nats a token, without bias and
+with little variance (Schulman, "Approximating KL divergence", 2020). ζ is where that of the most
+sensitive text is D, the option ``divergence``: a text that the model is sure of bears far more.
 
 A strength is measured once for a model file, its maps and the types of its cache, and kept in the
 user's cache folder.
@@ -23,28 +24,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.engine import Cancel, Engine, Output, Sampling, Session, Task
+from tgr_local.engine import Cancel, Engine, Injection, Output, Sampling, Session, Task
+from tgr_local.engine import Sequence as EngineSequence
 from tgr_local.errors import CapacityError, ModelError
 from tgr_local.models import strengths
 from tgr_local.models.strengths import Strength
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry, maps
 
-PROMPT = "Explain step by step how a bicycle works, and why it does not fall over."
+PROMPTS = (
+    "Explain step by step how a bicycle works, and why it does not fall over.",
+    "What is 12 + 23 - 4 + 7?",
+    "Write a Python function that sorts the words of a text by their length.",
+)
 N_ANCHORS = 4
-N_TOKENS = 96
-"""Tokens of the text that is read again."""
-N_SEQUENCES = 2 + N_ANCHORS
-"""The prompt, the text plainly, and under each anchor."""
+N_TOKENS = 40
+"""Tokens of each text that is read again."""
+N_SEQUENCES = len(PROMPTS) + 1 + N_ANCHORS
+"""The prompts; a text plainly, and under each anchor."""
 _PROMPT_MOST = 64
-N_CELLS = _PROMPT_MOST + (1 + N_ANCHORS) * (1 + N_TOKENS)
-N_POSITIONS = 4000
+N_CELLS = len(PROMPTS) * _PROMPT_MOST + (1 + N_ANCHORS) * (1 + N_TOKENS)
+N_POSITIONS = 7500
 """Positions that a measurement takes at most; most take a third."""
 _LEAST_TOKENS = 8
 _SEED = 20201
 _WIDEST = 30.0  # factor of ζ between two tries
-_NEAR, _NEARER = 2.5, 1.2  # factor of D within which a try on a part, on the whole text, is enough
-_TRIES = 12
+_NEAR, _NEARER = 2.5, 1.2  # factor of D within which a try on parts, on the whole texts, is enough
+_TRIES, _MORE_TRIES = 12, 8
 Decode = Callable[[Sequence[Task]], list[Output] | None]
 """Runs tasks to their ends; None where the time is up."""
 
@@ -126,9 +132,9 @@ def measure(
 ) -> Strength | None:
     """Measures and keeps the strength for these options, in a session that has `N_SEQUENCES`
     sequences and n_cells cells left. None where that is not enough or the time is up."""
-    start, prompt = time.monotonic(), _prompt(engine)
-    n_tokens = min(N_TOKENS, (n_cells - len(prompt)) // (1 + N_ANCHORS) - 1)
-    n_tokens = min(n_tokens, engine.n_ctx_train - len(prompt))
+    start, prompts = time.monotonic(), [_tokens(engine, prompt) for prompt in PROMPTS]
+    n_tokens = min(N_TOKENS, (n_cells - sum(map(len, prompts))) // (1 + N_ANCHORS) - 1)
+    n_tokens = min(n_tokens, engine.n_ctx_train - max(map(len, prompts)))
     if n_tokens < _LEAST_TOKENS:
         return None
     n_positions = 0
@@ -142,8 +148,8 @@ def measure(
         return outputs
 
     with contextlib.suppress(_Late):
-        with Reading(engine, session, prompt, n_tokens, config, counted) as text:
-            zeta, reached = find(text.divergence, config.divergence, text.n_tokens)
+        with Reading(engine, session, prompts, n_tokens, config, counted) as reading:
+            zeta, reached = find(reading.divergence, config.divergence, n_tokens)
         seconds = round(time.monotonic() - start, 3)
         return keep(engine, config, Strength(zeta, reached, n_positions, seconds))
     return None
@@ -154,32 +160,40 @@ def find(
 ) -> tuple[float, float]:
     """ζ and the divergence there: where `divergence` of ζ and a number of tokens is `wanted`.
 
-    The search begins on a quarter of the tokens and ends on all n_tokens. A divergence grows with
-    about the square of ζ, which gives the next try; where that leaves what encloses ζ already, the
-    geometric middle is tried.
+    The search begins on a quarter of each text and ends on all of its n_tokens. A divergence grows
+    as a power of ζ, the second at first, which gives the next try; where that leaves what encloses
+    ζ already, the geometric middle is tried.
     """
     part = min(n_tokens, max(_LEAST_TOKENS, n_tokens // 4))
-    zeta, _ = _closest(divergence, wanted, 1.0, part, _NEAR)
-    return _closest(divergence, wanted, zeta, n_tokens, _NEARER)
+    zeta, _ = _closest(divergence, wanted, 1.0, part, _NEAR, _TRIES)
+    return _closest(divergence, wanted, zeta, n_tokens, _NEARER, _MORE_TRIES)
 
 
 def _closest(
-    divergence: Callable[[float, int], float], wanted: float, zeta: float, n: int, near: float
+    divergence: Callable[[float, int], float],
+    wanted: float,
+    zeta: float,
+    n: int,
+    near: float,
+    n_tries: int,
 ) -> tuple[float, float]:
     """ζ and the divergence on n tokens: the first try that is within a factor of `near`, or the
-    nearest of `_TRIES`. The search begins at ζ."""
-    low, high = 0.0, math.inf
+    nearest of `n_tries`. The search begins at ζ."""
+    low, high, slope = 0.0, math.inf, 2.0
     nearest = math.inf, zeta, math.nan
-    for _ in range(_TRIES):
+    before: tuple[float, float] | None = None
+    for _ in range(n_tries):
         reached = divergence(zeta, n)
-        reached = reached if math.isfinite(reached) else math.inf
-        off = abs(math.log(max(reached, 1e-300) / wanted))
-        nearest = min(nearest, (off, zeta, reached))
-        if off <= math.log(near) or (zeta >= strengths.HIGHEST and reached < wanted):
+        log = math.log(min(max(reached, 1e-300), 1e300)) - math.log(wanted)
+        nearest = min(nearest, (abs(log), zeta, reached))
+        if abs(log) <= math.log(near) or (zeta >= strengths.HIGHEST and log < 0):
             break
-        low, high = (zeta, high) if reached < wanted else (low, zeta)
-        ratio = math.sqrt(wanted / reached) if reached > 0 else _WIDEST
-        zeta = min(strengths.HIGHEST, zeta * min(max(ratio, 1 / _WIDEST), _WIDEST))
+        low, high = (zeta, high) if log < 0 else (low, zeta)
+        if before and zeta != before[0]:
+            slope = (log - before[1]) / (math.log(zeta) - math.log(before[0]))
+        before = zeta, log
+        step = math.exp(-log / min(max(slope, 1.0), 12.0))
+        zeta = min(strengths.HIGHEST, zeta * min(max(step, 1 / _WIDEST), _WIDEST))
         if not low < zeta < high:
             zeta = math.sqrt(low * high)
     _, zeta, reached = nearest
@@ -191,64 +205,83 @@ class _Late(Exception):
 
 
 class Reading:
-    """A text that the model wrote plainly, and its reading under random anchors. Use it in a
-    ``with`` block, which frees its sequences and injections."""
+    """Texts that the model wrote plainly, one after each prompt, and their reading under random
+    anchors. Use it in a ``with`` block, which frees its sequences."""
 
     def __init__(
         self,
         engine: Engine,
         session: Session,
-        prompt: list[int],
+        prompts: Sequence[list[int]],
         n_tokens: int,
         config: SearchConfig,
         decode: Callable[[Sequence[Task]], list[Output]],
     ) -> None:
-        self._session, self._decode, self._last = session, decode, prompt[-1:]
+        self._session, self._decode = session, decode
         self._vectors = vectors(engine, config)
-        self._root = session.sequence()
-        decode([Task(self._root, prompt[:-1])])
-        writer = self._root.fork()
+        self._roots = [session.sequence() for _ in prompts]
+        starts = zip(self._roots, prompts, strict=True)
+        decode([Task(root, prompt[:-1]) for root, prompt in starts])
+        writers = [root.fork() for root in self._roots]
         # a model that ends at once still writes a text: what follows its end token
-        (written,) = decode(
-            [Task(writer, self._last, n_generate=n_tokens, sampling=Sampling(), seed=_SEED,
-                  ignore_eog=True)]
+        written = decode(
+            [
+                Task(writer, prompt[-1:], n_generate=n_tokens, sampling=Sampling(),
+                     seed=_SEED + i, ignore_eog=True)
+                for i, (writer, prompt) in enumerate(zip(writers, prompts, strict=True))
+            ]
         )  # fmt: skip
-        writer.drop()
-        tokens = written.tokens.tolist()
-        ends = [i for i, token in enumerate(tokens) if token in engine.end_tokens]
-        if ends and ends[0] >= n_tokens // 3:
-            tokens = tokens[: ends[0] + 1]
-        self.tokens = tokens
-        self.n_tokens = len(tokens)
+        for writer in writers:
+            writer.drop()
+        self.texts: list[list[int]] = []
+        """Of each the pending token of the prompt, then what was written."""
+        for prompt, output in zip(prompts, written, strict=True):
+            tokens = output.tokens.tolist()
+            ends = [i for i, token in enumerate(tokens) if token in engine.end_tokens]
+            if ends and ends[0] >= n_tokens // 4:
+                tokens = tokens[: ends[0] + 1]
+            self.texts.append([prompt[-1], *tokens])
 
     def divergence(self, zeta: float, n_tokens: int) -> float:
-        """Mean KL divergence over the first n_tokens under all anchors, nats a token."""
-        feed = [*self._last, *self.tokens[:n_tokens]]
-        rows = [self._root.fork() for _ in range(1 + N_ANCHORS)]
-        scaled = (zeta * self._vectors).astype(np.float32)
-        injections = [self._session.injection(vectors) for vectors in scaled]
+        """The largest of the texts' mean KL divergences over their first n_tokens, under all
+        anchors, nats a token."""
+        injections = [
+            self._session.injection(vectors)
+            for vectors in (zeta * self._vectors).astype(np.float32)
+        ]
         try:
-            outputs = self._decode(
-                [
-                    Task(row, feed, injection=injection, feed_logprobs=True)
-                    for row, injection in zip(rows, [None, *injections], strict=True)
-                ]
+            return max(
+                self._divergence(root, text[: 1 + n_tokens], injections)
+                for root, text in zip(self._roots, self.texts, strict=True)
             )
         finally:
-            for row in rows:
-                row.drop()
             for injection in injections:
                 injection.drop()
+
+    def _divergence(
+        self, root: EngineSequence, feed: list[int], injections: list[Injection]
+    ) -> float:
+        rows = [root.fork() for _ in range(1 + N_ANCHORS)]
+        outputs = self._decode(
+            [
+                Task(row, feed, injection=injection, feed_logprobs=True)
+                for row, injection in zip(rows, [None, *injections], strict=True)
+            ]
+        )
+        for row in rows:
+            row.drop()
         logprobs = np.stack([output.feed_logprobs for output in outputs]).astype(np.float64)
         d = logprobs[1:] - logprobs[0]
         with np.errstate(over="ignore", invalid="ignore"):
-            return float(np.mean(np.expm1(d) - d))
+            found = float(np.mean(np.expm1(d) - d))
+        return found if math.isfinite(found) else math.inf
 
     def __enter__(self) -> Reading:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._root.drop()
+        for root in self._roots:
+            root.drop()
 
 
 def vectors(engine: Engine, config: SearchConfig) -> NDArray[np.float64]:
@@ -260,14 +293,14 @@ def vectors(engine: Engine, config: SearchConfig) -> NDArray[np.float64]:
     return np.asarray(layers[:, None] * drawn.injection.vectors(anchors), np.float64)
 
 
-def _prompt(engine: Engine) -> list[int]:
-    """The tokens before the text: a request in the model's template, or without one the bare
-    request; at least two, at most a quarter of what the model was trained for."""
+def _tokens(engine: Engine, prompt: str) -> list[int]:
+    """The tokens before a text: a request in the model's template, or without one the bare request;
+    at least two, at most a quarter of what the model was trained for."""
     tokens: list[int] = []
     if engine.chat_template:
         with contextlib.suppress(ModelError):  # a template that fails
-            messages = [{"role": "user", "content": PROMPT}]
+            messages = [{"role": "user", "content": prompt}]
             tokens = engine.tokenize(engine.chat_prompt(messages))
-    tokens = tokens or engine.tokenize(f"{PROMPT}\n", add_special=True)
+    tokens = tokens or engine.tokenize(f"{prompt}\n", add_special=True)
     tokens = tokens[-max(2, min(_PROMPT_MOST, engine.n_ctx_train // 4)) :]
     return tokens if len(tokens) > 1 else [*(tokens or [0]), *(tokens or [0])]
