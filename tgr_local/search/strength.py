@@ -184,6 +184,7 @@ def _closest(
     before: tuple[float, float] | None = None
     for _ in range(n_tries):
         reached = divergence(zeta, n)
+        reached = reached if math.isfinite(reached) else math.inf
         log = math.log(min(max(reached, 1e-300), 1e300)) - math.log(wanted)
         nearest = min(nearest, (abs(log), zeta, reached))
         if abs(log) <= math.log(near) or (zeta >= strengths.HIGHEST and log < 0):
