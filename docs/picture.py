@@ -1,12 +1,12 @@
-"""Draws the pictures of the documentation, each of a real run of an embedded model: docs/run.svg, a
-reply with the scores of the candidates beside each chunk, and docs/code.svg, the code assistant at
-work on a copy of examples/code.
+"""Draws the pictures of the documentation, each of a real run: docs/run.svg, a reply of a model and
+the scores of the candidates beside each chunk, and docs/code.svg, the code assistant with its
+embedded model at work on a copy of examples/code.
 
-    python docs/picture.py
-    python docs/picture.py --seed 7 "Use 3, 7, 9 and 50 to make 141."
+    python docs/picture.py MODEL.gguf
+    python docs/picture.py --seed 7 --chunk-len 64 MODEL.gguf "How does a bicycle work?"
     python docs/picture.py --code
 
-Run it again whenever an embedded model changes. It fails and writes nothing when the reply has no
+It fails and writes nothing when the reply has no
 answer or no search, or no edit passes the tests.
 """
 
@@ -33,11 +33,16 @@ from tgr_local.generation import Reply
 from tgr_local.generation.text import TextDelta
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.resolve import resolve
+from tgr_local.search import strength
 from tgr_local.search.steps import Progress
 from tgr_local.trace import render
 
 FOLDER = Path(__file__).parent
 TARGET, CODE_TARGET = FOLDER / "run.svg", FOLDER / "code.svg"
+QUESTION = (
+    "A shop sells pens at 3 dollars and books at 12 dollars. Ann buys 4 pens and 2 books, and pays "
+    "with 50 dollars. How much change does she get?"
+)
 WIDTH, TEXT_WIDTH = 110, 54
 MAX_ROWS, HEAD = 26, 18  # a longer reply is drawn without its middle
 CODE_TASK = (
@@ -56,7 +61,9 @@ class Row(NamedTuple):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("question", nargs="?", default="Use 3, 7, 25 to make 46")
+    parser.add_argument("model", nargs="?", help="a trained model")
+    parser.add_argument("question", nargs="?", default=QUESTION)
+    parser.add_argument("--chunk-len", type=int, default=48)
     parser.add_argument("--seed", type=int, default=SearchConfig().seed)
     parser.add_argument("--code", action="store_true", help="draw the code assistant instead")
     args = parser.parse_args()
@@ -65,12 +72,18 @@ def main() -> None:
         CODE_TARGET.write_text(drawing, encoding="utf-8")
         print(CODE_TARGET)
         return
-    with tgr_local.load() as engine:
-        config = resolve(engine.metadata, {"seed": args.seed}).config
+    wishes = {"chunk_len": args.chunk_len, "seed": args.seed}
+    with tgr_local.load(args.model) as engine:
+        config = resolve(engine.metadata, wishes).config
+        # what a model has measured for its injection is measured once, here before the picture
+        strength.prepare(engine, config)
         rows, reply = recorded(engine, args.question, config)
+        name = engine.path.name
     if not reply.text or not any(row.note for row in rows):
         raise SystemExit(f"the reply has no answer or no search ({reply.finish}); ask another")
-    TARGET.write_text(drawn(args.question, rows, reply), encoding="utf-8")
+    flags = "".join(f" --{key.replace('_', '-')} {value}" for key, value in wishes.items())
+    command = f'tgr-local run -m {name}{flags} "{args.question}"'
+    TARGET.write_text(drawn(command, rows, reply), encoding="utf-8")
     print(f"{TARGET}: {render.summary([reply])}")
 
 
@@ -111,9 +124,10 @@ def recorded(
     raise RuntimeError("the reply has no end")
 
 
-def drawn(question: str, rows: list[Row], reply: Reply) -> str:
+def drawn(command: str, rows: list[Row], reply: Reply) -> str:
     """The picture of a reply."""
-    lines = [Text.assemble(("$ ", "bold green"), f'tgr-local run --show-thinking "{question}"')]
+    pieces = textwrap.wrap(command, WIDTH - 6, break_long_words=False, break_on_hyphens=False)
+    lines = [Text.assemble(("$ ", "bold green"), " \\\n    ".join(pieces))]
     left_out = len(rows) - MAX_ROWS
     if left_out > 0:
         middle = Row(f"… {left_out} more lines …", "italic")
@@ -121,7 +135,7 @@ def drawn(question: str, rows: list[Row], reply: Reply) -> str:
     for row in rows:
         lines.append(Text.assemble((row.text.ljust(TEXT_WIDTH + 2), row.style), (row.note, "cyan")))
     lines.append(Text(render.cost_line([reply], WIDTH), "dim"))
-    return svg(lines, "tgr-local and its embedded model, on a CPU")
+    return svg(lines, "tgr-local on a CPU")
 
 
 def code_run(seed: int) -> list[str]:
