@@ -32,31 +32,33 @@ def question(trained: TrainedModel, engine: Engine, text: str) -> list[int]:
 
 def default_vectors(engine: Engine, n: int, rng: np.random.Generator) -> NDArray[np.float32]:
     """The injections [n, n_layer, n_embd] of n random anchors by the default options, with the
-    strength that is measured for the model."""
+    strength that is measured for the model; then each with ten times of it."""
     config = advised(engine)
     found = strength.prepare(engine, config)
     assert found is not None
     anchors = geometry.unit(rng.standard_normal((n, config.d_z or engine.n_embd)))
     drawn = maps.of(engine, config).injection
     unused = np.ones(engine.n_layer)
-    return np.asarray(injected(config, drawn, anchors, unused, found.zeta), np.float32)
+    vectors = injected(config, drawn, anchors, unused, found.zeta)
+    return np.asarray(np.concatenate([vectors, 10 * vectors]), np.float32)
 
 
 def likelihoods(
     engine: Engine, prompt: list[int], answer: list[int], rng: np.random.Generator
-) -> tuple[float, float]:
-    """The mean negative log-likelihood of an answer, nats a token: plain, and under the default's
-    injection, which acts on what follows the prompt."""
+) -> tuple[float, float, float]:
+    """The mean negative log-likelihood of an answer, nats a token: plain, under the default's
+    injection, which acts on what follows the prompt, and under ten times of it."""
     vectors = default_vectors(engine, N_ANCHORS, rng)
-    n_cells = len(prompt) + (N_ANCHORS + 1) * (len(answer) + 1)
-    with engine.session(n_cells, N_ANCHORS + 2) as session:
+    n_rows = 1 + 2 * N_ANCHORS
+    n_cells = len(prompt) + n_rows * (len(answer) + 1)
+    with engine.session(n_cells, 1 + n_rows) as session:
         root = session.sequence()
         session.run([Task(root, prompt[:-1])])
         injections = [None, *(session.injection(one) for one in vectors)]
         feed = [prompt[-1], *answer]
         tasks = [Task(root.fork(), feed, injection=i, feed_logprobs=True) for i in injections]
-        plain, *injected = (-out.feed_logprobs.mean() for out in session.run(tasks))
-    return float(plain), float(np.mean(injected))
+        plain, *others = (-float(out.feed_logprobs.mean()) for out in session.run(tasks))
+    return plain, float(np.mean(others[:N_ANCHORS])), float(np.mean(others[N_ANCHORS:]))
 
 
 def test_right_answers_stay_likely(trained: TrainedModel, trained_engine: Engine) -> None:
@@ -73,12 +75,18 @@ def test_right_answers_stay_likely(trained: TrainedModel, trained_engine: Engine
             for asked, answer in ANSWERED
         ]
     )
-    plain, injected = found.mean(axis=0)
+    plain, by_default, strong = found.mean(axis=0)
     rise = found[:, 1] - found[:, 0]
-    said = f"{plain:.3f} plain, {rise.mean():+.3f} injected, {rise.max():+.3f} at most"
+    measured = strength.known(trained_engine, advised(trained_engine))
+    assert measured is not None
+    said = (
+        f"{measured}, {measured.n_positions} positions in {measured.seconds:.1f} s; "
+        f"{plain:.3f} plain, {rise.mean():+.3f} injected, {rise.max():+.3f} at most, "
+        f"{strong - plain:+.2f} at ten times"
+    )
     print(said)
     assert plain < 2.5, "the answers are what the model may say"
-    assert injected - plain <= RISE, said
+    assert by_default - plain <= RISE, said
 
 
 @pytest.mark.parametrize("asked", STORIES)
