@@ -62,7 +62,8 @@ def add_to(parser: Parser) -> None:
     chat.add_argument("--resume", action="store_true", help=text)
     doctor.add_argument("--json", action="store_true", help="print JSON")
     for sub in (run, chat, serve):
-        text = f"method of reasoning (default: {DEFAULT_METHOD})"
+        text = f"method of reasoning (default: {DEFAULT_METHOD}, which searches from the second "
+        text += "chunk on; see --search-from)"
         sub.add_option("method", DEFAULT_METHOD, metavar="NAME", help=text)
     for sub in (run, chat, serve, doctor):
         text = "print every option with its value and source, and exit"
