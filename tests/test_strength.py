@@ -36,11 +36,14 @@ LONG = dataclasses.replace(MEASURED, chunk_len=6, max_chunks=4, search_from=1)
 @pytest.fixture(autouse=True)
 def unknown() -> Iterator[None]:
     """No test knows what another one measured."""
-    strength._known.clear()
-    file_hash._known.clear()
+
+    def forget() -> None:
+        for known in (strength._known, strength._out_of_reach, file_hash._known):
+            known.clear()
+
+    forget()
     yield
-    strength._known.clear()
-    file_hash._known.clear()
+    forget()
 
 
 # ---- the search for it ----
@@ -179,12 +182,15 @@ def test_cache_types_and_control_vectors_have_one_too(
 
 @pytest.mark.parametrize(
     "damage",
-    [b"", b"{", b"[]", b'{"format": 1}', b"\xff" * 10, b" " * (1 << 17)],
+    [b"", b"{", b"[]", b'{"format": 1}', b"\xff" * 10, b" " * (1 << 17), b"other settings"],
 )
 def test_a_damaged_file_is_measured_again(engine: Engine, damage: bytes) -> None:
     first = strength.prepare(engine, MEASURED)
     (path,) = (paths.folder("cache") / "strengths").glob("*.json")
+    if damage == b"other settings":
+        damage = json.dumps(json.loads(path.read_bytes()) | {"settings": {"rank": "x"}}).encode()
     path.write_bytes(damage)
+    assert strengths.of_model(engine.path) == []
     strength._known.clear()
     again = strength.prepare(engine, MEASURED)
     assert again and first and again.zeta == first.zeta
@@ -285,12 +291,54 @@ def test_a_group_measures_it_beforehand(engine: Engine) -> None:
     assert strength.known(engine, LONG) is not None
     assert [getattr(event, "stage", "") for _, event in seen].count("calibration") == 1
     assert all("zeta" in reply.steps[1].figures for reply in replies)
-    assert sum(reply.counts.calibration for reply in replies) == 0
+    found = strength.known(engine, LONG)
+    assert found is not None
+    assert [reply.counts.calibration for reply in replies] == [found.n_positions, 0, 0]
 
 
 def test_a_group_that_was_not_prepared_stays_plain(engine: Engine) -> None:
     for steps in group_of(engine, "tgr-latent", LONG, 2):
         assert all(step.figures == {"plain": 1.0} for step in steps[1:])
+
+
+@pytest.mark.parametrize("limit", [{"max_forward_tokens": 90_000}, {"max_seconds": 60.0}])
+def test_a_group_with_a_limit_measures_nothing(engine: Engine, limit: dict[str, Any]) -> None:
+    config = dataclasses.replace(LONG, **limit)
+    replies = generate_many(engine, PROMPT, config, 2, raw=True)
+    assert strength.known(engine, LONG) is None
+    assert all(reply.n_plain == len(reply.steps) - 1 for reply in replies)
+
+
+def test_few_sequences_leave_the_boundaries_plain(
+    model: Callable[..., Path], load: Callable[..., Engine]
+) -> None:
+    engine = load(model(), n_seq_max=6)
+    for method in STEERERS:
+        steps = steps_of(engine, method, LONG)
+        assert len(steps) == 4 and all(step.figures["plain"] == 1 for step in steps[1:])
+    replies = generate_many(engine, PROMPT, LONG, 1, method="random-anchor", raw=True)
+    assert [reply.n_plain for reply in replies] == [3]
+
+
+def test_a_divergence_out_of_reach_is_tried_once(engine: Engine) -> None:
+    low = dataclasses.replace(LONG, divergence=10.0, last_layer=0, eta=1e-30)
+    for _ in range(2):
+        steps = steps_of(engine, "tgr-latent", low)
+        if strength.known(engine, low) is None:
+            assert all(step.figures == {"plain": 1.0} for step in steps[1:])
+
+
+def test_a_file_that_was_replaced_gives_and_takes_no_strength(
+    tmp_path: Path, model: Callable[..., Path], load: Callable[..., Engine]
+) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(model().read_bytes())
+    engine = load(path, use_mmap=False)
+    other = tmp_path / "other.gguf"
+    other.write_bytes(model("llama").read_bytes())
+    other.replace(path)
+    assert strength.prepare(engine, MEASURED) is not None
+    assert not list((paths.folder("cache") / "strengths").glob("*.json"))
 
 
 def test_no_injection_needs_no_strength(engine: Engine) -> None:
@@ -346,7 +394,7 @@ def test_it_holds_with_every_extension(engine: Engine, more: dict[str, Any]) -> 
     before = engine.stats().n_positions
     steps = steps_of(engine, "tgr-latent", with_(guard=0.5, **more))
     assert engine.stats().n_positions - before == spent(steps)
-    assert all(("plain" in step.figures) == (step.figures["excess"] > 0.5) for step in steps)
+    assert all(step.figures["plain"] == (step.figures["excess"] > 0.5) for step in steps)
 
 
 def test_a_reply_counts_what_was_held_back(engine: Engine) -> None:

@@ -128,7 +128,7 @@ PRIVATE = {
     "test_confined": {"_idle", "_process"},
     # jobs that no public function makes: nobody waits for them, or they are dropped at once
     "test_engine_threads": {"_native", "_submit"},
-    "test_strength": {"_known"},
+    "test_strength": {"_known", "_out_of_reach"},
 }
 """Private names that a test file may use, since no public way exists."""
 

@@ -142,16 +142,30 @@ def show_config(args: argparse.Namespace) -> int:
 
 def _strength(path: Path | None, config: SearchConfig, args: argparse.Namespace) -> tuple[str, str]:
     """The injection's strength that was measured for a model and these options, and where it comes
-    from, as lines of `show_config`."""
-    from tgr_local.models import strengths
+    from, as a line of `show_config`."""
+    from tgr_local import methods
+    from tgr_local.models import library, strengths
 
+    if not methods.get(args.method).steers or config.eta == 0:
+        return "", "nothing is injected"
     if config.calibration != "divergence":
         return "", f"calibration {config.calibration}"
-    names = ("divergence", "injection_maps", "rank", "injection_seed")
-    wanted = {name: getattr(config, name) for name in names}
+    facts = library.card(path).facts() if path else {}
+    last = config.last_layer if config.last_layer >= 0 else (facts.get("layers") or 0) - 1
+    is_random = config.injection_maps == "random"
     engine = configured(args, EngineConfig)
-    wanted |= {"type_k": engine.type_k, "type_v": engine.type_v, "control_vector": ""}
-    found = strengths.of_model(path, **wanted) if path else []
+    found = path and strengths.of_model(
+        path,
+        divergence=config.divergence,
+        injection_maps=config.injection_maps,
+        rank=config.rank if is_random else 0,
+        injection_seed=config.injection_seed if is_random else 0,
+        d_z=config.d_z or facts.get("width"),
+        layers=f"{config.first_layer}-{last}",
+        type_k=engine.type_k,
+        type_v=engine.type_v,
+        control_vector="",
+    )
     if not found:
         return "", "not measured yet; the first search does it, once"
     return str(found[0][1]), "measured for this model"

@@ -10,6 +10,7 @@ from typing import Any
 from tgr_local import methods
 from tgr_local.console.progress import ProgressLine
 from tgr_local.engine import Engine
+from tgr_local.errors import CapacityError
 from tgr_local.eval import grading, manifest, phases, samples, systems, tasks
 from tgr_local.eval.estimate import Estimate
 from tgr_local.eval.live import Live
@@ -47,7 +48,14 @@ def manifest_of(
     with ProgressLine("measuring the strength of the injection, once for this model"):
         for system in request.systems:
             if methods.get(system.method).steers:
-                found = strength.prepare(engine, configs[system.name])
+                config = configs[system.name]
+                found = strength.prepare(engine, config)
+                if found is None and strength.is_needed(config):
+                    raise CapacityError(
+                        f"the strength of {system.name}'s injection cannot be measured, so it "
+                        "would inject nothing; raise n_ctx or divergence, or set calibration to "
+                        "absolute"
+                    )
                 strengths.update({system.name: found} if found else {})
     return manifest.Manifest(
         format=manifest.FORMAT,

@@ -23,6 +23,9 @@ from tgr_local.eval.samples import Sample
 Floats = NDArray[np.float64]
 
 
+_NO_COUNTS = {"zeta", "divergence", "excess"}  # among the figures of a step
+
+
 @dataclass(frozen=True)
 class Budget:
     """Forward tokens for each problem, the same for every system."""
@@ -255,10 +258,11 @@ class Outcome:
 
     def method_count(self, name: str) -> Floats:
         """A count that the method itself reports, summed over the steps of each sample that has
-        it."""
+        it; the mean of a number that is none."""
         steps = ([b.get("figures", {}) for b in s.boundaries] for s in self.all_samples)
         found = ([figures[name] for figures in some if name in figures] for some in steps)
-        return np.array([sum(values) for values in found if values], float)
+        one = np.mean if name in _NO_COUNTS else sum
+        return np.array([one(values) for values in found if values], float)
 
     @property
     def _made(self) -> list[Sample]:

@@ -18,7 +18,7 @@ from tgr_local.methods import Method
 from tgr_local.options.config import DEFAULT_METHOD, SearchConfig
 from tgr_local.search import strength
 from tgr_local.search.capacity import may_steer
-from tgr_local.search.steps import Progress
+from tgr_local.search.steps import Counts, Progress
 
 
 def generate_many(
@@ -74,17 +74,20 @@ def generate_each(
     config = advised(engine, config)
     queries = [query_tokens(engine, prompt, config, raw=raw, cancel=cancel) for prompt in prompts]
     method = methods.get(method)
-    n, n_seqs = len(queries) * k, method.sequences(engine, config)
+    n, measured = len(queries) * k, 0
+    is_pending = method.steers and may_steer(config) and strength.is_pending(engine, config)
+    if n > 1 and is_pending and not (config.max_forward_tokens or config.max_seconds):
+        if on_event:
+            on_event(0, Progress(0, "calibration"))
+        found = strength.prepare(engine, config, cancel)  # now: in a group all would wait for one
+        measured = found.n_positions if found else 0
+    n_seqs = method.sequences(engine, config)
     if n_seqs > engine.n_seq_max:
         raise CapacityError(
             f"{method.name} needs {n_seqs} sequences at a time, but the engine holds "
             f"{engine.n_seq_max}; raise n_seq_max, or try fewer candidates or texts"
         )
     groups: list[LockstepGroup] = []
-    if n > 1 and method.steers and may_steer(config) and strength.is_pending(engine, config):
-        if on_event:
-            on_event(0, Progress(0, "calibration"))
-        strength.prepare(engine, config, cancel)  # now, since in a group all would wait for one
     if n > 1:  # each call of the engine waits for the end of a step; a single reply needs none
         engine.grow_cache(
             max(method.cells(engine, len(query), config) for query in queries),
@@ -122,6 +125,8 @@ def generate_each(
                 on_event=on_own,
                 cancel=stop,
             )
+        if measured and number == 0:
+            reply = dataclasses.replace(reply, counts=reply.counts + Counts(calibration=measured))
         if on_own:
             on_own(reply)
         return reply

@@ -76,7 +76,7 @@ class Reply:
     def n_plain(self) -> int:
         """Boundaries that were written plainly instead of searched: the guard found the injection
         too strong, or its strength could not be measured within the limits."""
-        return sum("plain" in step.figures for step in self.steps)
+        return sum(bool(step.figures.get("plain")) for step in self.steps)
 
     @property
     def figures(self) -> dict[str, float]:

@@ -42,9 +42,11 @@ def run(run: Run) -> Iterator[Step]:
         while z is not None:
             is_ready = steering.is_ready()
             rng = np.random.default_rng(derived_seed(run.config.seed, run.index, PROPOSE))
-            anchor, n, passed = propose(before, z, run.config, rng, lambda: trajectory.late)
+            anchor, n, passed = z, 0, False
+            if is_ready:
+                anchor, n, passed = propose(before, z, run.config, rng, lambda: trajectory.late)
             figures = steering.figures if is_ready else {"plain": 1.0}
-            if before is not None:
+            if is_ready and before is not None:
                 figures = {"proposals": n, "accepted": int(passed), **figures}
             injection = steering.injections(anchor[None])[0] if is_ready else None
             chunk = trajectory.write(injection)

@@ -84,7 +84,7 @@ def _decide(trajectory: Trajectory, steering: Steering, z: NDArray[np.float64]) 
     first = candidates.owners.tolist().index(chosen)
     if trajectory.config.guard:
         excess = trajectory.excess(first, outputs[first])
-        figures = {**figures, "excess": excess}
+        figures = {**figures, "excess": excess, "plain": 0.0}
         if excess > trajectory.config.guard:
             return _Decision(None, None, candidates, {**figures, "plain": 1.0})
     if trajectory.config.reuse_winner:

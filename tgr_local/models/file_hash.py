@@ -1,13 +1,11 @@
 """The sha256 of a model file, which is read for it once: the result is kept in the user's cache
-folder under the path, the size and the time of the last change of the file."""
+folder under its path, number, size and times."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
-import tempfile
 from pathlib import Path
 
 from tgr_local.system import paths
@@ -27,10 +25,7 @@ def of(path: Path) -> str:
     found = _known[key] = digest.hexdigest()
     if identity(path) == key:
         with contextlib.suppress(OSError):  # a folder that cannot be written
-            place = paths.private(_file(key))
-            with tempfile.NamedTemporaryFile("w", dir=place.parent, delete=False) as new:
-                new.write(found)
-            os.replace(new.name, place)
+            paths.write_whole(_file(key), found.encode())
     return found
 
 
@@ -49,9 +44,10 @@ def known(path: Path) -> str | None:
 
 
 def identity(path: Path) -> str:
-    """What changes when the file does: its path, size and time. Raises OSError."""
+    """What changes when the file does: its path, size and times. Raises OSError."""
     about = path.stat()
-    return f"{path.resolve()}\n{about.st_size}\n{about.st_mtime_ns}"
+    parts = path.resolve(), about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
+    return "\n".join(map(str, parts))
 
 
 def _file(key: str) -> Path:

@@ -9,8 +9,6 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +21,12 @@ HIGHEST = 1e6
 """ζ at most."""
 _FORMAT = 1
 _MOST_BYTES = 1 << 16
+_SETTINGS: dict[str, Any] = {
+    "model": str, "divergence": float, "injection_maps": str, "rank": int, "d_z": int,
+    "injection_seed": int, "layers": str, "type_k": str, "type_v": str, "control_vector": str,
+}  # fmt: skip
 _SHAPE: dict[str, Any] = {
-    "format": int, "settings": dict[str, Any], "zeta": float, "divergence": float,
+    "format": int, "settings": _SETTINGS, "zeta": float, "divergence": float,
     "n_positions": json_checks.Count, "seconds": float,
 }  # fmt: skip
 
@@ -48,17 +50,14 @@ class Strength:
 def read(settings: Mapping[str, Any]) -> Strength | None:
     """The strength for these settings; None where there is none, or its file is damaged."""
     found = _read(_file(settings))
-    return found[1] if found else None
+    return found[1] if found and found[0] == settings else None
 
 
 def write(settings: Mapping[str, Any], strength: Strength) -> None:
     """Keeps a strength, where the folder can be written."""
     data = {"format": _FORMAT, "settings": settings, **dataclasses.asdict(strength)}
     with contextlib.suppress(OSError):
-        path = paths.private(_file(settings))
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-            json.dump(data, file)
-        os.replace(file.name, path)
+        paths.write_whole(_file(settings), json.dumps(data).encode())
 
 
 def of_model(path: Path, **wanted: Any) -> list[tuple[dict[str, Any], Strength]]:

@@ -81,7 +81,7 @@ def sequences_needed(
     if searches:  # the guard needs the winner's rollout and another sequence
         beside = max(n_rollouts(config), 1 + int(guard_positions(config) > 0 and steers))
     if steers and may_steer(config) and strength.is_pending(engine, config):
-        beside = max(beside, strength.N_SEQUENCES)
+        beside = max(beside, min(strength.N_SEQUENCES, engine.n_seq_max - 2))
     if engine.rolls_back:
         return 1 + beside
     return 1 + int(resets) + max(beside, int(steers))
@@ -144,7 +144,7 @@ def cells_needed(
         )
     if steers and may_steer(config) and strength.is_pending(engine, config):
         measuring = n_query + retained + strength.N_CELLS + SPARE_CELLS
-        n_cells = max(n_cells, min(measuring, n_ctx or measuring))
+        n_cells = max(n_cells, min(measuring, n_ctx or engine.most_cells()))
     return n_cells
 
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from tgr_local.engine import Cancel, Engine, Injection, Output, Sampling, Session, Task
 from tgr_local.engine import Sequence as EngineSequence
 from tgr_local.errors import CapacityError, ModelError
-from tgr_local.models import strengths
+from tgr_local.models import file_hash, strengths
 from tgr_local.models.strengths import Strength
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry, maps
@@ -45,7 +45,7 @@ N_SEQUENCES = len(PROMPTS) + 1 + N_ANCHORS
 _PROMPT_MOST = 64
 N_CELLS = len(PROMPTS) * _PROMPT_MOST + (1 + N_ANCHORS) * (1 + N_TOKENS)
 N_POSITIONS = 7500
-"""Positions that a measurement takes at most; most take a third."""
+"""Positions that a measurement takes at most; most take less than half."""
 _LEAST_TOKENS = 8
 _SEED = 20201
 _WIDEST = 30.0  # factor of ζ between two tries
@@ -63,12 +63,13 @@ def is_needed(config: SearchConfig) -> bool:
 # ---- what is known ----
 
 _known: dict[tuple[Any, ...], Strength] = {}
+_out_of_reach: set[tuple[Any, ...]] = set()
 
 
 def known(engine: Engine, config: SearchConfig) -> Strength | None:
     """The strength that was measured for this model and these options; None = there is none."""
     key = _key(engine, config)
-    if key not in _known and (model := engine.known_hash) is not None:
+    if key not in _known and _is_unchanged(engine) and (model := engine.known_hash) is not None:
         found = strengths.read(_settings(engine, config, model))
         _known.update({key: found} if found else {})
     return _known.get(key)
@@ -82,9 +83,17 @@ def is_pending(engine: Engine, config: SearchConfig) -> bool:
 def keep(engine: Engine, config: SearchConfig, strength: Strength) -> Strength:
     """Keeps a strength; returns the first one that was kept in this process."""
     strength = _known.setdefault(_key(engine, config), strength)
-    with contextlib.suppress(OSError):  # the file is gone
+    if _is_unchanged(engine):
         strengths.write(_settings(engine, config, engine.model_hash), strength)
     return strength
+
+
+def _is_unchanged(engine: Engine) -> bool:
+    """Whether the file at the engine's path is still the one that it loaded."""
+    try:
+        return file_hash.identity(engine.path) == engine.file_identity
+    except OSError:
+        return False
 
 
 def _key(engine: Engine, config: SearchConfig) -> tuple[Any, ...]:
@@ -131,11 +140,13 @@ def measure(
     engine: Engine, session: Session, config: SearchConfig, n_cells: int, decode: Decode
 ) -> Strength | None:
     """Measures and keeps the strength for these options, in a session that has `N_SEQUENCES`
-    sequences and n_cells cells left. None where that is not enough or the time is up."""
+    sequences and n_cells cells left. None where that is not enough, the time is up, or no ζ comes
+    near the wanted divergence, as it is where rounding alone has more; then it is not tried again
+    in this process."""
     start, prompts = time.monotonic(), [_tokens(engine, prompt) for prompt in PROMPTS]
     n_tokens = min(N_TOKENS, (n_cells - sum(map(len, prompts))) // (1 + N_ANCHORS) - 1)
     n_tokens = min(n_tokens, engine.n_ctx_train - max(map(len, prompts)))
-    if n_tokens < _LEAST_TOKENS:
+    if n_tokens < _LEAST_TOKENS or _key(engine, config) in _out_of_reach:
         return None
     n_positions = 0
 
@@ -150,6 +161,9 @@ def measure(
     with contextlib.suppress(_Late):
         with Reading(engine, session, prompts, n_tokens, config, counted) as reading:
             zeta, reached = find(reading.divergence, config.divergence, n_tokens)
+        if not config.divergence / _NEAR <= reached <= config.divergence * _NEAR:
+            _out_of_reach.add(_key(engine, config))
+            return None
         seconds = round(time.monotonic() - start, 3)
         return keep(engine, config, Strength(zeta, reached, n_positions, seconds))
     return None
@@ -221,11 +235,21 @@ class Reading:
         self._session, self._decode = session, decode
         self._vectors = vectors(engine, config)
         self._roots = [session.sequence() for _ in prompts]
+        try:
+            self.texts = self._written(engine, prompts, n_tokens)
+        except BaseException:
+            self._free()
+            raise
+
+    def _written(
+        self, engine: Engine, prompts: Sequence[list[int]], n_tokens: int
+    ) -> list[list[int]]:
+        """Of each text the pending token of its prompt, then what the model wrote."""
         starts = zip(self._roots, prompts, strict=True)
-        decode([Task(root, prompt[:-1]) for root, prompt in starts])
+        self._decode([Task(root, prompt[:-1]) for root, prompt in starts])
         writers = [root.fork() for root in self._roots]
         # a model that ends at once still writes a text: what follows its end token
-        written = decode(
+        written = self._decode(
             [
                 Task(writer, prompt[-1:], n_generate=n_tokens, sampling=Sampling(),
                      seed=_SEED + i, ignore_eog=True)
@@ -234,14 +258,14 @@ class Reading:
         )  # fmt: skip
         for writer in writers:
             writer.drop()
-        self.texts: list[list[int]] = []
-        """Of each the pending token of the prompt, then what was written."""
+        texts = []
         for prompt, output in zip(prompts, written, strict=True):
             tokens = output.tokens.tolist()
             ends = [i for i, token in enumerate(tokens) if token in engine.end_tokens]
             if ends and ends[0] >= n_tokens // 4:
                 tokens = tokens[: ends[0] + 1]
-            self.texts.append([prompt[-1], *tokens])
+            texts.append([prompt[-1], *tokens])
+        return texts
 
     def divergence(self, zeta: float, n_tokens: int) -> float:
         """The largest of the texts' mean KL divergences over their first n_tokens, under all
@@ -263,14 +287,16 @@ class Reading:
         self, root: EngineSequence, feed: list[int], injections: list[Injection]
     ) -> float:
         rows = [root.fork() for _ in range(1 + N_ANCHORS)]
-        outputs = self._decode(
-            [
-                Task(row, feed, injection=injection, feed_logprobs=True)
-                for row, injection in zip(rows, [None, *injections], strict=True)
-            ]
-        )
-        for row in rows:
-            row.drop()
+        try:
+            outputs = self._decode(
+                [
+                    Task(row, feed, injection=injection, feed_logprobs=True)
+                    for row, injection in zip(rows, [None, *injections], strict=True)
+                ]
+            )
+        finally:
+            for row in rows:
+                row.drop()
         logprobs = np.stack([output.feed_logprobs for output in outputs]).astype(np.float64)
         d = logprobs[1:] - logprobs[0]
         with np.errstate(over="ignore", invalid="ignore"):
@@ -281,6 +307,9 @@ class Reading:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self._free()
+
+    def _free(self) -> None:
         for root in self._roots:
             root.drop()
 

@@ -63,12 +63,13 @@ class Trajectory:
         self.entropies: list[float] = []
         """Of each generated token's distribution, nats."""
         self._resets = method.resets
-        self._rollout_cells = self._first_rollouts = 0
+        self._rollout_cells = self._first_rollouts = self._guard_cost = 0
         if method.searches:
             self._rollout_cells = n_rollouts(config) * longest_rollout(config)
             self._first_rollouts = rollouts_of(config.n_candidates, config) * first_rollout(config)
             if method.steers:
-                self._first_rollouts += branch_positions(config) + guard_positions(config)
+                self._guard_cost = guard_positions(config)
+                self._first_rollouts += branch_positions(config) + self._guard_cost
         self._state_cost = STATE_COST if method.steers else 0
         self._eoc = engine.eoc_token(config.eoc_token) if method.steers else -1
 
@@ -246,9 +247,10 @@ class Trajectory:
         return self.run.is_out_of_time
 
     def affords(self, n_positions: int) -> bool:
-        """Whether the limits leave so many positions, and time, to try more before the chunk, which
-        takes at least one."""
-        return not self.late and self.run.affords(n_positions + 1 + self._state_cost)
+        """Whether the limits leave so many positions, and time, to try more before the guard and
+        the chunk, which takes at least one."""
+        least = 1 + self._state_cost + self._guard_cost
+        return not self.late and self.run.affords(n_positions + least)
 
     def choose(
         self,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import tempfile
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +20,20 @@ def folder(kind: Literal["config", "data", "state", "cache"]) -> Path:
     home = os.environ.get(f"XDG_{kind.upper()}_HOME", "")
     base = Path(home) if os.path.isabs(home) else Path(os.path.expanduser("~")) / _DEFAULTS[kind]
     return base / "tgr-local"
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Writes a file in a folder that only the owner may read, whole or not at all. Raises
+    OSError."""
+    with tempfile.NamedTemporaryFile(dir=private(path).parent, delete=False) as draft:
+        try:
+            draft.write(data)
+            draft.flush()
+            os.replace(draft.name, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(draft.name)
+            raise
 
 
 def private(path: Path) -> Path:

@@ -151,7 +151,7 @@ def make_trace(engine: Engine, header: Header, reply: Reply) -> Trace:
 
 def result(header: Header, reply: Reply) -> dict[str, Any]:
     """A run without its steps as one JSON object: footer, totals, the numbers that the method
-    reports (``figures``, empty for most methods) and header."""
+    reports (``figures``) and header."""
     fields = dataclasses.asdict(make_footer(reply)) | {
         "tokens_per_second": reply.tokens_per_second,
         "chunks": len(reply.steps),
