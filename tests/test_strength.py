@@ -29,7 +29,7 @@ from tgr_local.search.run import Run
 from tgr_local.system import paths
 
 STEERERS = ["tgr-latent", "random-anchor", "hard-geometry"]
-MEASURED = with_(calibration="divergence")
+MEASURED = with_(calibration="divergence", divergence=0.05)
 LONG = dataclasses.replace(MEASURED, chunk_len=6, max_chunks=4, search_from=1)
 
 
@@ -90,7 +90,7 @@ def test_the_estimate_is_that_of_the_numpy_reference(
     engine: Engine, model: Callable[..., Path]
 ) -> None:
     """… for the same tokens; over all next tokens it is their divergence, which it estimates."""
-    reference, config = Reference(model()), with_(calibration="divergence")
+    reference, config = Reference(model()), with_(calibration="divergence", divergence=0.05)
     prompts, zeta = [PROMPT, PROMPT[::-1]], 3.0
     with (
         engine.session(strength.N_CELLS, strength.N_SEQUENCES) as session,

@@ -215,7 +215,7 @@ class SearchConfig:
         choices=("divergence", "residual", "absolute", "unscaled"),
     )
     divergence: float = option(
-        0.05,
+        0.02,
         "D: mean KL divergence of the next token between the plain model and the model under a "
         "random anchor, nats; with calibration divergence",
         low=1e-5,
@@ -237,7 +237,7 @@ class SearchConfig:
         low=0,
     )
     guard: float = option(
-        0.5,
+        0.3,
         "nats a token by which the winner's rollout may be likelier under its injection than "
         "plainly; above it the chunk is written plainly; 0 = off",
         low=0,
