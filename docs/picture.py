@@ -2,8 +2,7 @@
 the scores of the candidates beside each chunk, and docs/code.svg, the code assistant with its
 embedded model at work on a copy of examples/code.
 
-    python docs/picture.py MODEL.gguf
-    python docs/picture.py --seed 7 --chunk-len 64 MODEL.gguf "How does a bicycle work?"
+    python docs/picture.py --seed 2 --chunk-len 96 qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
     python docs/picture.py --code
 
 It fails and writes nothing when the reply has no

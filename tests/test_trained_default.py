@@ -93,13 +93,15 @@ def test_right_answers_stay_likely(trained: TrainedModel, trained_engine: Engine
 def test_ten_times_too_strong_is_still_text(
     trained: TrainedModel, trained_engine: Engine, asked: str
 ) -> None:
-    """The guard writes such boundaries plainly: what is written is as likely as plain text."""
+    """The guard writes what the injection throws off its course plainly: the text is as likely as
+    plain text."""
     query = question(trained, trained_engine, asked)
     config = SearchConfig(chunk_len=48, max_tokens=192, eta=10.0)
     plain = generate(trained_engine, query, config, method="markov")
     strong = generate(trained_engine, query, config)
-    assert strong.n_plain == len(strong.steps) - 1 > 0
-    assert all(step.figures["excess"] > config.guard for step in strong.steps[1:])
+    assert 0 < strong.n_plain < len(strong.steps)
+    for step in strong.steps[1:]:
+        assert step.figures["plain"] == (step.figures["excess"] > config.guard)
     found = [np.mean(np.concatenate([s.logprobs for s in r.steps])) for r in (plain, strong)]
     print(f"{found[0]:.2f} plain, {found[1]:.2f} ten times too strong: {strong.text[-60:]!r}")
     assert found[1] > found[0] - 0.7
