@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from engines import TOKENS, is_free
+from method_runs import PAPER
 from surroundings import HANG
 from threads import in_threads, wait_until
 
@@ -21,7 +22,7 @@ from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.generation import generate, generate_many
 from tgr_local.options.config import SearchConfig
 
-SMALL = SearchConfig(chunk_len=8, max_chunks=2, n_candidates=2, rollout_len=4)
+SMALL = SearchConfig(chunk_len=8, max_chunks=2, n_candidates=2, rollout_len=4, **PAPER)
 
 
 @pytest.fixture

@@ -76,10 +76,11 @@ def generate_each(
     method = methods.get(method)
     n, measured = len(queries) * k, 0
     is_pending = method.steers and may_steer(config) and strength.is_pending(engine, config)
-    if n > 1 and is_pending and not (config.max_forward_tokens or config.max_seconds):
-        if on_event:
+    is_paid = not 0 < config.max_forward_tokens < strength.N_POSITIONS
+    if n > 1 and is_pending and is_paid:
+        if on_event:  # measured now, since in a group all would wait for one
             on_event(0, Progress(0, "calibration"))
-        found = strength.prepare(engine, config, cancel)  # now: in a group all would wait for one
+        found = strength.prepare(engine, config, cancel, config.max_seconds / 2)
         measured = found.n_positions if found else 0
     n_seqs = method.sequences(engine, config)
     if n_seqs > engine.n_seq_max:

@@ -15,7 +15,6 @@ user's cache folder.
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -121,16 +120,24 @@ def _settings(engine: Engine, config: SearchConfig, model: str) -> dict[str, Any
 # ---- the measurement ----
 
 
-def prepare(engine: Engine, config: SearchConfig, cancel: Cancel | None = None) -> Strength | None:
-    """The strength for these options, measured now where it is not known; None where none is needed
-    or the cache has no room for the measurement. Raises CancelledError by `cancel`."""
+def prepare(
+    engine: Engine, config: SearchConfig, cancel: Cancel | None = None, seconds: float = 0.0
+) -> Strength | None:
+    """The strength for these options, measured now where it is not known; None where none is
+    needed, the cache has no room for the measurement or it takes longer than `seconds` (0 = no
+    limit). Raises CancelledError by `cancel`."""
     if not is_needed(config):
         return None
     if (found := known(engine, config)) is not None:
         return found
+    deadline = time.monotonic() + seconds if seconds else None
     try:
         with engine.session(N_CELLS, N_SEQUENCES, cancel=cancel) as session:
-            decode = functools.partial(session.run, cancel=cancel)
+
+            def decode(tasks: Sequence[Task]) -> list[Output] | None:
+                outputs = session.run(tasks, cancel=cancel, deadline=deadline)
+                return None if deadline and time.monotonic() >= deadline else outputs
+
             return measure(engine, session, config, N_CELLS, decode)
     except CapacityError:
         return None
