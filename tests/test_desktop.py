@@ -473,8 +473,8 @@ def test_damaged_settings_are_the_defaults(app: QApplication, tmp_path: Path, te
 
 
 def test_options_change_the_next_reply(window: Window) -> None:
-    window.set_options({"n_candidates": 3, "search_from": 0})
-    search = answered(window, "What is 12 + 30?").search
+    window.set_options({"n_candidates": 3})
+    search = answered(window, PUZZLE).search
     assert {len(search.item(i).data(SCORES).total) for i in range(search.count())} == {3}
 
 
