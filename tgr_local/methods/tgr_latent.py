@@ -1,7 +1,8 @@
 """``tgr-latent``: The Geometric Reasoner, as docs/method.md states it.
 
-At every chunk boundary from ``search_from`` on K anchors are drawn around the state of the last chunk, each is tried by a
-short rollout under its injection and scored, and the best one steers the next chunk.
+At every chunk boundary, from ``search_from`` on, K anchors are drawn around the state of the last
+chunk, each is tried by a short rollout under its injection and scored, and the best one steers the
+next chunk.
 """
 
 from __future__ import annotations
