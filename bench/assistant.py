@@ -30,8 +30,9 @@ from typing import Any
 from tgr_local import EngineConfig, SearchConfig, load, methods
 from tgr_local.code.candidate import Candidate
 from tgr_local.code.context import Context
-from tgr_local.code.edits import Change, Document, Format
+from tgr_local.code.edits import Change, Document
 from tgr_local.code.judge import Verdict
+from tgr_local.code.prompt import Form
 from tgr_local.code.rounds import Outcome, Task, solve
 from tgr_local.engine import Cancel, Engine
 from tgr_local.eval.bugs import checks, problem
@@ -67,7 +68,7 @@ class Row:
 
     k: int
     rounds: int
-    form: Format | str = "auto"
+    form: Form | str = "auto"
     constrained: bool = True
     is_bounded: bool = False
     """Whether it has the budget of all such rows."""
@@ -85,8 +86,6 @@ ROWS = {
     "file, free": Row(1, 1, "file", constrained=False),
     "function": Row(1, 1, "function"),
     "function, free": Row(1, 1, "function", constrained=False),
-    "replace": Row(1, 1, "replace"),
-    "replace, free": Row(1, 1, "replace", constrained=False),
 }
 
 
@@ -94,7 +93,7 @@ class Silent:
     """A `Listener` that says nothing."""
 
     def before(self, verdict: Verdict) -> None: ...
-    def context(self, context: Context, form: Format) -> None: ...
+    def context(self, context: Context, form: Form) -> None: ...
     def round_begins(self, number: int, candidates: Sequence[Candidate]) -> None: ...
     def update(self, candidate: Candidate, text: str) -> None: ...
     def round_ends(self, outcome: Outcome) -> None: ...

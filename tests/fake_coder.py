@@ -22,7 +22,7 @@ from tgr_local.code.edits import Change, Document
 from tgr_local.code.judge import Verdict
 from tgr_local.code.rounds import Outcome, Task, solve
 from tgr_local.engine import Cancel
-from tgr_local.errors import CancelledError, ModelError
+from tgr_local.errors import CancelledError
 from tgr_local.generation import Reply, TextDelta
 from tgr_local.options.config import CodeConfig, SearchConfig
 
@@ -46,18 +46,15 @@ class Coder(FakeEngine):
     n_ctx_train = 8000
     edits = None
 
-    def __init__(self, *rounds: Sequence[str], system: bool = True) -> None:
+    def __init__(self, *rounds: Sequence[str]) -> None:
         super().__init__("coder.gguf")
         self.metadata = {}
         self.rounds = list(rounds)
         self.prompts: list[str] = []
         """What the model read in each round."""
         self.configs: list[SearchConfig] = []
-        self._system = system
 
     def chat_prompt(self, messages: Sequence[Mapping[str, str]], **_: Any) -> str:
-        if not self._system and messages[0]["role"] == "system":
-            raise ModelError("no system messages")
         return "".join(f"[{one['role']}]\n{one['content']}" for one in messages)
 
     def with_edits(self, edits: Any) -> Coder:

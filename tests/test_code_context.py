@@ -6,16 +6,13 @@ import importlib.util
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from gguf_models import write_smallest_model
 from surroundings import HANG, environment
 
 from tgr_local.code import evidence, outline, prompt, syntax
 from tgr_local.code.context import Context, Wish, make_context
-from tgr_local.code.edits import FORMATS, Document
-from tgr_local.engine import Engine
+from tgr_local.code.edits import Document
 
 needs_tree_sitter = pytest.mark.skipif(
     importlib.util.find_spec("tree_sitter_language_pack") is None,
@@ -316,37 +313,33 @@ def test_a_fence_is_longer_than_those_of_the_documents() -> None:
 # ---- prompt ----
 
 
-def test_the_instructions_have_at_most_1000_tokens(qwen_vocabulary: Path, tmp_path: Path) -> None:
-    with Engine(write_smallest_model(qwen_vocabulary, tmp_path / "qwen.gguf")) as engine:
-        for form in FORMATS:
-            text = prompt.system_message(form, [MODULE], "Class.method")
-            assert len(engine.tokenize(text)) <= 1000
-
-
-def test_the_instructions_are_short_by_their_bytes() -> None:
-    for form in FORMATS:
-        assert len(prompt.system_message(form, [MODULE]).encode()) / 3 <= 1000
-
-
 def test_the_user_message() -> None:
     block = prompt.file_block("calc.py", "x = 1", "```")
-    assert prompt.user_message(block, "Fix it.", "AssertionError") == (
-        "`calc.py`:\n```python\nx = 1\n```\n\nFix it.\n\n"
-        "The tests fail:\n```\nAssertionError\n```\n"
-    )
+    files, output = f"{block}\n", "The tests fail:\n```\nAssertionError\n```\n"
+    learnt = prompt.user_message(block, "Fix it.", "AssertionError")
+    assert learnt == f"{files}Fix it.\n\n{output}"
+    asked = prompt.user_message(block, "Fix it.", "AssertionError", "Write it.")
+    assert asked == f"{files}{output}\nFix it.\nWrite it.\n"
+    assert prompt.user_message(block, "Add it.", asks="Write it.") == f"{files}Add it.\nWrite it.\n"
+
+
+@pytest.mark.parametrize("form", ["file", "function"])
+def test_what_is_asked_for_is_the_last_sentence(form: prompt.Form) -> None:
+    one, several = (prompt.asks(form, [MODULE] * n) for n in (1, 2))
+    assert form in one and "path" not in one
+    assert form in several and "path" in several
+    assert "`" not in one + several and "{" not in one + several  # nothing that can be copied
 
 
 def test_rounds_share_the_beginning_of_their_messages() -> None:
-    first = prompt.conversation("system", "user")
-    second = prompt.conversation("system", "user", "answer", "E\n```` fence")
+    first = prompt.conversation("user")
+    second = prompt.conversation("user", "Write it.", "answer", "E\n```` fence")
     assert second[: len(first)] == first
-    assert [one["role"] for one in second[2:]] == ["assistant", "user"]
+    assert [one["role"] for one in second[1:]] == ["assistant", "user"]
     assert "`````\nE\n```` fence\n`````\n" in second[-1]["content"]
-
-
-def test_a_template_without_instructions_gets_them_in_the_first_message() -> None:
-    one, two = prompt.without_system(prompt.conversation("do", "this", "a", "b"))[:2]
-    assert one == {"role": "user", "content": "do\nthis"} and two["role"] == "assistant"
+    unused = prompt.conversation("user", "Write it.", "answer", problem="it changes nothing")
+    assert unused[-1]["content"].startswith("That answer cannot be used: it changes nothing.\n\n")
+    assert unused[-1]["content"].endswith("Write it.\n")
 
 
 @pytest.mark.parametrize("most", [20, 50, 400])

@@ -31,10 +31,10 @@ from tgr_local.code.edits import Change, Document
 from tgr_local.code.judge import Verdict
 from tgr_local.code.report import Report
 from tgr_local.engine import Cancel
-from tgr_local.errors import CancelledError, CapacityError, ModelError
+from tgr_local.errors import CancelledError, CapacityError
 
 WRONG = CALC.replace("a - b", "a * b")
-BROKEN = "def add(:\n"
+BROKEN = CALC.replace("(a, b)", "(", 1)
 
 
 def candidate(
@@ -115,7 +115,7 @@ def test_each_candidate_has_its_seed_its_edit_and_its_verdict(
     assert [one.seed for one in batch] == [42, 43, 44, 45, 46]
     assert [one.applies for one in batch] == [True, True, False, False, True]
     assert batch[0].changes == (Change("calc.py", CALC, WRONG),)
-    assert batch[2].problem == "the answer has no edit in the format 'file'"
+    assert batch[2].problem == "the answer has no code"
     assert batch[3].problem == "it changes nothing"
     assert batch[4].problem == "calc.py:1: invalid syntax" and not batch[4].parses
     assert batch[4].verdict is None and table.result(batch[4]) == "syntax error"
@@ -203,7 +203,7 @@ def test_equal_edits_are_tested_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_syntax_error_goes_into_the_next_round(monkeypatch: pytest.MonkeyPatch) -> None:
     coder = Coder([answer(BROKEN)], [answer(RIGHT)])
     carry_out(monkeypatch.setattr, coder, rounds=2, candidates=1)
-    assert "calc.py:1: invalid syntax\n```\n\nThe files are again" in coder.prompts[1]
+    assert "cannot be used: calc.py:1: invalid syntax.\n\nThe files are again" in coder.prompts[1]
 
 
 def test_a_file_that_had_a_syntax_error_before_may_have_one(
@@ -301,7 +301,7 @@ def test_the_budget_bounds_all_rounds_together(monkeypatch: pytest.MonkeyPatch) 
     carry_out(monkeypatch.setattr, probe)
     n_query = len(probe.prompts[0].encode())
     coder = Coder(*[[answer(HALF)]] * 9)
-    budget = n_query + 1000
+    budget = n_query + 800
     outcome = carry_out(monkeypatch.setattr, coder, candidates=8, rounds=9, budget=budget)
     assert coder.configs[0].max_forward_tokens == n_query + coder.configs[0].max_tokens
     n_first, limit = len(outcome.rounds[0]), coder.configs[0].max_tokens
@@ -317,24 +317,18 @@ def test_a_budget_below_the_prompt_writes_nothing(monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_attempt_for_which_there_is_no_room_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    long = WRONG + "# " + "x" * 7000 + "\n"
+    long = WRONG + "# " + "x" * 7300 + "\n"
     coder = Coder([answer(long)], [answer(RIGHT)])
     carry_out(monkeypatch.setattr, coder, rounds=2, candidates=1)
     assert coder.prompts[1] == coder.prompts[0]
     assert coder.configs[1].seed == coder.configs[0].seed + 1
 
 
-def test_a_template_without_system_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    coder = Coder([answer(RIGHT)], system=False)
-    carry_out(monkeypatch.setattr, coder)
-    assert coder.prompts[0].startswith("[user]\nYou change code.")
-
-
 def test_a_prompt_that_leaves_no_room_for_an_answer_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     coder = Coder([answer(RIGHT)])
-    coder.n_ctx_train = 600
+    coder.n_ctx_train = 250
     with pytest.raises(CapacityError, match="lower context_tokens, or name fewer files"):
         carry_out(monkeypatch.setattr, coder)
 
@@ -344,8 +338,8 @@ def test_a_prompt_that_leaves_no_room_for_an_answer_is_refused(
     [
         (1, "go", "auto", "file"),
         (300, "add is wrong", "auto", "function"),
-        (300, "go", "auto", "replace"),
-        (1, "go", "replace", "replace"),
+        (300, "go", "auto", "function"),
+        (300, "go", "file", "file"),
         (1, "go", "function", "function"),
     ],
 )
@@ -369,27 +363,18 @@ def test_the_model_file_may_advise_a_form(monkeypatch: pytest.MonkeyPatch) -> No
     assert carry_out(monkeypatch.setattr, Coder(["nothing"]), edit_format="file").form == "file"
 
 
-def test_a_model_file_may_leave_out_the_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
-    coder = Coder(["nothing"])
-    coder.metadata["tgr.instructions"] = "none"
-    carry_out(monkeypatch.setattr, coder)
-    carry_out(monkeypatch.setattr, plain := Coder(["nothing"]))
-    assert coder.prompts[0].startswith("[user]\n`calc.py`:")
-    assert plain.prompts[0].startswith("[system]\n")
-    assert plain.prompts[0].endswith(coder.prompts[0])
-
-
-def test_a_template_that_fails_without_instructions_is_named(
+def test_a_model_that_has_learnt_a_form_is_not_asked_for_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fail(*arguments: object, **options: object) -> list[int]:
-        raise ModelError("the chat template fails")
-
     coder = Coder(["nothing"])
-    coder.metadata["tgr.instructions"] = "none"
-    monkeypatch.setattr("fake_coder.query_tokens", fail)
-    with pytest.raises(ModelError, match="the chat template fails"):
-        carry_out(monkeypatch.setattr, coder)
+    coder.metadata["tgr.edit_format"] = "file"
+    carry_out(monkeypatch.setattr, coder, "Repair it.")
+    carry_out(monkeypatch.setattr, plain := Coder(["nothing"]), "Repair it.")
+    files = f"[user]\n`calc.py`:\n```python\n{CALC}```\n\n"
+    output = "The tests fail:\n```\ncalc.py:1: add is wrong\ncalc.py:1: sub is wrong\n```"
+    assert coder.prompts == [f"{files}Repair it.\n\n{output}\n"]
+    asked = "Write the whole changed file in a fenced block."
+    assert plain.prompts == [f"{files}{output}\n\nRepair it.\n{asked}\n"]
 
 
 # ---- table and diff ----

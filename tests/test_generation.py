@@ -316,6 +316,24 @@ def test_bad_arguments_leave_nothing(
 # --- several together ---
 
 
+@pytest.mark.parametrize("method", ["base", "tgr-latent"])
+def test_a_reply_may_end_where_the_caller_has_enough(engine: Engine, method: str) -> None:
+    whole = generate_many(engine, "hello", SMALL, 3, method=method, raw=True)
+    heard: dict[int, str] = {}
+
+    def until(number: int, text: str) -> bool:
+        heard[number] = heard.get(number, "") + text
+        return number == 1 and len(heard[1]) >= 3
+
+    replies = generate_many(engine, "hello", SMALL, 3, method=method, raw=True, until=until)
+    assert [reply.text for reply in (replies[0], replies[2])] == [whole[0].text, whole[2].text]
+    short = replies[1]
+    assert 3 <= len(short.text) < len(whole[1].text) and whole[1].text.startswith(short.text)
+    assert (short.finish, short.limit) == ("stop", None)
+    assert short.steps[-1].finish == "stop" and short.n_tokens < whole[1].n_tokens
+    assert all(reply.text.startswith(heard[i].strip()) for i, reply in enumerate(replies))
+
+
 @every_method
 def test_replies_together_equal_each_alone(engine: Engine, method: str) -> None:
     """Greedy on an F32 file, where rounding changes no choice; otherwise only repeating is

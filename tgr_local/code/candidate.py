@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from tgr_local.code.edits import Change
 from tgr_local.code.judge import Verdict
+from tgr_local.code.syntax import python_error
 
 State = Literal["waiting", "writing", "testing", "done", "stopped"]
 """Stopped: another candidate passed before this one was complete, or was tested."""
@@ -61,18 +60,6 @@ def syntax_error(changes: Sequence[Change]) -> str:
     had one before says nothing: it may be written for a newer Python."""
     for change in changes:
         is_python = change.path.endswith((".py", ".pyi"))
-        if is_python and (error := _error(change.after)) and not _error(change.before):
+        if is_python and (error := python_error(change.after)) and not python_error(change.before):
             return f"{change.path}:{error}"
-    return ""
-
-
-def _error(text: str) -> str:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about escapes in the text
-            ast.parse(text)
-    except SyntaxError as error:
-        return f"{error.lineno}: {error.msg}"
-    except (ValueError, RecursionError, MemoryError) as error:
-        return f"1: {type(error).__name__}"
     return ""

@@ -18,8 +18,10 @@ import numpy as np
 
 from tgr_local import generation
 from tgr_local.code.candidate import Candidate, syntax_error
-from tgr_local.code.edits import Change, Document, EditError, Format, Function, read_edits
+from tgr_local.code.edits import Change, Document, EditError, Function, read_edits
 from tgr_local.code.judge import Verdict
+from tgr_local.code.natural import is_whole, read_answer
+from tgr_local.code.prompt import Form
 from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CancelledError
 from tgr_local.generation import Event, Reply, TextDelta
@@ -43,9 +45,11 @@ class Batch:
     """As the candidates read them."""
     changes: tuple[Change, ...]
     """What these have already of the project's files; every candidate has it too."""
-    form: Format
+    form: Form
     functions: tuple[Function, ...] | None
     """Those that may be changed, with the form ``function``; None = all of Python files."""
+    is_learnt: bool
+    """Whether the model has learnt the form; else the edit is taken from what it writes."""
     config: SearchConfig
     """Its seed is that of the first candidate; the others follow."""
     method: Method
@@ -116,6 +120,7 @@ class _Writer:
         self._tests: list[Future[None]] = []
         seed = batch.config.seed
         self._candidates = [Candidate(batch.first + i, seed + i) for i in range(batch.k)]
+        self._texts = [""] * batch.k
 
     def write(self) -> list[Candidate]:
         pool = ThreadPoolExecutor(self._batch.n_judges, "tests")
@@ -153,7 +158,8 @@ class _Writer:
         try:
             generation.generate_many(
                 self._engine, batch.query, batch.config, batch.k, method=batch.method,
-                on_event=on_event, cancel=self._stop,
+                until=None if batch.is_learnt else self._is_whole, on_event=on_event,
+                cancel=self._stop,
             )  # fmt: skip
         except CancelledError as error:
             if not self._passed.is_set():
@@ -174,6 +180,12 @@ class _Writer:
         elif event.tokens:
             n = self._candidates[index].n_tokens + len(event.tokens)
             self._update(index, n_tokens=n, state="writing")
+
+    def _is_whole(self, index: int, text: str) -> bool:
+        """Whether the answer has its edit with this piece, so that the prose behind is not
+        written."""
+        self._texts[index] += text
+        return "\n" in text and is_whole(self._texts[index], self._batch.documents)
 
     def _complete(self, index: int, reply: Reply) -> None:
         """Takes the edit from a complete answer."""
@@ -232,7 +244,10 @@ class _Writer:
 def _read(answer: str, batch: Batch) -> tuple[tuple[Change, ...], str]:
     """The changes of an answer, or why there are none."""
     try:
-        changes = read_edits(answer, batch.documents, batch.form, functions=batch.functions)
+        if batch.is_learnt:
+            changes = read_edits(answer, batch.documents, batch.form, functions=batch.functions)
+        else:
+            changes = read_answer(answer, batch.documents)
     except EditError as error:
         return (), str(error)
     changes = combined(batch.changes, changes)

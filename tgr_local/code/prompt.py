@@ -1,70 +1,41 @@
-"""What the model reads: the instructions, and the task with the files that it may change.
+"""What the model reads: the files that it may change, what fails, the task, what is asked for.
 
-In: texts. Out: messages of a chat. The parts of the user message are in the order in which they
-change from round to round, the one that changes last first, so that rounds share its beginning.
+In: texts. Out: messages of a chat. Later rounds add messages, so that all share the beginning.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
-from tgr_local.code.edits import Document, Format, Markers, fence_for
+from tgr_local.code.edits import Document, fence_for
 from tgr_local.code.syntax import fence_name
 
+Form = Literal["file", "function"]
+"""What an answer has: whole files, or whole functions."""
 Message = dict[str, str]
 CountTokens = Callable[[str], int]
 """The number of tokens of a text."""
 
-_RULES = """\
-You change code. The user shows you files of a project and a task; answer with edits of these files.
-
-- Change as little as the task needs. Keep names, style and indentation of the code around.
-- Find the cause and correct it. Do not change tests, and write nothing for one special test input.
-- Change only files that are shown whole or functions that are shown whole. New text is complete: no
-  "..." and no "rest as before".
-- Write the edits in exactly the form below, one after another, and nothing after them.
-"""
-_FILE = """\
-The form: the path of a file, then the whole new text of the file between two fences:
-
-{path}
-{fence}{language}
-(all lines of the new file)
-{fence}
-"""
-_FUNCTION = """\
-The form: the path of a file, "::", the name of a function in it (a method as Class.method), then
-the whole new function between two fences, with its decorators, indented as in the file:
-
-{path}::{function}
-{fence}{language}
-(all lines of the new function)
-{fence}
-"""
-_REPLACE = """\
-The form: the path of a file, the lines to replace, exactly as they are in the file, and the new
-lines. Quote few lines; they must occur in the file, with their indentation. To insert, quote the
-line before and repeat it in the new lines:
-
-{path}
-{search}
-(lines of the file)
-{separator}
-(the new lines)
-{replace}
-"""
-_FORMS: dict[Format, str] = {"file": _FILE, "function": _FUNCTION, "replace": _REPLACE}
+_ASKS: dict[Form, tuple[str, str]] = {
+    "file": (
+        "Write the whole changed file in a fenced block.",
+        "Write each file that you change, whole, in a fenced block, its path on the line before.",
+    ),
+    "function": (
+        "Write the changed function, whole, in a fenced block.",
+        "Write each function that you change, whole, in a fenced block, the path of its file on "
+        "the line before.",
+    ),
+}
+"""The last sentence of a request: about one file, and about several."""
+_AGAIN = "Write all edits anew, corrected."
 
 
-def system_message(form: Format, documents: Sequence[Document], function: str = "") -> str:
-    """The instructions, with the form of edits of these documents; the example names the first one
-    and `function`."""
-    markers, path = Markers.of(documents), documents[0].path
-    example = _FORMS[form].format(
-        path=path, function=function or "name", language=fence_name(path), fence=markers.fence,
-        search=markers.search, separator=markers.separator, replace=markers.replace,
-    )  # fmt: skip
-    return f"{_RULES}\n{example}"
+def asks(form: Form, documents: Sequence[Document]) -> str:
+    """What the answer is to be. Small models do what the last sentence says, and copy a form that
+    they are shown with the words in it, so none is shown."""
+    return _ASKS[form][len(documents) > 1]
 
 
 def file_block(path: str, text: str, fence: str, note: str = "") -> str:
@@ -73,41 +44,40 @@ def file_block(path: str, text: str, fence: str, note: str = "") -> str:
     return f"`{path}`{about}:\n{fence}{fence_name(path)}\n{ended(text)}{fence}\n"
 
 
-def user_message(files: str, task: str, output: str = "") -> str:
-    """The files as `context` shows them, the task, and the end of the output of failing tests."""
-    parts = [files.rstrip("\n"), task.strip()]
+def user_message(files: str, task: str, output: str = "", asks: str = "") -> str:
+    """The files as `context` shows them, the end of the output of failing tests, the task, and what
+    the answer is to be. A model that has learnt a form of edits is asked for none: it has learnt
+    the output last."""
+    said = ""
     if output:
         fence = fence_for([output])
-        parts.append(f"The tests fail:\n{fence}\n{ended(output)}{fence}")
-    return "\n\n".join(part for part in parts if part) + "\n"
+        said = f"The tests fail:\n{fence}\n{ended(output)}{fence}"
+    wish = task.strip()
+    parts = [said, f"{wish}\n{asks}"] if asks else [wish, said]
+    return "\n\n".join(part for part in [files.rstrip("\n"), *parts] if part) + "\n"
 
 
-def follow_up(output: str) -> str:
-    """The message after an answer whose edits did not pass the tests."""
+def follow_up(output: str, problem: str, asks: str) -> str:
+    """The message after an answer whose edits did not pass the tests, with their output, or that
+    had none, with the reason."""
     fence = fence_for([output])
-    return (
-        f"With these edits the tests still fail:\n{fence}\n{ended(output)}{fence}\n\n"
-        "The files are again as I showed them first. Write all edits anew, corrected.\n"
-    )
+    said = f"With these edits the tests still fail:\n{fence}\n{ended(output)}{fence}"
+    if not output:
+        said = f"That answer cannot be used: {problem}."
+    return f"{said}\n\nThe files are again as I showed them first. {asks or _AGAIN}\n"
 
 
 def conversation(
-    system: str, user: str, attempt: str = "", attempt_output: str = ""
+    user: str, asks: str = "", attempt: str = "", output: str = "", problem: str = ""
 ) -> list[Message]:
-    """The messages of a round. `attempt` is the best answer of the round before, and
-    `attempt_output` the output of the tests with its edits."""
-    messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+    """The messages of a round. `attempt` is the best answer of the round before, `output` that of
+    the tests with its edits, and `problem` why it has none. The system message of the model's
+    template, if it has one, stays as it is."""
+    messages = [{"role": "user", "content": user}]
     if attempt:
         messages.append({"role": "assistant", "content": attempt})
-        messages.append({"role": "user", "content": follow_up(attempt_output)})
+        messages.append({"role": "user", "content": follow_up(output, problem, asks)})
     return messages
-
-
-def without_system(messages: Sequence[Message]) -> list[Message]:
-    """The messages for a chat template that has no place for instructions: they come first in
-    the user's first message."""
-    system, user, *rest = messages
-    return [{"role": "user", "content": f"{system['content']}\n{user['content']}"}, *rest]
 
 
 def ended(text: str) -> str:

@@ -17,8 +17,8 @@ from tgr_local.chat.command_table import on_terminal
 from tgr_local.code import table
 from tgr_local.code.candidate import Candidate
 from tgr_local.code.context import Context, Shown
-from tgr_local.code.edits import Format
 from tgr_local.code.judge import Verdict
+from tgr_local.code.prompt import Form
 from tgr_local.code.rounds import Outcome
 from tgr_local.console.progress import ProgressLine
 from tgr_local.console.sanitize import printable_line
@@ -75,7 +75,7 @@ class Report:
         how = f"{verdict.summary} in {verdict.seconds:.1f} s"
         self.note("tests", f"{self._command}: {how}")
 
-    def context(self, context: Context, form: Format) -> None:
+    def context(self, context: Context, form: Form) -> None:
         for line in context_lines(context):
             self.note(*line)
         if not self._command:

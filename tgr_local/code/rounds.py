@@ -14,18 +14,19 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, get_args
 
 from tgr_local import generation
-from tgr_local.code import edits, evidence, prompt
+from tgr_local.code import edits, prompt
 from tgr_local.code.candidate import Candidate
 from tgr_local.code.candidates import Batch, Judge, Remembered, write_candidates
 from tgr_local.code.context import Context, Wish, make_context
-from tgr_local.code.edits import Change, Document, Format
+from tgr_local.code.edits import Change, Document
 from tgr_local.code.judge import Verdict
+from tgr_local.code.prompt import Form
 from tgr_local.code.ranking import ranked
 from tgr_local.engine import Cancel, Engine
-from tgr_local.errors import CapacityError, ModelError
+from tgr_local.errors import CapacityError
 from tgr_local.methods import Method
 from tgr_local.options.config import CodeConfig, SearchConfig
 
@@ -35,6 +36,7 @@ _THINKING = 2048  # tokens, where the user sets no limit
 _SMALL_FILE, _MIDDLE_FILE = 512, 1536  # tokens
 _NEW_FILE = 768  # tokens of a file that is empty so far
 _LEAST_ANSWER = 32  # tokens
+_PROSE = 256  # tokens, around the code
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Outcome:
     """What came of a task."""
 
     context: Context
-    form: Format
+    form: Form
     before: Verdict | None
     """What the tests say of the project as it is; None without tests."""
     rounds: list[list[Candidate]] = field(default_factory=list)
@@ -85,7 +87,7 @@ class Listener(Protocol):
     def before(self, verdict: Verdict) -> None:
         """The tests of the project as it is."""
 
-    def context(self, context: Context, form: Format) -> None:
+    def context(self, context: Context, form: Form) -> None:
         """What the prompt shows."""
 
     def round_begins(self, number: int, candidates: Sequence[Candidate]) -> None:
@@ -115,30 +117,23 @@ def solve(
     return _Solver(engine, task, config, method, code, listener, cancel or Cancel()).solve()
 
 
-def choose_form(context: Context, task: Task, output: str, count: prompt.CountTokens) -> Format:
-    """The form of edits for these documents: whole files while they are short, whole functions
-    where the functions concerned are known, else quoted lines."""
+def choose_form(context: Context, count: prompt.CountTokens) -> Form:
+    """What an answer about these documents is to have: whole files while they are short, or have
+    no functions that are known, else whole functions."""
     if any(one.changeable and one.how != "whole" for one in context.shown):
         return "function"
     n_tokens = sum(count(document.text) for document in context.documents)
     is_new = any(not document.text for document in context.documents)
     if n_tokens <= (_MIDDLE_FILE if is_new else _SMALL_FILE):
         return "file"
-    mentioned = prompt_words(task.text, output)
-    known = [one for one in context.functions if one.name.rpartition(".")[2] in mentioned]
-    python = all(document.path.endswith(".py") for document in context.documents)
-    if known and python:
-        return "function"
-    return "file" if n_tokens <= _MIDDLE_FILE else "replace"
+    return "function" if context.functions else "file"
 
 
-def needed_tokens(form: Format, context: Context, count: prompt.CountTokens) -> int:
+def needed_tokens(form: Form, context: Context, count: prompt.CountTokens) -> int:
     """New tokens that an answer may take: what the largest edit of this form should need."""
     if form == "file":
         sizes = [count(document.text) or _NEW_FILE for document in context.documents]
         return 64 + math.ceil(1.25 * sum(sizes)) + 96 * len(sizes)
-    if form == "replace":
-        return 768
     lines = {document.path: document.text.split("\n") for document in context.documents}
     sources = ("\n".join(lines[one.path][one.first - 1 : one.last]) for one in context.functions)
     return 192 + math.ceil(1.5 * max(map(count, sources)))
@@ -155,9 +150,9 @@ class _Stage:
     output: str
     """The end of what failing tests print."""
     context: Context
-    form: Format
+    form: Form
     engine: Engine
-    """With the constraint of the edits."""
+    """With the constraint of the edits, for a model that has learnt a form of them."""
     candidates: list[Candidate] = field(default_factory=list)
 
 
@@ -236,8 +231,8 @@ class _Solver:
             raise ValueError(
                 "no file of the project points to the task; name the files that may be changed"
             )
-        form, engine = self._form(context, output), self._engine
-        if self._code.constrained:
+        form, engine = self._form(context), self._engine
+        if self._has_learnt and self._code.constrained:
             functions = context.functions if form == "function" else None
             constraint = edits.constraint(context.documents, form, functions=functions)
             engine = engine.with_edits(constraint)
@@ -262,29 +257,33 @@ class _Solver:
         most = min(_OUTPUT_MOST, math.floor(_OUTPUT_SHARE * self._engine.n_ctx_train))
         return prompt.tail(verdict.output, most, self._count)
 
-    def _form(self, context: Context, output: str) -> Format:
+    @property
+    def _has_learnt(self) -> bool:
+        """Whether the model file says that its model has learnt a form of edits, so that it needs
+        no instructions and can be held to the form."""
+        return self._engine.metadata.get("tgr.edit_format") in get_args(Form)
+
+    def _form(self, context: Context) -> Form:
         """The form that the user asks for, or the model file, or that suits the documents."""
         asked = self._code.edit_format
         if asked == "auto":
             asked = self._engine.metadata.get("tgr.edit_format", asked)
-        has_functions = bool(context.functions)
-        if not has_functions and self._code.edit_format == "function":
+        if asked == "function" and context.functions:
+            return "function"
+        if self._code.edit_format == "function":
             raise ValueError(
                 "edit_format is 'function', but the files have no function whose lines are known; "
-                "use 'file' or 'replace'"
+                "use 'file'"
             )
-        for form in edits.FORMATS:
-            if form == asked and (form != "function" or has_functions):
-                return form
-        return choose_form(context, self._task, output, self._count)
+        return "file" if asked == "file" else choose_form(context, self._count)
 
     # ---- a round ----
 
     def _batch(self, outcome: Outcome, stage: _Stage) -> Batch | None:
         """What the candidates of a round are written with; None where the budget is spent."""
-        context, form, k = stage.context, stage.form, self._code.candidates
+        context, k = stage.context, self._code.candidates
         query = self._query(stage)
-        needed = needed_tokens(form, context, self._count)
+        needed = self._needed(stage)
         room = self._engine.n_ctx_train - len(query)
         if room < _LEAST_ANSWER:
             raise CapacityError(
@@ -314,8 +313,9 @@ class _Solver:
             query=query,
             documents=context.documents,
             changes=stage.changes,
-            form=form,
-            functions=context.functions if form == "function" else None,
+            form=stage.form,
+            functions=context.functions if stage.form == "function" else None,
+            is_learnt=self._has_learnt,
             config=dataclasses.replace(config, seed=self._config.seed + first - 1),
             method=self._method,
             k=k,
@@ -324,6 +324,10 @@ class _Solver:
             # a candidate that was stopped would be missing where agreement decides
             stops_early=tests_decide,
         )
+
+    def _needed(self, stage: _Stage) -> int:
+        prose = 0 if self._has_learnt else _PROSE
+        return prose + needed_tokens(stage.form, stage.context, self._count)
 
     def _limited(self, needed: int, room: int) -> SearchConfig:
         """The options of a reply with the limits of an answer, and of thinking before it, where the
@@ -342,34 +346,17 @@ class _Solver:
         """The tokens of a round's messages. The best attempt of the stage follows the first two
         messages, if there is room for it."""
         context = stage.context
-        path = context.documents[0].path
-        name = next((one.name for one in context.functions if one.path == path), "")
-        system = prompt.system_message(stage.form, context.documents, name)
-        user = prompt.user_message(context.text, self._task.text, stage.output)
-        plain = self._tokens(stage.engine, prompt.conversation(system, user))
-        tried = ranked(stage.candidates)
-        if not tried or not tried[0].applies:
+        asks = "" if self._has_learnt else prompt.asks(stage.form, context.documents)
+        user = prompt.user_message(context.text, self._task.text, stage.output, asks)
+        plain = self._tokens(stage.engine, prompt.conversation(user))
+        best = next(iter(ranked(stage.candidates)), None)
+        if best is None or not best.answer:
             return plain
-        output = self._tail(tried[0].verdict) or tried[0].problem
-        again = prompt.conversation(system, user, tried[0].answer, output)
+        again = prompt.conversation(
+            user, asks, best.answer, self._tail(best.verdict), best.problem or "it changes nothing"
+        )
         tokens = self._tokens(stage.engine, again)
-        needed = needed_tokens(stage.form, context, self._count)
-        return tokens if len(tokens) + needed <= self._engine.n_ctx_train else plain
+        return tokens if len(tokens) + self._needed(stage) <= self._engine.n_ctx_train else plain
 
     def _tokens(self, engine: Engine, messages: list[prompt.Message]) -> list[int]:
-        """In the chat template, which may have no place for a system message. A model file may say
-        that its model has learnt the task without instructions."""
-        if self._engine.metadata.get("tgr.instructions") == "none":
-            messages = messages[1:]
-        try:
-            return generation.query_tokens(engine, messages, self._config, cancel=self._cancel)
-        except ModelError:
-            if messages[0]["role"] != "system":
-                raise
-            messages = prompt.without_system(messages)
-            return generation.query_tokens(engine, messages, self._config, cancel=self._cancel)
-
-
-def prompt_words(*texts: str) -> frozenset[str]:
-    """The names in texts."""
-    return frozenset().union(*(evidence.words(text) for text in texts))
+        return generation.query_tokens(engine, messages, self._config, cancel=self._cancel)

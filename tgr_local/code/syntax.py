@@ -1,12 +1,14 @@
-"""Definitions in files of many languages, found in the syntax trees of tree-sitter.
+"""Languages of files, and the definitions in them, found in the syntax trees of tree-sitter.
 
 `tree-sitter-language-pack` is loaded on use. Its parsers are in the package: nothing is fetched.
 """
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib
+import warnings
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any, Literal, NamedTuple
@@ -87,6 +89,19 @@ def problem() -> str:
         importlib.import_module("tree_sitter_language_pack")
     except ImportError:
         return "its outline needs tree-sitter: pip install 'tgr-local[code]'"
+    return ""
+
+
+def python_error(text: str) -> str:
+    """Line and message of the syntax error of a Python text; empty without one."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about escapes in the text
+            ast.parse(text)
+    except SyntaxError as error:
+        return f"{error.lineno}: {error.msg}"
+    except (ValueError, RecursionError, MemoryError) as error:
+        return f"1: {type(error).__name__}"
     return ""
 
 

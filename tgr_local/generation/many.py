@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 
 from tgr_local import methods
@@ -31,6 +32,7 @@ def generate_many(
     raw: bool = False,
     verbatim: bool = False,
     edits: EditConstraint | None = None,
+    until: Callable[[int, str], bool] | None = None,
     on_event: Callable[[int, Event], None] | None = None,
     cancel: Cancel | None = None,
 ) -> list[Reply]:
@@ -38,12 +40,13 @@ def generate_many(
 
     They advance in lockstep, so the same call to an engine that remembers nothing and has no other
     call, or to one that is `reproducible`, gives the same replies. `on_event` is called with the
-    events of reply i as ``on_event(i, event)``, from several threads, and at last with the reply. A
+    events of reply i as ``on_event(i, event)``, from several threads, and at last with the reply.
+    ``until(i, text)`` is called there with each piece of its answer, and True ends the reply. A
     CancelledError has the replies so far, finished ones too, as `replies`.
     """
     return generate_each(
         engine, [prompt], config, k, method=method, raw=raw, verbatim=verbatim, edits=edits,
-        on_event=on_event, cancel=cancel,
+        until=until, on_event=on_event, cancel=cancel,
     )  # fmt: skip
 
 
@@ -58,6 +61,7 @@ def generate_each(
     verbatim: bool = False,
     lines: LineLimits | None = None,
     edits: EditConstraint | None = None,
+    until: Callable[[int, str], bool] | None = None,
     on_event: Callable[[int, Event], None] | None = None,
     cancel: Cancel | None = None,
 ) -> list[Reply]:
@@ -122,6 +126,7 @@ def generate_each(
                 raw=raw,
                 verbatim=verbatim,
                 lines=lines,
+                until=functools.partial(until, number) if until else None,
                 participants=(own[0], own[1], own[2]) if own else ALONE,
                 on_event=on_own,
                 cancel=stop,

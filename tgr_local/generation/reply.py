@@ -185,20 +185,22 @@ def write_reply(
     raw: bool = False,
     verbatim: bool = False,
     lines: LineLimits | None = None,
+    until: Callable[[str], bool] | None = None,
     participants: Participants = ALONE,
     on_event: OnEvent | None = None,
     cancel: Cancel | None = None,
 ) -> Reply:
     """One reply to a query of tokens, which is not a chat's if it is `raw`. `lines` hold for a
-    `verbatim` text. `participants` place its runs in lockstep groups."""
+    `verbatim` text. `until` is called with each piece of the answer, and True ends it there.
+    `participants` place its runs in lockstep groups."""
     start = time.monotonic()
     if config.grammar and engine.edits:
         raise ValueError("an answer cannot have a grammar and be edits, too; leave one out")
     if config.grammar:  # a reply may end before its grammar is used
         engine.check_grammar(config.grammar)
     writer = ReplyWriter(
-        engine, query, config, method, raw=raw, verbatim=verbatim, lines=lines, on_event=on_event,
-        cancel=cancel,
+        engine, query, config, method, raw=raw, verbatim=verbatim, lines=lines, until=until,
+        on_event=on_event, cancel=cancel,
     )  # fmt: skip
 
     def reply(finish: Finish | Literal["cancelled"], counts: Counts) -> Reply:

@@ -86,7 +86,7 @@ def _splitter(
 
 class ReplyWriter:
     """One reply. `write` it once; the attributes hold what there is, after a cancel too. `lines`
-    hold for a `verbatim` text."""
+    hold for a `verbatim` text. `until` is called with each piece of the answer; True ends it."""
 
     def __init__(
         self,
@@ -98,11 +98,13 @@ class ReplyWriter:
         raw: bool = False,
         verbatim: bool = False,
         lines: LineLimits | None = None,
+        until: Callable[[str], bool] | None = None,
         on_event: Callable[[TextDelta | Progress | Step], None] | None = None,
         cancel: Cancel | None = None,
     ) -> None:
         self.engine, self.query, self.config, self.method = engine, query, config, method
         self._lines = lines if verbatim else None
+        self._until, self._is_complete = until, False
         n_indent = self._lines.n_indent if self._lines else 0
         self.text = _splitter(engine, query, config, verbatim, n_indent)
         self.steps: list[Step] = []
@@ -116,7 +118,7 @@ class ReplyWriter:
         self.runs: list[MethodRun] = []
         self._emit = on_event or (lambda event: None)
         # else the text is split once a chunk, not at every token
-        self._follows = bool(on_event or config.max_seconds > 0 or self._lines)
+        self._follows = bool(on_event or config.max_seconds > 0 or self._lines or until)
         self._cancel = AnswerNow(cancel, self.text, self._follows, self._reached)
         self._start = time.monotonic()
         self._began: float | None = None  # the first token, by time.monotonic
@@ -289,7 +291,7 @@ class ReplyWriter:
         n = len(step.tokens)
         if not self._follows:
             n, _ = self._feed(step.tokens.tolist())
-        elif self.limit or (self._is_cut and not self._answers):
+        elif self._is_over or (self._is_cut and not self._answers):
             n = len(self.unfinished)
         self.unfinished = []
         step = step.beginning(n)
@@ -317,8 +319,8 @@ class ReplyWriter:
     def _verdict(self, step: Step, text: list[int]) -> _Verdict:
         """Why the reply ends after this step, or that the answer is due; None = the run goes on.
         `text` has the tokens with those of the step."""
-        if self.limit:
-            return "length"
+        if self._is_over:
+            return "length" if self.limit else "stop"
         finish, guard = step.finish, self.config.loop_guard
         guard = 0 if self._is_edits else guard
         loops = bool(guard) and finish != "stop" and is_loop(text[self._n_before :], guard)
@@ -426,7 +428,7 @@ class ReplyWriter:
         if progress.stage != "tokens":
             self._emit(progress)
             return
-        if self.limit or (self._is_cut and not self._answers):
+        if self._is_over or (self._is_cut and not self._answers):
             return  # written before the run ended
         tokens = list(progress.tokens)
         n, pieces = self._feed(tokens, progress.text)
@@ -437,6 +439,15 @@ class ReplyWriter:
         self._emit(progress)
         for piece in pieces:
             self._emit(piece)
+        answer = "".join(piece.text for piece in pieces if piece.kind == "answer")
+        if self._until and answer and self._until(answer):
+            self._is_complete = True
+            self._cancel.end()
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether the text has ended before the run does."""
+        return self.limit is not None or self._is_complete
 
     def _feed(self, tokens: list[int], text: bytes | None = None) -> tuple[int, list[TextDelta]]:
         """The pieces of text that new tokens complete, and how many of the tokens the reply keeps:

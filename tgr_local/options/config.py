@@ -452,10 +452,12 @@ class CodeConfig:
     )
     edit_format: str = option(
         "auto",
-        "form of the edits: whole files, whole functions, or quoted lines to replace",
-        choices=("auto", "file", "function", "replace"),
+        "what an answer has: whole files, or whole functions",
+        choices=("auto", "file", "function"),
     )
-    constrained: bool = option(True, "let the model write nothing but edits that apply")
+    constrained: bool = option(
+        True, "hold a model to the form of edits that its file says it has learnt"
+    )
     context_tokens: int = option(
         0,
         "tokens of files and outlines in the prompt; 0 = half of the length that the model was "

@@ -17,8 +17,8 @@ from tgr_local.code import edits, table
 from tgr_local.code.acp.editor import Editor
 from tgr_local.code.candidate import Candidate
 from tgr_local.code.context import Context
-from tgr_local.code.edits import Format
 from tgr_local.code.judge import Verdict
+from tgr_local.code.prompt import Form
 from tgr_local.code.report import context_lines
 from tgr_local.code.rounds import Outcome
 from tgr_local.console.sanitize import printable
@@ -76,7 +76,7 @@ class Follower:
                 "The tests pass already, so they cannot choose: the candidates' agreement does."
             )
 
-    def context(self, context: Context, form: Format) -> None:
+    def context(self, context: Context, form: Form) -> None:
         self._n_contexts += 1
         paths = [schema.ToolCallLocation(path=self._place(one.path)) for one in context.shown]
         lines = [f"{label:7} {text}".rstrip() for label, text in context_lines(context)]

@@ -1,0 +1,220 @@
+"""Edits in answers as code models write them: what is taken from them, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from tgr_local.code.edits import Document, EditError
+from tgr_local.code.natural import codes, is_whole, read_answer
+
+SHOP = '''"""Prices."""
+
+import os
+
+RATE = 0.2
+
+
+class Cart:
+    def __init__(self):
+        self.items = []
+
+    def add(self, price):
+        self.items.append(price)
+
+    def total(self):
+        return sum(self.items)
+
+
+def tax(price):
+    return price * RATE
+'''
+TWO = "def net(price):\n    return 2\n"
+ONE = "def tax(price):\n    return 1\n"
+OTHER = "def tax(price, rate):\n    return price * rate\n\n\ndef net(price):\n    return price\n"
+
+
+def fenced(text: str, info: str = "python") -> str:
+    return f"```{info}\n{text}```\n"
+
+
+def after(answer: str, *texts: str) -> str:
+    """The new text of the first document that an answer changes."""
+    names = ("shop.py", "other.py")
+    documents = [Document(name, text) for name, text in zip(names, texts or (SHOP,), strict=False)]
+    (change,) = read_answer(answer, documents)
+    assert change.before in texts or change.before == SHOP
+    return change.after
+
+
+def test_a_function_takes_the_place_of_the_one_with_its_name() -> None:
+    new = "def tax(price):\n    return round(price * RATE, 2)\n"
+    answer = (
+        f"The tax must be rounded.\n\n{fenced(new)}\nNow it is right:\n\n{fenced('tax(1)', '')}"
+    )
+    assert after(answer) == SHOP.replace(
+        "    return price * RATE\n", "    return round(price * RATE, 2)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        fenced("    def total(self):\n        return sum(self.items) / 2\n"),
+        fenced("def total(self):\n    return sum(self.items) / 2\n"),
+        fenced("class Cart:\n    def total(self):\n        return sum(self.items) / 2\n"),
+        fenced(
+            "class Cart:\n    # …\n\n    def total(self):\n        return sum(self.items) / 2\n"
+        ),
+        "> ```python\n> def total(self):\n>     return sum(self.items) / 2\n> ```\n",
+        "1. Halve it:\n   ```python\n   def total(self):\n       return sum(self.items) / 2\n"
+        "   ```\n",
+        "~~~python\ndef total(self):\n    return sum(self.items) / 2\n~~~\n",
+        "def total(self):\n    return sum(self.items) / 2\n",
+        fenced("    def total(self):\n        return sum(self.items) / 2\n").removesuffix("```\n"),
+        fenced(
+            "<<<<<<< SEARCH\n        return sum(self.items)\n=======\n"
+            "        return sum(self.items) / 2\n>>>>>>> REPLACE\n"
+        ),
+    ],
+    ids=("method", "dedented", "class", "part", "quoted", "list", "tildes", "bare", "cut", "lines"),
+)
+def test_a_method_is_found_however_it_is_written(answer: str) -> None:
+    assert after(answer) == SHOP.replace("sum(self.items)", "sum(self.items) / 2")
+
+
+def test_a_whole_file_is_the_new_text() -> None:
+    new = SHOP.replace("0.2", "0.3").replace('"""Prices."""', '"""New."""')
+    assert after(f"`shop.py`:\n{fenced(new)}") == new
+    assert after(fenced(f"# shop.py\n{new}")) == new  # the comment only names it
+
+
+def test_a_file_without_its_imports_keeps_them() -> None:
+    """Small models repeat all functions, and nothing that stands above them."""
+    new = SHOP.partition("RATE = 0.2\n\n\n")[2].replace("price * RATE", "price / RATE")
+    assert after(fenced(new)) == SHOP.replace("price * RATE", "price / RATE")
+
+
+def test_what_is_new_is_added_with_what_it_needs() -> None:
+    new = (
+        "import math\nimport sys\n\nRATE = 0.5\n\n\ndef up(x):\n    return math.ceil(x)\n\n\n"
+        "def tax(price):\n    return up(price * RATE)\n\n\nprint(tax(3))\nassert tax(3) == 2\n"
+    )
+    made = after(fenced(new))
+    assert made == SHOP.replace("import os\n", "import os\nimport math\n").replace(
+        "0.2", "0.5"
+    ).replace("def tax(", "def up(x):\n    return math.ceil(x)\n\n\ndef tax(").replace(
+        "return price * RATE", "return up(price * RATE)"
+    )
+    names: dict[str, object] = {}
+    exec(made, names)
+
+
+def test_a_new_method_comes_at_the_end_of_its_class() -> None:
+    made = after(fenced("class Cart:\n    def clear(self):\n        self.items = []\n"))
+    assert made == SHOP.replace(
+        "sum(self.items)\n", "sum(self.items)\n\n    def clear(self):\n        self.items = []\n"
+    )
+
+
+def test_a_new_function_comes_at_the_end() -> None:
+    made = after(fenced("def net(price):\n    return price - tax(price)\n"))
+    assert made == f"{SHOP}\n\ndef net(price):\n    return price - tax(price)\n"
+
+
+@pytest.mark.parametrize(
+    "before", ["other.py", "**`other.py`**:", "### other.py", "File: `other.py`", "`src/other.py`"]
+)
+def test_the_line_before_a_block_names_its_file(before: str) -> None:
+    new = "def tax(price, rate=1):\n    return price * rate\n"
+    made = after(f"{before}\n{fenced(new)}", SHOP, OTHER)
+    assert made == OTHER.replace("price, rate)", "price, rate=1)")
+
+
+@pytest.mark.parametrize("info", ["python other.py", "python:other.py"])
+def test_the_fence_may_name_the_file(info: str) -> None:
+    new = "def tax(price, rate=1):\n    return price * rate\n"
+    assert "rate=1" in after(fenced(new, info), SHOP, OTHER)
+
+
+def test_without_a_name_the_file_is_the_one_that_has_most_of_it() -> None:
+    new = OTHER.replace("return price\n", "return 2 * price\n")
+    assert after(f"In `shop.py` nothing changes.\n{fenced(new)}", SHOP, OTHER) == new
+
+
+def test_several_files_and_blocks_one_after_the_other() -> None:
+    answer = (
+        f"shop.py\n{fenced(ONE)}other.py\n{fenced(TWO)}shop.py\n{fenced(ONE.replace('1', '3'))}"
+    )
+    documents = [Document("shop.py", SHOP), Document("other.py", OTHER)]
+    first, second = read_answer(answer, documents)
+    assert "return 3" in first.after and "return 1" not in first.after
+    assert second.after == OTHER.replace("return price\n", "return 2\n")
+
+
+def test_tests_of_the_answer_are_no_part_of_the_code() -> None:
+    tests = "from shop import tax\n\n\ndef test_tax():\n    assert tax(1) == 0.2\n"
+    answer = f"{fenced(ONE)}\n{fenced(tests)}"
+    assert "test_tax" not in after(answer)
+
+
+def test_lines_without_a_name_are_placed_by_their_ends() -> None:
+    new = "    def add(self, price):\n        assert price\n        self.items.append(price)\n"
+    broken = f"{new}\n    if"  # which Python cannot read
+    assert after(fenced(new)) == SHOP.replace(
+        "        self.items.append", "        assert price\n        self.items.append"
+    )
+    config = "[a]\nx = 1\ny = 2\n\n[b]\nx = 3\n"
+    (change,) = read_answer(fenced("[a]\nx = 5\n[b]\n", "toml"), [Document("a.toml", config)])
+    assert change.after == "[a]\nx = 5\n[b]\nx = 3\n"
+    with pytest.raises(EditError, match="syntax error, in line"):
+        read_answer(fenced(broken), [Document("shop.py", SHOP)])
+
+
+def test_a_new_file_is_the_whole_block() -> None:
+    (change,) = read_answer(fenced("x = 1\n"), [Document("new.py", "")])
+    assert change.after == "x = 1\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ("I cannot see a defect.", "has no code"),
+        ("```sh\npytest -q\n```", "has no code"),
+        (f"tests/test_shop.py\n{fenced(ONE)}", "which is not open"),
+        (fenced("price * 2\n"), "no place in the open files"),
+        (fenced("def tax(price):\n    # ... rest of the code\n    return 1\n"), "leaves out lines"),
+        (fenced("def tax(price):\n    ...\n"), "leaves out lines"),
+        (fenced("class Cart:\n    (all lines of the class)\n"), "syntax error"),
+        (fenced("def tax(price:\n    return 1\n"), "syntax error"),
+    ],
+)
+def test_what_is_no_edit_is_refused(answer: str, why: str) -> None:
+    with pytest.raises(EditError, match=why):
+        read_answer(answer, [Document("shop.py", SHOP)])
+
+
+def test_an_answer_that_repeats_the_file_changes_nothing() -> None:
+    assert read_answer(fenced(SHOP), [Document("shop.py", SHOP)]) == ()
+
+
+def test_a_file_keeps_its_last_line_end_and_its_comments() -> None:
+    text = "# calc\ndef f():  # one\n    return 1  # it\n# end"
+    (change,) = read_answer(fenced("def f():\n    return 2\n"), [Document("shop.py", text)])
+    assert change.after == "# calc\ndef f():\n    return 2\n# end"
+
+
+def test_an_answer_is_whole_when_a_block_has_changed_every_file() -> None:
+    documents = [Document("shop.py", SHOP)]
+    answer = f"Like this:\n{fenced(ONE)}"
+    assert is_whole(answer, documents)
+    ends = [answer[:end] for end in range(len(answer)) if is_whole(answer[:end], documents)]
+    assert ends == [answer[:-1]]  # the fence without its line end
+    assert not is_whole(fenced(SHOP), documents)  # it may still change something
+    assert not is_whole(answer, [*documents, Document("other.py", OTHER)])
+
+
+def test_a_long_answer_is_read_in_no_time() -> None:
+    answer = "```\n" * 20_000 + "`" * 100_000 + "\n" + "# ..." * 20_000
+    assert len(codes(answer)) < 20_000
+    with pytest.raises(EditError):
+        read_answer(answer, [Document("shop.py", SHOP)])
