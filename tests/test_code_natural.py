@@ -159,7 +159,7 @@ def test_tests_of_the_answer_are_no_part_of_the_code() -> None:
 
 def test_lines_without_a_name_are_placed_by_their_ends() -> None:
     new = "    def add(self, price):\n        assert price\n        self.items.append(price)\n"
-    broken = f"{new}\n    if"  # which Python cannot read
+    broken = f"{new}\n    if\n"  # which Python cannot read
     assert after(fenced(new)) == SHOP.replace(
         "        self.items.append", "        assert price\n        self.items.append"
     )
@@ -168,6 +168,23 @@ def test_lines_without_a_name_are_placed_by_their_ends() -> None:
     assert change.after == "[a]\nx = 5\n[b]\nx = 3\n"
     with pytest.raises(EditError, match="syntax error, in line"):
         read_answer(fenced(broken), [Document("shop.py", SHOP)])
+
+
+def test_of_two_versions_of_a_function_the_last_one_counts() -> None:
+    two = ONE + "\n\n" + ONE.replace("return 1", "return 2")
+    assert after(fenced(two)) == SHOP.replace("price * RATE", "2")
+
+
+def test_a_file_that_is_indented_with_tabs_stays_so() -> None:
+    old = "class A:\n\tdef f(self):\n\t\tif self:\n\t\t\treturn 1\n\t\treturn 2\n"
+    new = "def f(self):\n    if self:\n        return 3\n    return 2\n"
+    (change,) = read_answer(fenced(new), [Document("a.py", old)])
+    assert change.after == old.replace("return 1", "return 3")
+
+
+def test_a_comment_may_say_that_something_is_unchanged() -> None:
+    new = ONE.replace("    return", "    # the rest of the price is unchanged\n    return")
+    assert "# the rest" in after(fenced(new))
 
 
 def test_a_new_file_is_the_whole_block() -> None:
@@ -184,6 +201,7 @@ def test_a_new_file_is_the_whole_block() -> None:
         (fenced("price * 2\n"), "no place in the open files"),
         (fenced("def tax(price):\n    # ... rest of the code\n    return 1\n"), "leaves out lines"),
         (fenced("def tax(price):\n    ...\n"), "leaves out lines"),
+        (fenced("def tax(price):\n    # existing code here\n    return 1\n"), "leaves out lines"),
         (fenced("class Cart:\n    (all lines of the class)\n"), "syntax error"),
         (fenced("def tax(price:\n    return 1\n"), "syntax error"),
     ],
@@ -211,6 +229,22 @@ def test_an_answer_is_whole_when_a_block_has_changed_every_file() -> None:
     assert ends == [answer[:-1]]  # the fence without its line end
     assert not is_whole(fenced(SHOP), documents)  # it may still change something
     assert not is_whole(answer, [*documents, Document("other.py", OTHER)])
+
+
+def test_what_was_cut_off_behind_the_code_is_no_part_of_it() -> None:
+    cut = fenced(f"{ONE}\n\nassert tax(1) == [\n    1, 2,").removesuffix("```\n")
+    assert after(cut) == SHOP.replace("price * RATE", "1")
+    with pytest.raises(EditError):  # the function itself was cut off
+        after(fenced("def tax(price):\n    return (1 +").removesuffix("```\n"))
+
+
+@pytest.mark.parametrize("behind", ["assert tax(1)", "print(tax(1))", "# Test it", "# Example:"])
+def test_an_answer_is_whole_where_calls_and_tests_begin(behind: str) -> None:
+    documents = [Document("shop.py", SHOP)]
+    answer = f"```python\n{ONE}\n{behind}"
+    assert is_whole(answer, documents)
+    assert not is_whole(answer.replace("\n\n", "\n    return 2\n    "), documents)
+    assert not is_whole(answer, [Document("shop.py", f"{SHOP}\n{behind}\n")])
 
 
 def test_a_long_answer_is_read_in_no_time() -> None:

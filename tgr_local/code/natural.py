@@ -21,7 +21,7 @@ from tgr_local.code.edits.blocks import cleaned
 from tgr_local.code.edits.document import joined, lines_of
 from tgr_local.code.edits.function import in_place
 from tgr_local.code.outline import Definition, outline
-from tgr_local.code.syntax import python_error
+from tgr_local.code.syntax import fence_name, python_error
 
 _FENCE = re.compile(r"^([ \t>]*)(`{3,}|~{3,})[ \t]*([^\n`]*)$")
 _OTHER = frozenset(
@@ -33,11 +33,19 @@ _SEARCH = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _LEFT_OUT = re.compile(
-    r"^[ \t]*(?:#|//|/\*|<!--|--|;|\().*(?:rest of|existing code|unchanged|remains? the same|"
-    r"same as before|all (?:the )?(?:other )?lines|your code|previous code)|^[ \t]*(?:#|//)?[ \t]*"
-    r"(?:\.\.\.|…)[ \t]*(?:#.*)?$",
+    r"^[ \t]*(?:#|//|/\*|<!--|--|;|\()?[ \t]*(?:\.\.\.|…).*$|"
+    r"^[ \t]*(?:#|//|/\*|<!--|--|;|\()[ \t]*(?:the )?(?:rest of (?:the )?|existing |other |"
+    r"remaining |previous |all (?:the )?lines of (?:the )?(?:new )?|your )"
+    r"(?:code|file|class|methods?|functions?|implementation|module)"
+    r"(?: (?:here|unchanged|goes here|as before|(?:remains?|stays?) (?:the same|unchanged)))?"
+    r"[ \t.)]*(?:\*/|-->)?$",
     re.IGNORECASE | re.MULTILINE,
 )
+"""A line that stands for others: "# ... existing code ...", "(all lines of the file)"."""
+_BEHIND = re.compile(
+    r"(?:assert|print|import unittest|if __name__|# ?(?:tests?|examples?)\b)", re.I
+)
+"""What small models write behind the code, often without an end."""
 _SHARE = 0.6
 """Of a file's lines that a block without names has at least where it is the whole file."""
 
@@ -51,6 +59,7 @@ class Code:
     info: str
     """What follows its fence."""
     text: str
+    is_closed: bool = True
 
     @property
     def language(self) -> str:
@@ -88,12 +97,14 @@ def read_answer(answer: str, documents: Sequence[Document]) -> tuple[Change, ...
 
 
 def is_whole(answer: str, documents: Sequence[Document]) -> bool:
-    """Whether an answer that ends with the end of a block changes all of the documents already, so
-    that what would follow is prose."""
-    lines = answer.rstrip("\n").rsplit("\n", 1)
-    if not re.fullmatch(r"[ \t>]*(?:`{3,}|~{3,})[ \t]*", lines[-1]):
-        return False
-    if sum(bool(_FENCE.match(line)) for line in answer.split("\n")) % 2:
+    """Whether an answer so far changes all of the documents already, and its last line ends a
+    block, or begins with calls and tests behind the code, so that what would follow is no edit."""
+    line = answer.rstrip("\n").rpartition("\n")[2]
+    if not _closes(line, "```") and not _closes(line, "~~~"):
+        if not _BEHIND.match(line) or any(line in one.text for one in documents):
+            return False
+        answer = answer[: -len(line)].rstrip("\n")  # its line may be unfinished
+    elif sum(bool(_FENCE.match(one)) for one in answer.split("\n")) % 2:
         return False
     try:
         return len(read_answer(answer, documents)) == len(documents)
@@ -119,7 +130,7 @@ def codes(answer: str) -> list[Code]:
             end += 1
         fenced = True
         body = "\n".join(line.removeprefix(indent) for line in lines[at + 1 : end])
-        code = Code(before, info.strip(), f"{body}\n")
+        code = Code(before, info.strip(), f"{body}\n", end < len(lines))
         if code.language not in _OTHER and body.strip():
             found.append(code)
         at, before = end + 1, ""
@@ -154,6 +165,11 @@ def _placed(code: Code, documents: Sequence[Document]) -> tuple[str, str]:
     if named and named == _comment_path(comment) and not own[0].text.startswith(comment):
         text = text.partition("\n")[2].lstrip("\n")
     text = _dedented(text)
+    if (own or documents)[0].text.count("\n\t") and "\n\t" not in text:
+        text = _with_tabs(text)
+
+    if not code.is_closed and python_error(text):
+        text = _finished(text)
 
     def n_shared(one: Document) -> int:
         return len(_names(one.path, text) & _names(one.path, one.text))
@@ -168,8 +184,26 @@ def _placed(code: Code, documents: Sequence[Document]) -> tuple[str, str]:
     raise EditError("the answer has code that has no place in the open files")
 
 
+def _finished(text: str) -> str:
+    """Python code that was cut off, without the statement at its top that lacks its end."""
+    starts = [found.start() for found in re.finditer(r"^(?=[^\s)\]}#])", text, re.MULTILINE)]
+    return text[: starts[-1]] if starts else text
+
+
 def _dedented(text: str) -> str:
     return textwrap.dedent(text) if text[:1] in " \t" else text
+
+
+def _with_tabs(text: str) -> str:
+    """Code with tabs in the place of the spaces that indent it."""
+    steps = {len(found) for found in re.findall(r"^ +(?=\S)", text, re.MULTILINE) if found}
+    unit = min(steps, default=4)
+
+    def tabs(found: re.Match[str]) -> str:
+        n, rest = divmod(len(found[0]), unit)
+        return "\t" * n + " " * rest
+
+    return re.sub(r"^ +", tabs, text, flags=re.MULTILINE)
 
 
 def _named(code: Code) -> str:
@@ -180,7 +214,7 @@ def _named(code: Code) -> str:
         name = cleaned(text.strip().removesuffix(":"))
         name = re.sub(r"^(?:file|filename|path)\s*[:=]?\s*", "", name, flags=re.IGNORECASE)
         name = name.strip("`'\"* ")
-        if _PATH.fullmatch(name):
+        if _PATH.fullmatch(name) and fence_name(name):
             return name
     return ""
 
@@ -299,11 +333,11 @@ def _exchanged(
     new, _ = lines_of(text)
     times = Counter(one.name for one in mine)
     known = {one.name: one for one in mine if times[one.name] == 1}
-    patches: list[_Patch] = []
-    added: list[Definition] = []
+    exchanged: dict[int, _Patch] = {}  # by the first line: of two versions the last one counts
+    added: dict[str, Definition] = {}
     done: set[str] = set()
     for one in theirs:
-        if any(one.name.startswith(f"{name}.") for name in done):
+        if times[one.name] > 1 or any(one.name.startswith(f"{name}.") for name in done):
             continue
         place = known.get(one.name) or _method(one, known)
         if place is not None and one.kind == "class" and place.kind == "class":
@@ -315,15 +349,16 @@ def _exchanged(
             lines = in_place(
                 "\n".join(new[one.first - 1 : one.last]), old[place.first - 1 : place.last]
             )
-            patches.append(_Patch(place.first, place.last, lines))
+            exchanged[place.first] = _Patch(place.first, place.last, lines)
         else:
-            added.append(one)
+            added[one.name] = one
             done.add(one.name)
     is_test = any(part.startswith("test") for part in document.path.split("/"))
-    added = [one for one in added if is_test or not one.name.startswith("test_")]
-    if not patches and not (added and is_own):
+    more = [one for one in added.values() if is_test or not one.name.startswith("test_")]
+    patches = list(exchanged.values())
+    if not patches and not (more and is_own):
         return None
-    patches += _added(document, new, mine, added, patches)
+    patches += _added(document, new, mine, more, patches)
     patches += _bound_patches(document.text, text, theirs)
     for patch in patches:
         _check_whole("\n".join(patch.new), document.text)

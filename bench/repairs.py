@@ -1,0 +1,319 @@
+"""The code assistant on real folders with failing tests, beside plain chat requests.
+
+    python bench/repairs.py MODEL --humaneval HumanEval.jsonl.gz [--n 100] [--skip 0]
+    python bench/repairs.py MODEL --projects FOLDER
+    … [--rows chat k8 rounds] [--seed 42] [--threads 2] [--json FILE]
+
+Repairs are made from HumanEval: a defect of `tgr_local.eval.bugs.defects` in the official solution
+that fails an example of the docstring and the official tests. The examples are the tests that the
+assistant sees, as a test file; the official tests judge what it chose, and a false pass is an edit
+that only the examples accept. `--skip` leaves out the first problems, such as those that a prompt
+was chosen on. FOLDER has projects and a `tasks.tsv`: name, task, test command.
+
+A row is one way to ask. `chat` rows are what a person does without the assistant: the files, the
+wish and the failing output in one request, the code taken from the answer by the same reader, and
+the tests tried on each answer. Everything runs as `tgr-local code` runs it. Intervals are 95%, by
+bootstrap over the tasks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import dataclasses
+import gzip
+import itertools
+import json
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+from tgr_local import EngineConfig, SearchConfig, load, methods
+from tgr_local.code import prompt
+from tgr_local.code.candidate import Candidate
+from tgr_local.code.context import Context
+from tgr_local.code.judge import Verdict
+from tgr_local.code.rounds import Outcome, Task, solve
+from tgr_local.code.workplace import Workplace
+from tgr_local.engine import Engine
+from tgr_local.eval.bugs import defects
+from tgr_local.eval.metrics import interval, paired
+from tgr_local.eval.tasks.code import passes
+from tgr_local.options.config import CodeConfig
+from tgr_local.options.resolve import resolve
+from tgr_local.system.sandbox import backends, commands, programs
+from tgr_local.system.sandbox.programs import Limits
+
+LIMITS = Limits(seconds=5)
+WISH = "Make the failing tests pass."
+_CALL = r"(?:==|➞|=>|->|should return|returns?|=)"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way to ask."""
+
+    k: int
+    rounds: int = 1
+    is_chat: bool = False
+
+
+ROWS = {
+    "chat": Row(1, is_chat=True),
+    "chat8": Row(8, is_chat=True),
+    "k1": Row(1),
+    "k8": Row(8),
+    "rounds": Row(8, rounds=3),
+}
+
+
+@dataclass(frozen=True)
+class Repair:
+    """A folder's files, the task, and what judges the edit that the tests chose."""
+
+    name: str
+    files: dict[str, str]
+    task: str
+    test: str
+    hidden: str = ""
+    """A program that follows solution.py; empty = the folder's own tests are all there is."""
+
+
+@dataclass
+class Solved:
+    """What came of a task."""
+
+    visible: bool
+    hidden: bool
+    n_candidates: int
+    n_passed: int
+    n_edits: int
+    """Answers of which an edit was taken that changes something and can be read."""
+    forward_tokens: int
+    first: float | None
+    """Seconds to the first candidate that passes, the reading of the prompt included."""
+    seconds: float
+
+
+class Clock:
+    """A `Listener` that notes when a candidate passes first."""
+
+    def __init__(self) -> None:
+        self.start = time.monotonic()
+        self.first: float | None = None
+
+    def before(self, verdict: Verdict) -> None:
+        self.start = time.monotonic()
+
+    def update(self, candidate: Candidate, text: str) -> None:
+        if candidate.passes and self.first is None:
+            self.first = time.monotonic() - self.start
+
+    def context(self, context: Context, form: prompt.Form) -> None: ...
+    def round_begins(self, number: int, candidates: Sequence[Candidate]) -> None: ...
+    def round_ends(self, outcome: Outcome) -> None: ...
+    def adopts(self, candidate: Candidate) -> None: ...
+
+
+# ---- tasks ----
+
+
+def examples(head: str, name: str) -> list[tuple[str, str]]:
+    """Calls and their results in a docstring, as Python texts."""
+    lines = head.split("\n")
+    found = []
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        if (shell := re.match(rf"\s*>>> ({name}\(.*\))\s*$", line)) is not None:
+            found.append((shell[1], following.strip()))
+        elif (said := re.match(rf"\s*({name}\(.*\))\s*{_CALL}\s*(.+?)\.?$", line)) is not None:
+            found.append((said[1], said[2]))
+    return [pair for pair in dict.fromkeys(found) if all(map(_is_expression, pair))]
+
+
+def _is_expression(text: str) -> bool:
+    try:
+        ast.parse(text, mode="eval")
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
+def repair(row: dict[str, str]) -> Repair | None:
+    """The repair of a problem; None where its docstring has no example, or no defect fails one."""
+    rng, name = random.Random(f"repairs {row['task_id']}"), row["entry_point"]
+    right = f"{row['prompt']}{row['canonical_solution'].rstrip()}\n"
+    hidden = f"{row['test']}\ncheck({name})"
+    calls = [
+        (call, value)
+        for call, value in examples(row["prompt"], name)
+        if passes(right, f"assert {call} == {value}", LIMITS).correct
+    ]
+    if not calls or not passes(right, hidden, LIMITS).correct:
+        return None
+    visible = "\n".join(f"assert {call} == {value}" for call, value in calls)
+    for defect in defects.draw(rng, right, 14):
+        wrong = defect.apply(right)
+        with contextlib.suppress(SyntaxError):
+            compile(wrong, "solution.py", "exec")
+            seen, kept = (passes(wrong, tests, LIMITS).correct for tests in (visible, hidden))
+            if not seen and not kept:
+                checks = "\n".join(f"        self.assertEqual({a}, {b})" for a, b in calls)
+                test = (
+                    f"import unittest\n\nfrom solution import {name}\n\n\n"
+                    f"class Test{name.title().replace('_', '')}(unittest.TestCase):\n"
+                    f"    def test_examples(self):\n{checks}\n"
+                )
+                files = {"solution.py": wrong, "test_solution.py": test}
+                return Repair(row["task_id"], files, WISH, "python3 -m unittest -q", hidden)
+    return None
+
+
+def repairs(file: Path, n: int, skip: int) -> Iterator[Repair]:
+    """Up to `n` repairs, after the first `skip`."""
+    data = file.read_bytes()
+    lines = (gzip.decompress(data) if file.suffix == ".gz" else data).decode().splitlines()
+    made = (one for line in lines if (one := repair(json.loads(line))) is not None)
+    yield from itertools.islice(made, skip, skip + n)
+
+
+def projects(folder: Path) -> Iterator[Repair]:
+    """The projects of a folder."""
+    for line in (folder / "tasks.tsv").read_text().splitlines():
+        name, task, test = line.split("\t")
+        files = {
+            path.relative_to(folder / name).as_posix(): path.read_bytes().decode()
+            for path in sorted((folder / name).rglob("*"))
+            if path.is_file() and "__pycache__" not in path.parts
+        }
+        test = re.sub(r"^pytest\b", f"{sys.executable} -m pytest -p no:cacheprovider", test)
+        yield Repair(name, files, task, test)
+
+
+# ---- rows ----
+
+
+def solved(engine: Engine, one: Repair, row: Row, config: SearchConfig, sandbox: str) -> Solved:
+    """What a row makes of a task, in a folder of its own."""
+    code = CodeConfig(
+        test=one.test, candidates=row.k, rounds=row.rounds, sandbox=sandbox, test_seconds=20.0
+    )
+    clock, folder = Clock(), Path(tempfile.mkdtemp())
+    try:
+        for path, text in one.files.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(text.encode())
+        subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
+        place = Workplace(folder, code)
+        asks = mock.patch.object(prompt, "asks", lambda *_: "")
+        with place.copied(), asks if row.is_chat else contextlib.nullcontext():
+            task = Task(
+                one.task, place.paths(), place.read, place.judge, one.test, refusal=place.refusal
+            )
+            outcome = solve(engine, task, config, methods.get("base"), code, clock)
+    finally:
+        shutil.rmtree(folder)
+    every = [candidate for some in outcome.rounds for candidate in some]
+    best = outcome.best if outcome.best is not None and outcome.best.passes else None
+    right = best is not None
+    if best is not None and one.hidden:
+        right = bool(passes(best.changes[0].after, one.hidden, LIMITS).correct)
+    ended = [candidate for candidate in every if candidate.state == "done"]
+    return Solved(
+        best is not None, right, len(ended), sum(candidate.passes for candidate in every),
+        sum(candidate.parses for candidate in ended), outcome.forward_tokens, clock.first,
+        outcome.seconds,
+    )  # fmt: skip
+
+
+def percent(values: Sequence[float]) -> str:
+    """A mean share in percent with its interval."""
+    if not values:
+        return "-"
+    found = interval(values)
+    return f"{100 * found.mean:.1f} ({100 * found.low:.1f} to {100 * found.high:.1f})"
+
+
+def line(name: str, rows: Sequence[Solved]) -> str:
+    """A row of the table."""
+    n = sum(row.n_candidates for row in rows)
+    firsts = sorted(row.first for row in rows if row.first is not None)
+    cells = [
+        percent([row.visible for row in rows]),
+        percent([row.hidden for row in rows]),
+        percent([not row.hidden for row in rows if row.visible]),
+        f"{100 * sum(row.n_edits for row in rows) / n:.1f}" if n else "-",
+        f"{sum(row.forward_tokens for row in rows) / len(rows):.0f}",
+        f"{firsts[len(firsts) // 2]:.1f}" if firsts else "-",
+    ]
+    return f"| {name} | {' | '.join(cells)} |"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", type=Path)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--humaneval", type=Path, metavar="FILE")
+    source.add_argument("--projects", type=Path, metavar="FOLDER")
+    parser.add_argument("--n", type=int, default=100, help="repairs")
+    parser.add_argument("--skip", type=int, default=0)
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=["chat", "chat8", "k8"])
+    parser.add_argument("--seed", type=int, default=42)
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--sandbox", choices=backends.CHOICES, default=commands.strongest())
+    parser.add_argument("--json", type=Path, help="file for all figures")
+    options = parser.parse_args()
+    programs.choose(programs.strongest())
+    tasks = list(
+        projects(options.projects)
+        if options.projects
+        else repairs(options.humaneval, options.n, options.skip)
+    )
+    found: dict[str, list[Solved]] = {}
+    with load(options.model, EngineConfig(n_threads=options.threads)) as engine:
+        own = resolve(engine.metadata).config
+        print(
+            f"{options.model.name}, sha256 {engine.model_hash}; {len(tasks)} tasks, seed "
+            f"{options.seed}, T = {own.temperature}\n\n| row | visible tests pass, % | hidden "
+            "tests pass, % | false passes, % | edits among the answers, % | forward tokens | first "
+            "pass, s |\n|---|---|---|---|---|---|---|"
+        )
+        for name in options.rows:
+            rows = found[name] = []
+            for i, one in enumerate(tasks):
+                config = dataclasses.replace(own, seed=options.seed + 1000 * i)
+                rows.append(solved(engine, one, ROWS[name], config, options.sandbox))
+                last = rows[-1]
+                said = f"{name} {one.name}: {last.n_passed} pass, hidden {last.hidden}"
+                print(f"{said}, {last.seconds:.0f} s", file=sys.stderr, flush=True)
+            print(line(name, rows), flush=True)
+    for name, rows in found.items():
+        if name != options.rows[0]:
+            first = found[options.rows[0]]
+            gain = paired([row.hidden for row in rows], [row.hidden for row in first])
+            print(
+                f"{name} - {options.rows[0]}: {100 * gain.mean:+.1f} points "
+                f"({100 * gain.low:+.1f} to {100 * gain.high:+.1f})"
+            )
+    if options.json:
+        plain = {
+            name: [
+                {"task": one.name, **dataclasses.asdict(row)}
+                for one, row in zip(tasks, rows, strict=True)
+            ]
+            for name, rows in found.items()
+        }
+        options.json.write_text(json.dumps(plain))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
