@@ -154,7 +154,7 @@ class Terminal:
             path = Path(temporary) / "question.md"
             path.write_text(text, encoding="utf-8")
             _call(f"{editor} {shlex.quote(str(path))}")
-            return path.read_text(encoding="utf-8")
+            return path.read_text(encoding="utf-8-sig")
 
     def copy(self, text: str) -> None:
         if (command := _first_installed(_CLIPBOARDS)) is not None:

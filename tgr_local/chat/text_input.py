@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tgr_local.errors import TgrError
+from tgr_local.system.files import utf8_text
 
 MAX_FILE_BYTES = 16 << 20  # of a text before a question
 BLOCK = '"""'
@@ -14,9 +15,10 @@ BLOCK = '"""'
 
 
 def decode_utf8(data: bytes, source: str, offset: int = 0) -> str:
-    """Bytes as text. TgrError names `source` and the invalid byte, if `data` begins at `offset`."""
+    """Bytes as text, without a byte order mark at the beginning of the source. TgrError names
+    `source` and the invalid byte, if `data` begins at `offset`."""
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8") if offset else utf8_text(data)
     except UnicodeDecodeError as error:
         position = offset + error.start
         raise TgrError(f"{source} is not UTF-8 text: invalid byte at offset {position}") from None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tgr_local.errors import ModelError
+from tgr_local.system.files import utf8_text
 
 MOST_BYTES = 1 << 20
 _PLAIN = """\
@@ -64,7 +65,7 @@ def named(name: str) -> ChatTemplate | None:
             data = file.read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
             raise ModelError(f"{path} has more than {MOST_BYTES} bytes, too many for a template")
-        return ChatTemplate(data.decode("utf-8"))
+        return ChatTemplate(utf8_text(data))
     except UnicodeDecodeError as error:
         raise ModelError(f"{path} is not UTF-8 text: byte {error.start}") from None
 

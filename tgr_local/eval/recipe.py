@@ -75,7 +75,7 @@ def _read(path: Path) -> dict[str, Any]:
         import tomllib
     else:
         import tomli as tomllib
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+    return tomllib.loads(path.read_text(encoding="utf-8-sig"))
 
 
 def _recipe(name: str, table: dict[str, Any]) -> Recipe:

@@ -22,6 +22,7 @@ from typing import Any
 from tgr_local.console.sanitize import printable_json, printable_line
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.flags import flag
+from tgr_local.system.files import utf8_text
 from tgr_local.system.paths import folder
 
 PREFIX = "TGR_"
@@ -139,7 +140,7 @@ def _read(path: Path) -> dict[str, Any]:
     else:
         import tomli as tomllib
     try:
-        return tomllib.loads(data.decode("utf-8"))
+        return tomllib.loads(utf8_text(data))
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text: byte {error.start}") from None
     except (ValueError, RecursionError) as error:  # a malformed or long number, deep nesting

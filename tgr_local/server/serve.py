@@ -165,7 +165,7 @@ def _keys(limits: ServerConfig) -> tuple[str, ...]:
     """All API keys. ValueError for a file without one."""
     if not limits.api_key_file:
         return limits.api_key
-    lines = Path(limits.api_key_file).read_text(encoding="utf-8").splitlines()
+    lines = Path(limits.api_key_file).read_text(encoding="utf-8-sig").splitlines()
     keys = tuple(line.strip() for line in lines if line.strip())
     if not keys:
         raise ValueError(f"api_key_file is {limits.api_key_file!r}, but it has no key; add one")

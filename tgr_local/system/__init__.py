@@ -5,7 +5,7 @@ It does not know models, options or requests.
 paths.py             the XDG folders
 versions.py          versions of the installed parts
 processor.py         the processor's name and instructions
-files.py             flags, locks and renames of files, where systems differ
+files.py             flags, locks, renames and marks of files, where systems differ
 locks.py             locks between processes
 slots.py             places for work that few may do at a time
 confined.py          chat templates, schemas, replies, Markdown: read in a process with limits

@@ -1,6 +1,7 @@
-"""Files, where systems differ: flags of `os.open`, and a lock on an open file.
+"""Files, where systems differ: flags of `os.open`, a lock on an open file, the mark before a text.
 
-Windows has no such flags, locks parts of files, and neither renames nor removes an open file.
+Windows has no such flags, locks parts of files, neither renames nor removes an open file, and its
+programs begin UTF-8 with a byte order mark.
 """
 
 from __future__ import annotations
@@ -18,6 +19,12 @@ NOFOLLOW: int = getattr(os, "O_NOFOLLOW", 0)
 """Refuses a link; 0 where the system cannot."""
 NONBLOCK: int = getattr(os, "O_NONBLOCK", 0)
 """Does not wait for the other end of a pipe; 0 where the system cannot."""
+
+
+def utf8_text(data: bytes) -> str:
+    """The bytes of a file as text, without one byte order mark at the beginning. Raises
+    UnicodeDecodeError, whose positions count the mark."""
+    return data.decode("utf-8").removeprefix("\ufeff")
 
 
 def lock(descriptor: int) -> None:

@@ -8,6 +8,7 @@ Replies and their events come in; nothing here renders text or knows a terminal.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import dataclasses
 import json
@@ -252,7 +253,7 @@ def read_intact(path: str | os.PathLike[str]) -> tuple[list[Trace], TgrError | N
     the error that `read` would raise."""
     traces: list[Trace] = []
     with open(path, "rb") as file:
-        if not file.peek(1).startswith(b"{"):
+        if not file.peek(4).removeprefix(codecs.BOM_UTF8).startswith(b"{"):
             return traces, TgrError(f"{path} is not a trace: line 1 is not a JSON object")
         for number, line in enumerate(file, 1):
             try:

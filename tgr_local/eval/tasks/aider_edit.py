@@ -18,6 +18,7 @@ from tgr_local.eval.tasks.benchmark import user
 from tgr_local.eval.tasks.code import Code, blocks, passes
 from tgr_local.eval.tasks.data import Row, Source, find, sample
 from tgr_local.eval.tasks.repairs import SEARCH, changed_file
+from tgr_local.system.files import utf8_text
 from tgr_local.system.sandbox.programs import Limits
 
 WITHIN = ("python/exercises/practice", "exercises/practice", "practice", "")
@@ -123,7 +124,7 @@ def text_of(file: Path) -> str:
     if len(data) > MOST:
         raise ValueError(f"{file} has {len(data)} bytes; an exercise's file has at most {MOST}")
     try:
-        return data.decode("utf-8")
+        return utf8_text(data)
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} is not UTF-8 text: byte {error.start} is invalid") from None
 
