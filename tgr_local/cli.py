@@ -12,6 +12,7 @@ import contextlib
 import io
 import os
 import sys
+from pathlib import Path
 
 from tgr_local import __version__, commands, rpc_server
 from tgr_local.bench import command as bench
@@ -88,10 +89,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     """The parsed arguments, with the options that files and the environment set."""
     parser = build_parser()
     args, unknown = parser.parse_known_args(argv)
-    for word in unknown:
-        if word.startswith("-") or not args.parser.rest:
-            raise args.parser.unknown_argument(word)
-        getattr(args, args.parser.rest).append(word)
+    _take_words(args, unknown)
     if args.parser.options:
         from tgr_local.options import settings
 
@@ -105,6 +103,35 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         for line in settings.misspelt(options):
             print(f"tgr-local: warning: {printable_line(line)}", file=sys.stderr)
     return args
+
+
+def _take_words(args: argparse.Namespace, words: list[str]) -> None:
+    """Puts words that argparse left over where they belong: ``chat MODEL`` and
+    ``run MODEL QUESTION`` name a model. Raises ValueError for the first that belongs nowhere."""
+    parser: Parser = args.parser
+    for word in words:
+        if word.startswith("-") and not (word == "-" and parser.text):
+            raise parser.unknown_argument(word)
+    if parser.takes_model and not hasattr(args, "model"):
+        question = getattr(args, parser.text) if parser.text else None
+        given = [*([] if question is None else [question]), *words]
+        if given and _names_model(given[0], may_be_text=bool(parser.text) and len(given) == 1):
+            args.model, *words = given
+            if parser.text:
+                setattr(args, parser.text, words.pop(0) if words else None)
+    for word in words:
+        if not parser.rest:
+            raise parser.unknown_argument(word)
+        getattr(args, parser.rest).append(word)
+
+
+def _names_model(word: str, *, may_be_text: bool) -> bool:
+    """Whether a word without a flag is a model; one that `may_be_text` is so only as a file."""
+    if word.lower().endswith(".gguf") and (len(word.split()) == 1 or Path(word).is_file()):
+        return True
+    from tgr_local.models import library, names
+
+    return not may_be_text and (library.is_known(word) or names.is_elsewhere(word))
 
 
 def _check_names(args: argparse.Namespace) -> None:

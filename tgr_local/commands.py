@@ -39,15 +39,18 @@ if TYPE_CHECKING:
 
 def add_to(parser: Parser) -> None:
     """Adds the subcommands."""
-    run = parser.add_command("run", _run, "answer one question", " [question]")
+    run = parser.add_command("run", _run, "answer one question", " [MODEL] [question]")
     text = "chat with a model; lines from a pipe are answered one by one"
-    chat = parser.add_command("chat", _chat, text)
-    serve = parser.add_command("serve", _serve, "serve a model over HTTP, with OpenAI's API")
+    chat = parser.add_command("chat", _chat, text, " [MODEL]")
+    text = "serve a model over HTTP, with OpenAI's API"
+    serve = parser.add_command("serve", _serve, text, " [MODEL]")
     trace = parser.add_command("trace", _trace, "show every step of a recorded run", " FILE")
     trace.add_argument("file", metavar="FILE", help="written by run --trace")
     text = "check the installation, the machine and the model"
-    doctor = parser.add_command("doctor", _doctor, text)
+    doctor = parser.add_command("doctor", _doctor, text, " [MODEL]")
+    run.text = "question"
     for sub in (run, chat, serve, doctor):
+        sub.takes_model, sub.word_hint = True, "name a model with -m"
         sub.add_help_all()
         text = "a GGUF file, or a name that tgr-local models lists (default: the embedded model)"
         sub.add_option("model", None, metavar="MODEL", help=text)
@@ -57,6 +60,8 @@ def add_to(parser: Parser) -> None:
         sub.add_argument(
             "-f", "--file", action="append", default=[], dest="files", metavar="FILE", help=text
         )
+    run.word_hint = "put a text of several words in quotes, and name a model with -m"
+    chat.word_hint = "name a model with -m; tgr-local run asks one question"
     _add_run_arguments(run)
     text = "continue the latest saved conversation"
     chat.add_argument("--resume", action="store_true", help=text)

@@ -101,6 +101,14 @@ def find(name: str) -> Path:
     raise ModelError(f"there is no model {name}; {hint}; {names.pull_hint(name)}")
 
 
+def is_known(name: str) -> bool:
+    """Whether `find` gives a file for this name."""
+    try:
+        return find(name).is_file()
+    except (ModelError, OSError, ValueError):  # ValueError: it has a null character
+        return False
+
+
 def _pulled(name: str, repo: str, quantization: str | None) -> Path:
     """The downloaded file of a repository. Raises ModelError if there is none, or several."""
     files = [p for p in (folder() / repo).glob("*.gguf") if not _LATER_PART.search(p.name)]

@@ -33,6 +33,12 @@ def repository(name: str) -> tuple[str, str | None] | None:
     return match[1], match[2]
 
 
+def is_elsewhere(name: str) -> bool:
+    """Whether a name has the form of one that can be downloaded: OWNER/REPO, or FAMILY:TAG."""
+    tagged = _TAGGED.fullmatch(name)
+    return repository(name) is not None or (tagged is not None and tagged[2] is not None)
+
+
 def pull_hint(name: str) -> str:
     """How to download the model that `name` may mean: the end of a sentence."""
     return f"to download one from Hugging Face, type: tgr-local models pull {_pull_name(name)}"

@@ -43,6 +43,8 @@ _LLAMA_CPP = {
     "--budget": "max_forward_tokens",
 }  # fmt: skip
 """Flags of llama.cpp, and of other subcommands, whose name is another one here."""
+_OLLAMA = {"ls": "list"}
+"""Subcommands of ollama whose name is another one here."""
 _ERROR_LENGTH = 2000  # characters
 
 
@@ -60,6 +62,12 @@ class Parser(argparse.ArgumentParser):
         a config holds the default."""
         self.rest = ""
         """The argument that takes the words after flags too; empty = such words are an error."""
+        self.takes_model = False
+        """Whether the first word without a flag may be the model, before the text."""
+        self.text = ""
+        """The argument that is a text; empty = there is none."""
+        self.word_hint = "put a text of several words in quotes"
+        """What to do instead of a word that no argument takes."""
         self.commands: dict[str, Parser] = {}
         self._adder: Any = None
         self._rare: list[argparse.Action] = []
@@ -124,11 +132,31 @@ class Parser(argparse.ArgumentParser):
         for command in self.commands.values():
             yield from command._walk()
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuses an unknown subcommand, naming the commands that may be meant."""
+        if action is self._adder and value not in self.commands:
+            hint = self._command_hint(value)
+            if hint:
+                self.error(f"unknown command {value!r}; {hint}")
+        super()._check_value(action, value)
+
+    def _command_hint(self, word: str) -> str:
+        if word.lower().endswith(".gguf"):
+            if any("--model" in action.option_strings for action in self._actions):
+                return f"a model is named with --model {word}"
+            chat = self.commands.get("chat")
+            return f"to talk with a model, type: {chat.prog} {word}" if chat else ""
+        named = _OLLAMA.get(word, word)
+        found = [one.prog for one in self._walk() if one.prog.rpartition(" ")[2] == named]
+        near = difflib.get_close_matches(word, self.commands, n=2, cutoff=0.75)
+        found = found or [self.commands[name].prog for name in near]
+        return f"did you mean {' or '.join(found[:2])}?" if found else ""
+
     def unknown_argument(self, text: str) -> ValueError:
         """The error for an argument that this parser does not have, naming similar flags."""
         known = [name for action in self._actions for name in action.option_strings]
         if not text.startswith("-"):
-            return ValueError(f"unknown argument {text!r}; put a text of several words in quotes")
+            return ValueError(f"unknown argument {text!r}; {self.word_hint}")
         name = text.partition("=")[0]
         near = difflib.get_close_matches(name, known, n=3)
         if name in _LLAMA_CPP and flag(_LLAMA_CPP[name]) in known:
