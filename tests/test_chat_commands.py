@@ -71,6 +71,7 @@ def test_an_unknown_method_changes_nothing(session: Any) -> None:
 
 def test_set_changes_one_option_and_lists_all(session: Any) -> None:
     conversation = session.conversation
+    assert output(session, "/set seed 42")[0].split()[:2] == ["seed", "42"]
     assert conversation.config == SearchConfig(
         temperature=0.25, chunk_len=100
     )  # the model's advice
@@ -175,6 +176,7 @@ def test_trace_after_an_interrupted_reply_shows_what_there_is(session: Any) -> N
 
 
 def test_regen_replaces_the_reply_and_uses_another_seed(session: Any) -> None:
+    output(session, "/set seed 42")
     session.ask("one")
     session.ask("two")
     output(session, "/regen")
@@ -208,6 +210,7 @@ def test_a_question_that_failed_can_be_asked_again(session: Any) -> None:
 
 
 def test_retry_replaces_the_reply_by_the_chosen_one(session: Any) -> None:
+    output(session, "/set seed 42")
     session.ask("one")
     assert output(session, "/retry 3") == ["no reply is chosen; the earlier one stays"]
     session.front_end.choice = 2

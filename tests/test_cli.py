@@ -26,7 +26,7 @@ from tgr_local.options.config import ChatConfig, EngineConfig, SearchConfig
 
 SUMMARY = (
     "tgr-latent: 2 chunks, 15 tokens, 44 forward tokens (query 7, rebuild 10, rollouts 10, "
-    "chunk 15, delimiter 2), 0.50 s, 30.0 tokens/s, stop\n"
+    "chunk 15, delimiter 2), 0.50 s, 30.0 tokens/s, stop, seed 5\n"
 )
 
 
@@ -151,7 +151,7 @@ def test_the_first_prompt_waits_for_nothing_that_it_does_not_need() -> None:
 def test_run_prints_the_answer_and_a_summary(
     double: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("run", "2+2?", "--model", "f.gguf") == 0
+    assert run("run", "2+2?", "--model", "f.gguf", "--seed", "5") == 0
     assert tuple(capsys.readouterr()) == ("#1 2+2?\n", SUMMARY)
 
 
@@ -165,11 +165,11 @@ def test_run_prints_the_thinking_on_request(
 def test_several_trajectories_are_numbered(
     double: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("run", "2+2?", "--model", "f.gguf", "-k", "2") == 0
+    assert run("run", "2+2?", "--model", "f.gguf", "-k", "2", "--seed", "5") == 0
     out, err = capsys.readouterr()
     assert out == "[1] #1 2+2?\n[2] #1 2+2?\n"
     assert err.startswith("tgr-latent x 2: 4 chunks, 30 tokens, 88 forward tokens")
-    assert err.endswith("stop x 2\n")
+    assert err.endswith("stop x 2, seeds from 5\n")
 
 
 def test_json_has_everything_that_a_result_depends_on(
@@ -496,7 +496,7 @@ def test_a_run_on_a_model_leaves_a_trace(small: Path, tmp_path: Path) -> None:
 
 
 def test_the_same_seed_gives_the_same_answers(small: Path) -> None:
-    flags = ["hello", "--model", str(small), *SHORT, "-k", "2", "--json", "--raw"]
+    flags = ["hello", "--model", str(small), *SHORT, "-k", "2", "--json", "--raw", "--seed", "42"]
     first, second = (json.loads(finished("run", *flags, double=False)[1]) for _ in range(2))
     assert [one["text"] for one in first] == [one["text"] for one in second]
 

@@ -136,8 +136,13 @@ def test_a_finished_reply_looks_as_it_did(out: io.StringIO) -> None:
 @pytest.mark.parametrize(
     ("width", "line"),
     [
-        (100, "tgr-latent · 2 chunks · 9 tokens · 38 forward tokens · 0.50 s · 18.0 tokens/s"),
-        (70, "tgr-latent · 9 tokens · 38 forward tokens · 0.50 s · 18.0 tokens/s"),
+        (
+            100,
+            "tgr-latent · 2 chunks · 9 tokens · 38 forward tokens · seed 42 · 0.50 s · "
+            "18.0 tokens/s",
+        ),
+        (80, "tgr-latent · 9 tokens · 38 forward tokens · seed 42 · 0.50 s · 18.0 tokens/s"),
+        (70, "9 tokens · 38 forward tokens · seed 42 · 0.50 s · 18.0 tokens/s"),
         (60, "9 tokens · 38 forward tokens · 0.50 s · 18.0 tokens/s"),
         (40, "9 tokens · 38 forward tokens · 0.50 s"),
         (30, "38 forward tokens · 0.50 s"),

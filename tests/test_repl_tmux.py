@@ -28,7 +28,7 @@ def terminal(tmp_path: Path) -> Iterator[Callable[..., Screen]]:
     ) -> Screen:
         model = ["--model", "fake.gguf"] if double else []
         before = INSTALLED if double else ""
-        arguments = ["chat", *model]
+        arguments = ["chat", "--seed", "42", *model]
         screen = Screen(tmp_path, arguments, before, width=width, height=height, **variables)
         opened.append(screen)
         screen.until("\n>>>")

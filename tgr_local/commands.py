@@ -74,7 +74,8 @@ def add_to(parser: Parser) -> None:
         text = "print every option with its value and source, and exit"
         sub.add_argument("--show-config", action="store_true", help=text)
     for sub in (run, chat, serve):
-        add_config_flags(sub, SearchConfig, "how a reply is generated", folded=True)
+        title, own = "how a reply is generated", {"seed": "random"}
+        add_config_flags(sub, SearchConfig, title, folded=True, defaults=own)
     add_config_flags(run, ChatConfig, "how it is shown", only=("markdown",), folded=True)
     add_config_flags(chat, ChatConfig, "the conversation", folded=True)
     add_config_flags(serve, ServerConfig, "the server and its limits", folded=True)
@@ -111,7 +112,8 @@ def _loaded(args: argparse.Namespace) -> Iterator[tuple[Engine, SearchConfig, Me
     chats = not getattr(args, "raw", False)
     path = library.model_file(args.model)
     with load_with_progress(path, engine_config, chats=chats) as engine:
-        yield engine, resolve(engine.metadata, given(args, SearchConfig)).config, method
+        wishes = given(args, SearchConfig)
+        yield engine, resolve(engine.metadata, wishes, draws_seed=True).config, method
 
 
 def show_config(args: argparse.Namespace) -> int:
@@ -126,8 +128,9 @@ def show_config(args: argparse.Namespace) -> int:
     if "method" in known:
         metadata = library.card(path).metadata if path else {}
         configured(args, SearchConfig)
-        resolved = resolve(metadata, given(args, SearchConfig), args.sources)
-        values |= {"method": args.method, **dataclasses.asdict(resolved.config)}
+        wishes, draws = given(args, SearchConfig), args.command in (_run, _chat, _serve)
+        resolved = resolve(metadata, wishes, args.sources, draws_seed=draws)
+        values |= {"method": args.method, **resolved.shown()}
         sources |= resolved.sources
         values["strength"], sources["strength"] = _strength(path, resolved.config, args)
     if "system" in known:

@@ -52,7 +52,7 @@ class Conversation:
     """The turns so far, and the model, method and options of the next reply.
 
     `user_options` are the fields of `SearchConfig` that the user set. They hold for every model and
-    override what a model file advises.
+    override what a model file advises. Where nobody names a seed, every reply has a random one.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Conversation:
     def resolved(self) -> Resolved:
         """The options of the next reply, with the source of each."""
         sources = dict.fromkeys(self.user_options, "set here")
-        return resolve(self.engine.metadata, self.user_options, sources)
+        return resolve(self.engine.metadata, self.user_options, sources, draws_seed=True)
 
     @property
     def messages(self) -> list[dict[str, str]]:

@@ -10,6 +10,7 @@ from tgr_local import methods
 from tgr_local.chat.session import ChatSession
 from tgr_local.models import library
 from tgr_local.options import settings
+from tgr_local.options.config import ChatConfig, SearchConfig
 
 _LIMITS = ("max_forward_tokens", "max_seconds", "thinking_budget")
 _THINK = {
@@ -54,12 +55,11 @@ def set_option(session: ChatSession, argument: str) -> Iterable[str]:
 
 def _values(session: ChatSession) -> dict[str, tuple[Any, str]]:
     """The value and the meaning of every option that can be set here."""
-    configs = (session.conversation.config, session.conversation.chat_config)
-    return {
-        spec.name: (getattr(config, spec.name), spec.metadata["doc"])
-        for config in configs
-        for spec in dataclasses.fields(config)
-    }
+    conversation = session.conversation
+    of_chat = dataclasses.asdict(conversation.chat_config)
+    values = conversation.resolved.shown() | of_chat
+    specs = (*dataclasses.fields(SearchConfig), *dataclasses.fields(ChatConfig))
+    return {spec.name: (values[spec.name], spec.metadata["doc"]) for spec in specs}
 
 
 def _option(name: str, value: Any, doc: str) -> str:

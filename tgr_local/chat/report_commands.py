@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
@@ -43,10 +42,10 @@ def _options(session: ChatSession) -> Iterator[str]:
     conversation = session.conversation
     yield from option_commands.model(session, "")
     yield f"method {conversation.method.name}"
-    config, sources = conversation.resolved
-    for name, value in dataclasses.asdict(config).items():
-        if value != getattr(SearchConfig(), name):
-            yield f"{name} {settings.as_text(value)} ({sources[name]})"
+    resolved = conversation.resolved
+    for name, value in resolved.shown().items():
+        if value != getattr(SearchConfig(), name) and (name, value) != ("seed", "random"):
+            yield f"{name} {settings.as_text(value)} ({resolved.sources[name]})"
     yield from reply_commands.system(session, "")
     saved = f"saved in {session.path}" if session.path else "not saved"
     yield f"{render.plural(len(conversation.turns), 'turn')}, {saved}"

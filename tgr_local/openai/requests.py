@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,7 +34,7 @@ from tgr_local.openai.inputs import check_tools, given_prompts, template_message
 from tgr_local.openai.logit_bias import TokenBiases, token_biases
 from tgr_local.openai.search_options import INT_MAX
 from tgr_local.openai.validation import RequestError
-from tgr_local.options.config import DEFAULT_METHOD, SearchConfig
+from tgr_local.options.config import DEFAULT_METHOD, RANDOM_SEED, SearchConfig
 from tgr_local.options.fields import updated
 
 GRAMMAR_MOST = 1 << 18
@@ -286,9 +285,9 @@ def _changes(body: GenerationRequest, thinking: bool | None) -> dict[str, Any]:
         changes["thinking"] = thinking
     if body.stop is not None:
         changes["stop"] = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop)
-    if body.seed is not None and body.seed != -1:
+    if body.seed is not None:
         changes["seed"] = body.seed
-    changes.setdefault("seed", secrets.randbelow(2**53))  # any JSON reader can hold it
+    changes.setdefault("seed", RANDOM_SEED)
     return changes
 
 

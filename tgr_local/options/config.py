@@ -10,12 +10,20 @@ from the fields.
 from __future__ import annotations
 
 import math
+import secrets
 from dataclasses import KW_ONLY, InitVar, dataclass
 
 from tgr_local.options.cache import CACHE_TYPES
 from tgr_local.options.fields import notes_given, option, validate
 
 DEFAULT_METHOD = "tgr-latent"
+RANDOM_SEED = -1
+"""Stands for a seed that is drawn."""
+
+
+def drawn_seed() -> int:
+    """A random seed of at most nine digits, which a person can type again."""
+    return secrets.randbelow(10**9)
 
 
 @dataclass(frozen=True)
@@ -260,7 +268,9 @@ class SearchConfig:
     repeat_penalty: float = option(1.0, "divide the logits of recent tokens; 1 = off", low=0.01)
     frequency_penalty: float = option(0.0, "subtract for each recent occurrence", low=-2, high=2)
     presence_penalty: float = option(0.0, "subtract for any recent occurrence", low=-2, high=2)
-    seed: int = option(42, "seed of every random choice", low=0, high=2**63 - 1)
+    seed: int = option(
+        42, "seed of every random choice; -1 = draw one", low=RANDOM_SEED, high=2**63 - 1
+    )
 
     # speed
     draft_lookup: str = option(
@@ -387,6 +397,8 @@ class SearchConfig:
 
     def __post_init__(self, given: frozenset[str] | None) -> None:
         validate(self)
+        if self.seed == RANDOM_SEED:
+            object.__setattr__(self, "seed", drawn_seed())
         if self.min_gap and self.max_rollout < self.rollout_len:
             raise ValueError(
                 f"max_rollout is {self.max_rollout}, but cannot be below rollout_len, which is "

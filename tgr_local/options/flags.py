@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from tgr_local.console.sanitize import printable_line
@@ -193,9 +193,11 @@ def add_config_flags(
     *,
     only: Collection[str] = (),
     folded: bool = False,
+    defaults: Mapping[str, str] | None = None,
 ) -> None:
     """Adds a flag for each field of a config, or for those in `only`, in a help group with that
-    title. If `folded`, ``--help`` shows those of `EVERYDAY` alone."""
+    title. If `folded`, ``--help`` shows those of `EVERYDAY` alone. `defaults` are what the help
+    calls a subcommand's own defaults."""
     group = parser.add_argument_group(title)
     types = types_of(config_type)
     for spec in dataclasses.fields(config_type):
@@ -204,7 +206,7 @@ def add_config_flags(
         kind = types[spec.name]
         parser.options[spec.name] = None
         about: dict[str, Any] = {
-            "help": _help(spec).replace("%", "%%"),
+            "help": _help(spec, (defaults or {}).get(spec.name)).replace("%", "%%"),
             "default": argparse.SUPPRESS,
         }
         if kind is bool:
@@ -220,10 +222,10 @@ def add_config_flags(
             parser.hide(action)
 
 
-def _help(spec: dataclasses.Field[Any]) -> str:
+def _help(spec: dataclasses.Field[Any], own_default: str | None) -> str:
     low, high = spec.metadata["low"], spec.metadata["high"]
     bounds = "" if low is None else f"; at least {low}" if high is None else f"; {low} to {high}"
-    default = spec.default
+    default = own_default or spec.default
     if isinstance(default, bool):
         default = "on" if default else "off"
     elif default in ("", ()):

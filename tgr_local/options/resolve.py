@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tgr_local.errors import ModelError
-from tgr_local.options.config import SearchConfig
+from tgr_local.options.config import RANDOM_SEED, SearchConfig
 from tgr_local.options.fields import parse, updated
 
 DEFAULT = "default"
@@ -29,18 +29,28 @@ class Resolved(NamedTuple):
     config: SearchConfig
     sources: dict[str, str]
     """Where the value of each field comes from: DEFAULT, MODEL_FILE, or the place of the wish."""
+    seed_is_drawn: bool
+    """Whether the seed is random, and so another one for the next reply."""
+
+    def shown(self) -> dict[str, Any]:
+        """The values of all fields for a person: a seed that is drawn is "random"."""
+        values = dataclasses.asdict(self.config)
+        return values | {"seed": "random"} if self.seed_is_drawn else values
 
 
 def resolve(
     metadata: Mapping[str, str],
     wishes: Mapping[str, Any] | None = None,
     places: Mapping[str, str] | None = None,
+    *,
+    draws_seed: bool = False,
 ) -> Resolved:
     """The options for a model, from its metadata and the fields that the user set.
 
     `places` names where a wish was made, such as ``--sigma``; a wish that it does not name has the
-    source USER. Advice for no field is ignored. Raises ModelError for bad advice, ValueError for an
-    unknown field or a bad value among the wishes.
+    source USER. With `draws_seed` a seed that nobody names is drawn. Advice for no field is
+    ignored. Raises ModelError for bad advice, ValueError for an unknown field or a bad value among
+    the wishes.
     """
     wishes, places = wishes or {}, places or {}
     names = [spec.name for spec in dataclasses.fields(SearchConfig)]
@@ -54,5 +64,8 @@ def resolve(
         ) from None
     sources = dict.fromkeys(names, DEFAULT) | dict.fromkeys(texts, MODEL_FILE)
     sources |= {name: places.get(name, USER) for name in wishes}
+    wished: Any = wishes.get("seed", values.get("seed", RANDOM_SEED if draws_seed else None))
+    if wished == RANDOM_SEED:
+        wishes = {**wishes, "seed": RANDOM_SEED}
     whole = dataclasses.replace(updated(advised, wishes), given=frozenset(names))
-    return Resolved(whole, sources)
+    return Resolved(whole, sources, wished == RANDOM_SEED)

@@ -48,7 +48,10 @@ class LoadedModel:
         self.created = int(time.time())
         self.engine = engine = Engine(path, setup.engine_config, cancel=cancel)
         try:
-            self.config = resolve(engine.metadata, setup.options).config
+            resolved = resolve(engine.metadata, setup.options, draws_seed=True)
+            self.config = resolved.config
+            self.seed = None if resolved.seed_is_drawn else resolved.config.seed
+            """Of a request that names none; None = a random one."""
             limit_cache(engine, self.config, setup.method, setup.limits)
             self.memory = Memory(engine, setup.limits)
             self.slots = Slots(files)

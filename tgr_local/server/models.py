@@ -16,6 +16,7 @@ from tgr_local.engine import Cancel, MemoryNeed
 from tgr_local.errors import ModelError, describe
 from tgr_local.models import library
 from tgr_local.openai.validation import RequestBody
+from tgr_local.options.config import RANDOM_SEED
 from tgr_local.options.resolve import resolve
 from tgr_local.server.catalog import NAME_LENGTH, Catalog
 from tgr_local.server.errors import ApiError
@@ -216,7 +217,7 @@ class Models:
             "status": LOADED,
             "description": engine.description,
             "model_path": engine.path.name,
-            "options": dataclasses.asdict(model.config),
+            "options": self._options(model.engine.metadata),
             "n_ctx": (await model.stats()).n_ctx,
             "n_ctx_train": engine.n_ctx_train,
             "chat_template": engine.chat_template,
@@ -249,7 +250,9 @@ class Models:
 
     def _options(self, metadata: dict[str, str]) -> dict[str, Any]:
         """The options of replies, by the owner and by the file's advice."""
-        return dataclasses.asdict(resolve(metadata, self._setup.options).config)
+        resolved = resolve(metadata, self._setup.options, draws_seed=True)
+        values = dataclasses.asdict(resolved.config)
+        return values | {"seed": RANDOM_SEED} if resolved.seed_is_drawn else values
 
 
 def _key(path: Path) -> _Key:

@@ -22,7 +22,7 @@ from tgr_local.openai.answer import Translation
 from tgr_local.openai.bodies import GenerationRequest
 from tgr_local.openai.completions import progress_object
 from tgr_local.openai.events import ApiEvent, Searched, TextPart, Totals, Usage
-from tgr_local.openai.messages import CountTokensRequest
+from tgr_local.openai.messages import CountTokensRequest, MessagesRequest
 from tgr_local.openai.requests import PreparedRequest
 from tgr_local.openai.responses import ResponsesRequest
 from tgr_local.options.config import EngineConfig, ServerConfig
@@ -273,10 +273,14 @@ class Service:
     ) -> PreparedRequest:
         """The request with this server's options. Raises RequestError, ApiError and others."""
         name, method = self.models.catalog.name_and_method(body.model)
+        own: dict[str, Any] = {"model": name}
+        if isinstance(body, GenerationRequest | MessagesRequest | ResponsesRequest):
+            tgr = body.tgr.options() if body.tgr else {}
+            own["seed"] = loaded.seed if body.seed is None and "seed" not in tgr else body.seed
         try:
             return api.prepare(
                 loaded.engine,
-                body.model_copy(update={"model": name}),
+                body.model_copy(update=own),
                 config=loaded.config,
                 method=method or api.method or self.method,
                 model=loaded.name,

@@ -65,6 +65,7 @@ def summary(replies: Sequence[Reply]) -> str:
         f"{seconds:.2f} s",
         f"{tokens / (seconds or 1):.1f} tokens/s",
         *(f"{finish} x {n}" if several else finish for finish, n in finishes.items()),
+        seeds(replies),
     ]
     if not any(reply.text.strip() for reply in replies):
         parts.append("no answer")
@@ -122,6 +123,7 @@ def cost_line(replies: Sequence[Reply], width: int) -> str:
         *([(6, f"{counts.reused} reused")] if counts.reused else []),
         *([(8, f"{counts.refused} refused")] if counts.refused else []),
         *([(9, f"{counts.draft_model} by the draft model")] if counts.draft_model else []),
+        (4, seeds(replies)),
         (1, f"{seconds:.2f} s"),
         (4, f"{tokens / (seconds or 1):.1f} tokens/s"),
         *((0, f"{end} x {times}" if n > 1 else end) for end, times in ends.items()),
@@ -133,6 +135,11 @@ def cost_line(replies: Sequence[Reply], width: int) -> str:
     if n == 1 and (chance := confidence(replies[0])):
         facts.append((0, chance))
     return fitted(facts, width)
+
+
+def seeds(replies: Sequence[Reply]) -> str:
+    """``seed 7``, or ``seeds from 7`` for replies that were written together."""
+    return f"seed {replies[0].seed}" if len(replies) == 1 else f"seeds from {replies[0].seed}"
 
 
 def fitted(facts: Sequence[tuple[int, str]], width: int) -> str:
