@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import run
 from fake_engine import FakeEngine
+from gguf_edit import F32, I32, Gguf
 
 from tgr_local.options.config import EngineConfig, SearchConfig
 
@@ -22,6 +24,29 @@ def test_defaults_give_way_to_the_models_advice_and_that_to_flags(
     assert config["temperature"] == 0.25  # the model's
     assert config["chunk_len"] == 9  # the flag's
     assert config["sigma"] == SearchConfig().sigma  # the default
+
+
+def test_the_makers_sampling_is_used_and_named(
+    model: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = Gguf.parse(model().read_bytes())
+    file.set("general.sampling.temp", 1.5, F32)
+    file.set("general.sampling.top_k", 20, I32)
+    file.set("general.sampling.top_p", 0.8, F32)
+    path = tmp_path / "sampling.gguf"
+    path.write_bytes(file.to_bytes())
+    flags = ["-m", str(path), "--top-k", "7"]
+    shown = shown_config(capsys, *flags)
+    assert shown["temperature"] == (1.5, "general.sampling.temp of the model file")
+    assert shown["top_p"] == (0.8, "general.sampling.top_p of the model file")
+    assert shown["top_k"] == (7, "--top-k")
+    assert run("run", "hello", *flags, "--raw", "--method", "base", "-n", "2", "--json") in (0, 1)
+    config = json.loads(capsys.readouterr().out)["config"]
+    assert {name: config[name] for name in ("temperature", "top_p", "top_k")} == {
+        "temperature": 1.5, "top_p": 0.8, "top_k": 7,
+    }  # fmt: skip
+    assert run("models", "show", str(path)) == 0
+    assert "temperature 1.5, top_k 20, top_p 0.8" in capsys.readouterr().out
 
 
 def settings_from(

@@ -255,6 +255,46 @@ def test_the_models_advice_replaces_defaults_and_a_wish_replaces_both() -> None:
     ]  # fmt: skip
 
 
+def test_the_makers_sampling_is_advice_below_our_own() -> None:
+    metadata = {
+        "general.sampling.temp": "1.5", "general.sampling.top_k": "20",
+        "general.sampling.top_p": "0.800000011920929", "general.sampling.min_p": "0.05",
+        "general.sampling.penalty_repeat": "1.100000", "general.sampling.mirostat": "2",
+    }  # fmt: skip
+    config, sources, _ = resolve(metadata)
+    assert config == SearchConfig(
+        temperature=1.5, top_k=20, top_p=0.8, min_p=0.05, repeat_penalty=1.1
+    )
+    assert sources["temperature"] == "general.sampling.temp of the model file"
+    assert sources["repeat_penalty"] == "general.sampling.penalty_repeat of the model file"
+    assert sources["seed"] == DEFAULT
+    config, sources, _ = resolve(metadata | {"tgr.temperature": "0.3"}, {"top_p": 0.9})
+    assert (config.temperature, config.top_p, config.top_k) == (0.3, 0.9, 20)
+    assert (sources["temperature"], sources["top_p"]) == (MODEL_FILE, USER)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "name", "meant"),
+    [
+        ("top_k", "-1", "top_k", 0),
+        ("top_k", "20.0", "top_k", 20),
+        ("top_k", "1e30", "top_k", 2**31 - 1),
+        ("temp", "-1", "temperature", 0.0),
+        ("top_p", "1.5", "top_p", 1.0),
+        ("min_p", "-0.1", "min_p", 0.0),
+        *[(key, "nan", key, getattr(SearchConfig, key)) for key in ("top_k", "top_p", "min_p")],
+        ("temp", "inf", "temperature", SearchConfig.temperature),
+        ("temp", "warm", "temperature", SearchConfig.temperature),
+        ("temp", "[3]", "temperature", SearchConfig.temperature),
+        ("penalty_repeat", "0", "repeat_penalty", 1.0),
+    ],
+)
+def test_a_maker_may_write_what_llama_cpp_takes(
+    key: str, value: str, name: str, meant: float
+) -> None:
+    assert getattr(resolve({f"general.sampling.{key}": value}).config, name) == meant
+
+
 def test_a_bad_wish_is_the_users_fault() -> None:
     with pytest.raises(ValueError, match="unknown option 'sigmar'"):
         resolve({}, {"sigmar": 1})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -14,13 +16,43 @@ DEFAULT = "default"
 MODEL_FILE = "the model file"
 USER = "the user"
 _PREFIX = "tgr."
+_MAKERS_PREFIX = "general.sampling."
+_MAKERS_KEYS = {
+    "temp": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p",
+    "penalty_repeat": "repeat_penalty",
+}  # fmt: skip
+"""Fields by the keys with which the maker of a model says how to sample from it."""
 
 
 def advice(metadata: Mapping[str, str]) -> dict[str, str]:
-    """What a model file recommends in its ``tgr.*`` metadata, as text by name."""
-    return {
+    """What a model file recommends in its metadata, as text by name: in ``tgr.*``, and below that
+    in ``general.sampling.*``."""
+    own = {
         key.removeprefix(_PREFIX): text for key, text in metadata.items() if key.startswith(_PREFIX)
     }
+    return {**_makers_advice(metadata), **own}
+
+
+def _makers_advice(metadata: Mapping[str, str]) -> dict[str, str]:
+    """The sampling that the maker recommends. As in llama.cpp, what is no number is no advice, and
+    one beyond the bounds, such as a top_k of -1, means the bound."""
+    specs = {spec.name: spec.metadata for spec in dataclasses.fields(SearchConfig)}
+    found = {}
+    for key, name in _MAKERS_KEYS.items():
+        with contextlib.suppress(KeyError, ValueError):
+            value = float(metadata[_MAKERS_PREFIX + key])
+            low, high = specs[name]["low"], specs[name]["high"]
+            if math.isfinite(value) and (name != "repeat_penalty" or value >= low):
+                value = min(max(value, low), 2**31 - 1 if high is None else high)
+                # 6 digits: the file has a float of 32 bits
+                found[name] = f"{value:.0f}" if name == "top_k" else f"{value:.6g}"
+    return found
+
+
+def _place(name: str, metadata: Mapping[str, str]) -> str:
+    """Where a model file advises on a field."""
+    keys = [_MAKERS_PREFIX + key for key, field in _MAKERS_KEYS.items() if field == name]
+    return MODEL_FILE if _PREFIX + name in metadata else f"{keys[0]} of {MODEL_FILE}"
 
 
 class Resolved(NamedTuple):
@@ -28,7 +60,8 @@ class Resolved(NamedTuple):
 
     config: SearchConfig
     sources: dict[str, str]
-    """Where the value of each field comes from: DEFAULT, MODEL_FILE, or the place of the wish."""
+    """Where the value of each field comes from: DEFAULT, MODEL_FILE for its ``tgr.*``, a key of it
+    for ``general.sampling.*``, or the place of the wish."""
     seed_is_drawn: bool
     """Whether the seed is random, and so another one for the next reply."""
 
@@ -62,7 +95,7 @@ def resolve(
         raise ModelError(
             f"the model file gives bad advice in its tgr.* metadata: {error}"
         ) from None
-    sources = dict.fromkeys(names, DEFAULT) | dict.fromkeys(texts, MODEL_FILE)
+    sources = dict.fromkeys(names, DEFAULT) | {name: _place(name, metadata) for name in texts}
     sources |= {name: places.get(name, USER) for name in wishes}
     wished: Any = wishes.get("seed", values.get("seed", RANDOM_SEED if draws_seed else None))
     if wished == RANDOM_SEED:
