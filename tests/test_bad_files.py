@@ -32,6 +32,7 @@ from surroundings import HANG, environment
 
 from tgr_local.engine import Engine, Task
 from tgr_local.errors import ModelError, TgrError
+from tgr_local.models import library
 
 SMALL = {"n_layer": 1, "n_embd": 32, "n_head": 2, "n_head_kv": 1, "n_ff": 64}
 N_CUTS = 24
@@ -371,6 +372,13 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     (tmp_path / "text").write_text("a poem\n")
     (tmp_path / "short").write_text("GGU")
+    (tmp_path / "long").write_text("a poem\n" * 100)
+    (tmp_path / "bytes").write_bytes(b"\x80\x00\xff")
+    (tmp_path / "pointer").write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 4683074240\n"
+    )
+    (tmp_path / "page").write_text("\ufeff\n<!DOCTYPE html>\n<html><head></head></html>\n")
+    (tmp_path / "error").write_text("Entry not found")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "ghost").symlink_to(tmp_path / "gone")
     for name, part in {
@@ -379,12 +387,20 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         "text/x": "there is no file|cannot be read",
         ".": "is a directory; name the GGUF file in it",
         "empty": "is empty; download it again",
-        "text": "is not a GGUF file; convert the model",
+        "text": "is not a GGUF file but a short text, 'a poem'; download the file itself, as tgr",
         "short": "is not a GGUF file",
+        "long": "is not a GGUF file; convert the model with llama.cpp's convert_hf_to_gguf.py",
+        "bytes": "is not a GGUF file; convert the model",
+        "pointer": "is a Git LFS pointer, not the model itself; type git lfs pull, or download",
+        "page": "is a web page, not a model; download the file itself.*/resolve/",
+        "error": "short text, 'Entry not found'",
         "pipe": "not a regular file",
     }.items():
         with pytest.raises(ModelError, match=part):
             Engine(tmp_path / name, CHEAP)
+        if (tmp_path / name).is_file():
+            with pytest.raises(ModelError, match=part):
+                library.card(tmp_path / name)
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may read everything")

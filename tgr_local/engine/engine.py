@@ -24,7 +24,7 @@ from tgr_local.engine.records import EngineStats, MemoryUse, Sampling
 from tgr_local.engine.reply_format import ReplyFormat
 from tgr_local.engine.session import INT_MAX, Session, check_whole
 from tgr_local.errors import CancelledError, CapacityError, ModelError, TgrError
-from tgr_local.models import file_hash, library
+from tgr_local.models import file_hash, gguf_header, library
 from tgr_local.options import cache
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.system import confined
@@ -59,6 +59,8 @@ class Engine:
         params.path = _utf8(self.path)
         self.draft_path = library.find(config.draft_model) if config.draft_model else None
         """The file of the draft model; None = there is none."""
+        for file in filter(None, (self.path, self.draft_path)):
+            gguf_header.check_file(file)
         params.draft_model = _utf8(self.draft_path) if self.draft_path else ""
         params.draft_tokens = config.draft_tokens
         params.use_mlock = config.use_mlock

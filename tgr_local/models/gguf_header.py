@@ -7,6 +7,8 @@ of version 2 and 3.
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import math
 import mmap
 import os
@@ -29,6 +31,15 @@ _MAX_ENTRIES = 1 << 22  # keys, tensors and strings in arrays; a large vocabular
 _MAX_TEXT, _MAX_TEXTS = 1 << 20, 1 << 24  # bytes read of one string, and of all together
 _MAX_DIMENSIONS = 4
 _ALIGNMENT = 32  # bytes, unless general.alignment says otherwise
+
+
+_HEAD = 512  # bytes that tell what a file is; a pointer of Git LFS has about 130
+_POINTERS = (b"version https://git-lfs.github.com/spec/", b"# xet version")
+_PAGES = (b"<!doctype html", b"<html", b"<head", b"<!--", b"<?xml")
+_DOWNLOAD = (
+    "download the file itself, as tgr-local models pull OWNER/REPO:QUANTIZATION does (at Hugging "
+    "Face its address has /resolve/, its page's has /blob/)"
+)
 
 
 @dataclass(frozen=True)
@@ -80,13 +91,48 @@ def read(path: Path) -> Header:
     if path.exists() and not path.is_file():  # reading a pipe would wait
         raise ModelError(f"{path} is not a file; name a GGUF file")
     with open(path, "rb") as file:
-        if file.read(4) != b"GGUF":
-            raise ModelError(f"{path} is not a GGUF file")
+        check_kind(path, file.read(_HEAD))
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             try:
                 return _Reader(data, os.fstat(file.fileno()).st_size).header()
             except (struct.error, ValueError, RecursionError) as error:
                 raise ModelError(f"{path} has a damaged header: {error}") from None
+
+
+def check_file(path: Path) -> None:
+    """Raises ModelError as `check_kind` does, for a regular file that can be read."""
+    with contextlib.suppress(OSError):
+        if path.is_file():
+            with open(path, "rb") as file:
+                check_kind(path, file.read(_HEAD))
+
+
+def check_kind(path: Path, head: bytes) -> None:
+    """Raises ModelError for a file that begins with `head` and is not GGUF, with what it is
+    instead: a download often gives something else under the name of the model."""
+    if head.startswith(b"GGUF"):
+        return
+    start = head.removeprefix(codecs.BOM_UTF8).lstrip().lower()
+    if not head:
+        what = "is empty; download it again"
+    elif head.startswith(_POINTERS):
+        what = f"is a Git LFS pointer, not the model itself; type git lfs pull, or {_DOWNLOAD}"
+    elif start.startswith(_PAGES):
+        what = f"is a web page, not a model; {_DOWNLOAD}"
+    elif len(head) < _HEAD and (text := _one_line(head)):
+        what = f"is not a GGUF file but a short text, {text!r:.80}; {_DOWNLOAD}"
+    else:
+        what = "is not a GGUF file; convert the model with llama.cpp's convert_hf_to_gguf.py"
+    raise ModelError(f"{path} {what}")
+
+
+def _one_line(data: bytes) -> str:
+    """A text in one line; empty where the bytes are no text."""
+    try:
+        text = " ".join(data.decode("utf-8").split())
+    except UnicodeDecodeError:
+        return ""
+    return text if text.isprintable() else ""
 
 
 class _Reader:
