@@ -242,6 +242,27 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"tgr-local {__version__}\n"
 
 
+@pytest.mark.parametrize(
+    ("flags", "warned"),
+    [
+        ("", False),
+        ("-c 128", False),
+        ("-c 129", True),
+        ("-c 256 -k 2", False),
+        ("-c 257 -k 2", True),
+    ],
+)
+def test_more_cells_than_a_text_can_have_are_a_warning(
+    double: None, capsys: pytest.CaptureFixture[str], flags: str, warned: bool
+) -> None:
+    assert run("run", "q", "--model", "f.gguf", *flags.split()) == 0  # trained for 128 tokens
+    found = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    said = (
+        f"tgr-local: warning: n_ctx is {flags[3:6]}, but the model was trained for 128 tokens and"
+    )
+    assert len(found) == warned and all(line.startswith(said) for line in found)
+
+
 # ---- stdin ----
 
 

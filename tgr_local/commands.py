@@ -112,8 +112,20 @@ def _loaded(args: argparse.Namespace) -> Iterator[tuple[Engine, SearchConfig, Me
     chats = not getattr(args, "raw", False)
     path = library.model_file(args.model)
     with load_with_progress(path, engine_config, chats=chats) as engine:
+        _warn_of_spare_cells(engine, getattr(args, "replies", 1))
         wishes = given(args, SearchConfig)
         yield engine, resolve(engine.metadata, wishes, draws_seed=True).config, method
+
+
+def _warn_of_spare_cells(engine: Engine, n_replies: int) -> None:
+    """Says that the user asked for more cells than `n_replies` texts of full length have."""
+    n_ctx, trained = engine.config.n_ctx, engine.n_ctx_train
+    if n_ctx > trained * n_replies:
+        print(
+            f"tgr-local: warning: n_ctx is {n_ctx}, but the model was trained for {trained} tokens "
+            "and no text gets longer; only a search uses more cells, and fewer take less memory",
+            file=sys.stderr,
+        )
 
 
 def show_config(args: argparse.Namespace) -> int:
