@@ -14,10 +14,13 @@ from command_line import loaded
 from grader_cases import BAD_FILES, CASES, Rows
 from task_files import Load, grade, loader, strongest_sandbox, write
 
+from tgr_local import cli
 from tgr_local.errors import TgrError
-from tgr_local.eval import tasks
+from tgr_local.eval import request, tasks
 from tgr_local.eval.tasks import generated
-from tgr_local.eval.tasks.data import Row, read_file, sample
+from tgr_local.eval.tasks.benchmark import Benchmark
+from tgr_local.eval.tasks.data import Row, only_file, read_file, sample
+from tgr_local.fitting import questions
 
 DATA = os.environ.get("TGR_DATA")
 """Before the tests clear the environment."""
@@ -97,6 +100,48 @@ def test_the_data_is_found_and_its_absence_explained(
     assert len(task.load(tmp_path, fetch=True)) == 1  # nothing is missing
     with pytest.raises(ValueError, match="game24 is not on the Hugging Face hub"):
         tasks.get("game24").load(fetch=True)
+
+
+def test_a_task_that_is_alone_finds_its_file_in_its_own_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "anything"
+    folder.mkdir()
+    source = benchmark("gsm8k").source
+    assert only_file(source, None) is None and only_file(source, folder) == folder
+    file = write(folder, "test.jsonl", [{"question": "a", "answer": "#### 1"}])
+    write(folder, "train.jsonl", [{"question": "b", "answer": "#### 2"}])
+    assert only_file(source, folder) == file and only_file(source, file) == file
+    with pytest.raises(ValueError, match=r"holds none of gsm8k/test\.jsonl"):
+        tasks.get("gsm8k").load(folder)  # beside other tasks it may be anyone's
+    (folder / "gsm8k").mkdir()
+    write(folder, "gsm8k/test.jsonl", [{"question": "c", "answer": "#### 3"}])
+    assert only_file(source, folder) == folder
+    olympiad = benchmark("olympiadbench").source  # whose pattern *.jsonl would match any file
+    assert only_file(olympiad, tmp_path / "anything") == folder
+
+
+def benchmark(name: str) -> Benchmark:
+    found = tasks.get(name)
+    assert isinstance(found, Benchmark)
+    return found
+
+
+def test_the_command_takes_the_folder_of_one_task_only(tmp_path: Path) -> None:
+    write(tmp_path, "test.jsonl", [{"problem": "1+1", "question": "1+1", "answer": "#### 2"}])
+
+    def problems(*names: str) -> Any:
+        line = ["eval", "run", *names, "--data", str(tmp_path), "--limit", "1"]
+        args = cli.build_parser().parse_args(line)
+        args.sources = {}
+        return request.load_problems(args, request.from_arguments(args))
+
+    assert [one.reference for one in problems("gsm8k")["gsm8k"]] == ["2"]
+    with pytest.raises(ValueError, match="holds none of"):
+        problems("gsm8k", "math500")
+    grader: Any = None  # which only judges texts
+    (question,) = questions.load("gsm8k", tmp_path, 1, 0, grader, alone=True)
+    assert "1+1" in question.messages[-1]["content"]
+    with pytest.raises(ValueError, match="holds none of"):
+        questions.load("gsm8k", tmp_path, 1, 0, grader)
 
 
 def test_a_failed_fetch_names_the_other_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from tgr_local.eval.manifest import RunMetric, read_metric
 from tgr_local.eval.systems import System
 from tgr_local.eval.task import Problem
 from tgr_local.eval.tasks.benchmark import Benchmark
+from tgr_local.eval.tasks.data import only_file
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.flags import flag as flag_of
 from tgr_local.options.flags import given
@@ -89,6 +90,8 @@ def load_problems(args: argparse.Namespace, request: EvaluationRequest) -> dict[
             f"data is the file {path}, but {', '.join(request.tasks)} have a file each; name the "
             "folder with these files, or run one task at a time"
         )
+    if sources and all(source == sources[0] for source in sources):
+        path = only_file(sources[0], path)
     return {task.name: task.load(path, limit=request.limit, fetch=args.fetch) for task in found}
 
 

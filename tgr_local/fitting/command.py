@@ -163,10 +163,12 @@ def _drawn(
 
     path = Path(args.data).expanduser() if args.data else None
     raw = not engine.chat_template
+    names = list(dict.fromkeys(names))
+    how: dict[str, bool] = {"fetch": args.fetch, "alone": len(names) == 1}
     with Grader() as grader, ProgressLine("drawing samples") as progress:
         loaded = {
-            name: questions.load(name, path, args.problems, config.seed, grader, fetch=args.fetch)
-            for name in dict.fromkeys(names)
+            name: questions.load(name, path, args.problems, config.seed, grader, **how)
+            for name in names
         }
         everything = [question for some in loaded.values() for question in some]
         if len(everything) < least:

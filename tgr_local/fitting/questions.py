@@ -16,6 +16,8 @@ from tgr_local.answers import answer_key, normalised
 from tgr_local.eval import tasks
 from tgr_local.eval.grader import Grader
 from tgr_local.eval.task import Problem
+from tgr_local.eval.tasks.benchmark import Benchmark
+from tgr_local.eval.tasks.data import only_file
 from tgr_local.system import json_checks
 
 _SHAPE = {"question": str, "answer?": str}
@@ -36,11 +38,19 @@ class Question:
 
 
 def load(
-    name: str, path: Path | None, limit: int, seed: int, grader: Grader, *, fetch: bool = False
+    name: str,
+    path: Path | None,
+    limit: int,
+    seed: int,
+    grader: Grader,
+    *,
+    fetch: bool = False,
+    alone: bool = False,
 ) -> list[Question]:
     """The questions of a task, `limit` of them drawn by `seed`, or the first `limit` of a
-    ``.jsonl`` file. ValueError for an unknown task, one without final answers, or a file of another
-    form; OSError for an unreadable one."""
+    ``.jsonl`` file. For a task that is `alone`, `path` may be the folder of its file. ValueError
+    for an unknown task, one without final answers, or a file of another form; OSError for an
+    unreadable one."""
     if name.endswith(".jsonl"):
         return of_file(Path(name).expanduser(), limit)
     task = tasks.get(name)
@@ -58,6 +68,8 @@ def load(
 
         return judge
 
+    if alone and isinstance(task, Benchmark):
+        path = only_file(task.source, path)
     problems = task.load(path, limit=limit, seed=seed, fetch=fetch)
     return [
         Question(p.messages, p.raw, judged(p), json.dumps([p.task, p.reference], sort_keys=True))

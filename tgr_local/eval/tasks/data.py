@@ -127,6 +127,20 @@ def find(task: str, source: Source, path: Path | None) -> list[Path]:
     return [folder]
 
 
+def only_file(source: Source, path: Path | None) -> Path | None:
+    """The path for a task that is alone: in the folder of its own data, such as ``gsm8k``, where
+    ``test.jsonl`` lies for ``gsm8k/test.jsonl``, that file; else `path` itself."""
+    if path is None or not path.is_dir() or any(any(path.glob(name)) for name in source.names):
+        return path
+    for name in source.names:
+        folder, _, own = name.rpartition("/")
+        if folder and not own.startswith("*."):  # which others' files may match
+            found = [file for file in path.glob(own) if file.is_file()]
+            if len(found) == 1:
+                return found[0]
+    return path
+
+
 def read_file(file: Path) -> list[Row]:
     """The rows of one file, by its ending."""
     kind = next((k for k in KINDS if k in {file.suffix, Path(file.stem).suffix}), None)
