@@ -51,6 +51,10 @@ def test_every_task_keeps_its_promises() -> None:
 def test_an_unknown_task_names_the_nearest() -> None:
     with pytest.raises(ValueError, match="unknown task 'MATH-500'; did you mean math500"):
         tasks.get("MATH-500")
+    with pytest.raises(
+        ValueError, match=r"unknown task 'm\.gguf'; a model is named with -m m\.gguf"
+    ):
+        tasks.get("m.gguf")
 
 
 def test_naming_the_tasks_imports_none_of_their_packages() -> None:

@@ -64,5 +64,7 @@ def get(name: str) -> Task:
     if name not in TASKS:
         near = difflib.get_close_matches(name.lower(), TASKS, n=3)
         hint = f"did you mean {', '.join(near)}? " if near else ""
+        if name.lower().endswith(".gguf"):
+            hint = f"a model is named with -m {name}; "
         raise ValueError(f"unknown task {name!r}; {hint}tgr-local eval list shows all")
     return TASKS[name]
