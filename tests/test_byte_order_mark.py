@@ -14,8 +14,10 @@ from command_line import finished, run
 from test_cli_settings import shown_config
 from test_eval_repairs import exercise
 
+from tgr_local.chat import text_input
 from tgr_local.chat.terminal import Terminal
 from tgr_local.engine import chat_templates
+from tgr_local.errors import TgrError
 from tgr_local.eval import recipe, tasks
 from tgr_local.fitting import questions
 from tgr_local.options.config import ServerConfig
@@ -47,6 +49,16 @@ def test_a_question_from_a_file_and_from_stdin(tmp_path: Path) -> None:
     assert finished("run", BOM.decode() + "2+2?", "--model", "f.gguf", data=b"")[1] == "#1 2+2?\n"
     refused = finished("run", "--model", "f.gguf", data=BOM + b"ab\xffc")
     assert refused == (1, "", "tgr-local: stdin is not UTF-8 text: invalid byte at offset 5\n")
+
+
+@pytest.mark.parametrize("mark", [codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE])
+def test_utf_16_is_named(tmp_path: Path, mark: bytes) -> None:
+    path = tmp_path / "wide.txt"
+    path.write_bytes(mark + b"2\x00")
+    with pytest.raises(
+        TgrError, match=r"wide\.txt is not UTF-8 text: invalid byte at offset 0; it is"
+    ):
+        text_input.read_file(str(path))
 
 
 def test_a_command_in_the_first_line_of_a_piped_chat() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,11 @@ def decode_utf8(data: bytes, source: str, offset: int = 0) -> str:
         return data.decode("utf-8") if offset else utf8_text(data)
     except UnicodeDecodeError as error:
         position = offset + error.start
-        raise TgrError(f"{source} is not UTF-8 text: invalid byte at offset {position}") from None
+        is_utf16 = not offset and data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        hint = "; it is UTF-16 by its first bytes: save it as UTF-8" if is_utf16 else ""
+        raise TgrError(
+            f"{source} is not UTF-8 text: invalid byte at offset {position}{hint}"
+        ) from None
 
 
 def stdin_lines() -> Callable[[], str]:
