@@ -223,7 +223,7 @@ class SearchConfig:
         choices=("divergence", "residual", "absolute", "unscaled"),
     )
     divergence: float = option(
-        0.02,
+        0.01,
         "D: mean KL divergence of the next token between the plain model and the model under a "
         "random anchor, nats; with calibration divergence",
         low=1e-5,
