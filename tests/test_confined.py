@@ -206,11 +206,9 @@ def test_a_schema_becomes_a_grammar(tmp_path: Path) -> None:
 
 
 HUGE: list[tuple[Any, str]] = [
-    ({"type": "string", "minLength": 2_000_000_000}, "minLength 2000000000"),
-    ({"type": "string", "maxLength": 1e300}, "maxLength"),
-    ({"anyOf": [{"type": "array", "items": {}, "minItems": 2001}]}, "minItems 2001"),
+    ({"type": "string", "minLength": 2_000_000_000}, "minLength is 2000000000, but a grammar"),
+    ({"anyOf": [{"type": "array", "items": {}, "minItems": 3001}]}, "anyOf.0.minItems is 3001"),
     ({"type": "object", "properties": {"x" * 100 + str(i): {} for i in range(3000)}}, "characters"),
-    ({"properties": {chr(0x4E00 + i): {"type": "string"} for i in range(700)}}, "CPU time"),
     ({"$ref": "#/nowhere"}, "followed"),
 ]
 

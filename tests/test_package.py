@@ -23,6 +23,7 @@ MODULES = {
 LAYERS = [
     {"console"},
     {"errors", "answers"},
+    {"schemas"},
     {"system"},
     {"options"},
     {"models"},

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tgr_local.engine import Cancel, Engine, GrammarTrigger, ReplyFormat
+from tgr_local.errors import ModelError
 from tgr_local.generation.prompt import tokens_within
 from tgr_local.generation.text import CLOSE_THINK, OPEN_THINK
 from tgr_local.generation.thinking import AFTER_THINK, CLOSING
 from tgr_local.options.config import SearchConfig
+from tgr_local.schemas import followable
 from tgr_local.system import confined
 
 _PROBE = "The answer is 42."
@@ -51,6 +53,8 @@ class ChatQuery:
     """GBNF that an answer must follow from its beginning; empty = none."""
     stop: tuple[str, ...] = field(default=())
     """Texts that end a reply."""
+    unfollowed: tuple[str, ...] = ()
+    """Places in the schemas of functions that the calls do not follow."""
 
 
 def chat_query(
@@ -76,7 +80,7 @@ def chat_query(
         "variables": dict(variables or {}),
     }
     if tools.functions:
-        request["tools"] = [{"type": "function", "function": dict(f)} for f in tools.functions]
+        request["tools"] = _listed(tools.functions)
         request["tool_choice"] = "required" if tools.named else tools.choice
         if tools.parallel is not None:
             request["parallel"] = tools.parallel
@@ -86,11 +90,16 @@ def chat_query(
             engine.chat_template, applied["prompt"], config, bool(config.grammar or engine.edits)
         )
         return ChatQuery(tokens_within(engine, applied["prompt"] + opened), None)
-    applied = engine.apply_template(request, cancel=cancel)
-    if tools.named:  # the prompt describes all functions, and one may be called
-        only = [tool for tool in request["tools"] if tool["function"]["name"] == tools.named]
-        one = engine.apply_template({**request, "tools": only}, cancel=cancel)
-        applied = {**one, "prompt": applied["prompt"]}
+    # the prompt describes all functions as they are given; the calls follow other schemas, or one
+    callable_ones = [f for f in tools.functions if f["name"] == tools.named or not tools.named]
+    made = followable(callable_ones)
+    if made.changed or tools.named:
+        read = {**request, "tools": _listed(made.functions)}
+        applied = engine.apply_template(read, cancel=cancel)
+        applied["prompt"] = _prompt(engine, request, applied, cancel)
+        applied["grammar"] = made.complete(applied["grammar"])
+    else:
+        applied = engine.apply_template(request, cancel=cancel)
     if tools.callable and not applied["grammar"] and request.get("tool_choice") == "required":
         raise ValueError("no call can be forced in this model's template; use tool_choice auto")
     if request.get("tool_choice") == "required":
@@ -107,7 +116,24 @@ def chat_query(
         form=_format(engine, applied, opened),
         grammar="" if applied["lazy"] else applied["grammar"],
         stop=tuple(text for text in applied["stop"] if text),
+        unfollowed=tuple(made.unfollowed if tools.callable else ()),
     )
+
+
+def _listed(functions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{"type": "function", "function": dict(function)} for function in functions]
+
+
+def _prompt(
+    engine: Engine, request: dict[str, Any], applied: Mapping[str, Any], cancel: Cancel | None
+) -> str:
+    """The prompt with the functions as they are given, as far as the template takes them."""
+    for more in ({}, {"only_prompt": True}):  # the first makes a grammar too, and may fail at that
+        try:
+            return str(engine.apply_template({**request, **more}, cancel=cancel)["prompt"])
+        except ModelError:
+            continue
+    return str(applied["prompt"])
 
 
 def is_plain(engine: Engine, cancel: Cancel | None = None) -> bool:

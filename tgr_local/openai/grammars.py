@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
-from tgr_local.engine import Cancel
 from tgr_local.openai.bodies import GenerationRequest
-from tgr_local.openai.validation import RequestError
-from tgr_local.system import confined
+from tgr_local.openai.validation import RequestError, shown
+from tgr_local.schemas import SchemaError, schema_grammar
 
-_SPACE = re.compile("^space ::= .*$", re.MULTILINE)  # else weak models write line after line
 _SCHEMA_MOST = 1 << 18  # characters of a JSON schema
-_REPEATS_MOST = 2000  # of a part of a grammar, in llama.cpp
 
 
-def requested_grammar(body: GenerationRequest, cancel: Cancel | None) -> str:
+def requested_grammar(body: GenerationRequest) -> str:
     """GBNF of ``grammar`` or ``response_format``; empty = none. Raises as `json_grammar` does."""
     form: Any = body.response_format or {}
     kind = form.get("type") or "text"
@@ -35,43 +31,23 @@ def requested_grammar(body: GenerationRequest, cancel: Cancel | None) -> str:
                 "response_format has no json_schema.schema; add one, or use json_object",
                 "response_format",
             )
-    return json_grammar(schema, cancel)
+    return json_grammar(schema)
 
 
-def json_grammar(schema: Any = None, cancel: Cancel | None = None) -> str:
-    """GBNF for a JSON object, or for JSON of a schema, which is a dict.
-
-    Made by llama.cpp's converter, in a process of its own with limits of time and memory. Raises
-    RequestError for a schema that cannot be followed, and CancelledError by `cancel`.
-    """
-    _check_schema(schema)
+def json_grammar(schema: Any = None) -> str:
+    """GBNF for a JSON object, or for JSON of a schema. Raises RequestError for a schema that is too
+    long, or that cannot be followed, with the keyword and its place."""
     try:
-        made = confined.schema_grammar({"type": "object"} if schema is None else schema, cancel)
-        return _SPACE.sub('space ::= " "?', made)
-    except confined.ConfinedError as error:
+        if (length := len(json.dumps(schema))) > _SCHEMA_MOST:
+            raise RequestError(
+                f"the JSON schema has {length} characters, but may have {_SCHEMA_MOST}; shorten it",
+                "response_format",
+            )
+        if not isinstance(schema, dict | bool | None):
+            raise SchemaError(f"it is {shown(schema)}, but must be an object, true or false")
+        return schema_grammar({"type": "object"} if schema is None else schema)
+    except (SchemaError, RecursionError) as error:
+        why = error if isinstance(error, SchemaError) else "it is nested too deeply"
         raise RequestError(
-            f"the JSON schema cannot be followed: {error}", "response_format"
+            f"the JSON schema cannot be followed: {why}", "response_format"
         ) from None
-
-
-def _check_schema(schema: Any) -> None:
-    """Refuses a schema that is too long, or asks for more repetitions than a grammar can have."""
-    length = len(json.dumps(schema))
-    if length > _SCHEMA_MOST:
-        raise RequestError(
-            f"the JSON schema has {length} characters, but may have {_SCHEMA_MOST}; shorten it",
-            "response_format",
-        )
-    parts = [schema]
-    while parts:
-        part = parts.pop()
-        for key in ("minLength", "maxLength", "minItems", "maxItems"):
-            value = part.get(key) if isinstance(part, dict) else None
-            if isinstance(value, int | float) and value > _REPEATS_MOST:
-                raise RequestError(
-                    f"the JSON schema has {key} {value}, but a grammar can count to "
-                    f"{_REPEATS_MOST}; lower it or leave it out",
-                    "response_format",
-                )
-        if isinstance(part, dict | list):
-            parts += part.values() if isinstance(part, dict) else part

@@ -177,7 +177,7 @@ def messages_request(
     mode: Any = body.thinking or {"type": "disabled"}
     shows = mode["type"] != "disabled" and mode.get("display") != "omitted"
     return dataclasses.replace(
-        request, ignored=(*body.ignored(), *ignored), extra={"thinking": shows}
+        request, ignored=(*body.ignored(), *ignored, *request.ignored), extra={"thinking": shows}
     )
 
 

@@ -137,6 +137,7 @@ def chat_request(
         config=_with_format(request.config, query),
         format_stops=tuple(text for text in query.stop if text not in request.config.stop),
         form=query.form,
+        ignored=(*request.ignored, *query.unfollowed),
         reads=not request.writes,
         tools=tuple(body.tools or ()),
         tool_choice=body.tool_choice or "auto",
@@ -227,7 +228,7 @@ def _prepared(
     None = as many as the config allows."""
     base = advised(engine, config)
     changes = _changes(body, thinking) | {"top_logprobs": logprobs or 0}
-    if grammar := requested_grammar(body, cancel) or changes.get("grammar", ""):
+    if grammar := requested_grammar(body) or changes.get("grammar", ""):
         changes["grammar"] = _parsed_grammar(engine, grammar)
     if limit:
         changes["max_tokens"] = limit

@@ -150,7 +150,8 @@ def responses_request(
         "stores": body.store is not False,
         "echo": _echo(body, request),
     }
-    return dataclasses.replace(request, ignored=(*body.ignored(), *ignored), extra=extra)
+    ignored = [*body.ignored(), *ignored, *request.ignored]
+    return dataclasses.replace(request, ignored=tuple(ignored), extra=extra)
 
 
 def _chat_body(

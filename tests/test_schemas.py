@@ -1,0 +1,280 @@
+"""JSON schemas as grammars: every text is valid for its schema, or the keyword is named."""
+
+from __future__ import annotations
+
+import json
+import random
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from gbnf_texts import Texts
+from tool_models import tool
+
+from tgr_local.engine import Engine
+from tgr_local.openai.grammars import json_grammar
+from tgr_local.openai.requests import chat_request
+from tgr_local.openai.validation import RequestError
+from tgr_local.schemas import SchemaError, followable, schema_grammar
+from tgr_local.schemas.numbers import Interval, integers, numbers
+from tgr_local.schemas.patterns import pattern
+
+jsonschema = pytest.importorskip("jsonschema")
+NODE: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 6},
+        "children": {"type": "array", "maxItems": 2, "items": {"$ref": "#/$defs/Node"}},
+    },
+    "required": ["name", "children"],
+    "additionalProperties": False,
+}
+KINDS = [{"type": "object", "properties": {"kind": {"const": name}}} for name in ("a", "b")]
+FOLLOWED: list[Any] = [
+    True,
+    {},
+    {"type": "object"},
+    {"type": ["string", "null"], "maxLength": 3},
+    {"enum": ["x", None, 3, {"a": [1]}, "é\n\"\\"]},
+    {"const": 1.0},
+    {"type": "integer", "enum": [1, "a", 2.5, 7]},
+    {"type": "number", "minimum": 0, "maximum": 1},
+    {"type": "number", "exclusiveMinimum": -0.25, "exclusiveMaximum": 12.5},
+    {"type": "integer", "minimum": -3, "exclusiveMaximum": 1005},
+    {"type": "integer", "minimum": 2.5, "multipleOf": 100},
+    {"type": "integer", "minimum": 0, "maximum": 50, "multipleOf": 7},
+    {"type": "string", "minLength": 2, "maxLength": 4000},
+    {"type": "string", "pattern": "[a-z]+"},
+    {"type": "string", "pattern": "^[^\"]*\\.py$"},
+    {"type": "string", "pattern": "^(a|b\\d){2,3}x?$"},
+    {"type": "string", "pattern": "^[a-z]+$", "minLength": 2, "maxLength": 5},
+    {"type": "string", "pattern": "^\\w+\\s\\S.$"},
+    {"type": "string", "format": "date-time"},
+    {"type": "string", "format": "email"},
+    {"type": "array", "minItems": 2, "maxItems": 3, "items": {"type": "boolean"}},
+    {"type": "array", "prefixItems": [{"type": "integer"}, {"const": "x"}], "items": False},
+    {"type": "array", "prefixItems": [{"type": "integer"}, False]},
+    {"type": "array", "items": [{"type": "null"}], "additionalItems": {"type": "integer"}},
+    {"type": "array", "items": False},
+    {"type": "array", "maxItems": 1, "uniqueItems": True},
+    {"type": "object", "properties": {"a": False, "b": {"type": "null"}}, "required": ["b", "c"]},
+    {"properties": {"n": {"type": "integer"}}, "required": ["n"], "default": {"maxItems": 5000}},
+    {"type": "object", "properties": {"a": {"type": "integer"}, "ab": {}, "b": {}},
+     "additionalProperties": {"type": "string", "maxLength": 2}},
+    {"type": "object", "patternProperties": {"^x-": {"type": "integer"}},
+     "additionalProperties": False},
+    {"type": "object", "patternProperties": {"^x-": {"type": "integer"}}, "minProperties": 1},
+    {"type": "object", "propertyNames": {"enum": ["u", "v"]}, "additionalProperties": {"const": 1}},
+    {"type": "object", "propertyNames": {"maxLength": 3}},
+    {"type": "object", "properties": {"a": {}, "b": {}, "c": {}}, "minProperties": 2,
+     "maxProperties": 2},
+    {"type": "object", "properties": {"a": {}, "b": {}}, "dependentRequired": {"a": ["b"]}},
+    {"allOf": [{"properties": {"a": {"minimum": 3}}}, {"required": ["a"]},
+               {"type": "object", "properties": {"a": {"type": "integer", "maximum": 5}}}]},
+    {"anyOf": [{"type": "integer", "minimum": 10, "maximum": 99}, {"type": "null"}]},
+    {"type": "object", "properties": {"a": {"type": "null"}, "b": {"type": "null"}},
+     "oneOf": [{"required": ["a"]}, {"required": ["b"]}]},
+    {"oneOf": KINDS, "discriminator": {"propertyName": "kind"}},
+    {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "null"}}]},
+    {"not": {"type": ["object", "array"]}, "maxLength": 2},
+    {"type": "object", "properties": {"a": {}, "b": {}}, "not": {"required": ["a"]}},
+    {"enum": [1, 2, 3], "not": {"const": 2}},
+    {"$defs": {"Node": NODE}, "$ref": "#/$defs/Node"},
+    {"$ref": "#/definitions/a~1b%20c", "definitions": {"a/b c": {"type": "null"}}},
+    {"$id": "https://x.org/s", "$ref": "t", "$defs": {"t": {"$id": "t", "type": "boolean"}}},
+    {"$ref": "#/$defs/S", "maxLength": 2, "$defs": {"S": {"type": "string", "minLength": 1}}},
+    {"type": "object", "properties": {"größe": {"enum": ["klein", "日本"]}, "a\"b\\c": {}},
+     "required": ["größe", "a\"b\\c"]},
+    {"type": "string", "description": None, "pattern": None},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("schema", FOLLOWED, ids=lambda schema: json.dumps(schema)[:60])
+def test_every_text_of_a_grammar_is_valid(schema: Any) -> None:
+    texts, source = Texts(schema_grammar(schema)), random.Random(1)
+    plain = schema
+    if isinstance(schema, dict):  # what null says of a keyword is nothing
+        plain = {k: v for k, v in schema.items() if v is not None}
+        if isinstance(plain.get("items"), list):
+            plain = {"prefixItems": plain["items"], "items": plain["additionalItems"]}
+    validator = jsonschema.Draft202012Validator(plain)
+    seen = set()
+    for _ in range(200):
+        try:
+            text = texts.draw(source)
+        except RecursionError:  # a text that would be long
+            continue
+        validator.validate(json.loads(text))
+        seen.add(text)
+    assert seen
+
+
+@pytest.mark.parametrize(
+    ("schema", "wanted"),
+    [
+        ({"type": "number", "minimum": 0, "maximum": 1}, ["0", "1", "0.5", "0.125", "1.0"]),
+        ({"type": "number", "minimum": -1.5}, ["-1.5", "-0.3", "0", "12.25", "70000"]),
+        ({"type": "number"}, ["-1.5e-7", "0.1", "1e10"]),
+        ({"type": "integer", "minimum": 7, "maximum": 132}, ["7", "99", "100", "132"]),
+        ({"type": "string", "maxLength": 4000}, [json.dumps("a" * 4000), '"\\u00e9\\n"']),
+        ({"type": "string", "pattern": "[0-9]"}, ['"a7b"', '"7"']),
+        ({"type": "object", "properties": {"a": {}, "b": {}}}, ['{"a": 1, "b": [2]}', '{"b": 1}']),
+        ({"type": "object", "properties": {"ab": {"type": "null"}}, "additionalProperties": {}},
+         ['{"a": 1, "abc": 2}', '{"ab": null, "b": 2}']),
+        ({"type": "array", "minItems": 1}, ['[1, "a"]']),
+    ],
+)  # fmt: skip
+def test_ordinary_values_are_allowed(engine: Engine, schema: Any, wanted: list[str]) -> None:
+    grammar = json_grammar(schema)
+    for text in wanted:
+        engine.check_grammar(grammar, text)
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ({"type": "number", "minimum": 0, "maximum": 1}, "1.5"),
+        ({"type": "number", "exclusiveMinimum": 2}, "2"),
+        ({"type": "integer", "maximum": 131}, "132"),
+        ({"type": "string", "maxLength": 3}, '"abcd"'),
+        ({"type": "string", "pattern": "^[a-z]*$"}, '"a1'),
+        ({"type": "object", "properties": {"a": {}}, "additionalProperties": {}}, '{"a": 1, "a"'),
+        ({"type": "array", "prefixItems": [{"type": "integer"}, False]}, "[1, "),
+    ],
+)
+def test_what_a_bound_excludes_is_not_allowed(engine: Engine, schema: Any, text: str) -> None:
+    if text == "2":  # may go on
+        with pytest.raises(ValueError):
+            engine.check_grammar(
+                f'root ::= x "!"\n{json_grammar(schema).replace("root", "x")}', "2!"
+            )
+        return
+    with pytest.raises(ValueError, match="grammar"):
+        engine.check_grammar(json_grammar(schema), text)
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (False, "no value is valid for it"),
+        ({"type": "object", "properties": {"a": {"not": {}}}, "required": ["a"]}, "no value is va"),
+        ({"properties": {"a": {"type": "file"}}}, "properties.a.type is 'file', but must be"),
+        ({"properties": {"a": {"$ref": "#/$defs/X"}}}, r"properties.a.\$ref is '#/\$defs/X', wh"),
+        ({"$ref": "https://example.org/schema.json"}, r"^\$ref is 'https://example.org"),
+        ({"$ref": "#"}, "leads to itself without end"),
+        ({"properties": [{}]}, r"^properties is \[\{\}\], but must be an object of schemas"),
+        ({"properties": {"a": 3}}, "properties.a is 3, but must be a schema"),
+        ({"items": {"pattern": "^(?!x)"}}, r"items.pattern has the group \(\?!…\), which no gram"),
+        ({"pattern": "(a"}, "pattern has a group without an end"),
+        ({"pattern": "^a*b$", "maxLength": 3}, "maxLength stands beside a pattern of other length"),
+        ({"type": "array", "uniqueItems": True}, "^uniqueItems is nothing that a grammar can"),
+        ({"contains": {"const": 1}}, "^contains is"),
+        ({"if": {"const": 1}, "then": {"const": 1}}, "^if is"),
+        ({"type": "number", "multipleOf": 0.1}, "^multipleOf is"),
+        ({"minimum": "0"}, "^minimum is '0', but must be a number"),
+        ({"maxLength": -1}, "^maxLength is -1, but must be a whole number of at least 0"),
+        ({"minItems": 3001, "type": "array"}, "^minItems is 3001, but a grammar can count to 2000"),
+        ({"oneOf": [{"type": "integer"}, {"minimum": 2}]}, "^oneOf has schemas that a value may m"),
+        ({"type": "number", "not": {"minimum": 3}}, "^not excludes values that a grammar cannot"),
+        ({"anyOf": []}, r"^anyOf is \[\], but must be a list of schemas"),
+        ({"required": "a"}, "^required is 'a', but must be a list of names"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_followed_is_named(schema: Any, message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
+        schema_grammar(schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"allOf": [{"anyOf": [{"minimum": i}, {"maximum": -i}]} for i in range(40)]},
+        {"oneOf": [{"const": i} for i in range(3000)]},
+        {"allOf": [{"properties": {f"n{i}": {}}} for i in range(3000)]},
+    ],
+)
+def test_work_has_a_bound(schema: Any) -> None:
+    with pytest.raises(RequestError, match=r"alternatives in one place|comparisons; simplify it"):
+        json_grammar(schema)
+
+
+def test_a_deep_schema_is_refused() -> None:
+    schema: Any = {}
+    for _ in range(3000):
+        schema = {"items": schema}
+    with pytest.raises(RequestError, match="nested too deeply"):
+        json_grammar(schema)
+
+
+@pytest.mark.parametrize("open_ends", [False, True])
+def test_numbers_lie_between_their_bounds(open_ends: bool) -> None:
+    source = random.Random(3)
+    for _ in range(300):
+        low, high = sorted(
+            Fraction(source.randint(-3000, 3000), source.choice((1, 10, 8))) for _ in "12"
+        )
+        interval = Interval(low, high, open_ends, open_ends)
+        for body, is_whole in ((numbers(interval), False), (integers(interval), True)):
+            texts = Texts(f"root ::= {body}") if body else None
+            assert texts or is_whole or interval.empty
+            for _ in range(20 if texts else 0):
+                assert texts is not None
+                value = json.loads(texts.draw(source))
+                assert interval.holds(Fraction(str(value)))
+
+
+def test_a_pattern_knows_how_long_its_texts_are() -> None:
+    assert [(p.least, p.most) for p in map(pattern, ("^ab?c$", "^(a|bcd){2}$", "a", "^a+$"))] == [
+        (2, 3), (2, 6), (1, None), (1, None),
+    ]  # fmt: skip
+
+
+# --- functions ---
+
+STORE = {"type": "object", "required": ["v"]}
+FREED: list[tuple[Any, list[str]]] = [
+    (True, []),
+    ({"type": "any"}, ["properties.v.type"]),
+    ({"$ref": "#/$defs/Missing"}, ["properties.v.$ref"]),
+    ({"$ref": "https://example.org/x.json"}, ["properties.v.$ref"]),
+    ({"not": {}}, ["properties.v"]),
+    (3, ["properties.v"]),
+    ({"type": "number", "minimum": 0, "maximum": 1}, []),
+    ({"type": "array", "items": False}, []),
+    ({"type": "array", "items": {"type": "integer"}, "uniqueItems": True},
+     ["properties.v.uniqueItems"]),
+    ({"type": "string", "default": {"maxItems": 5000}}, []),
+    ({"type": "string", "pattern": "^(?!x)"}, ["properties.v.pattern"]),
+    ({"$ref": "#"}, []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("schema", "names"), FREED, ids=lambda one: str(one)[:40])
+def test_a_parameter_that_cannot_be_followed_is_freed_by_name(
+    engine: Engine, schema: Any, names: list[str]
+) -> None:
+    """The call is forced all the same, and the prompt has the schema as it was given."""
+    parameters = {**STORE, "properties": {"v": schema}}
+    if schema == {"$ref": "#"}:  # not required, or it would have no end
+        parameters = {"type": "object", "properties": {"v": schema}}
+    function = {"name": "store", "parameters": parameters}
+    request = chat_request(
+        engine,
+        {"messages": [{"role": "user", "content": "go"}], "tools": [tool(function)],
+         "tool_choice": "required"},
+    )  # fmt: skip
+    assert list(request.ignored) == [f"tools.store.parameters.{name}" for name in names]
+    assert request.form and "tgr-9007" not in request.form.grammar
+
+
+@pytest.mark.parametrize("parameters", [{}, {"type": "object", "properties": None},
+                                        {"type": "object", "properties": []}, None])  # fmt: skip
+def test_parameters_without_any_are_no_fault(parameters: Any) -> None:
+    made = followable([{"name": "f", "parameters": parameters}])
+    assert not made.unfollowed
+
+
+def test_ordinary_schemas_stay_with_llama_cpp() -> None:
+    function = {"name": "f", "parameters": NODE | {"$defs": {"Node": NODE}}}
+    made = followable([function])
+    assert not made.changed and made.functions == [function]

@@ -1,0 +1,261 @@
+"""A schema as alternatives of one type each: what its keywords mean together.
+
+The alternatives may allow less than the schema, and never more. A keyword that no grammar can
+follow is handed to `unfollowed`, which raises, or notes it and goes on without the keyword.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from tgr_local.schemas.alternatives import (
+    KINDS,
+    Alternative,
+    Conjunction,
+    canonical,
+    kind_of,
+    matches,
+    merged,
+    number_fits,
+    property_schemas,
+)
+from tgr_local.schemas.keywords import Keywords, Unfollowed, checked
+from tgr_local.schemas.references import References
+
+_ALTERNATIVES_MOST, _WORK_MOST = 1000, 100_000
+
+
+class SchemaError(ValueError):
+    """A schema that cannot be followed; the message names the keyword and its place."""
+
+
+class Normal:
+    """The alternatives of one document's schemas."""
+
+    def __init__(self, document: Any, unfollowed: Unfollowed) -> None:
+        self.references = References(document)
+        self.unfollowed = unfollowed
+        self._known: dict[tuple[int, ...], list[Alternative]] = {}
+        self._kept: list[Any] = []  # keeps ids from being given again
+        self._active: list[int] = []
+        self._work = 0
+
+    def of(self, schemas: Conjunction) -> list[Alternative]:
+        """What all of some schemas allow; none for no value at all."""
+        key = conjunction_key(schemas)
+        if key not in self._known:
+            active, self._active = self._active, []  # the value is another one
+            found = _free()
+            for schema in {id(one): one for one in schemas}.values():
+                found = self.both(found, self.expanded(schema))
+            self._active = active
+            self._kept.append(schemas)
+            self._known[key] = found
+        return self._known[key]
+
+    def expanded(self, schema: Any) -> list[Alternative]:
+        """The alternatives of one schema."""
+        if isinstance(schema, bool):
+            return _free() if schema else []
+        if id(schema) in self._active:
+            self.unfollowed(self.references.place(schema), "leads to itself without end")
+            return _free()
+        self._active.append(id(schema))
+        try:
+            return self._expanded(schema)
+        finally:
+            self._active.pop()
+
+    def _expanded(self, schema: dict[str, Any]) -> list[Alternative]:
+        place = self.references.place(schema)
+        keywords = Keywords(schema, place, self.unfollowed, self.both)
+        found = keywords.own()
+        for key in ("$ref", "$dynamicRef", "$recursiveRef"):
+            if schema.get(key) is not None:
+                found = self.both(found, self._referenced(schema, key))
+        for inner in self.schemas(schema, "allOf"):
+            found = self.both(found, self.expanded(inner))
+        if schema.get("anyOf") is not None:
+            found = self.both(found, [
+                one for inner in self.schemas(schema, "anyOf") for one in self.expanded(inner)
+            ])  # fmt: skip
+        if schema.get("oneOf") is not None:
+            found = self._one_of(found, self.schemas(schema, "oneOf"), f"{place}.oneOf".lstrip("."))
+        if schema.get("not") is not None and (inner := self.schema(schema, "not")) is not False:
+            found = self._without(found, self.expanded(inner), f"{place}.not".lstrip("."))
+        return keywords.sealed(found)
+
+    def _referenced(self, schema: dict[str, Any], key: str) -> list[Alternative]:
+        reference = schema[key]
+        place = f"{self.references.place(schema)}.{key}".lstrip(".")
+        if key != "$ref":
+            self.unfollowed(place, "is nothing that a grammar can follow")
+            return _free()
+        try:
+            target = self.references.target(schema, reference)
+        except (KeyError, TypeError, AttributeError, ValueError):
+            self.unfollowed(place, f"is {reference!r:.80}, which is not in the schema")
+            return _free()
+        if not isinstance(target, dict | bool):
+            self.unfollowed(place, f"is {reference!r:.80}, which is no schema")
+            return _free()
+        return self.expanded(target)
+
+    def _one_of(
+        self, found: list[Alternative], schemas: list[Any], place: str
+    ) -> list[Alternative]:
+        """Those of every schema, apart from what the others allow."""
+        branches = [self.both(found, self.expanded(inner)) for inner in schemas]
+        branches = [branch for branch in branches if branch]
+        made: list[Alternative] = []
+        for i, branch in enumerate(branches):
+            others = [one for j, other in enumerate(branches) if j != i for one in other]
+            kept = [left for one in branch if (left := self._apart_from(one, others))]
+            if not kept:
+                self.unfollowed(place, "has schemas that a value may match at once; use anyOf")
+                return [one for every in branches for one in every]
+            made += kept
+        return made
+
+    def _without(
+        self, found: list[Alternative], others: list[Alternative], place: str
+    ) -> list[Alternative]:
+        made = []
+        for one in found:
+            if left := self._apart_from(one, others):
+                made.append(left)
+            elif one.values is None and not any(b.free and b.kind == one.kind for b in others):
+                self.unfollowed(place, "excludes values that a grammar cannot leave out")
+                return found
+        return made
+
+    def _apart_from(self, one: Alternative, others: Iterable[Alternative]) -> Alternative | None:
+        left: Alternative | None = one
+        for other in others:
+            self.count()
+            left = left and self._apart(left, other)
+        return left
+
+    def _apart(self, a: Alternative, b: Alternative) -> Alternative | None:
+        """A part of `a` without values of `b`; None where none is certain."""
+        if a.kind != b.kind:
+            return a
+        if a.kind == "boolean" and a.values is None:
+            a = replace(a, values=(True, False))
+        if a.values is not None:
+            values = tuple(value for value in a.values if not self.fits(value, b))
+            return replace(a, values=values) if values else None
+        if b.values is not None:
+            return None if any(self.fits(value, a) for value in b.values) else a
+        if merged(a, b) is None:
+            return a
+        return self._object_apart(a, b) if a.kind == "object" else None
+
+    def _object_apart(self, a: Alternative, b: Alternative) -> Alternative | None:
+        for name in a.properties.keys() & b.properties.keys():
+            ours = [one.values for one in self.of(property_schemas(a, name))]
+            theirs = [one.values for one in self.of(property_schemas(b, name))]
+            if None not in ours and None not in theirs:
+                texts = [{canonical(v) for values in side for v in values or ()}
+                         for side in (ours, theirs)]  # fmt: skip
+                if not texts[0] & texts[1]:
+                    return replace(a, required=tuple(dict.fromkeys((*a.required, name))))
+        for name in a.required:
+            if not self.of(property_schemas(b, name)):
+                return a
+        absent = [name for name in b.required if name not in a.required]
+        for name in sorted(absent, key=lambda one: one in a.properties):
+            return replace(a, forbidden=a.forbidden | {name})
+        return None
+
+    def both(self, ours: list[Alternative], theirs: list[Alternative]) -> list[Alternative]:
+        """What two lists of alternatives have in common."""
+        made = []
+        for a in ours:
+            for b in theirs:
+                self.count()
+                if one := self._both(a, b):
+                    made.append(one)
+        if len(made) > _ALTERNATIVES_MOST:
+            raise SchemaError(f"it has more than {_ALTERNATIVES_MOST} alternatives in one place")
+        return made
+
+    def _both(self, a: Alternative, b: Alternative) -> Alternative | None:
+        one = merged(a, b)
+        if one is None or (a.values is None and b.values is None):
+            return one
+        with_values, other = (a, b) if a.values is not None else (b, a)
+        values = tuple(v for v in with_values.values or () if self.fits(v, other))
+        return replace(Alternative(a.kind, values), place=one.place) if values else None
+
+    def fits(self, value: Any, one: Alternative) -> bool:
+        """Whether a value belongs to an alternative."""
+        self.count()
+        if kind_of(value) != one.kind:
+            return False
+        if one.values is not None:
+            self.count(len(one.values))
+            return canonical(value) in map(canonical, one.values)
+        if one.kind == "number":
+            return number_fits(value, one)
+        if one.kind in ("string", "array", "object") and not (
+            one.least <= len(value) <= (len(value) if one.most is None else one.most)
+        ):
+            return False
+        if one.kind == "string":
+            if any(matches(pattern, value) is None for pattern in one.patterns):
+                self.unfollowed(f"{one.place}.pattern", "stands beside values that it may exclude")
+                return True
+            return all(matches(pattern, value) for pattern in one.patterns)
+        if one.kind == "array":
+            rest = one.items or ()
+            return all(
+                self.accepts(item, one.prefix[i] if i < len(one.prefix) else rest)
+                for i, item in enumerate(value)
+            )
+        if one.kind == "object":
+            return (
+                all(name in value for name in one.required)
+                and not one.forbidden & value.keys()
+                and all(self.accepts(name, one.names) for name in value)
+                and all(self.accepts(v, property_schemas(one, k)) for k, v in value.items())
+            )
+        return True
+
+    def accepts(self, value: Any, schemas: Conjunction) -> bool:
+        """Whether a value is valid for some schemas."""
+        return not schemas or any(self.fits(value, one) for one in self.of(schemas))
+
+    def schemas(self, schema: dict[str, Any], key: str) -> list[Any]:
+        """The schemas of a keyword that has a list of them."""
+        given, place = schema.get(key), f"{self.references.place(schema)}.{key}".lstrip(".")
+        if given is None:
+            return []
+        if not isinstance(given, list) or not given:
+            self.unfollowed(place, f"is {given!r:.80}, but must be a list of schemas")
+            return [True]
+        return [self._checked(one, f"{place}.{i}") for i, one in enumerate(given)]
+
+    def schema(self, schema: dict[str, Any], key: str) -> Any:
+        """The schema of a keyword."""
+        return self._checked(schema[key], f"{self.references.place(schema)}.{key}")
+
+    def _checked(self, value: Any, place: str) -> Any:
+        return checked(value, place.lstrip("."), self.unfollowed)
+
+    def count(self, n: int = 1) -> None:
+        """Ends work that has no end in sight."""
+        self._work += n
+        if self._work > _WORK_MOST:
+            raise SchemaError(f"it takes more than {_WORK_MOST} comparisons; simplify it")
+
+
+def conjunction_key(schemas: Conjunction) -> tuple[int, ...]:
+    """The same for the same schemas in any order."""
+    return tuple(sorted({id(one) for one in schemas if one is not True}))
+
+
+def _free() -> list[Alternative]:
+    return [Alternative(kind) for kind in KINDS]

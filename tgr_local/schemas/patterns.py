@@ -1,0 +1,283 @@
+"""GBNF of the JSON texts that a regular expression matches.
+
+The dialect is what ECMAScript and Python have in common. A class such as ``\\d`` or ``.`` stands
+for what it means in both, so the grammar may allow less than the expression, and never more. What
+no grammar has (lookarounds, back references, ``\\b``) raises ValueError with its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+REPEATS_MOST = 2000
+"""Repetitions that a grammar may demand."""
+_LENGTH_MOST, _NESTED_MOST = 4096, 40
+_LAST = 0x10FFFF
+
+Ranges = tuple[tuple[int, int], ...]
+# characters that stand in a JSON text as they are
+PLAIN: Ranges = ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0x7E), (0x80, 0xD7FF), (0xE000, _LAST))
+_ESCAPED = {0x22: '"\\\\\\""', 0x5C: '"\\\\\\\\"', 8: '"\\\\b"', 9: '"\\\\t"', 10: '"\\\\n"',
+            12: '"\\\\f"', 13: '"\\\\r"'}  # fmt: skip
+_DIGITS: Ranges = ((0x30, 0x39),)
+_WORD: Ranges = ((0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A))
+_SPACES: Ranges = ((0x09, 0x0D), (0x20, 0x20))
+_ASCII: Ranges = ((0x20, 0x7E),)
+_LINES: Ranges = ((0x0A, 0x0D), (0x85, 0x85), (0x2028, 0x2029))
+_CONTROLS = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "0": 0}
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """What a regular expression allows."""
+
+    body: str
+    """GBNF of what stands between the quotes."""
+    least: int
+    most: int | None
+    """Characters of a text, None = without an end."""
+    single: str = ""
+    """Where all of it is one class, repeated: GBNF of the class."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    text: str
+    least: int
+    most: int | None
+    single: str = ""
+    is_one: bool = True  # may be repeated as it is
+
+
+def subtracted(ranges: Ranges, others: Ranges) -> Ranges:
+    """The characters of some ranges that others do not have."""
+    left = list(ranges)
+    for low, high in others:
+        left = [
+            (a, b)
+            for first, last in left
+            for a, b in ((first, min(last, low - 1)), (max(first, high + 1), last))
+            if a <= b
+        ]
+    return tuple(left)
+
+
+def character(ranges: Ranges) -> str:
+    """GBNF of one character of some ranges, as JSON writes it. ValueError where there is none."""
+    inside = subtracted(((0, _LAST),), subtracted(((0, _LAST),), ranges))  # sorted, disjoint
+    plain = subtracted(inside, subtracted(((0, _LAST),), PLAIN))
+    choices = ["[" + "".join(map(_range, plain)) + "]"] if plain else []
+    choices += [
+        text for code, text in _ESCAPED.items() if any(low <= code <= high for low, high in inside)
+    ]
+    if not choices:
+        raise ValueError("a class without any character")
+    return choices[0] if len(choices) == 1 else f"({' | '.join(choices)})"
+
+
+def _range(one: tuple[int, int]) -> str:
+    low, high = one
+    return _code(low) if low == high else f"{_code(low)}-{_code(high)}"
+
+
+def _code(code: int) -> str:
+    return f"\\U{code:08X}" if code > 0xFF else f"\\x{code:02X}"
+
+
+ANY = character(PLAIN)
+
+
+def pattern(expression: str) -> Pattern:
+    """What a regular expression of a schema allows: a text that has a match somewhere. Raises
+    ValueError with what is wrong, or has no grammar."""
+    if len(expression) > _LENGTH_MOST:
+        raise ValueError(f"{len(expression)} characters, but it may have {_LENGTH_MOST}")
+    reader = _Reader(expression)
+    branches = reader.alternatives(top=True)
+    if reader.at < len(expression):
+        raise ValueError("a parenthesis that was not opened")
+    return _joined([branch(True) for branch in branches])
+
+
+def _joined(parts: list[_Part]) -> Pattern:
+    most = [part.most for part in parts]
+    return Pattern(
+        body=" | ".join(part.text for part in parts),
+        least=min(part.least for part in parts),
+        most=None if None in most else max(one for one in most if one is not None),
+        single=parts[0].single if len(parts) == 1 else "",
+    )
+
+
+class _Reader:
+    """Reads an expression once, from its first character to its last."""
+
+    def __init__(self, expression: str) -> None:
+        self._text, self.at, self._depth = expression, 0, 0
+
+    def _peek(self, text: str) -> bool:
+        return self._text.startswith(text, self.at)
+
+    def _take(self) -> str:
+        if self.at >= len(self._text):
+            raise ValueError("an end where something must follow")
+        self.at += 1
+        return self._text[self.at - 1]
+
+    def alternatives(self, *, top: bool) -> list[Callable[[bool], _Part]]:
+        branches = [self._sequence(top)]
+        while self._peek("|"):
+            self.at += 1
+            branches.append(self._sequence(top))
+        return branches
+
+    def _sequence(self, top: bool) -> Callable[[bool], _Part]:
+        parts: list[_Part] = []
+        begins = ends = False
+        while self.at < len(self._text) and not self._peek("|") and not self._peek(")"):
+            if self._peek("^") and top and not parts and not begins:
+                begins, self.at = True, self.at + 1
+            elif self._peek("$") and top and self._text[self.at + 1 : self.at + 2] in ("", "|"):
+                ends, self.at = True, self.at + 1
+            else:
+                parts.append(self._repeated(self._atom()))
+        whole = begins and ends
+
+        def made(is_search: bool) -> _Part:
+            around = _Part(f"{ANY}*", 0, None)
+            all_parts = [*([around] if is_search and not begins else []), *parts,
+                         *([around] if is_search and not ends else [])]  # fmt: skip
+            most = [part.most for part in all_parts]
+            return _Part(
+                " ".join(part.text for part in all_parts) or '""',
+                sum(part.least for part in all_parts),
+                None if None in most else sum(one for one in most if one is not None),
+                parts[0].single if len(parts) == 1 and (whole or not is_search) else "",
+                False,
+            )
+
+        return made
+
+    def _atom(self) -> _Part:
+        char = self._take()
+        if char == "(":
+            return self._group()
+        if char == "[":
+            return self._class()
+        if char == ".":
+            return self._of(subtracted(((0x20, _LAST),), _LINES))
+        if char == "\\":
+            return self._of(self._escape())
+        if char in "^$":
+            raise ValueError(f"{char} within the expression")
+        if char in "*+?":
+            raise ValueError(f"{char} with nothing to repeat")
+        return self._of(((ord(char), ord(char)),))
+
+    def _of(self, ranges: Ranges) -> _Part:
+        text = character(ranges)
+        return _Part(text, 1, 1, text)
+
+    def _group(self) -> _Part:
+        if self._peek("?"):
+            if not self._peek("?:"):
+                raise ValueError(f"the group ({self._text[self.at : self.at + 2]}…)")
+            self.at += 2
+        self._depth += 1
+        if self._depth > _NESTED_MOST:
+            raise ValueError(f"more than {_NESTED_MOST} levels of groups")
+        branches = self.alternatives(top=False)
+        if not self._peek(")"):
+            raise ValueError("a group without an end")
+        self.at += 1
+        self._depth -= 1
+        inner = _joined([branch(False) for branch in branches])
+        return _Part(f"({inner.body})", inner.least, inner.most)
+
+    def _repeated(self, part: _Part) -> _Part:
+        low, high = self._times()
+        if (low, high) == (1, 1):
+            return part
+        if self._peek("?"):  # lazy, which matches the same texts
+            self.at += 1
+        if self.at < len(self._text) and self._text[self.at] in "*+{":
+            raise ValueError("a repetition of a repetition")
+        if low > REPEATS_MOST:
+            raise ValueError(f"{low} repetitions, but a grammar can demand {REPEATS_MOST}")
+        most = None if high is None or part.most is None else part.most * high
+        return _Part(
+            part.text + times(low, high), part.least * low, most, part.single and part.text
+        )
+
+    def _times(self) -> tuple[int, int | None]:
+        signs: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+        for sign, sign_bounds in signs.items():
+            if self._peek(sign):
+                self.at += 1
+                return sign_bounds
+        end = self._text.find("}", self.at)
+        if not self._peek("{") or end < 0:
+            return 1, 1
+        least, comma, most = self._text[self.at + 1 : end].partition(",")
+        if not (least.isascii() and least.isdigit() and (not most or most.isdigit())):
+            return 1, 1  # a brace
+        self.at = end + 1
+        if len(least) > 9 or len(most) > 9:
+            raise ValueError("a repetition of more than nine digits")
+        bounds = int(least), int(most) if most else None if comma else int(least)
+        if bounds[1] is not None and bounds[1] < bounds[0]:
+            raise ValueError("a repetition that ends before it begins")
+        return bounds
+
+    def _class(self) -> _Part:
+        negated = self._peek("^")
+        self.at += negated
+        ranges: list[tuple[int, int]] = []
+        while not self._peek("]"):
+            low = self._member()
+            is_one = len(low) == 1 and low[0][0] == low[0][1]
+            if is_one and self._peek("-") and not self._peek("-]"):
+                self.at += 1
+                high = self._member()
+                if len(high) != 1 or high[0][0] != high[0][1] or high[0][0] < low[0][0]:
+                    raise ValueError("a range of characters without an end")
+                low = ((low[0][0], high[0][0]),)
+            ranges += low
+        self.at += 1
+        given = tuple(ranges)
+        return self._of(subtracted(((0x20, _LAST),), given) if negated else given)
+
+    def _member(self) -> Ranges:
+        char = self._take()
+        return self._escape() if char == "\\" else ((ord(char), ord(char)),)
+
+    def _escape(self) -> Ranges:
+        char = self._take()
+        if char in "dDwWsS":
+            ranges = {"d": _DIGITS, "w": _WORD, "s": _SPACES}[char.lower()]
+            return ranges if char.islower() else subtracted(_ASCII, ranges)
+        if char in "xu":
+            length = 2 if char == "x" else 4
+            digits = self._text[self.at : self.at + length]
+            self.at += length
+            try:
+                code = int(digits, 16) if len(digits) == length else -1
+            except ValueError:
+                code = -1
+            if code < 0:
+                raise ValueError(f"the escape \\{char}{digits}")
+            return ((code, code),)
+        if char in _CONTROLS:
+            return ((_CONTROLS[char], _CONTROLS[char]),)
+        if char.isascii() and char.isalnum():
+            raise ValueError(f"the escape \\{char}")
+        return ((ord(char), ord(char)),)
+
+
+def times(low: int, high: int | None) -> str:
+    """How GBNF repeats what stands before it."""
+    plain = {(0, None): "*", (1, None): "+", (0, 1): "?"}.get((low, high))
+    if plain:
+        return plain
+    return f"{{{low}}}" if low == high else f"{{{low},{'' if high is None else high}}}"

@@ -1,0 +1,80 @@
+"""Where each part of a schema stands, and what its references lead to."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote, urldefrag, urljoin
+
+_DATA = ("enum", "const", "default", "example", "examples")  # values, no schemas
+
+
+class References:
+    """The parts of one document. `place` names a part for an error: ``properties.a.items``."""
+
+    def __init__(self, document: Any) -> None:
+        self._places: dict[int, str] = {}
+        self._bases: dict[int, str] = {}
+        self._resources: dict[str, Any] = {"": document}
+        self._anchors: dict[tuple[str, str], Any] = {}
+        parts: list[tuple[Any, str, str]] = [(document, "", "")]
+        while parts:
+            part, base, place = parts.pop()
+            if not isinstance(part, dict | list):
+                continue
+            if isinstance(part, dict):
+                base = self._add(part, base, place)
+                inner = [(key, value) for key, value in part.items() if key not in _DATA]
+            else:
+                inner = [(str(i), value) for i, value in enumerate(part)]
+            for key, value in inner:
+                parts.append((value, base, f"{place}.{key}".lstrip(".")))
+
+    def _add(self, part: dict[str, Any], base: str, place: str) -> str:
+        for key in ("$id", "id"):
+            if isinstance(identifier := part.get(key), str) and not identifier.startswith("#"):
+                base = _without_fragment(_joined(base, identifier))
+                self._resources.setdefault(base, part)
+        for key in ("$anchor", "$dynamicAnchor"):
+            if isinstance(anchor := part.get(key), str):
+                self._anchors.setdefault((base, anchor), part)
+        self._places[id(part)], self._bases[id(part)] = place, base
+        return base
+
+    def place(self, part: Any) -> str:
+        """The way to a part; empty for the whole."""
+        return self._places.get(id(part), "")
+
+    def target(self, part: Any, reference: str) -> Any:
+        """What a reference in a part leads to. KeyError where that is not in the document."""
+        base = self._bases.get(id(part), "")
+        where, fragment = urldefrag(_joined(base, reference))
+        found = self._resources[where] if where in self._resources else self._resources[f"{where}#"]
+        if fragment and not fragment.startswith("/"):
+            return self._anchors[where, fragment]
+        for step in unquote(fragment).split("/")[1:]:
+            name = step.replace("~1", "/").replace("~0", "~")
+            if isinstance(found, list) and name.isascii() and name.isdigit():
+                found = dict(enumerate(found))[int(name[:9])]
+            elif isinstance(found, dict):
+                found = found[name]
+            else:
+                raise KeyError(reference)
+        if isinstance(found, dict) and id(found) not in self._places:
+            self._places[id(found)], self._bases[id(found)] = fragment.strip("/"), where
+        return found
+
+
+def _joined(base: str, reference: str) -> str:
+    if reference.startswith("#"):
+        return base + reference
+    try:
+        return urljoin(base, reference)
+    except ValueError:  # no address
+        return reference
+
+
+def _without_fragment(address: str) -> str:
+    try:
+        return urldefrag(address)[0]
+    except ValueError:
+        return address
