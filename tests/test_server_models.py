@@ -205,6 +205,12 @@ def test_models_are_described(server: Served) -> None:
     other = get("/props", params={"model": "two"}).json()
     assert (other["status"], other["n_ctx_train"]) == ("unloaded", 4096)
     assert set(other["options"]) == set(get("/props").json()["options"])
+    for props in (get("/props", params={"model": "one"}).json(), other):  # as Zed reads them
+        assert props["default_generation_settings"]["n_ctx"] == 4096
+        assert props["chat_template_caps"]["supports_tools"] is True
+        assert props["modalities"] == {"vision": False, "audio": False}
+    assert entries["one"]["meta"]["n_ctx"] == 4096
+    assert entries["two"]["architecture"]["input_modalities"] == ["text"]
     assert get("/props", params={"model": "garbage"}).status_code == 400
     assert get("/slots", params={"model": "two"}).json()["error"]["code"] == "model_not_loaded"
     assert len(get("/slots").json()) == 4
@@ -219,6 +225,29 @@ def test_models_are_described(server: Served) -> None:
         assert post("/models/load", json=body).status_code == 400
     assert post("/models/load", json={"model": "x", "y": "z" * 70_000}).status_code == 413
     assert server.gauge("tgr_model_loads_total") >= 4
+
+
+def test_clients_are_told_what_happens_to_the_models(server: Served) -> None:
+    """/models/sse, with the events that llama-server has."""
+    with server.client.stream("GET", "/models/sse") as stream:
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        lines = stream.iter_lines()
+        assert next(lines).startswith(":")
+        server.client.post("/models/load", json={"model": "short"})  # a damaged file
+        server.client.post("/models/load", json={"model": "two"})
+        server.until(lambda: states(server)["two"] == "loaded")
+        server.client.post("/models/unload", json={"model": "two"})
+        told: list[Any] = []
+        while not told or (told[-1]["model"], told[-1]["data"]["status"]) != ("two", "unloaded"):
+            line = next(lines)
+            told += [json.loads(line[6:])] if line.startswith("data: ") else []
+    assert all(event["event"] == "status_change" for event in told)
+    for name, expected in (
+        ("short", [("loading", None), ("unloaded", 1)]),
+        ("two", [("loading", None), ("loaded", None), ("unloaded", 0)]),
+    ):
+        about = [event["data"] for event in told if event["model"] == name]
+        assert [(one["status"], one.get("exit_code")) for one in about] == expected
 
 
 def test_other_endpoints_use_the_model_too(server: Served) -> None:

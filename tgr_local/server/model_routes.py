@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 from fastapi import FastAPI, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from tgr_local.openai.validation import RequestError
 from tgr_local.server.errors import ApiError, api_error
 from tgr_local.server.models import ModelRequest
 from tgr_local.server.openapi import ANSWERS, takes
 from tgr_local.server.service import Service
-from tgr_local.server.wire import JsonResponse
+from tgr_local.server.wire import OPENAI, STREAM_HEADERS, JsonResponse
 
 
 def add_models(app: FastAPI, service: Service) -> None:
@@ -33,6 +35,17 @@ def add_models(app: FastAPI, service: Service) -> None:
                 param="model", code="model_not_found",
             )  # fmt: skip
         return JsonResponse(found[name])
+
+    # not in /openapi.json, whose readers call what it lists: this answer has no end
+    @app.get("/models/sse", include_in_schema=False)
+    async def events() -> Response:
+        watched = models.pool.events.watch(service.limits.ping_seconds)
+
+        async def written() -> AsyncIterator[bytes]:
+            async for event in watched:  # the head is sent with the first
+                yield OPENAI.ping if event is None else OPENAI.event(event)
+
+        return StreamingResponse(written(), media_type="text/event-stream", headers=STREAM_HEADERS)
 
     @app.post("/models/load", **takes(ModelRequest))
     async def load(request: Request) -> Response:

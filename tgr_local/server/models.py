@@ -16,7 +16,7 @@ from tgr_local.engine import Cancel, MemoryNeed
 from tgr_local.errors import ModelError, describe
 from tgr_local.models import library
 from tgr_local.openai.validation import RequestBody
-from tgr_local.options.config import RANDOM_SEED
+from tgr_local.options.config import RANDOM_SEED, SearchConfig
 from tgr_local.options.resolve import resolve
 from tgr_local.server.catalog import NAME_LENGTH, Catalog
 from tgr_local.server.errors import ApiError
@@ -25,9 +25,14 @@ from tgr_local.server.loaded import LoadedModel, Setup, spare_collector
 from tgr_local.server.pool import Pool
 from tgr_local.server.room import Room, is_out_of_memory
 from tgr_local.server.slots import SlotFiles
+from tgr_local.system import confined
 
 _BAD_SECONDS = 60.0
 _Key = tuple[int, int] | None
+_SAMPLING = (
+    "temperature", "top_k", "top_p", "min_p", "repeat_penalty", "presence_penalty",
+    "frequency_penalty", "seed", "stop",
+)  # fmt: skip
 _SECRET = ("api_key", "api_key_file", "log_file", "slot_save_path", "models_dir")
 
 
@@ -188,19 +193,24 @@ class Models:
             return self.catalog.choose(name)[0]
 
     async def _scan(self) -> None:
+        before = set(self.catalog.files)
         await run_in_threadpool(self.catalog.scan)
+        if before != set(self.catalog.files):
+            self.pool.events.listed()
         for model in self.loaded:
             if model.name not in self.catalog.files:  # its file is gone
                 self.pool.unload(model.name)
 
     async def _entry(self, name: str, path: Path) -> dict[str, Any]:
         entry: dict[str, Any] = {"object": "model", "owned_by": "tgr-local"}
+        entry["architecture"] = {"input_modalities": ["text"], "output_modalities": ["text"]}
         status: dict[str, Any] = {"value": self.pool.status(name)}
         if (why := self.pool.failure(name)) is not None:
             status |= {"failed": True, "error": why}
         if (model := self.pool.model(name)) is not None:
             engine, entry["created"] = model.engine, model.created
             entry["meta"] = {
+                "n_ctx": self._context(engine.n_ctx_train),
                 "n_params": engine.n_params,
                 "n_ctx_train": engine.n_ctx_train,
                 "n_vocab": engine.n_vocab,
@@ -222,30 +232,55 @@ class Models:
             "n_ctx_train": engine.n_ctx_train,
             "chat_template": engine.chat_template,
             "devices": sorted(set(engine.devices())),
+            **await self._as_llama_server(
+                model.name, model.config, engine.n_ctx_train, engine.chat_template
+            ),
         }
+
+    async def _as_llama_server(
+        self, name: str, config: SearchConfig, n_ctx_train: int, template: str
+    ) -> dict[str, Any]:
+        """What clients of llama-server read in /props: the tokens that a conversation may have, and
+        whether the model takes tools, which it does in any template."""
+        params = {key: getattr(config, key) for key in _SAMPLING}
+        return {
+            "model_alias": name,
+            "default_generation_settings": {
+                "n_ctx": self._context(n_ctx_train),
+                "params": params | {"n_predict": config.max_tokens or -1},
+            },
+            "chat_template_caps": await run_in_threadpool(_abilities, template),
+            "modalities": {"vision": False, "audio": False},
+            "build_info": f"tgr-local {__version__}",
+        }
+
+    def _context(self, n_ctx_train: int) -> int:
+        """Tokens that one conversation may have."""
+        return min(n_ctx_train, self._setup.engine_config.n_ctx or n_ctx_train)
 
     async def _file_props(self, name: str) -> dict[str, Any]:
         """The same, as far as the file says it."""
 
         path = self.catalog.files[name]
 
-        def read() -> dict[str, Any]:
+        def read() -> tuple[Any, str, SearchConfig]:
             card = library.card(self.catalog.path(name))
-            return {
-                "n_ctx_train": card.facts()["trained context"],
-                "chat_template": card.metadata.get("tokenizer.chat_template", ""),
-                "options": self._options(card.metadata),
-            }
+            trained = card.facts()["trained context"]
+            template = card.metadata.get("tokenizer.chat_template", "")
+            return trained, template, resolve(card.metadata, self._setup.options).config
 
         try:
-            about = await run_in_threadpool(read)
+            trained, template, config = await run_in_threadpool(read)
         except (ModelError, OSError) as error:
             raise ApiError(400, without_folder(describe(error), path), param="model") from None
         return {
             "model": name,
             "status": self.pool.status(name),
             "model_path": path.name,
-            **about,
+            "n_ctx_train": trained,
+            "chat_template": template,
+            "options": dataclasses.asdict(config),
+            **await self._as_llama_server(name, config, trained or 0, template),
         }
 
     def _options(self, metadata: dict[str, str]) -> dict[str, Any]:
@@ -262,6 +297,16 @@ def _key(path: Path) -> _Key:
     except OSError:
         return None
     return about.st_size, about.st_mtime_ns
+
+
+def _abilities(template: str) -> dict[str, bool]:
+    """What a chat template can; a generic description of tools stands before one without them."""
+    if not template:
+        return {}
+    try:
+        return confined.abilities(template) | {"supports_tools": True, "supports_tool_calls": True}
+    except confined.ConfinedError:  # no conversation is possible
+        return {}
 
 
 def _modified(path: Path) -> int:

@@ -35,6 +35,7 @@ from tgr_local.server.lease import (
     Place,
     without_folder,
 )
+from tgr_local.server.model_events import ModelEvents
 from tgr_local.server.room import is_out_of_memory
 
 _STOP_SECONDS = 2.0  # for a load that is cancelled
@@ -76,6 +77,8 @@ class Pool(Generic[Model]):
         self._changed = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
+        self.events = ModelEvents()
+        """Tells clients which model has been loaded or unloaded."""
         self.loads: Counter[str] = Counter()
         """How often each model was loaded."""
 
@@ -228,6 +231,7 @@ class Pool(Generic[Model]):
     async def _bring(self, place: Place[Model]) -> None:
         """Makes room for a model and loads it; the requests that wait for it begin, or fail."""
         self._coming, self._cancel, place.status = place, Cancel(), LOADING
+        self.events.status(place.name, LOADING)
         start = self._clock()
         try:
             place.path = await in_thread(functools.partial(self._loader.path, place.name))
@@ -244,12 +248,15 @@ class Pool(Generic[Model]):
                     await self._free_one(place)
         except CancelledError:
             place.status, place.is_idle = UNLOADED, False
+            self.events.status(place.name, UNLOADED)
         except Exception as error:
             place.status, place.is_idle = UNLOADED, False
+            self.events.status(place.name, UNLOADED, failed=True)
             place.failure = without_folder(describe(error), place.path)
             self._fail(place, error)
         else:
             place.status, place.failure = LOADED, None
+            self.events.status(place.name, LOADED)
             place.used = self._clock()
             self.loads[place.name] += 1
             self._tell(f"loaded {place.name} in {place.used - start:.1f} s")
@@ -316,6 +323,7 @@ class Pool(Generic[Model]):
             with contextlib.suppress(TgrError):
                 await in_thread(model.close)
             self._tell(f"unloaded {place.name}")
+        self.events.status(place.name, UNLOADED)
 
     # ---- idle time ----
 

@@ -133,6 +133,7 @@ class _Server(uvicorn.Server):
         if self._loop:
             stop = self._service.stop
             self._loop.call_soon_threadsafe(self._loop.call_later, wait, stop)
+            self._loop.call_soon_threadsafe(self._service.models.pool.events.end)
         timer = threading.Timer(min(wait + _LAST_SECONDS, threading.TIMEOUT_MAX), self._give_up)
         timer.daemon = True
         timer.start()

@@ -52,6 +52,8 @@ class Frames:
 
 
 OPENAI = Frames()
+# the second is for nginx, which would hold the events back
+STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 class JsonResponse(Response):
@@ -91,8 +93,7 @@ class EventStream(Response):
         frames: Frames,
         failure: Callable[[ApiError], bytes],
     ) -> None:
-        # the second is for nginx, which would hold the events back
-        super().__init__(None, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        super().__init__(None, headers=STREAM_HEADERS)
         del self.headers["content-length"]
         self._job, self._events = job, events
         self._frames, self._failure = frames, failure

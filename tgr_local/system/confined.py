@@ -64,6 +64,14 @@ def apply_template(
     return {**result, "grammar": _readable(result["grammar"])}
 
 
+@functools.lru_cache(maxsize=64)
+def abilities(template: str) -> dict[str, bool]:
+    """What a chat template can, as llama.cpp names it: ``supports_tools``, … Raises
+    ConfinedError."""
+    found: dict[str, bool] = _call({"do": "abilities", "template": template}, None)
+    return found
+
+
 def parse(
     parser: tuple[int, str, str], text: str, *, partial: bool, cancel: Flag | None = None
 ) -> dict[str, Any]:

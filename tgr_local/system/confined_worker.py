@@ -80,6 +80,11 @@ def _apply(request: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
+def _abilities(request: dict[str, Any]) -> dict[str, bool]:
+    found: dict[str, bool] = _template(request["template"], "", "").abilities()
+    return found
+
+
 def _template(*key: str) -> Any:
     if key not in _templates:
         compiled = _chat().Template(*key)
@@ -113,6 +118,7 @@ def _called(request: dict[str, Any]) -> str:
 
 _WORK: dict[str, Callable[[dict[str, Any]], Any]] = {
     "apply": _apply,
+    "abilities": _abilities,
     "parse": _parse,
     "schema_grammar": _schema_grammar,
     "call": _called,
