@@ -405,7 +405,8 @@ def test_bad_messages_are_refused(engine: Engine, body: dict[str, Any], message:
     [
         ({"input": 3}, "input is 3, but must be a text or a list of items"),
         ({"input": []}, "input is empty, but must hold at least one item"),
-        ({"input": [{"type": "item_reference"}]}, r"input\[0\] is of type 'item_reference', but"),
+        ({"input": [{"type": "item_reference"}]}, "input is empty, but must hold"),
+        ({"input": [{"call_id": "a"}]}, r"input\[0\].type is missing; add it"),
         ({"input": [{"type": "function_call", "name": "a"}]}, r"input\[0\].arguments is missing"),
         (
             {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},

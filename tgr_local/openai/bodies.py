@@ -6,7 +6,7 @@ Types and bounds only. What a parameter means here, and what depends on the mode
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
@@ -22,7 +22,7 @@ from tgr_local.openai.search_options import (
     option_field,
     text_bounds,
 )
-from tgr_local.openai.validation import AT_FAULT, shown
+from tgr_local.openai.validation import AT_FAULT
 
 SLOTS_MAX = 256
 CHOICES_MAX = 128
@@ -55,18 +55,16 @@ LogitBias = Annotated[
 
 
 class _TextPart(TypedDict):
-    """A part of a message's content; only text is read."""
+    """A part of a message's content; in the place of what is no text a line stands."""
 
     __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
     type: NotRequired[str | None]
-    text: str
+    text: NotRequired[str]
 
 
 def _check_part(part: Any) -> Any:
-    if isinstance(part, dict) and part.get("type") != "text" and "text" not in part:
-        raise PydanticCustomError(
-            AT_FAULT, "is of type {kind}, but only text is read", {"kind": shown(part.get("type"))}
-        )
+    if isinstance(part, dict) and part.get("type") in (None, "text") and "text" not in part:
+        raise PydanticCustomError(AT_FAULT, "has no text; add it", {})
     return part
 
 
@@ -79,6 +77,16 @@ class CalledFunction(TypedDict):
     __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
     name: ToolName
     arguments: NotRequired[str | dict[str, Any] | None]
+
+
+def _as_function(call: Any) -> Any:
+    """A call of a tool that takes a text, in a history, as that of a function."""
+    custom = call.get("custom") if isinstance(call, dict) else None
+    if not isinstance(custom, dict):
+        return call
+    arguments = {"input": custom.get("input")}
+    function = {"name": custom.get("name"), "arguments": arguments}
+    return {"id": call.get("id"), "type": "function", "function": function}
 
 
 class ToolCall(TypedDict):
@@ -99,7 +107,11 @@ class Message(TypedDict):
     content: NotRequired[str | Annotated[list[TextPart], Field(fail_fast=True)] | None]
     reasoning_content: NotRequired[str | None]
     tool_calls: NotRequired[
-        Annotated[list[ToolCall], Field(fail_fast=True, max_length=CALLS_MAX)] | None
+        Annotated[
+            list[Annotated[ToolCall, BeforeValidator(_as_function)]],
+            Field(fail_fast=True, max_length=CALLS_MAX),
+        ]
+        | None
     ]
     tool_call_id: NotRequired[Annotated[str, Field(max_length=NAME_MAX)] | None]
 
@@ -242,6 +254,8 @@ class GenerationRequest(ClientParameters):
 
 class ChatRequest(GenerationRequest):
     """The body of /v1/chat/completions."""
+
+    resent: ClassVar[Sequence[str]] = ("messages", "tools")
 
     messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
     max_completion_tokens: int | None = Field(

@@ -62,6 +62,8 @@ class ClientParameters(Ignoring):
     safety_identifier: Ignored = None
     prompt_cache_key: Ignored = None
     prompt_cache_retention: Ignored = None
+    prompt_cache_options: Ignored = None
+    moderation: Ignored = None
     verbosity: Ignored = None
 
     # llama.cpp's: its cache and slots, its report; limits of lines, which texts without a chat

@@ -3,23 +3,47 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from tgr_local.engine import Engine
 from tgr_local.errors import CapacityError
 from tgr_local.openai.bodies import ChatRequest, CompletionRequest, Message
+from tgr_local.openai.other_parts import is_unseen, parts_text
 from tgr_local.openai.validation import RequestError, shown
 
 _SYSTEM = ("system", "developer")
 _TOOLS_MOST = 1 << 20  # characters of all definitions of tools
 
 
-def template_message(i: int, message: Message) -> dict[str, Any]:
-    """A message as chat templates read it: its content is one text. Raises RequestError."""
+def template_messages(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Messages as chat templates read them: the content of each is one text. And the places of what
+    cannot be read. Raises RequestError."""
+    unseen: list[str] = []
+    made = []
+    for i, message in enumerate(messages):
+        is_asked = i == len(messages) - 1 and message["role"] == "user"
+        content: Any = message.get("content")
+        if isinstance(content, list):
+            content = content_text(f"messages[{i}].content", content, unseen, is_asked=is_asked)
+        made.append(_template_message(i, message, content))
+    return made, unseen
+
+
+def content_text(where: str, parts: list[Any], unseen: list[str], *, is_asked: bool) -> str:
+    """The text of a message's parts; adds the places of what cannot be read. RequestError for the
+    question that has nothing else."""
+    found = [j for j, part in enumerate(parts) if is_unseen(part)]
+    if is_asked and found and len(found) == len(parts):
+        name = where.partition("[")[0]
+        kind = shown(parts[0].get("type"), 40)
+        raise RequestError(f"{where}[0] is of type {kind}, but only text is read", name)
+    unseen += [f"{where}[{j}]" for j in found]
+    return parts_text(parts)
+
+
+def _template_message(i: int, message: Message, content: str | None) -> dict[str, Any]:
     role = "system" if message["role"] == "developer" else message["role"]
-    content = message.get("content")
-    if isinstance(content, list):
-        content = "".join(part["text"] for part in content)
     if content is None and role != "assistant":
         raise RequestError(f"messages[{i}].content is None, but must be a text", "messages")
     return {**message, "role": role, "content": content or ""}

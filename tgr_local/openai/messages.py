@@ -9,11 +9,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field
-from pydantic_core import PydanticCustomError
+from pydantic import ConfigDict, Field
 from typing_extensions import NotRequired, TypedDict
 
 from tgr_local.engine import Engine
@@ -26,7 +25,8 @@ from tgr_local.openai.bodies import (
     ToolName,
 )
 from tgr_local.openai.client_parameters import ClientParameters, Ignored
-from tgr_local.openai.inputs import one_system
+from tgr_local.openai.inputs import content_text, one_system
+from tgr_local.openai.other_parts import part_text
 from tgr_local.openai.requests import PreparedRequest, chat_request
 from tgr_local.openai.search_options import (
     INT_MAX,
@@ -36,24 +36,12 @@ from tgr_local.openai.search_options import (
     option_field,
     text_bounds,
 )
-from tgr_local.openai.validation import AT_FAULT, RequestError, shown
+from tgr_local.openai.validation import RequestError, shown
 
-_BLOCKS = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result", "document")
 _ANY: Any = ConfigDict(extra="allow", strict=True)
 
 
-def _check_block(block: Any) -> Any:
-    kind = block.get("type") if isinstance(block, dict) else None
-    if isinstance(block, dict) and kind not in _BLOCKS:
-        raise PydanticCustomError(
-            AT_FAULT,
-            "is of type {kind}, but only text, thinking, tool_use and tool_result are read",
-            {"kind": shown(kind)},
-        )
-    return block
-
-
-class _Block(TypedDict):
+class Block(TypedDict):
     """A content block. Which keys it needs depends on its type."""
 
     __pydantic_config__ = _ANY  # type: ignore[misc]
@@ -64,12 +52,10 @@ class _Block(TypedDict):
     name: NotRequired[ToolName]
     input: NotRequired[dict[str, Any]]
     tool_use_id: NotRequired[Annotated[str, Field(max_length=NAME_MAX)]]
-    content: NotRequired[str | list[dict[str, Any]] | None]
+    content: NotRequired[Any]
     is_error: NotRequired[bool | None]
-    source: NotRequired[dict[str, Any]]
 
 
-Block = Annotated[_Block, BeforeValidator(_check_block)]
 Blocks = Annotated[list[Block], Field(fail_fast=True)]
 
 
@@ -110,7 +96,7 @@ class OutputConfig(TypedDict):
 class CountTokensRequest(ClientParameters):
     """The body of /v1/messages/count_tokens."""
 
-    noun: ClassVar[str] = "parameter"
+    resent: ClassVar[Sequence[str]] = ("messages", "system", "tools")
     model: str | None = Field(
         None, max_length=NAME_MAX, description="any name; after a colon, the method"
     )
@@ -129,12 +115,21 @@ class CountTokensRequest(ClientParameters):
     output_format: dict[str, Any] | None = Field(None, description="an older name for its format")
     chat_template_kwargs: ChatTemplateOptions | None = None
     tgr: TgrOptions | None = None
+    cache_control: Ignored = None
     container: Ignored = None
     context_management: Ignored = None
     inference_geo: Ignored = None
     mcp_servers: Ignored = None
     betas: Ignored = None
     speed: Ignored = None
+    billing_policy: Ignored = None
+    compaction: Ignored = None
+    diagnostics: Ignored = None
+    fallback_credit_token: Ignored = None
+    fallbacks: Ignored = None
+    thread: Ignored = None
+    user_profile_id: Ignored = None
+    workspace_id: Ignored = None
 
 
 class MessagesRequest(CountTokensRequest):
@@ -186,8 +181,10 @@ def _chat_body(body: CountTokensRequest) -> tuple[dict[str, Any], list[str]]:
     given = {name: getattr(body, name, None) for name in _SAME}
     chat: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     messages = [{"role": "system", "content": _system(body.system)}] if body.system else []
+    unseen: list[str] = []
     for i, message in enumerate(body.messages):
-        messages += _chat_messages(i, message)
+        is_asked = i == len(body.messages) - 1
+        messages += _chat_messages(i, message, unseen, is_asked=is_asked)
     chat["messages"] = one_system(messages)
     if stops := getattr(body, "stop_sequences", None):
         chat["stop"] = stops
@@ -204,7 +201,7 @@ def _chat_body(body: CountTokensRequest) -> tuple[dict[str, Any], list[str]]:
         chat["tools"] = tools
         chat["tool_choice"] = _chat_choice(choice)
         chat["parallel_tool_calls"] = not choice.get("disable_parallel_tool_use")
-    return chat, ignored
+    return chat, [*ignored, *unseen]
 
 
 def _chat_tools(tools: list[AnthropicTool]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -238,13 +235,17 @@ def _system(system: str | list[Any]) -> str:
 _ACCOUNTING = re.compile(r"x-anthropic-billing-header:[^\n]*\Z")
 
 
-def _chat_messages(i: int, message: AnthropicMessage) -> list[dict[str, Any]]:
-    """One message as those of a chat: every tool result is one of its own."""
+def _chat_messages(
+    i: int, message: AnthropicMessage, unseen: list[str], *, is_asked: bool
+) -> list[dict[str, Any]]:
+    """One message as those of a chat: every tool result is one of its own. Adds the places of what
+    cannot be read to `unseen`; `is_asked` = it is the last one."""
     role, content = message["role"], message["content"]
     if isinstance(content, str):
         return [{"role": role, "content": content}]
     if role == "assistant":
         return [_assistant_message(i, content)]
+    content_text(f"messages[{i}].content", content, unseen, is_asked=is_asked)
     made: list[dict[str, Any]] = []
     texts: list[str] = []
 
@@ -257,7 +258,7 @@ def _chat_messages(i: int, message: AnthropicMessage) -> list[dict[str, Any]]:
         if block["type"] == "tool_result":
             flush()
             where = f"messages[{i}].content[{j}]"
-            result = {"role": "tool", "content": _result_text(where, block)}
+            result = {"role": "tool", "content": _result_text(where, block, unseen)}
             made.append(result | {"tool_call_id": _needed(where, block, "tool_use_id")})
         else:
             texts.append(_text(f"messages[{i}].content[{j}]", block))
@@ -278,8 +279,10 @@ def _assistant_message(i: int, content: list[Any]) -> dict[str, Any]:
             }
             call_id = _needed(where, block, "id")
             calls.append({"id": call_id, "type": "function", "function": function})
-        elif kind != "redacted_thinking":
+        elif kind == "text":
             texts.append(_text(where, block))
+        elif kind != "redacted_thinking":
+            texts.append(f"\n{_text(where, block)}\n")
     if len(calls) > CALLS_MAX:
         raise RequestError(
             f"messages[{i}] has {len(calls)} calls, but may have {CALLS_MAX}", "messages"
@@ -293,31 +296,24 @@ def _assistant_message(i: int, content: list[Any]) -> dict[str, Any]:
 
 
 def _text(where: str, block: Any) -> str:
-    """The text of a block or of a document that is one."""
-    if block["type"] == "document":
-        source = block.get("source") or {}
-        if source.get("type") != "text" or not isinstance(source.get("data"), str):
-            raise RequestError(f"{where} is no document of plain text; send its text", "messages")
-        return str(source["data"])
-    if block["type"] != "text":
+    """A block as text."""
+    if block["type"] in ("tool_use", "tool_result"):
         raise RequestError(f"{where} is of type {block['type']}, which is out of place", "messages")
-    return str(_needed(where, block, "text"))
+    return str(_needed(where, block, "text")) if block["type"] == "text" else part_text(block)
 
 
-def _result_text(where: str, block: Any) -> str:
+def _result_text(where: str, block: Any, unseen: list[str]) -> str:
     content = block.get("content")
     if content is None or isinstance(content, str):
         text = content or ""
+    elif isinstance(content, list):
+        content_text(f"{where}.content", content, unseen, is_asked=False)
+        text = "\n".join(filter(None, map(part_text, content)))
     else:
-        parts = []
-        for k, part in enumerate(content):
-            if part.get("type") != "text" or not isinstance(part.get("text"), str):
-                kind = shown(part.get("type"), 40)
-                raise RequestError(
-                    f"{where}.content[{k}] is of type {kind}, but only text is read", "messages"
-                )
-            parts.append(part["text"])
-        text = "\n".join(parts)
+        raise RequestError(
+            f"{where}.content is {shown(content)}, but must be a text or a list of blocks",
+            "messages",
+        )
     return f"Error: {text}" if block.get("is_error") else text
 
 

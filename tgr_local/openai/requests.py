@@ -30,7 +30,7 @@ from tgr_local.openai.bodies import (
 )
 from tgr_local.openai.grammars import requested_grammar
 from tgr_local.openai.infill import fill_in_tokens
-from tgr_local.openai.inputs import check_tools, given_prompts, template_message, text_of
+from tgr_local.openai.inputs import check_tools, given_prompts, template_messages, text_of
 from tgr_local.openai.logit_bias import TokenBiases, token_biases
 from tgr_local.openai.search_options import INT_MAX
 from tgr_local.openai.validation import RequestError
@@ -116,7 +116,7 @@ def chat_request(
     CapacityError for a prompt longer than the model can take, and CancelledError by `cancel`.
     """
     body = ChatRequest.parse(body)
-    messages = [template_message(i, message) for i, message in enumerate(body.messages)]
+    messages, unseen = template_messages(body.messages)
     check_tools(body)
     if body.top_logprobs is not None and not body.logprobs:
         raise RequestError("top_logprobs needs logprobs=true", "top_logprobs")
@@ -137,7 +137,7 @@ def chat_request(
         config=_with_format(request.config, query),
         format_stops=tuple(text for text in query.stop if text not in request.config.stop),
         form=query.form,
-        ignored=(*request.ignored, *query.unfollowed),
+        ignored=(*request.ignored, *unseen, *query.unfollowed),
         reads=not request.writes,
         tools=tuple(body.tools or ()),
         tool_choice=body.tool_choice or "auto",

@@ -7,7 +7,8 @@ that continues an earlier response begins with that one's items, which a `Respon
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
@@ -22,7 +23,8 @@ from tgr_local.openai.bodies import (
     ToolName,
 )
 from tgr_local.openai.client_parameters import ClientParameters, Ignored, Only
-from tgr_local.openai.inputs import one_system
+from tgr_local.openai.inputs import content_text, one_system
+from tgr_local.openai.other_parts import part_text
 from tgr_local.openai.requests import PreparedRequest, chat_request
 from tgr_local.openai.response_store import ResponseStore
 from tgr_local.openai.search_options import INT_MAX, TgrOptions, option_field
@@ -40,10 +42,10 @@ class Item(TypedDict):
     type: NotRequired[str | None]
     role: NotRequired[Literal["user", "assistant", "system", "developer"]]
     content: NotRequired[str | list[dict[str, Any]] | None]
-    call_id: NotRequired[Annotated[str, Field(max_length=NAME_MAX)]]
-    name: NotRequired[ToolName]
-    arguments: NotRequired[str]
-    output: NotRequired[str | list[dict[str, Any]]]
+    call_id: NotRequired[Annotated[str, Field(max_length=NAME_MAX)] | None]
+    name: NotRequired[ToolName | None]
+    arguments: NotRequired[Any]
+    output: NotRequired[Any]
     summary: NotRequired[list[dict[str, Any]] | None]
 
 
@@ -66,6 +68,7 @@ class TextOptions(TypedDict):
 class ResponsesRequest(ClientParameters):
     """The body of /v1/responses."""
 
+    resent: ClassVar[Sequence[str]] = ("input", "instructions", "tools")
     wanted: ClassVar[Mapping[str, str]] = {
         "input": "a text or a list of items",
         "tool_choice": "none, auto, required, or an object",
@@ -113,6 +116,10 @@ class ResponsesRequest(ClientParameters):
     truncation: Ignored = None
     max_tool_calls: Ignored = None
     client_metadata: Ignored = None
+    context_management: Ignored = None
+    access_programs: Ignored = None
+    background_options: Ignored = None
+    image: Ignored = None
     background: Annotated[Any, Only(False)] = None
     conversation: Annotated[Any, Only()] = None
     prompt: Annotated[Any, Only()] = None
@@ -161,8 +168,9 @@ def _chat_body(
     given = {name: getattr(body, name) for name in _SAME}
     chat: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     messages = [{"role": "system", "content": body.instructions}] if body.instructions else []
+    unread: list[str] = []
     for i, item in enumerate(items):
-        _add(messages, item, f"input[{i - n_before}]")
+        _add(messages, item, f"input[{i - n_before}]", unread, is_asked=i == len(items) - 1)
     chat["messages"] = one_system(messages)
     if not chat["messages"]:
         raise RequestError("input is empty, but must hold at least one item", "input")
@@ -183,7 +191,7 @@ def _chat_body(
         chat["tool_choice"] = _chat_choice(body.tool_choice)
     else:
         chat.pop("parallel_tool_calls", None)
-    return chat, ignored
+    return chat, [*ignored, *unread]
 
 
 def _chat_format(form: dict[str, Any]) -> dict[str, Any]:
@@ -242,41 +250,79 @@ def _check_depth(name: str, value: Any) -> None:
 # --- items ---
 
 
-def _add(messages: list[dict[str, Any]], item: Item, where: str) -> None:
-    """Adds an item: those that the model wrote in a row are one message."""
+# calls whose output the client sends, and what they say of themselves
+_CLIENT_CALLS = {
+    "custom_tool_call": "input", "local_shell_call": "action", "shell_call": "action",
+    "apply_patch_call": "operation", "computer_call": "action", "tool_search_call": "arguments",
+}  # fmt: skip
+# what only OpenAI's servers can read
+_UNREAD = ("item_reference", "compaction", "compaction_trigger", "mcp_list_tools",
+           "additional_tools", "configuration_update")  # fmt: skip
+
+
+def _add(
+    messages: list[dict[str, Any]], item: Item, where: str, unread: list[str], *, is_asked: bool
+) -> None:
+    """Adds an item: those that the model wrote in a row are one message. Adds the places of what
+    cannot be read to `unread`; `is_asked` = it is the last one."""
     kind = item.get("type") or ("message" if "role" in item else None)
+    if kind is None and item.keys() <= {"id", "type"} and item.get("id"):
+        kind = "item_reference"
+    if kind is None:
+        raise RequestError(f"{where}.type is missing; add it", "input")
     if kind == "message":
         role = str(_needed(where, item, "role"))
-        text = _text(where, item.get("content"))
+        is_asked = is_asked and role == "user"
+        text = _text(f"{where}.content", item.get("content"), unread, is_asked=is_asked)
         if role == "assistant":
             _assistant(messages)["content"] += text
         else:
             messages.append({"role": role, "content": text})
     elif kind == "reasoning":
-        thinking = _text(where, item.get("content")) or _text(where, item.get("summary"))
+        thinking = _text(where, item.get("content"), []) or _text(where, item.get("summary"), [])
         if thinking:
             message = _assistant(messages)
             message["reasoning_content"] = message.get("reasoning_content", "") + thinking
     elif kind == "function_call":
-        calls = _assistant(messages).setdefault("tool_calls", [])
-        function = {
-            "name": _needed(where, item, "name"),
-            "arguments": _needed(where, item, "arguments"),
-        }
-        call_id = _needed(where, item, "call_id")
-        calls.append({"id": call_id, "type": "function", "function": function})
-        if len(calls) > CALLS_MAX:
-            raise RequestError(f"{where} is one of more than {CALLS_MAX} calls in a row", "input")
-    elif kind == "function_call_output":
-        output = _text(where, _needed(where, item, "output"))
-        call_id = _needed(where, item, "call_id")
-        messages.append({"role": "tool", "content": output, "tool_call_id": call_id})
-    else:
-        raise RequestError(
-            f"{where} is of type {shown(kind, 40)}, but must be a message, reasoning, "
-            "function_call or function_call_output",
-            "input",
-        )
+        arguments = _needed(where, item, "arguments")
+        if not isinstance(arguments, str):
+            raise RequestError(
+                f"{where}.arguments is {shown(arguments)}, but must be a text", "input"
+            )
+        _add_call(messages, where, item, str(_needed(where, item, "name")), arguments)
+    elif kind in _CLIENT_CALLS:
+        said = {_CLIENT_CALLS[kind]: item.get(_CLIENT_CALLS[kind])}
+        name = item.get("name") or kind.removesuffix("_call")
+        _add_call(messages, where, item, name, json.dumps(said, ensure_ascii=False))
+    elif kind.endswith("_output") and "output" in item:
+        output = item["output"]
+        parts = output if isinstance(output, str | list) else [output]
+        text = _text(f"{where}.output", parts, unread)
+        call_id = _call_id(where, item)
+        messages.append({"role": "tool", "content": text, "tool_call_id": call_id})
+    elif kind in _UNREAD:
+        unread.append(where)
+    else:  # a call that OpenAI's servers ran, with what came of it
+        message = _assistant(messages)
+        message["content"] += f"\n{part_text(item)}\n"
+
+
+def _add_call(
+    messages: list[dict[str, Any]], where: str, item: Item, name: str, arguments: str
+) -> None:
+    calls = _assistant(messages).setdefault("tool_calls", [])
+    function = {"name": name, "arguments": arguments}
+    calls.append({"id": _call_id(where, item), "type": "function", "function": function})
+    if len(calls) > CALLS_MAX:
+        raise RequestError(f"{where} is one of more than {CALLS_MAX} calls in a row", "input")
+
+
+def _call_id(where: str, item: Any) -> str:
+    """The id of a call, which some old items have as their own, and some results have not."""
+    if item.get("call_id") is None and isinstance(item.get("id"), str):
+        return str(item["id"])[:NAME_MAX]
+    may_lack = "output" in item or item["type"] == "tool_search_call"
+    return str(item.get("call_id") or "" if may_lack else _needed(where, item, "call_id"))
 
 
 def _assistant(messages: list[dict[str, Any]]) -> dict[str, Any]:
@@ -286,24 +332,15 @@ def _assistant(messages: list[dict[str, Any]]) -> dict[str, Any]:
     return messages[-1]
 
 
-def _text(where: str, content: Any) -> str:
-    """The text of an item's content."""
+def _text(where: str, content: Any, unread: list[str], *, is_asked: bool = False) -> str:
+    """The text of an item's content; adds the places of what cannot be read."""
     if content is None or isinstance(content, str):
         return content or ""
-    texts = []
-    for j, part in enumerate(content):
-        text = part.get("refusal") if part.get("type") == "refusal" else part.get("text")
-        if not isinstance(text, str):
-            kind = shown(part.get("type"), 40)
-            raise RequestError(
-                f"{where}.content[{j}] is of type {kind}, but only text is read", "input"
-            )
-        texts.append(text)
-    return "".join(texts)
+    return content_text(where, content, unread, is_asked=is_asked)
 
 
 def _needed(where: str, item: Any, key: str) -> Any:
-    if key not in item:
+    if item.get(key) is None:
         raise RequestError(f"{where}.{key} is missing; add it", "input")
     return item[key]
 

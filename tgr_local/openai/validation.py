@@ -8,7 +8,7 @@ and lists stop at their first bad item, so a hostile body costs no more than a g
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -16,6 +16,8 @@ from typing_extensions import Self
 
 from tgr_local.options.fields import near_names
 
+_DEPTH_MOST = 200  # levels of nesting
+_HALF = re.compile("[\ud800-\udfff]")
 _SHOWN_MOST = 80  # characters of a value in an error
 AT_FAULT = "at_fault"
 """The type of a PydanticCustomError whose message goes on after the name of the value."""
@@ -49,6 +51,9 @@ class RequestBody(BaseModel):
     """What an unknown name is called in an error."""
     listing: ClassVar[str] = "/openapi.json"
     """Where all names are listed."""
+    resent: ClassVar[Sequence[str]] = ()
+    """Parameters that a client sends again with every request: half a surrogate pair in their texts
+    becomes U+FFFD, since it would end the conversation for ever."""
     wanted: ClassVar[Mapping[str, str]] = {}
     """For parameters of several types: what they must be, in words."""
 
@@ -74,7 +79,29 @@ class RequestBody(BaseModel):
                     f"unknown {cls.noun} {shown(name)}{hint(name, cls.model_fields, cls.listing)}",
                     str(name)[:_SHOWN_MOST],
                 )
+        for name in cls.resent if isinstance(body, dict) else ():
+            if (whole := _without_halves(body.get(name))) is not body.get(name):
+                body = {**body, name: whole}
         return body
+
+
+def _without_halves(value: Any, depth: int = 0) -> Any:
+    """A value whose texts are valid Unicode: the same one, if they are."""
+    if isinstance(value, str):
+        if value.isascii():
+            return value
+        return _HALF.sub("\ufffd", value) if _HALF.search(value) else value
+    if depth > _DEPTH_MOST or not isinstance(value, dict | list):
+        return value
+    if isinstance(value, list):
+        items = [_without_halves(one, depth + 1) for one in value]
+        is_same = all(a is b for a, b in zip(items, value, strict=True))
+        return value if is_same else items
+    pairs = [
+        (_without_halves(k, depth + 1), _without_halves(v, depth + 1)) for k, v in value.items()
+    ]
+    is_same = all(a is k and b is v for (a, b), (k, v) in zip(pairs, value.items(), strict=True))
+    return value if is_same else dict(pairs)
 
 
 def shown(value: Any, most: int = _SHOWN_MOST) -> str:
