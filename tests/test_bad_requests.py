@@ -9,7 +9,7 @@ from engines import is_free
 from openai_calls import ASK, chat
 
 from tgr_local.engine import Engine
-from tgr_local.errors import CapacityError
+from tgr_local.errors import CapacityError, ContextError
 from tgr_local.openai.completions import chunks
 from tgr_local.openai.grammars import json_grammar
 from tgr_local.openai.requests import chat_request, completion_request
@@ -112,6 +112,20 @@ def test_a_bad_parameter_is_named(
 def test_a_bad_prompt_is_refused(engine: Engine, prompt: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         completion_request(engine, {"prompt": prompt})
+
+
+def test_a_prompt_that_is_far_too_long_is_counted_by_its_beginning(engine: Engine) -> None:
+    messages = [{"role": "user", "content": "a" * 10**6}]
+    for ask in (
+        lambda: chat_request(engine, {"messages": messages}),
+        lambda: completion_request(engine, {"prompt": "a" * 10**6}),
+    ):
+        with pytest.raises(
+            ContextError, match=r"about \d+ tokens, but the model was tr"
+        ) as refusal:
+            ask()
+        assert refusal.value.n_tokens == pytest.approx(10**6, rel=0.01)
+        assert refusal.value.n_ctx == engine.n_ctx_train
 
 
 def test_requests_that_cannot_run_fail_before_the_first_chunk(engine: Engine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -139,7 +140,7 @@ def test_names_of_other_models_are_not_changed() -> None:
     [
         b"", b"{", b"[]", b"null", b"3", b"\xff", b'{"messages": NaN}', b"[" * 9000,
         b'{"messages": 1}', b'{"messages": []}', b'{"messages": [{"role": "user"}]}',
-        b'{"messages": [{"role": "user", "content": "\\ud800"}]}',
+        b'{"messages": [{"role": "user", "content": "a"}], "model": "\\ud800"}',
         b'{"messages": [{"role": "user", "content": "a"}], "temprature": 1}',
         b'{"messages": [{"role": "user", "content": "a"}], "temperature": -1}',
         b'{"messages": [{"role": "user", "content": "a"}], "n": 7}',
@@ -184,9 +185,35 @@ def test_too_long_prompts_are_refused_with_the_numbers(server: Served) -> None:
     response = server.client.post("/v1/completions", json={"prompt": [5] * 4200, "stream": True})
     error = response.json()["error"]
     assert response.status_code == 400 and error["code"] == "context_length_exceeded"
-    assert "4200" in error["message"] and "4096" in error["message"]
+    phrase = "request (4200 tokens) exceeds the available context size (4096 tokens)"
+    assert error["message"].startswith(phrase)
+    assert (error["n_prompt_tokens"], error["n_ctx"]) == (4200, 4096)
     response = server.client.post("/v1/embeddings", json={"input": [5] * 4200})
     assert response.json()["error"]["code"] == "context_length_exceeded"
+
+
+@pytest.mark.parametrize("length", [3900, 4200])  # with a reply, alone
+@pytest.mark.parametrize("stream", [False, True])
+def test_clients_know_an_overflow_by_its_words(server: Served, length: int, stream: bool) -> None:
+    """Each API has the words that its clients look for, before they shorten a conversation."""
+    user = [{"role": "user", "content": "a" * length}]
+    # with chunks and rollouts a prompt of 3900 tokens grows to more than 4096
+    more = {"stream": stream, "tgr": {"method": "tgr-latent", "search_from": 0, "chunk_len": 256}}
+    words = "exceeds the available context size (4096 tokens)"
+    for path, body in (
+        ("/v1/chat/completions", {"messages": user}),
+        ("/v1/responses", {"input": user}),
+        ("/v1/completions", {"prompt": user[0]["content"], "max_tokens": 512}),
+    ):
+        error = server.client.post(path, json=body | more).json()["error"]
+        assert words in error["message"] and error["code"] == "context_length_exceeded", error
+    answer = server.client.post("/v1/messages", json={"messages": user} | more).json()
+    assert answer["type"] == "error" and answer["error"]["type"] == "invalid_request_error"
+    found = re.match(
+        r"prompt is too long: (\d+) tokens(?: with the room for its reply)? > (\d+) maximum: ",
+        answer["error"]["message"],
+    )
+    assert found and int(found[1]) >= length and int(found[2]) == 4096
 
 
 def test_a_body_that_is_too_large_is_not_read(server: Served) -> None:

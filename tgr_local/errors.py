@@ -26,6 +26,15 @@ class CapacityError(TgrError):
     """A request that can never fit: more cells, sequences or injections than the engine has."""
 
 
+class ContextError(CapacityError):
+    """A prompt that does not fit into the context, by itself or with the room for its reply."""
+
+    def __init__(self, message: str, n_tokens: int, n_ctx: int) -> None:
+        """`n_tokens` of the prompt, by an estimate where it is far too long; `n_ctx` that fit."""
+        super().__init__(message)
+        self.n_tokens, self.n_ctx = n_tokens, n_ctx
+
+
 class CancelledError(TgrError):
     """The work was cancelled before it was finished.
 

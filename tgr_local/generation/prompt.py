@@ -11,7 +11,7 @@ from typing import TypeGuard
 import numpy as np
 
 from tgr_local.engine import Cancel, Engine
-from tgr_local.errors import CapacityError
+from tgr_local.errors import ContextError
 from tgr_local.generation.text import CLOSE_THINK, OPEN_THINK
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.options.fields import given_names
@@ -89,16 +89,19 @@ def tokens_within(
 ) -> list[int]:
     """Tokens of a text that must fit into the length that the model was trained for.
 
-    Raises CapacityError for a text that is far too long, after tokenizing only its beginning.
+    Raises ContextError for a text that is far too long, after tokenizing only its beginning.
     """
     most = engine.n_ctx_train
     some = text[: _CHARS_OF_A_TOKEN * most]
     if len(some) < len(text):
         tokens = engine.tokenize(some, add_special=add_special, parse_special=parse_special)
         if len(tokens) > most:
-            raise CapacityError(
-                f"the prompt has {len(text)} characters and more than {most} tokens, but the model "
-                f"was trained for {most}; shorten it"
+            about = len(tokens) * len(text) // len(some)
+            raise ContextError(
+                f"the prompt has {len(text)} characters, about {about} tokens, but the model was "
+                f"trained for {most}; shorten it",
+                about,
+                most,
             )
     return engine.tokenize(text, add_special=add_special, parse_special=parse_special)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tgr_local.engine import Engine
-from tgr_local.errors import CapacityError
+from tgr_local.errors import ContextError
 from tgr_local.openai.bodies import ChatRequest, CompletionRequest, Message
 from tgr_local.openai.other_parts import is_unseen, parts_text
 from tgr_local.openai.validation import RequestError, shown
@@ -90,7 +90,7 @@ def check_tools(body: ChatRequest) -> None:
 
 
 def given_prompts(engine: Engine, prompt: Any) -> list[str | list[int]]:
-    """One prompt or several, each a text or token ids. Raises RequestError and CapacityError."""
+    """One prompt or several, each a text or token ids. Raises RequestError and ContextError."""
     if isinstance(prompt, str):
         return [prompt]
     several = [prompt] if prompt and isinstance(prompt[0], int) else prompt
@@ -103,9 +103,11 @@ def given_prompts(engine: Engine, prompt: Any) -> list[str | list[int]]:
 
 def _checked_tokens(engine: Engine, tokens: list[int]) -> list[int]:
     if len(tokens) > engine.n_ctx_train:
-        raise CapacityError(
+        raise ContextError(
             f"the prompt has {len(tokens)} tokens, but the model was trained for "
-            f"{engine.n_ctx_train}; shorten it"
+            f"{engine.n_ctx_train}; shorten it",
+            len(tokens),
+            engine.n_ctx_train,
         )
     for token in tokens:
         if not 0 <= token < engine.n_vocab:

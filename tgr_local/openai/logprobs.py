@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tgr_local.engine import Cancel, Engine, Sampling, Sequence, Session, Task
-from tgr_local.errors import CapacityError
+from tgr_local.errors import ContextError
 from tgr_local.generation.text import CLOSE_THINK, TextSplitter
 from tgr_local.search.steps import Step
 
@@ -142,12 +142,14 @@ def read_prompt(
     `text` is the prompt of the client: a begin token that tokenizing added is left out. The
     alternatives of each position take a second pass, in which every position is a branch, or
     where the model cannot roll back one step.
-    Raises CapacityError for a prompt longer than the model was trained for.
+    Raises ContextError for a prompt longer than the model was trained for.
     """
     if len(tokens) > engine.n_ctx_train:
-        raise CapacityError(
+        raise ContextError(
             f"the prompt has {len(tokens)} tokens, but the model was trained for "
-            f"{engine.n_ctx_train}; shorten it"
+            f"{engine.n_ctx_train}; shorten it",
+            len(tokens),
+            engine.n_ctx_train,
         )
     n_branches = max(1, min(_AT_ONCE, engine.n_seq_max - 2)) if n_top else 0
     n_cells = len(tokens) + n_branches + 8

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from tgr_local.engine import Cancel, Engine, Task
-from tgr_local.errors import CapacityError
+from tgr_local.errors import ContextError
 from tgr_local.generation import tokens_within
 from tgr_local.openai.bodies import Tokens
 from tgr_local.openai.client_parameters import Ignored, Ignoring
@@ -43,7 +43,7 @@ class EmbeddingsRequest(Ignoring):
 
 
 def input_tokens(engine: Engine, body: EmbeddingsRequest, most: int) -> list[list[int]]:
-    """The tokens of each of up to `most` inputs. Raises RequestError and CapacityError."""
+    """The tokens of each of up to `most` inputs. Raises RequestError and ContextError."""
     if body.dimensions not in (None, engine.n_embd):
         raise RequestError(
             f"dimensions is {body.dimensions}, but must be {engine.n_embd}, as the model has",
@@ -86,9 +86,11 @@ def _tokens(engine: Engine, text: str | list[int]) -> list[int]:
             f"input must hold texts, or token ids between 0 and {engine.n_vocab - 1}", "input"
         )
     if len(tokens) > engine.n_ctx_train:
-        raise CapacityError(
+        raise ContextError(
             f"an input has {len(tokens)} tokens, but the model was trained for "
-            f"{engine.n_ctx_train}; shorten it"
+            f"{engine.n_ctx_train}; shorten it",
+            len(tokens),
+            engine.n_ctx_train,
         )
     return tokens
 

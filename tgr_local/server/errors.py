@@ -6,7 +6,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tgr_local.errors import CancelledError, CapacityError, TgrError, describe, is_shortage
+from tgr_local.errors import (
+    CancelledError,
+    CapacityError,
+    ContextError,
+    TgrError,
+    describe,
+    is_shortage,
+)
 from tgr_local.openai.message_events import error_object
 from tgr_local.openai.response_store import UnknownResponse
 
@@ -47,8 +54,13 @@ class ApiError(Exception):
         param: str | None = None,
         code: str | None = None,
         headers: dict[str, str] | None = None,
+        facts: dict[str, int] | None = None,
+        anthropic: str = "",
     ) -> None:
+        """`facts` are further fields of the body; `anthropic` is the message in Anthropic's API,
+        where that is another one."""
         super().__init__(message)
+        self._facts, self._anthropic = facts or {}, anthropic
         self.status, self.message = status, message
         self.param, self.code, self.headers = param, code, headers or {}
 
@@ -61,13 +73,30 @@ class ApiError(Exception):
                 "type": _KINDS.get(self.status, "invalid_request_error"),
                 "param": self.param,
                 "code": self.code,
+                **self._facts,
             }
         }
 
     @property
     def anthropic_body(self) -> dict[str, Any]:
         """The body in Anthropic's format."""
-        return error_object(self.body["error"])
+        error = self.body["error"]
+        return error_object(error | ({"message": self._anthropic} if self._anthropic else {}))
+
+
+def _too_long(error: ContextError) -> ApiError:
+    """The error with the words by which clients know it, and then shorten their conversation: those
+    of llama-server, and in Anthropic's API those of Anthropic."""
+    n_tokens, n_ctx, why = error.n_tokens, error.n_ctx, describe(error)
+    room = "" if n_tokens > n_ctx else " with the room for its reply"
+    return ApiError(
+        400,
+        f"request ({n_tokens} tokens{room}) exceeds the available context size ({n_ctx} tokens): "
+        f"{why}",
+        code="context_length_exceeded",
+        facts={"n_prompt_tokens": n_tokens, "n_ctx": n_ctx},
+        anthropic=f"prompt is too long: {n_tokens} tokens{room} > {n_ctx} maximum: {why}",
+    )
 
 
 def api_error(error: BaseException) -> ApiError:
@@ -79,6 +108,8 @@ def api_error(error: BaseException) -> ApiError:
     text = describe(error)
     if isinstance(error, UnknownResponse):
         return ApiError(404, text, param=error.param, code="previous_response_not_found")
+    if isinstance(error, ContextError):
+        return _too_long(error)
     if isinstance(error, CapacityError):
         return ApiError(400, text, code="context_length_exceeded")
     if isinstance(error, CancelledError):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from tgr_local.engine import Cancel, Engine
-from tgr_local.errors import CancelledError, CapacityError
+from tgr_local.errors import CancelledError, CapacityError, ContextError
 from tgr_local.methods import Method
 from tgr_local.openai.requests import PreparedRequest
 from tgr_local.options.config import ServerConfig
@@ -34,7 +34,7 @@ def within_limits(
     """The request, its reply bounded by the server's limits. The cache has `n_ctx` cells or more.
 
     Raises ApiError for more replies than the server writes, and CapacityError for a request that
-    can never fit, before anything is decoded.
+    can never fit, before anything is decoded; ContextError where its prompt is at fault.
     """
     n_replies = len(request.prompts) * request.best_of
     if n_replies > limits.max_choices:
@@ -57,12 +57,18 @@ def within_limits(
             f"{n_seq_max}; ask for fewer candidates, rollouts or texts"
         )
     for prompt in request.prompts:
-        n_cells = needs.cells(engine, len(prompt), config)
+        trained = min(engine.n_ctx_train, engine.config.n_ctx or engine.n_ctx_train)
+        try:
+            n_cells = needs.cells(engine, len(prompt), config)
+        except CapacityError as error:
+            raise ContextError(str(error), len(prompt), trained) from None
         # the engine answers at the end of a step, so it is only asked if it must be
         if n_cells > n_ctx and n_cells > (most := engine.most_cells()):
-            raise CapacityError(
+            raise ContextError(
                 f"the request needs {n_cells} cells of the KV cache, but the server allows {most}; "
-                "shorten the prompt, or lower max_tokens, chunk_len, rollout_len or n_candidates"
+                "shorten the prompt, or lower max_tokens, chunk_len, rollout_len or n_candidates",
+                len(prompt),
+                min(trained, most),
             )
     return dataclasses.replace(request, config=config)
 
