@@ -56,6 +56,8 @@ FOLLOWED: list[Any] = [
     {"type": "array", "prefixItems": [{"type": "integer"}, False]},
     {"type": "array", "items": [{"type": "null"}], "additionalItems": {"type": "integer"}},
     {"type": "array", "items": False},
+    {"type": "array", "items": {"type": "integer"}, "contains": {"minimum": 5}},
+    {"type": "array", "prefixItems": [{"type": "integer"}], "contains": {"const": 1}},
     {"type": "array", "maxItems": 1, "uniqueItems": True},
     {"type": "object", "properties": {"a": False, "b": {"type": "null"}}, "required": ["b", "c"]},
     {"properties": {"n": {"type": "integer"}}, "required": ["n"], "default": {"maxItems": 5000}},
@@ -156,8 +158,9 @@ def test_what_a_bound_excludes_is_not_allowed(engine: Engine, schema: Any, text:
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        (False, "no value is valid for it"),
-        ({"type": "object", "properties": {"a": {"not": {}}}, "required": ["a"]}, "no value is va"),
+        (False, "^it allows no value"),
+        ({"type": "object", "properties": {"a": {"not": {}}}, "required": ["a"]},
+         "^properties.a allows no value, or none"),
         ({"properties": {"a": {"type": "file"}}}, "properties.a.type is 'file', but must be"),
         ({"properties": {"a": {"$ref": "#/$defs/X"}}}, r"properties.a.\$ref is '#/\$defs/X', wh"),
         ({"$ref": "https://example.org/schema.json"}, r"^\$ref is 'https://example.org"),
@@ -168,7 +171,8 @@ def test_what_a_bound_excludes_is_not_allowed(engine: Engine, schema: Any, text:
         ({"pattern": "(a"}, "pattern has a group without an end"),
         ({"pattern": "^a*b$", "maxLength": 3}, "maxLength stands beside a pattern of other length"),
         ({"type": "array", "uniqueItems": True}, "^uniqueItems is nothing that a grammar can"),
-        ({"contains": {"const": 1}}, "^contains is"),
+        ({"contains": {"const": 1}, "minContains": 2}, "^contains is nothing that a grammar can"),
+        ({"contains": {"const": 1}, "minContains": 0, "maxContains": 2}, "^maxContains is"),
         ({"if": {"const": 1}, "then": {"const": 1}}, "^if is"),
         ({"type": "number", "multipleOf": 0.1}, "^multipleOf is"),
         ({"minimum": "0"}, "^minimum is '0', but must be a number"),
@@ -267,11 +271,28 @@ def test_a_parameter_that_cannot_be_followed_is_freed_by_name(
     assert request.form and "tgr-9007" not in request.form.grammar
 
 
+def test_a_function_without_parameters_gets_none() -> None:
+    for properties in ({}, [], None):
+        assert "string" not in schema_grammar({"type": "object", "properties": properties})
+        made = followable([{"name": "f", "parameters": {"properties": properties}}])
+        assert "additionalProperties" not in made.functions[0]["parameters"]
+
+
 @pytest.mark.parametrize("parameters", [{}, {"type": "object", "properties": None},
                                         {"type": "object", "properties": []}, None])  # fmt: skip
 def test_parameters_without_any_are_no_fault(parameters: Any) -> None:
     made = followable([{"name": "f", "parameters": parameters}])
     assert not made.unfollowed
+
+
+def test_what_the_format_of_calls_cannot_hold_is_named() -> None:
+    """Calls of some templates have texts as they are, of any length."""
+    made = followable(
+        [{"name": "f", "parameters": {**STORE, "properties": {"v": {"pattern": "a"}}}}]
+    )
+    assert not made.unfollowed
+    assert made.complete("root ::= [a-z]*") == "root ::= [a-z]*"
+    assert made.unfollowed == ["tools.f.parameters.properties.v"]
 
 
 def test_ordinary_schemas_stay_with_llama_cpp() -> None:

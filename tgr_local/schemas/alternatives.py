@@ -36,6 +36,8 @@ class Alternative:
     items: Conjunction | None = None
     """Of the items after `prefix`; None = nothing is said of them."""
     properties: dict[str, Conjunction] = field(default_factory=dict)
+    listed: bool = False
+    """Whether the properties are named, if only by an empty list of them."""
     required: tuple[str, ...] = ()
     additional: Conjunction | None = None
     """Of the other properties; None = nothing is said of them."""
@@ -95,6 +97,7 @@ def merged(a: Alternative, b: Alternative) -> Alternative | None:
         ),
         items=_both(a.items, b.items),
         properties={name: (*_declared(a, name), *_declared(b, name)) for name in names},
+        listed=a.listed or b.listed,
         required=tuple(dict.fromkeys((*a.required, *b.required))),
         additional=_both(a.additional, b.additional),
         by_pattern=(*a.by_pattern, *b.by_pattern),

@@ -9,7 +9,7 @@ follow leaves its parameter freer than the schema, and is named.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,16 +45,20 @@ class Followable:
     functions: list[dict[str, Any]] = field(default_factory=list)
     unfollowed: list[str] = field(default_factory=list)
     """Places of what no grammar follows: ``tools.NAME.parameters.properties.x.pattern``."""
-    _rules: dict[str, str] = field(default_factory=dict)  # constant in the grammar: grammar
+    # constant in the grammar: our grammar, and the place of its schema
+    _rules: dict[str, tuple[str, str]] = field(default_factory=dict)
     changed: bool = False
     """Whether a schema is another one than that of the client."""
 
     def complete(self, grammar: str) -> str:
-        """The converter's grammar with our rules in the place of the constants."""
-        for constant, rules in self._rules.items():
+        """The converter's grammar with our rules in the place of the constants. Where it has none,
+        the format of the calls takes any text there, and the place is noted."""
+        for constant, (rules, place) in self._rules.items():
             if constant in grammar:
                 name = rules.partition(" ")[0]
                 grammar = f"{grammar.replace(constant, name).rstrip()}\n{rules}"
+            else:
+                self.note(place)
         return grammar
 
     def add(self, function: Mapping[str, Any]) -> None:
@@ -67,11 +71,12 @@ class Followable:
         made = _Parameters(self, given, f"tools.{function.get('name')}.parameters").schema()
         self.functions.append({**function, "parameters": made})
 
-    def constant(self, grammar_of: Any, is_text: bool) -> Any:
+    def constant(self, grammar_of: Callable[[str], str], place: str, *, is_text: bool) -> Any:
         """A value that stands for a grammar; `grammar_of` makes it with a prefix of its rules."""
         number = _NUMBER - len(self._rules)
         value: Any = f"tgr{number}" if is_text else number
-        self._rules[literal(json.dumps(value))] = grammar_of(f"tgr-{len(self._rules)}-")
+        made = grammar_of(f"tgr-{len(self._rules)}-")
+        self._rules[literal(json.dumps(value))] = made, place
         return value
 
     def note(self, place: str) -> None:
@@ -133,7 +138,7 @@ class _Parameters:
             made["additionalProperties"] = self._value(
                 normal, one.additional, "additionalProperties"
             )
-        elif one.additional is None and not names:
+        elif one.additional is None and not names and not one.listed:
             made["additionalProperties"] = True
         return made
 
@@ -148,7 +153,9 @@ class _Parameters:
                 return {}
             is_text = any(one.kind == "string" for one in found)
             value = self._made.constant(
-                lambda prefix: conjunction_grammar(normal, schemas, prefix), is_text
+                lambda prefix: conjunction_grammar(normal, schemas, prefix),
+                f"{self._place}.{place}",
+                is_text=is_text,
             )
         except (SchemaError, RecursionError):
             self._note(normal.references.place(schemas[0]) if schemas else place)

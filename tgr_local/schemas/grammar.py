@@ -79,7 +79,8 @@ class _Writer:
     def grammar(self, whole: Conjunction) -> str:
         self._find_possible(whole)
         if conjunction_key(whole) not in self._possible:
-            raise SchemaError("no value is valid for it, or none can be written")
+            place = self._impossible(whole, set())
+            raise SchemaError(f"{place or 'it'} allows no value, or none that can be written")
         rules = {f"{self._prefix}root": self._value(whole), **self._rules}
         return "\n".join(f"{name} ::= {body}" for name, body in rules.items()) + "\n"
 
@@ -103,6 +104,17 @@ class _Writer:
                 if key not in self._possible and any(map(self._is_possible, ones)):
                     self._possible.add(key)
                     grows = True
+
+    def _impossible(self, schemas: Conjunction, seen: set[tuple[int, ...]]) -> str:
+        """The place of the innermost schema that is needed and has no value."""
+        seen.add(conjunction_key(schemas))
+        for one in self._normal.of(schemas):
+            needed = [property_schemas(one, name) for name in one.required]
+            needed += [*one.prefix, one.items or ()][: one.least]
+            for inner in needed:
+                if not self._has_value(inner) and conjunction_key(inner) not in seen:
+                    return self._impossible(inner, seen)
+        return self._normal.references.place(schemas[-1])
 
     def _children(self, one: Alternative) -> Iterator[Conjunction]:
         if one.values is not None:
@@ -314,7 +326,7 @@ class _Writer:
     def _others(self, one: Alternative, named: list[str]) -> str | None:
         """A pair with another name; None where there is none."""
         schemas = one.additional
-        if schemas is None and (named or (one.properties and not one.by_pattern)):
+        if schemas is None and (named or (one.listed and not one.by_pattern)):
             return None
         if one.by_pattern:
             if named or len(one.by_pattern) > 1 or one.names:

@@ -18,13 +18,12 @@ Common = Callable[[list[Alternative], list[Alternative]], list[Alternative]]
 _TYPES = {"integer": "number", **{kind: kind for kind in KINDS}}
 # true or a schema in these says more than a grammar can count
 _UNFOLLOWED = {
-    "array": ("uniqueItems", "contains", "unevaluatedItems"),
+    "array": ("uniqueItems", "unevaluatedItems"),
     "object": ("dependentSchemas", "unevaluatedProperties"),
 }
 _PATTERNS_MOST = 64
 _WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
     "uniqueItems": (False,),
-    "contains": (),
     "unevaluatedItems": (True, {}, False),  # false is followed once the other keywords are read
     "dependentSchemas": ({},),
     "unevaluatedProperties": (True, {}, False),
@@ -194,7 +193,7 @@ class Keywords:
             self._bad("prefixItems", f"is {first!r:.80}, but must be a list of schemas")
             first = None
         place = f"{self._place}.prefixItems".lstrip(".")
-        return Alternative(
+        one = Alternative(
             "array",
             least=self._count("minItems", 0),
             most=self._most("maxItems"),
@@ -204,6 +203,22 @@ class Keywords:
             ),
             items=None if items is None else self._inner("items", items),
         )
+        return self._containing(one) if self._given.get("contains") is not None else one
+
+    def _containing(self, one: Alternative) -> Alternative:
+        """A list whose first item is the one that it must contain."""
+        least = self._count("minContains", 1)
+        if least > 1 or (least and "maxContains" in self._given):
+            self._bad("contains", "is nothing that a grammar can follow more than once")
+            return one
+        if "maxContains" in self._given:
+            self._bad("maxContains", "is nothing that a grammar can follow")
+            return one
+        if not least:
+            return one
+        first = one.prefix[0] if one.prefix else one.items or ()
+        first = (*first, *self._inner("contains", self._given["contains"]))
+        return replace(one, prefix=(first, *one.prefix[1:]), least=max(1, one.least))
 
     def _inner(self, key: str, schema: Any) -> Conjunction:
         inner = checked(schema, f"{self._place}.{key}".lstrip("."), self._unfollowed)
@@ -217,6 +232,7 @@ class Keywords:
             least=self._count("minProperties", 0),
             most=self._most("maxProperties"),
             properties={name: (one,) for name, one in self._mapping("properties").items()},
+            listed="properties" in self._schema,
             required=self._required(),
             additional=None if additional is None else self._inner(
                 "additionalProperties", additional
