@@ -41,7 +41,7 @@ class Alternative:
     required: tuple[str, ...] = ()
     additional: Conjunction | None = None
     """Of the other properties; None = nothing is said of them."""
-    by_pattern: tuple[tuple[str, Any], ...] = ()
+    by_pattern: tuple[tuple[str, Conjunction], ...] = ()
     """Schemas of the properties whose names match a regular expression."""
     names: Conjunction = ()
     forbidden: frozenset[str] = frozenset()
@@ -100,7 +100,7 @@ def merged(a: Alternative, b: Alternative) -> Alternative | None:
         listed=a.listed or b.listed,
         required=tuple(dict.fromkeys((*a.required, *b.required))),
         additional=_both(a.additional, b.additional),
-        by_pattern=(*a.by_pattern, *b.by_pattern),
+        by_pattern=(*_patterned(a, b), *_patterned(b, a)),
         names=(*a.names, *b.names),
         forbidden=a.forbidden | b.forbidden,
         place=a.place or b.place,
@@ -111,6 +111,16 @@ def merged(a: Alternative, b: Alternative) -> Alternative | None:
 
 def _both(a: Conjunction | None, b: Conjunction | None) -> Conjunction | None:
     return None if a is None and b is None else (*(a or ()), *(b or ()))
+
+
+def _patterned(one: Alternative, other: Alternative) -> list[tuple[str, Conjunction]]:
+    """The properties by pattern of one, which to the other are additional ones."""
+    return [(name, (*schemas, *(other.additional or ()))) for name, schemas in one.by_pattern]
+
+
+def is_narrower(a: Alternative, b: Alternative) -> bool:
+    """Whether `merged` gives less than what both allow."""
+    return bool((a.by_pattern and b.additional) or (b.by_pattern and a.additional))
 
 
 def _item(one: Alternative, i: int) -> Conjunction:
@@ -128,8 +138,8 @@ def _declared(one: Alternative, name: str) -> Conjunction:
 
 def property_schemas(one: Alternative, name: str) -> Conjunction:
     """All that an alternative says of a property."""
-    by_pattern = [schema for pattern, schema in one.by_pattern if matches(pattern, name)]
-    return (*_declared(one, name), *by_pattern)
+    by_pattern = [schemas for pattern, schemas in one.by_pattern if matches(pattern, name)]
+    return (*_declared(one, name), *(schema for schemas in by_pattern for schema in schemas))
 
 
 def matches(pattern: str, name: str) -> bool | None:

@@ -124,8 +124,8 @@ class _Writer:
         for name in (*one.properties, *one.required):
             yield property_schemas(one, name)
         yield one.additional or ()
-        for _, schema in one.by_pattern:
-            yield (schema,)
+        for _, schemas in one.by_pattern:
+            yield schemas
 
     def _has_value(self, schemas: Conjunction) -> bool:
         return conjunction_key(schemas) in self._possible
@@ -331,10 +331,10 @@ class _Writer:
         if one.by_pattern:
             if named or len(one.by_pattern) > 1 or one.names:
                 return None
-            ((expression, schema),) = one.by_pattern
-            if not self._has_value((schema,)):
+            ((expression, inner),) = one.by_pattern
+            if not self._has_value(inner):
                 return None
-            return self._pair(f'"\\"" ({patterns.pattern(expression).body}) "\\""', (schema,))
+            return self._pair(f'"\\"" ({patterns.pattern(expression).body}) "\\""', inner)
         if schemas is not None and not self._has_value(schemas):
             return None
         key = self._other_key(one, sorted({*named, *one.properties, *one.forbidden}))

@@ -39,6 +39,8 @@ class Keywords:
     ) -> None:
         self._schema, self._place = schema, place
         self._unfollowed, self._both = unfollowed, both
+        self.is_narrower = False
+        """Whether `own` allows less than the schema."""
         # a keyword that is null says nothing
         self._given = {k: v for k, v in schema.items() if v is not None or k == "const"}
 
@@ -70,10 +72,15 @@ class Keywords:
         """The alternatives of the whole schema without what it leaves unevaluated."""
         made = []
         for one in found:
-            if one.values is None and self._schema.get("unevaluatedProperties") is False:
-                one = replace(one, additional=one.additional or NEVER)
-            if one.values is None and self._schema.get("unevaluatedItems") is False:
-                one = replace(one, items=one.items or NEVER)
+            for key, kind in (("unevaluatedProperties", "object"), ("unevaluatedItems", "array")):
+                if self._schema.get(key) is not False or one.kind != kind:
+                    continue
+                if any(one.values or ()):
+                    self._bad(key, "stands beside values that it may exclude")
+                elif one.values is None and kind == "object":
+                    one = replace(one, additional=one.additional or NEVER)
+                elif one.values is None:
+                    one = replace(one, items=one.items or NEVER)
             made.append(one)
         return made
 
@@ -216,6 +223,7 @@ class Keywords:
             return one
         if not least:
             return one
+        self.is_narrower = True
         first = one.prefix[0] if one.prefix else one.items or ()
         first = (*first, *self._inner("contains", self._given["contains"]))
         return replace(one, prefix=(first, *one.prefix[1:]), least=max(1, one.least))
@@ -253,15 +261,15 @@ class Keywords:
             name: checked(one, f"{place}.{name}", self._unfollowed) for name, one in given.items()
         }
 
-    def _by_pattern(self) -> list[tuple[str, Any]]:
-        made: list[tuple[str, Any]] = []
+    def _by_pattern(self) -> list[tuple[str, Conjunction]]:
+        made: list[tuple[str, Conjunction]] = []
         for expression, schema in self._mapping("patternProperties").items():
             if len(made) == _PATTERNS_MOST:
                 self._bad("patternProperties", f"has more than {_PATTERNS_MOST} expressions")
                 break
             try:
                 pattern(expression)
-                made.append((expression, schema))
+                made.append((expression, () if schema is True else (schema,)))
             except ValueError as error:
                 self._bad("patternProperties", f"has {error}, which no grammar can follow")
         return made
@@ -273,6 +281,7 @@ class Keywords:
             given = self._given.get(key, {})
             for inner in given.values() if isinstance(given, dict) else ():
                 if isinstance(inner, list):
+                    self.is_narrower = True
                     names += self._texts(key, inner)
                 elif key == "dependencies" and inner not in (True, {}):
                     self._bad(key, "has a schema, which no grammar can follow")

@@ -15,6 +15,7 @@ from tgr_local.schemas.alternatives import (
     Alternative,
     Conjunction,
     canonical,
+    is_narrower,
     kind_of,
     matches,
     merged,
@@ -41,19 +42,28 @@ class Normal:
         self._kept: list[Any] = []  # keeps ids from being given again
         self._active: list[int] = []
         self._work = 0
+        self._narrowed = 0  # how often less was allowed than the schema does
+        self._is_narrower: set[tuple[int, ...]] = set()  # keys of `_known` where that happened
 
     def of(self, schemas: Conjunction) -> list[Alternative]:
         """What all of some schemas allow; none for no value at all."""
         key = conjunction_key(schemas)
-        if key not in self._known:
-            active, self._active = self._active, []  # the value is another one
+        if key in self._known:
+            self._narrowed += key in self._is_narrower
+            return self._known[key]
+        before, active = self._narrowed, self._active
+        self._active = []  # the value is another one
+        try:
             found = _free()
             for schema in {id(one): one for one in schemas}.values():
                 found = self.both(found, self.expanded(schema))
+        finally:
             self._active = active
-            self._kept.append(schemas)
-            self._known[key] = found
-        return self._known[key]
+        if self._narrowed > before:
+            self._is_narrower.add(key)
+        self._kept.append(schemas)
+        self._known[key] = found
+        return found
 
     def expanded(self, schema: Any) -> list[Alternative]:
         """The alternatives of one schema."""
@@ -72,6 +82,7 @@ class Normal:
         place = self.references.place(schema)
         keywords = Keywords(schema, place, self.unfollowed, self.both)
         found = keywords.own()
+        self._narrowed += keywords.is_narrower
         for key in ("$ref", "$dynamicRef", "$recursiveRef"):
             if schema.get(key) is not None:
                 found = self.both(found, self._referenced(schema, key))
@@ -84,7 +95,9 @@ class Normal:
         if schema.get("oneOf") is not None:
             found = self._one_of(found, self.schemas(schema, "oneOf"), f"{place}.oneOf".lstrip("."))
         if schema.get("not") is not None and (inner := self.schema(schema, "not")) is not False:
-            found = self._without(found, self.expanded(inner), f"{place}.not".lstrip("."))
+            before = self._narrowed
+            excluded = self.expanded(inner)
+            found = self._without(found, excluded, f"{place}.not".lstrip("."), before)
         return keywords.sealed(found)
 
     def _referenced(self, schema: dict[str, Any], key: str) -> list[Alternative]:
@@ -107,22 +120,28 @@ class Normal:
         self, found: list[Alternative], schemas: list[Any], place: str
     ) -> list[Alternative]:
         """Those of every schema, apart from what the others allow."""
+        before = self._narrowed
         branches = [self.both(found, self.expanded(inner)) for inner in schemas]
-        branches = [branch for branch in branches if branch]
         made: list[Alternative] = []
+        is_exact = self._narrowed == before or len(branches) == 1
+        branches = [branch for branch in branches if branch]
         for i, branch in enumerate(branches):
             others = [one for j, other in enumerate(branches) if j != i for one in other]
             kept = [left for one in branch if (left := self._apart_from(one, others))]
-            if not kept:
+            if not kept or not is_exact:
                 self.unfollowed(place, "has schemas that a value may match at once; use anyOf")
                 return [one for every in branches for one in every]
             made += kept
         return made
 
     def _without(
-        self, found: list[Alternative], others: list[Alternative], place: str
+        self, found: list[Alternative], others: list[Alternative], place: str, before: int
     ) -> list[Alternative]:
+        """Those that are none of others, which are exact if nothing was narrowed since `before`."""
         made = []
+        if self._narrowed > before:
+            self.unfollowed(place, "excludes values that a grammar cannot leave out")
+            return found
         for one in found:
             if left := self._apart_from(one, others):
                 made.append(left)
@@ -155,18 +174,24 @@ class Normal:
 
     def _object_apart(self, a: Alternative, b: Alternative) -> Alternative | None:
         for name in a.properties.keys() & b.properties.keys():
-            ours = [one.values for one in self.of(property_schemas(a, name))]
+            before = self._narrowed
             theirs = [one.values for one in self.of(property_schemas(b, name))]
+            if self._narrowed > before:  # there may be more
+                continue
+            ours = [one.values for one in self.of(property_schemas(a, name))]
             if None not in ours and None not in theirs:
                 texts = [{canonical(v) for values in side for v in values or ()}
                          for side in (ours, theirs)]  # fmt: skip
                 if not texts[0] & texts[1]:
+                    self._narrowed += 1
                     return replace(a, required=tuple(dict.fromkeys((*a.required, name))))
         for name in a.required:
-            if not self.of(property_schemas(b, name)):
+            before = self._narrowed
+            if not self.of(property_schemas(b, name)) and self._narrowed == before:
                 return a
         absent = [name for name in b.required if name not in a.required]
         for name in sorted(absent, key=lambda one: one in a.properties):
+            self._narrowed += 1
             return replace(a, forbidden=a.forbidden | {name})
         return None
 
@@ -184,6 +209,7 @@ class Normal:
 
     def _both(self, a: Alternative, b: Alternative) -> Alternative | None:
         one = merged(a, b)
+        self._narrowed += is_narrower(a, b)
         if one is None or (a.values is None and b.values is None):
             return one
         with_values, other = (a, b) if a.values is not None else (b, a)
@@ -206,7 +232,9 @@ class Normal:
             return False
         if one.kind == "string":
             if any(matches(pattern, value) is None for pattern in one.patterns):
-                self.unfollowed(f"{one.place}.pattern", "stands beside values that it may exclude")
+                self.unfollowed(
+                    f"{one.place}.pattern".lstrip("."), "stands beside values that it may exclude"
+                )
                 return True
             return all(matches(pattern, value) for pattern in one.patterns)
         if one.kind == "array":
@@ -217,11 +245,20 @@ class Normal:
             )
         if one.kind == "object":
             return (
-                all(name in value for name in one.required)
+                self._knows_names(one, value)
+                and all(name in value for name in one.required)
                 and not one.forbidden & value.keys()
                 and all(self.accepts(name, one.names) for name in value)
                 and all(self.accepts(v, property_schemas(one, k)) for k, v in value.items())
             )
+        return True
+
+    def _knows_names(self, one: Alternative, value: dict[str, Any]) -> bool:
+        """True; notes an expression of which it is not known whether it is about a property."""
+        for pattern, _ in one.by_pattern:
+            if any(matches(pattern, name) is None for name in value):
+                place = f"{one.place}.patternProperties".lstrip(".")
+                self.unfollowed(place, "stands beside values that it may exclude")
         return True
 
     def accepts(self, value: Any, schemas: Conjunction) -> bool:
