@@ -89,9 +89,7 @@ class Normal:
         for inner in self.schemas(schema, "allOf"):
             found = self.both(found, self.expanded(inner))
         if schema.get("anyOf") is not None:
-            found = self.both(found, [
-                one for inner in self.schemas(schema, "anyOf") for one in self.expanded(inner)
-            ])  # fmt: skip
+            found = self.both(found, self._any_of(self.schemas(schema, "anyOf")))
         if schema.get("oneOf") is not None:
             found = self._one_of(found, self.schemas(schema, "oneOf"), f"{place}.oneOf".lstrip("."))
         if schema.get("not") is not None and (inner := self.schema(schema, "not")) is not False:
@@ -115,6 +113,20 @@ class Normal:
             self.unfollowed(place, f"is {reference!r:.80}, which is no schema")
             return _free()
         return self.expanded(target)
+
+    def _any_of(self, schemas: list[Any]) -> list[Alternative]:
+        """Those of every schema that can be followed; one is enough."""
+        made: list[Alternative] = []
+        failures: list[SchemaError] = []
+        for inner in schemas:
+            try:
+                made += self.expanded(inner)
+            except SchemaError as error:
+                failures.append(error)
+        if len(failures) == len(schemas):
+            raise failures[0]
+        self._narrowed += bool(failures)
+        return made
 
     def _one_of(
         self, found: list[Alternative], schemas: list[Any], place: str
