@@ -37,6 +37,7 @@ from tgr_local.errors import TgrError
 from tgr_local.models.library import embedded_model
 from tgr_local.openai import messages, native, requests, responses
 from tgr_local.openai.response_store import Responses
+from tgr_local.schemas import followable, schema_grammar
 from tgr_local.server import bodies
 from tgr_local.server.errors import ApiError
 from tgr_local.system import confined
@@ -74,7 +75,11 @@ def chat_template(engine: Engine, data: bytes) -> None:
 
 
 def schema(engine: Engine, data: bytes) -> None:
-    engine.check_grammar(confined.schema_grammar(dict(bodies.parsed(data))))
+    """Ours, and llama.cpp's for the parameters of functions."""
+    value = dict(bodies.parsed(data))
+    followable([{"name": "f", "parameters": value}])
+    engine.check_grammar(schema_grammar(value))
+    engine.check_grammar(confined.schema_grammar(value))
 
 
 def request(engine: Engine, data: bytes) -> None:

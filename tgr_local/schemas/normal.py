@@ -212,7 +212,7 @@ class Normal:
         made = []
         for a in ours:
             for b in theirs:
-                self.count()
+                self.count(1 + (len(a.properties) + len(b.properties)) // 8)
                 if one := self._both(a, b):
                     made.append(one)
         if len(made) > _ALTERNATIVES_MOST:
