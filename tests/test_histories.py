@@ -257,6 +257,14 @@ def test_half_a_character_in_a_history_is_replaced(engine: Engine, tmp_path: Any
     assert messages_request(engine, body, config=SMALL).prompts[0]
 
 
+def test_a_result_may_be_null(engine: Engine) -> None:
+    for role in ("tool", "function"):
+        messages = [*tool_message("")[:2], {"role": role, "name": "look", "content": None}]
+        made = chat_request(engine, {"messages": messages}, config=SMALL)
+        messages[2]["content"] = ""
+        assert made.prompts == chat_request(engine, {"messages": messages}, config=SMALL).prompts
+
+
 def test_an_agents_body_is_accepted(engine: Engine) -> None:
     body = {"messages": USE[:1], "cache_control": {"type": "ephemeral"}, "fallbacks": None}
     assert messages_request(engine, body).ignored == ("cache_control",)

@@ -44,7 +44,7 @@ def content_text(where: str, parts: list[Any], unseen: list[str], *, is_asked: b
 
 def _template_message(i: int, message: Message, content: str | None) -> dict[str, Any]:
     role = "system" if message["role"] == "developer" else message["role"]
-    if content is None and role != "assistant":
+    if content is None and role not in ("assistant", "tool", "function"):
         raise RequestError(f"messages[{i}].content is None, but must be a text", "messages")
     return {**message, "role": role, "content": content or ""}
 
