@@ -16,7 +16,7 @@ from tgr_local.engine import Cancel, MemoryNeed
 from tgr_local.errors import ModelError, describe
 from tgr_local.models import library
 from tgr_local.openai.validation import RequestBody
-from tgr_local.options.config import RANDOM_SEED, SearchConfig
+from tgr_local.options.config import RANDOM_SEED
 from tgr_local.options.resolve import resolve
 from tgr_local.server.catalog import NAME_LENGTH, Catalog
 from tgr_local.server.errors import ApiError
@@ -222,32 +222,33 @@ class Models:
 
     async def _loaded_props(self, model: LoadedModel) -> dict[str, Any]:
         engine = model.engine
+        options = self._options(engine.metadata)
         return {
             "model": model.name,
             "status": LOADED,
             "description": engine.description,
             "model_path": engine.path.name,
-            "options": self._options(model.engine.metadata),
+            "options": options,
             "n_ctx": (await model.stats()).n_ctx,
             "n_ctx_train": engine.n_ctx_train,
             "chat_template": engine.chat_template,
             "devices": sorted(set(engine.devices())),
             **await self._as_llama_server(
-                model.name, model.config, engine.n_ctx_train, engine.chat_template
+                model.name, options, engine.n_ctx_train, engine.chat_template
             ),
         }
 
     async def _as_llama_server(
-        self, name: str, config: SearchConfig, n_ctx_train: int, template: str
+        self, name: str, options: dict[str, Any], n_ctx_train: int, template: str
     ) -> dict[str, Any]:
         """What clients of llama-server read in /props: the tokens that a conversation may have, and
         whether the model takes tools, which it does in any template."""
-        params = {key: getattr(config, key) for key in _SAMPLING}
+        params = {key: options[key] for key in _SAMPLING}
         return {
             "model_alias": name,
             "default_generation_settings": {
                 "n_ctx": self._context(n_ctx_train),
-                "params": params | {"n_predict": config.max_tokens or -1},
+                "params": params | {"n_predict": options["max_tokens"] or -1},
             },
             "chat_template_caps": await run_in_threadpool(_abilities, template),
             "modalities": {"vision": False, "audio": False},
@@ -263,14 +264,14 @@ class Models:
 
         path = self.catalog.files[name]
 
-        def read() -> tuple[Any, str, SearchConfig]:
+        def read() -> tuple[Any, str, dict[str, Any]]:
             card = library.card(self.catalog.path(name))
             trained = card.facts()["trained context"]
             template = card.metadata.get("tokenizer.chat_template", "")
-            return trained, template, resolve(card.metadata, self._setup.options).config
+            return trained, template, self._options(card.metadata)
 
         try:
-            trained, template, config = await run_in_threadpool(read)
+            trained, template, options = await run_in_threadpool(read)
         except (ModelError, OSError) as error:
             raise ApiError(400, without_folder(describe(error), path), param="model") from None
         return {
@@ -279,8 +280,8 @@ class Models:
             "model_path": path.name,
             "n_ctx_train": trained,
             "chat_template": template,
-            "options": dataclasses.asdict(config),
-            **await self._as_llama_server(name, config, trained or 0, template),
+            "options": options,
+            **await self._as_llama_server(name, options, trained or 0, template),
         }
 
     def _options(self, metadata: dict[str, str]) -> dict[str, Any]:
