@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from typing import Any
 
+import pytest
 from fake_engine import INSTALLED
 from surroundings import HANG, environment
 
@@ -20,6 +22,13 @@ def run(*arguments: str) -> int:
         return cli.main(list(arguments))
     except SystemExit as exit:
         return int(exit.code or 0)
+
+
+def shown_config(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    """What --show-config prints for the embedded model: (value, source) by name."""
+    assert run("run", "--show-config", "--json", *arguments) == 0
+    table = json.loads(capsys.readouterr().out)
+    return {name: (one["value"], one["source"]) for name, one in table.items()}
 
 
 def process(*arguments: str, double: bool = True, **options: Any) -> subprocess.Popen[bytes]:

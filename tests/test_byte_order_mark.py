@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import finished, run
-from test_cli_settings import shown_config
+from command_line import finished, run, shown_config
 from test_eval_repairs import exercise
 
 from tgr_local.chat import text_input
@@ -81,7 +80,7 @@ def test_settings_of_a_user_and_of_a_project(
 
 def test_the_keys_of_a_server(tmp_path: Path) -> None:
     file = marked(tmp_path / "keys", "one\r\ntwo\r\n")
-    assert serve._keys(ServerConfig(api_key_file=str(file))) == ("one", "two")
+    assert serve.api_keys(ServerConfig(api_key_file=str(file))) == ("one", "two")
 
 
 def test_a_chat_template(tmp_path: Path) -> None:

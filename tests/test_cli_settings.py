@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from command_line import run
+from command_line import run, shown_config
 from fake_engine import FakeEngine
 from gguf_edit import F32, I32, Gguf
 
@@ -65,13 +64,6 @@ def settings_from(
     monkeypatch.chdir(home)
     for name, value in (environment or {}).items():
         monkeypatch.setenv(name, value)
-
-
-def shown_config(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    """What --show-config prints for the embedded model: (value, source) by name."""
-    assert run("run", "--show-config", "--json", *arguments) == 0
-    table = json.loads(capsys.readouterr().out)
-    return {name: (one["value"], one["source"]) for name, one in table.items()}
 
 
 def test_flags_override_variables_and_those_override_files(

@@ -10,9 +10,8 @@ from typing import Any
 
 import fake_user
 import pytest
-from command_line import finished, run
+from command_line import finished, run, shown_config
 from serving import served
-from test_cli_settings import shown_config
 
 from tgr_local import TgrLlama
 from tgr_local.chat.commands import handle_line

@@ -57,7 +57,7 @@ def user_message(files: str, task: str, output: str = "", asks: str = "") -> str
     return "\n\n".join(part for part in [files.rstrip("\n"), *parts] if part) + "\n"
 
 
-def follow_up(output: str, problem: str, asks: str) -> str:
+def follow_up(output: str, problem: str = "", asks: str = "") -> str:
     """The message after an answer whose edits did not pass the tests, with their output, or that
     had none, with the reason."""
     fence = fence_for([output])

@@ -52,7 +52,7 @@ def run(
 ) -> int:
     """Serves until a signal, and returns the exit code. `path` is loaded at the start; None = the
     models of `models_dir` on demand. Raises the error that prevented serving."""
-    keys = _keys(limits)
+    keys = api_keys(limits)
     service = Service(
         path, limits, method=method, engine_config=engine_config, options=options, tell=_say
     )
@@ -162,7 +162,7 @@ def _one_line(record: logging.LogRecord) -> bool:
     return True
 
 
-def _keys(limits: ServerConfig) -> tuple[str, ...]:
+def api_keys(limits: ServerConfig) -> tuple[str, ...]:
     """All API keys. ValueError for a file without one."""
     if not limits.api_key_file:
         return limits.api_key
