@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -95,3 +96,19 @@ def timeless(known: dict[samples.Key, Sample]) -> dict[samples.Key, Sample]:
         )
         for key, sample in sorted(known.items())
     }
+
+
+def exercise(folder: Path, name: str, solution: str = "") -> None:
+    """A folder with an exercise of aider's kind."""
+    own = folder / "exercises" / "practice" / name
+    for part in (".docs", ".meta"):
+        (own / part).mkdir(parents=True)
+    (own / ".docs" / "instructions.md").write_text("# Instructions\n\nDouble a number.\n")
+    files = {"solution": [solution or "twice.py"], "test": ["twice_test.py"]}
+    (own / ".meta" / "config.json").write_text(json.dumps({"files": files}))
+    (own / "twice.py").write_text("def twice(x):\n    pass\n")
+    (own / "twice_test.py").write_text(
+        "import unittest\n\nfrom twice import twice\n\n\nclass TwiceTest(unittest.TestCase):\n"
+        "    def test_two(self):\n        self.assertEqual(twice(2), 4)\n\n\n"
+        "if __name__ == '__main__':\n    unittest.main()\n"
+    )

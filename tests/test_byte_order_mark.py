@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from command_line import finished, run, shown_config
-from test_eval_repairs import exercise
+from eval_doubles import exercise
 
 from tgr_local.chat import text_input
 from tgr_local.chat.terminal import Terminal

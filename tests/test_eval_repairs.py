@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from eval_doubles import exercise
 from task_files import strongest_sandbox
 
 from tgr_local.eval import tasks
@@ -122,21 +122,6 @@ def test_problems_come_from_the_seed_alone(tmp_path: Path) -> None:
         task.load(tmp_path / "bugs.jsonl")
     with pytest.raises(ValueError, match="limit must be from 0"):
         task.load(limit=-1)
-
-
-def exercise(folder: Path, name: str, solution: str = "") -> None:
-    own = folder / "exercises" / "practice" / name
-    for part in (".docs", ".meta"):
-        (own / part).mkdir(parents=True)
-    (own / ".docs" / "instructions.md").write_text("# Instructions\n\nDouble a number.\n")
-    files = {"solution": [solution or "twice.py"], "test": ["twice_test.py"]}
-    (own / ".meta" / "config.json").write_text(json.dumps({"files": files}))
-    (own / "twice.py").write_text("def twice(x):\n    pass\n")
-    (own / "twice_test.py").write_text(
-        "import unittest\n\nfrom twice import twice\n\n\nclass TwiceTest(unittest.TestCase):\n"
-        "    def test_two(self):\n        self.assertEqual(twice(2), 4)\n\n\n"
-        "if __name__ == '__main__':\n    unittest.main()\n"
-    )
 
 
 def test_an_exercise_is_asked_and_graded_by_its_unit_tests(
