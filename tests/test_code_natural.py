@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from tgr_local.code.edits import Document, EditError
@@ -221,14 +223,22 @@ def test_a_file_keeps_its_last_line_end_and_its_comments() -> None:
     assert change.after == "# calc\ndef f():\n    return 2\n# end"
 
 
-def test_an_answer_is_whole_when_a_block_has_changed_every_file() -> None:
-    documents = [Document("shop.py", SHOP)]
-    answer = f"Like this:\n{fenced(ONE)}"
-    assert is_whole(answer, documents)
+def test_an_answer_is_whole_when_a_file_has_ended() -> None:
+    documents = [Document("other.py", OTHER)]
+    answer = f"Like this:\n{fenced(OTHER.replace('* rate', '/ rate'))}"
     ends = [answer[:end] for end in range(len(answer)) if is_whole(answer[:end], documents)]
     assert ends == [answer[:-1]]  # the fence without its line end
-    assert not is_whole(fenced(SHOP), documents)  # it may still change something
-    assert not is_whole(answer, [*documents, Document("other.py", OTHER)])
+    assert not is_whole(fenced(OTHER), documents)  # it may still change something
+    assert not is_whole(answer, [*documents, Document("shop.py", SHOP)])
+
+
+def test_behind_a_function_another_block_may_come() -> None:
+    documents = [Document("shop.py", SHOP)]
+    answer = f"Two defects. The first:\n{fenced(ONE)}Then the second:\n"
+    assert not is_whole(fenced(ONE), documents) and not is_whole(answer, documents)
+    assert is_whole(f"{answer}\nIt is right now.\n", documents)
+    method = "def total(self):\n    return 0\n"
+    assert "return 0" in after(answer + fenced(method)) and "return 1" in after(answer)
 
 
 def test_what_was_cut_off_behind_the_code_is_no_part_of_it() -> None:
@@ -238,17 +248,163 @@ def test_what_was_cut_off_behind_the_code_is_no_part_of_it() -> None:
         after(fenced("def tax(price):\n    return (1 +").removesuffix("```\n"))
 
 
-@pytest.mark.parametrize("behind", ["assert tax(1)", "print(tax(1))", "# Test it", "# Example:"])
+@pytest.mark.parametrize("behind", ["assert tax(1)", "print(tax(1))"])
 def test_an_answer_is_whole_where_calls_and_tests_begin(behind: str) -> None:
     documents = [Document("shop.py", SHOP)]
     answer = f"```python\n{ONE}\n{behind}"
     assert is_whole(answer, documents)
     assert not is_whole(answer.replace("\n\n", "\n    return 2\n    "), documents)
     assert not is_whole(answer, [Document("shop.py", f"{SHOP}\n{behind}\n")])
+    assert not is_whole(answer, [Document("test_shop.py", SHOP)])
+    assert not is_whole(f"```python\n{ONE}\nprinter = 1", documents)
 
 
-def test_a_long_answer_is_read_in_no_time() -> None:
+def test_a_long_answer_is_read() -> None:
     answer = "```\n" * 20_000 + "`" * 100_000 + "\n" + "# ..." * 20_000
     assert len(codes(answer)) < 20_000
     with pytest.raises(EditError):
         read_answer(answer, [Document("shop.py", SHOP)])
+
+
+# ---- pieces that depend on each other ----
+
+
+def names_after(answer: str, text: str) -> dict[str, object]:
+    """The names of the document after an answer, which must run."""
+    (change,) = read_answer(answer, [Document("m.py", text)])
+    names: dict[str, object] = {"__name__": "m"}
+    exec(change.after, names)
+    return names
+
+
+def test_what_is_added_keeps_its_order() -> None:
+    errors = "class Base(Exception):\n    pass\n\n\nclass Negative(Base):\n    pass\n"
+    assert "Negative" in names_after(fenced(errors), OTHER)
+    assert "Negative" in names_after(fenced(f"{errors}\n\n{ONE}"), OTHER)
+    methods = "class Cart:\n    def a(self):\n        pass\n\n    def b(self):\n        pass\n"
+    made = after(fenced(methods))
+    order = [made.index(f"def {name}(") for name in ("total", "a", "b", "tax")]
+    assert order == sorted(order)
+
+
+def test_imports_and_values_stand_where_they_can_be_used() -> None:
+    log = "import logging\n\nlog = logging.getLogger()\nLIMIT = RATE * 2\n\n\n"
+    new = "def tax(price):\n    log.info(LIMIT)\n    return price\n"
+    assert names_after(fenced(log + new), SHOP)["LIMIT"] == 0.4
+    usage = "def tax(price):\n    result = price * RATE\n    return result\n\n\nresult = tax(100)\n"
+    assert "result" not in names_after(fenced(f"{usage}RATE = 0.5\n"), SHOP)
+    future = f"from __future__ import annotations\n\n{ONE}"
+    assert names_after(fenced(future), SHOP.replace('"""Prices."""', "#!/bin/python\n# x"))
+    other = "from math import ceil as up\n\n\ndef f(x):\n    return up(x)\n"
+    old = other.replace("ceil", "floor")
+    assert names_after(fenced(other), old)["f"](1.5) == 2  # type: ignore[operator]
+
+
+def test_a_block_of_imports_alone_is_added() -> None:
+    use = "def tax(price):\n    return math.ceil(price)\n"
+    for answer in (fenced("import math\n") + fenced(use), fenced(use) + fenced("import math\n")):
+        assert names_after(answer, SHOP)["tax"](1.5) == 2  # type: ignore[operator]
+
+
+def test_what_a_file_does_at_its_top_stays() -> None:
+    guard = '\n\nif __name__ == "__main__":\n    print(tax(1, 2))\n'
+    new = OTHER.replace("* rate", "/ rate")
+    (change,) = read_answer(fenced(new), [Document("m.py", OTHER + guard)])
+    assert change.after == new + guard
+    (change,) = read_answer(fenced(new + guard), [Document("m.py", OTHER)])
+    assert change.after == new + guard
+    checks = f"{new}\n\n# Test cases\nassert tax(1, 2) == 3\nprint(tax(1, 2))\n"
+    assert "net" in names_after(fenced(checks), OTHER)
+
+
+def test_a_class_keeps_its_values() -> None:
+    old = "class A:\n    k = 3\n\n    def f(self):\n        return self.k\n"
+    new = "class A:\n    def f(self):\n        return self.k + 1\n"
+    assert names_after(fenced(new), old)["A"]().f() == 4  # type: ignore[operator]
+
+
+def test_a_file_with_a_syntax_error_is_repaired() -> None:
+    broken = OTHER.replace("rate):", "rate)")
+    assert "tax" in names_after(fenced(OTHER), broken)
+
+
+def test_a_property_and_its_setter_are_two() -> None:
+    old = (
+        "class A:\n    @property\n    def x(self):\n        return 1\n\n"
+        "    @x.setter\n    def x(self, v):\n        pass\n"
+    )
+    new = old.replace("return 1", "return 2").replace("pass", "self.v = v")
+    (change,) = read_answer(fenced(new + "\n    k = 1\n"), [Document("m.py", f"y = 1\n\n\n{old}")])
+    assert "return 2" in change.after and "self.v = v" in change.after
+    lone = "class A:\n    @x.setter\n    def x(self, v):\n        pass\n"
+    with pytest.raises(EditError, match="several times"):
+        read_answer(fenced(lone), [Document("m.py", f"y = 1\n\n\n{old}")])
+
+
+def test_a_method_without_a_class_is_refused() -> None:
+    two = SHOP + "\n\nclass Bag:\n    def total(self):\n        return 0\n"
+    with pytest.raises(EditError, match="a method 'total', but not its class"):
+        after(fenced("def total(self):\n    return 1\n"), two)
+
+
+def test_a_snippet_of_a_settings_file_does_not_replace_it() -> None:
+    old = '[project]\nname = "a"\nversion = "1"\n\n[tool.ruff]\nline-length = 80\n'
+    with pytest.raises(EditError, match="no place"):
+        read_answer(
+            fenced('[tool.ruff]\nline-length = 100\nselect = ["E"]\nfix = true\n', "toml"),
+            [Document("pyproject.toml", old)],
+        )
+    new = old.replace("80", "100")
+    assert read_answer(fenced(new, "toml"), [Document("pyproject.toml", old)])[0].after == new
+
+
+def test_usage_that_is_quoted_first_is_no_file() -> None:
+    old = "def add(a, b):\n    return a - b\n"
+    wrong = fenced("from m import add\nprint(add(1, 2))\n")
+    right = fenced(old.replace("-", "+"))
+    assert not is_whole(f"Wrong:\n{wrong}", [Document("m.py", old)])
+    assert names_after(f"Wrong:\n{wrong}Right:\n{right}", old)["add"](1, 2) == 3  # type: ignore[operator]
+
+
+def test_a_fence_within_a_docstring_is_text() -> None:
+    new = 'def tax(price):\n    """Tax.\n\n    ```\n    tax(1)\n    ```\n    """\n    return 1\n'
+    assert after(fenced(new)).count("```") == 2
+
+
+def test_dots_that_leave_nothing_out() -> None:
+    told = '"""\n    >>> if x:\n    ...     y\n    """'
+    doctest = ONE.replace("    return", f"    {told}\n    return")
+    assert "return 1" in after(fenced(doctest))
+    old = "const f = (s) => {\n  return {\n    a: 1,\n  };\n};\nlet z = 1;\n"
+    new = old.replace("a: 1", "...s,\n    a: 2")
+    assert read_answer(fenced(new, "js"), [Document("a.txt", old)])[0].after == new
+
+
+def test_numbered_headings_name_files() -> None:
+    answer = f"### 1. `shop.py`\n{fenced(ONE)}### 2. `other.py`\n{fenced(ONE.replace('1', '2'))}"
+    first, second = read_answer(answer, [Document("shop.py", SHOP), Document("other.py", OTHER)])
+    assert "return 1" in first.after and "return 2" in second.after
+
+
+def test_a_shell_script_is_code_where_it_is_open() -> None:
+    (change,) = read_answer(fenced("set -e\necho 2\n", "bash"), [Document("run.sh", "set -e\n")])
+    assert change.after == "set -e\necho 2\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x" + ".a" * 3000 + " = 1\n\n\ndef tax(price):\n    return 1\n",
+        "<<<<<<< SEARCH\na\n=======\n" * 4000,
+        f"```{' ' * 50_000}`\n",
+        f"def tax(price):\n{' ' * 50_000}\n    return 1\n",
+        f"# a.py{' ' * 50_000}x\n",
+    ],
+    ids=("attributes", "search", "fence", "spaces", "comment"),
+)
+def test_hostile_text_is_read_or_refused(text: str) -> None:
+    """The limit of a test's time is the bound: what is quadratic takes minutes."""
+    documents = [Document("shop.py", SHOP)]
+    with contextlib.suppress(EditError):
+        assert len(read_answer(fenced(text), documents)) <= 1
+    assert not is_whole(fenced(text), documents)

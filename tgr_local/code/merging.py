@@ -1,0 +1,404 @@
+"""The place of a block of code in a document.
+
+In: a document, the code. Out: the document's new text. A block is the whole file, or functions,
+methods and classes of it: they take the place of those with their names, and what the file has not
+yet is added to it. Their names come from the outline of the block, as those of a file do. A block
+without names takes the place of the lines between its first and its last line.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tgr_local.code import evidence
+from tgr_local.code.edits import Document, EditError
+from tgr_local.code.edits.document import joined, lines_of
+from tgr_local.code.edits.function import in_place
+from tgr_local.code.outline import Definition, outline
+from tgr_local.code.syntax import python_error
+
+_LEFT_OUT = re.compile(
+    r"(?:\.\.\.|…) ?(?:#.*)?|(?:#|//|/\*|<!--|--|;) ?(?:\.\.\.|…).*|"
+    r"(?:(?:#|//|/\*|<!--|--|;) ?[(\[]?|[(\[])(?:the )?(?:rest of (?:the )?|existing |other |"
+    r"remaining |previous |all (?:the )?lines of (?:the )?(?:new )?|your )"
+    r"(?:code|file|class|methods?|functions?|implementation|module)"
+    r"(?: (?:here|unchanged|goes here|as before|(?:remains?|stays?) (?:the same|unchanged)))?"
+    r"[ .)\]]*(?:\*/|-->)?",
+    re.IGNORECASE,
+)
+"""A line that stands for others: "# ... existing code ...", "(all lines of the file)"."""
+_SHARE = 0.6
+"""Of a file's lines that code has at least where it is the whole file, and has no names to tell."""
+_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+_Bound = dict[str, ast.Import | ast.ImportFrom | ast.Assign | ast.AnnAssign]
+
+
+def merged(document: Document, text: str, is_own: bool) -> str | None:
+    """The text of the document with a block; None where the block has no place in it. `is_own`
+    where it can belong to no other document. Raises EditError for code that leaves lines out."""
+    path, old = document.path, document.text
+    if "<<<<< SEARCH" in text:
+        return _replaced(old, text)
+    if not old.strip():
+        return text if is_own else None
+    if path.endswith(".py") and python_error(old):  # its names are not known
+        if not is_own or not is_long(text, old):
+            return _between(old, text)
+        return _checked(text, old)
+    mine, theirs = outline(document).definitions, _definitions(path, text)
+    if theirs and (mine or is_own):
+        if _is_whole(old, text, mine, theirs):
+            return _without_calls(_checked(text, old), old)
+        return _exchanged(document, text, mine, theirs, is_own)
+    if is_own and not theirs and (made := _only_bound(document, text)) is not None:
+        return made
+    if is_own and not theirs and not mine:
+        new = {line.strip() for line in text.split("\n")}
+        olds = [line.strip() for line in old.split("\n") if line.strip()]
+        if sum(line in new for line in olds) >= _SHARE * len(olds):
+            return _checked(text, old)
+    return _between(old, text)
+
+
+def is_long(text: str, old: str) -> bool:
+    """Whether code has about as many lines as a file, or more."""
+    return len(text.splitlines()) >= _SHARE * len(old.splitlines())
+
+
+def names(path: str, text: str) -> frozenset[str]:
+    """What code defines."""
+    return frozenset(one.name for one in _definitions(path, text))
+
+
+def parsed(text: str) -> ast.Module | None:
+    """The syntax tree of Python code; None of other text."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+
+
+def statements(tree: ast.Module) -> list[ast.stmt]:
+    """What a module does at its top, but for imports, values, definitions and its docstring."""
+    plain = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, *_Definition.__args__)
+    texts = [one for one in tree.body if isinstance(one, ast.Expr)]
+    texts = [one for one in texts if isinstance(one.value, ast.Constant)]
+    return [one for one in tree.body if not isinstance(one, plain) and one not in texts]
+
+
+def _definitions(path: str, text: str) -> tuple[Definition, ...]:
+    return tuple(one for one in outline(Document(path, text)).definitions if one.exact)
+
+
+def _checked(new: str, old: str) -> str:
+    """`new`. Raises EditError where it has a line that stands for others, which `old` has not."""
+    for line in new.split("\n"):
+        if line and len(line) < 200 and _LEFT_OUT.fullmatch(line.strip()) and line not in old:
+            raise EditError(f"the answer leaves out lines: {line.strip()!r:.60}")
+    return new
+
+
+def _replaced(old: str, text: str) -> str | None:
+    """The text with the lines that SEARCH and REPLACE blocks quote exchanged."""
+    quoted: list[str] | None = None
+    new: list[str] | None = None
+    n_done = 0
+    for line in text.split("\n"):
+        if re.match(r"<{5,9} SEARCH", line):
+            quoted, new = [], None
+        elif quoted is not None and new is None and re.fullmatch(r"={5,9}", line.strip()):
+            new = []
+        elif quoted is not None and new is not None and re.match(r">{5,9} REPLACE", line):
+            before = "".join(f"{one}\n" for one in quoted)
+            at = f"\n{old}".find(f"\n{before}") if before else -1
+            if at < 0:
+                return None
+            old = old[:at] + "".join(f"{one}\n" for one in new) + old[at + len(before) :]
+            quoted, n_done = None, n_done + 1
+        elif new is not None:
+            new.append(line)
+        elif quoted is not None:
+            quoted.append(line)
+    return old if n_done else None
+
+
+# ---- whole files ----
+
+
+def _is_whole(old: str, new: str, mine: Sequence[Definition], theirs: Sequence[Definition]) -> bool:
+    """Whether a block has all that a file defines, and what else stands at its top."""
+    if not mine or not {one.name for one in mine} <= {one.name for one in theirs}:
+        return False
+    before, after = parsed(old), parsed(new)
+    if before is not None and after is not None:
+        done = {ast.dump(one) for one in statements(after)}
+        if not all(ast.dump(one) in done for one in statements(before)):
+            return False
+        if not all(_values(old, one.name) <= _values(new, one.name) for one in mine):
+            return False
+        if bound := _bound(before.body):
+            return set(bound) <= set(_bound(after.body))
+    within = {n for one in mine for n in range(one.first, one.last + 1)}
+    lines = enumerate(old.split("\n"), 1)
+    others = [line.strip() for n, line in lines if n not in within and line.strip()]
+    return sum(line in new for line in others) >= _SHARE * len(others)
+
+
+def _values(text: str, name: str) -> set[str]:
+    """The names that a class at the top of Python code binds beside its methods."""
+    body = tree.body if (tree := parsed(text)) else []
+    found = [one for one in body if isinstance(one, ast.ClassDef) and one.name == name]
+    return set(_bound(found[-1].body)) if found else set()
+
+
+def _without_calls(new: str, old: str) -> str:
+    """A whole file without the checks and prints at its end that the old one did not have."""
+    before, after = parsed(old), parsed(new)
+    if before is None or after is None:
+        return new
+    known = {ast.dump(one) for one in statements(before)}
+    lines = new.split("\n")
+    for one in reversed(after.body):
+        prints = isinstance(one, ast.Expr) and ast.dump(one).startswith(
+            "Expr(value=Call(func=Name(id='print'"
+        )
+        if not (prints or isinstance(one, ast.Assert)) or ast.dump(one) in known:
+            return "\n".join(lines).rstrip("\n") + "\n" if len(lines) < new.count("\n") else new
+        lines = lines[: one.lineno - 1]
+    return new
+
+
+# ---- parts ----
+
+
+@dataclass
+class _Patch:
+    """Lines that take the place of others."""
+
+    first: int
+    """From 1."""
+    last: int
+    """One less than `first` where lines are put before it."""
+    new: list[str] = field(default_factory=list)
+
+
+def _exchanged(
+    document: Document,
+    text: str,
+    mine: Sequence[Definition],
+    theirs: Sequence[Definition],
+    is_own: bool,
+) -> str | None:
+    """The document with the definitions of a block in the place of its own."""
+    old, _ = lines_of(document.text)
+    new, _ = lines_of(text)
+    exchanged: dict[int, _Patch] = {}  # by the first line: of two versions the last one counts
+    added: dict[str, Definition] = {}
+    done: set[str] = set()
+    places = _places(mine, theirs)
+    for one, place in zip(theirs, places, strict=True):
+        if any(one.name.startswith(f"{name}.") for name in done):
+            continue
+        if place is not None and one.kind == "class" and place.kind == "class":
+            own = {n.name for n in mine if n.name.startswith(f"{one.name}.")}
+            has_all = own <= {other.name for other in theirs}
+            if not has_all or not _values(document.text, one.name) <= _values(text, one.name):
+                continue  # its methods one by one
+        if place is None:
+            if one.depth == 0 and re.search(r"\((?:self|cls)\b", one.signature):
+                raise EditError(f"the answer has a method {one.name!r:.60}, but not its class")
+            added[one.name] = one
+        else:
+            lines = new[one.first - 1 : one.last]
+            _checked("\n".join(lines), document.text)
+            lines = in_place("\n".join(lines), old[place.first - 1 : place.last])
+            exchanged[place.first] = _Patch(place.first, place.last, lines)
+        done.add(one.name)
+    used = Counter(re.findall(r"\w+", text))
+    if not evidence.is_test(document.path):
+        added = {n: one for n, one in added.items() if not n.startswith("test_") or used[n] > 1}
+    if not exchanged and not (added and is_own):
+        return None
+    first = min(exchanged, default=0)
+    return _patched(
+        document,
+        [
+            *_bound_patches(document, text, theirs),
+            *_added(document, new, mine, list(added.values()), first),
+            *exchanged.values(),
+        ],
+    )
+
+
+def _patched(document: Document, patches: Sequence[_Patch]) -> str:
+    """The document's text with patches; those at one place keep their order."""
+    lines, _ = lines_of(document.text)
+    for patch in sorted(reversed(patches), key=lambda one: (one.first, one.last), reverse=True):
+        lines[patch.first - 1 : patch.last] = patch.new
+    return joined(lines, document)
+
+
+def _places(mine: Sequence[Definition], theirs: Sequence[Definition]) -> list[Definition | None]:
+    """What each definition of a block takes the place of. Of several with one name, as properties
+    have, the nth stands for the nth where there are as many; a function at the top of a block may
+    be a method, where one alone has its name."""
+    times, known = Counter(one.name for one in theirs), Counter(one.name for one in mine)
+    seen: Counter[str] = Counter()
+    ends = Counter(one.name.rpartition(".")[2] for one in theirs)
+    found: list[Definition | None] = []
+    for one in theirs:
+        same = [other for other in mine if other.name == one.name]
+        nth = seen[one.name]
+        seen[one.name] += 1
+        short = [o for o in mine if "." in o.name and o.name.rpartition(".")[2] == one.name]
+        if known[one.name] > 1:
+            if times[one.name] != known[one.name]:
+                raise EditError(f"{one.name!r:.60} is there several times; the answer has others")
+            found.append(same[nth])
+        elif same:
+            found.append(same[0])
+        elif one.depth == 0 and len(short) == 1 and ends[one.name] == times[one.name]:
+            found.append(short[0])
+        else:
+            found.append(None)
+    return found
+
+
+def _added(
+    document: Document,
+    new: Sequence[str],
+    mine: Sequence[Definition],
+    added: Sequence[Definition],
+    changed: int,
+) -> list[_Patch]:
+    """New methods at the end of their class; other definitions before the first that is `changed`,
+    a line, or at the end where it is 0."""
+    old, _ = lines_of(document.text)
+    classes = {one.name: one for one in mine if one.kind == "class"}
+    tops = sorted(one.first for one in mine if one.depth == 0)
+    found = []
+    for one in added:
+        lines = list(new[one.first - 1 : one.last])
+        within = classes.get(one.name.rpartition(".")[0])
+        if within is not None:
+            found.append(_Patch(within.last + 1, within.last, ["", *lines]))
+        elif "." in one.name:
+            continue
+        elif changed:
+            at = max((top for top in tops if top <= changed), default=changed)
+            found.append(_Patch(at, at - 1, [*lines, "", ""]))
+        else:
+            end = len(old)
+            while end and not old[end - 1].strip():
+                end -= 1
+            found.append(_Patch(end + 1, end, ["", "", *lines]))
+    return found
+
+
+# ---- imports and values ----
+
+
+def _bound(body: Sequence[ast.stmt]) -> _Bound:
+    """The names that imports and assignments bind, each with its statement."""
+    bound: _Bound = {}
+    for node in body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            bound |= {alias.asname or alias.name: node for alias in node.names}
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+                bound |= {one.id: node for one in parts if isinstance(one, ast.Name)}
+    return bound
+
+
+def _only_bound(document: Document, text: str) -> str | None:
+    """The document with a block that has nothing but imports and values at its top."""
+    tree = parsed(text) if document.path.endswith(".py") else None
+    if tree is None or not tree.body or statements(tree) or not _bound(tree.body):
+        return None
+    return _patched(document, _bound_patches(document, text, ()))
+
+
+def _bound_patches(document: Document, text: str, theirs: Sequence[Definition]) -> list[_Patch]:
+    """The imports of a Python block, and the values that stand before its definitions, as far as
+    the definitions need them, or all where there are none."""
+    tree, after = parsed(document.text), parsed(text)
+    if tree is None or after is None:
+        return []
+    lines, (old, _) = text.split("\n"), lines_of(document.text)
+    first = min((one.first for one in theirs), default=len(lines))
+    code = "\n".join("\n".join(lines[one.first - 1 : one.last]) for one in theirs)
+    used = set(re.findall(r"\w+", code))
+    before, bound = _bound(tree.body), _bound(after.body)
+    values = {n for n, node in bound.items() if not _imports(node) and node.lineno < first}
+    for name in reversed([n for n in bound if n in values]):
+        if not theirs or name in used or name in before:
+            used |= set(re.findall(r"\w+", ast.dump(bound[name])))
+    head = _head(tree, old)
+    n_imports = max((n.end_lineno or 0 for n in tree.body if _imports(n)), default=head)
+    tops = [n for n in tree.body if isinstance(n, _Definition)]
+    plain = [n for n in before.values() if not tops or n.lineno < tops[0].lineno]
+    n_values = max((n.end_lineno or 0 for n in plain), default=n_imports)
+    found: dict[int, _Patch] = {}
+    for name, node in bound.items():
+        new = lines[node.lineno - 1 : node.end_lineno]
+        wanted = not theirs or name.partition(".")[0] in used or name == "*"
+        if _imports(node):
+            future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
+            at = head if future else n_imports
+            is_there = name in before and ast.dump(before[name]) == ast.dump(node)
+            if (wanted or future) and not is_there and not _is_same(name, before.get(name), node):
+                found[node.lineno] = _Patch(at + 1, at, new)
+        elif name in values and name in before:
+            place = before[name]
+            if not _imports(place) and ast.dump(place) != ast.dump(node):
+                found[node.lineno] = _Patch(place.lineno, place.end_lineno or place.lineno, new)
+        elif name in values and wanted:
+            found[node.lineno] = _Patch(max(n_values, n_imports) + 1, max(n_values, n_imports), new)
+    return list(found.values())
+
+
+def _imports(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Import | ast.ImportFrom)
+
+
+def _is_same(name: str, old: ast.stmt | None, new: ast.stmt) -> bool:
+    """Whether two imports bind a name to the same thing."""
+
+    def source(node: ast.stmt | None) -> tuple[object, ...]:
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            return ()
+        alias = next(one for one in node.names if (one.asname or one.name) == name)
+        return (getattr(node, "module", ""), getattr(node, "level", 0), alias.name)
+
+    return bool(source(old)) and source(old) == source(new)
+
+
+def _head(tree: ast.Module, lines: Sequence[str]) -> int:
+    """The last line of a module's first comments and its docstring."""
+    if tree.body and ast.get_docstring(tree) is not None:
+        return tree.body[0].end_lineno or 0
+    return next((i for i, line in enumerate(lines) if not line.startswith("#")), len(lines))
+
+
+def _between(old: str, text: str) -> str | None:
+    """The text with the lines of a block in the place of those from its first to its last line,
+    where each of these two is there once."""
+    lines = old.split("\n")
+    new = text.strip("\n").split("\n")
+    stripped = [line.strip() for line in lines]
+    ends = [new[0].strip(), new[-1].strip()]
+    if len(new) < 2 or any(stripped.count(one) != 1 for one in ends):
+        return None
+    first, last = map(stripped.index, ends)
+    if first >= last:
+        return None
+    made = in_place(_checked("\n".join(new), old), lines[first : last + 1])
+    return "\n".join([*lines[:first], *made, *lines[last + 1 :]])
