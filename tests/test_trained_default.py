@@ -96,7 +96,7 @@ def test_ten_times_too_strong_is_still_text(
     """The guard writes what the injection throws off its course plainly: the text is as likely as
     plain text."""
     query = question(trained, trained_engine, asked)
-    config = SearchConfig(chunk_len=48, max_tokens=192, eta=10.0)
+    config = SearchConfig(chunk_len=48, max_tokens=192, eta=10.0, divergence=0.02)
     plain = generate(trained_engine, query, config, method="markov")
     strong = generate(trained_engine, query, config)
     assert 0 < strong.n_plain < len(strong.steps)
