@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from repairs import percent
+
 from tgr_local import EngineConfig, SearchConfig, load, methods
 from tgr_local.code.candidate import Candidate
 from tgr_local.code.context import Context
@@ -39,7 +41,7 @@ from tgr_local.eval.bugs import checks, problem
 from tgr_local.eval.bugs.checks import Result
 from tgr_local.eval.bugs.output import Test, pytest_output
 from tgr_local.eval.bugs.problem import Bug
-from tgr_local.eval.metrics import interval, paired
+from tgr_local.eval.metrics import paired
 from tgr_local.eval.tasks.code import passes
 from tgr_local.models import library
 from tgr_local.options.config import CodeConfig
@@ -198,14 +200,6 @@ def one(engine: Engine, bug: Bug, text: str, row: Row, config: SearchConfig, bud
         best is not None and best.passes, bool(chosen) and folder.is_right(chosen), len(ended),
         sum(candidate.applies for candidate in ended), outcome.forward_tokens, outcome.seconds,
     )  # fmt: skip
-
-
-def percent(values: Sequence[float]) -> str:
-    """A mean share in percent with its interval."""
-    if not values:
-        return "-"
-    found = interval(values)
-    return f"{100 * found.mean:.1f} ({100 * found.low:.1f} to {100 * found.high:.1f})"
 
 
 def line(name: str, rows: Sequence[Solved]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import pytest
 
@@ -269,10 +270,10 @@ def test_a_long_answer_is_read() -> None:
 # ---- pieces that depend on each other ----
 
 
-def names_after(answer: str, text: str) -> dict[str, object]:
+def names_after(answer: str, text: str) -> dict[str, Any]:
     """The names of the document after an answer, which must run."""
     (change,) = read_answer(answer, [Document("m.py", text)])
-    names: dict[str, object] = {"__name__": "m"}
+    names: dict[str, Any] = {"__name__": "m"}
     exec(change.after, names)
     return names
 
@@ -297,13 +298,13 @@ def test_imports_and_values_stand_where_they_can_be_used() -> None:
     assert names_after(fenced(future), SHOP.replace('"""Prices."""', "#!/bin/python\n# x"))
     other = "from math import ceil as up\n\n\ndef f(x):\n    return up(x)\n"
     old = other.replace("ceil", "floor")
-    assert names_after(fenced(other), old)["f"](1.5) == 2  # type: ignore[operator]
+    assert names_after(fenced(other), old)["f"](1.5) == 2
 
 
 def test_a_block_of_imports_alone_is_added() -> None:
     use = "def tax(price):\n    return math.ceil(price)\n"
     for answer in (fenced("import math\n") + fenced(use), fenced(use) + fenced("import math\n")):
-        assert names_after(answer, SHOP)["tax"](1.5) == 2  # type: ignore[operator]
+        assert names_after(answer, SHOP)["tax"](1.5) == 2
 
 
 def test_what_a_file_does_at_its_top_stays() -> None:
@@ -320,7 +321,7 @@ def test_what_a_file_does_at_its_top_stays() -> None:
 def test_a_class_keeps_its_values() -> None:
     old = "class A:\n    k = 3\n\n    def f(self):\n        return self.k\n"
     new = "class A:\n    def f(self):\n        return self.k + 1\n"
-    assert names_after(fenced(new), old)["A"]().f() == 4  # type: ignore[operator]
+    assert names_after(fenced(new), old)["A"]().f() == 4
 
 
 def test_a_file_with_a_syntax_error_is_repaired() -> None:
@@ -363,7 +364,7 @@ def test_usage_that_is_quoted_first_is_no_file() -> None:
     wrong = fenced("from m import add\nprint(add(1, 2))\n")
     right = fenced(old.replace("-", "+"))
     assert not is_whole(f"Wrong:\n{wrong}", [Document("m.py", old)])
-    assert names_after(f"Wrong:\n{wrong}Right:\n{right}", old)["add"](1, 2) == 3  # type: ignore[operator]
+    assert names_after(f"Wrong:\n{wrong}Right:\n{right}", old)["add"](1, 2) == 3
 
 
 def test_a_fence_within_a_docstring_is_text() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from dataclasses import dataclass, field
 from tgr_local.code import evidence
 from tgr_local.code.edits import Document, EditError
 from tgr_local.code.edits.document import joined, lines_of
-from tgr_local.code.edits.function import in_place
+from tgr_local.code.edits.function import in_place, parsed
 from tgr_local.code.outline import Definition, outline
 from tgr_local.code.syntax import python_error
 
@@ -73,16 +72,6 @@ def is_long(text: str, old: str) -> bool:
 def names(path: str, text: str) -> frozenset[str]:
     """What code defines."""
     return frozenset(one.name for one in _definitions(path, text))
-
-
-def parsed(text: str) -> ast.Module | None:
-    """The syntax tree of Python code; None of other text."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return None
 
 
 def statements(tree: ast.Module) -> list[ast.stmt]:

@@ -15,7 +15,8 @@ from tgr_local.code import evidence
 from tgr_local.code.edits import Change, Document, EditError
 from tgr_local.code.edits.blocks import cleaned
 from tgr_local.code.edits.document import lines_of
-from tgr_local.code.merging import is_long, merged, names, parsed, statements
+from tgr_local.code.edits.function import parsed
+from tgr_local.code.merging import is_long, merged, names, statements
 from tgr_local.code.syntax import fence_name, python_error
 
 _FENCE = re.compile(r"([ \t>]*)(`{3,}|~{3,})([^`]*)")

@@ -38,7 +38,7 @@ def functions_of(document: Document) -> list[Function]:
     Python cannot read. A name that is there again gets a number: ``size#2``."""
     if "\r" in document.text or "\f" in document.text:
         return []  # which Python counts as lines, or not, in its own way
-    if (tree := _parsed(document.text)) is None:
+    if (tree := parsed(document.text)) is None:
         return []
     found: list[Function] = []
     times: dict[str, int] = {}
@@ -106,7 +106,8 @@ def in_place(new: str, old: Sequence[str]) -> list[str]:
     ]
 
 
-def _parsed(text: str) -> ast.Module | None:
+def parsed(text: str) -> ast.Module | None:
+    """The syntax tree of Python code; None of other text."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -145,7 +146,7 @@ def _without(line: str, indent: str) -> str:
 def _within_strings(lines: Sequence[str]) -> set[int]:
     """The lines of Python that begin within a string, which an indentation would change; but for
     docstrings."""
-    if (tree := _parsed("\n".join(lines))) is None:
+    if (tree := parsed("\n".join(lines))) is None:
         return set()
     inside: set[int] = set()
     for node in ast.walk(tree):
