@@ -207,6 +207,15 @@ def test_a_syntax_error_goes_into_the_next_round(monkeypatch: pytest.MonkeyPatch
     assert f"cannot be used: {why}.\n\nThe files are again" in coder.prompts[1]
 
 
+def test_a_model_that_has_learnt_a_form_is_told_of_edits_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    coder = Coder([answer(CALC)], [answer(RIGHT)])
+    coder.metadata["tgr.edit_format"] = "file"
+    carry_out(monkeypatch.setattr, coder, rounds=2, candidates=1)
+    assert coder.prompts[1] == coder.prompts[0]
+
+
 def test_a_file_that_had_a_syntax_error_before_may_have_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -350,8 +350,8 @@ class _Solver:
         user = prompt.user_message(context.text, self._task.text, stage.output, asks)
         plain = self._tokens(stage.engine, prompt.conversation(user))
         best = next(iter(ranked(stage.candidates)), None)
-        if best is None or not best.answer:
-            return plain
+        if best is None or not best.answer or (self._has_learnt and not best.applies):
+            return plain  # what has learnt a form has learnt nothing of answers that are no edit
         again = prompt.conversation(
             user, asks, best.answer, self._tail(best.verdict), best.problem or "it changes nothing"
         )
