@@ -118,7 +118,7 @@ private:
 };
 
 // What multiplies the weights with the tokens of a step.
-enum class Kernels { ggml, own, gpu }; // on a CPU ggml's or ours (q8_0.h)
+enum class Kernels { ggml, own, gpu }; // on a CPU ggml's or ours (csrc/quantized)
 
 // The time of a step by the tokens in its batch, as a multiple of that of one token.
 class StepTimes {

@@ -97,10 +97,6 @@ ggml_tensor * inject(const llm_graph_context & graph, ggml_tensor * cur, int il)
     return cur;
 }
 
-bool is_unsafe(ggml_backend_buffer_type_t type) {
-    return std::strcmp(ggml_backend_buft_name(type), "AMX") == 0;
-}
-
 std::vector<uint32_t> cells_of(const std::vector<uint32_t> & cells, const llama_ubatch & ubatch) {
     std::vector<uint32_t> chosen(ubatch.n_tokens);
     for (uint32_t i = 0; i < ubatch.n_tokens; ++i) {

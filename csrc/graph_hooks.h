@@ -6,6 +6,7 @@
 #include "ggml-backend.h"
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 struct llama_adapter_cvec;
@@ -39,9 +40,11 @@ std::vector<uint32_t> cells_of(const std::vector<uint32_t> & cells, const llama_
 uint32_t session_attention_nodes(uint32_t n_layer);
 uint32_t product_nodes(uint32_t n_layer);
 
-// make_cpu_buft_list: whether weights must not lie in a buffer of this type. gcc before 14 drops most of the tile
-// configuration of ggml's AMX kernels as dead stores, and their first product then ends the process.
-bool is_unsafe(ggml_backend_buffer_type_t type);
+// select_weight_buft: whether weights for an operation must not lie in a buffer of this type, though it supports them.
+// Of AMX: gcc before 14 drops most of the tile configuration of ggml's kernels as dead stores, and their first product
+// then ends the process. Of weights that ggml would repack: where `product` can have them as they are in the file.
+bool is_refused(ggml_backend_buffer_type_t type, const ggml_tensor & weights, ggml_op op,
+                const std::vector<std::pair<ggml_backend_dev_t, ggml_backend_buffer_type_t>> & all);
 
 // Wherever a buffer for keys and values, or recurrent states was made, before anything is written into it:
 // asks the system for huge pages, where the buffer is in RAM.

@@ -1,7 +1,7 @@
-// The products of Q8_0 weights with tokens, in place of ggml's (csrc/q8_0.h), where the CPU alone computes.
+// The products of quantized weights with tokens, in place of ggml's (csrc/quantized), where the CPU alone computes.
 
+#include "quantized/products.h"
 #include "graph_state.h"
-#include "q8_0.h"
 
 #include "llama-context.h"
 #include "llama-model.h"
@@ -46,17 +46,17 @@ void pack(ggml_tensor * dst, int ith, int nth, void *) {
     const auto [first, last]   = share(tokens->ne[1], 1, ith, nth);
     for (int64_t t = first; t < last; ++t) {
         const char * token = static_cast<const char *>(tokens->data) + t * tokens->nb[1];
-        q8_0_pack(reinterpret_cast<const float *>(token), tokens->ne[0],
-                  static_cast<char *>(dst->data) + t * dst->nb[1]);
+        pack_token(reinterpret_cast<const float *>(token), tokens->ne[0],
+                   static_cast<char *>(dst->data) + t * dst->nb[1]);
     }
 }
 
 void multiply(ggml_tensor * dst, int ith, int nth, void *) {
     const ggml_tensor * weights = dst->src[0];
     const ggml_tensor * tokens  = dst->src[1];
-    const auto [first, last]    = share(weights->ne[1], q8_0_tile(), ith, nth);
+    const auto [first, last]    = share(weights->ne[1], rows_of_tile(), ith, nth);
     if (first < last) {
-        q8_0_multiply(weights->data, weights->ne[0], first, last, tokens->data, tokens->ne[1],
+        multiply_rows(weights->type, weights->data, weights->ne[0], first, last, tokens->data, tokens->ne[1],
                       static_cast<float *>(dst->data), dst->ne[0]);
     }
 }
@@ -64,7 +64,7 @@ void multiply(ggml_tensor * dst, int ith, int nth, void *) {
 // Weights that are as in the file, and not for another kernel or device.
 bool is_plain(const ggml_tensor * weights) {
     const ggml_backend_buffer_t buffer = weights->view_src ? weights->view_src->buffer : weights->buffer;
-    if (weights->type != GGML_TYPE_Q8_0 || !buffer || !ggml_is_contiguous(weights) || ggml_n_dims(weights) > 2) {
+    if (!has_products(weights->type) || !buffer || !ggml_is_contiguous(weights) || ggml_n_dims(weights) > 2) {
         return false;
     }
     const char * name = ggml_backend_buft_name(ggml_backend_buffer_get_type(buffer));
@@ -84,13 +84,23 @@ bool has_own_products(llama_context * ctx) {
         n_bytes += ggml_nbytes(weights);
         n_own += is_plain(weights) ? ggml_nbytes(weights) : 0;
     }
-    return has_q8_0_products() && is_alone(ctx->get_sched()) && 2 * n_own > n_bytes;
+    return is_alone(ctx->get_sched()) && 2 * n_own > n_bytes;
+}
+
+bool is_refused(ggml_backend_buffer_type_t type, const ggml_tensor & weights, ggml_op op,
+                const std::vector<std::pair<ggml_backend_dev_t, ggml_backend_buffer_type_t>> & all) {
+    const char * name         = ggml_backend_buft_name(type);
+    const bool   only_cpu     = std::all_of(all.begin(), all.end(), [](const auto & one) {
+        return ggml_backend_dev_type(one.first) == GGML_BACKEND_DEVICE_TYPE_CPU;
+    });
+    const bool   has_products = op == GGML_OP_MUL_MAT && ggml_n_dims(&weights) == 2 && tgr::has_products(weights.type);
+    return std::strcmp(name, "AMX") == 0 || (std::strcmp(name, "CPU_REPACK") == 0 && only_cpu && has_products);
 }
 
 ggml_tensor * product(const llm_graph_context & graph, ggml_tensor * weights, ggml_tensor * tokens) {
     const bool has_own_precision = graph.prec_policy && graph.prec_policy->prec_src1.count(weights);
-    if (!has_q8_0_products() || !is_plain(weights) || has_own_precision || !is_alone(graph.sched) ||
-        tokens->type != GGML_TYPE_F32 || tokens->nb[0] != sizeof(float) || ggml_n_dims(tokens) > 2) {
+    if (!is_plain(weights) || has_own_precision || !is_alone(graph.sched) || tokens->type != GGML_TYPE_F32 ||
+        tokens->nb[0] != sizeof(float) || ggml_n_dims(tokens) > 2) {
         return nullptr;
     }
     auto * input = find_input<graph_input_packed>(*graph.res);
@@ -99,8 +109,8 @@ ggml_tensor * product(const llm_graph_context & graph, ggml_tensor * weights, gg
     }
     ggml_tensor *& packed = input->packed[tokens];
     if (!packed) {
-        packed = ggml_custom_4d(graph.ctx0, GGML_TYPE_I8, int64_t(q8_0_token_bytes(tokens->ne[0])), tokens->ne[1], 1, 1,
-                                &tokens, 1, pack, GGML_N_TASKS_MAX, nullptr);
+        packed = ggml_custom_4d(graph.ctx0, GGML_TYPE_I8, int64_t(packed_token_bytes(tokens->ne[0])), tokens->ne[1], 1,
+                                1, &tokens, 1, pack, GGML_N_TASKS_MAX, nullptr);
     }
     ggml_tensor * args[] = { weights, packed };
     return ggml_custom_4d(graph.ctx0, GGML_TYPE_F32, weights->ne[1], tokens->ne[1], 1, 1, args, 2, multiply,

@@ -104,9 +104,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 @pytest.fixture
 def use_products() -> Iterator[Callable[[str], None]]:
-    """`use_products("ggml")`: what multiplies Q8_0 weights in this test, as TGR_PRODUCTS does."""
-    yield native.use_q8_0_products
-    native.use_q8_0_products(os.environ.get("TGR_PRODUCTS", "best"))
+    """`use_products("ggml")`: what multiplies quantized weights in this test, as TGR_PRODUCTS does."""
+    yield native.use_products
+    native.use_products(os.environ.get("TGR_PRODUCTS", "best"))
 
 
 @pytest.fixture

@@ -33,14 +33,16 @@ def draft_rows(
     """How many tokens of each draft (tokens, tokens alike) a batch gets after runs of right tokens
     (tokens alike, right ones) that ended with a wrong one, for tests."""
 
-def has_q8_0_products() -> bool: ...
-def use_q8_0_products(name: str) -> None:
+def has_products(type: int) -> bool:
+    """Whether weights of this GGML type are multiplied by our kernels here."""
+
+def use_products(name: str) -> None:
     """As if TGR_PRODUCTS had this value when the program began, for tests."""
 
-def q8_0_products(
-    weights: bytes, n_rows: int, tokens: ArrayLike, first: int = 0
+def products(
+    type: int, weights: bytes, n_rows: int, tokens: ArrayLike, first: int = 0
 ) -> NDArray[np.float32]:
-    """Products [n_tokens, n_rows] of rows of Q8_0 weights from `first` on with tokens
+    """Products [n_tokens, n_rows] of rows of quantized weights from `first` on with tokens
     [n_tokens, n], for tests."""
 
 def asked_rows(

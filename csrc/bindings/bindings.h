@@ -115,7 +115,7 @@ void bind_session_request(py::module_ & m);
 void bind_lockstep_group(py::module_ & m);
 void bind_edit_params(py::module_ & m);
 void bind_drafts(py::module_ & m);
-void bind_q8_0(py::module_ & m);
+void bind_quantized(py::module_ & m);
 void bind_engine(py::module_ & m);
 
 } // namespace tgr

@@ -67,7 +67,7 @@ PYBIND11_MODULE(_engine, m) {
     bind_lockstep_group(m);
     bind_edit_params(m);
     bind_drafts(m);
-    bind_q8_0(m);
+    bind_quantized(m);
     bind_engine(m);
     m.def("forked", &forked, "To be called in the child after a fork: engines made before cannot be used there.");
     m.def("available_memory", &available_ram, "Bytes of RAM that are available without swapping; None = unknown.");

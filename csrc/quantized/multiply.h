@@ -1,0 +1,138 @@
+// A tile times tokens, and all tiles of a part of the rows. Written with the instructions of the file that includes it.
+
+constexpr int64_t FEW = 32; // tokens, all numbers of which stay in the L2
+
+// Products of n_blocks blocks of a tile with N tokens; `add`: to those of the blocks before.
+template <class Format, int N> void multiply_tile(const Tile & tile, int64_t first_block, int64_t n_blocks,
+                                                  const Token * tokens, float * products, int64_t stride,
+                                                  int64_t n_rows, bool add) {
+    Floats sums[N];
+    for (int t = 0; t < N; ++t) {
+        sums[t] = add ? load_some(products + t * stride, n_rows) : none();
+    }
+    for (int64_t b = 0; b < n_blocks; ++b) {
+        const int64_t block  = first_block + b;
+        const Floats  scales = load(tile.scales[b][0]), others = load(tile.scales[b][1]);
+        Words         whole[N];
+        if constexpr (Format::HALVES) {
+            Floats scaled[N];
+            for (int t = 0; t < N; ++t) {
+                whole[t] = left(splat(tokens[t].minus_half[2 * block]), Format::SHIFT);
+            }
+            add_products<Format, N>(whole, tile.numbers[b][0][0], tokens, block * BLOCK);
+            for (int t = 0; t < N; ++t) {
+                scaled[t] = product(floats(whole[t]), scales);
+                whole[t]  = left(splat(tokens[t].minus_half[2 * block + 1]), Format::SHIFT);
+            }
+            add_products<Format, N>(whole, tile.numbers[b][4][0], tokens, block * BLOCK + 16);
+            for (int t = 0; t < N; ++t) {
+                scaled[t] = product_and_sum(floats(whole[t]), others, scaled[t]);
+                sums[t]   = product_and_sum(scaled[t], splat(tokens[t].scales[block]), sums[t]);
+            }
+        } else {
+            for (int t = 0; t < N; ++t) {
+                whole[t] = Format::SHIFT > 0 ? left(splat(tokens[t].minus[block]), Format::SHIFT) : splat(0);
+            }
+            add_products<Format, N>(whole, tile.numbers[b][0][0], tokens, block * BLOCK);
+            add_products<Format, N>(whole, tile.numbers[b][4][0], tokens, block * BLOCK + 16);
+            for (int t = 0; t < N; ++t) {
+                const Floats scale = product(scales, splat(tokens[t].scales[block]));
+                sums[t]            = product_and_sum(floats(whole[t]), scale, sums[t]);
+                if (Format::SHIFT < 0) {
+                    sums[t] = product_and_sum(others, splat(tokens[t].sums[block]), sums[t]);
+                }
+            }
+        }
+    }
+    for (int t = 0; t < N; ++t) {
+        store_some(products + t * stride, n_rows, sums[t]);
+    }
+}
+
+template <class Format, int N> void multiply_some(const Tile & tile, int64_t first_block, int64_t n_blocks,
+                                                  const void * tokens, int64_t n, float * products, int64_t stride,
+                                                  int64_t n_rows) {
+    Token some[N];
+    for (int t = 0; t < N; ++t) {
+        some[t] = Token(static_cast<const uint8_t *>(tokens) + t * (n / BLOCK * Token::BLOCK_BYTES), n);
+    }
+    multiply_tile<Format, N>(tile, first_block, n_blocks, some, products, stride, n_rows, first_block > 0);
+}
+
+inline int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+// Blocks [first_block, first_block + n_blocks) of a tile's rows. Meanwhile as many bytes from `next` on are fetched.
+template <class Format>
+void lay_out(const Part & part, int64_t first_block, int64_t n_blocks, const uint8_t * next, Tile & tile) {
+    constexpr int64_t TOGETHER = Format::NUMBERS / BLOCK;
+    for (int64_t b = 0; b < n_blocks; b += TOGETHER) {
+        for (int64_t line = 0; line < ROWS * Format::BYTES; line += 64) {
+            __builtin_prefetch(next + b / TOGETHER * ROWS * Format::BYTES + line, 0, 2);
+        }
+        Format::lay_out(part, (first_block + b) / TOGETHER * Format::BYTES, tile, b);
+    }
+}
+
+using Some = void (*)(const Tile &, int64_t, int64_t, const void *, int64_t, float *, int64_t, int64_t);
+
+template <class Format> Some for_tokens(int64_t n) {
+    static constexpr Some FIRST[] = { multiply_some<Format, 1>, multiply_some<Format, 2>, multiply_some<Format, 3>,
+                                      multiply_some<Format, 4> };
+    if constexpr (COLUMNS > 4) {
+        static constexpr Some MORE[] = { multiply_some<Format, 5>, multiply_some<Format, 6>, multiply_some<Format, 7>,
+                                         multiply_some<Format, 8> };
+        return n > 4 ? MORE[least(n, COLUMNS) - 5] : FIRST[n - 1];
+    } else {
+        return FIRST[least(n, COLUMNS) - 1];
+    }
+}
+
+template <class Format> void multiply_part(const Rows & rows, int64_t n, const void * tokens, int64_t n_tokens,
+                                           float * products, int64_t stride) {
+    const int64_t row_blocks = n / BLOCK;
+    // few tokens: in the order of memory; many: a chunk of all tokens stays in the L2
+    const int64_t n_together = n_tokens <= FEW ? ROWS : rows.n;
+    Tile          tile;
+    for (int64_t begin = 0; begin < rows.n; begin += n_together) {
+        for (int64_t block = 0; block < row_blocks; block += CHUNK) {
+            const int64_t n_blocks = least(CHUNK, row_blocks - block);
+            for (int64_t row = begin; row < least(begin + n_together, rows.n); row += ROWS) {
+                const int64_t n_rows = least(ROWS, rows.n - row);
+                const Part    part(rows.base + row * rows.stride, rows.stride, n_rows);
+                const int64_t bytes = ROWS * block * Format::BYTES * BLOCK / Format::NUMBERS; // before this chunk
+                lay_out<Format>(part, block, n_blocks, part.base + ROWS * rows.stride + bytes, tile);
+                for (int64_t t = 0; t < n_tokens; t += COLUMNS) {
+                    const Some some = for_tokens<Format>(n_tokens - t);
+                    some(tile, block, n_blocks,
+                         static_cast<const uint8_t *>(tokens) + t * (row_blocks * Token::BLOCK_BYTES), n,
+                         products + t * stride + row, stride, n_rows);
+                }
+            }
+        }
+    }
+}
+
+inline Multiply multiply_of(ggml_type type) {
+    switch (type) {
+    case GGML_TYPE_Q4_0:
+        return multiply_part<Q4_0>;
+    case GGML_TYPE_Q4_1:
+        return multiply_part<Q4_1>;
+    case GGML_TYPE_Q5_0:
+        return multiply_part<Q5_0>;
+    case GGML_TYPE_Q5_1:
+        return multiply_part<Q5_1>;
+    case GGML_TYPE_Q8_0:
+        return multiply_part<Q8_0>;
+    case GGML_TYPE_Q4_K:
+        return multiply_part<Q4_K>;
+    case GGML_TYPE_Q5_K:
+        return multiply_part<Q5_K>;
+    case GGML_TYPE_Q6_K:
+        return multiply_part<Q6_K>;
+    default:
+        return nullptr;
+    }
+}

@@ -1,0 +1,95 @@
+#include "kernels.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+
+namespace tgr {
+
+namespace {
+
+enum class Kind { none, avx2, avx512 };
+
+#if defined(__x86_64__) && defined(__GNUC__)
+
+Kind find_kind() {
+    __builtin_cpu_init();
+    const bool avx2   = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); // these have F16C too
+    const bool avx512 = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+    return !avx2 ? Kind::none : avx512 ? Kind::avx512 : Kind::avx2;
+}
+
+#else
+
+Kind find_kind() {
+    return Kind::none;
+}
+
+namespace avx2 {
+
+Multiply multiply(ggml_type) {
+    return nullptr;
+}
+
+void pack(const float *, int64_t, void *) {}
+
+} // namespace avx2
+
+namespace avx512 {
+
+Multiply multiply(ggml_type) {
+    return nullptr;
+}
+
+} // namespace avx512
+
+#endif
+
+Kind limited(Kind best, const char * name) {
+    const auto is = [&](const char * wanted) { return name && std::strcmp(name, wanted) == 0; };
+    return is("ggml") ? Kind::none : is("avx2") ? std::min(best, Kind::avx2) : best;
+}
+
+// The environment is read once: another thread may change it later.
+std::atomic<Kind> & kind() {
+    static std::atomic<Kind> chosen{ limited(find_kind(), std::getenv("TGR_PRODUCTS")) };
+    return chosen;
+}
+
+Multiply find(ggml_type type) {
+    const Kind found = kind();
+    return found == Kind::avx512 ? avx512::multiply(type) : found == Kind::avx2 ? avx2::multiply(type) : nullptr;
+}
+
+} // namespace
+
+bool has_products(ggml_type type) {
+    return find(type) != nullptr;
+}
+
+void use_products(const char * name) {
+    kind() = limited(find_kind(), name);
+}
+
+int64_t rows_of_tile() {
+    return kind() == Kind::avx512 ? avx512::ROWS : avx2::ROWS;
+}
+
+size_t packed_token_bytes(int64_t n) {
+    return size_t(n / TOKEN_BLOCK * Token::BLOCK_BYTES);
+}
+
+void pack_token(const float * token, int64_t n, void * packed) {
+    avx2::pack(token, n, packed);
+}
+
+void multiply_rows(ggml_type type, const void * weights, int64_t n, int64_t first, int64_t last, const void * tokens,
+                   int64_t n_tokens, float * products, int64_t product_stride) {
+    const int64_t stride = int64_t(ggml_row_size(type, n));
+    const Rows    rows{ static_cast<const uint8_t *>(weights) + first * stride, stride, last - first };
+    find(type)(rows, n, tokens, n_tokens, products + first, product_stride);
+}
+
+} // namespace tgr
