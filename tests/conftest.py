@@ -104,7 +104,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 @pytest.fixture
 def use_products() -> Iterator[Callable[[str], None]]:
-    """`use_products("ggml")`: what multiplies quantized weights in this test, as TGR_PRODUCTS does."""
+    """`use_products("ggml")`: what multiplies quantized weights here, as TGR_PRODUCTS does."""
     yield native.use_products
     native.use_products(os.environ.get("TGR_PRODUCTS", "best"))
 

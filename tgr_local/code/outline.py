@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Literal
 
 from tgr_local.code import syntax
 from tgr_local.code.edits import Document
+from tgr_local.system.python_source import syntax_tree
 
 MAX_CHARACTERS = 1 << 19
 """Of a file with an outline."""
@@ -72,7 +72,7 @@ def outline(document: Document) -> Outline:
     if language == "python":
         try:
             return Outline(tuple(_python(document.text)))
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+        except SyntaxError:
             pass  # tree-sitter reads what is whole of it
     if not language:
         ending = PurePosixPath(document.path).suffix or PurePosixPath(document.path).name
@@ -111,10 +111,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _python(text: str) -> Iterator[Definition]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about escapes in the file
-        tree = ast.parse(text)
-    yield from _of_body(tree.body, "")
+    yield from _of_body(syntax_tree(text).body, "")
 
 
 def _of_body(body: Sequence[ast.stmt], within: str) -> Iterator[Definition]:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from tgr_local.code.candidate import Candidate
 from tgr_local.code.edits import Change
+from tgr_local.system.python_source import syntax_tree
 
 _NOISE = re.compile(
     r"0x[0-9a-fA-F]{4,}|\b\d+(?:\.\d+)?\s?(?:s|ms|µs|seconds?|secs?)\b|/[\w./-]*/|={3,}[^\n]*"
@@ -68,9 +68,7 @@ def meaning(changes: Sequence[Change]) -> tuple[tuple[str, str], ...]:
 def _normal(path: str, text: str) -> str:
     if path.endswith(".py"):
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # about escapes in the text
-                return ast.dump(ast.parse(text))
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return ast.dump(syntax_tree(text))
+        except (SyntaxError, RecursionError):
             pass
     return " ".join(text.split())

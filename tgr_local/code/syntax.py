@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import importlib
-import warnings
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any, Literal, NamedTuple
+
+from tgr_local.system.python_source import syntax_tree
 
 LANGUAGES = {
     "bash": ".sh .bash", "c": ".c .h", "cpp": ".cc .cpp .cxx .hh .hpp .hxx", "csharp": ".cs",
@@ -95,13 +95,9 @@ def problem() -> str:
 def python_error(text: str) -> str:
     """Line and message of the syntax error of a Python text; empty without one."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about escapes in the text
-            ast.parse(text)
+        syntax_tree(text)
     except SyntaxError as error:
         return f"{error.lineno}: {error.msg}"
-    except (ValueError, RecursionError, MemoryError) as error:
-        return f"1: {type(error).__name__}"
     return ""
 
 

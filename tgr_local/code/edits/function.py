@@ -12,7 +12,6 @@ once together.
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -20,6 +19,7 @@ from tgr_local.code.edits.document import Document, lines_of
 from tgr_local.code.edits.markers import Markers
 from tgr_local.code.syntax import fence_name
 from tgr_local.engine import Opening
+from tgr_local.system.python_source import syntax_tree
 
 
 class Function(NamedTuple):
@@ -108,12 +108,10 @@ def in_place(new: str, old: Sequence[str]) -> list[str]:
 
 def parsed(text: str) -> ast.Module | None:
     """The syntax tree of Python code; None of other text."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return None
+    try:
+        return syntax_tree(text)
+    except SyntaxError:
+        return None
 
 
 def _definitions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:

@@ -11,6 +11,7 @@ from tgr_local.eval.task import Grade, Problem
 from tgr_local.eval.tasks.benchmark import user
 from tgr_local.eval.tasks.code import Code, passes, program
 from tgr_local.eval.tasks.data import Row, Source
+from tgr_local.system.python_source import syntax_tree
 from tgr_local.system.sandbox.programs import Limits
 
 PREFIX = (
@@ -64,7 +65,7 @@ class BigCodeBench(Code):
 def imported(code: str) -> set[str]:
     """The top-level packages that code imports."""
     found = set()
-    for node in ast.walk(ast.parse(code)):
+    for node in ast.walk(syntax_tree(code)):
         if isinstance(node, ast.Import):
             found |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

@@ -16,6 +16,7 @@ from tgr_local.answers import cleaned
 from tgr_local.eval.task import Grade, Problem
 from tgr_local.eval.tasks.benchmark import NO_ANSWER, Benchmark, exact, last_box, user
 from tgr_local.eval.tasks.data import Row, Source
+from tgr_local.system.python_source import syntax_tree
 
 BRACKETS = str.maketrans("[]", "()")
 LETTER_X = re.compile(r"(?<=[\d)])(\s*)[xX](?=\s*[\d(])")
@@ -47,8 +48,8 @@ def evaluate(text: str) -> tuple[Fraction, Counter[int]]:
     if not re.fullmatch(r"[0-9+*/() -]*", text):
         raise ValueError(FOREIGN)
     try:
-        return _value(ast.parse(text, mode="eval").body)
-    except (SyntaxError, RecursionError, MemoryError):
+        return _value(syntax_tree(text, "eval").body)
+    except (SyntaxError, RecursionError):
         raise ValueError("no expression") from None
 
 

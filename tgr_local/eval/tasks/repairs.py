@@ -11,6 +11,7 @@ import re
 import textwrap
 
 from tgr_local.eval.tasks.code import blocks, program
+from tgr_local.system.python_source import syntax_tree
 
 SEARCH = re.compile(
     r"^<{5,9} SEARCH[ \t]*\n(.*?)^={5,9}[ \t]*\n(.*?)^>{5,9} REPLACE[ \t]*$",
@@ -57,8 +58,8 @@ def _places(code: str) -> dict[str, tuple[int, int]] | None:
     """First and last line, from 1, of every function and class at the top, and of methods. None
     where the code cannot be parsed."""
     try:
-        body = ast.parse(code).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        body = syntax_tree(code).body
+    except SyntaxError:
         return None
     found: dict[str, tuple[int, int]] = {}
     for node in body:
