@@ -105,6 +105,20 @@ inline Words nibble_to_fifth_bits(Words words) {
     return _mm256_cmpeq_epi8(copy & bits, bits) & splat(0x10101010);
 }
 
+// Four numbers of each row times four of a token, in pairs.
+template <class Format> inline Words in_pairs(Words weights, int32_t four) {
+    if (Format::BITS == 8) {
+        return _mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(splat(four), weights));
+    }
+    return _mm256_maddubs_epi16(weights, splat(four));
+}
+
+// Adds the product of four numbers of each row with four of a token.
+template <class Format> inline Words add_four(Words whole, Words weights, int32_t four) {
+    const Words ones = _mm256_set1_epi16(1);
+    return _mm256_add_epi32(whole, _mm256_madd_epi16(in_pairs<Format>(weights, four), ones));
+}
+
 // Adds the products of 16 numbers of each row with those of N tokens.
 template <class Format, int N>
 inline void add_products(Words (&whole)[N], const uint8_t * numbers, const Token * tokens, int64_t at) {
@@ -113,12 +127,10 @@ inline void add_products(Words (&whole)[N], const uint8_t * numbers, const Token
     Words          pairs[N];
     for (int i = 0; i < 4; ++i) {
         const Words weights = _mm256_load_si256(reinterpret_cast<const __m256i *>(numbers + i * ROWS * 4));
-        const Words sizes   = Format::BITS == 8 ? _mm256_abs_epi8(weights) : weights;
         for (int t = 0; t < N; ++t) {
             int32_t four;
             std::memcpy(&four, tokens[t].numbers + at + 4 * i, 4);
-            const Words token = Format::BITS == 8 ? _mm256_sign_epi8(splat(four), weights) : splat(four);
-            const Words two   = _mm256_maddubs_epi16(sizes, token);
+            const Words two = in_pairs<Format>(weights, four);
             if (FITS) {
                 pairs[t] = i == 0 ? two : _mm256_add_epi16(pairs[t], two);
             } else {

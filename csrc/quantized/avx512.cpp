@@ -105,6 +105,11 @@ inline Words nibble_to_fifth_bits(Words words) {
     return _mm512_permutexvar_epi32(words, all);
 }
 
+// Adds the product of four numbers of each row with four of a token.
+template <class Format> inline Words add_four(Words whole, Words weights, int32_t four) {
+    return _mm512_dpbusd_epi32(whole, weights, splat(four));
+}
+
 // Adds the products of 16 numbers of each row with those of N tokens.
 template <class Format, int N>
 inline void add_products(Words (&whole)[N], const uint8_t * numbers, const Token * tokens, int64_t at) {
@@ -113,7 +118,7 @@ inline void add_products(Words (&whole)[N], const uint8_t * numbers, const Token
         for (int t = 0; t < N; ++t) {
             int32_t four;
             std::memcpy(&four, tokens[t].numbers + at + 4 * i, 4);
-            whole[t] = _mm512_dpbusd_epi32(whole[t], weights, splat(four));
+            whole[t] = add_four<Format>(whole[t], weights, four);
         }
     }
 }

@@ -3,7 +3,7 @@
 //
 // A word of a tile holds four numbers of a row, from 0 up: a weight is scale * (number - 2^SHIFT), or, where SHIFT is
 // -1, scale * number + offset. So decoding is a mask and a shift of the words as the file has them, for all rows at
-// once.
+// once. `to` takes them: a tile, or the products of one token.
 
 constexpr int64_t BLOCK = TOKEN_BLOCK;
 constexpr int64_t CHUNK = 32; // blocks of a row that are laid out at a time: a tile of them stays in the L1
@@ -11,11 +11,11 @@ constexpr int64_t CHUNK = 32; // blocks of a row that are laid out at a time: a 
 struct alignas(64) Tile {
     uint8_t numbers[CHUNK][BLOCK / 4][ROWS][4];
     float   scales[CHUNK][2][ROWS]; // the scale, then the offset; or that of each half of the block
-};
 
-inline void put(Tile & tile, int64_t block, int word, Words numbers) {
-    store(tile.numbers[block][word], numbers);
-}
+    void put(int64_t block, int word, Words four) { store(numbers[block][word], four); }
+
+    void scale(int64_t block, int i, Floats scale) { store(scales[block][i], scale); }
+};
 
 const int32_t LOW_NIBBLES = 0x0f0f0f0f;
 
@@ -27,13 +27,14 @@ inline Words first_word(const Part & part, int64_t at) {
 }
 
 // 32 numbers in the nibbles of 16 bytes, the low ones first; `high` gives the bits above them for a word.
-template <class High> inline void put_nibbles(const Part & part, int64_t at, Tile & tile, int64_t block, High high) {
+template <class To, class High>
+inline void put_nibbles(const Part & part, int64_t at, To & to, int64_t block, High high) {
     Words words[4];
     words4(part, at, words);
     const Words low = splat(LOW_NIBBLES);
     for (int i = 0; i < 4; ++i) {
-        put(tile, block, i, (words[i] & low) | high(i));
-        put(tile, block, i + 4, (right(words[i], 4) & low) | high(i + 4));
+        to.put(block, i, (words[i] & low) | high(i));
+        to.put(block, i + 4, (right(words[i], 4) & low) | high(i + 4));
     }
 }
 
@@ -53,9 +54,9 @@ struct Q4_0 { // F16 scale, nibbles
     static constexpr int     BITS = 4, SHIFT = 3;
     static constexpr bool    HALVES = false;
 
-    static void lay_out(const Part & part, int64_t at, Tile & tile, int64_t block) {
-        store(tile.scales[block][0], half(first_word(part, at)));
-        put_nibbles(part, at + 2, tile, block, NoBits());
+    template <class To> static void lay_out(const Part & part, int64_t at, To & to, int64_t block) {
+        to.scale(block, 0, half(first_word(part, at)));
+        put_nibbles(part, at + 2, to, block, NoBits());
     }
 };
 
@@ -64,11 +65,11 @@ struct Q4_1 { // F16 scale, F16 offset, nibbles
     static constexpr int     BITS = 4, SHIFT = -1;
     static constexpr bool    HALVES = false;
 
-    static void lay_out(const Part & part, int64_t at, Tile & tile, int64_t block) {
+    template <class To> static void lay_out(const Part & part, int64_t at, To & to, int64_t block) {
         const Words head = first_word(part, at);
-        store(tile.scales[block][0], half(head));
-        store(tile.scales[block][1], half(right(head, 16)));
-        put_nibbles(part, at + 4, tile, block, NoBits());
+        to.scale(block, 0, half(head));
+        to.scale(block, 1, half(right(head, 16)));
+        put_nibbles(part, at + 4, to, block, NoBits());
     }
 };
 
@@ -77,11 +78,11 @@ struct Q5_0 { // F16 scale, 32 fifth bits, nibbles
     static constexpr int     BITS = 5, SHIFT = 4;
     static constexpr bool    HALVES = false;
 
-    static void lay_out(const Part & part, int64_t at, Tile & tile, int64_t block) {
+    template <class To> static void lay_out(const Part & part, int64_t at, To & to, int64_t block) {
         Words head[4]; // the bits lie across two words
         words4(part, at, head);
-        store(tile.scales[block][0], half(head[0]));
-        put_nibbles(part, at + 6, tile, block, FifthBits{ right(head[0], 16) | left(head[1], 16) });
+        to.scale(block, 0, half(head[0]));
+        put_nibbles(part, at + 6, to, block, FifthBits{ right(head[0], 16) | left(head[1], 16) });
     }
 };
 
@@ -90,12 +91,12 @@ struct Q5_1 { // F16 scale, F16 offset, 32 fifth bits, nibbles
     static constexpr int     BITS = 5, SHIFT = -1;
     static constexpr bool    HALVES = false;
 
-    static void lay_out(const Part & part, int64_t at, Tile & tile, int64_t block) {
+    template <class To> static void lay_out(const Part & part, int64_t at, To & to, int64_t block) {
         Words head[4];
         words4(part, at, head);
-        store(tile.scales[block][0], half(head[0]));
-        store(tile.scales[block][1], half(right(head[0], 16)));
-        put_nibbles(part, at + 8, tile, block, FifthBits{ head[1] });
+        to.scale(block, 0, half(head[0]));
+        to.scale(block, 1, half(right(head[0], 16)));
+        put_nibbles(part, at + 8, to, block, FifthBits{ head[1] });
     }
 };
 
@@ -104,14 +105,14 @@ struct Q8_0 { // F16 scale, bytes with a sign
     static constexpr int     BITS = 8, SHIFT = SIGNED_BYTES ? 0 : 7;
     static constexpr bool    HALVES = false;
 
-    static void lay_out(const Part & part, int64_t at, Tile & tile, int64_t block) {
-        store(tile.scales[block][0], half(first_word(part, at)));
+    template <class To> static void lay_out(const Part & part, int64_t at, To & to, int64_t block) {
+        to.scale(block, 0, half(first_word(part, at)));
         const Words shift = splat(SIGNED_BYTES ? 0 : int32_t(0x80808080));
         for (int i = 0; i < 8; i += 4) {
             Words words[4];
             words4(part, at + 2 + 4 * i, words);
             for (int k = 0; k < 4; ++k) {
-                put(tile, block, i + k, words[k] ^ shift);
+                to.put(block, i + k, words[k] ^ shift);
             }
         }
     }
@@ -119,19 +120,18 @@ struct Q8_0 { // F16 scale, bytes with a sign
 
 // The 16 bytes that Q4_K and Q5_K begin with: F16 factors of the scales and offsets of eight blocks, which have six
 // bits each.
-inline void put_scales(const Part & part, int64_t at, Tile & tile, int64_t block) {
+template <class To> inline void put_scales(const Part & part, int64_t at, To & to, int64_t block) {
     Words words[4];
     words4(part, at, words);
     const Floats factor = half(words[0]), minus = negative(half(right(words[0], 16)));
     const Words  six = splat(63), four = splat(15);
     for (int i = 0; i < 4; ++i) {
         const Words scale = right(words[1], 8 * i), offset = right(words[2], 8 * i), low = right(words[3], 8 * i);
-        store(tile.scales[block + i][0], product(floats(scale & six), factor));
-        store(tile.scales[block + i][1], product(floats(offset & six), minus));
+        to.scale(block + i, 0, product(floats(scale & six), factor));
+        to.scale(block + i, 1, product(floats(offset & six), minus));
         const Words high = splat(0x30); // bits 6 and 7 of the first ones are bits 4 and 5 of these
-        store(tile.scales[block + i + 4][0], product(floats((low & four) | (right(scale, 2) & high)), factor));
-        store(tile.scales[block + i + 4][1],
-              product(floats((right(low, 4) & four) | (right(offset, 2) & high)), minus));
+        to.scale(block + i + 4, 0, product(floats((low & four) | (right(scale, 2) & high)), factor));
+        to.scale(block + i + 4, 1, product(floats((right(low, 4) & four) | (right(offset, 2) & high)), minus));
     }
 }
 
@@ -140,16 +140,16 @@ struct Q4_K { // scales, nibbles: 32 bytes have the low ones of one block and th
     static constexpr int     BITS = 4, SHIFT = -1;
     static constexpr bool    HALVES = false;
 
-    static void lay_out(const Part & part, int64_t at, Tile & tile, int64_t block) {
-        put_scales(part, at, tile, block);
+    template <class To> static void lay_out(const Part & part, int64_t at, To & to, int64_t block) {
+        put_scales(part, at, to, block);
         const Words low = splat(LOW_NIBBLES);
 #pragma GCC unroll 8
         for (int i = 0; i < 32; i += 4) {
             Words words[4];
             words4(part, at + 16 + 4 * i, words);
             for (int k = 0; k < 4; ++k) {
-                put(tile, block + i / 8 * 2, i % 8 + k, words[k] & low);
-                put(tile, block + i / 8 * 2 + 1, i % 8 + k, right(words[k], 4) & low);
+                to.put(block + i / 8 * 2, i % 8 + k, words[k] & low);
+                to.put(block + i / 8 * 2 + 1, i % 8 + k, right(words[k], 4) & low);
             }
         }
     }
@@ -160,8 +160,8 @@ struct Q5_K { // scales, fifth bits: bit b of 32 bytes is for block b; nibbles a
     static constexpr int     BITS = 5, SHIFT = -1;
     static constexpr bool    HALVES = false;
 
-    static void lay_out(const Part & part, int64_t at, Tile & tile, int64_t block) {
-        put_scales(part, at, tile, block);
+    template <class To> static void lay_out(const Part & part, int64_t at, To & to, int64_t block) {
+        put_scales(part, at, to, block);
         Words fifth[8];
         words4(part, at + 16, fifth);
         words4(part, at + 32, fifth + 4);
@@ -173,8 +173,8 @@ struct Q5_K { // scales, fifth bits: bit b of 32 bytes is for block b; nibbles a
             const int even = i / 8 * 2;
             for (int k = 0; k < 4; ++k) {
                 const Words bits = right(fifth[i % 8 + k], even);
-                put(tile, block + even, i % 8 + k, (words[k] & low) | left(bits & ones, 4));
-                put(tile, block + even + 1, i % 8 + k, (right(words[k], 4) & low) | left(right(bits, 1) & ones, 4));
+                to.put(block + even, i % 8 + k, (words[k] & low) | left(bits & ones, 4));
+                to.put(block + even + 1, i % 8 + k, (right(words[k], 4) & low) | left(right(bits, 1) & ones, 4));
             }
         }
     }
@@ -185,13 +185,13 @@ struct Q6_K { // nibbles, the two bits above them, 16 scales of eight bits with 
     static constexpr int     BITS = 6, SHIFT = 5;
     static constexpr bool    HALVES = true;
 
-    static void lay_out(const Part & part, int64_t at, Tile & tile, int64_t block) {
+    template <class To> static void lay_out(const Part & part, int64_t at, To & to, int64_t block) {
         Words scales[4], last[4]; // no byte behind the block is read
         words4(part, at + 192, scales);
         words4(part, at + 194, last);
         const Floats factor = half(right(last[3], 16));
         for (int i = 0; i < 16; ++i) {
-            store(tile.scales[block + i / 2][i % 2], product(floats(signed_byte(scales[i / 4], i % 4)), factor));
+            to.scale(block + i / 2, i % 2, product(floats(signed_byte(scales[i / 4], i % 4)), factor));
         }
         const Words low = splat(LOW_NIBBLES), two = splat(0x30303030);
 #pragma GCC unroll 4
@@ -203,10 +203,10 @@ struct Q6_K { // nibbles, the two bits above them, 16 scales of eight bits with 
             words4(part, at + i / 8 * 64 + 32 + 4 * word, others);
             words4(part, at + 128 + 4 * i, high);
             for (int k = 0; k < 4; ++k) {
-                put(tile, first, word + k, (nibbles[k] & low) | (left(high[k], 4) & two));
-                put(tile, first + 1, word + k, (others[k] & low) | (left(high[k], 2) & two));
-                put(tile, first + 2, word + k, (right(nibbles[k], 4) & low) | (high[k] & two));
-                put(tile, first + 3, word + k, (right(others[k], 4) & low) | (right(high[k], 2) & two));
+                to.put(first, word + k, (nibbles[k] & low) | (left(high[k], 4) & two));
+                to.put(first + 1, word + k, (others[k] & low) | (left(high[k], 2) & two));
+                to.put(first + 2, word + k, (right(nibbles[k], 4) & low) | (high[k] & two));
+                to.put(first + 3, word + k, (right(others[k], 4) & low) | (right(high[k], 2) & two));
             }
         }
     }

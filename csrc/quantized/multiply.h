@@ -2,6 +2,17 @@
 
 constexpr int64_t FEW = 32; // tokens, all numbers of which stay in the L2
 
+inline int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+// Fetches what will be laid out next into the L2.
+inline void prefetch(const uint8_t * from, int64_t bytes) {
+    for (int64_t line = 0; line < bytes; line += 64) {
+        __builtin_prefetch(from + line, 0, 2);
+    }
+}
+
 // Products of n_blocks blocks of a tile with N tokens; `add`: to those of the blocks before.
 template <class Format, int N> void multiply_tile(const Tile & tile, int64_t first_block, int64_t n_blocks,
                                                   const Token * tokens, float * products, int64_t stride,
@@ -59,8 +70,69 @@ template <class Format, int N> void multiply_some(const Tile & tile, int64_t fir
     multiply_tile<Format, N>(tile, first_block, n_blocks, some, products, stride, n_rows, first_block > 0);
 }
 
-inline int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
+// One token: the numbers of a file's block are multiplied as they are decoded, and no tile is written.
+template <class Format> struct Products {
+    static constexpr int64_t TOGETHER = Format::NUMBERS / BLOCK;
+
+    const Token & token;
+    int64_t       first_block;
+    Words         whole[TOGETHER][2];
+    Floats        scales[TOGETHER][2];
+
+    Products(const Token & token, int64_t first_block) : token(token), first_block(first_block) {
+        for (int64_t b = 0; b < TOGETHER; ++b) {
+            const int64_t block = first_block + b;
+            if (Format::HALVES) {
+                whole[b][0] = left(splat(token.minus_half[2 * block]), Format::SHIFT);
+                whole[b][1] = left(splat(token.minus_half[2 * block + 1]), Format::SHIFT);
+            } else {
+                whole[b][0] = Format::SHIFT > 0 ? left(splat(token.minus[block]), Format::SHIFT) : splat(0);
+            }
+        }
+    }
+
+    void put(int64_t b, int word, Words numbers) {
+        int32_t four;
+        std::memcpy(&four, token.numbers + (first_block + b) * BLOCK + 4 * word, 4);
+        Words & sum = whole[b][Format::HALVES ? word / 4 : 0];
+        sum         = add_four<Format>(sum, numbers, four);
+    }
+
+    void scale(int64_t b, int i, Floats scale) { scales[b][i] = scale; }
+
+    // `sums` with those of these blocks, in the order in which a tile adds them.
+    Floats added(Floats sums) const {
+        for (int64_t b = 0; b < TOGETHER; ++b) {
+            const int64_t block = first_block + b;
+            const Floats  scale = splat(token.scales[block]);
+            if (Format::HALVES) {
+                const Floats first = product(floats(whole[b][0]), scales[b][0]);
+                sums = product_and_sum(product_and_sum(floats(whole[b][1]), scales[b][1], first), scale, sums);
+            } else {
+                sums = product_and_sum(floats(whole[b][0]), product(scales[b][0], scale), sums);
+                if (Format::SHIFT < 0) {
+                    sums = product_and_sum(scales[b][1], splat(token.sums[block]), sums);
+                }
+            }
+        }
+        return sums;
+    }
+};
+
+template <class Format> void multiply_one(const Rows & rows, int64_t n, const void * packed, float * products) {
+    const Token token(packed, n);
+    for (int64_t row = 0; row < rows.n; row += ROWS) {
+        const int64_t n_rows = least(ROWS, rows.n - row);
+        const Part    part(rows.base + row * rows.stride, rows.stride, n_rows);
+        Floats        sums = none();
+        for (int64_t b = 0; b < n / Format::NUMBERS; ++b) {
+            prefetch(part.base + ROWS * (rows.stride + b * Format::BYTES), ROWS * Format::BYTES);
+            Products<Format> products(token, b * (Format::NUMBERS / BLOCK));
+            Format::lay_out(part, b * Format::BYTES, products, 0);
+            sums = products.added(sums);
+        }
+        store_some(products + row, n_rows, sums);
+    }
 }
 
 // Blocks [first_block, first_block + n_blocks) of a tile's rows. Meanwhile as many bytes from `next` on are fetched.
@@ -68,9 +140,7 @@ template <class Format>
 void lay_out(const Part & part, int64_t first_block, int64_t n_blocks, const uint8_t * next, Tile & tile) {
     constexpr int64_t TOGETHER = Format::NUMBERS / BLOCK;
     for (int64_t b = 0; b < n_blocks; b += TOGETHER) {
-        for (int64_t line = 0; line < ROWS * Format::BYTES; line += 64) {
-            __builtin_prefetch(next + b / TOGETHER * ROWS * Format::BYTES + line, 0, 2);
-        }
+        prefetch(next + b / TOGETHER * ROWS * Format::BYTES, ROWS * Format::BYTES);
         Format::lay_out(part, (first_block + b) / TOGETHER * Format::BYTES, tile, b);
     }
 }
@@ -91,6 +161,9 @@ template <class Format> Some for_tokens(int64_t n) {
 
 template <class Format> void multiply_part(const Rows & rows, int64_t n, const void * tokens, int64_t n_tokens,
                                            float * products, int64_t stride) {
+    if (n_tokens == 1) {
+        return multiply_one<Format>(rows, n, tokens, products);
+    }
     const int64_t row_blocks = n / BLOCK;
     // few tokens: in the order of memory; many: a chunk of all tokens stays in the L2
     const int64_t n_together = n_tokens <= FEW ? ROWS : rows.n;
