@@ -96,7 +96,9 @@ def fake_step(index: int, text: str, finish: str | None, search: bool = True) ->
     )
 
 
-def fake_prompt(engine: Any, prompt: Any, config: SearchConfig, *, raw: bool = False) -> list[int]:
+def fake_prompt(
+    engine: Any, prompt: Any, config: SearchConfig, *, raw: bool = False, **_: Any
+) -> list[int]:
     text = prompt if isinstance(prompt, str) else "|".join(m["content"] for m in prompt)
     return list((text if raw else f"<user>{text}").encode())
 

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from tgr_local import SearchConfig
 from tgr_local.engine import Engine
+from tgr_local.generation.messages import one_system
 from tgr_local.openai.answer import Answer, Call, Translation, write
 from tgr_local.openai.completions import ChatTranslation
 from tgr_local.openai.events import (
@@ -26,7 +27,6 @@ from tgr_local.openai.events import (
     Totals,
     Usage,
 )
-from tgr_local.openai.inputs import one_system
 from tgr_local.openai.message_events import MessageTranslation
 from tgr_local.openai.messages import messages_request
 from tgr_local.openai.native import NativeTranslation, native_request

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,8 +15,8 @@ from trained_peer import Peer, difference, read
 from trained_texts import CONVERSATIONS, ENGLISH, PROMPTS, STRINGS
 
 from tgr_local import SearchConfig, generate
-from tgr_local.engine import Engine
-from tgr_local.generation import chat_query
+from tgr_local.engine import Engine, PromptText
+from tgr_local.generation import chat_query, query_tokens
 from tgr_local.options.config import EngineConfig
 
 pytestmark = pytest.mark.trained
@@ -100,7 +101,40 @@ def test_rendered_templates_are_those_of_jinja(
         expected = formatter(messages=messages).prompt  # type: ignore[arg-type]
         assert exact.chat_prompt(messages) == expected
         tokens = peer.llama.tokenize(expected.encode(), add_bos=False, special=True)
-        assert chat_query(exact, messages, SearchConfig()).tokens == tokens
+        if not any(exact.control_texts.within(message["content"]) for message in messages):
+            assert chat_query(exact, messages, SearchConfig()).tokens == tokens
+
+
+def test_no_message_has_a_control_token_and_other_prompts_are_as_before(exact: Engine) -> None:
+    """Every text of a control token that the vocabulary has, in every role; and 200 conversations
+    without any, in which a cut that divides nothing changes nothing either."""
+    texts = sorted(exact.control_texts.texts)
+    controls = {tokens[0] for text in texts if len(tokens := exact.tokenize(text)) == 1}
+    assert len(controls) > 10
+
+    def asked(content: str) -> tuple[int, list[int]]:
+        messages = [
+            {"role": role, "content": content} for role in ("system", "user", "assistant", "user")
+        ]
+        tokens = query_tokens(exact, messages, SearchConfig())
+        return sum(token in controls for token in tokens), tokens
+
+    plain, _ = asked("x")
+    some = texts[:40] + texts[-40:]
+    parts = [" ".join(texts[i : i + 500]) for i in range(0, len(texts), 500)]
+    for content in (*some, *(f" a{text}\n{text * 2} b" for text in some[:20]), *parts):
+        assert asked(content)[0] == plain, content[:80]
+    pieces = [*STRINGS, *ENGLISH.split("\n")]
+    pieces = [piece for piece in pieces if not exact.control_texts.within(piece)]
+    draw = random.Random(7)
+    for _ in range(200):
+        content = "".join(draw.choices(pieces, k=3))
+        messages = [{"role": "user", "content": content}]
+        text = exact.chat_prompt(messages)
+        whole = exact.tokenize(text)
+        assert query_tokens(exact, messages, SearchConfig()) == whole
+        at = text.find(content) + len(content) // 2
+        assert exact.prompt_tokens(PromptText(text, (at,))) == whole
 
 
 def test_greedy_texts_are_llama_cpps(

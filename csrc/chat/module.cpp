@@ -121,6 +121,9 @@ private:
         inputs.tools              = common_chat_tools_parse_oaicompat(request.value("tools", common_json()));
         inputs.tool_choice        = common_chat_tool_choice_parse_oaicompat(request.value("tool_choice", "auto"));
         inputs.json_schema        = request.value("json_schema", "");
+        if (request.contains("continued")) { // the part of the last message that the reply goes on with
+            inputs.continue_final_message = common_chat_continuation_parse(request.at("continued"));
+        }
         inputs.enable_thinking    = request.value("thinking", true);
         inputs.reasoning_format   = common_reasoning_format_from_name(request.value("reasoning_format", "auto"));
         inputs.force_pure_content = request.value("only_prompt", false);

@@ -26,7 +26,7 @@ def show(session: ChatSession, argument: str) -> Iterator[str]:
         if not conversation.messages:
             raise ValueError("there is no prompt yet: ask something first")
         prompt = generation.query_tokens(
-            conversation.engine, conversation.messages, conversation.config
+            conversation.engine, conversation.messages, conversation.config, anew=True
         )
         yield conversation.engine.detokenize(prompt, special=True).decode("utf-8", "replace")
     elif what == "conversation":

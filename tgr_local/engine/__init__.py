@@ -12,6 +12,8 @@ session.py         Session, Sequence, Injection, Task
 lockstep.py        LockstepGroup, Participant: sessions decoded in the same batches
 prefix_files.py    remembered prefixes in files
 edits.py           EditConstraint: an answer that can only be edits of given files
+prompt_text.py     PromptText: a chat's prompt, in which what users write is no control token
+rendering.py       a chat template applied to messages whose texts stay texts
 reply_format.py    ReplyFormat: how replies are written and read, as a chat template has it
 steered.py         SteeredEngine: an engine with a control vector and a logit bias
 records.py         Sampling, Output, EngineStats
@@ -60,6 +62,8 @@ from tgr_local.engine.prefix_files import SavedPrefix as SavedPrefix
 from tgr_local.engine.prefix_files import load_prefix as load_prefix
 from tgr_local.engine.prefix_files import remembered as remembered
 from tgr_local.engine.prefix_files import save_prefix as save_prefix
+from tgr_local.engine.prompt_text import ControlTexts as ControlTexts
+from tgr_local.engine.prompt_text import PromptText as PromptText
 from tgr_local.engine.records import EngineStats as EngineStats
 from tgr_local.engine.records import MemoryUse as MemoryUse
 from tgr_local.engine.records import Output as Output

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.engine import chat_templates, rpc, threads, waits
+from tgr_local.engine import chat_templates, rendering, rpc, threads, waits
 from tgr_local.engine.cancel import Cancel, watched
 from tgr_local.engine.devices import default_threads
 from tgr_local.engine.edits import EditConstraint
 from tgr_local.engine.lockstep import LockstepGroup, Participant
 from tgr_local.engine.native import native
+from tgr_local.engine.prompt_text import ControlTexts, PromptText
 from tgr_local.engine.records import EngineStats, MemoryUse, Sampling
 from tgr_local.engine.reply_format import ReplyFormat
 from tgr_local.engine.session import INT_MAX, Session, check_whole
@@ -116,6 +117,8 @@ class Engine:
         """What the answers must be, from their beginning to their end; None = anything."""
         self.edit_tokens = 0
         """Tokens that such an answer takes at least, its end token included."""
+        self.control_texts = ControlTexts(self.n_vocab, functools.partial(_text_of, self._native))
+        """The texts of the vocabulary's control tokens."""
         template = template or chat_templates.of_model(
             info.chat_template.decode("utf-8", "replace"), self.path
         )
@@ -244,6 +247,12 @@ class Engine:
         with threads.inside():
             return bytes(self._native.detokenize(tokens, special, self.shown_tokens))
 
+    def prompt_tokens(self, prompt: PromptText) -> list[int]:
+        """Token ids of a chat's prompt, in which a message's text is no control token."""
+        parts = self.control_texts.runs(prompt)
+        tokens = [self.tokenize(text, parse_special=special) for text, special in parts]
+        return [token for part in tokens for token in part]
+
     def check_grammar(self, grammar: str, prefix: str = "") -> None:
         """Raises ValueError for GBNF that does not parse, or that no text with `prefix` follows."""
         with threads.inside():
@@ -267,7 +276,7 @@ class Engine:
         self, request: Mapping[str, Any], *, cancel: Cancel | None = None
     ) -> dict[str, Any]:
         """What the chat template makes of a request: the prompt, and how replies to it are
-        read; both as `confined.apply_template` has them.
+        read; both as `rendering.render` has them.
 
         The template runs in a process of its own, with limits of time and memory. Raises ModelError
         for a template that fails, CancelledError by `cancel`.
@@ -285,7 +294,9 @@ class Engine:
 
         bos, eos = text_of(self.bos), text_of(self.eos)
         try:
-            return confined.apply_template(self.chat_template, bos, eos, dict(request), cancel)
+            return rendering.render(
+                self.chat_template, bos, eos, request, self.control_texts, cancel
+            )
         except confined.ConfinedError as error:
             raise ModelError(f"the chat template of {self.path} fails: {error}") from None
 
@@ -446,3 +457,8 @@ def _utf8(path: Path) -> str:
         return os.fspath(path).encode("utf-8").decode()
     except UnicodeEncodeError:
         raise ModelError(f"the path {os.fspath(path)!a} is not UTF-8; rename the file") from None
+
+
+def _text_of(native_engine: Any, tokens: Seq[int], special: bool) -> bytes:
+    with threads.inside():
+        return bytes(native_engine.detokenize(tokens, special, ()))

@@ -40,3 +40,7 @@ class ReplyFormat:
     grammar_prefix: str = ""
     """What the grammar reads before the answer; without `trigger`."""
     trigger: GrammarTrigger | None = None
+    begun: tuple[str, str] = ("", "")
+    """The beginnings of the thinking and of the answer that `prefix` has."""
+    is_text: bool = False
+    """Whether the replies are plain text, of which no parser reads anything."""

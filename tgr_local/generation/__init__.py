@@ -4,6 +4,7 @@ In: an engine, a prompt, a config, a method. Out: replies and their events. It d
 files, terminals, or how a method searches.
 
 prompt.py           Prompt, the query's tokens, loading a model
+messages.py         the messages of a chat, as templates want them, and the one that is continued
 chat_format.py      chat_query: a chat with tools in its template, ReplyFormat
 reply.py            Reply, generate, stream, generate_steps
 many.py             generate_many, generate_each

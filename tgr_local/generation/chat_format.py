@@ -6,16 +6,19 @@ makes all of it, from the template; `tgr_local.system.confined` runs it with lim
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tgr_local.engine import Cancel, Engine, GrammarTrigger, ReplyFormat
+from tgr_local.engine import Cancel, Engine, GrammarTrigger, PromptText, ReplyFormat
 from tgr_local.errors import ModelError
-from tgr_local.generation.prompt import tokens_within
-from tgr_local.generation.text import CLOSE_THINK, OPEN_THINK
+from tgr_local.generation.messages import KINDS, Part
+from tgr_local.generation.prompt import applied as applied_template
+from tgr_local.generation.prompt import begun_format, tokens_within
+from tgr_local.generation.text import CLOSE_THINK, OPEN_THINK, Kind
 from tgr_local.generation.thinking import AFTER_THINK, CLOSING
 from tgr_local.options.config import SearchConfig
 from tgr_local.schemas import followable
@@ -55,6 +58,8 @@ class ChatQuery:
     """Texts that end a reply."""
     unfollowed: tuple[str, ...] = ()
     """Places in the schemas of functions that the calls do not follow."""
+    continued: Kind | None = None
+    """The part of the message that the query ends within."""
 
 
 def chat_query(
@@ -65,10 +70,12 @@ def chat_query(
     tools: Tools | None = None,
     variables: Mapping[str, Any] | None = None,
     as_text: bool = False,
+    continued: Part | None = None,
     cancel: Cancel | None = None,
 ) -> ChatQuery:
     """The messages in the model's template. `variables` are given to the template. With `as_text`
-    a reply is not read in a format unless it may have calls.
+    a reply is not read in a format unless it may have calls. `continued` is the part of the last
+    message that the replies go on with.
 
     Raises ModelError for a model without a template, ValueError for functions that make no usable
     grammar, CapacityError for a prompt that is far too long, and CancelledError by `cancel`.
@@ -79,27 +86,42 @@ def chat_query(
         "thinking": config.thinking,
         "variables": dict(variables or {}),
     }
+    thinking, content = _begun(messages, continued)
+    kind = KINDS[continued] if continued else None
+    if continued:
+        request["continued"] = continued
+        request["thinking"] = bool(thinking) and (config.thinking or kind == "thinking")
     if tools.functions:
         request["tools"] = _listed(tools.functions)
         request["tool_choice"] = "required" if tools.named else tools.choice
         if tools.parallel is not None:
             request["parallel"] = tools.parallel
-    if not tools.callable and (as_text or engine.edits or is_plain(engine, cancel)):
-        applied = engine.apply_template({**request, "only_prompt": True}, cancel=cancel)
+    is_text = as_text or engine.edits or is_plain(engine, cancel)
+    if not tools.callable and is_text:
+        applied = applied_template(
+            engine, request["messages"], {**request, "only_prompt": True}, cancel
+        )
+        if continued:
+            form = (
+                begun_format(engine, config.grammar, content)
+                if config.grammar and content
+                else None
+            )
+            return ChatQuery(tokens_within(engine, applied["text"]), form, continued=kind)
         opened = _opened(
             engine.chat_template, applied["prompt"], config, bool(config.grammar or engine.edits)
         )
-        return ChatQuery(tokens_within(engine, applied["prompt"] + opened), None)
+        return ChatQuery(tokens_within(engine, applied["text"] + opened), None)
     # the prompt describes all functions as they are given; the calls follow other schemas, or one
     callable_ones = [f for f in tools.functions if f["name"] == tools.named or not tools.named]
     made = followable(callable_ones)
     if made.changed or tools.named:
         read = {**request, "tools": _listed(made.functions)}
-        applied = engine.apply_template(read, cancel=cancel)
-        applied["prompt"] = _prompt(engine, request, applied, cancel)
+        applied = applied_template(engine, request["messages"], read, cancel)
+        applied["text"] = _prompt(engine, request, applied, cancel)
         applied["grammar"] = made.complete(applied["grammar"])
     else:
-        applied = engine.apply_template(request, cancel=cancel)
+        applied = applied_template(engine, request["messages"], request, cancel)
     if tools.callable and not applied["grammar"] and request.get("tool_choice") == "required":
         raise ValueError("no call can be forced in this model's template; use tool_choice auto")
     if request.get("tool_choice") == "required":
@@ -110,10 +132,20 @@ def chat_query(
         calls = _NO_CALL.sub("", applied["grammar"])
         applied["grammar"], applied["lazy"] = _either(config.grammar, calls), False
     is_forced = bool(config.grammar or (applied["grammar"] and not applied["lazy"]))
-    opened = _opened(applied["think_tag"], applied["prompt"], config, is_forced)
+    opened = (
+        "" if continued else _opened(applied["think_tag"], applied["text"].text, config, is_forced)
+    )
+    form = _format(engine, applied, opened, content)
+    if config.grammar and content and not form.grammar_prefix:
+        form = dataclasses.replace(
+            form,
+            grammar=applied["grammar"] or config.grammar,
+            grammar_prefix=begun_format(engine, config.grammar, content).grammar_prefix,
+        )
     return ChatQuery(
-        tokens=tokens_within(engine, applied["prompt"] + opened),
-        form=_format(engine, applied, opened),
+        tokens=tokens_within(engine, applied["text"] + opened),
+        form=dataclasses.replace(form, begun=(thinking, content)),
+        continued=kind,
         grammar="" if applied["lazy"] else applied["grammar"],
         stop=tuple(text for text in applied["stop"] if text),
         unfollowed=tuple(made.unfollowed if tools.callable else ()),
@@ -126,14 +158,25 @@ def _listed(functions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _prompt(
     engine: Engine, request: dict[str, Any], applied: Mapping[str, Any], cancel: Cancel | None
-) -> str:
+) -> PromptText:
     """The prompt with the functions as they are given, as far as the template takes them."""
+    text: PromptText = applied["text"]
     for more in ({}, {"only_prompt": True}):  # the first makes a grammar too, and may fail at that
         try:
-            return str(engine.apply_template({**request, **more}, cancel=cancel)["prompt"])
+            made = applied_template(engine, request["messages"], {**request, **more}, cancel)
+            text = made["text"]
+            break
         except ModelError:
             continue
-    return str(applied["prompt"])
+    return text
+
+
+def _begun(messages: Sequence[Mapping[str, Any]], continued: Part | None) -> tuple[str, str]:
+    """The thinking and the answer that the last message begins with."""
+    if not continued:
+        return "", ""
+    thinking = str(messages[-1].get("reasoning_content") or "")
+    return thinking, "" if KINDS[continued] == "thinking" else str(messages[-1]["content"])
 
 
 def is_plain(engine: Engine, cancel: Cancel | None = None) -> bool:
@@ -199,7 +242,9 @@ def _is_open(text: str) -> bool:
     return text.rstrip().endswith(OPEN_THINK)
 
 
-def _format(engine: Engine, applied: Mapping[str, Any], opened: str) -> ReplyFormat:
+def _format(
+    engine: Engine, applied: Mapping[str, Any], opened: str, begun: str = ""
+) -> ReplyFormat:
     prefix, grammar = applied["generation_prompt"] + opened, applied["grammar"]
     grammar_prefix, trigger = "", None
     if grammar and applied["lazy"]:
@@ -211,7 +256,7 @@ def _format(engine: Engine, applied: Mapping[str, Any], opened: str) -> ReplyFor
             think_ends=tuple(text for text in applied["think_ends"] if text),
         )
     elif grammar:
-        grammar_prefix = _grammar_prefix(engine, grammar, prefix)
+        grammar_prefix = _grammar_prefix(engine, grammar, prefix, begun)
     return ReplyFormat(
         prefix=prefix,
         parser=applied["parser"],
@@ -253,11 +298,13 @@ def _renamed(grammar: str, prefix: str) -> str:
 _NAMES = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#[^\n]*|<[^>\n]*>|([A-Za-z][\w-]*)')
 
 
-def _grammar_prefix(engine: Engine, grammar: str, prefix: str) -> str:
-    """What comes before an answer, as far as the grammar has it: the thinking has ended there."""
+def _grammar_prefix(engine: Engine, grammar: str, prefix: str, begun: str = "") -> str:
+    """What comes before an answer, as far as the grammar has it: the thinking has ended there, and
+    the answer may have begun."""
     closed = f"{prefix}{CLOSING}" if _is_open(prefix) else prefix
     engine.check_grammar(grammar)
-    for text in (closed, prefix):
+    ends = [prefix.removesuffix(begun), begun] if begun else []  # or nothing of its text is of it
+    for text in (closed, prefix, *ends):
         try:
             engine.check_grammar(grammar, text)
         except ValueError:

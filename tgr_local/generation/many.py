@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from tgr_local import methods
 from tgr_local.engine import Cancel, EditConstraint, Engine, LockstepGroup
 from tgr_local.errors import CancelledError, CapacityError
-from tgr_local.generation.prompt import Prompt, advised, query_tokens
+from tgr_local.generation.prompt import Prompt, advised, query_of
 from tgr_local.generation.reply import Event, Reply, write_reply
-from tgr_local.generation.text import LineLimits
+from tgr_local.generation.text import Kind, LineLimits
 from tgr_local.generation.threads import in_threads
 from tgr_local.generation.writer import ALONE
 from tgr_local.methods import Method
@@ -62,6 +62,7 @@ def generate_each(
     raw: bool = False,
     verbatim: bool = False,
     lines: LineLimits | None = None,
+    continued: Kind | None = None,
     edits: EditConstraint | None = None,
     temperatures: Sequence[float] = (),
     until: Callable[[int, str], bool] | None = None,
@@ -70,7 +71,7 @@ def generate_each(
 ) -> list[Reply]:
     """Writes k replies to each of several prompts, all as `generate_many` does: those to prompt j
     are replies j·k to j·k + k - 1, with the seeds from ``config.seed`` on. `lines` hold for
-    `verbatim` texts."""
+    `verbatim` texts. `continued` = prompts of tokens end within this part of the message."""
     if not isinstance(k, int):
         raise ValueError(f"k is {k!r:.80}, but must be a whole number")
     if k < 1:
@@ -81,7 +82,9 @@ def generate_each(
         raise ValueError("prompts is empty, but must hold at least one")
     engine = engine.with_edits(edits) if edits else engine
     config = advised(engine, config)
-    queries = [query_tokens(engine, prompt, config, raw=raw, cancel=cancel) for prompt in prompts]
+    asked = [query_of(engine, prompt, config, raw=raw, cancel=cancel) for prompt in prompts]
+    queries = [query.tokens for query in asked]
+    prepared = [query.prepared(engine, config) for query in asked]
     method = methods.get(method)
     n, measured = len(queries) * k, 0
     is_pending = method.steers and may_steer(config) and strength.is_pending(engine, config)
@@ -123,12 +126,14 @@ def generate_each(
         temperature = temperatures[i] if temperatures else config.temperature
         with contextlib.ExitStack() as stack:
             own = [stack.enter_context(group.participant(number)) for group in groups]
+            writer, options = prepared[number // k]
             reply = write_reply(
-                engine,
+                writer,
                 queries[number // k],
-                dataclasses.replace(config, seed=config.seed + i, temperature=temperature),
+                dataclasses.replace(options, seed=options.seed + i, temperature=temperature),
                 method,
                 raw=raw,
+                continued=continued or asked[number // k].continued,
                 verbatim=verbatim,
                 lines=lines,
                 until=functools.partial(until, number) if until else None,

@@ -5,20 +5,28 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from numbers import Integral
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 
-from tgr_local.engine import Cancel, Engine
-from tgr_local.errors import ContextError
-from tgr_local.generation.text import CLOSE_THINK, OPEN_THINK
+from tgr_local.engine import Cancel, Engine, PromptText, ReplyFormat
+from tgr_local.errors import ContextError, ModelError
+from tgr_local.generation.messages import (
+    KINDS,
+    continued_part,
+    one_system,
+    without_empty_end,
+)
+from tgr_local.generation.text import CLOSE_THINK, OPEN_THINK, Kind
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.options.fields import given_names
 from tgr_local.options.resolve import resolve
 
 Prompt = str | Sequence[Mapping[str, str]] | Sequence[int]
-"""A question; messages, each with "role" and "content"; or token ids."""
+"""A question; messages, each with "role" and "content"; or token ids. A last message of the
+assistant is the beginning of the reply."""
 
 _CHARS_OF_A_TOKEN = 8  # more than most texts have
 
@@ -55,55 +63,156 @@ def advised(engine: Engine, config: SearchConfig | None = None) -> SearchConfig:
     return resolve(engine.metadata, {name: getattr(config, name) for name in given}).config
 
 
+@dataclass(frozen=True)
+class Query:
+    """The query Q, and how the reply to it begins."""
+
+    tokens: list[int]
+    begun: str = ""
+    """The text of an answer that Q ends with, and that the reply goes on with."""
+    continued: Kind | None = None
+    """The part of the message that Q ends within."""
+
+    def prepared(self, engine: Engine, config: SearchConfig) -> tuple[Engine, SearchConfig]:
+        """The engine and the config for a reply that goes on with a text: nothing is thought any
+        more, and a grammar holds for both together. Raises ValueError for a text that does not
+        begin so."""
+        if not self.begun:
+            return engine, config
+        if config.grammar:
+            engine = engine.with_format(begun_format(engine, config.grammar, self.begun))
+        return engine, dataclasses.replace(config, thinking=False)
+
+
+def begun_format(engine: Engine, grammar: str, begun: str) -> ReplyFormat:
+    """Of a text whose beginning is in the prompt. Raises ValueError if the grammar has none that
+    begins so."""
+    try:
+        engine.check_grammar(grammar, begun)
+    except ValueError:
+        engine.check_grammar(grammar)
+        raise ValueError(
+            f"the last message, {begun[-80:]!r}, is not the beginning of a text that the grammar "
+            "allows; leave it out, or begin it as the grammar does"
+        ) from None
+    return ReplyFormat("", "", 0, grammar=grammar, grammar_prefix=begun, is_text=True)
+
+
 def query_tokens(
     engine: Engine,
     prompt: Prompt,
     config: SearchConfig,
     *,
     raw: bool = False,
+    anew: bool = False,
     cancel: Cancel | None = None,
 ) -> list[int]:
     """The query Q: a question or messages in the model's chat template, or with `raw` the text
-    alone; token ids are Q already. Raises ModelError for a model without a template, CapacityError
-    for a text that is far too long for the model, and CancelledError by `cancel`.
+    alone; token ids are Q already. With `anew` the reply is a message of its own even after one of
+    the assistant. Raises ModelError for a model without a template, CapacityError for a text that
+    is far too long for the model, and CancelledError by `cancel`.
 
     Where the thinking must end before the answer begins (`thinking_budget`, `grammar`, edits),
     it is opened here for models that open it themselves.
     """
+    return query_of(engine, prompt, config, raw=raw, anew=anew, cancel=cancel).tokens
+
+
+def query_of(
+    engine: Engine,
+    prompt: Prompt,
+    config: SearchConfig,
+    *,
+    raw: bool = False,
+    anew: bool = False,
+    cancel: Cancel | None = None,
+) -> Query:
+    """The query as `query_tokens` has it, and the text that the reply goes on with."""
     if _is_tokens(prompt):
-        return [_token(engine, token) for token in prompt]
+        return Query([_token(engine, token) for token in prompt])
     if raw:
         if not isinstance(prompt, str):
             raise ValueError("a raw prompt must be a text, but is a list of messages; drop raw")
-        return tokens_within(engine, prompt, add_special=True)
-    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    text = engine.chat_prompt(messages, thinking=config.thinking, cancel=cancel)  # type: ignore[arg-type]
+        return Query(tokens_within(engine, prompt, add_special=True))
+    given = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    messages = without_empty_end(given)  # type: ignore[arg-type]
+    request: dict[str, Any] = {"thinking": config.thinking, "only_prompt": True}
+    if part := None if anew else continued_part(messages):
+        thinks = KINDS[part] == "thinking"
+        thought = bool(messages[-1].get("reasoning_content"))
+        request |= {"continued": part, "thinking": thought and (config.thinking or thinks)}
+    text: PromptText = applied(engine, messages, request, cancel)["text"]
+    if part:
+        begun = "" if thinks else str(messages[-1]["content"])
+        return Query(tokens_within(engine, text), begun, KINDS[part])
     if config.thinking and (config.thinking_budget or config.grammar or engine.edits):
-        ends = text.rstrip().endswith((OPEN_THINK, CLOSE_THINK))
+        ends = text.text.rstrip().endswith((OPEN_THINK, CLOSE_THINK))
         text += "" if ends or OPEN_THINK not in engine.chat_template else f"{OPEN_THINK}\n"
-    return tokens_within(engine, text)
+    return Query(tokens_within(engine, text))
+
+
+def applied(
+    engine: Engine,
+    messages: Sequence[Mapping[str, Any]],
+    request: Mapping[str, Any],
+    cancel: Cancel | None = None,
+) -> dict[str, Any]:
+    """What the template makes of messages, as `Engine.apply_template` has it. For a template that
+    refuses them, two of the user in a row are one, and later ones of the system are the user's.
+    Raises as it does."""
+    try:
+        return engine.apply_template({**request, "messages": list(messages)}, cancel=cancel)
+    except ModelError as error:
+        together = _together(messages)
+        if together == list(messages):
+            raise
+        try:
+            return engine.apply_template({**request, "messages": together}, cancel=cancel)
+        except ModelError:
+            raise error from None
+
+
+def _together(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    try:
+        return one_system(messages)
+    except (KeyError, TypeError):  # a content that is no text
+        return list(map(dict, messages))
 
 
 def tokens_within(
-    engine: Engine, text: str, *, add_special: bool = False, parse_special: bool = True
+    engine: Engine,
+    text: str | PromptText,
+    *,
+    add_special: bool = False,
+    parse_special: bool = True,
 ) -> list[int]:
-    """Tokens of a text that must fit into the length that the model was trained for.
+    """Tokens of a text that must fit into the length that the model was trained for. A begin token
+    that the text has already is not added once more.
 
     Raises ContextError for a text that is far too long, after tokenizing only its beginning.
     """
+
+    def tokens_of(prompt: PromptText) -> list[int]:
+        if prompt.cuts:
+            return engine.prompt_tokens(prompt)
+        made = engine.tokenize(prompt.text, add_special=add_special, parse_special=parse_special)
+        twice = add_special and parse_special and engine.bos is not None
+        return made[1:] if twice and made[:2] == [engine.bos] * 2 else made
+
+    prompt = PromptText(text) if isinstance(text, str) else text
     most = engine.n_ctx_train
-    some = text[: _CHARS_OF_A_TOKEN * most]
-    if len(some) < len(text):
-        tokens = engine.tokenize(some, add_special=add_special, parse_special=parse_special)
+    some = prompt.beginning(_CHARS_OF_A_TOKEN * most)
+    if len(some.text) < len(prompt.text):
+        tokens = tokens_of(some)
         if len(tokens) > most:
-            about = len(tokens) * len(text) // len(some)
+            about = len(tokens) * len(prompt.text) // len(some.text)
             raise ContextError(
-                f"the prompt has {len(text)} characters, about {about} tokens, but the model was "
-                f"trained for {most}; shorten it",
+                f"the prompt has {len(prompt.text)} characters, about {about} tokens, but the "
+                f"model was trained for {most}; shorten it",
                 about,
                 most,
             )
-    return engine.tokenize(text, add_special=add_special, parse_special=parse_special)
+    return tokens_of(prompt)
 
 
 def _token(engine: Engine, token: int) -> int:

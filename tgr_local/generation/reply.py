@@ -16,8 +16,8 @@ from typing import Literal
 from tgr_local import methods
 from tgr_local.engine import Cancel, EditConstraint, Engine
 from tgr_local.errors import CancelledError
-from tgr_local.generation.prompt import Prompt, advised, query_tokens
-from tgr_local.generation.text import LineLimits, TextDelta
+from tgr_local.generation.prompt import Prompt, advised, query_of
+from tgr_local.generation.text import Kind, LineLimits, TextDelta
 from tgr_local.generation.threads import streamed
 from tgr_local.generation.writer import ALONE, MethodRun, Participants, ReplyWriter
 from tgr_local.methods import Method
@@ -127,10 +127,12 @@ def generate(
     method = methods.get(method)
     engine = engine.with_edits(edits) if edits else engine
     config = advised(engine, config)
-    query = query_tokens(engine, prompt, config, raw=raw, cancel=cancel)
+    query = query_of(engine, prompt, config, raw=raw, cancel=cancel)
+    engine, config = query.prepared(engine, config)
     reply = write_reply(
-        engine, query, config, method, raw=raw, verbatim=verbatim, on_event=on_event, cancel=cancel
-    )
+        engine, query.tokens, config, method, raw=raw, verbatim=verbatim,
+        continued=query.continued, on_event=on_event, cancel=cancel,
+    )  # fmt: skip
     return dataclasses.replace(reply, seconds=time.monotonic() - start)
 
 
@@ -146,8 +148,10 @@ def generate_steps(
 ) -> Iterator[Step]:
     """The steps of one reply, each as its chunk is done. Closing the iterator frees the cache."""
     config = advised(engine, config)
-    query = query_tokens(engine, prompt, config, raw=raw, cancel=cancel)
-    return methods.get(method).run(Run(engine, query, config, on_event=on_event, cancel=cancel))
+    query = query_of(engine, prompt, config, raw=raw, cancel=cancel)
+    engine, config = query.prepared(engine, config)
+    run = Run(engine, query.tokens, config, on_event=on_event, cancel=cancel)
+    return methods.get(method).run(run)
 
 
 def stream(
@@ -185,21 +189,24 @@ def write_reply(
     raw: bool = False,
     verbatim: bool = False,
     lines: LineLimits | None = None,
+    continued: Kind | None = None,
     until: Callable[[str], bool] | None = None,
     participants: Participants = ALONE,
     on_event: OnEvent | None = None,
     cancel: Cancel | None = None,
 ) -> Reply:
     """One reply to a query of tokens, which is not a chat's if it is `raw`. `lines` hold for a
-    `verbatim` text. `until` is called with each piece of the answer, and True ends it there.
-    `participants` place its runs in lockstep groups."""
+    `verbatim` text. `continued` = the query ends within this part of the message, and may
+    get nothing more if it is an answer. `until` is called with each piece of the answer, and True
+    ends it there. `participants` place its runs in lockstep groups."""
     start = time.monotonic()
     if config.grammar and engine.edits:
         raise ValueError("an answer cannot have a grammar and be edits, too; leave one out")
     if config.grammar:  # a reply may end before its grammar is used
         engine.check_grammar(config.grammar)
     writer = ReplyWriter(
-        engine, query, config, method, raw=raw, verbatim=verbatim, lines=lines, until=until,
+        engine, query, config, method, raw=raw, verbatim=verbatim, lines=lines,
+        continued=continued, until=until,
         on_event=on_event, cancel=cancel,
     )  # fmt: skip
 

@@ -40,8 +40,10 @@ class TextSplitter:
     """Turns tokens into pieces of thinking and answer. Bytes that may still become a character, a
     tag or a stop text are buffered until it is clear. With `verbatim` all text is answer and does
     not change. With `keep_tags` the pieces together are the whole text, and any of `closers`, which
-    belongs to the answer, ends the thinking as its tag does. With `tags_are_text` the answer has no
-    tags and no stop texts: it ends by itself. `n_indent` is that of `LineLimits`."""
+    belongs to the answer, ends the thinking as its tag does. `continued` = the prompt ends within
+    this part of the message; an answer keeps the white space at its beginning then. With
+    `tags_are_text` the answer has no tags and no stop texts: it ends by itself. `n_indent` is that
+    of `LineLimits`."""
 
     def __init__(
         self,
@@ -50,12 +52,13 @@ class TextSplitter:
         stop: tuple[str, ...] = (),
         *,
         verbatim: bool = False,
+        continued: Kind | None = None,
         keep_tags: bool = False,
         closers: tuple[str, ...] = (),
         tags_are_text: bool = False,
         n_indent: int = 0,
     ) -> None:
-        opened = not verbatim and thinking_is_open(engine, prompt)
+        opened = not verbatim and (continued == "thinking" or thinking_is_open(engine, prompt))
         self.kind: Kind = "thinking" if opened else "answer"
         """Of the next text."""
         self.stopped = False
@@ -67,6 +70,7 @@ class TextSplitter:
         self._engine = engine
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._stop = stop
+        self._keeps_space = continued == "answer"
         self._verbatim, self._keep_tags, self._closers = verbatim, keep_tags, closers
         self._tags = () if verbatim else (OPEN_THINK, CLOSE_THINK)
         self._tags_are_text = tags_are_text
@@ -109,7 +113,9 @@ class TextSplitter:
     @property
     def text(self) -> str:
         text = self._parts["answer"]
-        return text if self._verbatim else text.strip()
+        if self._verbatim:
+            return text
+        return text.rstrip() if self._keeps_space else text.strip()
 
     @property
     def thinking(self) -> str:

@@ -21,6 +21,7 @@ from tgr_local.engine import Cancel, Engine, Participant
 from tgr_local.errors import BudgetError, CapacityError
 from tgr_local.generation.text import (
     CLOSE_THINK,
+    Kind,
     LineLimits,
     TextDelta,
     TextSplitter,
@@ -64,29 +65,43 @@ class MethodRun:
 
 
 def _splitter(
-    engine: Engine, query: list[int], config: SearchConfig, verbatim: bool, n_indent: int
+    engine: Engine,
+    query: list[int],
+    config: SearchConfig,
+    verbatim: bool,
+    continued: Kind | None,
+    n_indent: int,
 ) -> TextSplitter:
     """Splits the text of a reply, of which a format is read whole."""
-    if (form := engine.reply_format) is None or engine.edits:
+    if (form := engine.reply_format) is None or form.is_text or engine.edits:
         are_edits = engine.edits is not None
         return TextSplitter(
             engine,
             query,
             config.stop,
             verbatim=verbatim,
+            continued=continued,
             tags_are_text=are_edits,
             n_indent=n_indent,
         )
     closers = form.trigger.think_ends if form.trigger else ()
     closers = tuple(tag for tag in closers if CLOSE_THINK not in tag)  # which has it ends with it
     return TextSplitter(
-        engine, query, config.stop, verbatim=verbatim, keep_tags=True, closers=closers
+        engine,
+        query,
+        config.stop,
+        verbatim=verbatim,
+        continued=continued,
+        keep_tags=True,
+        closers=closers,
     )
 
 
 class ReplyWriter:
     """One reply. `write` it once; the attributes hold what there is, after a cancel too. `lines`
-    hold for a `verbatim` text. `until` is called with each piece of the answer; True ends it."""
+    hold for a `verbatim` text. `continued` = the query ends within this part of
+    the message. `until` is called
+    with each piece of the answer; True ends it."""
 
     def __init__(
         self,
@@ -98,15 +113,17 @@ class ReplyWriter:
         raw: bool = False,
         verbatim: bool = False,
         lines: LineLimits | None = None,
+        continued: Kind | None = None,
         until: Callable[[str], bool] | None = None,
         on_event: Callable[[TextDelta | Progress | Step], None] | None = None,
         cancel: Cancel | None = None,
     ) -> None:
         self.engine, self.query, self.config, self.method = engine, query, config, method
         self._lines = lines if verbatim else None
+        self._continued = continued
         self._until, self._is_complete = until, False
         n_indent = self._lines.n_indent if self._lines else 0
-        self.text = _splitter(engine, query, config, verbatim, n_indent)
+        self.text = _splitter(engine, query, config, verbatim, continued, n_indent)
         self.steps: list[Step] = []
         self.tokens: list[int] = []
         """Of the steps."""
@@ -127,7 +144,7 @@ class ReplyWriter:
             not (raw or verbatim or engine.edits) and may_think(engine, query, config)
         )
         # an answer may be empty where the whole text is asked for, or a grammar allows it
-        self._must_speak = not (verbatim or config.grammar or engine.edits)
+        self._must_speak = not (verbatim or continued == "answer" or config.grammar or engine.edits)
         self._reserve = Reserve.of(engine, config, method, query)
         if self._reserve.limit < engine.edit_tokens:
             raise ValueError(
@@ -373,7 +390,7 @@ class ReplyWriter:
         """The same for another answer: what was before the first one."""
         if self._answers:
             return self._context
-        text, end = TextSplitter(self.engine, self.query), 0
+        text, end = TextSplitter(self.engine, self.query, continued=self._continued), 0
         for i, token in enumerate(self.tokens):
             thought = text.kind == "thinking"
             text.feed([token])

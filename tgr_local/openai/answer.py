@@ -143,11 +143,14 @@ class Choice:
             request.config.stop,
             verbatim=not request.chat,
             counts_only=request.logprobs is None,
+            continued=request.continued,
         )
         self._texts: dict[Kind, list[str]] = {"answer": [], "thinking": []}
         form = request.form
         self._reader = (
-            ReplyReader(form, index, streams=request.stream, cancel=cancel) if form else None
+            ReplyReader(form, index, streams=request.stream, cancel=cancel)
+            if form and not form.is_text
+            else None
         )
 
     def handle(self, event: Event) -> list[ApiEvent]:
@@ -268,6 +271,7 @@ class Answer:
             method=request.method,
             verbatim=not request.chat,
             lines=request.lines,
+            continued=request.continued,
             on_event=handle,
             cancel=cancel,
         )

@@ -263,12 +263,22 @@ class ChatRequest(GenerationRequest):
     )
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = Field(
-        None,
-        description="a thinking_budget: none = no thinking, minimal 512, low 1024, medium 4096; "
-        "high and xhigh have no limit of their own. The chat template gets it too",
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
+        Field(
+            None,
+            description="a thinking_budget: none = no thinking, minimal 512, low 1024, medium "
+            "4096; the others have no limit of their own. The chat template gets it too",
+        )
     )
     chat_template_kwargs: ChatTemplateOptions | None = None
+    continue_final_message: bool | Literal["content", "reasoning_content"] | None = Field(
+        None,
+        description="whether the reply goes on with a last message of the assistant, or with which "
+        "part of it; true if absent, unless add_generation_prompt is true",
+    )
+    add_generation_prompt: bool | None = Field(
+        None, description="vLLM's name for the opposite: whether the reply is a message of its own"
+    )
     enable_thinking: bool | None = Field(None, description="whether the model thinks first")
     think: bool | Literal["low", "medium", "high"] | None = Field(
         None, description="ollama's name for enable_thinking"

@@ -38,6 +38,7 @@ class ReplyReader:
         self._last: dict[str, Any] | None = None  # what was read last
         self._due = 0.0  # when it is read next, by time.monotonic
         self._sent = {"thinking": "", "answer": ""}
+        self._begun = {"thinking": form.begun[0], "answer": form.begun[1]}  # in the prompt
         self._calls: list[str] = []  # the arguments of each that were sent
 
     def feed(self, text: str) -> list[ApiEvent]:
@@ -61,7 +62,9 @@ class ReplyReader:
             parts = self._calls or self._sent["thinking"]
             if parts or not text.startswith(self._sent["answer"]):
                 message = self._last
-            message = message or {"thinking": "", "content": text, "calls": []}
+            if message is None:
+                message = {"thinking": "", "content": text, "calls": []}
+                self._begun = {}
         return self._news(message, final=True, complete=complete)
 
     def _read(self, *, partial: bool) -> dict[str, Any] | None:
@@ -82,6 +85,9 @@ class ReplyReader:
             ("answer", message["content"]),
         )
         for kind, text in kinds:
+            if begun := self._begun.get(kind):
+                known = _shared(begun, text)
+                self._sent[kind] = max(self._sent[kind], known, key=len)
             more = _more(self._sent[kind], text if final else text.rstrip())
             if more:
                 self._sent[kind] += more
@@ -108,3 +114,10 @@ class ReplyReader:
 def _more(sent: str, text: str) -> str:
     """What a text has after the part that was sent; nothing where it has changed since."""
     return text[len(sent) :] if text.startswith(sent) else ""
+
+
+def _shared(begun: str, text: str) -> str:
+    """What a text has of its beginning, which may have lost the white space around it."""
+    begun = begun if text[:1] == begun[:1] else begun.lstrip()
+    n = next((i for i, (a, b) in enumerate(zip(begun, text, strict=False)) if a != b), None)
+    return text[: len(begun) if n is None else n]

@@ -158,8 +158,6 @@ class ClientParameters(Ignoring):
     include_stop_str_in_output: Annotated[Any, Only(False)] = None
     prompt_logprobs: Annotated[Any, Only()] = None
     truncate_prompt_tokens: Annotated[Any, Only(-1)] = None
-    add_generation_prompt: Annotated[Any, Only(True)] = None
-    continue_final_message: Annotated[Any, Only(False)] = None
     chat_template: Annotated[Any, Only()] = None
     documents: Annotated[Any, Only([])] = None
     guided_regex: Annotated[Any, Only()] = None

@@ -12,7 +12,6 @@ from tgr_local.openai.bodies import ChatRequest, CompletionRequest, Message
 from tgr_local.openai.other_parts import is_unseen, parts_text
 from tgr_local.openai.validation import RequestError, shown
 
-_SYSTEM = ("system", "developer")
 _TOOLS_MOST = 1 << 20  # characters of all definitions of tools
 
 
@@ -47,28 +46,6 @@ def _template_message(i: int, message: Message, content: str | None) -> dict[str
     if content is None and role not in ("assistant", "tool", "function"):
         raise RequestError(f"messages[{i}].content is None, but must be a text", "messages")
     return {**message, "role": role, "content": content or ""}
-
-
-def one_system(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same conversation as many templates want it: one system message at most, the first, and
-    no two messages of the user in a row. Later system messages are read as the user's."""
-    first = 0
-    while first < len(messages) and messages[first]["role"] in _SYSTEM:
-        first += 1
-    texts = [message["content"] for message in messages[:first] if message["content"]]
-    rest: list[dict[str, Any]] = []
-    parts: list[list[str]] = []  # of the content of each
-    for message in messages[first:]:
-        role = "user" if message["role"] in _SYSTEM else message["role"]
-        if role == "user" and rest and rest[-1]["role"] == "user":
-            parts[-1].append(message["content"])
-        else:
-            rest.append(message | {"role": role})
-            parts.append([message["content"]])
-    for message, texts_of_one in zip(rest, parts, strict=True):
-        if len(texts_of_one) > 1:
-            message["content"] = "\n\n".join(texts_of_one)
-    return [{"role": "system", "content": "\n\n".join(texts)}, *rest] if texts else rest
 
 
 def check_tools(body: ChatRequest) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from tgr_local.engine import Cancel, Engine, Sampling, Sequence, Session, Task
 from tgr_local.errors import ContextError
-from tgr_local.generation.text import CLOSE_THINK, TextSplitter
+from tgr_local.generation.text import CLOSE_THINK, Kind, TextSplitter
 from tgr_local.search.steps import Step
 
 Top = Seq[tuple[int, float]]
@@ -50,6 +50,7 @@ class TokenText:
         *,
         verbatim: bool,
         counts_only: bool = False,
+        continued: Kind | None = None,
     ) -> None:
         """`counts_only`: nobody asks for the tokens, so `ready` has none."""
         self.n_tokens = 0
@@ -57,7 +58,7 @@ class TokenText:
         self.n_thinking = 0
         """Those of them that belong to the thinking, tags included."""
         self._engine = engine
-        self._splitter = TextSplitter(engine, prompt, stop, verbatim=verbatim)
+        self._splitter = TextSplitter(engine, prompt, stop, verbatim=verbatim, continued=continued)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._said = 0  # characters of the answer that the splitter has emitted
         self._at = 0  # characters of the answer that the tokens decode to

@@ -16,6 +16,7 @@ from pydantic import ConfigDict, Field
 from typing_extensions import NotRequired, TypedDict
 
 from tgr_local.engine import Engine
+from tgr_local.generation.messages import one_system
 from tgr_local.openai.bodies import (
     CALLS_MAX,
     NAME_MAX,
@@ -25,7 +26,7 @@ from tgr_local.openai.bodies import (
     ToolName,
 )
 from tgr_local.openai.client_parameters import ClientParameters, Ignored
-from tgr_local.openai.inputs import content_text, one_system
+from tgr_local.openai.inputs import content_text
 from tgr_local.openai.other_parts import part_text
 from tgr_local.openai.requests import PreparedRequest, chat_request
 from tgr_local.openai.search_options import (
@@ -168,6 +169,7 @@ def messages_request(
     if not isinstance(body, CountTokensRequest):
         body = MessagesRequest.parse(body)
     chat, ignored = _chat_body(body)
+    _check_end(body)
     request = chat_request(engine, chat, **options)
     mode: Any = body.thinking or {"type": "disabled"}
     shows = mode["type"] != "disabled" and mode.get("display") != "omitted"
@@ -202,6 +204,20 @@ def _chat_body(body: CountTokensRequest) -> tuple[dict[str, Any], list[str]]:
         chat["tool_choice"] = _chat_choice(choice)
         chat["parallel_tool_calls"] = not choice.get("disable_parallel_tool_use")
     return chat, [*ignored, *unseen]
+
+
+def _check_end(body: CountTokensRequest) -> None:
+    """Refuses white space at the end of a reply's beginning, as Anthropic does, in its words."""
+    i, last = len(body.messages) - 1, body.messages[-1]
+    content = last["content"]
+    if isinstance(content, list):
+        content = content[-1].get("text", "") if content else ""
+    if last["role"] == "assistant" and content and content[-1].isspace():
+        raise RequestError(
+            "final assistant content cannot end with trailing whitespace: the text of "
+            f"messages[{i}] ends with {content[-1]!r}; remove it",
+            "messages",
+        )
 
 
 def _chat_tools(tools: list[AnthropicTool]) -> tuple[list[dict[str, Any]], list[str]]:

@@ -18,6 +18,8 @@ from typing import Any
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine, ReplyFormat
 from tgr_local.generation import ChatQuery, LineLimits, Tools, advised, chat_query, query_tokens
+from tgr_local.generation.messages import Part, continued_part, without_empty_end
+from tgr_local.generation.text import Kind
 from tgr_local.methods import Method
 from tgr_local.openai.bodies import (
     ChatRequest,
@@ -96,6 +98,8 @@ class PreparedRequest:
     """Whether one message may have several calls."""
     form: ReplyFormat | None = None
     """How the replies are written and read; None = they are text."""
+    continued: Kind | None = None
+    """The part of the message that the prompt ends within."""
 
 
 def chat_request(
@@ -116,7 +120,8 @@ def chat_request(
     CapacityError for a prompt longer than the model can take, and CancelledError by `cancel`.
     """
     body = ChatRequest.parse(body)
-    messages, unseen = template_messages(body.messages)
+    given, unseen = template_messages(body.messages)
+    messages, part = _continued(body, given)
     check_tools(body)
     if body.top_logprobs is not None and not body.logprobs:
         raise RequestError("top_logprobs needs logprobs=true", "top_logprobs")
@@ -128,13 +133,15 @@ def chat_request(
     request = _prepared(
         engine, body, config, method, model, limit, logprobs, cancel, thinking=_thinking(body)
     )
-    query = _chat_query(engine, body, messages, request.config, cancel)
+    query = _chat_query(engine, body, messages, part, request.config, cancel)
+    config = _with_format(request.config, query)
     return dataclasses.replace(
         request,
         chat=True,
         prompts=(tuple(query.tokens),),
         texts=("",),
-        config=_with_format(request.config, query),
+        config=_continuing(config, query.continued),
+        continued=query.continued,
         format_stops=tuple(text for text in query.stop if text not in request.config.stop),
         form=query.form,
         ignored=(*request.ignored, *unseen, *query.unfollowed),
@@ -321,10 +328,40 @@ def _without_nulls(function: ToolFunction) -> dict[str, Any]:
     return {name: value for name, value in function.items() if value is not None}
 
 
+def _continued(
+    body: ChatRequest, messages: Sequence[Mapping[str, Any]]
+) -> tuple[Sequence[Mapping[str, Any]], Part | None]:
+    """The messages, and the part of the last one that the reply goes on with. As in llama-server
+    it does so unless the client says otherwise; the flags are vLLM's. Raises RequestError."""
+    wanted, anew = body.continue_final_message, body.add_generation_prompt
+    if wanted and anew:
+        raise RequestError(
+            "continue_final_message and add_generation_prompt are both true, but the reply either "
+            "goes on with the last message or is one of its own; leave one of them out",
+            "continue_final_message",
+        )
+    part = continued_part(messages)
+    if wanted in ("content", "reasoning_content") and part:
+        part = wanted if messages[-1].get(wanted) else None
+    named = "continue_final_message" if wanted else "add_generation_prompt"
+    is_empty = len(without_empty_end(messages)) < len(messages)
+    if (wanted or anew is False) and not part and not is_empty:
+        raise RequestError(
+            f"{named} is {wanted or False!r}, which needs a last message of the assistant with a "
+            "text to go on with, without tool calls, after another message; leave it out",
+            named,
+        )
+    is_anew = wanted is False or (anew and wanted is None)
+    if is_anew:
+        return messages, None
+    return without_empty_end(messages), part
+
+
 def _chat_query(
     engine: Engine,
     body: ChatRequest,
     messages: Sequence[Mapping[str, Any]],
+    part: Part | None,
     config: SearchConfig,
     cancel: Cancel | None,
 ) -> ChatQuery:
@@ -351,7 +388,7 @@ def _chat_query(
     try:
         return chat_query(
             engine, messages, config, tools=tools, variables=variables,
-            as_text=bool(body.logprobs), cancel=cancel,
+            as_text=bool(body.logprobs), continued=part, cancel=cancel,
         )  # fmt: skip
     except ValueError as error:
         if tools.callable:
@@ -373,6 +410,11 @@ def _with_format(config: SearchConfig, query: ChatQuery) -> SearchConfig:
     return dataclasses.replace(
         config, grammar=query.grammar or config.grammar, stop=(*config.stop, *more)
     )
+
+
+def _continuing(config: SearchConfig, part: Kind | None) -> SearchConfig:
+    """The config of replies that go on with a part of a message."""
+    return config if part is None else dataclasses.replace(config, thinking=part == "thinking")
 
 
 def _thinking(body: ChatRequest) -> bool | None:

@@ -15,6 +15,7 @@ from pydantic import ConfigDict, Field
 from typing_extensions import NotRequired, TypedDict
 
 from tgr_local.engine import Engine
+from tgr_local.generation.messages import one_system
 from tgr_local.openai.bodies import (
     CALLS_MAX,
     NAME_MAX,
@@ -23,7 +24,7 @@ from tgr_local.openai.bodies import (
     ToolName,
 )
 from tgr_local.openai.client_parameters import ClientParameters, Ignored, Only
-from tgr_local.openai.inputs import content_text, one_system
+from tgr_local.openai.inputs import content_text
 from tgr_local.openai.other_parts import part_text
 from tgr_local.openai.requests import PreparedRequest, chat_request
 from tgr_local.openai.response_store import ResponseStore
@@ -172,6 +173,7 @@ def _chat_body(
     for i, item in enumerate(items):
         _add(messages, item, f"input[{i - n_before}]", unread, is_asked=i == len(items) - 1)
     chat["messages"] = one_system(messages)
+    chat["continue_final_message"] = False  # a response is an item of its own
     if not chat["messages"]:
         raise RequestError("input is empty, but must hold at least one item", "input")
     if body.max_output_tokens:

@@ -1,0 +1,150 @@
+"""The text of a chat's prompt, in which what users write is text and never a control token.
+
+A template puts the texts of control tokens around the messages, and a message may hold the same
+texts: as tokens they would end its turn and begin another. So every such text in a message gets a
+`cut`, a place that no control token may reach across. A prompt without cuts has the tokens that it
+always had.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Detokenize = Callable[[Sequence[int], bool], bytes]
+"""Tokens to text; the flag also prints control tokens."""
+
+
+@dataclass(frozen=True)
+class PromptText:
+    """A text, and the places in it that no control token may reach across, in order."""
+
+    text: str
+    cuts: tuple[int, ...] = ()
+
+    @classmethod
+    def of_marked(cls, text: str, mark: str) -> PromptText:
+        """The text without its marks, which are the cuts."""
+        pieces = text.split(mark) if mark else [text]
+        ends, end = [], 0
+        for piece in pieces[:-1]:
+            end += len(piece)
+            ends.append(end)
+        return cls("".join(pieces), tuple(ends))
+
+    def __add__(self, text: str) -> PromptText:
+        return PromptText(self.text + text, self.cuts)
+
+    def beginning(self, n_chars: int) -> PromptText:
+        return PromptText(self.text[:n_chars], tuple(cut for cut in self.cuts if cut < n_chars))
+
+
+class ControlTexts:
+    """The texts of a vocabulary's control tokens, which are read where they are first needed."""
+
+    def __init__(self, n_vocab: int, detokenize: Detokenize) -> None:
+        self._n_vocab, self._detokenize = n_vocab, detokenize
+
+    @functools.cached_property
+    def texts(self) -> frozenset[str]:
+        """Those of two characters or more: a text of one cannot be cut."""
+        found = (
+            self._detokenize([token], True).decode("utf-8", "replace") for token in self._tokens()
+        )
+        return frozenset(text for text in found if len(text) > 1)
+
+    def _tokens(self) -> Iterator[int]:
+        """The tokens that have a text only where control tokens are printed. Whole ranges of the
+        vocabulary have none, so few tokens are looked at one by one."""
+        ranges = [(0, self._n_vocab)]
+        while ranges:
+            first, end = ranges.pop()
+            tokens = range(first, end)
+            if len(self._detokenize(tokens, True)) == len(self._detokenize(tokens, False)):
+                continue
+            if end - first == 1:
+                yield first
+            else:
+                middle = (first + end) // 2
+                ranges += [(first, middle), (middle, end)]
+
+    @functools.cached_property
+    def _exact(self) -> re.Pattern[str] | None:
+        return re.compile(_any_of(self.texts)) if self.texts else None
+
+    @functools.cached_property
+    def _lower(self) -> re.Pattern[str] | None:
+        texts = {text.lower() for text in self.texts}
+        return re.compile(_any_of(texts), re.IGNORECASE) if texts else None
+
+    @functools.cached_property
+    def _lower_alone(self) -> re.Pattern[str] | None:  # many times as fast
+        return re.compile(self._lower.pattern) if self._lower else None
+
+    def within(self, text: str) -> list[tuple[int, str]]:
+        """Where the texts of control tokens begin in a text, and each as it stands there: in upper
+        or lower case, since a template may change it, and at every place, since they may
+        overlap."""
+        lower = text.lower()
+        is_aligned = len(lower) == len(text)
+        pattern = self._lower_alone if is_aligned else self._lower
+        text = lower if is_aligned else text
+        found, start = [], 0
+        while pattern and (match := pattern.search(text, start)):
+            found.append((match.start(), match[0]))
+            start = match.start() + 1
+        return found
+
+    def runs(self, prompt: PromptText) -> list[tuple[str, bool]]:
+        """The prompt in parts, to be tokenized one by one, and whether control tokens are read in
+        each. A part in which they are not lies between two control tokens, or at an end of the
+        prompt, so that no token would reach across its ends."""
+        text, cuts = prompt.text, prompt.cuts
+        if not cuts:
+            return [(text, True)]
+        parts: list[tuple[str, bool]] = []
+        begun = before = 0  # the part that is read with control tokens; the end of the last one
+        for start, end in [*self._spans(prompt), (len(text), len(text))]:
+            if bisect.bisect_left(cuts, start) > bisect.bisect_right(cuts, before):
+                parts += [(text[begun:before], True), (text[before:start], False)]
+                begun = start
+            before = end
+        parts.append((text[begun:], True))
+        return [part for part in parts if part[0]]
+
+    def _spans(self, prompt: PromptText) -> Iterator[tuple[int, int]]:
+        """Where the control tokens are that no cut divides."""
+        start = 0
+        while self._exact and (match := self._exact.search(prompt.text, start)):
+            first, end = match.span()
+            i = bisect.bisect_right(prompt.cuts, first)
+            is_cut = i < len(prompt.cuts) and prompt.cuts[i] < end
+            if not is_cut:
+                yield first, end
+            start = first + 1 if is_cut else end
+
+
+def _any_of(texts: Iterable[str]) -> str:
+    """A pattern of the longest of the texts: thousands that begin alike cost no more than one."""
+    tree: dict[str, Any] = {}
+    for text in texts:
+        node = tree
+        for char in text:
+            node = node.setdefault(char, {})
+        node[""] = {}
+    return _pattern(tree)
+
+
+def _pattern(tree: dict[str, Any]) -> str:
+    prefix = ""
+    while len(tree) == 1 and "" not in tree:
+        char, tree = next(iter(tree.items()))
+        prefix += re.escape(char)
+    choices = [re.escape(char) + _pattern(tree[char]) for char in sorted(tree) if char]
+    if not choices:
+        return prefix
+    return f"{prefix}(?:{'|'.join(choices)}){'?' if '' in tree else ''}"
