@@ -63,6 +63,20 @@ def test_messages_of_anthropics_package(claude: Any) -> None:
     assert beta.content[0].text == whole.content[0].text
 
 
+def test_a_text_that_is_too_long_is_counted(server: Served) -> None:
+    """By clients that ask before they shorten it; a word too long for the tokenizer, too."""
+    for text in ("a b " * 20_000, "x" * 600_000):
+        messages = [{"role": "user", "content": text}]
+        counted = server.client.post("/v1/messages/count_tokens", json={"messages": messages})
+        assert counted.status_code == 200, counted.text
+        n_tokens = counted.json()["input_tokens"]
+        assert n_tokens > 70_000
+        items = server.client.post("/v1/responses/input_tokens", json={"input": messages})
+        assert items.json()["input_tokens"] == n_tokens
+        asked = server.client.post("/v1/messages", json={"messages": messages, "max_tokens": 4})
+        assert asked.status_code == 400
+
+
 def test_errors_have_anthropics_format(claude: Any, server: Served) -> None:
     import anthropic
 

@@ -71,11 +71,12 @@ def chat_query(
     variables: Mapping[str, Any] | None = None,
     as_text: bool = False,
     continued: Part | None = None,
+    bounded: bool = True,
     cancel: Cancel | None = None,
 ) -> ChatQuery:
     """The messages in the model's template. `variables` are given to the template. With `as_text`
     a reply is not read in a format unless it may have calls. `continued` is the part of the last
-    message that the replies go on with.
+    message that the replies go on with. A query that is not `bounded` may be of any length.
 
     Raises ModelError for a model without a template, ValueError for functions that make no usable
     grammar, CapacityError for a prompt that is far too long, and CancelledError by `cancel`.
@@ -107,11 +108,13 @@ def chat_query(
                 if config.grammar and content
                 else None
             )
-            return ChatQuery(tokens_within(engine, applied["text"]), form, continued=kind)
+            return ChatQuery(
+                tokens_within(engine, applied["text"], bounded=bounded), form, continued=kind
+            )
         opened = _opened(
             engine.chat_template, applied["prompt"], config, bool(config.grammar or engine.edits)
         )
-        return ChatQuery(tokens_within(engine, applied["text"] + opened), None)
+        return ChatQuery(tokens_within(engine, applied["text"] + opened, bounded=bounded), None)
     # the prompt describes all functions as they are given; the calls follow other schemas, or one
     callable_ones = [f for f in tools.functions if f["name"] == tools.named or not tools.named]
     made = followable(callable_ones)
@@ -143,7 +146,7 @@ def chat_query(
             grammar_prefix=begun_format(engine, config.grammar, content).grammar_prefix,
         )
     return ChatQuery(
-        tokens=tokens_within(engine, applied["text"] + opened),
+        tokens=tokens_within(engine, applied["text"] + opened, bounded=bounded),
         form=dataclasses.replace(form, begun=(thinking, content)),
         continued=kind,
         grammar="" if applied["lazy"] else applied["grammar"],

@@ -29,6 +29,7 @@ Prompt = str | Sequence[Mapping[str, str]] | Sequence[int]
 assistant is the beginning of the reply."""
 
 _CHARS_OF_A_TOKEN = 8  # more than most texts have
+_PIECE = 1 << 14  # characters
 
 
 def load(path: str | os.PathLike[str] | None = None, config: EngineConfig | None = None) -> Engine:
@@ -185,9 +186,10 @@ def tokens_within(
     *,
     add_special: bool = False,
     parse_special: bool = True,
+    bounded: bool = True,
 ) -> list[int]:
-    """Tokens of a text that must fit into the length that the model was trained for. A begin token
-    that the text has already is not added once more.
+    """Tokens of a text that must fit into the length that the model was trained for, if it is
+    `bounded`. A begin token that the text has already is not added once more.
 
     Raises ContextError for a text that is far too long, after tokenizing only its beginning.
     """
@@ -202,7 +204,7 @@ def tokens_within(
     prompt = PromptText(text) if isinstance(text, str) else text
     most = engine.n_ctx_train
     some = prompt.beginning(_CHARS_OF_A_TOKEN * most)
-    if len(some.text) < len(prompt.text):
+    if bounded and len(some.text) < len(prompt.text):
         tokens = tokens_of(some)
         if len(tokens) > most:
             about = len(tokens) * len(prompt.text) // len(some.text)
@@ -212,7 +214,14 @@ def tokens_within(
                 about,
                 most,
             )
-    return tokens_of(prompt)
+    if bounded:
+        return tokens_of(prompt)
+    try:
+        return tokens_of(prompt)
+    except ValueError:  # a word that is too long is counted in parts
+        text = prompt.text
+        pieces = [text[at : at + _PIECE] for at in range(0, len(text), _PIECE)]
+        return [token for piece in pieces for token in engine.tokenize(piece)]
 
 
 def _token(engine: Engine, token: int) -> int:

@@ -109,6 +109,7 @@ def chat_request(
     config: SearchConfig | None = None,
     method: str | Method = DEFAULT_METHOD,
     model: str | None = None,
+    bounded: bool = True,
     cancel: Cancel | None = None,
 ) -> PreparedRequest:
     """The body of a chat completion request, checked.
@@ -116,7 +117,8 @@ def chat_request(
     `config` (None = the defaults with what the model file advises), `method` and `model` hold
     where the body has nothing else; without a seed it gets a random one. Beside OpenAI's and
     llama-cpp-python's parameters the body may hold ``tgr``, a dict of `SearchConfig` fields,
-    "method" and "progress". Raises RequestError, ModelError for a model without a template,
+    "method" and "progress". A prompt that is not `bounded` may have any length, to be counted.
+    Raises RequestError, ModelError for a model without a template,
     CapacityError for a prompt longer than the model can take, and CancelledError by `cancel`.
     """
     body = ChatRequest.parse(body)
@@ -133,7 +135,7 @@ def chat_request(
     request = _prepared(
         engine, body, config, method, model, limit, logprobs, cancel, thinking=_thinking(body)
     )
-    query = _chat_query(engine, body, messages, part, request.config, cancel)
+    query = _chat_query(engine, body, messages, part, request.config, bounded, cancel)
     config = _with_format(request.config, query)
     return dataclasses.replace(
         request,
@@ -363,6 +365,7 @@ def _chat_query(
     messages: Sequence[Mapping[str, Any]],
     part: Part | None,
     config: SearchConfig,
+    bounded: bool,
     cancel: Cancel | None,
 ) -> ChatQuery:
     """The prompt of a chat, and how replies to it are read."""
@@ -388,7 +391,7 @@ def _chat_query(
     try:
         return chat_query(
             engine, messages, config, tools=tools, variables=variables,
-            as_text=bool(body.logprobs), continued=part, cancel=cancel,
+            as_text=bool(body.logprobs), continued=part, bounded=bounded, cancel=cancel,
         )  # fmt: skip
     except ValueError as error:
         if tools.callable:

@@ -237,13 +237,13 @@ class Service:
     async def inspect(
         self, request: Request, api: Api, make: Callable[[Engine, PreparedRequest], Any]
     ) -> Response:
-        """What `make` says of a request for replies, which is only prepared."""
+        """What `make` says of a chat, which is only prepared and may be of any length."""
 
         def read(_: LoadedModel, fields: Fields) -> AnyRequest:
             return api.body.parse(fields)
 
         def made(loaded: LoadedModel, body: AnyRequest, cancel: Cancel) -> Any:
-            return make(loaded.engine, self._prepared(loaded, body, api, cancel))
+            return make(loaded.engine, self._prepared(loaded, body, api, cancel, bounded=False))
 
         return JsonResponse(await self.run(request, read, made, quick=True))
 
@@ -269,7 +269,7 @@ class Service:
                 job.end(ApiError(499, "the client does not wait for the reply"))
 
     def _prepared(
-        self, loaded: LoadedModel, body: AnyRequest, api: Api, cancel: Cancel
+        self, loaded: LoadedModel, body: AnyRequest, api: Api, cancel: Cancel, **options: Any
     ) -> PreparedRequest:
         """The request with this server's options. Raises RequestError, ApiError and others."""
         name, method = self.models.catalog.name_and_method(body.model)
@@ -285,6 +285,7 @@ class Service:
                 method=method or api.method or self.method,
                 model=loaded.name,
                 cancel=cancel,
+                **options,
             )
         except ModelError as error:
             raise ModelError(without_folder(str(error), loaded.engine.path)) from None
