@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gguf_edit import Gguf
+from gguf_edit import BOOL, Gguf
 
 from tgr_local import cli, generation
 from tgr_local.engine import Engine
 from tgr_local.errors import ModelError
 from tgr_local.models import library
+from tgr_local.openai.requests import chat_request
 from tgr_local.options.config import EngineConfig
 from tgr_local.options.resolve import resolve
 
@@ -98,3 +99,66 @@ def test_the_command_line_says_it_once(
     )
     err = capsys.readouterr().err
     assert err.count("has no chat template") == 1 and "--chat-template names another" in err
+
+
+ALTERNATING = """{{ bos_token }}{% for m in messages %}
+{%- if m.role == 'system' or (m.role == 'user') != (loop.index0 % 2 == 0) -%}
+{{ raise_exception('must alternate') }}{% endif %}
+{{- m.role + ': ' + m.content + '\n' }}{% endfor %}assistant:"""
+
+
+def test_messages_that_a_template_refuses_are_put_together(engine: Engine) -> None:
+    """Two of the user in a row, and later ones of the system, in chat as in the other APIs."""
+    two = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
+    late = [*two[:1], {"role": "system", "content": "s"}]
+    alone = [{"role": "assistant", "content": "a"}]
+    plain, engine.chat_template = engine.chat_template, ALTERNATING
+    try:
+        for messages, expected in ((two, "user: a\n\nb"), (late, "user: a\n\ns")):
+            request = chat_request(engine, {"messages": messages})
+            text = engine.detokenize(request.prompts[0], special=True).decode()
+            assert text.endswith(f"{expected}\nassistant:")
+            config = generation.advised(engine)
+            tokens = generation.query_tokens(engine, messages, config)
+            assert tokens == list(request.prompts[0])
+        with pytest.raises(ModelError, match="must alternate"):
+            chat_request(engine, {"messages": alone})
+    finally:
+        engine.chat_template = plain
+    request = chat_request(engine, {"messages": two})  # a template that takes them gets both
+    assert engine.detokenize(request.prompts[0], special=True).count(b"user\n") == 2
+
+
+def test_every_effort_reaches_the_template(engine: Engine) -> None:
+    plain, engine.chat_template = engine.chat_template, "{{ reasoning_effort }}"
+    try:
+        for effort in ("minimal", "low", "medium", "high", "xhigh", "max"):
+            asked = {"messages": MESSAGES[:1], "reasoning_effort": effort}
+            request = chat_request(engine, asked)
+            assert engine.detokenize(request.prompts[0]).decode() == effort
+    finally:
+        engine.chat_template = plain
+    budgets = [
+        chat_request(
+            engine, {"messages": MESSAGES[:1], "reasoning_effort": effort}
+        ).config.thinking_budget
+        for effort in ("high", "max")
+    ]
+    assert budgets[0] == budgets[1]
+
+
+def test_a_begin_token_that_a_raw_text_has_is_not_added_again(
+    model: Callable[..., Path], load: Any, tmp_path: Path
+) -> None:
+    file = Gguf.parse(model().read_bytes())
+    file.set("tokenizer.ggml.add_bos_token", True, BOOL)
+    (tmp_path / "begins.gguf").write_bytes(file.to_bytes())
+    engine = load(tmp_path / "begins.gguf")
+    assert engine.tokenize("", add_special=True) == [engine.bos]
+    begin = engine.detokenize([engine.bos], special=True).decode()
+    config = generation.advised(engine)
+    for text in ("hello", f"{begin}hello"):
+        tokens = generation.query_tokens(engine, text, config, raw=True)
+        assert tokens == [engine.bos, *engine.tokenize("hello")]
+    doubled = generation.query_tokens(engine, begin * 2, config, raw=True)
+    assert doubled == [engine.bos] * 2  # which the client wants

@@ -304,3 +304,66 @@ def test_an_answer_that_leaves_its_format_is_whole(
     events += [event for char in text[10:] for event in reader.feed(char)]
     events += reader.end(complete=True)
     assert "".join(event.text for event in events if isinstance(event, TextPart)) == text
+
+
+FENCED = f"```json\n{CALL}\n```"
+
+
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize(
+    "text",
+    [
+        CALL, FENCED, f"\n ```\n{CALL}```\n", f"[{CALL}]", f"```tool_call\n{CALL}\n```",
+        CALL.replace("arguments", "parameters"),
+        '{"name": "weather", "arguments": "{\\"city\\": \\"Rome\\", \\"days\\": 2}"}',
+    ],
+)  # fmt: skip
+def test_a_reply_that_is_only_a_call_is_one(caller: Engine, text: str, streams: bool) -> None:
+    texts, calls = read_whole(caller, text, streams)
+    assert not texts and [name for name, _ in calls] == ["weather"]
+    assert json.loads(calls[0][1]) == {"city": "Rome", "days": 2}
+
+
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize(
+    "text",
+    [
+        CALL.replace("weather", "clock"), f"Like so: {CALL}", f"{CALL} or not", CALL[:-1],
+        '{"city": "Rome"}', '{"name": "weather"}', '{"name": "weather", "arguments": [1]}', "[1]",
+        '{"name": "weather", "arguments": {}, "answer": 42}', "```python\nprint(1)\n```", "[]",
+        '{"name": ["weather"], "arguments": {}}', "{", "```", f"{FENCED}\nThat is how.",
+    ],
+)  # fmt: skip
+def test_other_replies_stay_text(caller: Engine, text: str, streams: bool) -> None:
+    texts, calls = read_whole(caller, text, streams)
+    assert texts == text and not calls
+
+
+def test_text_that_cannot_become_a_call_is_not_kept_back(caller: Engine) -> None:
+    for text in ("```python\nprint(1)", '{"city": "Rome"', "[1, 2", "Rome"):
+        texts, _ = read_whole(caller, text, True, ends=False)
+        assert texts == text
+    assert read_whole(caller, FENCED[:-4], True, ends=False) == ("", [])
+
+
+def test_a_schema_keeps_its_answer(caller: Engine) -> None:
+    form = {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}}
+    body = {"messages": ASK, "tools": [tool(WEATHER)], "response_format": form}
+    made = chat_request(caller, body).form
+    assert made and not made.names
+
+
+def read_whole(
+    engine: Engine, text: str, streams: bool, ends: bool = True
+) -> tuple[str, list[list[str]]]:
+    """The text of a reply, and its calls."""
+    query = chat_query(engine, ASK, WARM, tools=Tools([WEATHER]))
+    assert query.form
+    reader = ReplyReader(query.form, 0, streams=streams, least=0.0, share=0.0)
+    events = [event for char in text for event in reader.feed(char)]
+    events += reader.end(complete=True) if ends else []
+    calls = [[event.name, ""] for event in events if isinstance(event, CallBegun)]
+    for event in events:
+        if isinstance(event, CallArguments):
+            calls[event.call][1] += event.text
+    return "".join(event.text for event in events if isinstance(event, TextPart)), calls

@@ -40,6 +40,8 @@ class ReplyFormat:
     grammar_prefix: str = ""
     """What the grammar reads before the answer; without `trigger`."""
     trigger: GrammarTrigger | None = None
+    names: tuple[str, ...] = ()
+    """Functions that a reply may call, without the tags of its format, too."""
     begun: tuple[str, str] = ("", "")
     """The beginnings of the thinking and of the answer that `prefix` has."""
     is_text: bool = False

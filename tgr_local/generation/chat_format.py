@@ -139,6 +139,8 @@ def chat_query(
         "" if continued else _opened(applied["think_tag"], applied["text"].text, config, is_forced)
     )
     form = _format(engine, applied, opened, content)
+    is_free = tools.callable and not config.grammar
+    names = tuple(str(one["name"]) for one in callable_ones) if is_free else ()
     if config.grammar and content and not form.grammar_prefix:
         form = dataclasses.replace(
             form,
@@ -147,7 +149,7 @@ def chat_query(
         )
     return ChatQuery(
         tokens=tokens_within(engine, applied["text"] + opened, bounded=bounded),
-        form=dataclasses.replace(form, begun=(thinking, content)),
+        form=dataclasses.replace(form, begun=(thinking, content), names=names),
         continued=kind,
         grammar="" if applied["lazy"] else applied["grammar"],
         stop=tuple(text for text in applied["stop"] if text),

@@ -12,6 +12,7 @@ import uuid
 from typing import Any, Literal
 
 from tgr_local.engine import Cancel, ReplyFormat
+from tgr_local.openai.bare_calls import bare_calls, may_become_calls
 from tgr_local.openai.events import ApiEvent, CallArguments, CallBegun, TextPart
 from tgr_local.system import confined
 
@@ -34,6 +35,7 @@ class ReplyReader:
         self._parser = (form.kind, form.parser, form.prefix)
         self._index, self._streams, self._cancel = index, streams, cancel
         self._least, self._share = least, share
+        self._names = form.names
         self._texts: list[str] = []
         self._last: dict[str, Any] | None = None  # what was read last
         self._due = 0.0  # when it is read next, by time.monotonic
@@ -78,8 +80,11 @@ class ReplyReader:
     def _news(
         self, message: dict[str, Any], *, final: bool, complete: bool = False
     ) -> list[ApiEvent]:
-        """What a message has more than was sent. White space at its end may turn out to be none."""
+        """What a message has more than was sent. White space at its end may turn out to be none,
+        and an answer that begins as a call without its tags may turn out to be one."""
         events: list[ApiEvent] = []
+        if self._names and not (message["calls"] or self._sent["answer"]):
+            message = self._with_bare_calls(message, final=final, complete=complete)
         kinds: tuple[tuple[Literal["thinking", "answer"], str], ...] = (
             ("thinking", message["thinking"]),
             ("answer", message["content"]),
@@ -109,6 +114,15 @@ class ReplyReader:
                 self._calls[number] += more
                 events.append(CallArguments(self._index, number, more))
         return events
+
+    def _with_bare_calls(
+        self, message: dict[str, Any], *, final: bool, complete: bool
+    ) -> dict[str, Any]:
+        """The message whose answer is calls without tags, or is kept back while it may be."""
+        if final and complete and (calls := bare_calls(message["content"], self._names)):
+            return {**message, "content": "", "calls": calls}
+        is_open = not final and may_become_calls(message["content"])
+        return {**message, "content": ""} if is_open else message
 
 
 def _more(sent: str, text: str) -> str:
