@@ -4,7 +4,6 @@ since a client sends it again with every request."""
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import anthropic.types
@@ -14,6 +13,7 @@ import typing_extensions
 from method_runs import PAPER
 from openai.types.chat import chat_completion_message_param
 from openai.types.responses import response_input_item_param
+from sdk_examples import example, members
 
 from tgr_local import SearchConfig, TgrLlama
 from tgr_local.engine import Engine
@@ -34,39 +34,6 @@ USE = [
         "content": [{"type": "tool_use", "id": "t1", "name": "look", "input": {}}],
     },
 ]
-
-
-def example(kind: Any) -> Any:
-    """A value of a type of the official packages with what it requires, and nothing more."""
-    origin, args = typing.get_origin(kind), typing.get_args(kind)
-    if typing_extensions.is_typeddict(kind):
-        hints = typing_extensions.get_type_hints(kind, include_extras=True)
-        required = [
-            name
-            for name, hint in hints.items()
-            if typing.get_origin(hint) is typing_extensions.Required
-            or (kind.__total__ and typing.get_origin(hint) is not typing_extensions.NotRequired)
-        ]
-        return {name: example(hints[name]) for name in required}
-    if origin in (typing.Literal, typing_extensions.Literal):
-        return args[0]
-    if origin in (typing.Union, typing.Annotated, typing_extensions.Required):
-        return example(args[0])
-    if kind in (str, int, float, bool):
-        return {str: "x", int: 1, float: 1.0, bool: True}[kind]
-    if kind is type(None):
-        return None
-    if origin is not None and issubclass(origin, Mapping):
-        return {}
-    if origin is not None and issubclass(origin, Iterable):
-        return [example(args[0])]
-    return {}
-
-
-def members(union: Any) -> list[Any]:
-    found = [one for one in typing.get_args(union) if typing_extensions.is_typeddict(one)]
-    assert found
-    return found
 
 
 def tool_message(text: str) -> list[dict[str, Any]]:

@@ -152,7 +152,8 @@ class Step:
         )
 
     def joined(self, rest: Step) -> Step:
-        """The step with the tokens of another after its own."""
+        """The step with the tokens of another after its own. What that read again and was
+        remembered is not counted: `counts.reused` is that of the step's own query."""
         tops = (self.top_ids, rest.top_ids), (self.top_logprobs, rest.top_logprobs)
         ids, logprobs = ([*a, *b] if a is not None and b is not None else None for a, b in tops)
         return dataclasses.replace(
@@ -162,7 +163,7 @@ class Step:
             entropies=np.concatenate([self.entropies, rest.entropies]),
             top_ids=ids,
             top_logprobs=logprobs,
-            counts=self.counts + rest.counts,
+            counts=self.counts + dataclasses.replace(rest.counts, reused=0),
             cells=max(self.cells, rest.cells),
         )
 
