@@ -123,10 +123,10 @@ def generate_each(
     def write(number: int, stop: Cancel) -> Reply:
         on_own = (lambda event: on_event(number, event)) if on_event else None
         i = number % k
-        temperature = temperatures[i] if temperatures else config.temperature
         with contextlib.ExitStack() as stack:
             own = [stack.enter_context(group.participant(number)) for group in groups]
             writer, options = prepared[number // k]
+            temperature = temperatures[i] if temperatures else options.temperature
             reply = write_reply(
                 writer,
                 queries[number // k],
