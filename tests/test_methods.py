@@ -193,6 +193,6 @@ def test_a_query_that_cannot_fit_is_refused_with_the_numbers(
     with pytest.raises(CapacityError, match=r"4104 tokens.* trained for 4096"):
         steps_of(engine, method, prompt=TOKENS * 171)
     small = load(model(), n_ctx=256)
-    with pytest.raises(CapacityError, match=r"240 tokens.* n_ctx is 256"):
-        steps_of(small, method, prompt=TOKENS * 10)
+    with pytest.raises(CapacityError, match=r"264 tokens.* n_ctx is 256.*raise n_ctx \(-c\)"):
+        steps_of(small, method, prompt=TOKENS * 11)
     assert is_free(engine) and is_free(small)

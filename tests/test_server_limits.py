@@ -61,7 +61,7 @@ GREEDY: list[tuple[dict[str, Any], str]] = [
     (tgr(method="hard-geometry", d_z=65536, rank=256), "MiB of memory"),
     (tgr(method="tgr-latent", n_candidates=255, n_mc=64), "sequences"),
     ({"max_tokens": 1500} | tgr(method="best-of-n", n_samples=255), "cells"),
-    (tgr(method="tgr-latent", n_candidates=255, rollout_len=1900), "cells"),
+    (tgr(method="tgr-latent", n_candidates=255, rollout_len=1900), "MiB of memory"),
     ({"prompt": [100] * 1900, "n": 32, "echo": True, "logprobs": 128}, "MiB of memory"),
     ({"n": 32, "logprobs": True, "top_logprobs": 20, "max_tokens": 60_000}, "MiB of memory"),
     ({"stop": X}, "stop has 1000000 characters"),

@@ -230,6 +230,8 @@ def _print_replies(args: argparse.Namespace, replies: list[Reply]) -> None:
     if sys.stderr.isatty():
         line = render.cost_line(replies, terminal_width(sys.stderr))
     print(line, file=sys.stderr)
+    for note in dict.fromkeys(reply.note for reply in replies if reply.note):
+        print(f"tgr-local: {note}", file=sys.stderr)
 
 
 def _generate(

@@ -90,6 +90,8 @@ class EngineMaker:
         )
         try:
             prompt = prompt or prompt_of(self.engine, phase, problem)
+            # a search with shorter chunks would be another system
+            methods.get(phase.system.method).cells(self.engine, len(prompt), config)
             reply = generate(self.engine, prompt, config, method=phase.system.method, cancel=cancel)
         except CancelledError:
             raise

@@ -103,7 +103,10 @@ def generate_each(
     groups: list[LockstepGroup] = []
     if n > 1:  # each call of the engine waits for the end of a step; a single reply needs none
         engine.grow_cache(
-            max(method.cells(engine, len(query), config) for query in queries),
+            max(
+                method.cells(engine, len(query), method.fitted(engine, len(query), config))
+                for query in queries
+            ),
             min(n, engine.n_seq_max // n_seqs),
         )
         # each run of a reply has a group of its own

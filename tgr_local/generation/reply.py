@@ -59,6 +59,8 @@ class Reply:
     limit: str | None = None
     """The option that ended the reply, "n_ctx_train", or a field of `LineLimits`; None where its
     text came to an end."""
+    note: str = ""
+    """What was changed of the search since the context is small, in a sentence; "" = nothing."""
 
     def __repr__(self) -> str:
         cut = "…" if len(self.text) > _SHOWN else ""
@@ -150,8 +152,9 @@ def generate_steps(
     config = advised(engine, config)
     query = query_of(engine, prompt, config, raw=raw, cancel=cancel)
     engine, config = query.prepared(engine, config)
-    run = Run(engine, query.tokens, config, on_event=on_event, cancel=cancel)
-    return methods.get(method).run(run)
+    method = methods.get(method)
+    config = method.fitted(engine, len(query.tokens), config)
+    return method.run(Run(engine, query.tokens, config, on_event=on_event, cancel=cancel))
 
 
 def stream(
@@ -225,6 +228,7 @@ def write_reply(
             runs=writer.runs,
             closed_by=writer.closed_by,
             limit=writer.limit,
+            note=writer.note,
         )
 
     try:

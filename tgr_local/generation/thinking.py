@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation.text import CLOSE_THINK, OPEN_THINK, TextSplitter
 from tgr_local.options.config import SearchConfig
+from tgr_local.search.room import context_limit, longest_text
 from tgr_local.search.run import Method
 from tgr_local.search.seeds import derived_seed
 from tgr_local.search.steps import Step
@@ -46,9 +47,12 @@ class Reserve:
         """The reserve of a reply to a query."""
         limit, option = config.token_limit, length_option(config)
         closing = len(engine.tokenize(NO_THINKING))
-        space = engine.n_ctx_train - len(query) - closing
-        if not method.resets and 0 < space < limit:
-            limit, option = space, "n_ctx_train"
+        space = longest_text(engine) - len(query)
+        if method.resets and space > 0:  # a single chunk may be all that fits
+            space = method.fitted(engine, len(query), config).token_limit
+        fills = not method.resets or space < limit
+        if fills and 0 < space - closing < limit:
+            limit, option = space - closing, context_limit(engine)
         kept = config.answer_tokens or max(1, min(limit // _SHARE, _MOST_KEPT))
         kept = min(limit, max(kept, engine.edit_tokens))
         # an answer reads the query again, with the newest tokens of the thinking

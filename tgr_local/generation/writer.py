@@ -43,6 +43,7 @@ from tgr_local.generation.thinking import (
 from tgr_local.methods import Method
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import capacity
+from tgr_local.search.room import context_limit, difference, longest_text
 from tgr_local.search.run import HeldBack, Run
 from tgr_local.search.steps import Finish, Progress, Step
 
@@ -158,6 +159,7 @@ class ReplyWriter:
         self._participants = ALONE
         self._first = self._n_before = 0  # steps and tokens before the run under way
         self._context: tuple[list[int], list[int]] = ([], [])  # of the answer's run, after Q
+        self._used = config  # of the first run, as far as it fits beside Q
         # a grammar holds for the answer alone, so the thinking is a run of its own
         first = config.thinking_budget or config.grammar or engine.edits
         self._thinks_first = opened and bool(first)
@@ -177,6 +179,13 @@ class ReplyWriter:
             self.end_text()
         self.limit = self._option(finish)
         return finish
+
+    @property
+    def note(self) -> str:
+        """What the context has changed of a reply that was long enough for it; "" = nothing."""
+        if len(self.tokens) < self._used.chunk_len:
+            return ""
+        return difference(self.config, self._used)
 
     def end_text(self) -> None:
         """Emits the text that was still buffered."""
@@ -260,6 +269,9 @@ class ReplyWriter:
         run without a step, and CapacityError."""
         n_steps = len(self.steps)
         engine = self.engine
+        config = method.fitted(engine, len(query), config)
+        if not self._answers:
+            self._used = config
         if engine.edits and not self._is_edits:
             engine = engine.with_edits(None)
         elif engine.edits:  # nothing but their end ends them
@@ -446,9 +458,9 @@ class ReplyWriter:
         query = [*self.query, *kept, *after]
         if not spent and self._fits(len(query), config):
             yield self.method, query, config
-        n_ctx = self.engine.config.n_ctx or self.engine.most_cells()
         rest = len(self.query) + len(after)
-        cells = min(self.engine.n_ctx_train, n_ctx - capacity.SPARE_CELLS) - rest
+        cells = min(longest_text(self.engine), self.engine.most_cells() - capacity.SPARE_CELLS)
+        cells -= rest
         room = cells
         if config.max_forward_tokens:
             room = min(room, config.max_forward_tokens + 1 - rest)
@@ -563,7 +575,7 @@ class ReplyWriter:
             return self._budget_option()
         is_whole = len(self.tokens) >= self.config.token_limit
         is_whole = is_whole or len(self.steps) - self.runs[-1].first >= self.config.max_chunks
-        return length_option(self.config) if is_whole else "n_ctx_train"
+        return length_option(self.config) if is_whole else context_limit(self.engine)
 
     def _budget_option(self) -> str:
         config, seconds = self.config, time.monotonic() - self._start

@@ -6,24 +6,21 @@ The text is cut into steps of S tokens only for the stream; the cache is never r
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator
 from functools import partial
 
 from tgr_local.engine import Engine
-from tgr_local.errors import CapacityError
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.capacity import cells_needed, sequences_needed
+from tgr_local.search.room import fitted
 from tgr_local.search.run import Method, Run
 from tgr_local.search.steps import Step
 from tgr_local.search.trajectory import Trajectory
 
 
 def run(run: Run) -> Iterator[Step]:
-    """Plain sampling. The text ends at the length that the model was trained for."""
-    limit = _limit(run.engine, len(run.query), run.config)
-    if limit < run.config.token_limit:
-        run = run.with_options(max_tokens=limit)
+    """Plain sampling. The text ends where the context is full."""
+    run = run.with_options(max_tokens=fit(run.engine, len(run.query), run.config).token_limit)
     with Trajectory(run, METHOD) as trajectory:
         trajectory.begin()
         with contextlib.closing(trajectory.chunks()) as chunks:
@@ -37,26 +34,16 @@ def run(run: Run) -> Iterator[Step]:
 
 
 def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
-    limit = _limit(engine, n_query, config)
-    if limit < config.token_limit:
-        config = dataclasses.replace(config, max_tokens=limit)
+    config = fit(engine, n_query, config)
     return cells_needed(engine, n_query, config, resets=False, searches=False)
 
 
-def _limit(engine: Engine, n_query: int, config: SearchConfig) -> int:
-    """New tokens at most."""
-    space = engine.n_ctx_train - n_query
-    if space < 1:
-        raise CapacityError(
-            f"the query has {n_query} tokens, but the model was trained for {engine.n_ctx_train}; "
-            "shorten the query"
-        )
-    return min(config.token_limit, space)
-
+fit = partial(fitted, resets=False)
 
 METHOD = Method(
     "base",
     run,
     cells=cells,
     sequences=partial(sequences_needed, resets=False, searches=False, steers=False),
+    fit=fit,
 )

@@ -6,6 +6,7 @@ Each is sampled as by `base`, the whole text as context.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from tgr_local.engine import Engine
 from tgr_local.options.config import SearchConfig
@@ -16,7 +17,7 @@ from tgr_local.search.steps import Step
 
 def run(run: Run) -> Iterator[Step]:
     """Samples all n, then yields the best."""
-    limit = text_limit(run.engine, len(run.query), run.config)
+    limit = longest_sample(run.engine, len(run.query), run.config)
     with Branches(run, METHOD, limit=limit, least=run.config.n_samples) as branches:
         samples = branches.sample(run.config.n_samples)
         ended = sum(sample.ended for sample in samples)
@@ -28,10 +29,20 @@ def best(samples: Sequence[Branch]) -> Branch:
     return max(samples, key=lambda sample: (sample.ended, sample.likelihood))
 
 
+def longest_sample(engine: Engine, n_query: int, config: SearchConfig) -> int:
+    """Tokens of a sample at most."""
+    return text_limit(engine, n_query, config, cells=partial(_cells, config))
+
+
+def _cells(config: SearchConfig, limit: int) -> int:
+    """Cells of samples of so many tokens, without the query."""
+    n_texts = config.n_samples * limit
+    # which all texts share
+    return min(n_texts, config.max_forward_tokens) if config.max_forward_tokens else n_texts
+
+
 def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
-    n_texts = config.n_samples * text_limit(engine, n_query, config)
-    if config.max_forward_tokens:  # which all texts share
-        n_texts = min(n_texts, config.max_forward_tokens)
+    n_texts = _cells(config, longest_sample(engine, n_query, config))
     return cells_for(engine, n_query, n_texts, sequences(engine, config), "n_samples")
 
 

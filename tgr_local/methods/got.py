@@ -7,6 +7,7 @@ merged into new ones (aggregation), the best is refined, and the b best of all g
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 from tgr_local.engine import Engine
@@ -30,13 +31,18 @@ def run(run: Run) -> Iterator[Step]:
 
 
 def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
-    limit, new = _limit(engine, n_query, config), max(config.graph_merges, config.graph_refines)
+    n_texts = _cells(engine, config, _limit(engine, n_query, config))
+    options = "tree_breadth", "tree_proposals", "graph_merges", "graph_refines"
+    return cells_for(engine, n_query, n_texts, sequences(engine, config), *options)
+
+
+def _cells(engine: Engine, config: SearchConfig, limit: int) -> int:
+    """Cells of the thoughts of a level, without the query."""
+    new = max(config.graph_merges, config.graph_refines)
     merging = config.tree_breadth * limit + _turn_tokens(engine, config) + new * limit
     rereading = new * (limit + 1 + tot.value_cost(engine, config))
     beside = max(tot.level_cells(engine, limit, config), merging if new else 0, rereading)
-    n_texts = config.tree_breadth * limit + beside
-    options = "tree_breadth", "tree_proposals", "graph_merges", "graph_refines"
-    return cells_for(engine, n_query, n_texts, sequences(engine, config), *options)
+    return config.tree_breadth * limit + beside
 
 
 def sequences(engine: Engine, config: SearchConfig) -> int:
@@ -104,7 +110,8 @@ def _limit(engine: Engine, n_query: int, config: SearchConfig) -> int:
     quotes = config.tree_breadth if config.graph_merges else 1
     times = 1 + quotes if config.graph_merges or config.graph_refines else 1
     extra = max(_turn_tokens(engine, config), tot.value_cost(engine, config))
-    return text_limit(engine, n_query, config, times=times, extra=extra)
+    cells = functools.partial(_cells, engine, config)
+    return text_limit(engine, n_query, config, times=times, extra=extra, cells=cells)
 
 
 def _turn_tokens(engine: Engine, config: SearchConfig) -> int:

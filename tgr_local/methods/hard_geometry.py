@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry
 from tgr_local.search.capacity import cells_needed, positions_needed, sequences_needed
+from tgr_local.search.room import fitted
 from tgr_local.search.run import Method, Run
 from tgr_local.search.seeds import PROPOSE, derived_seed
 from tgr_local.search.steering import Steering
@@ -120,4 +121,5 @@ METHOD = Method(
     resets=True,
     steers=True,
     positions=partial(positions_needed, searches=False, steers=True),
+    fit=partial(fitted, resets=True, searches=False, steers=True),
 )

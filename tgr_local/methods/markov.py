@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from tgr_local.search.capacity import cells_needed, positions_needed, sequences_needed
+from tgr_local.search.room import fitted
 from tgr_local.search.run import Method, Run
 from tgr_local.search.steps import Step
 from tgr_local.search.trajectory import Trajectory
@@ -31,4 +32,5 @@ METHOD = Method(
     sequences=partial(sequences_needed, resets=True, searches=False, steers=False),
     resets=True,
     positions=partial(positions_needed, searches=False, steers=False),
+    fit=partial(fitted, resets=True, searches=False),
 )

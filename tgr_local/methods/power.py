@@ -24,7 +24,7 @@ from tgr_local.search.steps import Step
 
 def run(run: Run) -> Iterator[Step]:
     """Block after block until the text has ended when its block is done, then yields the text."""
-    limit = text_limit(run.engine, len(run.query), run.config)
+    limit = _limit(run.engine, len(run.query), run.config)
     with Branches(run, METHOD, limit=limit, least=1) as branches:
         chain = Chain(branches)
         for end in _ends(limit, run.config):
@@ -38,8 +38,16 @@ def run(run: Run) -> Iterator[Step]:
         yield from branches.steps(chain.text, chain.figures)
 
 
+def _limit(engine: Engine, n_query: int, config: SearchConfig) -> int:
+    return text_limit(engine, n_query, config, cells=_cells)
+
+
+def _cells(limit: int) -> int:
+    return 2 * limit  # the text and the proposal
+
+
 def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
-    n_texts = 2 * text_limit(engine, n_query, config)  # the text and the proposal
+    n_texts = _cells(_limit(engine, n_query, config))
     return cells_for(engine, n_query, n_texts, sequences(engine, config))
 
 
@@ -48,7 +56,7 @@ def sequences(engine: Engine, config: SearchConfig) -> int:
 
 
 def positions(engine: Engine, n_query: int, config: SearchConfig) -> int:
-    limit = text_limit(engine, n_query, config)
+    limit = _limit(engine, n_query, config)
     # a proposal decodes its part anew, and where the model cannot roll back, what is before it too
     proposals = sum(config.power_steps * (end + 1) for end in _ends(limit, config))
     return n_query + limit + proposals

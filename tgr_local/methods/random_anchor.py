@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from tgr_local.search.capacity import cells_needed, positions_needed, sequences_needed
+from tgr_local.search.room import fitted
 from tgr_local.search.run import Method, Run
 from tgr_local.search.steering import Steering
 from tgr_local.search.steps import Step
@@ -48,4 +49,5 @@ METHOD = Method(
     resets=True,
     steers=True,
     positions=partial(positions_needed, searches=False, steers=True),
+    fit=partial(fitted, resets=True, searches=False, steers=True),
 )

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 
 from tgr_local.answers import answer_key
 from tgr_local.methods import best_of_n
-from tgr_local.search.branches import Branches, text_limit
+from tgr_local.search.branches import Branches
 from tgr_local.search.run import Method, Run
 from tgr_local.search.steps import Step
 
 
 def run(run: Run) -> Iterator[Step]:
     """Samples all n, lets them vote, then yields the likeliest sample of the winning answer."""
-    limit = text_limit(run.engine, len(run.query), run.config)
+    limit = best_of_n.longest_sample(run.engine, len(run.query), run.config)
     with Branches(run, METHOD, limit=limit, least=run.config.n_samples) as branches:
         samples = branches.sample(run.config.n_samples)
         # a text that was cut has not come to its answer

@@ -23,6 +23,7 @@ from tgr_local.search.capacity import (
     rollouts_of,
     sequences_needed,
 )
+from tgr_local.search.room import fitted
 from tgr_local.search.run import Method, Run
 from tgr_local.search.steering import Steering
 from tgr_local.search.steps import Candidates, Step
@@ -159,4 +160,5 @@ METHOD = Method(
     searches=True,
     steers=True,
     positions=partial(positions_needed, searches=True, steers=True),
+    fit=partial(fitted, resets=True, searches=True, steers=True),
 )

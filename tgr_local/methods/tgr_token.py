@@ -16,6 +16,7 @@ from tgr_local.engine import Engine
 from tgr_local.options.config import SearchConfig
 from tgr_local.probe import foresight
 from tgr_local.search.capacity import cells_needed, positions_needed, sequences_needed
+from tgr_local.search.room import fitted
 from tgr_local.search.run import Method, Run
 from tgr_local.search.steps import Step
 from tgr_local.search.trajectory import Trajectory
@@ -71,6 +72,11 @@ def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
     return cells_needed(engine, n_query, config, resets=True, searches=True)
 
 
+def fit(engine: Engine, n_query: int, config: SearchConfig) -> SearchConfig:
+    config = dataclasses.replace(config, **_without_anchors(config))
+    return fitted(engine, n_query, config, resets=True, searches=True)
+
+
 def sequences(engine: Engine, config: SearchConfig) -> int:
     config = dataclasses.replace(config, **_without_anchors(config))
     return sequences_needed(engine, config, resets=True, searches=True, steers=False)
@@ -89,4 +95,5 @@ METHOD = Method(
     resets=True,
     searches=True,
     positions=positions,
+    fit=fit,
 )

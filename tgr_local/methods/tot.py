@@ -32,9 +32,7 @@ def run(run: Run) -> Iterator[Step]:
 
 
 def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
-    limit = _limit(engine, n_query, config)
-    held = min(limit, _reset_length(config)) if config.tree_resets else limit
-    n_texts = config.tree_breadth * held + level_cells(engine, limit, config)
+    n_texts = _cells(engine, config, _limit(engine, n_query, config))
     options = "tree_breadth", "tree_proposals", "tree_value_samples"
     return cells_for(engine, n_query, n_texts, sequences(engine, config), *options)
 
@@ -51,10 +49,17 @@ def positions(engine: Engine, n_query: int, config: SearchConfig) -> int:
 
 
 def _limit(engine: Engine, n_query: int, config: SearchConfig) -> int:
-    space = text_limit(engine, n_query, config, extra=value_cost(engine, config))
+    cells = functools.partial(_cells, engine, config)
+    space = text_limit(engine, n_query, config, extra=value_cost(engine, config), cells=cells)
     if config.tree_resets and space >= _reset_length(config):
         return config.token_limit  # no context grows with the text
     return space
+
+
+def _cells(engine: Engine, config: SearchConfig, limit: int) -> int:
+    """Cells of the thoughts of a level, without the query."""
+    held = min(limit, _reset_length(config)) if config.tree_resets else limit
+    return config.tree_breadth * held + level_cells(engine, limit, config)
 
 
 def _reset_length(config: SearchConfig) -> int:

@@ -13,6 +13,7 @@ DeepConf (arXiv 2508.15260). The weights by a probe are `tgr_local.probe`'s.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -38,7 +39,7 @@ def run(run: Run) -> Iterator[Step]:
     """Waves of samples until an answer is sure or all are written, then yields the best sample of
     the leading answer."""
     judge = judge_of(run.engine, run.config)
-    limit = text_limit(run.engine, len(run.query), run.config)
+    limit = _limit(run.engine, len(run.query), run.config)
     states = isinstance(judge, ByProbe)
     with Branches(run, METHOD, limit=limit, least=1, states=states) as branches:
         poll = Poll(branches, judge)
@@ -295,10 +296,20 @@ def ahead(first: float, second: float) -> float:
     return float((density[half].sum() + middle) / density.sum())
 
 
+def _limit(engine: Engine, n_query: int, config: SearchConfig) -> int:
+    """Tokens of a text at most."""
+    return text_limit(engine, n_query, config, cells=partial(_cells, config))
+
+
+def _cells(config: SearchConfig, limit: int) -> int:
+    """Cells of the texts of a wave and the best one before, without the query."""
+    n_texts = (_width(config) + 1) * limit
+    # which all texts share
+    return min(n_texts, config.max_forward_tokens) if config.max_forward_tokens else n_texts
+
+
 def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
-    n_texts = (_width(config) + 1) * text_limit(engine, n_query, config)
-    if config.max_forward_tokens:  # which all texts share
-        n_texts = min(n_texts, config.max_forward_tokens)
+    n_texts = _cells(config, _limit(engine, n_query, config))
     return cells_for(engine, n_query, n_texts, sequences(engine, config), "vote_wave")
 
 
@@ -307,7 +318,7 @@ def sequences(engine: Engine, config: SearchConfig) -> int:
 
 
 def positions(engine: Engine, n_query: int, config: SearchConfig) -> int:
-    return n_query + config.n_samples * (text_limit(engine, n_query, config) + 1)
+    return n_query + config.n_samples * (_limit(engine, n_query, config) + 1)
 
 
 def _width(config: SearchConfig) -> int:

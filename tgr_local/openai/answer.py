@@ -415,6 +415,7 @@ class Answer:
                     "reused_tokens": reply.counts.reused,
                     "cells": max(step.cells for step in reply.steps),
                     **({"figures": reply.figures} if reply.figures else {}),
+                    **({"note": reply.note} if reply.note else {}),
                 }
                 for reply in replies
             ],

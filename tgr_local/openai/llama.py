@@ -25,6 +25,7 @@ from tgr_local.openai.events import JsonObject
 from tgr_local.openai.requests import PreparedRequest, chat_request, completion_request
 from tgr_local.options.cache import CACHE_TYPES
 from tgr_local.options.config import DEFAULT_METHOD, EngineConfig, SearchConfig
+from tgr_local.search.room import longest_text
 
 _POOLINGS = ("none", "mean", "last")
 
@@ -36,7 +37,9 @@ class TgrLlama:
     request; `seed` None gives every request without one a random seed, which the response reports.
     The other parameters are those of `EngineConfig`. `logits_all`, `embedding` and `verbose` are
     accepted because llama-cpp-python has them; log-probabilities and states are always
-    available. Raises ModelError for a file that cannot be used, ValueError for a bad option.
+    available. `chat_format` None is the template of the model file; "chatml" and
+    "chatml-function-calling" are ChatML (functions need neither). Raises ModelError for a file that
+    cannot be used, ValueError for a bad option.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class TgrLlama:
         use_mlock: bool = EngineConfig.use_mlock,
         logits_all: bool = True,
         embedding: bool = True,
+        chat_format: str | None = None,
         verbose: bool = False,
     ) -> None:
         options = EngineConfig(
@@ -77,6 +81,7 @@ class TgrLlama:
             type_v=_cache_type("type_v", type_v),
             use_mmap=use_mmap,
             use_mlock=use_mlock,
+            chat_template=_chat_template(chat_format),
         )
         self.engine: Engine = load(model_path, options)
         """The engine below, for everything else that this package does."""
@@ -339,7 +344,7 @@ class TgrLlama:
         for text in texts:
             tokens = self.tokenize(text.encode("utf-8"))
             states = hidden_states(
-                self.engine, tokens[: self.engine.n_ctx_train] if truncate else tokens
+                self.engine, tokens[: longest_text(self.engine)] if truncate else tokens
             )
             count += len(states)
             pooled = {"none": states, "mean": states.mean(axis=0), "last": states[-1]}[pooling]
@@ -371,6 +376,18 @@ def _texts(given: str | Seq[str]) -> list[str]:
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"input is {given!r:.40}, but must be a text or a list of texts")
     return list(texts)
+
+
+def _chat_template(chat_format: str | None) -> str:
+    """The chat template for a format of llama-cpp-python; "" = that of the model file."""
+    if chat_format in (None, "chat_template.default"):
+        return ""
+    if chat_format not in ("chatml", "chatml-function-calling"):
+        raise ValueError(
+            f"chat_format is {chat_format!r:.40}, but must be chatml or chatml-function-calling; "
+            "leave it out to use the template of the model file"
+        )
+    return "chatml"
 
 
 def _cache_type(name: str, kind: str | int | None) -> str:

@@ -10,7 +10,7 @@ decoded position is counted: those of the chosen text as `chunk`, what is decode
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.engine import Engine, Output, Sampling, Sequence, Task
-from tgr_local.errors import CapacityError
+from tgr_local.errors import CapacityError, ContextError
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.capacity import retained_tokens
+from tgr_local.search.room import context_limit, most_tokens, text_room
 from tgr_local.search.run import Method, Run, penalty_history
 from tgr_local.search.seeds import CHUNK, ROLLOUT, derived_seed
 from tgr_local.search.steps import Finish, Step
@@ -78,23 +79,36 @@ class Branch:
 
 
 def text_limit(
-    engine: Engine, n_query: int, config: SearchConfig, *, times: int = 1, extra: int = 0
+    engine: Engine,
+    n_query: int,
+    config: SearchConfig,
+    *,
+    times: int = 1,
+    extra: int = 0,
+    cells: Callable[[int], int] | None = None,
 ) -> int:
     """Tokens of a text at most: L·S or `max_tokens`, or less so that the query, `times` texts and
-    `extra` tokens fit into the length that the model was trained for.
+    `extra` tokens fit into the longest text, and the ``cells(limit)`` of all texts of a method, by
+    default those of one, into ``n_ctx``.
 
     Raises ValueError for a query without tokens and CapacityError when not one token fits.
     """
-    if n_query < 1:
-        raise ValueError("the prompt has no tokens; write something")
-    space = (engine.n_ctx_train - n_query - extra) // times
-    if space < 1:
+    room, n_ctx = text_room(engine, n_query), engine.config.n_ctx
+    limit = min(config.token_limit, (room - extra) // times)
+    if limit > 0 and cells and n_ctx:
+        limit = most_tokens(limit, cells, n_ctx - n_query - _SPARE_CELLS)
+    if limit < 1:
         needs = f" and the prompts of this method up to {times + extra}" if extra else ""
-        raise CapacityError(
-            f"the query has {n_query} tokens{needs}, but the model was trained for "
-            f"{engine.n_ctx_train}; shorten the query"
+        size, raised = f"the model was trained for {engine.n_ctx_train}", ""
+        if n_ctx and (room > extra + times or context_limit(engine) == "n_ctx"):
+            size, raised = f"n_ctx is {n_ctx}", ", or raise n_ctx (-c)"
+        raise ContextError(
+            f"the query has {n_query} tokens{needs}, but {size}, which leaves no room for the "
+            f"texts of this method; shorten the query{raised}",
+            n_query,
+            n_ctx or engine.n_ctx_train,
         )
-    return min(config.token_limit, space)
+    return limit
 
 
 def cells_for(engine: Engine, n_query: int, n_texts: int, n_seqs: int, *options: str) -> int:
@@ -109,7 +123,8 @@ def cells_for(engine: Engine, n_query: int, n_texts: int, n_seqs: int, *options:
     if n_ctx and n_cells > n_ctx:
         raise CapacityError(
             f"the query has {n_query} tokens and needs {n_cells} cells with all texts beside it, "
-            f"but n_ctx is {n_ctx}; raise n_ctx, or lower max_tokens" + (lower and f" or {lower}")
+            f"but n_ctx is {n_ctx}; raise n_ctx (-c), or lower max_tokens"
+            + (lower and f" or {lower}")
         )
     if n_seqs > n_seq_max:
         raise CapacityError(

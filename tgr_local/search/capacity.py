@@ -113,6 +113,7 @@ def cells_needed(
     if resets:
         retained = min(retained, n_retained(config))
     written = min(limit, retained + chunk)
+    searches = searches and may_steer(config)
     rollout = longest_rollout(config) if searches else 0
     rollouts = n_rollouts(config) * rollout
     if searches and steers and config.guard:
@@ -140,7 +141,7 @@ def cells_needed(
     if n_ctx and n_cells > n_ctx:
         raise CapacityError(
             f"the query has {n_query} tokens and needs {n_cells} cells with its chunks and "
-            f"rollouts, but n_ctx is {n_ctx}; raise n_ctx, or lower chunk_len or rollout_len"
+            f"rollouts, but n_ctx is {n_ctx}; raise n_ctx (-c), or lower chunk_len or rollout_len"
         )
     if steers and may_steer(config) and strength.is_pending(engine, config):
         measuring = n_query + retained + strength.N_CELLS + SPARE_CELLS
@@ -149,7 +150,8 @@ def cells_needed(
 
 
 def may_steer(config: SearchConfig) -> bool:
-    """Whether a text may grow to a chunk that is searched or injected."""
+    """Whether a text may grow to a chunk that is searched or injected, which is what the cells of
+    rollouts are for."""
     if config.search_from >= config.max_chunks:
         return False
     return config.token_limit > config.search_from * config.chunk_len

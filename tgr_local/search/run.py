@@ -59,6 +59,13 @@ class Method:
     positions: Callable[[Engine, int, SearchConfig], int] | None = None
     """Positions that a run decodes at most for a query of so many tokens; None: no more than its
     cells, since nothing is decoded twice."""
+    fit: Callable[[Engine, int, SearchConfig], SearchConfig] | None = None
+    """`search.room.fitted` for its kind of trajectory; None: `run` shortens its texts itself."""
+
+    def fitted(self, engine: Engine, n_query: int, config: SearchConfig) -> SearchConfig:
+        """The config whose run fits into the context beside a query of so many tokens. Raises
+        ContextError for a query that leaves no room for a token."""
+        return self.fit(engine, n_query, config) if self.fit else config
 
 
 @dataclass

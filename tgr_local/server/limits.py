@@ -59,7 +59,9 @@ def within_limits(
     for prompt in request.prompts:
         trained = min(engine.n_ctx_train, engine.config.n_ctx or engine.n_ctx_train)
         try:
-            n_cells = needs.cells(engine, len(prompt), config)
+            n_cells = needs.cells(engine, len(prompt), needs.fitted(engine, len(prompt), config))
+        except ContextError:
+            raise
         except CapacityError as error:
             raise ContextError(str(error), len(prompt), trained) from None
         # the engine answers at the end of a step, so it is only asked if it must be
@@ -149,7 +151,8 @@ def limit_cache(engine: Engine, config: Any, method: Method, limits: ServerConfi
     """
     needed = 0
     with contextlib.suppress(CapacityError):  # the error of each request says so
-        needed = method.cells(engine, _TYPICAL_QUERY, config)
+        fitted = method.fitted(engine, _TYPICAL_QUERY, config)
+        needed = method.cells(engine, _TYPICAL_QUERY, fitted)
     engine.max_cells = max(
         _LEAST_CACHE // engine.cell_bytes,
         needed * limits.max_running,

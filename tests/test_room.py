@@ -1,0 +1,315 @@
+"""A small context: replies are written until it is full, and only a prompt that does not fit is
+refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import run
+from engines import is_free
+from gguf_models import token_id
+from serving import served
+
+from tgr_local import SearchConfig, TgrLlama, generate, generate_many, generate_steps
+from tgr_local.engine import Engine, SteeredEngine
+from tgr_local.errors import CapacityError, ContextError
+from tgr_local.methods import METHODS
+from tgr_local.models.library import embedded_model
+from tgr_local.search.capacity import SPARE_CELLS, cells_needed
+from tgr_local.search.room import difference, fitted, longest_text, most_tokens
+
+every_method = pytest.mark.parametrize("method", sorted(METHODS))
+QUICK: dict[str, Any] = {
+    "n_samples": 2, "vote_wave": 2, "tree_breadth": 1, "tree_proposals": 2, "power_blocks": 2,
+    "power_steps": 1, "calibration": "absolute", "temperature": 0.8,
+}  # fmt: skip
+CELLS = 256
+
+
+@pytest.fixture
+def small(model: Callable[..., Path], load: Callable[..., Engine]) -> Iterator[SteeredEngine]:
+    """An engine with few cells that never ends a text."""
+    engine = load(model(), n_ctx=CELLS)
+    yield SteeredEngine(engine, logit_bias=[(token, -100.0) for token in engine.end_tokens])
+    assert is_free(engine)
+
+
+@every_method
+def test_every_method_writes_until_the_context_is_full(small: Engine, method: str) -> None:
+    """With the default lengths of chunks, rollouts and texts, which are far longer. What resets its
+    context goes on."""
+    prompt = small.tokenize("a" * 40)
+    reply = generate(small, prompt, SearchConfig(**QUICK, max_tokens=1000), method=method)
+    assert reply.text and reply.finish == "length"
+    if METHODS[method].resets:
+        assert reply.n_tokens == 1000 and reply.limit == "max_tokens"
+        return
+    assert reply.limit == "n_ctx" and len(prompt) + reply.n_tokens <= longest_text(small)
+    if method in ("base", "early-exit"):
+        assert len(prompt) + reply.n_tokens == longest_text(small)
+
+
+@every_method
+def test_a_limit_that_fits_is_that_of_a_large_context(
+    model: Callable[..., Path], load: Callable[..., Engine], small: Engine, method: str
+) -> None:
+    """The context changes nothing of a reply that it has room for."""
+    config = SearchConfig(**QUICK, max_tokens=24)
+    large = load(model())
+    bias = [(token, -100.0) for token in large.end_tokens]
+    texts = [
+        generate(engine, [5] * 20, config, method=method).tokens
+        for engine in (small, SteeredEngine(large, logit_bias=bias))
+    ]
+    assert texts[0] == texts[1] and len(texts[0]) == 24
+
+
+def test_several_replies_share_a_small_context(small: Engine) -> None:
+    replies = generate_many(small, [5] * 20, SearchConfig(**QUICK), 2, method="base")
+    assert [reply.finish for reply in replies] == ["length"] * 2
+    assert all(reply.limit == "n_ctx" for reply in replies)
+
+
+def test_steps_fit_too(small: Engine) -> None:
+    steps = list(generate_steps(small, [5] * 20, SearchConfig(**QUICK), method="markov"))
+    assert steps[-1].finish == "length"
+
+
+def test_a_prompt_that_does_not_fit_names_the_option(small: Engine) -> None:
+    longest = CELLS - SPARE_CELLS
+    assert generate(small, [5] * (longest - 1), method="base").n_tokens == 1
+    with pytest.raises(ContextError, match=r"248 tokens, but n_ctx is 256, .* raise n_ctx \(-c\)"):
+        generate(small, [5] * longest, method="base")
+
+
+# --- chunks and rollouts that fit ---
+
+LATENT: dict[str, bool] = {"resets": True, "searches": True, "steers": True}
+
+
+def test_a_search_gets_shorter_chunks_and_rollouts_beside_a_long_prompt(small: Engine) -> None:
+    config = SearchConfig()  # chunks of 512
+    used = fitted(small, 20, config, **LATENT)
+    # a chunk is retained while the next one is written
+    assert 64 <= used.chunk_len <= (CELLS - 28) // 2 < config.chunk_len
+    assert used.token_limit == config.token_limit and 8 <= used.rollout_len < config.rollout_len
+    assert cells_needed(small, 20, used, **LATENT) <= CELLS
+    assert difference(config, used) == (
+        f"the context is small beside this prompt: chunks have {used.chunk_len} tokens instead of "
+        f"512, rollouts {used.rollout_len} instead of 32"
+    )
+
+
+def test_a_search_that_fits_is_not_changed(small: Engine) -> None:
+    config = SearchConfig(chunk_len=32, rollout_len=4)
+    assert fitted(small, 20, config, **LATENT) is config
+    assert difference(config, config) == ""
+
+
+def test_too_little_room_for_chunks_is_one_plain_chunk(small: Engine) -> None:
+    config = SearchConfig(search_from=0)
+    used = fitted(small, 200, config, **LATENT)
+    assert (used.chunk_len, used.max_chunks, used.token_limit) == (48, 1, 48)
+    assert used.search_from == 1  # nothing is searched
+    assert difference(config, used).endswith(
+        "48 tokens, too few for chunks and resets: the reply was written plainly"
+    )
+    reply = generate(small, [5] * 200, config, method="tgr-latent")
+    assert reply.n_tokens == 48 and reply.note == difference(config, used)
+    assert all(step.candidates is None for step in reply.steps)
+
+
+def test_a_lazy_reset_and_a_tail_are_shortened(small: Engine) -> None:
+    lazy = fitted(small, 20, SearchConfig(chunk_len=64, max_cached_tokens=5000), resets=True)
+    assert lazy.chunk_len == 64 and 64 < lazy.max_cached_tokens <= CELLS
+    tail = fitted(small, 20, SearchConfig(chunk_len=128, suffix_tokens=256), resets=True)
+    assert tail.suffix_tokens == 2 * tail.chunk_len
+
+
+def test_a_short_reply_says_nothing_of_the_search(small: Engine) -> None:
+    reply = generate(small, [5] * 20, SearchConfig(**QUICK, max_tokens=5), method="tgr-latent")
+    assert reply.note == ""
+
+
+def test_rollouts_that_are_never_written_are_not_reserved(engine: Engine) -> None:
+    """A reply of a single chunk is not searched by default."""
+    short = SearchConfig(max_tokens=50, rollout_len=100)
+    assert cells_needed(engine, 20, short, **LATENT) == 20 + 50 + SPARE_CELLS
+    searched = dataclasses.replace(short, search_from=0, guard=0.0)
+    assert cells_needed(engine, 20, searched, **LATENT) > 800
+
+
+def test_the_longest_text_is_found_by_its_cells() -> None:
+    assert most_tokens(100, lambda n: 3 * n, 299) == 99
+    assert most_tokens(100, lambda n: 3 * n, 300) == 100
+    assert most_tokens(100, lambda n: 3 * n + 7, 9) == 0
+
+
+# --- the front ends ---
+
+
+@pytest.mark.parametrize("cells", ["64", "512", "4096", "8192"])
+@pytest.mark.parametrize("method", ["base", "tgr-latent", "auto"])
+def test_run_answers_in_a_context_of_any_size(
+    capsys: pytest.CaptureFixture[str], cells: str, method: str
+) -> None:
+    assert run("run", "-c", cells, "--method", method, "--seed", "1", "What is 2+3?") == 0
+    assert "5" in capsys.readouterr().out
+
+
+def test_the_error_for_a_long_question_names_the_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("run", "-c", "64", "--method", "base", "1+1=" * 60) == 1
+    error = capsys.readouterr().err
+    assert "n_ctx is 64" in error and "raise n_ctx (-c)" in error
+
+
+def test_a_server_writes_until_its_context_is_full(
+    model: Callable[..., Path], tmp_path: Path
+) -> None:
+    messages = [{"role": "user", "content": "hello"}]
+    never = {str(token_id(end)): -100 for end in ("<|im_end|>", "<|endoftext|>")}
+    with served(model(), tmp_path, n_ctx=200) as server:
+        for options in (
+            {"method": "base", "chunk_len": 64, "max_chunks": 9},
+            {"method": "tgr-latent", "chunk_len": 512},
+        ):
+            body = {"messages": messages, "tgr": options, "logit_bias": never}
+            answer = server.client.post("/v1/chat/completions", json=body)
+            assert answer.status_code == 200, answer.text
+            if options["method"] == "base":
+                assert answer.json()["usage"]["total_tokens"] == 200 - SPARE_CELLS
+                assert answer.json()["choices"][0]["finish_reason"] == "length"
+                assert answer.json()["tgr"]["replies"][0]["limit"] == "n_ctx"
+        long = {"messages": [{"role": "user", "content": "a" * 300}]}
+        refused = server.client.post("/v1/chat/completions", json=long)
+        assert refused.status_code == 400
+        assert refused.json()["error"]["code"] == "context_length_exceeded"
+
+
+# --- the examples of llama-cpp-python's README, on the embedded model ---
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[TgrLlama]:
+    with TgrLlama(
+        model_path=str(embedded_model()), n_gpu_layers=-1, seed=1337, n_ctx=2048, verbose=False
+    ) as made:
+        yield made
+
+
+def test_readme_completion(llm: TgrLlama) -> None:
+    output = llm(
+        "Q: Name the planets in the solar system? A: ",
+        max_tokens=32, stop=["Q:", "\n"], echo=True,
+    )  # fmt: skip
+    assert output["object"] == "text_completion"
+    (choice,) = output["choices"]
+    assert choice["text"].startswith("Q: Name the planets") and choice["logprobs"] is None
+    usage = output["usage"]
+    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+    assert usage["completion_tokens"] <= 32
+    output = llm.create_completion("2+3=", max_tokens=None)
+    assert output["usage"]["total_tokens"] <= 2048
+
+
+SYSTEM = {"role": "system", "content": "You are a helpful assistant that outputs in JSON."}
+WORLD_SERIES = {"role": "user", "content": "Who won the world series in 2020"}
+
+
+def test_readme_chat(llm: TgrLlama) -> None:
+    system = "You are an assistant who perfectly describes images."
+    output = llm.create_chat_completion(
+        messages=[
+            {"role": "system", "content": system},
+            {"role": "user", "content": "Describe this image in detail please."},
+        ]
+    )
+    assert output["choices"][0]["message"]["role"] == "assistant"
+    assert output["choices"][0]["message"]["content"]
+    assert output["usage"]["total_tokens"] <= 2048
+
+
+@pytest.mark.parametrize("chat_format", [None, "chatml"])
+def test_readme_json(chat_format: str | None) -> None:
+    with TgrLlama(embedded_model(), chat_format=chat_format, n_ctx=2048) as llm:
+        output = llm.create_chat_completion(
+            messages=[SYSTEM, WORLD_SERIES],
+            response_format={
+                "type": "json_object",
+                "schema": {
+                    "type": "object",
+                    "properties": {"team_name": {"type": "string", "maxLength": 20}},
+                    "required": ["team_name"],
+                },
+            },
+            temperature=0.7,
+        )
+        assert isinstance(json.loads(output["choices"][0]["message"]["content"])["team_name"], str)
+        output = llm.create_chat_completion(
+            messages=[SYSTEM, WORLD_SERIES],
+            response_format={"type": "json_object"},
+            temperature=0.7, max_tokens=64,
+        )  # fmt: skip
+        assert output["choices"][0]["message"]["content"].lstrip().startswith("{")
+
+
+def test_readme_functions() -> None:
+    with TgrLlama(embedded_model(), chat_format="chatml-function-calling", n_ctx=2048) as llm:
+        output = llm.create_chat_completion(
+            messages=[
+                {
+                    "role": "system",
+                    "content": "A chat between a curious user and an artificial intelligence "
+                    "assistant. The assistant calls functions with appropriate input when "
+                    "necessary",
+                },
+                {"role": "user", "content": "Extract Jason is 25 years old"},
+            ],
+            tools=[
+                {
+                    "type": "function",
+                    "function": {
+                        "name": "UserDetail",
+                        "parameters": {
+                            "type": "object",
+                            "title": "UserDetail",
+                            "properties": {
+                                "name": {"title": "Name", "type": "string", "maxLength": 20},
+                                "age": {"title": "Age", "type": "integer"},
+                            },
+                            "required": ["name", "age"],
+                        },
+                    },
+                }
+            ],
+            tool_choice={"type": "function", "function": {"name": "UserDetail"}},
+        )
+    call, *_ = output["choices"][0]["message"]["tool_calls"]
+    assert call["function"]["name"] == "UserDetail"
+    assert json.loads(call["function"]["arguments"]).keys() == {"name", "age"}
+
+
+def test_readme_embeddings() -> None:
+    with TgrLlama(embedded_model(), embedding=True, n_ctx=2048) as llm:
+        one = llm.create_embedding("Hello, world!")
+        two = llm.create_embedding(["Hello, world!", "Goodbye, world!"])
+        assert len(one["data"]) == 1 and len(two["data"]) == 2
+        assert two["data"][0]["embedding"] == pytest.approx(one["data"][0]["embedding"], abs=1e-3)
+    with TgrLlama(embedded_model(), n_ctx=64) as llm:
+        longest = longest_text(llm.engine)
+        assert len(llm.embed("a b c " * 100)) == longest  # truncated to the context
+
+
+def test_a_format_that_we_lack_is_refused() -> None:
+    with pytest.raises(ValueError, match="chat_format is 'llama-2', but must be chatml or"):
+        TgrLlama(embedded_model(), chat_format="llama-2")
+
+
+def test_a_method_whose_texts_do_not_fit_is_refused(small: Engine) -> None:
+    with pytest.raises(CapacityError, match="leaves no room for the texts of this method"):
+        generate(small, [5] * 246, SearchConfig(n_samples=8), method="best-of-n")
