@@ -10,16 +10,20 @@ import pytest
 from engines import EXACT
 from fake_engine import FakeEngine, fake_prompt, fake_stream
 from fake_user import FakeUser, make_session, output
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
 
 from tgr_local import generation
 from tgr_local.chat import context, store
 from tgr_local.chat.conversation import Conversation, Turn
 from tgr_local.chat.session import ChatSession
+from tgr_local.chat.terminal import Terminal
 from tgr_local.engine import Engine
 from tgr_local.errors import CapacityError, TgrError
 from tgr_local.models.library import embedded_model
 from tgr_local.options.config import EngineConfig, SearchConfig
-from tgr_local.search.capacity import cells_needed
+from tgr_local.search.room import text_room
 
 
 @pytest.fixture
@@ -27,12 +31,14 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A session on the double, whose replies fail where a real one has no room: one byte is one
     token of 128."""
     monkeypatch.setattr(context, "TURN_TOKENS", 2)
+    monkeypatch.setattr(context, "LEAST_SUMMARY", 8)
+    monkeypatch.setattr(context, "SUMMARY_REQUEST", "sum up")
     made = make_session(monkeypatch)
     made.conversation.user_options |= {"chunk_len": 12, "max_chunks": 1, "rollout_len": 4}
 
     def stream(engine: Any, prompt: Any, config: SearchConfig, **how: Any) -> Iterator[Any]:
         query = fake_prompt(engine, prompt, config) if isinstance(prompt[0], dict) else prompt
-        cells_needed(FakeEngine("f"), len(query), config, resets=True, searches=True)  # type: ignore[arg-type]
+        text_room(FakeEngine("f"), len(query))  # type: ignore[arg-type]
         yield from fake_stream(engine, prompt, config, **how)
 
     monkeypatch.setattr(generation, "stream", stream)
@@ -61,25 +67,25 @@ def test_the_user_is_asked_at_the_end_of_the_context(session: Any) -> None:
     assert session.front_end.asked == []
     fill(session)
     session.front_end.decision = 0
-    session.ask("x" * 40)
+    session.ask("x" * 50)
     assert session.front_end.asked == [
         "The conversation is at the end of the context (128 tokens).",
         "drop the oldest 2 turns",
         "summarise the oldest 2 turns",
         "change nothing",
     ]
-    assert turns(session) == ["2" * 10, "x" * 40]
-    assert session.conversation.last.answer == "#3 " + "x" * 40
+    assert turns(session) == ["2" * 10, "x" * 50]
+    assert session.conversation.last.answer == "#3 " + "x" * 50
 
 
 def test_without_a_decision_nothing_is_cut_and_the_error_says_how(session: Any) -> None:
     fill(session)
     with pytest.raises(CapacityError, match=r"/drop 2 removes the oldest 2 turns, /summarise 2"):
-        session.ask("x" * 40)
-    assert turns(session) == ["0" * 10, "1" * 10, "2" * 10, "x" * 40]
+        session.ask("x" * 50)
+    assert turns(session) == ["0" * 10, "1" * 10, "2" * 10, "x" * 50]
     output(session, "/drop 2")
     output(session, "/regen")
-    assert turns(session) == ["2" * 10, "x" * 40] and session.conversation.last.answer
+    assert turns(session) == ["2" * 10, "x" * 50] and session.conversation.last.answer
 
 
 def test_a_question_that_is_too_long_by_itself_is_an_error(session: Any) -> None:
@@ -112,7 +118,7 @@ def test_a_summary_takes_the_place_of_the_turns(roomy: Any) -> None:
     output(session, "/summarise 2")
     summary, last = session.conversation.turns
     assert summary.question == context.SUMMARY_QUESTION and last.question == "three"
-    assert summary.answer.startswith("#1 one|#1 one|two|#3 two|Summarise our conversation")
+    assert summary.answer.startswith("#1 one|#1 one|two|#3 two|sum up")
     assert session.front_end.shown[-1] == summary.answer
     session.ask("four")
     assert session.front_end.shown[-1] == "#5 four"
@@ -121,10 +127,36 @@ def test_a_summary_takes_the_place_of_the_turns(roomy: Any) -> None:
 
 
 def test_a_summary_without_room_is_refused(session: Any) -> None:
-    fill(session)
-    with pytest.raises(CapacityError, match="no room for a summary; summarise fewer of them"):
-        output(session, "/summarise 3")
-    assert len(turns(session)) == 3
+    session.conversation.turns = [Turn("0" * 100, "1" * 13), Turn("2", "3")]
+    with pytest.raises(CapacityError, match=r"the oldest turn .* no room for a summary in the"):
+        output(session, "/summarise 2")
+    assert len(turns(session)) == 2
+    session.front_end.decision = 0
+    session.ask("x" * 20)  # the user is offered only what can be done
+    assert session.front_end.asked[1:] == ["drop the oldest turn", "change nothing"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "choice"), [("1\r", 0), ("7\r2\r", 1), ("maybe\r3\r", 2), ("\x03", None)]
+)
+def test_the_dialog_takes_a_number_or_ctrl_c(
+    monkeypatch: pytest.MonkeyPatch, typed: str, choice: int | None
+) -> None:
+    assert decided(monkeypatch, typed) == choice
+
+
+@pytest.mark.parametrize("typed", ["/exit\r", "/bye\r", "exit\r", "no\r/quit\r", "\x04"])
+def test_the_dialog_obeys_a_user_who_leaves(monkeypatch: pytest.MonkeyPatch, typed: str) -> None:
+    with pytest.raises(EOFError):
+        decided(monkeypatch, typed)
+
+
+def decided(monkeypatch: pytest.MonkeyPatch, typed: str) -> int | None:
+    """What the terminal's dialog makes of typed keys."""
+    session = make_session(monkeypatch)
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        keys.send_text(typed)
+        return Terminal(session.conversation).decide("What now?", ["a", "b", "c"])
 
 
 def test_an_empty_summary_changes_nothing(roomy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,6 +225,31 @@ def test_after_dropped_turns_the_rest_is_read_once(start: Open, method: str) -> 
     before = engine.stats().n_positions
     session.ask("and?")
     assert engine.stats().n_positions - before < 100, "what stayed is remembered"
+
+
+def test_a_full_context_is_summarised_and_the_question_answered(start: Open) -> None:
+    """With the embedded model and 300 cells: the summary that is offered can be carried out."""
+    session = start("base", n_ctx=300)
+    session.front_end.decision = 1  # type: ignore[attr-defined]
+    for number in range(8):
+        session.ask(f"{number}: What is 2+3? {'Think about it. ' * 3}")
+        assert session.conversation.last.answer
+    asked = session.front_end.asked  # type: ignore[attr-defined]
+    assert any(line.startswith("summarise the oldest") for line in asked)
+    assert turns(session)[0] == context.SUMMARY_QUESTION
+
+
+def test_turns_that_do_not_fit_together_are_summarised_in_parts(start: Open) -> None:
+    session = start("base", n_ctx=300)
+    session.conversation.turns = [Turn(f"What is {i}+3?", "It is so. " * 5) for i in range(12)]
+    with pytest.raises(CapacityError):
+        context.n_at_once(session.conversation, 11, least=11)
+    session.summarise(11)
+    assert turns(session) == [context.SUMMARY_QUESTION, "What is 11+3?"]
+    replies = session.conversation.replies
+    assert len(replies) > 1 and session.conversation.turns[0].answer == replies[-1].text
+    session.ask("What is 2+3?")
+    assert session.conversation.last.answer
 
 
 def test_a_summary_by_a_model_is_short(start: Open) -> None:

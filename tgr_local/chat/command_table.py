@@ -15,6 +15,7 @@ from tgr_local.console.wrap import terminal_width, wrapped
 _Session = TypeVar("_Session")
 _COMMAND = re.compile(r"/(?:[a-z]*|\?)(?=\s|$)")  # a path such as /usr/bin is none
 LEAVING = ("exit", "quit")
+LEAVING_COMMANDS = ("/exit", "/quit", "/bye")
 """Lines that leave without a slash."""
 
 

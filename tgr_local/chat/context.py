@@ -12,18 +12,21 @@ from tgr_local import generation, methods
 from tgr_local.chat.conversation import Conversation, Turn
 from tgr_local.errors import CapacityError, TgrError
 from tgr_local.generation import Reply
+from tgr_local.options.config import SearchConfig
+from tgr_local.search.capacity import SPARE_CELLS
+from tgr_local.search.room import CONTEXT_LIMITS, longest_text
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine
     from tgr_local.trace.live import Events
 
 SUMMARY_QUESTION = "Summarise our conversation so far."
-_REQUEST = (
+SUMMARY_REQUEST = (
     "Summarise our conversation so far in at most 150 words: the facts, names, numbers and "
     "decisions that matter later, and what is still open. Write only the summary."
 )
 _SUMMARY_TOKENS = 512  # at most
-_LEAST_SUMMARY = 32  # tokens for which a summary is worth writing
+LEAST_SUMMARY = 32  # tokens for which a summary is worth writing
 TURN_TOKENS = 16  # of the chat template around a question and its answer, about
 
 
@@ -50,28 +53,37 @@ def drop(conversation: Conversation, n: int) -> None:
     conversation.turns = conversation.turns[n:]
 
 
-def summarise(conversation: Conversation, n: int) -> Events:
-    """The events of a reply that summarises the oldest `n` turns, written by plain sampling without
-    thinking. At its end it takes the place of these turns.
+def n_at_once(conversation: Conversation, n: int, least: int = 1) -> int:
+    """How many of the oldest `n` turns a single summary can read: as many as leave room for it.
 
-    Raises CapacityError if they leave no room for a summary, TgrError if it is empty; then, and
-    when the iterator is closed before the end, the turns stay.
+    Raises CapacityError for fewer than `least`.
     """
-    oldest = conversation.turns[:n]
-    config = dataclasses.replace(
-        conversation.config,
-        thinking=False, thinking_budget=0, grammar="", max_forward_tokens=0, max_seconds=0.0,
-        max_tokens=_SUMMARY_TOKENS,
-    )  # fmt: skip
-    prompt = conversation.prompt(oldest, _REQUEST)
-    query = generation.query_tokens(conversation.engine, prompt, config)
-    room = longest(conversation.engine) - len(query)
-    if room < _LEAST_SUMMARY:
-        raise CapacityError(
-            f"the oldest {n} turns have {len(query)} tokens, which leaves no room for a summary; "
-            "summarise fewer of them, or remove them with /drop"
-        )
-    config = dataclasses.replace(config, max_tokens=min(room, _SUMMARY_TOKENS))
+    for number in range(n, least - 1, -1):
+        query = _summary_query(conversation, number)
+        if longest(conversation.engine) - len(query) >= LEAST_SUMMARY:
+            return number
+    turn = f"the {least} oldest turns" if least > 1 else "the oldest turn"
+    raise CapacityError(
+        f"{turn} and the request for a summary have {len(query)} tokens, which leaves no room for "
+        f"a summary in the context of {longest(conversation.engine)}; remove turns with /drop"
+    )
+
+
+def summarise(conversation: Conversation, n: int) -> Events:
+    """The events of a reply that summarises the oldest `n` turns, at most `n_at_once`, written by
+    plain sampling without thinking. At its end it takes the place of these turns.
+
+    Raises TgrError if it is empty; then, and when the iterator is closed before the end, the turns
+    stay.
+    """
+    query = _summary_query(conversation, n)
+    # what follows the summary needs room too
+    fixed = _n_tokens(conversation, [])
+    most = (longest(conversation.engine) - fixed) // 2 - TURN_TOKENS
+    n_tokens = min(
+        longest(conversation.engine) - len(query), max(most, LEAST_SUMMARY), _SUMMARY_TOKENS
+    )
+    config = dataclasses.replace(_summary_config(conversation), max_tokens=n_tokens)
     for event in generation.stream(conversation.engine, query, config, method=methods.get("base")):
         if isinstance(event, Reply):
             conversation.replies.append(event)
@@ -82,14 +94,22 @@ def summarise(conversation: Conversation, n: int) -> Events:
         yield event
 
 
+def _summary_query(conversation: Conversation, n: int) -> list[int]:
+    """The tokens of the request to summarise the oldest `n` turns."""
+    prompt = conversation.prompt(conversation.turns[:n], SUMMARY_REQUEST)
+    return generation.query_tokens(conversation.engine, prompt, _summary_config(conversation))
+
+
+def _summary_config(conversation: Conversation) -> SearchConfig:
+    return dataclasses.replace(
+        conversation.config,
+        thinking=False, thinking_budget=0, grammar="", max_forward_tokens=0, max_seconds=0.0,
+    )  # fmt: skip
+
+
 def is_full(conversation: Conversation) -> bool:
     """Whether the last reply was cut because the context was full."""
-    if not conversation.replies or conversation.method.resets:
-        return False
-    reply = conversation.replies[-1]
-    n_tokens = len(reply.runs[-1].query) if reply.runs else 0
-    n_tokens += reply.n_tokens - (reply.closed or 0)
-    return reply.finish == "length" and n_tokens >= longest(conversation.engine)
+    return bool(conversation.replies) and conversation.replies[-1].limit in CONTEXT_LIMITS
 
 
 # ---- sizes ----
@@ -114,7 +134,8 @@ def _longest_query(conversation: Conversation) -> int:
     while low < high:
         n_query = (low + high + 1) // 2
         try:
-            fits = method.cells(engine, n_query, config) <= cells
+            fitted = method.fitted(engine, n_query, config)
+            fits = method.cells(engine, n_query, fitted) <= cells
         except CapacityError:
             fits = False
         low, high = (n_query, high) if fits else (low, n_query - 1)
@@ -123,7 +144,7 @@ def _longest_query(conversation: Conversation) -> int:
 
 def longest(engine: Engine) -> int:
     """Tokens of the longest text."""
-    return min(engine.n_ctx_train, engine.most_cells())
+    return min(longest_text(engine), engine.most_cells() - SPARE_CELLS)
 
 
 def _size(conversation: Conversation, turn: Turn) -> int:

@@ -40,7 +40,7 @@ class FrontEnd(Protocol):
 
     def decide(self, question: str, choices: Sequence[str]) -> int | None:
         """Asks a question; the index of the user's choice, or None if there is no user to ask or
-        the user chooses none."""
+        the user chooses none. EOFError for a user who leaves."""
         ...
 
     def show_turn(self, turn: Turn) -> None:
@@ -78,6 +78,7 @@ class ChatSession:
         """Other files of this conversation: it was loaded from them or saved to them."""
         self._known_turns: list[Turn] = []
         """Those that the files with prefixes have."""
+        self._noted = ""  # what was said of the last reply's search
 
     def ask(self, question: str) -> None:
         """Shows the reply to a question with the attached texts before it."""
@@ -100,6 +101,10 @@ class ChatSession:
                 self.front_end.show(self.conversation.ask_last())
         finally:
             self.save()
+        note = self.conversation.replies[-1].note if self.conversation.replies else ""
+        if note and note != self._noted:
+            print_note(note)
+        self._noted = note
         if context.is_full(self.conversation):
             print_note(
                 "the reply was cut: the context is full; /drop N or /summarise N makes room, "
@@ -114,17 +119,23 @@ class ChatSession:
         turns = "turn" if n == 1 else f"{n} turns"
         most = context.longest(conversation.engine)
         question = f"The conversation is at the end of the context ({most} tokens)."
-        choices = (f"drop the oldest {turns}", f"summarise the oldest {turns}", "change nothing")
-        choice = self.front_end.decide(question, choices)
-        if choice == 0:
-            where = self.drop(n)
-        elif choice == 1:
-            where = self.summarise(n)
-        else:
+        choices: dict[str, Callable[[], str]] = {
+            f"drop the oldest {turns}": lambda: self.drop(n),
+            f"summarise the oldest {turns}": lambda: self.summarise(n),
+        }
+        summary = f", /summarise {n} replaces them by a summary"
+        try:
+            context.n_at_once(conversation, n)
+        except CapacityError:  # the oldest turn alone is too long to be summarised
+            choices.popitem()
+            summary = ""
+        choice = self.front_end.decide(question, [*choices, "change nothing"])
+        if choice is None or choice == len(choices):
             raise CapacityError(
                 f"the conversation is at the end of the context: {error}; /drop {n} removes the "
-                f"oldest {turns}, /summarise {n} replaces them by a summary, then /regen asks again"
+                f"oldest {turns}{summary}, then /regen asks again"
             )
+        where = list(choices.values())[choice]()
         print_note(f"the oldest {turns} left the context{where}")
 
     def drop(self, n: int) -> str:
@@ -136,10 +147,15 @@ class ChatSession:
 
     def summarise(self, n: int) -> str:
         """Replaces the oldest `n` turns by a summary, which is shown; says which file still has
-        them."""
+        them. Turns that are too long to be read together are summarised in parts, each with the
+        summary of those before it."""
         before, where = self.conversation.turns, ""
+        left, least = n, 1
         try:
-            self.front_end.show(context.summarise(self.conversation, n))
+            while left >= least:
+                n_part = context.n_at_once(self.conversation, left, least)
+                self.front_end.show(context.summarise(self.conversation, n_part))
+                left, least = left - n_part + 1, 2
         finally:  # the turns may be replaced before an interruption
             if self.conversation.turns is not before:
                 where = self._leave_file()

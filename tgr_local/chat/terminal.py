@@ -18,7 +18,7 @@ from prompt_toolkit.enums import EditingMode
 
 from tgr_local.chat import store
 from tgr_local.chat.arguments import shortened
-from tgr_local.chat.command_table import on_terminal
+from tgr_local.chat.command_table import LEAVING, LEAVING_COMMANDS, on_terminal
 from tgr_local.chat.commands import handle_line
 from tgr_local.chat.conversation import Conversation, Turn
 from tgr_local.chat.file_commands import begin
@@ -130,10 +130,14 @@ class Terminal:
         while True:
             try:
                 answer = prompt.prompt(f"1 to {len(choices)}: ").strip()
-            except (EOFError, KeyboardInterrupt):
+            except KeyboardInterrupt:
                 return None
+            if answer in (*LEAVING, *LEAVING_COMMANDS):
+                raise EOFError
             if answer.isdecimal() and 0 < int(answer[:3]) <= len(choices):
                 return int(answer) - 1
+            if answer:
+                print(on_terminal("type a number; Ctrl-C changes nothing, /exit leaves"))
 
     def show_turn(self, turn: Turn) -> None:
         print(on_terminal(f">>> {shortened(turn.question)}"))
