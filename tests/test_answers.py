@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tgr_local.answers import answer_key, boxed, cleaned, compact, normalised
+from tgr_local.answers import answer_key, boxed, cleaned, compact, is_comparable, normalised
 
 
 @pytest.mark.parametrize(
@@ -148,3 +148,33 @@ def test_broken_latex_is_an_answer_like_any_other(text: str) -> None:
 def test_normalising_twice_changes_nothing() -> None:
     for text in (r"\frac{x+1}{2}", "1,234.50", r"\text{ a }", "{3}", "+.5"):
         assert normalised(normalised(text)) == normalised(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "So it is \\boxed{7}.",
+        "The answer is a pear.",
+        "She has 5 apples left.",
+        "12 + 30 = 42\n\nLet me know if you need more!",
+        "```python\nprint(1)\n```",
+        "<think>\n3 of 4\n</think>\n\n42",
+    ],
+)
+def test_answers_that_votes_can_compare(text: str) -> None:
+    assert is_comparable(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Apple",
+        "A fruit that many people like is the banana.",
+        "In 1990 there was a dog.\nIt was small.\nIt lived in a house.",
+        "1. Apple\n2. Pear\n3. Plum",
+        "<think>\n3 of 4\n</think>\n\nA pear.",
+    ],
+)
+def test_free_text_cannot_be_compared(text: str) -> None:
+    assert not is_comparable(text)

@@ -226,6 +226,36 @@ def test_auto_leaves_what_the_user_set_and_takes_what_a_budget_pays(
     assert auto.options(engine, SearchConfig()) == {}  # it has no probe
 
 
+@pytest.mark.parametrize(("comparable", "n"), [(False, 1), (True, 8)])
+def test_free_text_costs_one_sample(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, comparable: bool, n: int
+) -> None:
+    """The first sample is that of base, and the reply where no other could equal it."""
+    monkeypatch.setattr(vote, "is_comparable", lambda text: comparable)
+    monkeypatch.setattr(vote, "answer_key", lambda text: text)
+    config = with_(max_chunks=99, n_samples=8, vote_bar=2, stop=tuple("aeiou"))
+    steps, base = steps_of(engine, "auto", config), steps_of(engine, "base", config)
+    assert base[-1].finish == "stop"
+    assert steps[-1].figures["samples"] == n
+    if not comparable:
+        assert text_of(steps) == text_of(base) and spent(steps) == spent(base)
+
+
+def test_a_vote_without_answers_ends_with_its_first_wave(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vote, "answer_key", lambda text: None)
+    config = with_(max_chunks=99, n_samples=8, vote_wave=3, stop=tuple("aeiou"))
+    assert steps_of(engine, "vote", config)[-1].figures["samples"] == 3
+
+
+def test_the_first_wave_is_completed_once_the_first_sample_has_an_answer(embedded: Engine) -> None:
+    config = dataclasses.replace(SETTINGS, vote_weight="likelihood", n_samples=8, vote_wave=4)
+    reply = generate(embedded, "What is 2+3?", config, method="auto")
+    assert reply.text.endswith("{5}.") and reply.figures["samples"] == 4
+    assert "4 samples, 100% of the votes" in render.summary([reply])
+
+
 def test_a_vote_says_how_it_came_to_its_answer(embedded: Engine) -> None:
     reply = generate(embedded, QUESTION, SETTINGS, method="auto")
     line, figures = render.summary([reply]), reply.figures

@@ -10,6 +10,8 @@ import re
 
 _NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?(?:/\d+)?"
 _LAST_NUMBER = re.compile(rf"(?<![\w.]){_NUMBER}")
+_LISTED = re.compile(r"^\W*\d+[.):](?:\s|$)")
+"""The number of a line in a list."""
 _ANSWER_PHRASE = re.compile(r"\banswer\s*(?:is\b|was\b|:|=)\s*:?", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.;!?](?=\s|$)|[\n]|,(?=\s)")
 _THOUSANDS = re.compile(r"(?<![\w.,])(\d{1,3}(?:[, ]\d{3})+)(?!,?\d)")
@@ -64,6 +66,19 @@ def answer_key(text: str) -> str | None:
             return _without_unit(key)
     numbers = _LAST_NUMBER.findall(re.sub(_SIGNS["-"], "-", text))
     return normalised(numbers[-1]) if numbers else None
+
+
+def is_comparable(text: str) -> bool:
+    """Whether a text ends like one whose answer others can give too: a box, "answer is", a code
+    block, or a number within its last two lines that is more than the number of a line. Of free
+    text every sample is another one, and a number somewhere in it decides nothing."""
+    text = text.rpartition("</think>")[2]
+    if answer_key(text) is None:
+        return False
+    if _final_code(text) or boxed(text) is not None or _ANSWER_PHRASE.search(text):
+        return True
+    lines = [line for line in text.splitlines() if line.strip()]
+    return any(_LAST_NUMBER.search(_LISTED.sub("", line)) for line in lines[-2:])
 
 
 def cleaned(answer: str) -> str:

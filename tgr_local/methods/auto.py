@@ -2,7 +2,9 @@
 
 With a probe: up to three pairs of samples, of each of which the more promising one is written to
 its end, until the leading answer is likely enough. Without one: waves of four, whose votes are
-weighted by likelihood. docs/results.md has the evidence. An option that is not the default stays.
+weighted by likelihood; the first sample is written alone, and is the reply where its answer is free
+text that no other sample could equal. docs/results.md has the evidence. An option that is not the
+default stays.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ _WITH_A_BUDGET: dict[str, Any] = {"n_samples": 64}
 
 def run(run: Run) -> Iterator[Step]:
     """The vote that suits this model and budget."""
-    yield from vote.run(run.with_options(**options(run.engine, run.config)))
+    config = run.config
+    by_probe = isinstance(vote.judge_of(run.engine, config), vote.ByProbe)
+    # a pair of which one is written costs little more than one
+    yield from vote.run(run.with_options(**options(run.engine, config)), first_alone=not by_probe)
 
 
 def options(engine: Engine, config: SearchConfig) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.answers import answer_key
+from tgr_local.answers import answer_key, is_comparable
 from tgr_local.engine import Engine
 from tgr_local.options.config import SearchConfig
 from tgr_local.probe import answer, features, record
@@ -35,14 +35,15 @@ TEMPERATURE = 0.1
 _GRID = 4001  # points of the integral of a Beta density
 
 
-def run(run: Run) -> Iterator[Step]:
+def run(run: Run, *, first_alone: bool = False) -> Iterator[Step]:
     """Waves of samples until an answer is sure or all are written, then yields the best sample of
-    the leading answer."""
+    the leading answer. Where no sample has an answer that can be compared, further ones are not
+    written; with `first_alone` the first one says so, at the cost of one."""
     judge = judge_of(run.engine, run.config)
     limit = _limit(run.engine, len(run.query), run.config)
     states = isinstance(judge, ByProbe)
     with Branches(run, METHOD, limit=limit, least=1, states=states) as branches:
-        poll = Poll(branches, judge)
+        poll = Poll(branches, judge, first_alone=first_alone)
         poll.hold()
         yield from branches.steps(poll.chosen, poll.figures)
 
@@ -160,8 +161,9 @@ def judge_of(engine: Engine, config: SearchConfig) -> Judge:
 class Poll:
     """The texts of one vote."""
 
-    def __init__(self, branches: Branches, judge: Judge) -> None:
+    def __init__(self, branches: Branches, judge: Judge, *, first_alone: bool = False) -> None:
         self._branches, self._judge, self._config = branches, judge, branches.config
+        self._first_alone = first_alone
         self.root = branches.read_query()
         self._texts: list[Branch] = []
         """Those that have ended."""
@@ -203,7 +205,18 @@ class Poll:
         }
 
     def _is_decided(self) -> bool:
-        return self._is_sure or self._branches.late
+        return self._is_sure or self._is_free or self._branches.late
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether the question asks for free text, of which no sample equals another."""
+        if self._n_ended == 1 and self._first_alone:
+            return not is_comparable(self._branches.text(self._texts[0].tokens))
+        return bool(self._texts) and not any(self._keys)
+
+    @property
+    def _n_ended(self) -> int:
+        return len(self._texts)
 
     @property
     def _cut(self) -> int:
@@ -217,8 +230,10 @@ class Poll:
     def _next(self) -> int:
         """Texts of the next wave: as many as the options and the budget allow. Under a budget the
         first text is alone, since nothing is known of its length."""
-        n = min(self._config.vote_wave, self._config.n_samples - self._n_started)
-        left = self._branches.run.left
+        n, left = self._config.vote_wave, self._branches.run.left
+        if self._first_alone:
+            n = max(1, n - 1) if self._n_started == 1 else n if self._n_started else 1
+        n = min(n, self._config.n_samples - self._n_started)
         if left is None or n < 1:
             return max(0, n)
         if not self._n_started:

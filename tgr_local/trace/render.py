@@ -84,11 +84,13 @@ def _reasons(reply: Reply) -> list[str]:
         return [f"{100 * figures['by probe']:.0f}% of the choices by the probe"]
     if "share" not in figures:
         return []
+    if not figures["answers"]:
+        return [plural(int(figures["samples"]), "sample"), "no answers that can be compared"]
     dropped = f", {figures['dropped']:.0f} of them dropped early" if figures["dropped"] else ""
     weighed = " by the probe" if "chance" in figures else ""
     return [
         f"{plural(int(figures['samples']), 'sample')}{dropped}",
-        *([f"{100 * figures['share']:.0f}% of the votes{weighed}"] if figures["answers"] else []),
+        f"{100 * figures['share']:.0f}% of the votes{weighed}",
         "stopped since sure" if figures["sure"] else "not sure enough",
         *([confidence(reply)] if "chance" in figures else []),
     ]
