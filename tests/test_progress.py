@@ -6,6 +6,7 @@ import io
 import re
 import sys
 import threading
+from typing import Any
 
 import pytest
 from surroundings import HANG
@@ -14,6 +15,8 @@ from tgr_local.console import progress
 from tgr_local.console.progress import ProgressLine
 from tgr_local.generation import TextDelta
 from tgr_local.search.steps import Progress
+from tgr_local.trace import pace
+from tgr_local.trace.pace import Pace
 from tgr_local.trace.progress import ReplyProgress
 
 
@@ -40,7 +43,7 @@ def printed(monkeypatch: pytest.MonkeyPatch, *, terminal: bool, delay: float) ->
     stream = Stream(terminal)
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(progress, "DELAY", delay)
-    monkeypatch.setattr(progress, "LOG_INTERVAL", HANG)
+    monkeypatch.setattr(progress, "LOG_INTERVAL", delay)
     with ProgressLine("loading"):
         assert delay or stream.written.wait(HANG)
     return stream.getvalue()
@@ -57,13 +60,50 @@ def test_a_terminal_gets_one_line_that_is_erased(monkeypatch: pytest.MonkeyPatch
 
 def test_a_log_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     text = printed(monkeypatch, terminal=False, delay=0.0)
-    assert re.fullmatch(r"loading, \d+ s\n", text)
+    assert re.fullmatch(r"(loading, \d+ s\n)+", text)
+
+
+def test_a_log_waits_longer_than_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quick reply leaves no line in a file."""
+    stream = Stream(terminal=False)
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(progress, "DELAY", 0.0)
+    monkeypatch.setattr(progress, "LOG_INTERVAL", HANG)
+    with ProgressLine("loading"):
+        assert not stream.written.wait(0.05)
 
 
 def test_a_reply_is_counted_until_its_answer_begins() -> None:
     line = ReplyProgress(shown=False, until_answer=True)
     events = [Progress(2, "tokens", tokens=(5, 6)), TextDelta("hm", "thinking")]
     assert list(line.watch(events)) == events
-    assert line.line == "chunk 3, 2 tokens" and not line.closed
+    assert line.line == "writing · chunk 3 · 2 tokens" and not line.closed
     line.update(TextDelta("4", "answer"))
     assert line.closed
+
+
+def test_reading_and_writing_have_speeds_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(pace.time, "monotonic", lambda: now)
+    line = Pace()
+
+    def shown(seconds: float, event: Any) -> str:
+        nonlocal now
+        now = seconds
+        line.update(event)
+        return " · ".join(text for _, text in line.facts())
+
+    assert shown(0, Progress(0, "rebuild", n_query=3984)) == "reading"
+    first = shown(1, Progress(0, "rebuild", n_read=400, n_query=3984))
+    assert first == "reading 400 of 3,984 tokens"
+    second = shown(11, Progress(0, "rebuild", n_read=1400, n_query=3984))
+    assert second == "reading 1,400 of 3,984 tokens · 100 tokens/s"
+    # what was read counts nothing in the speed of writing
+    assert shown(60, Progress(0, "tokens", tokens=(1,))) == "writing · 1 token"
+    assert shown(62, Progress(0, "tokens", tokens=(1,) * 9)) == "writing · 10 tokens · 4.5 tokens/s"
+    assert shown(63, Progress(1, "rollouts")).startswith("trying candidates · chunk 2 · 10 tokens")
+
+
+@pytest.mark.parametrize(("n", "seconds", "text"), [(9, 2, "4.5"), (24, 2, "12"), (5, 0, "0.0")])
+def test_a_speed_has_the_digits_that_it_deserves(n: int, seconds: float, text: str) -> None:
+    assert pace.per_second(n, seconds) == text

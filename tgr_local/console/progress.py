@@ -1,7 +1,8 @@
 """Progress line on stderr for slow operations.
 
 A terminal gets one line, redrawn in place and erased at the end; any other stderr, such as a log
-file, gets a new line at intervals. Nothing is printed for an operation that ends within `DELAY`.
+file, gets a new line at intervals. Nothing is printed for an operation that ends within `DELAY`, or
+in a file within `LOG_INTERVAL`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tgr_local.console.sanitize import printable_line
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-DELAY = 2.0  # seconds before the first line
+DELAY = 2.0  # seconds before the first line on a terminal
 LOG_INTERVAL = 15.0  # seconds between two lines where stderr is no terminal
 _REDRAW_INTERVAL = 0.2  # seconds between two lines on a terminal
 _ERASE = "\r\x1b[K"
@@ -55,7 +56,7 @@ class ProgressLine:
     def _draw(self) -> None:
         terminal = sys.stderr.isatty()
         start, end = (_ERASE, "") if terminal else ("", "\n")
-        wait, drawn = DELAY, False
+        wait, drawn = DELAY if terminal else LOG_INTERVAL, False
         while not self._pause.wait(wait):
             wait, drawn = _REDRAW_INTERVAL if terminal else LOG_INTERVAL, True
             seconds = time.monotonic() - self._start

@@ -73,6 +73,9 @@ class Task:
     """Number of likeliest alternatives to report for each generated token."""
 
 
+READ_SECONDS = 0.5
+"""Between two calls of `OnRead`."""
+OnRead = Callable[[int], None]
 New = tuple[list[int], bytes]
 """New tokens of a task with their text."""
 OnTokens = Callable[[list[New]], None]
@@ -154,19 +157,22 @@ class Session:
         tasks: Seq[Task],
         *,
         on_tokens: OnTokens | None = None,
+        on_read: OnRead | None = None,
         cancel: Cancel | None = None,
         deadline: float | None = None,
         stop_early: bool = False,
     ) -> list[Output]:
         """Runs the tasks together and returns their outputs, in order.
 
-        `on_tokens` gets the new tokens of every task after each step. At `deadline`, a time of
+        `on_tokens` gets the new tokens of every task after each step, and `on_read`, until there
+        are some, now and then the length of the first task's sequence. At `deadline`, a time of
         time.monotonic, the run ends and the outputs hold the tokens so far; with `stop_early`, also
         after `cancel.answer_now()`. Raises CancelledError when `cancel` is set first.
         """
         job = self._start(tasks, cancel)
         least = 1 if on_tokens else None
-        all_news = self._news(job, least, cancel, deadline, stop_early)
+        reads = (tasks[0].sequence, on_read) if on_read else None
+        all_news = self._news(job, least, cancel, deadline, stop_early, reads)
         with _counted(job), contextlib.closing(all_news):
             for news, _ in all_news:
                 if on_tokens:
@@ -178,6 +184,7 @@ class Session:
         task: Task,
         *,
         on_tokens: OnTokens | None = None,
+        on_read: OnRead | None = None,
         cancel: Cancel | None = None,
         deadline: float | None = None,
         stop_early: bool = False,
@@ -189,7 +196,8 @@ class Session:
         n = 0  # tokens of the part under way
         done = False
         least = 1 if on_tokens else task.part
-        all_news = self._news(job, least, cancel, deadline, stop_early)
+        reads = (task.sequence, on_read) if on_read else None
+        all_news = self._news(job, least, cancel, deadline, stop_early, reads)
         with _counted(job) as parts, contextlib.closing(all_news):
             for (new,), done in all_news:  # noqa: B007
                 for piece in self._cut(new, task.part - n, task.part, task.shown):
@@ -233,6 +241,7 @@ class Session:
         cancel: Cancel | None,
         deadline: float | None,
         stop_early: bool,
+        reads: tuple[Sequence, OnRead] | None,
     ) -> Generator[tuple[list[New], bool], None, None]:
         """The new tokens of every task, when there are `least` of them, and the last ones; and
         whether the job is done. None = no news, just the end. A job whose end is not awaited is
@@ -251,12 +260,18 @@ class Session:
                         job.cancel()
                         due = None
                     news: list[New] = []
+                    patience = threads.patience(due)
+                    patience = min(patience, READ_SECONDS) if reads else patience
                     with threads.inside():
                         if least is None:
-                            done = job.wait(threads.patience(due))
+                            done = job.wait(patience)
                         else:
-                            news, done = job.take(threads.patience(due), least)
+                            news, done = job.take(patience, least)
+                    if reads and not done and not any(tokens for tokens, _ in news):
+                        sequence, on_read = reads
+                        on_read(len(sequence))
                     if any(tokens for tokens, _ in news):
+                        reads = None
                         yield news, done
                         look()  # what the tokens say may make "answer now" due
             self._reservation.job = None

@@ -18,7 +18,7 @@ from tgr_local.engine.cancel import Cancel
 from tgr_local.engine.engine import Engine
 from tgr_local.engine.lockstep import Participant
 from tgr_local.engine.records import Output
-from tgr_local.engine.session import Injection, OnTokens, Session, Task
+from tgr_local.engine.session import Injection, OnRead, OnTokens, Session, Task
 
 
 class SteeredEngine(Engine):
@@ -109,6 +109,7 @@ class _SteeredSession(Session):
         tasks: Seq[Task],
         *,
         on_tokens: OnTokens | None = None,
+        on_read: OnRead | None = None,
         cancel: Cancel | None = None,
         deadline: float | None = None,
         stop_early: bool = False,
@@ -116,6 +117,7 @@ class _SteeredSession(Session):
         return super().run(
             [self._steered(task) for task in tasks],
             on_tokens=on_tokens,
+            on_read=on_read,
             cancel=cancel,
             deadline=deadline,
             stop_early=stop_early,
@@ -126,6 +128,7 @@ class _SteeredSession(Session):
         task: Task,
         *,
         on_tokens: OnTokens | None = None,
+        on_read: OnRead | None = None,
         cancel: Cancel | None = None,
         deadline: float | None = None,
         stop_early: bool = False,
@@ -133,6 +136,7 @@ class _SteeredSession(Session):
         return super().run_parts(
             self._steered(task),
             on_tokens=on_tokens,
+            on_read=on_read,
             cancel=cancel,
             deadline=deadline,
             stop_early=stop_early,

@@ -87,9 +87,15 @@ class Reply:
         return next((step.figures for step in reversed(self.steps) if step.figures), {})
 
     @property
+    def reading_seconds(self) -> float:
+        """Wall time in which the query was read."""
+        return min(self.seconds, self.steps[0].seconds.rebuild) if self.steps else 0.0
+
+    @property
     def tokens_per_second(self) -> float:
-        """New tokens per second of wall time, search included."""
-        return self.n_tokens / self.seconds if self.seconds > 0 else 0.0
+        """New tokens per second of the wall time after the query was read, search included."""
+        seconds = self.seconds - self.reading_seconds
+        return self.n_tokens / seconds if seconds > 0 else 0.0
 
 
 Event = TextDelta | Progress | Step | Reply

@@ -38,6 +38,7 @@ from tgr_local.openai.logprobs import Token, TokenText, read_prompt
 from tgr_local.openai.requests import PreparedRequest
 from tgr_local.search.steps import Counts, Progress, Step
 
+_TOLD_SECONDS = 0.25  # between two reports of the tokens so far
 _TAIL = 512  # tokens that a step may write after a stop text
 OnReplyEvent = Callable[[int, Event], None]
 """Called with the number of a reply and an event of it."""
@@ -145,6 +146,7 @@ class Choice:
             counts_only=request.logprobs is None,
             continued=request.continued,
         )
+        self._n_tokens, self._told = 0, 0.0
         self._texts: dict[Kind, list[str]] = {"answer": [], "thinking": []}
         form = request.form
         self._reader = (
@@ -170,6 +172,15 @@ class Choice:
             if self._reader:
                 return self._added(self._reader.end(complete=event.finish == "stop"))
         return []
+
+    def counted(self, n_tokens: int) -> int:
+        """The tokens so far with these, where it is time to report them, else 0."""
+        self._n_tokens += n_tokens
+        now = time.monotonic()
+        if now - self._told < _TOLD_SECONDS:
+            return 0
+        self._told = now
+        return self._n_tokens
 
     def _added(self, parts: list[ApiEvent]) -> list[ApiEvent]:
         for part in parts:
@@ -282,7 +293,10 @@ class Answer:
         """Takes an event of a reply, and returns what a stream reports of it."""
         parts = choice.handle(event)
         if isinstance(event, Progress):
-            return [Searched(choice.index, event)] if event.stage != "tokens" else []
+            if event.stage != "tokens":
+                return [Searched(choice.index, event)]
+            n_tokens = choice.counted(len(event.tokens)) if self.request.progress else 0
+            return [Searched(choice.index, event, n_tokens)] if n_tokens else []
         if isinstance(event, Reply):
             return [*self._opening(choice), *parts, *self.ended(choice)]
         if self.request.logprobs is not None:  # they come with the step, and text waits for it

@@ -250,6 +250,9 @@ class GenerationRequest(ClientParameters):
     )
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    return_progress: bool | None = Field(
+        None, description="a stream also says how much of the prompt is read"
+    )
 
 
 class ChatRequest(GenerationRequest):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tgr_local.engine import Cancel, Engine
-from tgr_local.generation import streamed
+from tgr_local.generation import Reply, streamed
 from tgr_local.openai.answer import Answer, Choice, OnReplyEvent, Translation, write
 from tgr_local.openai.events import (
     ApiEvent,
@@ -32,6 +32,7 @@ from tgr_local.openai.logprobs import Token, chat_logprobs, legacy_logprobs
 from tgr_local.openai.requests import PreparedRequest as PreparedRequest
 from tgr_local.openai.requests import chat_request as chat_request
 from tgr_local.openai.requests import completion_request as completion_request
+from tgr_local.openai.timings import prompt_progress, timings
 from tgr_local.openai.validation import RequestError as RequestError
 from tgr_local.search.steps import Candidates
 from tgr_local.trace.json_values import to_json_value
@@ -103,6 +104,10 @@ def progress_object(event: Searched, engine: Engine | None = None) -> JsonObject
     }
     if engine and progress.candidates:
         made["rollouts"] = _rollouts(engine, progress.candidates)
+    if progress.n_query:
+        made |= {"read": progress.n_read, "of": progress.n_query}
+    if progress.stage == "tokens":
+        made["tokens"] = event.n_tokens
     if progress.stage == "written":
         text = progress.text.decode("utf-8", "replace")
         made |= {"text": text[:_CHUNK_CHARS], "tokens": len(progress.tokens)}
@@ -132,6 +137,8 @@ class _Translation(Translation):
         self._engine, self._request = engine, request
         self._unfinished = request.n * len(request.prompts)
         self._last: JsonObject = {}  # the end of the last choice, which waits for the totals
+        self._times: JsonObject = {}  # of the first choice that ended
+        self._start = time.monotonic()
         self.id = f"{self.prefix}-{uuid.uuid4().hex}"
         self._created = int(time.time())
 
@@ -140,24 +147,43 @@ class _Translation(Translation):
         if isinstance(event, Totals):
             return self._totals(event)
         if isinstance(event, Searched):
+            if self._request.reports_reading(event.progress):
+                return [self._reading(event)]
             if not self._request.progress:
                 return []
             return [self._chunk([], tgr={"progress": progress_object(event, self._engine)})]
         return [self._chunk([choice]) for choice in self._choices(event) if choice]
 
+    def _reading(self, event: Searched) -> JsonObject:
+        """A chunk that adds nothing but how much of the prompt is read."""
+        progress = prompt_progress(event.progress, time.monotonic() - self._start)
+        return self._chunk([self._nothing(event.index)], prompt_progress=progress)
+
+    @abstractmethod
+    def _nothing(self, index: int) -> JsonObject:
+        """A choice of a chunk without text."""
+
+    def _timings(self, number: int, reply: Reply | None) -> JsonObject:
+        tokens = reply.tokens if reply else []
+        n_predicted = len(tokens) - bool(tokens and tokens[-1] in self._engine.end_tokens)
+        return timings(reply, len(self._request.prompts[number]), n_predicted)
+
     def _totals(self, event: Totals) -> list[JsonObject]:
+        more = {"tgr": event.about, "timings": self._times}
         if not self._request.include_usage:
-            return [self._last | {"tgr": event.about}]
-        return [self._chunk([], usage=usage_object(event.usage), tgr=event.about)]
+            return [self._last | more]
+        return [self._chunk([], usage=usage_object(event.usage), **more)]
 
     @abstractmethod
     def _choices(self, event: ApiEvent) -> list[JsonObject]:
         """What an event adds to the choices of a chunk."""
 
-    def _ended(self, choice: JsonObject) -> list[JsonObject]:
+    def _ended(self, event: ChoiceEnded, choice: JsonObject) -> list[JsonObject]:
         """The end of a choice: the last one has the cost of all, unless that is a chunk of its
         own."""
         self._unfinished -= 1
+        number = event.index // self._request.n
+        self._times = self._times or self._timings(number, event.reply)
         if self._unfinished or self._request.include_usage:
             return [choice]
         self._last = self._chunk([choice])
@@ -167,7 +193,9 @@ class _Translation(Translation):
         """The response, when everything is written."""
         choices = [self._whole_choice(answer, choice) for choice in answer.best()]
         usage = usage_object(answer.usage())
-        return self._object(self.kind, choices, usage=usage, tgr=answer.about())
+        first = answer.best()[0]
+        times = self._timings(first.number, first.reply)
+        return self._object(self.kind, choices, usage=usage, timings=times, tgr=answer.about())
 
     @abstractmethod
     def _whole_choice(self, answer: Answer, choice: Choice) -> JsonObject:
@@ -207,7 +235,7 @@ class ChatTranslation(_Translation):
             name = "reasoning_content" if event.kind == "thinking" else "content"
             made.append(self._delta(index, {name: event.text}, self._logprobs(event.tokens)))
         elif isinstance(event, ChoiceEnded):
-            made += self._ended(self._delta(index, {}) | {"finish_reason": event.finish})
+            made += self._ended(event, self._delta(index, {}) | {"finish_reason": event.finish})
         elif isinstance(event, CallBegun):
             function = {"name": event.name, "arguments": ""}
             call = {"index": event.call, "id": event.id, "type": "function", "function": function}
@@ -221,6 +249,9 @@ class ChatTranslation(_Translation):
         self, index: int, delta: JsonObject, logprobs: JsonObject | None = None
     ) -> JsonObject:
         return {"index": index, "finish_reason": None, "logprobs": logprobs, "delta": delta}
+
+    def _nothing(self, index: int) -> JsonObject:
+        return self._delta(index, {})
 
     def _whole_choice(self, answer: Answer, choice: Choice) -> JsonObject:
         content = choice.text("answer")
@@ -261,11 +292,15 @@ class TextTranslation(_Translation):
             logprobs = self._logprobs(number, event.tokens, is_prompt=event.kind == "prompt")
             return [self._text(event.index, event.text, logprobs)]
         if isinstance(event, ChoiceEnded):
-            return self._ended(self._text(event.index, "") | {"finish_reason": event.finish})
+            end = self._text(event.index, "") | {"finish_reason": event.finish}
+            return self._ended(event, end)
         return []
 
     def _text(self, index: int, text: str, logprobs: JsonObject | None = None) -> JsonObject:
         return {"index": index, "finish_reason": None, "logprobs": logprobs, "text": text}
+
+    def _nothing(self, index: int) -> JsonObject:
+        return self._text(index, "")
 
     def _whole_choice(self, answer: Answer, choice: Choice) -> JsonObject:
         text, number = choice.text("answer"), choice.number

@@ -59,6 +59,8 @@ class Searched:
 
     index: int
     progress: Progress
+    n_tokens: int = 0
+    """Of the choice so far, with "tokens"."""
 
 
 @dataclass(frozen=True, slots=True)

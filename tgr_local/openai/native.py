@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from tgr_local.openai.events import (
     ApiEvent,
     ChoiceEnded,
     JsonObject,
+    Searched,
     TextPart,
     Totals,
 )
@@ -26,6 +28,7 @@ from tgr_local.openai.infill import fill_in_tokens
 from tgr_local.openai.inputs import given_prompts
 from tgr_local.openai.logprobs import chat_logprobs
 from tgr_local.openai.requests import PreparedRequest, text_request
+from tgr_local.openai.timings import prompt_progress, timings
 from tgr_local.openai.validation import RequestError
 
 _PARTS_MOST = 1024  # texts between the token ids of a prompt
@@ -101,6 +104,7 @@ class NativeTranslation(Translation):
         self._engine, self._request = engine, request
         self._unfinished = request.n * len(request.prompts)
         self._last: JsonObject = {}  # the end of the last choice, which waits for the totals
+        self._start = time.monotonic()
 
     def parts(self, event: ApiEvent) -> list[JsonObject]:
         """What a stream sends for an event."""
@@ -111,7 +115,15 @@ class NativeTranslation(Translation):
             self._unfinished -= 1
             self._last = self._end(event, "")
             return [self._last] if self._unfinished else []
+        if isinstance(event, Searched):
+            return [self._reading(event)] if self._request.reports_reading(event.progress) else []
         return [self._last | {"tgr": event.about}] if isinstance(event, Totals) else []
+
+    def _reading(self, event: Searched) -> JsonObject:
+        seconds = time.monotonic() - self._start
+        part = {"index": event.index, "content": "", "stop": False}
+        progress = prompt_progress(event.progress, seconds)
+        return part | self._about(event.index) | {"prompt_progress": progress}
 
     def whole(self, answer: Answer) -> Any:
         """The response, when everything is written; a list for several choices."""
@@ -163,8 +175,6 @@ class NativeTranslation(Translation):
         n_predicted = len(tokens) - bool(tokens and tokens[-1] in self._engine.end_tokens)
         n_cached = reply.steps[0].counts.reused if reply else 0
         stop_type = "word" if event.stop_text else "limit" if event.finish == "length" else "eos"
-        seconds = reply.seconds if reply else 0.0
-        first = min(event.first_seconds or seconds, seconds)
         return {
             "index": event.index,
             "content": content,
@@ -178,11 +188,7 @@ class NativeTranslation(Translation):
             "truncated": False,
             "stop_type": stop_type,
             "stopping_word": event.stop_text,
-            "timings": {
-                "cache_n": n_cached,
-                **_rate("prompt", n_prompt - n_cached, first),
-                **_rate("predicted", n_predicted, seconds - first),
-            },
+            "timings": timings(reply, n_prompt, n_predicted),
         }
 
     def _settings(self) -> JsonObject:
@@ -208,14 +214,3 @@ class NativeTranslation(Translation):
 
 
 _ABSENT = object()
-
-
-def _rate(name: str, n: int, seconds: float) -> JsonObject:
-    """How long `n` tokens took."""
-    ms = 1000 * seconds
-    return {
-        f"{name}_n": n,
-        f"{name}_ms": round(ms, 3),
-        f"{name}_per_token_ms": round(ms / n, 3) if n else 0.0,
-        f"{name}_per_second": round(n / seconds, 3) if seconds > 0 else 0.0,
-    }

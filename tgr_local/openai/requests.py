@@ -38,6 +38,7 @@ from tgr_local.openai.search_options import INT_MAX
 from tgr_local.openai.validation import RequestError
 from tgr_local.options.config import DEFAULT_METHOD, RANDOM_SEED, SearchConfig
 from tgr_local.options.fields import updated
+from tgr_local.search.steps import Progress
 
 GRAMMAR_MOST = 1 << 18
 _VARIABLES_MOST = 1 << 16  # characters of the variables of a chat template
@@ -85,6 +86,8 @@ class PreparedRequest:
     include_usage: bool = False
     progress: bool = False
     """A stream also reports what the search does, in chunks without choices."""
+    return_progress: bool = False
+    """A stream also says how much of the prompt is read, as llama-server does."""
     ignored: tuple[str, ...] = ()
     """Parameters of the body that have no effect."""
     id_slot: int | None = None
@@ -100,6 +103,10 @@ class PreparedRequest:
     """How the replies are written and read; None = they are text."""
     continued: Kind | None = None
     """The part of the message that the prompt ends within."""
+
+    def reports_reading(self, progress: Progress) -> bool:
+        """Whether this progress is one of reading that a stream reports as ``prompt_progress``."""
+        return self.return_progress and progress.n_query > 0
 
 
 def chat_request(
@@ -263,6 +270,7 @@ def _prepared(
         stream=bool(body.stream),
         include_usage=bool(body.stream_options and body.stream_options.get("include_usage")),
         progress=bool(body.tgr and body.tgr.progress),
+        return_progress=bool(body.return_progress),
         ignored=body.ignored(),
         id_slot=body.id_slot,
     )

@@ -215,7 +215,7 @@ class Run:
         """A sequence with Q, all but its last token, which is pending; and the output of its task,
         with residual norms if `norms`. What the cache has of Q is not decoded again, and all of it
         is remembered for later runs. Q is read `to_its_end` or until the time is up."""
-        self.report("rebuild")
+        self.report_read(0)
         with self.timed("rebuild"):
             sequence = self.session.sequence()
             prefix = self.query[:-1] or self.query  # a lone token stands in for its empty prefix
@@ -227,6 +227,7 @@ class Run:
                 sequence.drop()
                 sequence = self.session.sequence()
         self.count(query=output.n_decoded, reused=output.n_reused)
+        self.report_read(len(self.query), output.n_reused)
         return sequence, output
 
     def remember(self, sequence: Sequence) -> None:
@@ -261,7 +262,12 @@ class Run:
         # where the time was up before, a token is still generated
         deadline = None if to_its_end or self.is_out_of_time else self._deadline
         with self._interruptible():
-            (output,) = self.session.run([task], cancel=self.cancel, deadline=deadline)
+            (output,) = self.session.run(
+                [task],
+                on_read=self.report_read if reuse and self.on_event else None,
+                cancel=self.cancel,
+                deadline=deadline,
+            )
         self.check_read(output, len(tokens))
         return output
 
@@ -293,14 +299,16 @@ class Run:
             )
 
     def generate_parts(
-        self, task: Task, *, on_tokens: OnTokens | None = None
+        self, task: Task, *, on_tokens: OnTokens | None = None, reads: bool = False
     ) -> Generator[Output, None, None]:
-        """Runs a task with parts to its end, until the time is up or until the user asks for the
-        answer; yields the parts as they come. Closing the iterator ends the task."""
+        """Runs a task with parts, which `reads` Q, to its end, until the time is up or until the
+        user asks for the answer; yields the parts as they come. Closing the iterator ends the
+        task."""
         with self._interruptible():
             yield from self.session.run_parts(
                 task,
                 on_tokens=on_tokens,
+                on_read=self.report_read if reads and self.on_event else None,
                 cancel=self.cancel,
                 deadline=self._deadline,
                 stop_early=True,
@@ -378,6 +386,11 @@ class Run:
         """Calls `on_event` with the `Progress` of the step under way."""
         if self.on_event:
             self.on_event(Progress(self.index, stage, **what))
+
+    def report_read(self, n_read: int, n_reused: int = 0) -> None:
+        """Reports how much of Q is in the cache."""
+        n_query = len(self.query)
+        self.report("rebuild", n_read=min(n_read, n_query), n_query=n_query, n_reused=n_reused)
 
     def step(self, finish: Finish | None, **parts: Any) -> Step:
         """The record of the step under way, from the other fields of `Step`; starts the next."""

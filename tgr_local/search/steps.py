@@ -182,6 +182,12 @@ class Progress:
     """Their text, which may end within a character."""
     candidates: Candidates | None = None
     """With "scored"."""
+    n_read: int = 0
+    """Tokens of the query that are in the cache, with a "rebuild" that reads it."""
+    n_query: int = 0
+    """Tokens of the query, likewise; else 0."""
+    n_reused: int = 0
+    """Those that need not be decoded, once that is known."""
 
 
 OnProgress = Callable[[Progress], None]

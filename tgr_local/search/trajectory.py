@@ -134,7 +134,7 @@ class Trajectory:
         ):
             self.read_query()
             return
-        run.report("rebuild")
+        run.report_read(0)
         self._main, self._reads_along = run.session.sequence(), True
 
     def reset(self, *, norms: bool = False) -> None:
@@ -444,7 +444,8 @@ class Trajectory:
                 task = dataclasses.replace(task, feed=run.query, history=(), reuse=True)
                 self._began = time.monotonic()
             on_tokens = self._report_chunk if run.on_event else None
-            with contextlib.closing(run.generate_parts(task, on_tokens=on_tokens)) as parts:
+            written = run.generate_parts(task, on_tokens=on_tokens, reads=self._reads_along)
+            with contextlib.closing(written) as parts:
                 while True:
                     with run.timed("chunk"), self._reading():
                         output = next(parts, None)
@@ -599,6 +600,7 @@ class Trajectory:
         if self._began is not None:
             seconds, self._began = time.monotonic() - self._began, None
             self.run.spend(rebuild=seconds, chunk=-seconds)
+            self.run.report_read(len(self.run.query))
         ((tokens, text),) = new
         self.run.report("tokens", tokens=tuple(tokens), text=text)
 

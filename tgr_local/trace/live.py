@@ -10,7 +10,6 @@ import contextlib
 import itertools
 import os
 import sys
-import time
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from tgr_local.console.sanitize import printable
 from tgr_local.generation import Event, Reply, TextDelta
 from tgr_local.search.scoring import Scores
 from tgr_local.search.steps import Progress
+from tgr_local.trace.pace import Pace
 from tgr_local.trace.render import fitted, score_bars, winner
 
 if TYPE_CHECKING:
@@ -30,13 +30,6 @@ Events = Generator[Event, None, None]
 """The events of one reply; the last is the `Reply`."""
 OnReplyEvent = Callable[[int, Event], None]
 """Called with the index of a reply among several, and one of its events."""
-
-# every other one: "writing"
-_STAGES = {
-    "rebuild": "reading",
-    "calibration": "measuring the strength of the injection, once for this model",
-    "rollouts": "trying candidates",
-}
 
 
 def final_reply(events: Events) -> Reply:
@@ -158,30 +151,17 @@ class ReplyStatus:
     """The progress of one reply, and the scores of its last candidates, from its events."""
 
     def __init__(self) -> None:
-        self._start = time.monotonic()
-        self._chunk, self._tokens, self._stage = 0, 0, "starting"
+        self._pace = Pace()
         self._scores: Scores | None = None
 
     def update(self, event: Event) -> None:
-        if isinstance(event, Progress):
-            self._chunk, self._stage = event.chunk, _STAGES.get(event.stage, "writing")
-            self._tokens += len(event.tokens)
-            if event.candidates is not None:
-                self._scores = event.candidates.scores
-        elif isinstance(event, Reply):
-            self._stage = "done"
+        self._pace.update(event)
+        if isinstance(event, Progress) and event.candidates is not None:
+            self._scores = event.candidates.scores
 
     def line(self, width: int) -> str:
-        """``chunk 3 · 96 tokens · 812.4 tokens/s · writing``, or fewer facts where it is narrow."""
-        seconds = time.monotonic() - self._start
-        speed = self._tokens / seconds if seconds else 0.0
-        facts = [
-            (2, f"chunk {self._chunk + 1}"),
-            (1, f"{self._tokens} tokens"),
-            (3, f"{speed:.1f} tokens/s"),
-            (0, self._stage),
-        ]
-        return fitted(facts, width)
+        """``writing · chunk 3 · 96 tokens · 12 tokens/s``, or fewer facts where it is narrow."""
+        return fitted(self._pace.facts(), width)
 
     def scores_line(self, width: int) -> str:
         """``▃▅█▁ best 2: -1.2345, 0.0213 ahead``, or less; empty before the first boundary."""

@@ -7,17 +7,18 @@ from collections.abc import Generator, Iterable
 from tgr_local.console.progress import ProgressLine
 from tgr_local.generation import Event, TextDelta
 from tgr_local.search.steps import Progress
+from tgr_local.trace.pace import Pace
 
 
 class ReplyProgress(ProgressLine):
-    """Counts the chunks and tokens of one reply, or of several together.
+    """Says what is read and written of one reply, or of several together.
 
     With `until_answer` the line is closed when the first text of the answer arrives.
     """
 
     def __init__(self, *, shown: bool, until_answer: bool) -> None:
         super().__init__("starting", shown)
-        self._until_answer, self._tokens = until_answer, 0
+        self._until_answer, self._pace = until_answer, Pace()
 
     def watch(self, events: Iterable[Event]) -> Generator[Event, None, None]:
         """The same events; each updates the line as it passes."""
@@ -28,9 +29,7 @@ class ReplyProgress(ProgressLine):
     def update(self, event: Event) -> None:
         """Updates the line, or closes it, for one event of a reply."""
         if isinstance(event, Progress):
-            self._tokens += len(event.tokens)
-            self.line = f"chunk {event.chunk + 1}, {self._tokens} tokens"
-            if event.stage == "calibration":
-                self.line += ", measuring the strength of the injection, once for this model"
+            self._pace.update(event)
+            self.line = " · ".join(text for _, text in self._pace.facts())
         elif isinstance(event, TextDelta) and event.kind == "answer" and self._until_answer:
             self.close()

@@ -28,11 +28,18 @@ export function ask(conversation, question) {
   return new Reply(conversation, node).run(question);
 }
 
+const STAGES = {
+  rebuild: "reading", calibration: "measuring", rollouts: "trying candidates", scored: "writing", tokens: "writing",
+  written: "writing", "answer due": "answering",
+};
+
 class Reply {
   constructor(conversation, node) {
     this.conversation = conversation;
     this.node = node;
     this.stage = "waiting";
+    this.read = this.query = this.tokens = 0; // tokens of the prompt that are read, all of them, and those written
+    this.wrote = 0; // when the first one came
     this.start = performance.now();
     this.controller = new AbortController();
     this.id = null; // of the response, once it has begun
@@ -43,6 +50,19 @@ class Reply {
 
   get seconds() {
     return (performance.now() - this.start) / 1000;
+  }
+
+  /** "reading 1,400 of 3,984 tokens", "writing · 85 tokens · 12 tokens/s". */
+  get said() {
+    const name = STAGES[this.stage] ?? "waiting";
+    if (name === "reading" && this.read && this.read < this.query) {
+      return `reading ${this.read.toLocaleString("en")} of ${this.query.toLocaleString("en")} tokens`;
+    }
+    if (!this.tokens || name === "reading") return name;
+    const seconds = (performance.now() - this.wrote) / 1000;
+    const speed = this.tokens / seconds;
+    const fast = seconds > 0.5 ? ` · ${speed < 9.95 ? speed.toFixed(1) : Math.round(speed).toLocaleString("en")} tokens/s` : "";
+    return `${name} · ${this.tokens.toLocaleString("en")} tokens${fast}`;
   }
 
   stop() {
@@ -98,6 +118,11 @@ class Reply {
 
   progress(progress) {
     this.stage = progress.stage;
+    if (progress.of) [this.read, this.query] = [progress.read, progress.of];
+    if (progress.stage === "tokens") {
+      this.wrote ||= performance.now();
+      this.tokens = progress.tokens;
+    }
     const { search } = this.node;
     if (progress.scores) search.push({ ...boundaryOf(progress), text: "", tokens: 0 });
     if (progress.stage === "written") {

@@ -132,10 +132,6 @@ class UserMessage {
   }
 }
 
-const STAGES = {
-  rebuild: "reading", rollouts: "trying candidates", scored: "writing", written: "writing", "answer due": "answering",
-};
-
 class AssistantMessage {
   constructor(node, view) {
     this.node = node;
@@ -210,9 +206,8 @@ class AssistantMessage {
       bar.style.height = `${15 + (85 * (total - low)) / range}%`;
       bars.append(bar);
     });
-    const stage = STAGES[reply.stage] ?? (this.node.text || this.node.thinking ? "writing" : "waiting");
-    const chunk = this.node.search.length ? `chunk ${this.node.search.length} · ` : "";
-    this.told.replaceChildren(bars, `${chunk}${stage} · ${reply.seconds.toFixed(1)} s`);
+    const chunk = this.node.search.length > 1 ? `chunk ${this.node.search.length} · ` : "";
+    this.told.replaceChildren(bars, `${chunk}${reply.said} · ${reply.seconds.toFixed(1)} s`);
     this.answerNow.hidden = !reply.id || !this.node.thinking || this.node.text !== "";
     this.live.hidden = false;
   }
