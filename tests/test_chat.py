@@ -108,7 +108,7 @@ def test_a_piped_conversation_word_for_word() -> None:
         "#1 What is 2+2?\n"
         "#3 and 3+3?\n"
         "#5 two\nlines\n"
-        f"method base; all methods: {', '.join(METHODS)}\n"
+        f"method base: {METHODS['base'].about}\n"
         "a new conversation begins\n"
         "#1 last, no line end\n"
     )

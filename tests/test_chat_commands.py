@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from fake_user import make_session, output
 from tgr_local import engine, generation
 from tgr_local.chat.commands import COMMANDS, handle_line
 from tgr_local.errors import TgrError
+from tgr_local.methods import METHODS
 from tgr_local.models import library
 from tgr_local.options.config import ChatConfig, EngineConfig, SearchConfig
 
@@ -80,7 +82,29 @@ def test_set_changes_one_option_and_lists_all(session: Any) -> None:
     assert output(session, "/set keys vi")[0].split()[:2] == ["keys", "vi"]
     assert conversation.config == SearchConfig(temperature=0.9, thinking=False, chunk_len=100)
     fields = [f.name for kind in (SearchConfig, ChatConfig) for f in dataclasses.fields(kind)]
-    assert [line.split()[0] for line in output(session, "/set")] == fields
+    assert [line.split()[0] for line in output(session, "/set all")] == fields
+    changed = [line.split()[:2] for line in output(session, "/set changed")]
+    assert changed == [["chunk_len", "100"], ["temperature", "0.9"], ["seed", "42"],
+                       ["thinking", "off"], ["keys", "vi"]]  # fmt: skip
+
+
+def test_set_lists_what_the_method_uses(session: Any) -> None:
+    output(session, "/method base")
+    *lines, last = output(session, "/set")
+    names = [line.split()[0] for line in lines]
+    assert {"temperature", "max_tokens", "markdown"} <= set(names)
+    assert not {"sigma", "n_candidates", "vote_bar"} & set(names) and len(names) < 35
+    assert re.fullmatch(r"/set all shows \d+ more, which base does not use; .*", last)
+    output(session, "/set sigma 0.3")  # which another method uses
+    assert any(line.startswith("sigma") for line in output(session, "/set changed"))
+
+
+def test_every_method_is_explained_in_a_line(session: Any) -> None:
+    lines = output(session, "/method")
+    assert [line[2:].split()[0] for line in lines] == list(METHODS)
+    assert [line for line in lines if line[0] == "*"] == [
+        f"* {'tgr-latent':16}  {METHODS['tgr-latent'].about}"
+    ]
 
 
 @pytest.mark.parametrize(("name", "text", "empty"), [("stop", "x", ()), ("grammar", "root", "")])
@@ -93,8 +117,10 @@ def test_none_empties_an_option_that_may_be_empty(
 
 
 def test_think_and_budget_set_options(session: Any) -> None:
-    assert output(session, "/think off") == ["thinking is off and shown"]
-    assert output(session, "/think hide") == ["thinking is off and hidden"]
+    (line,) = output(session, "/think off")
+    assert line == "the model answers without thinking first; thinking, if there is any, is shown"
+    assert output(session, "/think hide")[0].endswith("is not shown")
+    assert output(session, "/think on")[0].startswith("a model that can think does so before")
     assert output(session, "/budget 500") == ["limits of one reply: max_forward_tokens 500"]
     output(session, "/budget thinking 20")
     (line,) = output(session, "/budget 2.5s")
@@ -216,7 +242,7 @@ def test_retry_replaces_the_reply_by_the_chosen_one(session: Any) -> None:
     session.front_end.choice = 2
     chosen, cost = output(session, "/retry 3")
     assert chosen == "reply 3 of 3 is chosen"
-    assert cost.startswith("all 3 replies: tgr-latent x 3 · 6 chunks · ")
+    assert cost.startswith("all: 3 replies, ")
     assert [reply.seed for reply in session.conversation.replies] == [42, 43, 44, 45, 46, 47, 48]
     assert len(session.conversation.turns) == 1 and len(session.conversation.steps) == 2
 

@@ -26,7 +26,7 @@ from tgr_local.options.config import ChatConfig, EngineConfig, SearchConfig
 
 SUMMARY = (
     "tgr-latent: 2 chunks, 15 tokens, 44 forward tokens (query 7, rebuild 10, rollouts 10, "
-    "chunk 15, delimiter 2), 0.50 s, 30.0 tokens/s, stop, seed 5\n"
+    "chunk 15, delimiter 2), 0.50 s, 30.6 tokens/s, stop, seed 5\n"
 )
 
 
@@ -68,7 +68,7 @@ def test_no_field_is_named_like_another_argument() -> None:
     assert not engine & search
     assert others == {
         "parser", "command", "question", "replies", "raw", "json", "show_thinking", "trace",
-        "trace_vectors", "show_config", "files",
+        "trace_vectors", "show_config", "files", "stats", "changed", "all",
     }  # fmt: skip
     assert set(cli.build_parser().all_options()) >= {"method", "model", *engine, *search}
 
@@ -152,6 +152,9 @@ def test_run_prints_the_answer_and_a_summary(
     double: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("run", "2+2?", "--model", "f.gguf", "--seed", "5") == 0
+    line = "15 tokens, 0.5 s, 31 tokens/s, seed 5\n"
+    assert tuple(capsys.readouterr()) == ("#1 2+2?\n", line)
+    assert run("run", "2+2?", "--model", "f.gguf", "--seed", "5", "--stats") == 0
     assert tuple(capsys.readouterr()) == ("#1 2+2?\n", SUMMARY)
 
 
@@ -168,6 +171,9 @@ def test_several_trajectories_are_numbered(
     assert run("run", "2+2?", "--model", "f.gguf", "-k", "2", "--seed", "5") == 0
     out, err = capsys.readouterr()
     assert out == "[1] #1 2+2?\n[2] #1 2+2?\n"
+    assert err == "2 replies, 30 tokens, 0.5 s, 61 tokens/s, seeds from 5\n"
+    assert run("run", "2+2?", "--model", "f.gguf", "-k", "2", "--seed", "5", "--stats") == 0
+    err = capsys.readouterr().err
     assert err.startswith("tgr-latent x 2: 4 chunks, 30 tokens, 88 forward tokens")
     assert err.endswith("stop x 2, seeds from 5\n")
 
@@ -201,7 +207,7 @@ def test_json_has_everything_that_a_result_depends_on(
         "seconds": 0.5,
         "limit": None,
         "closed_by": None,
-        "tokens_per_second": 30.0,
+        "tokens_per_second": 15 / 0.49,
         "chunks": 2,
         "plain_boundaries": 0,
         "figures": {},

@@ -136,18 +136,11 @@ def test_a_finished_reply_looks_as_it_did(out: io.StringIO) -> None:
 @pytest.mark.parametrize(
     ("width", "line"),
     [
-        (
-            100,
-            "tgr-latent · 2 chunks · 9 tokens · 38 forward tokens · seed 42 · 0.50 s · "
-            "18.0 tokens/s",
-        ),
-        (80, "tgr-latent · 9 tokens · 38 forward tokens · seed 42 · 0.50 s · 18.0 tokens/s"),
-        (70, "9 tokens · 38 forward tokens · seed 42 · 0.50 s · 18.0 tokens/s"),
-        (60, "9 tokens · 38 forward tokens · 0.50 s · 18.0 tokens/s"),
-        (40, "9 tokens · 38 forward tokens · 0.50 s"),
-        (30, "38 forward tokens · 0.50 s"),
-        (10, "0.50 s"),
-        (1, "0.50 s"),
+        (100, "9 tokens, 0.5 s, 18 tokens/s, seed 42"),
+        (36, "9 tokens, 0.5 s, 18 tokens/s"),
+        (20, "9 tokens, 0.5 s"),
+        (10, "0.5 s"),
+        (1, "0.5 s"),
     ],
 )
 def test_the_cost_of_a_reply_fits_the_width(width: int, line: str) -> None:
@@ -155,11 +148,23 @@ def test_the_cost_of_a_reply_fits_the_width(width: int, line: str) -> None:
     assert cost_line([reply], width) == line
 
 
+def test_the_time_of_reading_is_told_apart() -> None:
+    reply = list(fake_stream(FakeEngine("f"), "x", SearchConfig()))[-1]
+    first, *rest = reply.steps
+    slow = dataclasses.replace(first, seconds=dataclasses.replace(first.seconds, rebuild=0.6))
+    reply = dataclasses.replace(reply, seconds=1.9, steps=[slow, *rest])
+    assert cost_line([reply]) == "9 tokens, 1.9 s (0.6 s reading), 6.9 tokens/s, seed 42"
+
+
 def test_the_cost_says_what_went_wrong() -> None:
     reply = list(fake_stream(FakeEngine("f"), "x", SearchConfig()))[-1]
-    cut = dataclasses.replace(reply, finish="length", text=" ")
-    assert cost_line([cut], 30) == "0.50 s · length · no answer"
-    assert cost_line([cut, reply], 200).endswith("s · length x 1")
+    cut = dataclasses.replace(reply, finish="length", text=" ", limit="max_tokens")
+    assert cost_line([cut], 40) == "0.5 s, cut by max_tokens, no answer"
+    full = dataclasses.replace(cut, limit="n_ctx")
+    assert "cut, since the context is full" in cost_line([full])
+    loop = dataclasses.replace(cut, finish="loop", limit="loop_guard")
+    assert "ended, since it repeated itself" in cost_line([loop])
+    assert "2 replies" in cost_line([cut, reply]) and "1 cut by" in cost_line([cut, reply])
 
 
 def test_the_progress_fits_the_width() -> None:

@@ -16,6 +16,8 @@ from runs import assert_identical, spent, text_of
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine, Sequence
 from tgr_local.errors import CancelledError, CapacityError
+from tgr_local.methods import METHODS
+from tgr_local.options.config import SearchConfig
 from tgr_local.search.run import Run
 from tgr_local.search.steps import Progress, Step
 
@@ -196,3 +198,41 @@ def test_a_query_that_cannot_fit_is_refused_with_the_numbers(
     with pytest.raises(CapacityError, match=r"264 tokens.* n_ctx is 256.*raise n_ctx \(-c\)"):
         steps_of(small, method, prompt=TOKENS * 11)
     assert is_free(engine) and is_free(small)
+
+
+def changed(config: SearchConfig, name: str) -> Any:
+    """Another value of an option, in its bounds; the same where there is none to try."""
+    spec = next(one for one in dataclasses.fields(SearchConfig) if one.name == name)
+    value, choices = getattr(config, name), spec.metadata["choices"]
+    if isinstance(value, bool):
+        return not value
+    if choices:
+        return next(one for one in choices if one not in (value, "probe"))
+    if isinstance(value, int | float):
+        high = spec.metadata["high"]
+        return value + 1 if high is None or value + 1 <= high else value / 2
+    return value
+
+
+@every_method
+def test_options_that_a_method_does_not_use_change_nothing(engine: Engine, method: str) -> None:
+    """So they may be hidden from whoever uses it."""
+    config = dataclasses.replace(SMALL, search_from=0 if METHODS[method].searches else 1)
+    others = {
+        spec.name: changed(config, spec.name)
+        for spec in dataclasses.fields(SearchConfig)
+        # both together are refused, whoever uses them
+        if not METHODS[method].uses(spec.name) and spec.name != "rollout_end"
+    }
+    before = steps_of(engine, method, config)
+    after = steps_of(engine, method, dataclasses.replace(config, **others))
+    assert text_of(after) == text_of(before) and spent(after) == spent(before)
+    assert others or method == "tgr-latent"
+
+
+@every_method
+def test_every_method_says_what_it_does(method: str) -> None:
+    about = METHODS[method].about
+    assert 20 < len(about) <= 80 and about[-1] != "."
+    known = {spec.name for spec in dataclasses.fields(SearchConfig)}
+    assert set(METHODS[method].options) <= known

@@ -71,8 +71,12 @@ def add_to(parser: Parser) -> None:
         text += "chunk on; see --search-from)"
         sub.add_option("method", DEFAULT_METHOD, metavar="NAME", help=text)
     for sub in (run, chat, serve, doctor):
-        text = "print every option with its value and source, and exit"
+        text = "print the options with their values and sources, and exit; --changed, --all"
         sub.add_argument("--show-config", action="store_true", help=text)
+        text = "with --show-config: only what is not the default; or those of other methods too"
+        which = sub.add_mutually_exclusive_group()
+        sub.hide(which.add_argument("--changed", action="store_true", help=text))
+        sub.hide(which.add_argument("--all", action="store_true", help=text))
     for sub in (run, chat, serve):
         title, own = "how a reply is generated", {"seed": "random"}
         add_config_flags(sub, SearchConfig, title, folded=True, defaults=own)
@@ -93,6 +97,8 @@ def _add_run_arguments(run: Parser) -> None:
     add("-k", "--replies", type=int, default=1, metavar="N", help=text)
     text = "print the thinking too (default: on if stdout is a terminal)"
     add("--show-thinking", action=argparse.BooleanOptionalAction, help=text)
+    text = "print what the method did too: chunks, forward tokens by kind, votes"
+    add("--stats", action="store_true", help=text)
     add("--json", action="store_true", help="print JSON; with -k a list")
     add("--trace", metavar="FILE", help="record every step in FILE")
     run.hide(add("--trace-vectors", action="store_true", help="record anchors and states in full"))
@@ -156,8 +162,31 @@ def show_config(args: argparse.Namespace) -> int:
         values |= {name: value for name, value in fields.items() if name in known}
     if values.get("api_key"):
         values["api_key"] = "(hidden)"
-    print(settings.shown(values, sources, getattr(args, "json", False)))
+    as_json, note = getattr(args, "json", False), ""
+    if getattr(args, "changed", False):
+        values = {name: one for name, one in values.items() if sources.get(name) not in _DEFAULTS}
+        note = "" if values else "nothing differs from the defaults"
+    elif "method" in known and not (as_json or getattr(args, "all", False)):
+        values, note = _of_method(values, args.method)
+    if values or as_json:
+        print(settings.shown(values, sources, as_json))
+    if note and not as_json:
+        print(f"tgr-local: {note}", file=sys.stderr)
     return 0
+
+
+_DEFAULTS = (None, "default")
+
+
+def _of_method(values: dict[str, Any], method: str) -> tuple[dict[str, Any], str]:
+    """The options without those that the method does not use, and how many these are."""
+    from tgr_local import methods
+
+    chosen, fields = methods.get(method), {spec.name for spec in dataclasses.fields(SearchConfig)}
+    kept = {name: one for name, one in values.items() if name not in fields or chosen.uses(name)}
+    n = len(values) - len(kept)
+    hint = f"{n} options that {chosen.name} does not use are hidden; --all shows them"
+    return kept, hint if n else ""
 
 
 def _strength(path: Path | None, config: SearchConfig, args: argparse.Namespace) -> tuple[str, str]:
@@ -226,9 +255,12 @@ def _print_replies(args: argparse.Namespace, replies: list[Reply]) -> None:
         text = f"[{number}] {thinking}{reply.text}"
         print(printable(text) if sys.stdout.isatty() else text)
     sys.stdout.flush()
-    line = render.summary(replies)
-    if sys.stderr.isatty():
+    if args.stats:
+        line = render.summary(replies)
+    elif sys.stderr.isatty():
         line = render.cost_line(replies, terminal_width(sys.stderr))
+    else:
+        line = render.cost_line(replies)
     print(line, file=sys.stderr)
     for note in dict.fromkeys(reply.note for reply in replies if reply.note):
         print(f"tgr-local: {note}", file=sys.stderr)

@@ -38,7 +38,7 @@ COMMAND = f"""#!{sys.executable}
 import sys
 from tgr_local.cli import main
 from tgr_local.console import progress
-progress.AFTER = {SECONDS}
+progress.DELAY = progress.LOG_INTERVAL = {SECONDS}
 sys.exit(main())
 """
 

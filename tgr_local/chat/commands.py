@@ -91,7 +91,9 @@ COMMANDS: dict[str, Command[ChatSession]] = {
         option_commands.method, "NAME", "switch to another method; without NAME: list them"
     ),
     "/set": Command(
-        option_commands.set_option, "KEY VALUE", "change an option; without KEY: list them all"
+        option_commands.set_option,
+        "KEY VALUE",
+        "change an option; /set lists them, /set all, /set changed",
     ),
     "/think": Command(
         option_commands.think, "WORD", "on, off: think or not; show, hide: display the thinking"

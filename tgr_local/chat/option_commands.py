@@ -42,15 +42,42 @@ def model(session: ChatSession, argument: str) -> Iterator[str]:
 def method(session: ChatSession, name: str) -> Iterable[str]:
     if name:
         session.conversation.set_method(name)
-    return [f"method {session.conversation.method.name}; all methods: {', '.join(methods.METHODS)}"]
+    chosen = session.conversation.method
+    if name:
+        return [f"method {chosen.name}: {chosen.about}"]
+    marks = {one: "*" if one == chosen.name else " " for one in methods.METHODS}
+    return [f"{marks[one]} {one:16}  {known.about}" for one, known in methods.METHODS.items()]
 
 
 def set_option(session: ChatSession, argument: str) -> Iterable[str]:
+    if argument in ("", "changed", "all"):
+        return _listed(session, argument)
     name, _, text = argument.replace("=", " ", 1).partition(" ")
     if name and (text.strip() or name not in _values(session)):
         session.conversation.set_option(name, text.strip())
-    values = _values(session)
-    return [_option(each, *values[each]) for each in ([name] if name else values)]
+    return [_option(name, *_values(session)[name])]
+
+
+def _listed(session: ChatSession, which: str) -> Iterator[str]:
+    """The options that the method uses, those that are not the default, or all."""
+    conversation, values = session.conversation, _values(session)
+    default = dataclasses.asdict(SearchConfig()) | dataclasses.asdict(ChatConfig())
+    default["seed"] = "random"
+    of_search = {spec.name for spec in dataclasses.fields(SearchConfig)}
+    n_hidden = n_shown = 0
+    for name, (value, doc) in values.items():
+        if which == "changed" and value == default[name]:
+            continue
+        if not which and name in of_search and not conversation.method.uses(name):
+            n_hidden += 1
+            continue
+        n_shown += 1
+        yield _option(name, value, doc)
+    if n_hidden:
+        used_by = conversation.method.name
+        yield f"/set all shows {n_hidden} more, which {used_by} does not use; /set changed fewer"
+    if not n_shown:
+        yield "nothing differs from the defaults"
 
 
 def _values(session: ChatSession) -> dict[str, tuple[Any, str]]:
@@ -72,9 +99,10 @@ def think(session: ChatSession, argument: str) -> Iterable[str]:
         if argument not in _THINK:
             raise ValueError(f"/think is {argument!r}, but must be on, off, show or hide")
         conversation.set_option(*_THINK[argument])
-    on = "on" if conversation.config.thinking else "off"
-    shown = "shown" if conversation.chat_config.show_thinking else "hidden"
-    return [f"thinking is {on} and {shown}"]
+    shown = "shown" if conversation.chat_config.show_thinking else "not shown"
+    if conversation.config.thinking:
+        return [f"a model that can think does so before its answer; the thinking is {shown}"]
+    return [f"the model answers without thinking first; thinking, if there is any, is {shown}"]
 
 
 def markdown(session: ChatSession, argument: str) -> Iterable[str]:

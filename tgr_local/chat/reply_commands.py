@@ -36,7 +36,7 @@ def retry(session: ChatSession, argument: str) -> Iterator[str]:
     session.save()
     yield f"reply {chosen + 1} of {k} is chosen"
     width = terminal_width(default=120)
-    yield f"all {k} replies: {render.cost_line(replies, width - 20)}"
+    yield f"all: {render.cost_line(replies, width - 5)}"
 
 
 def undo(session: ChatSession, _: str) -> Iterable[str]:

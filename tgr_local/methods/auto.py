@@ -65,4 +65,12 @@ def positions(engine: Engine, n_query: int, config: SearchConfig) -> int:
     return vote.positions(engine, n_query, _with(engine, config))
 
 
-METHOD = Method("auto", run, cells, sequences, positions=positions)
+METHOD = Method(
+    "auto",
+    run,
+    cells,
+    sequences,
+    positions=positions,
+    about="vote with settings for your model; one text where nothing can be compared",
+    options=vote.OPTIONS,
+)

@@ -46,4 +46,5 @@ METHOD = Method(
     cells=cells,
     sequences=partial(sequences_needed, resets=False, searches=False, steers=False),
     fit=fit,
+    about="plain sampling: one text, as every other program writes it",
 )

@@ -50,4 +50,11 @@ def sequences(engine: Engine, config: SearchConfig) -> int:
     return config.n_samples
 
 
-METHOD = Method("best-of-n", run, cells, sequences)
+METHOD = Method(
+    "best-of-n",
+    run,
+    cells,
+    sequences,
+    about="writes several texts, shows the likeliest one",
+    options=("n_samples",),
+)

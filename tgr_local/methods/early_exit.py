@@ -292,4 +292,12 @@ def _cut(branch: Branch, n: int) -> None:
         del part[n:]
 
 
-METHOD = Method("early-exit", run, cells, sequences, positions=positions)
+METHOD = Method(
+    "early-exit",
+    run,
+    cells,
+    sequences,
+    positions=positions,
+    about="ends the thinking as soon as a trial answer is sure",
+    options=("exit_threshold", "exit_at", "exit_gap", "exit_prefix", "exit_tokens"),
+)

@@ -32,7 +32,7 @@ def run(run: Run) -> Iterator[Step]:
 
 def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
     n_texts = _cells(engine, config, _limit(engine, n_query, config))
-    options = "tree_breadth", "tree_proposals", "graph_merges", "graph_refines"
+    options = "tree_breadth", "tree_proposals", "graph_merges", "graph_refines", "tree_resets"
     return cells_for(engine, n_query, n_texts, sequences(engine, config), *options)
 
 
@@ -122,4 +122,19 @@ def _turn_tokens(engine: Engine, config: SearchConfig) -> int:
     return max((turn.n_tokens for turn in turns), default=0)
 
 
-METHOD = Method("got", run, cells, sequences, positions=positions)
+METHOD = Method(
+    "got",
+    run,
+    cells,
+    sequences,
+    positions=positions,
+    about="the same, and merges and refines thoughts",
+    options=(
+        "tree_breadth",
+        "tree_proposals",
+        "tree_value",
+        "tree_value_samples",
+        "graph_merges",
+        "graph_refines",
+    ),
+)

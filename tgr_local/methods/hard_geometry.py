@@ -122,4 +122,6 @@ METHOD = Method(
     steers=True,
     positions=partial(positions_needed, searches=False, steers=True),
     fit=partial(fitted, resets=True, searches=False, steers=True),
+    about="markov with directions that bend no more than a rule allows",
+    options=("kappa_max", "step_min", "step_max", "max_proposals", "sigma"),
 )

@@ -33,4 +33,5 @@ METHOD = Method(
     resets=True,
     positions=partial(positions_needed, searches=False, steers=False),
     fit=partial(fitted, resets=True, searches=False),
+    about="plain sampling in chunks, each from the question and the last chunk alone",
 )

@@ -142,4 +142,12 @@ def log_ratio(
     return target + back - proposed
 
 
-METHOD = Method("power", run, cells, sequences, positions=positions)
+METHOD = Method(
+    "power",
+    run,
+    cells,
+    sequences,
+    positions=positions,
+    about="rewrites parts of a text until it is likely as a whole",
+    options=("power_alpha", "power_blocks", "power_steps"),
+)

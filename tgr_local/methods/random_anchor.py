@@ -50,4 +50,6 @@ METHOD = Method(
     steers=True,
     positions=partial(positions_needed, searches=False, steers=True),
     fit=partial(fitted, resets=True, searches=False, steers=True),
+    about="markov with a random direction in every chunk, untested",
+    options=("sigma", "delta"),
 )

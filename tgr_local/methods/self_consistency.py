@@ -38,4 +38,11 @@ def elect(keys: Sequence[str | None], likelihoods: Sequence[float]) -> int:
     return max(range(len(keys)), key=lambda i: (votes.get(keys[i] or "", 0), likelihoods[i]))
 
 
-METHOD = Method("self-consistency", run, best_of_n.cells, best_of_n.sequences)
+METHOD = Method(
+    "self-consistency",
+    run,
+    best_of_n.cells,
+    best_of_n.sequences,
+    about="writes several texts, shows the most frequent answer",
+    options=("n_samples",),
+)

@@ -24,7 +24,7 @@ from tgr_local.search.capacity import (
     sequences_needed,
 )
 from tgr_local.search.room import fitted
-from tgr_local.search.run import Method, Run
+from tgr_local.search.run import ANCHOR_OPTIONS, SEARCH_OPTIONS, Method, Run
 from tgr_local.search.steering import Steering
 from tgr_local.search.steps import Candidates, Step
 from tgr_local.search.trajectory import Trajectory
@@ -161,4 +161,6 @@ METHOD = Method(
     steers=True,
     positions=partial(positions_needed, searches=True, steers=True),
     fit=partial(fitted, resets=True, searches=True, steers=True),
+    about="tries directions before each further chunk, follows the best one",
+    options=(*SEARCH_OPTIONS, *ANCHOR_OPTIONS),
 )

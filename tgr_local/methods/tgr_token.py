@@ -17,7 +17,7 @@ from tgr_local.options.config import SearchConfig
 from tgr_local.probe import foresight
 from tgr_local.search.capacity import cells_needed, positions_needed, sequences_needed
 from tgr_local.search.room import fitted
-from tgr_local.search.run import Method, Run
+from tgr_local.search.run import SEARCH_OPTIONS, Method, Run
 from tgr_local.search.steps import Step
 from tgr_local.search.trajectory import Trajectory
 
@@ -96,4 +96,6 @@ METHOD = Method(
     searches=True,
     positions=positions,
     fit=fit,
+    about="tries beginnings of each further chunk, continues the best one",
+    options=SEARCH_OPTIONS,
 )

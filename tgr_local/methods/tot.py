@@ -181,4 +181,20 @@ def least(engine: Engine, config: SearchConfig) -> int:
     return config.tree_proposals * (1 + value_cost(engine, config))
 
 
-METHOD = Method("tot", run, cells, sequences, positions=positions)
+METHOD = Method(
+    "tot",
+    run,
+    cells,
+    sequences,
+    positions=positions,
+    about="a tree of thoughts: keeps the best beginnings, chunk by chunk",
+    options=(
+        "tree_breadth",
+        "tree_proposals",
+        "tree_value",
+        "tree_value_samples",
+        "tree_resets",
+        "keep_head",
+        "suffix_tokens",
+    ),
+)

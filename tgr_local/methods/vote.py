@@ -32,6 +32,10 @@ Floats = NDArray[np.float64]
 
 TEMPERATURE = 0.1
 """Of the softmax that turns mean log-probabilities into votes; CISC's is fitted, this is ours."""
+OPTIONS = (
+    "n_samples", "vote_weight", "vote_bar", "vote_wave", "vote_keep", "vote_cut", "probe",
+)  # fmt: skip
+"""Of a vote."""
 _GRID = 4001  # points of the integral of a Beta density
 
 
@@ -341,4 +345,12 @@ def _width(config: SearchConfig) -> int:
     return min(config.vote_wave, config.n_samples)
 
 
-METHOD = Method("vote", run, cells, sequences, positions=positions)
+METHOD = Method(
+    "vote",
+    run,
+    cells,
+    sequences,
+    positions=positions,
+    about="writes texts in waves until one answer leads clearly",
+    options=OPTIONS,
+)

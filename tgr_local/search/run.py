@@ -37,6 +37,31 @@ LEAST_DRAFTING = 100_000_000
 _PENALTY_TOKENS = 64  # tokens before the pending one that repetition penalties look at
 
 
+RESET_OPTIONS = ("suffix_tokens", "keep_head", "max_cached_tokens", "shift_cells")
+STEERING_OPTIONS = (
+    "d_z", "rank", "eta", "calibration", "divergence", "injection_maps", "first_layer",
+    "last_layer", "injection_seed", "relative_strength", "eoc_token",
+)  # fmt: skip
+SEARCH_OPTIONS = (
+    "n_candidates", "rollout_len", "rollout_end", "max_rollout", "foresight_weight",
+    "foresight_temperature", "lambda_b", "rollout_states", "foresight", "normalize_scores", "probe",
+)  # fmt: skip
+"""Of a search, with anchors or without."""
+ANCHOR_OPTIONS = (
+    "n_mc", "sigma", "proposal", "delta", "lambda_u", "reevaluate", "min_gap", "search_entropy",
+    "entropy_window", "geometry_top", "min_n_eff", "max_apcs", "raised_lambda_u", "common_noise",
+    "reuse_winner", "share_repulsion", "guard",
+)  # fmt: skip
+"""Of a search that tries anchors."""
+_OPTIONS_OF_SOME = {
+    *RESET_OPTIONS, *STEERING_OPTIONS, *SEARCH_OPTIONS, *ANCHOR_OPTIONS, "search_from", "n_samples",
+    "vote_weight", "vote_bar", "vote_wave", "vote_keep", "vote_cut", "power_alpha", "power_blocks",
+    "power_steps", "tree_breadth", "tree_proposals", "tree_value", "tree_value_samples",
+    "tree_resets", "graph_merges", "graph_refines", "exit_threshold", "exit_at", "exit_gap",
+    "exit_prefix", "exit_tokens", "kappa_max", "step_min", "step_max", "max_proposals",
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Method:
     """A method: how it runs, and what it needs."""
@@ -61,6 +86,22 @@ class Method:
     cells, since nothing is decoded twice."""
     fit: Callable[[Engine, int, SearchConfig], SearchConfig] | None = None
     """`search.room.fitted` for its kind of trajectory; None: `run` shortens its texts itself."""
+
+    about: str = ""
+    """What it does, in a few words for everybody."""
+    options: tuple[str, ...] = ()
+    """The fields of `SearchConfig` that it uses beside those of all methods of its kind."""
+
+    def uses(self, option: str) -> bool:
+        """Whether a field of `SearchConfig` changes what it does."""
+        if option in self.options:
+            return True
+        if option == "search_from":
+            return self.searches or self.steers
+        for names, kind in ((RESET_OPTIONS, self.resets), (STEERING_OPTIONS, self.steers)):
+            if option in names:
+                return kind
+        return option not in _OPTIONS_OF_SOME
 
     def fitted(self, engine: Engine, n_query: int, config: SearchConfig) -> SearchConfig:
         """The config whose run fits into the context beside a query of so many tokens. Raises

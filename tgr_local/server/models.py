@@ -180,6 +180,7 @@ class Models:
             "version": __version__,
             "method": self._setup.method.name,
             "methods": list(methods.METHODS),
+            "method_about": {name: method.about for name, method in methods.METHODS.items()},
             "models": list(self.catalog.files),
             "limits": limits,
             "total_slots": limits["max_running"],

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 from tgr_local.console.sanitize import printable, printable_line
 from tgr_local.search.diagnostics import CYCLING
 from tgr_local.search.diagnostics import summary as geometry_summary
+from tgr_local.search.room import CONTEXT_LIMITS
 from tgr_local.search.scoring import Scores
 from tgr_local.search.steps import Candidates, Counts, Seconds
+from tgr_local.trace.pace import per_second
 from tgr_local.trace.record import Boundary, Trace
 
 if TYPE_CHECKING:
@@ -51,9 +53,11 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def summary(replies: Sequence[Reply]) -> str:
-    """Length, cost and end of one reply, or of several that were written together."""
+    """Length, cost and end of one reply, or of several that were written together; the speed is
+    that of writing."""
     counts = sum((reply.counts for reply in replies), Counts())
     seconds = max(reply.seconds for reply in replies)
+    reading = max(reply.reading_seconds for reply in replies)
     tokens = sum(reply.n_tokens for reply in replies)
     finishes = collections.Counter(map(_finish, replies))
     several = len(replies) > 1
@@ -63,7 +67,7 @@ def summary(replies: Sequence[Reply]) -> str:
         plural(tokens, "token"),
         forward_tokens(counts),
         f"{seconds:.2f} s",
-        f"{tokens / (seconds or 1):.1f} tokens/s",
+        f"{tokens / (seconds - reading or 1):.1f} tokens/s",
         *(f"{finish} x {n}" if several else finish for finish, n in finishes.items()),
         seeds(replies),
     ]
@@ -109,34 +113,44 @@ def _finish(reply: Reply) -> str:
     return f"{reply.finish}{by}{closed}"
 
 
-def cost_line(replies: Sequence[Reply], width: int) -> str:
-    """The most important facts of `summary` in at most `width` characters:
-    ``tgr-latent · 15 tokens · 44 forward tokens · 0.50 s · 30.0 tokens/s``."""
-    counts = sum((reply.counts for reply in replies), Counts())
+_ENDS = {"loop": "ended, since it repeated itself", "cancelled": "stopped"}
+_FULL = "cut, since the context is full"
+
+
+def cost_line(replies: Sequence[Reply], width: int = 10_000) -> str:
+    """What everybody wants to know, in at most `width` characters:
+    ``8 tokens, 1.9 s (0.6 s reading), 12 tokens/s, seed 7``. `summary` has the rest."""
     seconds = max(reply.seconds for reply in replies)
+    reading = max(reply.reading_seconds for reply in replies)
     tokens = sum(reply.n_tokens for reply in replies)
-    ends = collections.Counter(end for end in map(_finish, replies) if end != "stop")
+    ends = collections.Counter(end for end in map(_end, replies) if end)
     n = len(replies)
+    read = f" ({reading:.1f} s reading)" if reading >= _LEAST_READING else ""
     facts = [
-        (5, f"{replies[0].method}{f' x {n}' if n > 1 else ''}"),
-        (7, plural(sum(len(reply.steps) for reply in replies), "chunk")),
-        (3, plural(tokens, "token")),
-        (2, plural(counts.total, "forward token")),
-        *([(6, f"{counts.reused} reused")] if counts.reused else []),
-        *([(8, f"{counts.refused} refused")] if counts.refused else []),
-        *([(9, f"{counts.draft_model} by the draft model")] if counts.draft_model else []),
-        (4, seeds(replies)),
-        (1, f"{seconds:.2f} s"),
-        (4, f"{tokens / (seconds or 1):.1f} tokens/s"),
-        *((0, f"{end} x {times}" if n > 1 else end) for end, times in ends.items()),
+        *([(2, f"{n} replies")] if n > 1 else []),
+        (1, plural(tokens, "token")),
+        (0, f"{seconds:.1f} s{read}"),
+        *([(2, f"{per_second(tokens, seconds - reading)} tokens/s")] if tokens > 1 else []),
+        *((0, f"{times} {end}" if n > 1 else end) for end, times in ends.items()),
     ]
     if not any(reply.text.strip() for reply in replies):
         facts.append((0, "no answer"))
-    if n_plain := sum(reply.n_plain for reply in replies):
-        facts.append((0, f"{n_plain} boundaries written plainly"))
     if n == 1 and (chance := confidence(replies[0])):
         facts.append((0, chance))
-    return fitted(facts, width)
+    facts.append((3, seeds(replies)))
+    return fitted(facts, width, ", ")
+
+
+_LEAST_READING = 0.05  # seconds that are worth a word
+
+
+def _end(reply: Reply) -> str:
+    """Why a reply ended, in a few words; empty for one whose text came to its end."""
+    if reply.finish == "stop":
+        return ""
+    if reply.limit in CONTEXT_LIMITS:
+        return _FULL
+    return _ENDS.get(reply.finish, f"cut by {reply.limit}" if reply.limit else reply.finish)
 
 
 def seeds(replies: Sequence[Reply]) -> str:
@@ -144,11 +158,11 @@ def seeds(replies: Sequence[Reply]) -> str:
     return f"seed {replies[0].seed}" if len(replies) == 1 else f"seeds from {replies[0].seed}"
 
 
-def fitted(facts: Sequence[tuple[int, str]], width: int) -> str:
+def fitted(facts: Sequence[tuple[int, str]], width: int, comma: str = " · ") -> str:
     """Facts in one line of `width` characters, without those of the highest ranks if there are too
     many; the fact of the lowest rank stays."""
     facts = list(facts)
-    while len(line := " · ".join(text for _, text in facts)) > width and len(facts) > 1:
+    while len(line := comma.join(text for _, text in facts)) > width and len(facts) > 1:
         facts.remove(max(facts, key=lambda fact: fact[0]))
     return line
 

@@ -10,7 +10,7 @@ import * as store from "./store.js";
 import { apiKey, saveSettings, settings } from "./store.js";
 import { ConversationView, emptyState } from "./view.js";
 
-const about = { name: "", method: "", isEmbedded: false, methods: [], models: [], options: {}, defaults: {} };
+const about = { name: "", method: "", isEmbedded: false, methods: [], told: {}, models: [], options: {}, defaults: {} };
 const EXAMPLES = [
   "How many primes are there below 60?",
   "Show that the square root of 2 is irrational.",
@@ -190,9 +190,10 @@ function settingsChanged() {
 }
 
 function showChoices() {
+  const described = (name) => (about.told[name] ? `${name}: ${about.told[name]}` : name);
   const choice = (value, text, chosen) => h("option", { value, selected: value === chosen }, text);
   const method = about.methods.includes(settings.method) ? settings.method : about.method;
-  $("method").replaceChildren(...about.methods.map((name) => choice(name, name, method)));
+  $("method").replaceChildren(...about.methods.map((name) => choice(name, described(name), method)));
   const model = about.models.includes(settings.model) ? settings.model : about.name;
   $("model").replaceChildren(...about.models.map((name) => choice(name, name, model)));
   $("model").disabled = about.models.length < 2;
@@ -250,6 +251,7 @@ async function describe() {
     about.isEmbedded = String(props.model_path ?? "").match(/^(embedded|tgr-mini)/) !== null;
     about.method = props.method;
     about.methods = props.methods ?? [];
+    about.told = props.method_about ?? {};
     about.defaults = props.options ?? {};
     const names = models.data.map((one) => one.id);
     about.models = names.filter((id) => !about.methods.some((method) => id.endsWith(`:${method}`)));

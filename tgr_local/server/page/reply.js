@@ -161,7 +161,7 @@ function boundaryOf({ scores, rollouts }) {
   return { scores: { ...Object.fromEntries(terms), chosen: scores.chosen }, rollouts: rollouts ?? [] };
 }
 
-function costOf({ usage, tgr }, seconds) {
+function costOf({ usage, tgr, timings }, seconds) {
   const [reply] = tgr.replies;
   return {
     method: tgr.method,
@@ -169,6 +169,7 @@ function costOf({ usage, tgr }, seconds) {
     tokens: usage.completion_tokens,
     prompt: usage.prompt_tokens,
     seconds: tgr.seconds ?? seconds,
+    reading: (timings?.prompt_ms ?? 0) / 1000,
     reused: tgr.reused_tokens,
     forward: tgr.forward_tokens,
     finish: reply?.finish ?? "",

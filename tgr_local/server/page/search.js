@@ -23,10 +23,11 @@ export const whole = (n) => Math.round(n).toLocaleString("en-US");
 
 /** What a reply took, in one line. */
 export function costLine(cost) {
-  const speed = cost.seconds > 0 ? ` · ${whole(cost.tokens / cost.seconds)} tokens/s` : "";
-  const reused = cost.reused ? ` · ${whole(cost.reused)} reused` : "";
-  const forward = ` · ${whole(cost.forward.total ?? 0)} forward tokens`;
-  return `${cost.method} · ${whole(cost.tokens)} tokens · ${cost.seconds.toFixed(1)} s${speed}${forward}${reused}`;
+  const reading = cost.reading ?? 0;
+  const writing = cost.seconds - reading;
+  const read = reading >= 0.05 ? ` (${reading.toFixed(1)} s reading)` : "";
+  const speed = cost.tokens > 1 && writing > 0 ? ` · ${whole(cost.tokens / writing)} tokens/s` : "";
+  return `${whole(cost.tokens)} tokens · ${cost.seconds.toFixed(1)} s${read}${speed}`;
 }
 
 /** The content of the fold-out. */
@@ -62,7 +63,8 @@ function tokensByKind(cost) {
     legend.append(h("li", { title: meaning }, h("i", { class: `kind-${kind}` }), `${name} `, h("b", null, whole(n))));
   }
   if (cost.reused) legend.append(h("li", { title: "was in the cache already" }, `reused `, h("b", null, whole(cost.reused))));
-  return h("div", null, bar, legend);
+  const sum = h("p", { class: "dim total" }, `${cost.method} · ${whole(cost.forward.total ?? 0)} forward tokens`);
+  return h("div", null, sum, bar, legend);
 }
 
 // ---- boundaries ----
