@@ -25,6 +25,11 @@ FORMAT = "response_format"
         ({"messages": "hi"}, "messages", "messages is 'hi', but must be a list"),
         ({"messages": ["hi"]}, "messages", "messages holds 'hi', but must hold objects"),
         ({"messages": [{"content": "a"}]}, "messages", r"messages\[0\].role is missing; add it"),
+        (
+            {"messages": [{"role": "bot", "content": "a"}]},
+            "messages",
+            r"messages\[0\].role is 'bot', but must be one of system, user, assistant, tool, f",
+        ),
         ({"messages": [{"role": "user"}]}, "messages", r"messages\[0\].content is None, but"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},

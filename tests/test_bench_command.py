@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,6 +95,10 @@ def test_a_run_prints_a_table_and_writes_both_files(
     arguments = ["bench", "--model", str(tiny), "--only", "plain,sampling", "--repeats", "2"]
     assert cli.main([*arguments, "--json", str(record), "--markdown", str(page)]) == 0
     out = capsys.readouterr().out
+    assert re.search(
+        r"^speed +reading [\d,]+ tokens/s, writing [\d,.]+ tokens/s$", out, re.MULTILINE
+    )
+    assert out.index("reading") < out.index("\n# ")
     found = json.loads(record.read_text())
     assert "flash_attn off" in out and found["machine"]["settings"]["flash_attn"] == "off"
     assert len(found["machine"]["model sha256"]) == 64

@@ -99,6 +99,12 @@ def test_set_lists_what_the_method_uses(session: Any) -> None:
     assert any(line.startswith("sigma") for line in output(session, "/set changed"))
 
 
+def test_an_empty_conversation_says_so(session: Any) -> None:
+    assert output(session, "/show conversation") == [
+        "the conversation is empty: ask something first"
+    ]
+
+
 def test_every_method_is_explained_in_a_line(session: Any) -> None:
     lines = output(session, "/method")
     assert [line[2:].split()[0] for line in lines] == list(METHODS)

@@ -123,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
         )
         if name not in (None, "-")
     }
-    from tgr_local.bench import long_figure, machine, table
+    from tgr_local.bench import long_figure, machine, subject, table
     from tgr_local.bench.peers import Settings
     from tgr_local.bench.plan import Plan
     from tgr_local.engine import load_with_progress
@@ -141,6 +141,9 @@ def run(args: argparse.Namespace) -> int:
         )
         for name, fact in table.facts(about):
             say(f"{name:14} {fact}")
+        if args.json != "-":  # what most people want to know, at once
+            read, written = subject.speeds(engine)
+            say(f"{'speed':14} reading {read:,.0f} tokens/s, writing {written:,.1f} tokens/s")
         for name in names:
             say(f"\n# {name}: {GROUPS[name]}")
             for row in measured(name, plan):

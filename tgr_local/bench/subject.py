@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,17 @@ def prefill(engine: Engine, tokens: list[int]) -> None:
     """Reads a prompt and samples the first new token."""
     with engine.session(len(tokens) + 8, 1) as session:
         session.run([Task(session.sequence(), tokens, n_generate=1, sampling=SAMPLING)])
+
+
+def speeds(engine: Engine, n_read: int = 128, n_written: int = 16) -> tuple[float, float]:
+    """Tokens per second of reading a prompt and of writing a plain reply, each measured once."""
+    tokens = prompt(engine, n_read)
+    generate(engine, 2)  # the first decode allocates
+    start = time.perf_counter()
+    prefill(engine, tokens)
+    read = time.perf_counter()
+    generate(engine, n_written)
+    return n_read / (read - start), n_written / (time.perf_counter() - read)
 
 
 class Forks:

@@ -30,6 +30,8 @@ def show(session: ChatSession, argument: str) -> Iterator[str]:
         )
         yield conversation.engine.detokenize(prompt, special=True).decode("utf-8", "replace")
     elif what == "conversation":
+        if not conversation.turns:
+            yield "the conversation is empty: ask something first"
         for turn in conversation.turns:
             yield f">>> {turn.question}"
             yield turn.answer or "(no answer)"

@@ -166,7 +166,18 @@ def _notes(found: Sequence[Outcome]) -> list[str]:
         notes.append(f"Samples without a grade: {'; '.join(map(_why_ungraded, ungraded))}.")
     if compared and (late or ungraded):
         notes.append(_compared(found, compared))
+    if cut := [o for o in found if _n_cut(o)]:
+        made = (f"{o.label} {_n_cut(o):,} of {len(o.all_samples):,}" for o in cut)
+        notes.append(
+            f"Texts that a limit cut before their end: {', '.join(made)}. A higher max_tokens or "
+            "budget may change the result."
+        )
     return notes
+
+
+def _n_cut(outcome: Outcome) -> int:
+    """Samples whose text a limit ended."""
+    return sum(outcome.finishes[finish] for finish in ("length", "budget"))
 
 
 def _why_ungraded(outcome: Outcome) -> str:

@@ -12,6 +12,7 @@ from tgr_local.openai.bodies import ChatRequest, CompletionRequest, Message
 from tgr_local.openai.other_parts import is_unseen, parts_text
 from tgr_local.openai.validation import RequestError, shown
 
+_ROLES = ("system", "user", "assistant", "tool", "function")
 _TOOLS_MOST = 1 << 20  # characters of all definitions of tools
 
 
@@ -43,6 +44,12 @@ def content_text(where: str, parts: list[Any], unseen: list[str], *, is_asked: b
 
 def _template_message(i: int, message: Message, content: str | None) -> dict[str, Any]:
     role = "system" if message["role"] == "developer" else message["role"]
+    if role not in _ROLES:
+        raise RequestError(
+            f"messages[{i}].role is {role!r:.40}, but must be one of "
+            f"{', '.join((*_ROLES, 'developer'))}",
+            "messages",
+        )
     if content is None and role not in ("assistant", "tool", "function"):
         raise RequestError(f"messages[{i}].content is None, but must be a text", "messages")
     return {**message, "role": role, "content": content or ""}
