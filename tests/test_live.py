@@ -109,6 +109,25 @@ def test_an_answer_higher_than_the_screen_is_in_the_scrollback_once(
     assert rows == ["Title", "", *items, "", "end 2*3*4"]
 
 
+def test_rows_that_are_above_the_region_are_counted(out: io.StringIO) -> None:
+    """A table of 16 rows on a screen of 20: the region has ten, and the table is printed whole."""
+    rows = [f"| {i} | row {i} |" for i in range(16)]
+    table = "\n".join(["| n | name |", "|---|---|", *rows, ""])
+
+    def paused() -> Iterator[Any]:
+        *events, reply = pieces_of(table, 0.0)
+        yield from events
+        wait_until(lambda: "rows above" in out.getvalue() and "row 15" in out.getvalue())
+        yield reply
+
+    show_live(paused())  # type: ignore[arg-type]
+    told = [int(n) for n in re.findall(r"… (\d+) rows above", out.getvalue())]
+    # of the table with its head, and the row of the progress, nine are shown
+    assert told and max(told) == told[-1] == 16 + 2 + 1 - 9
+    final = "\n".join(screen_rows(out.getvalue(), 20))
+    assert "rows above" not in final and all(f"row {i}" in final for i in range(16))
+
+
 def test_an_interrupted_answer_is_printed_as_far_as_it_came(out: io.StringIO) -> None:
     def stopped() -> Iterator[Any]:
         events = pieces_of("**one** and\n\n- two\n- thr", 0.0)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 from rich.segment import Segments
+from rich.text import Text
 
 from tgr_local.console.growing import Piece
 from tgr_local.console.markdown import THEME
@@ -30,6 +31,7 @@ Picture = Callable[[], tuple[list[Piece], list[RenderableType]]]
 _INTERVAL = 1 / 12  # seconds between two drawings
 _SHARE = 0.1  # of the time that drawing may take
 _FEW_ROWS = 5  # which a region may have on a low screen
+_LEAST_MARKED = 4  # rows of a region in which one may tell of those above it
 _ERASE_LINE, _ERASE_BELOW, _UP = "\x1b[K", "\x1b[J", "\x1b[A"
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
 _HIDE_CURSOR, _SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
@@ -116,13 +118,17 @@ class Region:
 
     def _rendered(self, picture: Sequence[RenderableType]) -> tuple[list[str], list[int]]:
         """The rows as the terminal gets them, and the cells that each takes. A picture that is
-        higher than half of the screen loses its first rows: they would leave the screen and stay in
-        the scrollback."""
+        higher than half of the screen loses its first rows, which would leave the screen and stay
+        in the scrollback; a row in their place says how many there are."""
         height = self._console.height
         most = max(height // 2, min(height - 1, _FEW_ROWS), 1)
         lines = [
             line for content in picture for line in self._console.render_lines(content, pad=False)
-        ][-most:]
+        ]
+        if (n_above := len(lines) - most + 1) > 1:
+            mark = Text(f"… {n_above} rows above", "" if self._console.no_color else "dim")
+            head = self._console.render_lines(mark, pad=False)[:1] if most >= _LEAST_MARKED else []
+            lines = [*head, *lines[len(lines) - most + len(head) :]]
         rows = []
         for line in lines:
             with self._console.capture() as capture:
