@@ -147,11 +147,12 @@ class _Translation(Translation):
         if isinstance(event, Totals):
             return self._totals(event)
         if isinstance(event, Searched):
-            if self._request.reports_reading(event.progress):
-                return [self._reading(event)]
-            if not self._request.progress:
-                return []
-            return [self._chunk([], tgr={"progress": progress_object(event, self._engine)})]
+            reads = self._request.reports_reading(event.progress)
+            made = [self._reading(event)] if reads else []
+            if self._request.progress:
+                told = progress_object(event, self._engine)
+                made.append(self._chunk([], tgr={"progress": told}))
+            return made
         return [self._chunk([choice]) for choice in self._choices(event) if choice]
 
     def _reading(self, event: Searched) -> JsonObject:
