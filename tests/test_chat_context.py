@@ -202,7 +202,13 @@ def start() -> Iterator[Open]:
     def session(method: str, n_ctx: int = 0) -> ChatSession:
         config = EngineConfig(**EXACT | {"prefix_cells": 4096, "n_ctx": n_ctx})
         engines.append(Engine(embedded_model(), config))
-        wishes = {"max_tokens": 12, "n_candidates": 2, "rollout_len": 4, "thinking": False}
+        wishes = {
+            "max_tokens": 12,
+            "n_candidates": 2,
+            "rollout_len": 4,
+            "thinking": False,
+            "seed": 5,
+        }
         return ChatSession(Conversation(engines[-1], wishes, method), FakeUser())
 
     yield session

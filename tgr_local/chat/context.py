@@ -69,9 +69,31 @@ def n_at_once(conversation: Conversation, n: int, least: int = 1) -> int:
     )
 
 
-def summarise(conversation: Conversation, n: int) -> Events:
+def check_summary(conversation: Conversation, n: int) -> None:
+    """Raises CapacityError where the oldest `n` turns cannot be summarised, not even in parts."""
+    if n_at_once(conversation, n) == n:
+        return
+    for number, turn in enumerate(conversation.turns[:n], 1):
+        if _room_beside(conversation, turn) < LEAST_SUMMARY:
+            raise CapacityError(
+                f"turn {number} is too long to be read with a summary of the turns before it in "
+                f"the context of {longest(conversation.engine)}; remove turns with /drop"
+            )
+
+
+def _room_beside(conversation: Conversation, turn: Turn) -> int:
+    """Tokens of a summary at most that is read together with a turn, for another summary."""
+    both = [Turn(SUMMARY_QUESTION, "."), turn]
+    config = _summary_config(conversation)
+    prompt = conversation.prompt(both, SUMMARY_REQUEST)
+    query = generation.query_tokens(conversation.engine, prompt, config)
+    return longest(conversation.engine) - len(query) - LEAST_SUMMARY
+
+
+def summarise(conversation: Conversation, n: int, *, goes_on: bool = False) -> Events:
     """The events of a reply that summarises the oldest `n` turns, at most `n_at_once`, written by
-    plain sampling without thinking. At its end it takes the place of these turns.
+    plain sampling without thinking. At its end it takes the place of these turns. Where it
+    `goes_on`, it leaves room to be read with the turn after them.
 
     Raises TgrError if it is empty; then, and when the iterator is closed before the end, the turns
     stay.
@@ -83,6 +105,8 @@ def summarise(conversation: Conversation, n: int) -> Events:
     n_tokens = min(
         longest(conversation.engine) - len(query), max(most, LEAST_SUMMARY), _SUMMARY_TOKENS
     )
+    if goes_on:
+        n_tokens = min(n_tokens, _room_beside(conversation, conversation.turns[n]))
     config = dataclasses.replace(_summary_config(conversation), max_tokens=n_tokens)
     for event in generation.stream(conversation.engine, query, config, method=methods.get("base")):
         if isinstance(event, Reply):

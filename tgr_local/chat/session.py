@@ -125,8 +125,8 @@ class ChatSession:
         }
         summary = f", /summarise {n} replaces them by a summary"
         try:
-            context.n_at_once(conversation, n)
-        except CapacityError:  # the oldest turn alone is too long to be summarised
+            context.check_summary(conversation, n)
+        except CapacityError:  # one of the turns is too long to be summarised
             choices.popitem()
             summary = ""
         choice = self.front_end.decide(question, [*choices, "change nothing"])
@@ -150,11 +150,13 @@ class ChatSession:
         them. Turns that are too long to be read together are summarised in parts, each with the
         summary of those before it."""
         before, where = self.conversation.turns, ""
+        context.check_summary(self.conversation, n)
         left, least = n, 1
         try:
             while left >= least:
                 n_part = context.n_at_once(self.conversation, left, least)
-                self.front_end.show(context.summarise(self.conversation, n_part))
+                part = context.summarise(self.conversation, n_part, goes_on=n_part < left)
+                self.front_end.show(part)
                 left, least = left - n_part + 1, 2
         finally:  # the turns may be replaced before an interruption
             if self.conversation.turns is not before:
