@@ -37,8 +37,8 @@ def let_others_run(*_: object) -> None:
 
 
 def test_threads_do_not_disturb_each_other() -> None:
-    """In Python 3.11 `ast.parse` ends with SystemError here: garbage is collected while it makes the
-    tree, and what runs then lets other threads run."""
+    """In Python 3.11 `ast.parse` ends with SystemError here: garbage is collected while it makes
+    the tree, and what runs then lets other threads run."""
     text = "def f(x):\n" + "    x = [[(x + 1) * 2, {'a': [x, x]}], lambda y: y]\n" * 100
     right, failures = ast.dump(ast.parse(text)), []
 
