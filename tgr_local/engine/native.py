@@ -7,14 +7,35 @@ It is linked to the ggml of the installed llama-cpp-python, or brings its own (`
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib.metadata
 import importlib.util
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from tgr_local.errors import InstallError
 
 LLAMA_CPP_PYTHON = "0.3.36"
+_SPINS = "2000"
+_ASKED = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+
+
+@contextlib.contextmanager
+def _short_spins() -> Iterator[None]:
+    """While GNU's OpenMP is loaded within, it reads that a thread which waits for the others is to
+    spin for some 20 microseconds, then to sleep. By itself it spins for milliseconds, which other
+    work on the same cores needs. Not where the person has asked for something else; the
+    environment stays as it is."""
+    if any(name in os.environ for name in _ASKED):
+        yield
+        return
+    os.environ[_ASKED[0]] = _SPINS
+    try:
+        yield
+    finally:
+        del os.environ[_ASKED[0]]
 
 
 def _check_version() -> None:
@@ -64,8 +85,9 @@ def _load_backends(folder: Path) -> None:
 
 
 try:
-    _load()
-    from tgr_local import _engine as native
+    with _short_spins():
+        _load()
+        from tgr_local import _engine as native
 except ImportError as error:
     if isinstance(error.__cause__, KeyboardInterrupt):  # Ctrl-C while the extension begins
         raise error.__cause__ from None
@@ -74,6 +96,7 @@ except ImportError as error:
         "--no-deps tgr-local"
     ) from None
 if native.ggml == "bundled":
-    _load_backends(Path(native.__file__).with_name("lib"))
+    with _short_spins():
+        _load_backends(Path(native.__file__).with_name("lib"))
 
 __all__ = ["LLAMA_CPP_PYTHON", "native"]
