@@ -18,7 +18,7 @@ from surroundings import HANG
 from threads import in_threads
 
 import tgr_local
-from tgr_local.engine import Cancel, Engine, Sampling, SteeredEngine
+from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CancelledError, CapacityError, ModelError
 from tgr_local.generation import (
     Event,
@@ -33,7 +33,6 @@ from tgr_local.generation import (
     generate_steps,
     query_tokens,
     stream,
-    writer,
 )
 from tgr_local.methods import METHODS
 from tgr_local.openai.requests import chat_request
@@ -215,9 +214,7 @@ def test_the_advice_of_a_model_applies_without_a_config(engine: Engine) -> None:
 
 
 @every_method
-def test_a_reply_is_its_steps(engine: Engine, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # but for the rest of a character, which random bytes often lack
-    monkeypatch.setattr(writer, "rest_of_character", lambda *_: None)
+def test_a_reply_is_its_steps(engine: Engine, method: str) -> None:
     reply = generate(engine, "hello", SMALL, method=method, raw=True)
     steps = list(generate_steps(engine, "hello", SMALL, method=method, raw=True))
     assert reply.tokens == [int(token) for step in steps for token in step.tokens]
@@ -514,61 +511,3 @@ def test_load_takes_a_path(model: Callable[..., Path]) -> None:
         assert engine.path == model()
     with pytest.raises(ModelError, match="there is no file"):
         tgr_local.load("/nowhere.gguf")
-
-
-class Forced(SteeredEngine):
-    """Writes the bytes of one kind after a query, and those of another after a longer one."""
-
-    def __init__(self, engine: Engine, n_query: int, first: int, then: int) -> None:
-        super().__init__(engine)
-        self._n_query, self._bytes = n_query, (first, then)
-
-    def sampling(self, config: SearchConfig, query: Sequence[int]) -> Sampling:
-        self._bias = ((self._bytes[len(query) > self._n_query], 100.0),)
-        return super().sampling(config, query)
-
-
-@pytest.mark.parametrize("verbatim", [False, True])
-@pytest.mark.parametrize("method", ["base", "markov", "tgr-latent", "best-of-n"])
-def test_a_character_that_a_limit_cuts_is_completed(
-    engine: Engine, method: str, verbatim: bool
-) -> None:
-    """A vocabulary of bytes: the limit falls into the character, and the rest of it follows."""
-    query = query_tokens(engine, "he", SMALL)
-    config = dataclasses.replace(SMALL, max_tokens=1)
-    for character in ("é", "𐐐"):
-        data = character.encode()
-        events: list[Any] = []
-        before = engine.stats().n_positions
-        forced = Forced(engine, len(query), _byte(engine, data[0]), _byte(engine, data[1]))
-        reply = generate(
-            forced, query, config, method=method, verbatim=verbatim, on_event=events.append
-        )
-        assert reply.text == character and (reply.finish, reply.limit) == ("length", "max_tokens")
-        assert engine.detokenize(reply.tokens) == data
-        (step,) = reply.steps
-        assert len(step.tokens) == len(step.logprobs) == len(step.entropies) == len(data)
-        assert engine.stats().n_positions - before == reply.counts.total
-        deltas = [event.text for event in events if isinstance(event, TextDelta)]
-        assert "".join(deltas) == character
-        assert [event for event in events if isinstance(event, Step)] == [step]
-
-
-def test_a_character_that_does_not_go_on_is_left(engine: Engine) -> None:
-    query = query_tokens(engine, "he", SMALL)
-    before = engine.stats().n_positions
-    forced = Forced(engine, len(query), _byte(engine, 0xC3), _byte(engine, ord("a")))
-    reply = generate(forced, query, dataclasses.replace(SMALL, max_tokens=1), method="base")
-    assert reply.text == "\ufffd" and reply.n_tokens == 1
-    assert engine.stats().n_positions - before == reply.counts.total
-    limits = {"max_forward_tokens": 100}, {"grammar": "root ::= [é]"}
-    for limit in limits:
-        forced = Forced(engine, len(query), _byte(engine, 0xC3), _byte(engine, 0xA9))
-        config = dataclasses.replace(SMALL, max_tokens=1, **limit)
-        assert generate(forced, query, config, method="base").n_tokens == 1
-
-
-def _byte(engine: Engine, byte: int) -> int:
-    """The token of a byte."""
-    found = (token for token in range(256) if engine.detokenize([token]) == bytes([byte]))
-    return next(found)

@@ -10,7 +10,6 @@ reply.py            Reply, generate, stream, generate_steps
 many.py             generate_many, generate_each
 writer.py           ReplyWriter: the runs that write a reply, which never is without an answer
 thinking.py         what is kept of the limits for an answer, the options of both runs
-characters.py       the rest of a character that a limit of tokens has cut
 threads.py          in_threads, streamed: work in threads of its own
 text.py             TextSplitter: tokens to thinking and answer; loops, limits of lines
 control_vectors.py  ControlVector: files, arithmetic, the one that won a search

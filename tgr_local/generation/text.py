@@ -106,11 +106,6 @@ class TextSplitter:
         return self._take(self._decoder.decode(b"", final=True), final=True)
 
     @property
-    def half(self) -> bytes:
-        """The first bytes of a character that is not complete."""
-        return b"" if self.stopped or self.dedented else self._decoder.getstate()[0]
-
-    @property
     def is_silent(self) -> bool:
         """Whether there is no answer so far, and none in what is buffered."""
         return not (self.has_answer or self._buffer.strip() or self._decoder.getstate()[0])

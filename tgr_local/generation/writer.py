@@ -19,7 +19,6 @@ from typing import Literal
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine, Participant
 from tgr_local.errors import BudgetError, CapacityError
-from tgr_local.generation.characters import rest_of_character
 from tgr_local.generation.text import (
     CLOSE_THINK,
     Kind,
@@ -156,7 +155,6 @@ class ReplyWriter:
         self._held = HeldBack(tokens=self._reserve.thinking)
         self._held.positions = self._reserve.positions if self._may_think else 0
         self._is_cut = self._answers = False
-        self._participants = ALONE
         self._first = self._n_before = 0  # steps and tokens before the run under way
         self._context: tuple[list[int], list[int]] = ([], [])  # of the answer's run, after Q
         self._used = config  # of the first run, as far as it fits beside Q
@@ -166,7 +164,6 @@ class ReplyWriter:
 
     def write(self, participants: Participants = ALONE) -> Finish:
         """Writes the whole reply; returns why it ended."""
-        self._participants = participants
         verdict = self._think(participants[0])
         if participants[0] and not self.runs:
             participants[0].leave()  # others wait for all of the group to begin
@@ -290,15 +287,11 @@ class ReplyWriter:
         with contextlib.closing(steps):  # type: ignore[type-var]
             try:
                 for step in steps:
-                    if step.finish == "length":
-                        break  # it is added when the cells of the run are free
                     if (finish := self._added(step)) is not None:
                         if run.unclaimed.total:  # of text that is not wanted any more
                             counts = self.steps[-1].counts + run.unclaimed
                             self.steps[-1] = dataclasses.replace(self.steps[-1], counts=counts)
                         return finish
-                else:
-                    raise AssertionError(f"{method.name} ended without saying why")
             except (BudgetError, CapacityError) as error:
                 if len(self.steps) == n_steps:
                     self.runs.pop()
@@ -306,9 +299,7 @@ class ReplyWriter:
                     # too little is left for a step, or the time is up between two
                     return self._late()
                 raise
-        ended = self._added(step)
-        assert ended is not None
-        return ended
+        raise AssertionError(f"{method.name} ended without saying why")
 
     @property
     def _is_edits(self) -> bool:
@@ -334,8 +325,6 @@ class ReplyWriter:
         self.unfinished = []
         step = step.beginning(n)
         finish = self._verdict(step, [*self.tokens, *step.tokens.tolist()])
-        if finish == "length" and self.text.half:
-            step = self._completed(step)
         is_full = len(self.tokens) + n >= self._reserve.limit
         if finish and is_full and self._must_speak and self.text.is_silent:
             # the white space at the end of the limit makes room for an answer
@@ -355,26 +344,6 @@ class ReplyWriter:
             self._held.positions = self._reserve.positions
         self._emit(step)
         return finish
-
-    def _completed(self, step: Step) -> Step:
-        """The last step with the rest of a character that a limit of tokens has cut."""
-        config = self.config
-        is_bound = config.grammar or self.engine.edits or config.max_forward_tokens
-        if is_bound or self.limit or self._is_out_of_time:
-            return step
-        for participant in self._participants:
-            if participant:
-                participant.leave()  # others may wait for this one
-        written = [*self.tokens[self._n_before :], *step.tokens.tolist()]
-        if self.method.resets:
-            written = written[-capacity.n_retained(config) :]
-        query = [*self.runs[-1].query, *written]
-        rest = rest_of_character(self.engine, query, config, self.text.half, self._cancel)
-        if rest is None:
-            return step
-        for piece in self.text.feed(rest.tokens.tolist()):
-            self._emit(piece)
-        return step.joined(rest)
 
     def _verdict(self, step: Step, text: list[int]) -> _Verdict:
         """Why the reply ends after this step, or that the answer is due; None = the run goes on.

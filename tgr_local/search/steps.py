@@ -151,22 +151,6 @@ class Step:
             state=None,
         )
 
-    def joined(self, rest: Step) -> Step:
-        """The step with the tokens of another after its own. What that read again and was
-        remembered is not counted: `counts.reused` is that of the step's own query."""
-        tops = (self.top_ids, rest.top_ids), (self.top_logprobs, rest.top_logprobs)
-        ids, logprobs = ([*a, *b] if a is not None and b is not None else None for a, b in tops)
-        return dataclasses.replace(
-            self,
-            tokens=np.concatenate([self.tokens, rest.tokens]),
-            logprobs=np.concatenate([self.logprobs, rest.logprobs]),
-            entropies=np.concatenate([self.entropies, rest.entropies]),
-            top_ids=ids,
-            top_logprobs=logprobs,
-            counts=self.counts + dataclasses.replace(rest.counts, reused=0),
-            cells=max(self.cells, rest.cells),
-        )
-
 
 @dataclass(frozen=True, eq=False)
 class Progress:
