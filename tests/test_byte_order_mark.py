@@ -63,7 +63,7 @@ def test_utf_16_is_named(tmp_path: Path, mark: bytes) -> None:
 def test_a_command_in_the_first_line_of_a_piped_chat() -> None:
     lines = BOM + b"/method base\r\n2+2?\r\n" + BOM + b"3+3?\r\n"
     code, out, err = finished("chat", "--model", "f.gguf", data=lines)
-    assert (code, err) == (0, "") and out.startswith("method base;")
+    assert (code, err) == (0, "") and out.startswith("method base: ")
     assert out.endswith("#1 2+2?\n#3 \ufeff3+3?\n")  # inside a text it is a character
 
 

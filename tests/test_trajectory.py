@@ -121,7 +121,8 @@ def test_cells_needed_by_hand(
     assert n_cells(rollout_len=20, suffix_tokens=30, searches=False) == 30 + 100
     assert n_cells(resets=False, searches=False) == 300
     assert n_cells(max_chunks=1) == 100
-    assert n_cells(max_chunks=1, rollout_len=20) == 160
+    assert n_cells(max_chunks=1, rollout_len=20) == 100  # nothing is searched before the first
+    assert n_cells(max_chunks=1, rollout_len=20, search_from=0) == 160
     assert n_cells(max_tokens=130) == 100 + 80  # the rollouts, after a whole chunk
     assert n_cells(max_tokens=130, searches=False) == 130
 
