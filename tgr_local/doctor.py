@@ -146,6 +146,7 @@ def _devices() -> Iterator[Finding]:
 
 def _model(model: str | None, config: EngineConfig) -> Iterator[Finding]:
     from tgr_local.engine import Engine, gpu_devices, slow_cache, unused_gpu
+    from tgr_local.engine.native import waiting
 
     path = library.model_file(model)
     with Engine(path, config) as engine:
@@ -167,7 +168,8 @@ def _model(model: str | None, config: EngineConfig) -> Iterator[Finding]:
             yield Finding("gpu", "warning", warning)
         if warning := slow_cache(engine):
             yield Finding("cache", "warning", warning)
-        yield Finding("threads", "ok", f"{engine.n_threads} for computation")
+        computing = f"{engine.n_threads} for computation; one that waits: {waiting()}"
+        yield Finding("threads", "ok", computing)
         cells = f"{config.n_ctx} cells" if config.n_ctx else "grows as needed"
         context = f"trained with {engine.n_ctx_train} tokens; cache: {cells}"
         yield Finding("context", "ok", f"{context}; {engine.n_seq_max} sequences at a time")

@@ -22,6 +22,14 @@ _SPINS = "2000"
 _ASKED = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 
 
+def _has_openmp() -> bool:
+    """Whether GNU's OpenMP is in this process; unknown = not, where there is no /proc."""
+    try:
+        return "libgomp" in Path("/proc/self/maps").read_text()
+    except OSError:
+        return False
+
+
 @contextlib.contextmanager
 def _short_spins() -> Iterator[None]:
     """While GNU's OpenMP is loaded within, it reads that a thread which waits for the others is to
@@ -36,6 +44,18 @@ def _short_spins() -> Iterator[None]:
         yield
     finally:
         del os.environ[_ASKED[0]]
+
+
+def waiting() -> str:
+    """How a thread waits for the other threads of a step."""
+    asked = [f"{name}={os.environ[name]}" for name in _ASKED if name in os.environ]
+    if not _has_openmp():
+        return "as ggml does it here"
+    if asked:
+        return " ".join(asked)
+    if _WAS_THERE:
+        return "as OpenMP was set up by the program that loaded it first"
+    return f"{_SPINS} spins, then asleep"
 
 
 def _check_version() -> None:
@@ -84,6 +104,7 @@ def _load_backends(folder: Path) -> None:
         )
 
 
+_WAS_THERE = _has_openmp()
 try:
     with _short_spins():
         _load()
@@ -99,4 +120,4 @@ if native.ggml == "bundled":
     with _short_spins():
         _load_backends(Path(native.__file__).with_name("lib"))
 
-__all__ = ["LLAMA_CPP_PYTHON", "native"]
+__all__ = ["LLAMA_CPP_PYTHON", "native", "waiting"]
