@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.tgr-local
 DEV    := $(VENV)/.tgr-local-dev
 PIP    := $(BIN)/pip install --disable-pip-version-check
-NATIVE := pyproject.toml CMakeLists.txt $(wildcard csrc/*.cpp csrc/*.h csrc/*.py csrc/bindings/* csrc/chat/* csrc/patches/*) $(wildcard models/*.gguf models/*.json)
+NATIVE := pyproject.toml CMakeLists.txt $(wildcard csrc/*.cpp csrc/*.h csrc/*.py csrc/bindings/* csrc/chat/* csrc/quantized/* csrc/patches/*) $(wildcard models/*.gguf models/*.json)
 
 .PHONY: chat code test test-real lint format docs sanitize bench model wheel sdist sbom audit clean distclean
 
@@ -26,7 +26,7 @@ test: $(DEV)
 MODELS ?= smollm2 gemma3 coder-0.5b coder-1.5b
 test-real: $(DEV)
 	@TGR_TRAINED_MODELS=$$($(BIN)/python tests/trained_models.py $(MODELS)) && export TGR_TRAINED_MODELS && \
-	    GOMP_SPINCOUNT=200 $(BIN)/pytest -m trained --durations=5 --timeout 900 -o faulthandler_timeout=920
+	    $(BIN)/pytest -m trained --durations=5 --timeout 900 -o faulthandler_timeout=920
 
 # what .pre-commit-config.yaml lists; `.venv/bin/pre-commit install` runs it before every commit
 lint: $(DEV)
@@ -35,7 +35,7 @@ lint: $(DEV)
 format: $(DEV)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
-	$(BIN)/clang-format -i csrc/*.cpp csrc/*.h csrc/bindings/* csrc/chat/*
+	$(BIN)/clang-format -i csrc/*.cpp csrc/*.h csrc/bindings/* csrc/chat/* csrc/quantized/*
 
 # the site of docs/, in build/site; runs the examples of its pages
 docs: $(DEV)
