@@ -38,7 +38,7 @@ from pathlib import Path
 from unittest import mock
 
 from tgr_local import EngineConfig, SearchConfig, load, methods
-from tgr_local.code import candidates, prompt
+from tgr_local.code import prompt
 from tgr_local.code.candidate import Candidate
 from tgr_local.code.context import Context
 from tgr_local.code.judge import Verdict
@@ -213,11 +213,8 @@ def solved(engine: Engine, one: Repair, row: Row, config: SearchConfig, sandbox:
             (folder / path).write_bytes(text.encode())
         subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
         place = Workplace(folder, code)
-        with place.copied(), contextlib.ExitStack() as plain:
-            if row.is_chat:
-                plain.enter_context(mock.patch.object(prompt, "asks", lambda *_: ""))
-                equal = lambda middle, k: [middle] * k  # noqa: E731
-                plain.enter_context(mock.patch.object(candidates, "temperatures", equal))
+        asks = mock.patch.object(prompt, "asks", lambda *_: "")
+        with place.copied(), asks if row.is_chat else contextlib.nullcontext():
             task = Task(
                 one.task, place.paths(), place.read, place.judge, one.test, refusal=place.refusal
             )

@@ -35,10 +35,6 @@ OnUpdate = Callable[[Candidate, str], None]
 """Called with a candidate as it is now and the text that is new, from several threads."""
 
 
-_LEAST, _MOST = 0.5, 1.5
-"""Temperatures of the first and the last candidate, as multiples of that of the options."""
-
-
 @dataclass(frozen=True)
 class Batch:
     """What the candidates of a round are written with."""
@@ -79,14 +75,6 @@ def write_candidates(
     Raises CancelledError by `cancel`, and the errors of `generate_many` and of `judge`.
     """
     return _Writer(engine, batch, judge, on_update, cancel).write()
-
-
-def temperatures(middle: float, k: int) -> list[float]:
-    """Those of k candidates: around that of the options, from _LEAST to _MOST times it. Where a
-    model is sure, equal ones give k copies of one answer."""
-    if k == 1:
-        return [middle]
-    return [middle * (_LEAST + (_MOST - _LEAST) * i / (k - 1)) for i in range(k)]
 
 
 class Remembered:
@@ -170,7 +158,6 @@ class _Writer:
         try:
             generation.generate_many(
                 self._engine, batch.query, batch.config, batch.k, method=batch.method,
-                temperatures=temperatures(batch.config.temperature, batch.k),
                 until=None if batch.is_learnt else self._is_whole,
                 on_event=on_event, cancel=self._stop,
             )  # fmt: skip

@@ -32,13 +32,11 @@ def generate_many(
     raw: bool = False,
     verbatim: bool = False,
     edits: EditConstraint | None = None,
-    temperatures: Sequence[float] = (),
     until: Callable[[int, str], bool] | None = None,
     on_event: Callable[[int, Event], None] | None = None,
     cancel: Cancel | None = None,
 ) -> list[Reply]:
-    """Writes k replies in the same batches; reply i has the seed ``config.seed + i``, and the
-    temperature ``temperatures[i]`` where there are any.
+    """Writes k replies in the same batches; reply i has the seed ``config.seed + i``.
 
     They advance in lockstep, so the same call to an engine that remembers nothing and has no other
     call, or to one that is `reproducible`, gives the same replies. `on_event` is called with the
@@ -48,7 +46,7 @@ def generate_many(
     """
     return generate_each(
         engine, [prompt], config, k, method=method, raw=raw, verbatim=verbatim, edits=edits,
-        temperatures=temperatures, until=until, on_event=on_event, cancel=cancel,
+        until=until, on_event=on_event, cancel=cancel,
     )  # fmt: skip
 
 
@@ -64,7 +62,6 @@ def generate_each(
     lines: LineLimits | None = None,
     continued: Kind | None = None,
     edits: EditConstraint | None = None,
-    temperatures: Sequence[float] = (),
     until: Callable[[int, str], bool] | None = None,
     on_event: Callable[[int, Event], None] | None = None,
     cancel: Cancel | None = None,
@@ -76,8 +73,6 @@ def generate_each(
         raise ValueError(f"k is {k!r:.80}, but must be a whole number")
     if k < 1:
         raise ValueError(f"k is {k}, but must be at least 1")
-    if temperatures and len(temperatures) != k:
-        raise ValueError(f"temperatures has {len(temperatures)} values, but k is {k}")
     if not prompts:
         raise ValueError("prompts is empty, but must hold at least one")
     engine = engine.with_edits(edits) if edits else engine
@@ -125,15 +120,13 @@ def generate_each(
 
     def write(number: int, stop: Cancel) -> Reply:
         on_own = (lambda event: on_event(number, event)) if on_event else None
-        i = number % k
         with contextlib.ExitStack() as stack:
             own = [stack.enter_context(group.participant(number)) for group in groups]
             writer, options = prepared[number // k]
-            temperature = temperatures[i] if temperatures else options.temperature
             reply = write_reply(
                 writer,
                 queries[number // k],
-                dataclasses.replace(options, seed=options.seed + i, temperature=temperature),
+                dataclasses.replace(options, seed=options.seed + number % k),
                 method,
                 raw=raw,
                 continued=continued or asked[number // k].continued,
