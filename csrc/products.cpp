@@ -25,6 +25,8 @@ void require_weights(const ggml_tensor * weights) {
 
 namespace {
 
+constexpr size_t MOST_ROW_BYTES = size_t(1) << 26;
+
 // What a graph has packed so far: several products take the same tokens.
 class graph_input_packed : public llm_graph_input_i {
 public:
@@ -64,7 +66,9 @@ void multiply(ggml_tensor * dst, int ith, int nth, void *) {
 // Weights that are as in the file, and not for another kernel or device.
 bool is_plain(const ggml_tensor * weights) {
     const ggml_backend_buffer_t buffer = weights->view_src ? weights->view_src->buffer : weights->buffer;
-    if (!has_products(weights->type) || !buffer || !ggml_is_contiguous(weights) || ggml_n_dims(weights) > 2) {
+    const size_t row = ggml_row_size(weights->type, weights->ne[0]); // offsets within a tile have 32 bits
+    if (!has_products(weights->type) || !buffer || row > MOST_ROW_BYTES || !ggml_is_contiguous(weights) ||
+        ggml_n_dims(weights) > 2) {
         return false;
     }
     const char * name = ggml_backend_buft_name(ggml_backend_buffer_get_type(buffer));

@@ -249,6 +249,22 @@ def test_a_vote_without_answers_ends_with_its_first_wave(
     assert steps_of(engine, "vote", config)[-1].figures["samples"] == 3
 
 
+def test_one_text_without_an_answer_ends_no_vote(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first text of a wave that ends may be a refusal; the others of the wave are written."""
+    seen: list[str] = []
+
+    def key(text: str) -> str | None:
+        seen.append(text)
+        return text if len(seen) > 1 else None
+
+    monkeypatch.setattr(vote, "answer_key", key)
+    config = with_(max_chunks=99, n_samples=6, vote_wave=3, vote_bar=2, stop=tuple("aeiou"))
+    figures = steps_of(engine, "vote", config)[-1].figures
+    assert figures["samples"] == 6 and figures["answers"] > 1
+
+
 def test_the_first_wave_is_completed_once_the_first_sample_has_an_answer(embedded: Engine) -> None:
     config = dataclasses.replace(SETTINGS, vote_weight="likelihood", n_samples=8, vote_wave=4)
     reply = generate(embedded, "What is 2+3?", config, method="auto")

@@ -16,6 +16,7 @@ from trained_texts import CONVERSATIONS, ENGLISH, STRINGS
 
 from tgr_local import SearchConfig
 from tgr_local.engine import ControlTexts, Engine, PromptText
+from tgr_local.errors import ModelError
 from tgr_local.generation import query_tokens
 from tgr_local.openai.messages import messages_request
 from tgr_local.openai.requests import chat_request, completion_request
@@ -71,7 +72,7 @@ def test_marks_become_cuts() -> None:
 def test_texts_of_control_tokens_are_found_in_a_vocabulary() -> None:
     found = texts_of("<s>", "<seed>", "x")
     assert found.texts == {"<s>", "<seed>"}  # one character cannot be cut
-    assert found.within("a<s>b<SEED>x") == [(1, "<s>"), (5, "<seed>")]
+    assert found.within("a<s>b<SEED>x") == [(1, "<s>"), (5, "<SEED>")]
     assert texts_of("aa").within("aaa") == [(0, "aa"), (1, "aa")]
     assert texts_of("<s>").within("İ<S>") == [(1, "<S>")]  # whose lower case has two characters
     assert texts_of().within("<s>") == []
@@ -174,6 +175,31 @@ def test_what_a_template_divides_at_is_divided_in_the_assistants_text(engine: En
     text = engine.detokenize(tokens, special=True).decode()
     assert "assistant\nd<|im_end|>" in text and "a<|fim_pad|>b" in text
     assert len(controls(tokens)) == 7
+
+
+def test_a_text_in_upper_case_is_found_as_it_stands() -> None:
+    found = texts_of("[/THINK]").within("secret[/THINK]answer, [/think]")
+    assert found == [(6, "[/THINK]"), (22, "[/think]")]
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["{# " + "{{ x | replace('a', '" + 20 * "a" + "') }}" * 9 + " #}" + CHAT, CHAT],
+    ids=["what it replaces grows without end", "plain"],
+)
+def test_hostile_texts_are_rendered_or_refused_at_once(engine: Engine, template: str) -> None:
+    before, engine.chat_template = engine.chat_template, template.replace("CONTENT", "m.content")
+    deep: Any = "a"
+    for _ in range(2000):
+        deep = [deep]
+    private = "".join(map(chr, (0x7F, *range(0xE000, 0xF8FF))))
+    try:
+        assert len(controls(query_tokens(engine, [user("aaa<|im_end|>")], SearchConfig()))) == 3
+        for message in (user(private), {**user("a"), "extra": deep}):
+            with pytest.raises(ModelError, match=r"private character|too deeply"):
+                query_tokens(engine, [message], SearchConfig())
+    finally:
+        engine.chat_template = before
 
 
 @pytest.mark.parametrize("role", ["im_end", "user<|im_end|>", "endoftext"])

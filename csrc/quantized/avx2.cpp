@@ -1,7 +1,7 @@
 // AVX2: 8 rows at a time; two products fit into 16 bits, as many as a format's bits allow are added up there.
 #include "kernels.h"
 
-#if defined(__x86_64__) && defined(__AVX2__)
+#ifdef TGR_X86_PRODUCTS
 #include <immintrin.h>
 
 #include <cstring>

@@ -1,7 +1,7 @@
 // AVX-512 VNNI: 16 rows at a time; four products of a row are added up in one instruction.
 #include "kernels.h"
 
-#if defined(__x86_64__) && defined(__AVX512VNNI__)
+#ifdef TGR_X86_PRODUCTS
 #include <immintrin.h>
 
 #include <cstring>

@@ -5,17 +5,26 @@
 #include <cstdlib>
 #include <cstring>
 
+#ifdef TGR_X86_PRODUCTS
+#include <cpuid.h>
+#endif
+
 namespace tgr {
 
 namespace {
 
 enum class Kind { none, avx2, avx512 };
 
-#if defined(__x86_64__) && defined(__GNUC__)
+#ifdef TGR_X86_PRODUCTS
+
+bool has_f16c() {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
 
 Kind find_kind() {
     __builtin_cpu_init();
-    const bool avx2   = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); // these have F16C too
+    const bool avx2   = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
     const bool avx512 = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
     return !avx2 ? Kind::none : avx512 ? Kind::avx512 : Kind::avx2;

@@ -15,8 +15,9 @@ from tgr_local.console.wrap import terminal_width, wrapped
 _Session = TypeVar("_Session")
 _COMMAND = re.compile(r"/(?:[a-z]*|\?)(?=\s|$)")  # a path such as /usr/bin is none
 LEAVING = ("exit", "quit")
-LEAVING_COMMANDS = ("/exit", "/quit", "/bye")
 """Lines that leave without a slash."""
+LEAVING_COMMANDS = ("/exit", "/quit", "/bye")
+"""The commands that leave, for a dialog that takes no others."""
 
 
 @dataclass(frozen=True)

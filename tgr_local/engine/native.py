@@ -22,12 +22,13 @@ _SPINS = "2000"
 _ASKED = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 
 
-def _has_openmp() -> bool:
-    """Whether GNU's OpenMP is in this process; unknown = not, where there is no /proc."""
+def _openmp() -> set[str]:
+    """The files of GNU's OpenMP in this process; none where there is no /proc."""
     try:
-        return "libgomp" in Path("/proc/self/maps").read_text()
+        lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
     except OSError:
-        return False
+        return set()
+    return {line.split(maxsplit=5)[5] for line in lines if "libgomp" in line}
 
 
 @contextlib.contextmanager
@@ -48,14 +49,11 @@ def _short_spins() -> Iterator[None]:
 
 def waiting() -> str:
     """How a thread waits for the other threads of a step."""
-    asked = [f"{name}={os.environ[name]}" for name in _ASKED if name in os.environ]
-    if not _has_openmp():
+    if not _openmp():
         return "as ggml does it here"
-    if asked:
-        return " ".join(asked)
-    if _WAS_THERE:
+    if not _LOADED:
         return "as OpenMP was set up by the program that loaded it first"
-    return f"{_SPINS} spins, then asleep"
+    return " ".join(_SET) or f"{_SPINS} spins, then asleep"
 
 
 def _check_version() -> None:
@@ -104,7 +102,7 @@ def _load_backends(folder: Path) -> None:
         )
 
 
-_WAS_THERE = _has_openmp()
+_BEFORE, _SET = _openmp(), [f"{name}={os.environ[name]}" for name in _ASKED if name in os.environ]
 try:
     with _short_spins():
         _load()
@@ -119,5 +117,6 @@ except ImportError as error:
 if native.ggml == "bundled":
     with _short_spins():
         _load_backends(Path(native.__file__).with_name("lib"))
+_LOADED = _openmp() - _BEFORE
 
 __all__ = ["LLAMA_CPP_PYTHON", "native", "waiting"]

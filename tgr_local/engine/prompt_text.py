@@ -92,10 +92,10 @@ class ControlTexts:
         lower = text.lower()
         is_aligned = len(lower) == len(text)
         pattern = self._lower_alone if is_aligned else self._lower
-        text = lower if is_aligned else text
+        searched = lower if is_aligned else text
         found, start = [], 0
-        while pattern and (match := pattern.search(text, start)):
-            found.append((match.start(), match[0]))
+        while pattern and (match := pattern.search(searched, start)):
+            found.append((match.start(), text[match.start() : match.end()]))
             start = match.start() + 1
         return found
 

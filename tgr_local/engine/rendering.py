@@ -32,8 +32,11 @@ def render(
     """As `confined.apply_template`; ``text`` is the prompt as PromptText. A request that is
     ``continued`` (true, "content" or "reasoning_content") has a prompt that is open at the end of
     its last message, of that part. Raises as `confined.apply_template` does."""
-    marker = _Marker(template, (bos, eos), controls, request)
-    marked = marker.marked(request)
+    try:
+        marker = _Marker(template, (bos, eos), controls, request)
+        marked = marker.marked(request)
+    except RecursionError:
+        raise confined.FailedError("messages or tools are nested too deeply") from None
 
     def apply(given: Mapping[str, Any]) -> dict[str, Any]:
         return confined.apply_template(template, bos, eos, dict(given), cancel)
@@ -100,11 +103,12 @@ class _Marker:
     ) -> None:
         self._template, self._controls = template, controls
         texts = [template, *_texts(request.get("messages")), *_texts(request.get("tools"))]
-        self.mark = next(
-            mark
-            for mark in map(chr, _MARKS)
-            if not any(mark in text or _escaped(mark) in text for text in texts)
-        )
+        taken = {found for text in texts for found in _MARK.findall(text)}
+        taken |= {chr(int(found[2:], 16)) for found in taken if len(found) > 1}
+        mark = next((mark for mark in map(chr, _MARKS) if mark not in taken), None)
+        if mark is None:
+            raise confined.FailedError("messages have every private character of Unicode")
+        self.mark = mark
         self.used = ""
         """The mark, if it was needed."""
         self.in_tools = False
@@ -163,10 +167,11 @@ class _Marker:
             return made
         try:
             value = json.loads(arguments)
+            marked = self._value(value)
+            text = json.dumps(marked, ensure_ascii=False)
         except (ValueError, RecursionError):
             return made
-        if (marked := self._value(value)) != value:
-            text = json.dumps(marked, ensure_ascii=False)
+        if marked != value:
             made = {**made, "function": {**made["function"], "arguments": text}}
         return made
 
@@ -193,16 +198,27 @@ class _Marker:
 
     def _may_grow(self, text: str, n_found: int) -> bool:
         """Whether the template may make texts of control tokens by what it replaces in this one."""
-        made = whole = text
+        most = _GROWTH * len(text) + _GROWTH_FREE
+        if len(self._rewrites) > _MOST_REWRITES:
+            return True
+        whole = text
         for old, new in self._rewrites:
-            if old in text:
-                made, whole = text.replace(old, new), whole.replace(old, new)
-                if any(len(self._controls.within(one)) > n_found for one in (made, whole)):
+            if old not in text:
+                continue
+            made = []
+            for one in (text, whole):
+                if len(one) + one.count(old) * (len(new) - len(old)) > most:
                     return True
+                made.append(one.replace(old, new))
+                if len(self._controls.within(made[-1])) > n_found:
+                    return True
+            whole = made[-1]
         return False
 
 
 _MARKS = (0x7F, *range(0xE000, 0xF8FF))  # one that no JSON need escape, then private ones
+_MARK = re.compile(r"[\x7f\ue000-\uf8fe]|\\u(?:007[fF]|[eE][0-9a-fA-F]{3}|[fF][0-8][0-9a-fA-F]{2})")
+_GROWTH, _GROWTH_FREE, _MOST_REWRITES = 4, 4096, 64  # characters of a text that is tried; how often
 _QUOTED = r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 _SPLIT = re.compile(rf"\bsplit\(\s*{_QUOTED}")
 _REPLACE = re.compile(rf"\breplace\(\s*(?:{_QUOTED}|(\w+))\s*,\s*(?:{_QUOTED}|(\w+))")

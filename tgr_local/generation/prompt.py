@@ -23,6 +23,7 @@ from tgr_local.generation.text import CLOSE_THINK, OPEN_THINK, Kind
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.options.fields import given_names
 from tgr_local.options.resolve import resolve
+from tgr_local.system import confined
 
 Prompt = str | Sequence[Mapping[str, str]] | Sequence[int]
 """A question; messages, each with "role" and "content"; or token ids. A last message of the
@@ -165,7 +166,8 @@ def applied(
         return engine.apply_template({**request, "messages": list(messages)}, cancel=cancel)
     except ModelError as error:
         together = _together(messages)
-        if together == list(messages):
+        is_refused = isinstance(error.__context__, confined.FailedError)  # and no limit was met
+        if not is_refused or together == list(messages):
             raise
         try:
             return engine.apply_template({**request, "messages": together}, cancel=cancel)

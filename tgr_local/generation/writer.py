@@ -100,9 +100,8 @@ def _splitter(
 
 class ReplyWriter:
     """One reply. `write` it once; the attributes hold what there is, after a cancel too. `lines`
-    hold for a `verbatim` text. `continued` = the query ends within this part of
-    the message. `until` is called
-    with each piece of the answer; True ends it."""
+    hold for a `verbatim` text. `continued` = the query ends within this part of the message.
+    `until` is called with each piece of the answer; True ends it."""
 
     def __init__(
         self,
@@ -180,7 +179,7 @@ class ReplyWriter:
     @property
     def note(self) -> str:
         """What the context has changed of a reply that was long enough for it; "" = nothing."""
-        if len(self.tokens) < self._used.chunk_len:
+        if len(self.tokens) < min(self.config.chunk_len, self._used.chunk_len):
             return ""
         return difference(self.config, self._used)
 

@@ -260,7 +260,8 @@ class Poll:
                 pass
             texts = self.kept(texts, keep)
         for _ in branches.rounds(texts):
-            if self.count(text for text in texts if text.ended) and self._is_decided():
+            is_new = self.count(text for text in texts if text.ended)
+            if is_new and (self._is_sure or branches.late):  # free text is known by a whole wave
                 break
         self.count(text for text in texts if text.ended)
         for text in texts:

@@ -63,8 +63,7 @@ def may_become_calls(text: str) -> bool:
         if text.startswith(fence):
             text = text.removeprefix(fence).lstrip()
             break
-    while text[:1] == "[":
-        text = text[1:].lstrip()
+    text = text.lstrip("[ \t\r\n")
     if not text or text == "{":
         return True
     if text[0] != "{":

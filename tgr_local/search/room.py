@@ -110,7 +110,7 @@ def fitted(
             return shorter
     return dataclasses.replace(
         config,
-        chunk_len=room,
+        chunk_len=min(limit, room),
         max_chunks=1,
         max_tokens=min(limit, room),
         search_from=max(1, config.search_from),
@@ -149,7 +149,12 @@ def difference(asked: SearchConfig, used: SearchConfig) -> str:
             f"the context has room for {used.token_limit} tokens, too few for chunks and resets: "
             "the reply was written plainly"
         )
-    parts = [f"chunks have {used.chunk_len} tokens instead of {asked.chunk_len}"]
-    if used.rollout_len != asked.rollout_len:
-        parts.append(f"rollouts {used.rollout_len} instead of {asked.rollout_len}")
+    parts = [
+        f"{name} have {now} tokens instead of {before}"
+        for name, now, before in (
+            ("chunks", used.chunk_len, asked.chunk_len),
+            ("rollouts", used.rollout_len, asked.rollout_len),
+        )
+        if now != before
+    ]
     return f"the context is small beside this prompt: {', '.join(parts)}"

@@ -19,7 +19,7 @@ def syntax_tree(text: str, mode: Literal["exec", "eval"] = "exec") -> ast.mod:
     cannot read: null bytes and nesting that is too deep too.
 
     One text at a time: in Python before 3.12 the parser counts its depth for all threads together,
-    and ends with "AST constructor recursion depth mismatch" where two parse at once. Filters of
+    and ends with SystemError where two parse at once. Filters of
     warnings, here of those about escapes in the text, belong to the whole process too.
     """
     with _ONE_AT_A_TIME, warnings.catch_warnings():
@@ -29,5 +29,5 @@ def syntax_tree(text: str, mode: Literal["exec", "eval"] = "exec") -> ast.mod:
         except SyntaxError as error:
             error.lineno = error.lineno or 1
             raise
-        except (ValueError, RecursionError, MemoryError) as error:
+        except (ValueError, RecursionError, MemoryError, SystemError) as error:
             raise SyntaxError(type(error).__name__, ("", 1, 1, "")) from None

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
+from tgr_local.system.python_source import syntax_tree
+
 OPERATORS = {
     "+": ("-",), "-": ("+",), "*": ("+", "//"), "//": ("%", "*"), "%": ("//",), "**": ("*",),
 }  # fmt: skip
@@ -55,7 +57,7 @@ class _Source:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.tree = ast.parse(text)
+        self.tree = syntax_tree(text)
         self.lines = text.split("\n")
         self.starts = [0, *accumulate(len(line) + 1 for line in self.lines)]
         self.parents = {

@@ -6,7 +6,6 @@ not pass.
 
 from __future__ import annotations
 
-import ast
 import re
 import secrets
 import textwrap
@@ -16,6 +15,7 @@ from typing import ClassVar
 
 from tgr_local.eval.task import Grade, Problem
 from tgr_local.eval.tasks.benchmark import NO_ANSWER, Benchmark, exact
+from tgr_local.system.python_source import syntax_tree
 from tgr_local.system.sandbox import programs
 from tgr_local.system.sandbox.programs import Limits
 
@@ -78,8 +78,8 @@ def program(text: str, name: str) -> str | None:
         fitting = [code for code in (*flush, *found) if name and defines(code, name)]
         return (fitting or flush)[-1]
     try:
-        ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        syntax_tree(text)
+    except SyntaxError:
         return None
     return text if text.strip() else None
 

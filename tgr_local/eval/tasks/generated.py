@@ -16,6 +16,7 @@ from tgr_local.eval.task import Grade, Metric, Problem
 from tgr_local.eval.tasks.benchmark import NO_ANSWER, exact, n_generated, user
 from tgr_local.eval.tasks.gsm8k import answer
 from tgr_local.eval.tasks.puzzles import evaluate
+from tgr_local.system.python_source import syntax_tree
 
 N_DEFAULT, N_MOST = 200, 5000
 LARGEST = 9999
@@ -78,7 +79,7 @@ def sum_(rng: random.Random, n_operands: int) -> tuple[str, int]:
     """A question with an expression of `n_operands` numbers, and its value."""
     while True:
         written = tree(rng, n_operands)[0]
-        if is_easy(ast.parse(written, mode="eval").body):
+        if is_easy(syntax_tree(written, "eval").body):
             return f"What is {written}?", int(evaluate(written)[0])
 
 
