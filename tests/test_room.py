@@ -101,7 +101,7 @@ def test_a_search_gets_shorter_chunks_and_rollouts_beside_a_long_prompt(small: E
     assert cells_needed(small, 20, used, **LATENT) <= CELLS
     assert difference(config, used) == (
         f"the context is small beside this prompt: chunks have {used.chunk_len} tokens instead of "
-        f"512, rollouts {used.rollout_len} instead of 32"
+        f"512, rollouts have {used.rollout_len} tokens instead of 32"
     )
 
 

@@ -117,10 +117,10 @@ private:
     common_chat_templates_inputs inputs_of(const std::string & text) const {
         const auto                   request = common_json::parse(text);
         common_chat_templates_inputs inputs;
-        inputs.messages           = common_chat_msgs_parse_oaicompat(request.at("messages"));
-        inputs.tools              = common_chat_tools_parse_oaicompat(request.value("tools", common_json()));
-        inputs.tool_choice        = common_chat_tool_choice_parse_oaicompat(request.value("tool_choice", "auto"));
-        inputs.json_schema        = request.value("json_schema", "");
+        inputs.messages    = common_chat_msgs_parse_oaicompat(request.at("messages"));
+        inputs.tools       = common_chat_tools_parse_oaicompat(request.value("tools", common_json()));
+        inputs.tool_choice = common_chat_tool_choice_parse_oaicompat(request.value("tool_choice", "auto"));
+        inputs.json_schema = request.value("json_schema", "");
         if (request.contains("continued")) { // the part of the last message that the reply goes on with
             inputs.continue_final_message = common_chat_continuation_parse(request.at("continued"));
         }
