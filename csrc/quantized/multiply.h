@@ -71,7 +71,7 @@ template <class Format, int N> void multiply_some(const Tile & tile, int64_t fir
 }
 
 // One token: the numbers of a file's block are multiplied as they are decoded, and no tile is written.
-template <class Format> struct Products {
+template <class Format> struct OneToken {
     static constexpr int64_t TOGETHER = Format::NUMBERS / BLOCK;
 
     const Token & token;
@@ -79,7 +79,7 @@ template <class Format> struct Products {
     Words         whole[TOGETHER][2];
     Floats        scales[TOGETHER][2];
 
-    Products(const Token & token, int64_t first_block) : token(token), first_block(first_block) {
+    OneToken(const Token & token, int64_t first_block) : token(token), first_block(first_block) {
         for (int64_t b = 0; b < TOGETHER; ++b) {
             const int64_t block = first_block + b;
             if (Format::HALVES) {
@@ -127,9 +127,9 @@ template <class Format> void multiply_one(const Rows & rows, int64_t n, const vo
         Floats        sums = none();
         for (int64_t b = 0; b < n / Format::NUMBERS; ++b) {
             prefetch(part.base + ROWS * (rows.stride + b * Format::BYTES), ROWS * Format::BYTES);
-            Products<Format> products(token, b * (Format::NUMBERS / BLOCK));
-            Format::lay_out(part, b * Format::BYTES, products, 0);
-            sums = products.added(sums);
+            OneToken<Format> one(token, b * (Format::NUMBERS / BLOCK));
+            Format::lay_out(part, b * Format::BYTES, one, 0);
+            sums = one.added(sums);
         }
         store_some(products + row, n_rows, sums);
     }
