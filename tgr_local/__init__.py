@@ -7,6 +7,18 @@
         print(reply.text, reply.counts.total)
 
 The names below are the public ones; each is imported when it is first used.
+
+README.md has a tree of the folders, and the `__init__` of a folder lists its files. Here:
+
+    answers.py      the final answer in a text
+    errors.py       the exceptions
+    doctor.py       what is used, and why
+    rpc_server.py   lends this machine's devices to a model elsewhere
+    commands.py     run, chat, serve, trace, doctor, `--show-config`
+    cli.py          the command line
+    __main__.py     the program: tgr-local, python -m tgr_local
+    _engine.pyi     types of the engine's extension
+    _chat.pyi       types of the extension with llama.cpp's chat code
 """
 
 from __future__ import annotations

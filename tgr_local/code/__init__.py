@@ -20,6 +20,8 @@ folder is not touched before that.
     context.py     what they show of a project, ranked and cut to a budget
     candidate.py   one answer: its edit and its verdict
     candidates.py  k answers in one batch, each judged as soon as it is complete
+    natural.py     from what a model writes by itself to changed files
+    merging.py     the place of a block of code in its file
     ranking.py     which one is the best
     rounds.py      a task from its context to the best candidate; nothing is printed or changed
     workplace.py   a project with its copies, tests and accepted edits

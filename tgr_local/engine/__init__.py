@@ -11,6 +11,7 @@ engine.py          Engine: text functions, capacity, sessions
 session.py         Session, Sequence, Injection, Task
 lockstep.py        LockstepGroup, Participant: sessions decoded in the same batches
 prefix_files.py    remembered prefixes in files
+filled_prefix.py   a remembered prefix that was never read, for measurements
 edits.py           EditConstraint: an answer that can only be edits of given files
 prompt_text.py     PromptText: a chat's prompt, in which what users write is no control token
 rendering.py       a chat template applied to messages whose texts stay texts

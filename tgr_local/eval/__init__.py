@@ -28,7 +28,7 @@ report. Methods do not know that they are evaluated; tasks and graders do not kn
     profiles.py    accuracy by group of problems
     average.py     several tasks in one table
     verdict.py     one sentence on what a comparison shows
-    tables.py      the tables of a report, from table_*.py; paper.py: the paper's numbers
+    tables.py      the tables of a report, from table_*.py; paper.py: the paper's numbers, paper.csv
     plots.py       the plots of a report, from plot_*.py
     cases.py       boundaries worth reading; side_by_side.py: replies to one problem
     report.py      the report, and as Markdown; page.py: as HTML

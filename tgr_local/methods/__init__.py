@@ -6,20 +6,20 @@ sequences that it needs, the positions that it decodes at most, and whether it r
 steers. A new method is a new module,
 its import and its place in `_MODULES` below.
 
-base              plain sampling
-markov            the reset at every chunk, and nothing else
-random_anchor     an anchor at every chunk, drawn without a search
-tgr_latent        The Geometric Reasoner
-tgr_token         rollouts without anchors; the best one begins the chunk
-hard_geometry     anchors accepted or rejected by a rule
-best_of_n         n samples; the likeliest one
-self_consistency  n samples; the most frequent answer
-vote              samples in waves; weighted votes; stops once an answer is sure
-auto              the vote that suits the model and the budget
-power             Metropolis-Hastings towards p^α
-tot               Tree of Thoughts
-got               Graph of Thoughts
-early_exit        the thinking ends when a trial answer is sure
+base.py              plain sampling
+markov.py            the reset at every chunk, and nothing else
+random_anchor.py     an anchor at every chunk, drawn without a search
+tgr_latent.py        The Geometric Reasoner
+tgr_token.py         rollouts without anchors; the best one begins the chunk
+hard_geometry.py     anchors accepted or rejected by a rule
+best_of_n.py         n samples; the likeliest one
+self_consistency.py  n samples; the most frequent answer
+vote.py              samples in waves; weighted votes; stops once an answer is sure
+auto.py              the vote that suits the model and the budget
+power.py             Metropolis-Hastings towards p^α
+tot.py               Tree of Thoughts
+got.py               Graph of Thoughts
+early_exit.py        the thinking ends when a trial answer is sure
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ parameter means: `tgr_local.openai` has the bodies, their meaning and the respon
     jobs.py        work in threads: how many run, how many wait, when they are cancelled
     bodies.py      from the socket to JSON: bounded bytes, bounded time
     wire.py        JSON and event streams out
+    answer_now.py  running requests that can be asked for the answer now
     auth.py        API keys and trusted origins
     limits.py      what one request may use
     errors.py      every error as a status and a body

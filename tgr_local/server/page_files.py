@@ -2,6 +2,24 @@
 
 They contain no data, so they need no key. The page loads nothing from elsewhere and runs no inline
 script: its security policy says so to the browser.
+
+    index.html          its frame
+    main.js             … wires the parts together
+    conversation.js     a conversation as a tree of messages
+    store.js            … in the browser's storage; settings
+    api.js              requests, errors, event streams
+    reply.js            replies under way
+    view.js             messages on the screen
+    markdown.js         … their Markdown, made by /render
+    search.js           the search behind a reply: bars, tables, the tree
+    sidebar.js          the list of conversations
+    settings.js         the settings
+    dom.js              elements and icons
+    theme.js            the colours, before anything is drawn
+    style.css           the frame, messages, dialogs
+    text.css            rendered Markdown
+    search.css          the search
+    icon.svg            the icon
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ versions.py          versions of the installed parts
 processor.py         the processor's name and instructions
 files.py             flags, locks, renames and marks of files, where systems differ
 locks.py             locks between processes
+json_checks.py       checks values read from JSON
 python_source.py     the syntax tree of Python code, safe in threads
 slots.py             places for work that few may do at a time
 confined.py          chat templates, schemas, replies, Markdown: read in a process with limits
