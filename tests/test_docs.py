@@ -38,7 +38,9 @@ def test_the_readme_counts_the_lines_of_the_patch() -> None:
 
 
 def test_links_between_the_pages_lead_somewhere() -> None:
-    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("models/*.md")]:
+    folders = [ROOT, ROOT / "csrc", ROOT / "models"]
+    pages = [page for folder in folders for page in folder.glob("*.md")]
+    for page in [*pages, *(ROOT / "docs").rglob("*.md")]:
         for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
             assert "://" in link or (page.parent / link).exists(), f"{page}: {link}"
 

@@ -6,7 +6,8 @@ import ast
 import importlib
 import re
 import sys
-from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
 
 import pytest
 from command_line import loaded
@@ -193,34 +194,67 @@ def test_the_version_is_the_same_everywhere() -> None:
     assert f'\nversion = "{tgr_local.__version__}"\n' in text
 
 
-def tree() -> Iterator[str]:
-    """The paths in the README's tree of csrc/ and tgr_local/; two spaces lead one level down."""
-    readme = ROOT / "README.md"
-    if not readme.exists():
-        pytest.skip("the README is not beside the tests")
-    readme_text = readme.read_text(encoding="utf-8")
-    block = re.search(r"```text\n(csrc/.*?)```", readme_text, re.DOTALL)
+NOT_LISTED = {".pyc", ".so", ".pyd", ".gguf", ".typed"}
+
+
+def tree(page: str, first: str) -> list[str]:
+    """The paths in a page's tree whose first line begins with `first`; two spaces lead one level
+    down."""
+    path = ROOT / page
+    if not path.exists():
+        pytest.skip(f"{page} is not beside the tests")
+    block = re.search(rf"```text\n({first} .*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
     assert block
     folders: list[str] = []
+    paths = []
     for line in block[1].splitlines():
-        name = line.split()[0]
         level = (len(line) - len(line.lstrip())) // 2
-        folders[level:] = [name]
-        yield "".join(folders)
+        folders[level:] = [line.split()[0]]
+        paths.append("".join(folders))
+    return paths
 
 
-def test_the_readme_lists_every_file_of_the_package_and_the_engine() -> None:
-    listed_as_folders = {"tgr_local/eval/tasks", "tgr_local/eval/recipes"}
-    files = {
-        path.relative_to(ROOT).as_posix()
-        for folder in ("csrc", "tgr_local")
-        for path in (ROOT / folder).rglob("*.*")
-        if path.is_file() and path.suffix not in {".pyc", ".so", ".pyd", ".gguf", ".typed"}
+def files_below(folder: Path) -> list[str]:
+    files = (path for path in folder.rglob("*.*") if path.is_file())
+    return [path.relative_to(folder).as_posix() for path in files if path.suffix not in NOT_LISTED]
+
+
+def test_the_readme_lists_every_folder_of_the_package_and_the_engine() -> None:
+    listed = tree("README.md", "csrc/")
+    assert [path for path in listed if not (ROOT / path).is_dir()] == []
+    folders = {
+        f"{top}/{path.rpartition('/')[0]}/".replace("//", "/")
+        for top in ("csrc", "tgr_local")
+        for path in files_below(ROOT / top)
     }
-    files = {
-        file for file in files
-        if not file.endswith("/__init__.py") and file.rpartition("/")[0] not in listed_as_folders
-    }  # fmt: skip
-    folders = {file.rpartition("/")[0] + "/" for file in files}
-    folders |= {folder + "/" for folder in listed_as_folders}
-    assert sorted(tree()) == sorted(files | folders)
+    inside = [path for path in listed if path.startswith(("csrc/", "tgr_local/"))]
+    assert sorted(inside) == sorted(folders)
+    # a folder stands below those that it imports
+    layers = [path.split("/")[1] for path in inside if path.count("/") == 2 and path[0] == "t"]
+    heights = [height for layer in layers for height, row in enumerate(LAYERS) if layer in row]
+    assert len(heights) == len(layers) and heights == sorted(heights)
+
+
+def test_a_page_lists_every_file_of_the_engine() -> None:
+    files = {file for file in files_below(ROOT / "csrc") if file != "README.md"}
+    folders = {file.rpartition("/")[0] + "/" for file in files if "/" in file}
+    assert sorted(tree("csrc/README.md", "engine.h")) == sorted(files | folders)
+
+
+LISTS = {path: path.parent for path in sorted(PACKAGE.rglob("__init__.py"))}
+LISTS[PACKAGE / "server" / "page_files.py"] = PACKAGE / "server" / "page"
+
+
+@pytest.mark.parametrize("module", LISTS, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_a_docstring_that_lists_the_files_of_its_folder_lists_them_all(module: Path) -> None:
+    """A line such as "report.py  the report" makes a list; `table_*.py` stands for several."""
+    docstring = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or ""
+    listed = re.findall(r"[\w*]+\.(?:pyi?|csv|jinja|js|html|css|svg)\b", docstring)
+    if not listed:
+        # whose tasks are listed by `tgr-local eval list`
+        assert module.parent == PACKAGE / "eval" / "tasks"
+        return
+    files = [file for file in files_below(LISTS[module]) if "/" not in file]
+    unlisted = [file for file in files if not any(fnmatch(file, name) for name in listed)]
+    assert sorted(unlisted) in ([], ["__init__.py"])
+    assert [name for name in listed if not any(LISTS[module].rglob(name))] == []
