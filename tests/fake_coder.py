@@ -16,14 +16,16 @@ from fake_engine import FakeEngine, fake_step
 from surroundings import HANG
 
 from tgr_local import generation, methods
+from tgr_local.code import departures
 from tgr_local.code.candidate import Candidate
 from tgr_local.code.candidates import Judge
+from tgr_local.code.departures import Departure, Found
 from tgr_local.code.edits import Change, Document
 from tgr_local.code.judge import Verdict
 from tgr_local.code.rounds import Outcome, Task, solve
 from tgr_local.engine import Cancel
 from tgr_local.errors import CancelledError
-from tgr_local.generation import Reply, TextDelta
+from tgr_local.generation import Query, Reply, TextDelta
 from tgr_local.options.config import CodeConfig, SearchConfig
 
 CALC = "def add(a, b):\n    return a - b\n\n\ndef sub(a, b):\n    return a + b\n"
@@ -52,6 +54,10 @@ class Coder(FakeEngine):
         self.rounds = list(rounds)
         self.prompts: list[str] = []
         """What the model read in each round."""
+        self.begun: list[list[str]] = []
+        """The beginnings of the answers of each round."""
+        self.departures: list[str] = []
+        """Beginnings of the code that answers depart with; none = all answers are free."""
         self.configs: list[SearchConfig] = []
 
     def chat_prompt(self, messages: Sequence[Mapping[str, str]], **_: Any) -> str:
@@ -66,11 +72,23 @@ def query_tokens(engine: Coder, messages: Any, config: SearchConfig, **_: Any) -
     return list(engine.chat_prompt(messages).encode())
 
 
-def generate_many(
-    engine: Coder, query: Sequence[int], config: SearchConfig, k: int, **how: Any
+def find(engine: Coder, copies: Any, n: int, tried: Any, cancel: Cancel) -> Found:
+    """The departures of the script, but for those that were tried."""
+    made = [
+        Departure(copies[0], [*copies[0].tokens, 1], copies[0].opening + text, -1.0)
+        for text in engine.departures
+    ]
+    return Found(tuple(one for one in made if one.text not in tried)[:n], 50)
+
+
+def generate_each(
+    engine: Coder, prompts: Sequence[Any], config: SearchConfig, **how: Any
 ) -> list[Reply]:
     """The replies of the script's next round, in their order, each in a thread of its own."""
-    engine.prompts.append(bytes(query).decode())
+    k = len(prompts)
+    free = [prompt for prompt in prompts if not isinstance(prompt, Query)]
+    engine.prompts.append(bytes(free[0]).decode() if free else "")
+    engine.begun.append([one.begun if isinstance(one, Query) else "" for one in prompts])
     engine.configs.append(config)
     cancel: Cancel = how["cancel"]
     texts = engine.rounds[len(engine.prompts) - 1]
@@ -90,8 +108,13 @@ def generate_many(
                     stopped.wait(HANG)
             made[index] = reply(index, "calc.py\n", "cancelled")
             return
-        how["on_event"](index, TextDelta(text, "answer"))
-        made[index] = reply(index, text)
+        said = ""
+        for line in text.splitlines(keepends=True):
+            said += line
+            how["on_event"](index, TextDelta(line, "answer"))
+            if how["until"] and how["until"](index, line):
+                break
+        made[index] = reply(index, said)
         how["on_event"](index, made[index])
 
     stopped = threading.Event()
@@ -170,7 +193,8 @@ def carry_out(
     **options: Any,
 ) -> Outcome:
     """The outcome of a task with these answers."""
-    put(generation, "generate_many", generate_many)
+    put(generation, "generate_each", generate_each)
+    put(departures, "find", find)
     put(generation, "query_tokens", query_tokens)
     documents = {"calc.py": Document("calc.py", CALC)}
     task = Task(text, paths, read or documents.get, by, tests)
@@ -190,7 +214,8 @@ def install(put: Callable[[Any, str, Any], None], coder: Coder) -> None:
     put(programs, "obstacle", lambda kind: "")  # as no program is run, no sandbox is needed
     put(library, "find", Path)
     put(engine, "load_with_progress", lambda *_, **__: coder)
-    put(generation, "generate_many", generate_many)
+    put(generation, "generate_each", generate_each)
+    put(departures, "find", find)
     put(generation, "query_tokens", query_tokens)
     put(Workplace, "judge", lambda self, changes, cancel: judge(changes, cancel))
 

@@ -19,6 +19,7 @@ folder is not touched before that.
     prompt.py      the messages for the model
     context.py     what they show of a project, ranked and cut to a budget
     candidate.py   one answer: its edit and its verdict
+    departures.py  where answers leave the code as it is: the likeliest first changes
     candidates.py  k answers in one batch, each judged as soon as it is complete
     natural.py     from what a model writes by itself to changed files
     merging.py     the place of a block of code in its file

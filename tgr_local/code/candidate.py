@@ -23,6 +23,8 @@ class Candidate:
     """Counted from 1, over all rounds."""
     seed: int
     state: State = "waiting"
+    begun: str = ""
+    """The beginning of an answer that departs from the code as it is; empty = it is free."""
     answer: str = ""
     thinking: str = ""
     changes: tuple[Change, ...] = ()

@@ -1,8 +1,9 @@
 """k candidates, written in one batch, each judged as soon as it is complete.
 
 In: the messages of a round, the documents, a function that judges an edit. Out: the candidates.
-The replies share the cells of the prompt and advance together; the tests of a complete one run
-while the others are still written, and where one passes the rest is stopped.
+Where failing tests choose among them, each departs from the code as it is in another way; else
+each is written freely. The replies share the cells of the prompt and advance together; the tests of
+a complete one run while the others are still written, and where one passes the rest is stopped.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from tgr_local import generation
+from tgr_local.code import departures
 from tgr_local.code.candidate import Candidate, syntax_error
+from tgr_local.code.departures import Copy, Departure
 from tgr_local.code.edits import Change, Document, EditError, Function, read_edits
 from tgr_local.code.judge import Verdict
-from tgr_local.code.natural import is_whole, read_answer
+from tgr_local.code.natural import codes, is_whole, read_answer
 from tgr_local.code.prompt import Form
 from tgr_local.engine import Cancel, Engine
-from tgr_local.errors import CancelledError
-from tgr_local.generation import Event, Reply, TextDelta
+from tgr_local.errors import CancelledError, CapacityError
+from tgr_local.generation import Event, Prompt, Query, Reply, TextDelta
 from tgr_local.methods import Method
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.steps import Progress
@@ -33,6 +36,10 @@ Judge = Callable[[Sequence[Change], Cancel], Verdict]
 """Applies changes to a copy of the project and runs the tests there; ends when cancelled."""
 OnUpdate = Callable[[Candidate, str], None]
 """Called with a candidate as it is now and the text that is new, from several threads."""
+
+
+_LONGER, _MORE = 1.25, 1024
+"""An answer that departs has at most so many times the copy's characters, and so many more."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,8 @@ class Batch:
     """As the candidates read them."""
     changes: tuple[Change, ...]
     """What these have already of the project's files; every candidate has it too."""
+    fence: str
+    """Longer than any in the documents."""
     form: Form
     functions: tuple[Function, ...] | None
     """Those that may be changed, with the form ``function``; None = all of Python files."""
@@ -60,6 +69,10 @@ class Batch:
     """Tests that run at a time."""
     stops_early: bool = True
     """Whether a candidate that passes ends the others."""
+    copies: tuple[Copy, ...] = ()
+    """The code as it is, from which the candidates depart; empty = they are free."""
+    tried: frozenset[str] = frozenset()
+    """Beginnings of departures in earlier rounds."""
 
 
 def write_candidates(
@@ -118,9 +131,12 @@ class _Writer:
         self._lock = threading.Lock()
         self._start = time.monotonic()
         self._tests: list[Future[None]] = []
+        self._n_looked = 0
         seed = batch.config.seed
         self._candidates = [Candidate(batch.first + i, seed + i) for i in range(batch.k)]
+        self._departures: list[Departure | None] = [None] * batch.k
         self._texts = [""] * batch.k
+        self._wholes = [""] * batch.k
 
     def write(self) -> list[Candidate]:
         pool = ThreadPoolExecutor(self._batch.n_judges, "tests")
@@ -156,15 +172,39 @@ class _Writer:
                 self._follow(index, event)
 
         try:
-            generation.generate_many(
-                self._engine, batch.query, batch.config, batch.k, method=batch.method,
-                until=None if batch.is_learnt else self._is_whole,
+            self._depart()
+            generation.generate_each(
+                self._engine, [self._prompt(i) for i in range(batch.k)], batch.config,
+                method=batch.method, until=None if batch.is_learnt else self._is_whole,
                 on_event=on_event, cancel=self._stop,
             )  # fmt: skip
         except CancelledError as error:
             if not self._passed.is_set():
                 raise
             self._count_stopped(error.replies)
+
+    def _depart(self) -> None:
+        """Finds where the candidates depart from the code as it is; the last ones are free where
+        there are too few ways."""
+        batch = self._batch
+        if not batch.copies:
+            return
+        try:
+            found = departures.find(self._engine, batch.copies, batch.k, batch.tried, self._stop)
+        except CapacityError:
+            return
+        for index, departure in enumerate(found.departures):
+            self._departures[index] = departure
+            self._texts[index] = departure.text
+            self._candidates[index] = self._candidates[index].but(begun=departure.text)
+        self._n_looked = found.n_positions
+
+    def _prompt(self, index: int) -> Prompt:
+        """What a candidate is written after."""
+        departure = self._departures[index]
+        if departure is None:
+            return self._batch.query
+        return Query(list(departure.tokens), departure.text, "answer")
 
     # ---- one candidate ----
 
@@ -185,22 +225,34 @@ class _Writer:
         """Whether the answer has its edit with this piece, so that the prose behind is not
         written."""
         self._texts[index] += text
-        return "\n" in text and is_whole(self._texts[index], self._batch.documents)
+        answer, departure = self._texts[index], self._departures[index]
+        if "\n" not in text:
+            return False
+        if departure is None:
+            return is_whole(answer, self._batch.documents)
+        if len(answer) > _LONGER * len(departure.copy.code) + _MORE:
+            return True
+        if any(code.is_closed for code in codes(answer)):
+            return True
+        whole = departures.rejoined(departure, answer)
+        self._wholes[index] = whole + self._batch.fence if whole else ""
+        return whole is not None
 
     def _complete(self, index: int, reply: Reply) -> None:
         """Takes the edit from a complete answer."""
-        changes, problem = _read(reply.text, self._batch)
+        answer = self._wholes[index] or self._candidates[index].begun + reply.text
+        changes, problem = _read(answer, self._batch)
         error = syntax_error(changes)
         self._update(
             index,
             state="testing" if changes and not error else "done",
-            answer=reply.text,
+            answer=answer,
             thinking=reply.thinking,
             changes=changes,
             problem=problem or error,
             parses=bool(changes) and not error,
             n_tokens=reply.n_tokens,
-            forward_tokens=reply.counts.total,
+            forward_tokens=reply.counts.total + self._looked(index),
             logprob=_mean_logprob(reply),
             seconds=time.monotonic() - self._start,
         )
@@ -225,6 +277,11 @@ class _Writer:
             self._passed.set()
             self._stop.cancel()
 
+    def _looked(self, index: int) -> int:
+        """What a candidate's share is of the positions in which the departures were found: the
+        first one has them all."""
+        return self._n_looked if index == 0 else 0
+
     def _count_stopped(self, replies: Sequence[Reply]) -> None:
         """Adds what was spent on the candidates that were stopped."""
         by_seed: Mapping[int, Reply] = {reply.seed: reply for reply in replies}
@@ -236,7 +293,7 @@ class _Writer:
                 index,
                 state="stopped",
                 n_tokens=reply.n_tokens if reply else 0,
-                forward_tokens=reply.counts.total if reply else 0,
+                forward_tokens=(reply.counts.total if reply else 0) + self._looked(index),
                 seconds=time.monotonic() - self._start,
             )
 

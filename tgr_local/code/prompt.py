@@ -5,10 +5,12 @@ In: texts. Out: messages of a chat. Later rounds add messages, so that all share
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, NamedTuple
 
-from tgr_local.code.edits import Document, fence_for
+from tgr_local.code.edits import Document, Function, fence_for
 from tgr_local.code.syntax import fence_name
 
 Form = Literal["file", "function"]
@@ -36,6 +38,40 @@ def asks(form: Form, documents: Sequence[Document]) -> str:
     """What the answer is to be. Small models do what the last sentence says, and copy a form that
     they are shown with the words in it, so none is shown."""
     return _ASKS[form][len(documents) > 1]
+
+
+class Beginning(NamedTuple):
+    """How an answer about the code as it is would begin."""
+
+    document: Document
+    opening: str
+    """What stands before the code."""
+    code: str
+    n_head: int
+    """First characters of the code, up to the name of a function."""
+
+
+def beginnings(
+    form: Form, documents: Sequence[Document], functions: Sequence[Function], fence: str
+) -> Iterator[Beginning]:
+    """The beginnings for each file or function that may be changed."""
+    by_path = {one.path: one for one in documents}
+    whole = [(one.path, one.text, 0) for one in documents]
+    parts = [(one.path, *_source(by_path[one.path], one)) for one in functions]
+    for path, code, n_head in whole if form == "file" else parts:
+        named = f"{path}\n" if len(documents) > 1 else ""
+        opening = f"{named}{fence}{fence_name(path)}\n"
+        if code.strip():
+            yield Beginning(by_path[path], opening, ended(code), n_head)
+
+
+def _source(document: Document, function: Function) -> tuple[str, int]:
+    """The code of a function at the margin, and the length of it up to its name."""
+    lines = document.text.split("\n")[function.first - 1 : function.last]
+    code = textwrap.dedent("\n".join(lines))
+    name = re.sub(r"#\d+$", "", function.name).rpartition(".")[2]
+    found = re.search(rf"\b{re.escape(name)}\b", code)
+    return code, found.end() if found else 0
 
 
 def file_block(path: str, text: str, fence: str, note: str = "") -> str:

@@ -21,6 +21,7 @@ from tgr_local.code import edits, prompt
 from tgr_local.code.candidate import Candidate
 from tgr_local.code.candidates import Batch, Judge, Remembered, write_candidates
 from tgr_local.code.context import Context, Wish, make_context
+from tgr_local.code.departures import Copy
 from tgr_local.code.edits import Change, Document
 from tgr_local.code.judge import Verdict
 from tgr_local.code.prompt import Form
@@ -36,6 +37,7 @@ _THINKING = 2048  # tokens, where the user sets no limit
 _SMALL_FILE, _MIDDLE_FILE = 512, 1536  # tokens
 _NEW_FILE = 768  # tokens of a file that is empty so far
 _LEAST_ANSWER = 32  # tokens
+_COPIED = 4096  # tokens of the code that answers depart from
 _PROSE = 256  # tokens, around the code
 
 
@@ -263,6 +265,10 @@ class _Solver:
         no instructions and can be held to the form."""
         return self._engine.metadata.get("tgr.edit_format") in get_args(Form)
 
+    @property
+    def _thinks(self) -> bool:
+        return self._config.thinking and "<think>" in self._engine.chat_template
+
     def _form(self, context: Context) -> Form:
         """The form that the user asks for, or the model file, or that suits the documents."""
         asked = self._code.edit_format
@@ -282,7 +288,8 @@ class _Solver:
     def _batch(self, outcome: Outcome, stage: _Stage) -> Batch | None:
         """What the candidates of a round are written with; None where the budget is spent."""
         context, k = stage.context, self._code.candidates
-        query = self._query(stage)
+        messages = self._messages(stage)
+        query = self._tokens(stage.engine, messages)
         needed = self._needed(stage)
         room = self._engine.n_ctx_train - len(query)
         if room < _LEAST_ANSWER:
@@ -323,6 +330,9 @@ class _Solver:
             n_judges=self._code.test_jobs,
             # a candidate that was stopped would be missing where agreement decides
             stops_early=tests_decide,
+            copies=self._copies(stage, messages, query) if tests_decide else (),
+            tried=frozenset(one.begun for one in stage.candidates),
+            fence=context.fence,
         )
 
     def _needed(self, stage: _Stage) -> int:
@@ -333,30 +343,53 @@ class _Solver:
         """The options of a reply with the limits of an answer, and of thinking before it, where the
         user sets none."""
         config = self._config
-        thinks = config.thinking and "<think>" in self._engine.chat_template
         if not config.max_tokens:
-            limit = min(room, needed + (_THINKING if thinks else 0))
+            limit = min(room, needed + (_THINKING if self._thinks else 0))
             config = dataclasses.replace(config, max_tokens=limit)
-        if thinks and not config.answer_tokens:
+        if self._thinks and not config.answer_tokens:
             kept = min(needed, max(1, config.token_limit - 1))
             config = dataclasses.replace(config, answer_tokens=kept)
         return config
 
-    def _query(self, stage: _Stage) -> list[int]:
-        """The tokens of a round's messages. The best attempt of the stage follows the first two
-        messages, if there is room for it."""
+    def _messages(self, stage: _Stage) -> list[prompt.Message]:
+        """A round's messages. The best attempt of the stage follows the first two messages, if
+        there is room for it."""
         context = stage.context
         asks = "" if self._has_learnt else prompt.asks(stage.form, context.documents)
         user = prompt.user_message(context.text, self._task.text, stage.output, asks)
-        plain = self._tokens(stage.engine, prompt.conversation(user))
+        plain = prompt.conversation(user)
         best = next(iter(ranked(stage.candidates)), None)
         if best is None or not best.answer or (self._has_learnt and not best.applies):
             return plain  # what has learnt a form has learnt nothing of answers that are no edit
         again = prompt.conversation(
             user, asks, best.answer, self._tail(best.verdict), best.problem or "it changes nothing"
         )
-        tokens = self._tokens(stage.engine, again)
-        return tokens if len(tokens) + self._needed(stage) <= self._engine.n_ctx_train else plain
+        n_tokens = len(self._tokens(stage.engine, again))
+        return again if n_tokens + self._needed(stage) <= self._engine.n_ctx_train else plain
+
+    def _copies(
+        self, stage: _Stage, messages: list[prompt.Message], query: Sequence[int]
+    ) -> tuple[Copy, ...]:
+        """The code that a round's answers may depart from: each file or function that may be
+        changed, as far as its tokens are not too many; none for a model that has learnt a form, or
+        thinks before it answers."""
+        if self._has_learnt or self._thinks:
+            return ()
+        config, found, n_tokens = dataclasses.replace(self._config, thinking=False), [], 0
+        context = stage.context
+        beginnings = prompt.beginnings(
+            stage.form, context.documents, context.functions, context.fence
+        )
+        for document, opening, code, n_head in beginnings:
+            begun = {"role": "assistant", "content": opening + code.rstrip()}
+            tokens = generation.query_tokens(
+                stage.engine, [*messages, begun], config, cancel=self._cancel
+            )
+            n_tokens += max(0, len(tokens) - len(query))
+            if n_tokens > _COPIED or len(tokens) + _LEAST_ANSWER > self._engine.n_ctx_train:
+                break
+            found.append(Copy(document, opening, code, tokens, n_head))
+        return tuple(found)
 
     def _tokens(self, engine: Engine, messages: list[prompt.Message]) -> list[int]:
         return generation.query_tokens(engine, messages, self._config, cancel=self._cancel)

@@ -21,8 +21,10 @@ from tgr_local.generation.chat_format import chat_query as chat_query
 from tgr_local.generation.many import generate_each as generate_each
 from tgr_local.generation.many import generate_many as generate_many
 from tgr_local.generation.prompt import Prompt as Prompt
+from tgr_local.generation.prompt import Query as Query
 from tgr_local.generation.prompt import advised as advised
 from tgr_local.generation.prompt import load as load
+from tgr_local.generation.prompt import query_of as query_of
 from tgr_local.generation.prompt import query_tokens as query_tokens
 from tgr_local.generation.prompt import tokens_within as tokens_within
 from tgr_local.generation.reply import Event as Event

@@ -25,10 +25,6 @@ from tgr_local.options.fields import given_names
 from tgr_local.options.resolve import resolve
 from tgr_local.system import confined
 
-Prompt = str | Sequence[Mapping[str, str]] | Sequence[int]
-"""A question; messages, each with "role" and "content"; or token ids. A last message of the
-assistant is the beginning of the reply."""
-
 _CHARS_OF_A_TOKEN = 8  # more than most texts have
 _PIECE = 1 << 14  # characters
 
@@ -100,6 +96,11 @@ def begun_format(engine: Engine, grammar: str, begun: str) -> ReplyFormat:
     return ReplyFormat("", "", 0, grammar=grammar, grammar_prefix=begun, is_text=True)
 
 
+Prompt = str | Sequence[Mapping[str, str]] | Sequence[int] | Query
+"""A question; messages, each with "role" and "content"; token ids; or a query as it is. A last
+message of the assistant is the beginning of the reply."""
+
+
 def query_tokens(
     engine: Engine,
     prompt: Prompt,
@@ -130,6 +131,8 @@ def query_of(
     cancel: Cancel | None = None,
 ) -> Query:
     """The query as `query_tokens` has it, and the text that the reply goes on with."""
+    if isinstance(prompt, Query):
+        return prompt
     if _is_tokens(prompt):
         return Query([_token(engine, token) for token in prompt])
     if raw:

@@ -1,0 +1,227 @@
+"""Where answers depart from the code as it is, beside an independent search on a random model, and
+the candidates that depart, on doubles."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_coder import CALC, RIGHT, WAIT, Coder, carry_out
+
+from tgr_local.code import departures
+from tgr_local.code.departures import Copy, Departure
+from tgr_local.code.edits import Document
+from tgr_local.engine import Engine, Sampling
+from tgr_local.engine import Task as EngineTask
+
+CODE = "x = 1\ny = x + 2\n"
+SOURCE = '''\
+"""A module."""
+import os
+
+
+@cache
+def area(a, b):  # of a field
+    """Its size."""
+    return a * b
+'''
+
+
+def copy_of(engine: Engine, code: str, path: str = "a.txt", opening: str = "a:\n") -> Copy:
+    return Copy(
+        Document(path, code), opening, code,
+        engine.tokenize(f"Mend it.\n{opening}{code.rstrip()}", parse_special=False),
+    )  # fmt: skip
+
+
+def next_logprobs(engine: Engine, tokens: Sequence[int]) -> dict[int, float]:
+    """Every token's log-probability after some, by a run of its own."""
+    with engine.session(len(tokens) + 2, 1) as session:
+        task = EngineTask(
+            session.sequence(), list(tokens), 1, n_top=engine.n_vocab,
+            sampling=Sampling(temperature=0.0),
+        )  # fmt: skip
+        (out,) = session.run([task])
+        return dict(zip(out.top_ids[0].tolist(), out.top_logprobs[0].tolist(), strict=True))
+
+
+def by_hand(engine: Engine, copy: Copy, n_query: int) -> dict[str, float]:
+    """The beginnings of answers that depart anywhere behind the first character of the code, with
+    the log-probability of their last token."""
+    found: dict[str, float] = {}
+    tokens = list(copy.tokens)
+    begun = len(copy.opening.encode())
+    for index in range(n_query, len(tokens) + 1):
+        before = engine.detokenize(tokens[n_query:index])
+        if len(before) <= begun:
+            continue
+        rest = copy.code.rstrip().encode()[len(before) - begun :]
+        for token, logprob in next_logprobs(engine, tokens[:index]).items():
+            new = engine.detokenize([token])
+            if new.isalnum() and not (rest and rest.startswith(new)):
+                found[(before + new).decode(errors="replace")] = logprob
+    return found
+
+
+def test_they_are_the_likeliest_other_tokens(engine: Engine) -> None:
+    copy = copy_of(engine, CODE)
+    n_query = len(engine.tokenize("Mend it.\n", parse_special=False))
+    some = departures.find(engine, [copy], 12)
+    every = by_hand(engine, copy, n_query)
+    assert len(some.departures) == 12
+    values = [one.logprob for one in some.departures]
+    assert values[:6] == sorted(values[:6], reverse=True)
+    for one in some.departures:
+        if one.text[-1].isalnum():
+            np.testing.assert_allclose(one.logprob, every[one.text], rtol=1e-5)
+        assert engine.detokenize(one.tokens[n_query:]).decode() == one.text
+        assert not f"{copy.opening}{CODE}".startswith(one.text)
+    assert len({one.text for one in some.departures}) == 12
+    lines = Counter(one.text.count("\n") for one in some.departures[:6])
+    assert set(lines.values()) == {3}  # each line has its turn
+
+
+def test_what_was_tried_is_not_found_again(engine: Engine) -> None:
+    copy = copy_of(engine, CODE)
+    first = departures.find(engine, [copy], 4).departures
+    tried = {one.text for one in first}
+    then = departures.find(engine, [copy], 8, tried).departures
+    assert then and not tried & {one.text for one in then}
+
+
+def test_the_head_says_which_function(engine: Engine) -> None:
+    """The probability of a function's name counts for what departs in it."""
+    codes = ["def f(a):\n    return a\n", "def g(a):\n    return a\n"]
+    plain = [copy_of(engine, code) for code in codes]
+    copies = [
+        Copy(one.document, one.opening, one.code, one.tokens, n_head=len("def f")) for one in plain
+    ]
+    found = departures.find(engine, copies, 16).departures
+    query = engine.tokenize("Mend it.\na:\ndef ", parse_special=False)  # what both begin with
+    for one in found:
+        shared = len(query)
+        assert list(one.copy.tokens[:shared]) == query
+        at, total = shared, 0.0
+        while len(engine.detokenize(one.copy.tokens[shared:at])) < len("f"):
+            total += next_logprobs(engine, one.copy.tokens[:at])[one.copy.tokens[at]]
+            at += 1
+        last = next_logprobs(engine, one.tokens[:-1])[one.tokens[-1]]
+        np.testing.assert_allclose(one.logprob, total + last, rtol=1e-4)
+        assert one.text.startswith(("a:\ndef f", "a:\ndef g"))
+
+
+def test_comments_docstrings_imports_and_names_at_the_top_stay(engine: Engine) -> None:
+    copy = copy_of(engine, SOURCE, "a.py")
+    found = departures.find(engine, [copy], 16).departures
+    kept = "@cache\ndef area"
+    for one in found:
+        begun = one.text.removeprefix(copy.opening)
+        same = next(
+            (i for i, (a, b) in enumerate(zip(begun, SOURCE, strict=False)) if a != b), len(begun)
+        )
+        assert same >= SOURCE.index(kept) + len(kept), begun
+        assert not SOURCE.index('"""Its') <= same < SOURCE.index('size."""') + 8, begun
+        assert not SOURCE.index("# of") < same < SOURCE.index("field") + 5, begun
+
+
+def test_a_model_that_cannot_go_back_has_none(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_rolls_back", False)
+    assert departures.find(engine, [copy_of(engine, CODE)], 4) == departures.Found()
+
+
+def test_tokens_that_do_not_end_with_the_code_have_none(engine: Engine) -> None:
+    copy = copy_of(engine, CODE)
+    other = Copy(copy.document, copy.opening, "z = 3\n", copy.tokens)
+    assert departures.find(engine, [other], 4).departures == ()
+
+
+# ---- back in the copy ----
+
+
+def departure(begun: str, code: str = CALC, path: str = "calc.py") -> Departure:
+    copy = Copy(Document(path, code), "```python\n", code, [1])
+    return Departure(copy, [1, 2], f"```python\n{begun}", -1.0)
+
+
+def rejoined(begun: str, written: str, code: str = CALC, path: str = "calc.py") -> str | None:
+    one = departure(begun, code, path)
+    return departures.rejoined(one, one.text + written)
+
+
+def test_two_equal_lines_bring_an_answer_back() -> None:
+    begun, rest = "def add(a, b):\n    return a +", " b\n\n\ndef sub(a, b):\n    return a + b\n"
+    for end in range(1, len(rest)):
+        back = rejoined(begun, rest[:end])
+        if end < len(rest):
+            assert back is None
+    assert rejoined(begun, rest + "    ") == "```python\n" + CALC.replace("a - b", "a + b")
+
+
+def test_what_is_behind_the_place_is_taken_from_the_copy() -> None:
+    code = "a = 1\nb = 2\nc = 3\nd = 4\n\ne = 5\n"
+    back = rejoined("a = 1\nb = 9", "\nc = 3\nd = 4\n", code, "x.txt")
+    assert back == "```python\n" + code.replace("b = 2", "b = 9")
+    inserted = rejoined("a = 1\nnew", " = 7\nb = 2\nc = 3\n  ", code, "x.txt")
+    assert inserted == "```python\n" + code.replace("b = 2", "new = 7\nb = 2")
+    assert rejoined("a = 1\nb = 9", "\nd = 4\nc = 3\n", code, "x.txt") is None
+
+
+def test_what_would_not_parse_goes_on() -> None:
+    code = "def f(a):\n    if a:\n        b = 1\n        c = 2\n    d = 3\n    return d\n"
+    assert rejoined("def f(a):\n    for", " x in (\n        b = 1\n        c = 2\n", code) is None
+
+
+# ---- candidates ----
+
+
+def test_candidates_depart_where_failing_tests_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    coder = Coder([" b\n\n\ndef sub(a, b):\n    return a - b\n```\nBecause.\n", WAIT])
+    coder.departures = ["def add(a, b):\n    return a +", "def add(a, b):\n    return b"]
+    outcome = carry_out(monkeypatch.setattr, coder)
+    one, other = outcome.rounds[0]
+    assert coder.begun == [[one.begun, other.begun]]
+    assert one.begun == "```python\ndef add(a, b):\n    return a +"
+    assert one.passes and one.changes[0].after == RIGHT
+    assert "Because" not in one.answer  # nothing is written behind the code
+    assert one.forward_tokens >= 50  # what finding them took
+    assert other.state == "stopped"
+
+
+def test_an_answer_that_is_back_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    coder = Coder([" b\n\n\ndef sub(a, b):\n    return a + b\nnever = 1\n", WAIT])
+    coder.departures = ["def add(a, b):\n    return a +"] * 2
+    listener: Any = None
+    outcome = carry_out(monkeypatch.setattr, coder, candidates=1, listener=listener)
+    (one,) = outcome.rounds[0]
+    assert one.changes[0].after == CALC.replace("a - b", "a + b")
+    assert "never" not in one.answer
+
+
+def test_later_rounds_depart_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    coder = Coder([" 0\n```\n\n"], [" 0\n```\n\n"], [" 0\n```\n\n"])
+    coder.departures = [f"def add(a, b):\n    return {name}" for name in "abcd"]
+    carry_out(monkeypatch.setattr, coder, candidates=2, rounds=3)
+    assert [len(set(some)) for some in coder.begun[:2]] == [2, 2]
+    assert not set(coder.begun[0]) & set(coder.begun[1])
+    assert coder.begun[2] == ["", ""]  # none is left: all are free
+
+
+@pytest.mark.parametrize("why", ["thinks", "passes", "learnt"])
+def test_else_candidates_are_free(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    coder = Coder(["```python\n" + RIGHT + "```\n\n\n"])
+    coder.departures = ["def add(a, b):\n    return a +"]
+    more: dict[str, Any] = {}
+    if why == "thinks":
+        coder.chat_template = "<think>"
+    elif why == "learnt":
+        coder.metadata = {"tgr.edit_format": "file"}
+        more = {"constrained": False}
+    else:
+        more = {"tests": ""}
+    carry_out(monkeypatch.setattr, coder, **more)
+    assert set(coder.begun[0]) == {""}

@@ -1,0 +1,292 @@
+"""Where an answer leaves the code as it is: the likeliest first changes.
+
+In: an engine, the code that an answer may change, as tokens behind the request. Out: departures,
+the likeliest first. A small model that is asked for corrected code mostly writes the code as it
+was, so that k answers are k copies. Here the copy is read in one pass, which gives the probability
+of each of its tokens; where another token is likely, an answer departs: the copy up to there, the
+other token, and from there on the model writes itself, until it is back in the copy. No two
+departures begin alike, and none is the copy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import math
+import textwrap
+import tokenize
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+
+from tgr_local.code.edits import Document
+from tgr_local.code.edits.function import parsed
+from tgr_local.engine import Cancel, Engine, Output, Sampling
+from tgr_local.engine import Task as EngineTask
+from tgr_local.engine.session import Sequence as Cells
+
+_LOOKED_AT = 3
+"""Places whose other tokens are looked at, for each departure that is asked for."""
+_READ_WHOLE = 6
+"""Copies that are read to their end: those whose heads are the likeliest beginnings."""
+_OF_A_LINE = 3
+"""Departures from one line that come before those of other lines."""
+_BACK = 2
+"""Lines with text that follow each other in the answer and in the copy, where it is back there."""
+_QUOTES = str.maketrans("'", '"')
+
+
+@dataclass(frozen=True, eq=False)
+class Copy:
+    """Code as an answer would repeat it."""
+
+    document: Document
+    """Where it belongs."""
+    opening: str
+    """What stands before it in the answer: the path, the fence."""
+    code: str
+    """With a line end."""
+    tokens: Sequence[int]
+    """Of the request and the answer up to the end of the code, or shortly before it."""
+    n_head: int = 0
+    """First characters of the code that say which code it is: up to the name of a function."""
+
+
+@dataclass(frozen=True, eq=False)
+class Departure:
+    """The beginning of an answer that changes the code."""
+
+    copy: Copy
+    tokens: Sequence[int]
+    """Of the request and the beginning; the last one is the first that differs."""
+    text: str
+    """The beginning."""
+    logprob: float
+    """Of the head of its copy and of the last token, nats; comparable within one search."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The departures, best first, and what it took to find them."""
+
+    departures: tuple[Departure, ...] = ()
+    n_positions: int = 0
+    """That passed through the model."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where an answer may differ from a copy."""
+
+    index: int
+    """Of the token there; the number of the copy's tokens = behind all of them."""
+    at: int
+    """Bytes of the code before it."""
+
+
+def find(
+    engine: Engine,
+    copies: Sequence[Copy],
+    n: int,
+    tried: Collection[str] = (),
+    cancel: Cancel | None = None,
+) -> Found:
+    """Up to n departures from any of the copies, which share their first tokens; none begins with a
+    text of `tried`. None for a model whose cache cannot be rolled back.
+
+    What was read stays in the cache for the answers, as far as it remembers prefixes. Raises
+    CapacityError where the copies do not fit, and CancelledError.
+    """
+    some = [(copy, places) for copy in copies if (places := _places(engine, copy))]
+    if n < 1 or not some or not engine.rolls_back:
+        return Found()
+    first = min(places[0].index for _, places in some)
+    tokens = [list(copy.tokens) for copy, _ in some]
+    start = min(first, *(_n_equal(tokens[0], one) for one in tokens)) - 1
+    most = min(_LOOKED_AT * n, engine.n_seq_max - len(some) - 1)
+    n_cells = start + sum(len(one) - start for one in tokens) + 2 * most + 8
+    prompt, n_seqs = tokens[0][:start], len(some) + most + 1
+    found: list[Departure] = []
+    with engine.session(n_cells, n_seqs, prompt=prompt, cancel=cancel) as session:
+        n_positions = 0
+
+        def run(tasks: list[EngineTask]) -> list[Output]:
+            nonlocal n_positions
+            outputs = session.run(tasks, cancel=cancel)
+            n_positions += sum(one.n_decoded for one in outputs)
+            return outputs
+
+        root = session.sequence()
+        run([EngineTask(root, prompt, reuse=True)])
+        # the heads, with the token before them; then what follows the likeliest
+        firsts = [places[0].index for _, places in some]
+        cells = [root.fork() for _ in some]
+        heads = run([
+            EngineTask(own, one[start:end], feed_logprobs=True)
+            for own, one, end in zip(cells, tokens, firsts, strict=True)
+        ])  # fmt: skip
+        likely = [float(np.sum(one.feed_logprobs, dtype=np.float64)) for one in heads]
+        kept = sorted(range(len(some)), key=lambda i: -likely[i])[:_READ_WHOLE]
+        bodies = run([_body(cells[i], tokens[i], firsts[i]) for i in kept])
+        rare: list[tuple[float, int, _Place]] = []
+        for i, body in zip(kept, bodies, strict=True):
+            for place in some[i][1]:
+                is_end = place.index == len(tokens[i])
+                same = -math.inf if is_end else float(body.feed_logprobs[place.index - firsts[i]])
+                rare.append((likely[i] + math.log(max(1e-9, -math.expm1(same))), i, place))
+        rare.sort(key=lambda one: -one[0])
+        rare = rare[:most]
+        looks = run([_look(cells[i], tokens[i], place, n) for _, i, place in rare])
+        for i in kept:
+            session.remember(cells[i])
+        for (_, i, place), look in zip(rare, looks, strict=True):
+            for token, logprob in zip(look.top_ids[0], look.top_logprobs[0], strict=True):
+                made = _departure(engine, some[i][0], place, int(token))
+                if made is not None and made.text not in tried:
+                    found.append(dataclasses.replace(made, logprob=likely[i] + float(logprob)))
+    return Found(tuple(_spread(found)[:n]), n_positions)
+
+
+def _spread(found: Sequence[Departure]) -> list[Departure]:
+    """The departures, the likeliest first, but those of one line beyond `_OF_A_LINE` last."""
+    times: Counter[tuple[Copy, int]] = Counter()
+    first: list[Departure] = []
+    last: list[Departure] = []
+    for one in sorted(found, key=lambda one: -one.logprob):
+        line = (one.copy, one.text.count("\n"))
+        times[line] += 1
+        (first if times[line] <= _OF_A_LINE else last).append(one)
+    return first + last
+
+
+def rejoined(departure: Departure, answer: str) -> str | None:
+    """The opening and the code of an answer that is back in the copy, with what the copy has behind
+    that place; None while it is not."""
+    new = answer[len(departure.copy.opening) :].split("\n")[:-1]
+    old = departure.copy.code.split("\n")[:-1]
+    n_equal = _n_equal(old, new)
+    mine = [line for line in new[n_equal + 1 :] if line.strip()][-_BACK:]
+    theirs = [i for i in range(n_equal, len(old)) if old[i].strip()]
+    if len(mine) < _BACK or not new[-1].strip():
+        return None
+    for end in range(_BACK, len(theirs) + 1):
+        if [old[i] for i in theirs[end - _BACK : end]] == mine:
+            whole = "".join(f"{line}\n" for line in [*new, *old[theirs[end - 1] + 1 :]])
+            is_python = departure.copy.document.path.endswith((".py", ".pyi"))
+            reads = not is_python or parsed(textwrap.dedent(whole)) is not None
+            return departure.copy.opening + whole if reads else None
+    return None
+
+
+def _n_equal(a: Sequence[object], b: Sequence[object]) -> int:
+    """The number of first elements that two have in common."""
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))
+
+
+# ---- places ----
+
+
+def _places(engine: Engine, copy: Copy) -> list[_Place]:
+    """Where an answer may differ: at the tokens behind the head, but for those of comments,
+    docstrings, imports and the beginnings of what stands at the top; and at the end. None where the
+    tokens do not end with the code."""
+    code = copy.code.rstrip().encode()
+    pieces: list[bytes] = []
+    while sum(map(len, pieces)) < len(code) and len(pieces) < len(copy.tokens):
+        pieces.insert(0, engine.detokenize([copy.tokens[-1 - len(pieces)]]))
+    text = b"".join(pieces)
+    before = text.rstrip().removesuffix(code)
+    if len(text.rstrip()) - len(before) != len(code):
+        return []
+    fixed = [(0, len(copy.code[: copy.n_head].encode())), *_fixed(copy)]
+    first, at = len(copy.tokens) - len(pieces), -len(before)
+    found = []
+    for index, piece in enumerate(pieces, first):
+        visible = at + len(piece) - len(piece.lstrip())
+        if at > 0 and not any(a <= visible < b for a, b in fixed):
+            found.append(_Place(index, at))
+        at += len(piece)
+    return [*found, _Place(len(copy.tokens), len(code))]
+
+
+def _fixed(copy: Copy) -> list[tuple[int, int]]:
+    """Where Python code is left as it is, in bytes from and to."""
+    if not copy.document.path.endswith((".py", ".pyi")):
+        return []
+    lines = copy.code.split("\n")
+    starts = list(accumulate((len(line.encode()) + 1 for line in lines), initial=0))
+
+    def at(place: tuple[int, int]) -> int:
+        return starts[place[0] - 1] + len(lines[place[0] - 1][: place[1]].encode())
+
+    found = []
+    layout = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.NL, tokenize.COMMENT)
+    ended, word = 0, ""  # the end of the statement before this one; the first word of this one
+    try:
+        for one in tokenize.generate_tokens(io.StringIO(copy.code).readline):
+            if one.type == tokenize.COMMENT:
+                found.append((at(one.start), at(one.end)))
+            elif one.type == tokenize.NEWLINE:
+                if word in ("import", "from"):
+                    found.append((ended, at(one.start)))
+                ended, word = at(one.start), ""
+            elif one.type in layout:
+                continue
+            elif not word:
+                word = one.string
+                if one.type == tokenize.STRING:
+                    found.append((at(one.start), at(one.end)))
+                if one.start[1] == 0:
+                    found.append((ended, at(one.end)))
+            elif word in ("def", "class", "async", "@") and one.string.isidentifier():
+                found.append((at(one.start), at(one.end)))
+                word = "." if one.string != "def" else "def"
+    except (tokenize.TokenError, SyntaxError):
+        pass  # what comes before it is known
+    return found
+
+
+# ---- tasks of the engine ----
+
+
+def _body(cells: Cells, tokens: list[int], first: int) -> EngineTask:
+    """Reads on behind a head, from the token before the first place."""
+    cells.truncate(first - 1)
+    return EngineTask(cells, tokens[first - 1 :], feed_logprobs=True)
+
+
+def _look(cells: Cells, tokens: list[int], place: _Place, n: int) -> EngineTask:
+    """Shows the likeliest tokens at a place."""
+    before = cells.fork()
+    before.truncate(place.index - 1)
+    plain = Sampling(temperature=0.0)
+    return EngineTask(before, [tokens[place.index - 1]], 1, n_top=n + 1, sampling=plain)
+
+
+def _departure(engine: Engine, copy: Copy, place: _Place, token: int) -> Departure | None:
+    """The departure with a token; None where it is the copy's, or differs from it in layout, quotes
+    or a comment only."""
+    code = copy.code.rstrip().encode()
+    is_end = place.index == len(copy.tokens)
+    known = [] if is_end else [copy.tokens[place.index]]
+    new, old = engine.detokenize([token]), engine.detokenize(known)
+    if [token] == known or not new or code[place.at :].startswith(new) != is_end:
+        return None
+    try:
+        said, was = new.decode(), old.decode()
+        text = copy.opening + code[: place.at].decode() + said
+    except UnicodeDecodeError:
+        return None  # a part of a character
+    if said.strip().startswith(("#", "//", "```", '"""', "'''")):
+        return None
+    if said.isspace():
+        indent = said.rpartition("\n")[2]
+        if not indent or not (is_end or was.isspace()) or indent == was.rpartition("\n")[2]:
+            return None
+    elif said.translate(_QUOTES).split() == was.translate(_QUOTES).split():
+        return None
+    return Departure(copy, [*copy.tokens[: place.index], token], text, 0.0)
