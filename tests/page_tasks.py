@@ -29,7 +29,9 @@ from surroundings import HANG
 from tgr_local.models.library import embedded_model
 
 WIDTHS = {1280: 860, 390: 844}
-SEARCH = {"chunk_len": 32, "max_chunks": 12, "n_candidates": 8, "rollout_len": 12}
+SEARCH = {
+    "chunk_len": 32, "max_chunks": 12, "n_candidates": 8, "rollout_len": 12, "search_from": 0,
+}  # fmt: skip
 QUESTION = "What is 12 + 7 * 3?"
 CODE = "def double(x):\n    return 2 * x  # <b>\n"
 SHOWN = f"""Two ways to write it, with $f(x) = 2x$:
@@ -188,7 +190,7 @@ def visit(
     page.on("pageerror", lambda error: made.faults.append(str(error)))
     page.goto(server.url)
     if not key:
-        page.locator("#method option", has_text="markov").wait_for(state="attached")
+        page.locator("#method option[value='markov']").wait_for(state="attached")
     yield made
     context.close()
 
@@ -359,7 +361,7 @@ def settings(visit: Visit) -> None:
     page.locator("#setting-System-prompt").fill("Be short.")
     page.locator("#setting-System-prompt").blur()
     page.locator("#settings").get_by_text("All options", exact=True).click()
-    page.get_by_label("Filter the options").fill("bumpiness")
+    page.get_by_label("Filter the options").fill("lambda_b")
     assert page.locator("dialog details .field:visible").count() == 1
     page.locator("#settings").get_by_text("Done", exact=True).click()
     page.select_option("#method", "tgr-token")
@@ -369,7 +371,7 @@ def settings(visit: Visit) -> None:
     assert body["tgr"] == {"progress": True, "method": "tgr-token", "n_candidates": 3}
     assert body["messages"][0] == {"role": "system", "content": "Be short."}
     page.reload()
-    page.locator("#method option", has_text="markov").wait_for(state="attached")
+    page.locator("#method option[value='markov']").wait_for(state="attached")
     assert page.input_value("#method") == "tgr-token"
     page.click("#open-settings")
     page.locator("#settings").get_by_text("Reset all options").click()
@@ -411,6 +413,7 @@ def fold_out(visit: Visit) -> None:
     reply = visit.replies().first
     reply.get_by_text("How this reply was found").click()
     strips = reply.locator(".strip button")
+    strips.first.wait_for()
     assert strips.count() >= 2
     for i in range(strips.count()):
         assert strips.nth(i).locator(".bars i").count() == 8
