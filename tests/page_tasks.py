@@ -1,38 +1,35 @@
-"""Ten tasks that a user of the page does, driven in Chromium; each checks what is on the screen.
+"""Tasks that a user of the page does, driven in Chromium; each checks what is on the screen.
 
-    python tests/page_tasks.py [--images docs/images]
+    python tests/page_tasks.py [--images docs/images] [--model trained.gguf]
 
 runs them at 1280 and 390 pixels on a server with the embedded model, prints a table, and saves
-pictures. `test_page` runs the same tasks.
+pictures. `test_page` runs the same tasks. With a trained model there is one task, a conversation.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import os
 import re
-import shutil
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from serving import Served, served
-from surroundings import HANG
+from page_questions import QUESTION_TASKS
+from page_visits import QUESTION, WIDTHS, Visit, browser, conversation_file, server_of_tasks, visit
 
-from tgr_local.models.library import embedded_model
+SPREAD = """def mean(values):
+    return sum(values) / len(values)
 
-WIDTHS = {1280: 860, 390: 844}
-SEARCH = {
-    "chunk_len": 32, "max_chunks": 12, "n_candidates": 8, "rollout_len": 12, "search_from": 0,
-}  # fmt: skip
-QUESTION = "What is 12 + 7 * 3?"
+
+def spread(values):
+    middle = mean(values)
+    return max(abs(value - middle) for value in values)
+"""
 CODE = "def double(x):\n    return 2 * x  # <b>\n"
 SHOWN = f"""Two ways to write it, with $f(x) = 2x$:
 
@@ -51,148 +48,6 @@ $$
 $$
 
 and for $n = 4$ that is $\\boxed{{20}}$."""
-
-
-def chromium() -> str | None:
-    """The browser's program, if there is one."""
-    names = ("chromium", "chromium-browser", "google-chrome")
-    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
-
-
-@contextlib.contextmanager
-def browser() -> Iterator[Any]:
-    """Chromium without a window. ImportError without playwright."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(
-            executable_path=chromium(), args=["--no-sandbox", "--force-color-profile=srgb"]
-        )
-        yield found
-        found.close()
-
-
-def server_of_tasks(folder: Path, **options: Any) -> contextlib.AbstractContextManager[Served]:
-    """A server with the embedded model and its own search options."""
-    return served(embedded_model(), folder, **(SEARCH | options))
-
-
-def conversation_file(*replies: str, question: str = "question") -> dict[str, Any]:
-    """An export with one conversation: a question before each reply."""
-    nodes: dict[str, Any] = {}
-    chosen, parent = {}, None
-    for i, text in enumerate(replies):
-        for role, own in (("user", question), ("assistant", text)):
-            name = f"{role}{i}"
-            nodes[name] = {"id": name, "parent": parent, "role": role, "text": own, "state": "done"}
-            chosen[parent or ""] = name
-            parent = name
-    conversation = {"title": "imported", "system": "", "nodes": nodes, "chosen": chosen}
-    return {"format": "tgr-local conversations 1", "conversations": [conversation]}
-
-
-@dataclass
-class Visit:
-    """A tab with the page, in a browser profile of its own."""
-
-    page: Any
-    server: Served
-    width: int
-    images: Path | None = None
-    sent: list[dict[str, Any]] = field(default_factory=list)
-    """The bodies of the chat requests."""
-    faults: list[str] = field(default_factory=list)
-    elsewhere: list[str] = field(default_factory=list)
-    """Addresses of other servers that were asked."""
-
-    @property
-    def is_phone(self) -> bool:
-        return self.width < 700
-
-    def ask(self, text: str) -> None:
-        self.page.fill("#question", text)
-        self.page.press("#question", "Enter")
-
-    def replies(self) -> Any:
-        return self.page.locator(".message.assistant")
-
-    def finished(self, n: int) -> str:
-        """Waits until n replies are there and the last is finished; its text."""
-        last = self.replies().nth(n - 1)
-        last.locator(".actions .again").wait_for()
-        assert self.replies().count() == n
-        self.page.locator(".text[aria-busy]").first.wait_for(state="detached")  # it is drawn
-        return str(last.locator(".text").inner_text())
-
-    def list(self) -> None:
-        """Opens the list of conversations, which a phone hides."""
-        if self.is_phone and "with-sidebar" not in (self.page.get_attribute("body", "class") or ""):
-            self.page.click("#open-sidebar")
-
-    def close_list(self) -> None:
-        if self.is_phone:
-            self.page.click("#close-sidebar")
-
-    def load(self, file: dict[str, Any]) -> None:
-        """Imports conversations and opens the first in the list."""
-        data = json.dumps(file).encode()
-        payload = {"name": "export.json", "mimeType": "application/json", "buffer": data}
-        self.page.set_input_files("#import-file", payload)
-        self.page.get_by_text("imported.").wait_for()
-        self.list()
-        self.page.locator("#conversations .title", has_text="imported").first.click()
-        self.page.locator(".message.assistant .text > *").first.wait_for()
-        self.page.locator("#toast").evaluate("(toast) => { toast.hidden = true; }")
-
-    def picture(self, name: str) -> None:
-        if self.images:
-            self.page.wait_for_timeout(250)  # transitions
-            self.page.screenshot(path=self.images / f"page-{name}-{self.width}.png")
-
-    def check(self) -> None:
-        """What holds after every task: nothing failed, nobody else was asked, nothing is wider
-        than the window."""
-        assert not self.faults, self.faults
-        assert not self.elsewhere, self.elsewhere
-        wide = self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
-        assert wide <= 0, f"the page is {wide} pixels too wide"
-
-
-@contextlib.contextmanager
-def visit(
-    found: Any, server: Served, width: int, images: Path | None = None, key: str = ""
-) -> Iterator[Visit]:
-    """The page of a server in a new profile of the browser `found`."""
-    context = found.new_context(
-        viewport={"width": width, "height": WIDTHS[width]},
-        has_touch=width < 700,
-        device_scale_factor=1,
-        color_scheme="light",
-        permissions=["clipboard-read", "clipboard-write"],
-        accept_downloads=True,
-    )
-    page = context.new_page()
-    page.set_default_timeout(1000 * HANG)
-    made = Visit(page, server, width, images)
-
-    def asked(request: Any) -> None:
-        if not request.url.startswith((server.url, "blob:")):
-            made.elsewhere.append(request.url)
-        if request.url.endswith("/v1/chat/completions"):
-            made.sent.append(request.post_data_json)
-
-    def with_seed(route: Any) -> None:
-        body = route.request.post_data_json
-        route.continue_(post_data=json.dumps({"seed": len(made.sent), **body}))
-
-    page.on("request", asked)
-    page.route("**/v1/chat/completions", with_seed)  # the same replies in every run
-    page.on("pageerror", lambda error: made.faults.append(str(error)))
-    page.goto(server.url)
-    if not key:
-        page.locator("#method option[value='markov']").wait_for(state="attached")
-    yield made
-    context.close()
 
 
 # ---- the tasks ----
@@ -447,35 +302,53 @@ def fold_out(visit: Visit) -> None:
         reply.locator(".fold-out").screenshot(path=visit.images / f"page-search-{visit.width}.png")
 
 
+def trained(visit: Visit) -> None:
+    file = {"name": "spread.py", "mimeType": "", "buffer": SPREAD.encode()}
+    visit.page.set_viewport_size({"width": visit.width, "height": 1060})
+    visit.page.select_option("#method", "base")
+    visit.page.set_input_files("#attach-file", file)
+    visit.page.locator("#attached li").wait_for()
+    visit.ask("What does spread do? Answer in one sentence.")
+    visit.finished(1)
+    visit.ask("Write a short test of it.")
+    visit.finished(2)
+    visit.picture("trained")
+
+
 TASKS: tuple[Callable[[Visit], None], ...] = (
     ask, follow_up, stop, regenerate, edit, copy_code, reload_keeps, settings, dark, fold_out,
+    *QUESTION_TASKS,
 )  # fmt: skip
 
 
 def _place(error: Exception) -> str:
-    """The line of this file that failed."""
+    """The line of a task that failed."""
     frames = traceback.extract_tb(error.__traceback__)
-    line = [frame for frame in frames if frame.filename == __file__][-1]
-    return f"in line {line.lineno}, {line.line}"
+    line = [frame for frame in frames if Path(frame.filename).name.startswith("page_")][-1]
+    return f"in line {line.lineno} of {Path(line.filename).name}, {line.line}"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--images", type=Path, help="folder for pictures")
+    parser.add_argument("--model", type=Path, help="a trained model, for a picture")
     parser.add_argument("--only", help="names of tasks, with commas between them")
     arguments = parser.parse_args()
     only = (arguments.only or "").split(",")
     tasks = [task for task in TASKS if not arguments.only or task.__name__ in only]
+    widths = list(WIDTHS)
+    if arguments.model:
+        tasks, widths = [trained], widths[:1]
     if arguments.images:
         arguments.images.mkdir(parents=True, exist_ok=True)
     failed = 0
     with (
         tempfile.TemporaryDirectory() as folder,
-        server_of_tasks(Path(folder)) as server,
+        server_of_tasks(Path(folder), arguments.model) as server,
         browser() as found,
     ):
         print(f"Chromium {found.version}")
-        for width in WIDTHS:
+        for width in widths:
             for task in tasks:
                 start = time.monotonic()
                 outcome = "done"
@@ -489,7 +362,7 @@ def main() -> int:
                 print(
                     f"{width:5} px  {task.__name__:14} {time.monotonic() - start:5.1f} s  {outcome}"
                 )
-    n_tasks = len(WIDTHS) * len(tasks)
+    n_tasks = len(widths) * len(tasks)
     print(f"{n_tasks - failed} of {n_tasks} tasks done")
     return 1 if failed else 0
 

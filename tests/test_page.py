@@ -1,4 +1,4 @@
-"""The page in Chromium: ten tasks at two widths, keys, errors, and hostile replies."""
+"""The page in Chromium: tasks at two widths, keys, errors, and hostile replies."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ pytest.importorskip("playwright.sync_api", reason="playwright is absent")
 pytest.importorskip("nh3", reason="the server's packages are absent")
 
 from hostile_replies import HOSTILE
-from page_tasks import (
+from page_tasks import TASKS
+from page_visits import (
     QUESTION,
-    TASKS,
     WIDTHS,
     Visit,
     browser,

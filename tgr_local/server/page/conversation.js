@@ -1,9 +1,11 @@
 // A conversation as a tree of messages: nothing here knows the screen, the server or the storage.
 //
 // { id, title, created, updated, system, nodes: { id: node }, chosen: { parent id or "": child id } }
-// A node is { id, parent, role: "user" | "assistant", text } and, of an assistant, also
-// { thinking, thinkingSeconds, state, error, cost, search }. Children of one parent are variants: of
+// A node is { id, parent, role: "user" | "assistant", text }, of a user with files: [{ name, text, bytes }],
+// and of an assistant also { thinking, thinkingSeconds, state, error, cost, search }. Children of one parent are variants: of
 // a question that was edited, or of a reply that was made again. `chosen` has the one that is shown.
+
+import { fenced } from "./files.js";
 
 const TITLE_MOST = 60;
 
@@ -19,7 +21,7 @@ export function add(conversation, parent, message) {
   const node = { id: newId(), parent: parent ? parent.id : null, created: Date.now(), ...message };
   conversation.nodes[node.id] = node;
   choose(conversation, node);
-  if (!conversation.title && node.role === "user") conversation.title = titleOf(node.text);
+  if (!conversation.title && node.role === "user") conversation.title = titleOf(node.text || node.files?.[0]?.name || "");
   return node;
 }
 
@@ -45,13 +47,23 @@ export function variants(conversation, node) {
   return Object.values(conversation.nodes).filter((other) => other.parent === node.parent);
 }
 
-/** What the server gets for the reply to `question`: the way from the beginning to it. */
-export function messagesFor(conversation, question) {
+/** What the server gets for the reply to a question, or for more of a reply: the way from the
+    beginning to that message. */
+export function messagesFor(conversation, last) {
   const way = [];
-  for (let node = question; node; node = conversation.nodes[node.parent]) {
-    way.unshift({ role: node.role, content: node.text });
+  for (let node = last; node; node = conversation.nodes[node.parent]) {
+    way.unshift({ role: node.role, content: contentOf(node) });
   }
+  if (last.thinking) way.at(-1).reasoning_content = last.thinking;
   return conversation.system ? [{ role: "system", content: conversation.system }, ...way] : way;
+}
+
+/** The text of a message as the model gets it: its files first, as `tgr-local run --file` has them. */
+const contentOf = ({ text, files }) => [...(files ?? []).map(fenced), text].filter(Boolean).join("\n\n");
+
+/** The tokens that the shown messages take in the model's context; 0 where no reply has told it. */
+export function contextOf(conversation) {
+  return path(conversation).findLast((node) => node.cost?.context)?.cost.context ?? 0;
 }
 
 export function titleOf(text) {
@@ -61,7 +73,9 @@ export function titleOf(text) {
 
 /** Whether a search finds the conversation: every word in its title or its messages. */
 export function matches(conversation, words) {
-  const texts = [conversation.title, ...Object.values(conversation.nodes).map((node) => node.text)];
+  const nodes = Object.values(conversation.nodes);
+  const names = nodes.flatMap((node) => (node.files ?? []).map((file) => file.name));
+  const texts = [conversation.title, ...names, ...nodes.map((node) => node.text)];
   const all = texts.join("\n").toLowerCase();
   return words.toLowerCase().split(/\s+/).every((word) => all.includes(word));
 }
@@ -101,7 +115,7 @@ function checked(given) {
   for (const [id, node] of nodes) {
     const role = node?.role === "user" ? "user" : "assistant";
     const parent = node?.parent == null ? null : String(node.parent);
-    const fields = role === "assistant" ? checkedReply(node) : {};
+    const fields = role === "assistant" ? checkedReply(node) : { files: checkedFiles(node?.files) };
     conversation.nodes[id] = { id, parent, role, text: text(node?.text), created: number(node?.created), ...fields };
   }
   for (const [parent, child] of Object.entries(Object(given?.chosen))) {
@@ -111,6 +125,9 @@ function checked(given) {
   if (hasCircle(conversation)) throw new Error(`“${conversation.title}” is damaged: its messages form a circle.`);
   return conversation;
 }
+
+const checkedFiles = (files) =>
+  (Array.isArray(files) ? files : []).map((file) => ({ name: text(file?.name), text: text(file?.text), bytes: number(file?.bytes) }));
 
 function checkedReply(node) {
   const states = ["done", "stopped", "interrupted", "failed"];
@@ -128,7 +145,7 @@ function checkedCost(cost) {
   if (!cost || typeof cost !== "object") return null;
   const forward = Object.entries(Object(cost.forward)).map(([kind, n]) => [kind, number(n)]);
   const { method, finish, limit } = cost;
-  const counts = Object.fromEntries(["tokens", "prompt", "seconds", "reused", "seed"].map((name) => [name, number(cost[name])]));
+  const counts = Object.fromEntries(["tokens", "prompt", "context", "seconds", "reading", "reused", "seed"].map((name) => [name, number(cost[name])]));
   return { ...counts, method: text(method), finish: text(finish), limit: text(limit), forward: Object.fromEntries(forward) };
 }
 

@@ -1,16 +1,17 @@
 // The page: wires the parts together.
 
 import { get, Problem } from "./api.js";
-import { add, choose, newConversation, path } from "./conversation.js";
+import { Composer, showContext } from "./composer.js";
+import { add, choose, contextOf, newConversation, path } from "./conversation.js";
 import { $, button, h, icon, toast } from "./dom.js";
-import { ask as askFor, onReply, runningIn } from "./reply.js";
+import { ask as askFor, goOn, onReply, runningIn } from "./reply.js";
 import { openSettings } from "./settings.js";
 import { Sidebar } from "./sidebar.js";
 import * as store from "./store.js";
 import { apiKey, saveSettings, settings } from "./store.js";
 import { ConversationView, emptyState } from "./view.js";
 
-const about = { name: "", method: "", isEmbedded: false, methods: [], told: {}, models: [], options: {}, defaults: {} };
+const about = { name: "", method: "", isEmbedded: false, methods: [], told: {}, models: [], options: {}, defaults: {}, context: 0 };
 const EXAMPLES = [
   "How many primes are there below 60?",
   "Show that the square root of 2 is irrational.",
@@ -25,9 +26,12 @@ let isKnown = false; // whether the server has said what it is
 
 const actions = {
   again: (node) => reply(conversation.nodes[node.parent]),
-  edit(node, text) {
-    const question = add(conversation, conversation.nodes[node.parent], { role: "user", text });
+  edit(node, text, files) {
+    const question = add(conversation, conversation.nodes[node.parent], { role: "user", text, files });
     reply(question);
+  },
+  goOn(node) {
+    if (!runningIn(conversation)) follow(goOn(conversation, node));
   },
   choose(node) {
     choose(conversation, node);
@@ -44,12 +48,13 @@ const actions = {
 };
 
 const view = new ConversationView($("messages"), $("scroll"), actions);
+const composer = new Composer({ send, stop: () => runningIn(conversation)?.stop(), editLast });
 const sidebar = new Sidebar({ open, removed: (one) => one.id === conversation.id && show(newConversation(settings.system)) });
 
 function draw() {
   view.show(conversation);
   if (!path(conversation).length) {
-    $("messages").append(emptyState(about.name, about.isEmbedded ? EMBEDDED : EXAMPLES, send));
+    $("messages").append(emptyState(about, methodNow(), about.isEmbedded ? EMBEDDED : EXAMPLES, send));
   }
   document.title = conversation.title ? `${conversation.title} · tgr-local` : "tgr-local";
   showButtons();
@@ -74,19 +79,22 @@ function startNew() {
   $("question").focus();
 }
 
-/** Sends a text as the next question of this conversation. */
-function send(text) {
-  if (!text.trim() || runningIn(conversation)) return;
-  reply(add(conversation, path(conversation).at(-1) ?? null, { role: "user", text: text.trim() }));
+/** Sends a text with files as the next question of this conversation. */
+function send(text, files = []) {
+  if (runningIn(conversation)) return;
+  reply(add(conversation, path(conversation).at(-1) ?? null, { role: "user", text, files }));
 }
 
 /** Asks for a reply; a question that has one gets a further variant. */
 async function reply(question) {
-  const asked = conversation;
-  if (runningIn(asked)) return;
-  choose(asked, question);
-  store.current.set(asked.id);
-  const ended = askFor(asked, question);
+  if (runningIn(conversation)) return;
+  choose(conversation, question);
+  store.current.set(conversation.id);
+  await follow(askFor(conversation, question));
+}
+
+/** Shows a reply of this conversation that has begun, and resolves when it has ended. */
+async function follow(ended) {
   draw();
   view.scroll(true);
   await sidebar.refresh(conversation);
@@ -114,44 +122,15 @@ store.onChange(async (id) => {
 // ---- the composer ----
 
 function showButtons() {
-  const isRunning = Boolean(runningIn(conversation));
-  $("send").hidden = isRunning;
-  $("stop").hidden = !isRunning;
-  $("send").disabled = !$("question").value.trim();
-}
-
-function fitQuestion() {
-  const area = $("question");
-  area.style.height = "auto";
-  area.style.height = `${Math.min(area.scrollHeight, innerHeight * 0.4)}px`;
-  showButtons();
+  const running = runningIn(conversation);
+  composer.show(Boolean(running));
+  showContext(running?.context || contextOf(conversation), about.context);
 }
 
 function editLast() {
   const last = path(conversation).filter((node) => node.role === "user").at(-1);
   if (last) view.viewOf(last).edit();
 }
-
-$("composer").addEventListener("submit", (event) => {
-  event.preventDefault();
-  if (runningIn(conversation)) return;
-  const text = $("question").value;
-  $("question").value = "";
-  fitQuestion();
-  send(text);
-});
-$("question").addEventListener("input", fitQuestion);
-$("question").addEventListener("keydown", (event) => {
-  if (event.isComposing) return;
-  if (event.key === "Enter" && !event.shiftKey) {
-    event.preventDefault();
-    $("composer").requestSubmit();
-  } else if (event.key === "ArrowUp" && !event.target.value) {
-    event.preventDefault();
-    editLast();
-  }
-});
-$("stop").addEventListener("click", () => runningIn(conversation)?.stop());
 
 document.addEventListener("keydown", (event) => {
   if (event.key === "k" && (event.ctrlKey || event.metaKey) && !event.shiftKey && !event.altKey) {
@@ -189,14 +168,22 @@ function settingsChanged() {
   }
 }
 
+/** The method of the next reply. */
+const methodNow = () => (about.methods.includes(settings.method) ? settings.method : about.method);
+
 function showChoices() {
   const described = (name) => (about.told[name] ? `${name}: ${about.told[name]}` : name);
   const choice = (value, text, chosen) => h("option", { value, selected: value === chosen }, text);
-  const method = about.methods.includes(settings.method) ? settings.method : about.method;
-  $("method").replaceChildren(...about.methods.map((name) => choice(name, described(name), method)));
+  $("method").replaceChildren(...about.methods.map((name) => choice(name, described(name), methodNow())));
   const model = about.models.includes(settings.model) ? settings.model : about.name;
   $("model").replaceChildren(...about.models.map((name) => choice(name, name, model)));
   $("model").disabled = about.models.length < 2;
+  showTitles();
+}
+
+/** The chosen names in full, where a narrow window cuts them. */
+function showTitles() {
+  for (const id of ["model", "method"]) $(id).title = $(id).selectedOptions[0]?.text ?? "";
 }
 
 function setUpFrame() {
@@ -204,6 +191,7 @@ function setUpFrame() {
   put("open-sidebar", "menu");
   put("close-sidebar", "close");
   put("open-settings", "settings");
+  put("attach", "attach");
   put("send", "send");
   put("stop", "stop");
   put("to-end", "down");
@@ -217,7 +205,11 @@ function setUpFrame() {
     saveSettings({ theme: THEMES[settings.theme] });
     showTheme();
   });
-  $("method").addEventListener("change", (event) => saveSettings({ method: event.target.value === about.method ? "" : event.target.value }));
+  $("method").addEventListener("change", (event) => {
+    saveSettings({ method: event.target.value === about.method ? "" : event.target.value });
+    showTitles();
+    if (!path(conversation).length) draw(); // its first lines are about the method
+  });
   $("model").addEventListener("change", (event) => {
     saveSettings({ model: event.target.value });
     describe();
@@ -253,6 +245,7 @@ async function describe() {
     about.methods = props.methods ?? [];
     about.told = props.method_about ?? {};
     about.defaults = props.options ?? {};
+    about.context = props.default_generation_settings?.n_ctx ?? 0;
     const names = models.data.map((one) => one.id);
     about.models = names.filter((id) => !about.methods.some((method) => id.endsWith(`:${method}`)));
     const { method, progress, ...options } = schema.components.schemas.TgrOptions.properties;
@@ -261,6 +254,7 @@ async function describe() {
     if (!isKnown) view.renew(); // nothing could be rendered before
     isKnown = true;
     if (!path(conversation).length) draw();
+    showButtons();
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
     if (error.status === 404 && settings.model) {

@@ -22,6 +22,7 @@ export class Markdown {
     this.onChange = () => {};
     this.text = "";
     this.shown = null; // the text that is in the element
+    this.isFinished = false;
     this.firstLine = 0; // lines before it are in blocks that cannot change any more
     this.firm = 0; // how many children these blocks are
     this.working = null;
@@ -30,6 +31,7 @@ export class Markdown {
   /** Shows a text, usually the last one with more at its end. Resolves when it is drawn. */
   show(text) {
     if (!text.startsWith(this.text)) this.firstLine = this.firm = 0;
+    if (text !== this.text) this.isFinished = false;
     this.text = text;
     this.working ??= this.work().finally(() => {
       this.working = null;

@@ -22,11 +22,19 @@ export const runningIn = (conversation) =>
 
 /** Asks for a reply to `question` and adds it as a further variant; resolves when it has ended. */
 export function ask(conversation, question) {
-  const node = add(conversation, question, {
-    role: "assistant", text: "", thinking: "", thinkingSeconds: 0, state: "streaming", error: null, cost: null, search: [],
-  });
-  return new Reply(conversation, node).run(question);
+  const node = add(conversation, question, { role: "assistant", text: "", thinking: "", ...BEGUN, cost: null, search: [] });
+  return new Reply(conversation, node).run(body(messagesFor(conversation, question)));
 }
+
+/** Goes on with a reply that was stopped or cut; resolves when it has ended. */
+export function goOn(conversation, node) {
+  const before = { cost: node.cost, thinkingSeconds: node.text ? 0 : node.thinkingSeconds };
+  const more = { ...body(messagesFor(conversation, node)), continue_final_message: true };
+  Object.assign(node, BEGUN, node.text && { thinkingSeconds: node.thinkingSeconds });
+  return new Reply(conversation, node, before).run(more);
+}
+
+const BEGUN = { thinkingSeconds: 0, state: "streaming", error: null };
 
 const STAGES = {
   rebuild: "reading", calibration: "measuring", rollouts: "trying candidates", scored: "writing", tokens: "writing",
@@ -34,12 +42,16 @@ const STAGES = {
 };
 
 class Reply {
-  constructor(conversation, node) {
+  /** `before`: what the reply that it goes on with took. */
+  constructor(conversation, node, before = { cost: null, thinkingSeconds: 0 }) {
     this.conversation = conversation;
     this.node = node;
+    this.before = before;
     this.stage = "waiting";
     this.read = this.query = this.tokens = 0; // tokens of the prompt that are read, all of them, and those written
+    this.prompt = 0; // tokens of the prompt
     this.wrote = 0; // when the first one came
+    this.reading = 0; // seconds until the prompt was read
     this.start = performance.now();
     this.controller = new AbortController();
     this.id = null; // of the response, once it has begun
@@ -65,6 +77,11 @@ class Reply {
     return `${name} · ${this.tokens.toLocaleString("en")} tokens${fast}`;
   }
 
+  /** Tokens in the context so far; 0 = unknown. */
+  get context() {
+    return this.prompt && this.prompt + this.tokens;
+  }
+
   stop() {
     this.controller.abort();
   }
@@ -74,27 +91,47 @@ class Reply {
     return post(`v1/chat/completions/${encodeURIComponent(this.id)}/answer-now`, {});
   }
 
-  async run(question) {
+  async run(request) {
     const { node } = this;
+    const { text, thinking, cost } = node;
     put(this.conversation);
     this.changed();
     try {
-      await stream(body(messagesFor(this.conversation, question)), this.controller.signal, (part) => this.take(part));
+      await stream(request, this.controller.signal, (part) => this.take(part));
       node.state = "done";
     } catch (error) {
-      if (error.name === "AbortError") {
-        node.state = "stopped";
-      } else {
-        node.state = "failed";
-        node.error = { status: error.status ?? 0, message: error.message };
-      }
+      const { seconds } = this;
+      node.state = error.name === "AbortError" ? "stopped" : "failed";
+      if (node.state === "failed") node.error = { status: error.status ?? 0, message: error.message };
+      if (node.thinking && !node.text && !node.thinkingSeconds) this.thoughtFor(seconds);
+      const written = node.thinking.slice(thinking.length) + node.text.slice(text.length);
+      if (node.cost === cost && (written || node.state === "stopped")) await this.count(written, seconds);
     }
     running.delete(node.id);
-    if (node.thinking && !node.text && !node.thinkingSeconds) node.thinkingSeconds = this.seconds;
+    if (node.thinking && !node.text && !node.thinkingSeconds) this.thoughtFor(this.seconds);
     this.conversation.updated = Date.now();
     cancelAnimationFrame(this.frame);
     for (const listener of listeners) listener(this.conversation, node);
     await put(this.conversation);
+  }
+
+  thoughtFor(seconds) {
+    this.node.thinkingSeconds = this.before.thinkingSeconds + seconds;
+  }
+
+  /** What a reply took that did not come to its end: the server tells it of whole ones only. */
+  async count(text, seconds) {
+    const request = { content: text, parse_special: false, ...(settings.model && { model: settings.model }) };
+    try {
+      const { count } = text ? await post("tokenize", request, AbortSignal.timeout(2000)) : { count: 0 };
+      this.tokens = Math.max(this.tokens, count); // the last report of them is up to half a second old
+    } catch {
+      // then as they were reported
+    }
+    const about = { method: settings.method, tokens: this.tokens, prompt: this.prompt, context: this.context };
+    const reading = this.reading || (this.read ? seconds : 0);
+    const rest = { seconds, reading, seed: 0, reused: 0, forward: {}, finish: "", limit: "" };
+    this.node.cost = sum(this.before.cost, { ...about, ...rest });
   }
 
   take(part) {
@@ -104,11 +141,11 @@ class Reply {
     for (const { delta } of part.choices ?? []) {
       if (delta.reasoning_content) node.thinking += delta.reasoning_content;
       if (delta.content) {
-        if (node.thinking && !node.text) node.thinkingSeconds = this.seconds;
+        if (node.thinking && !node.text) this.thoughtFor(this.seconds);
         node.text += delta.content;
       }
     }
-    if (part.usage && part.tgr) node.cost = costOf(part, this.seconds);
+    if (part.usage && part.tgr) node.cost = sum(this.before.cost, costOf(part, this.seconds));
     this.changed();
     if (performance.now() - this.saved > SAVE_MS) {
       this.saved = performance.now();
@@ -119,6 +156,8 @@ class Reply {
   progress(progress) {
     this.stage = progress.stage;
     if (progress.of) [this.read, this.query] = [progress.read, progress.of];
+    this.prompt ||= this.query; // a later query has the thinking, too
+    if (progress.stage !== "rebuild") this.reading ||= this.seconds;
     if (progress.stage === "tokens") {
       this.wrote ||= performance.now();
       this.tokens = progress.tokens;
@@ -168,6 +207,7 @@ function costOf({ usage, tgr, timings }, seconds) {
     seed: tgr.seed,
     tokens: usage.completion_tokens,
     prompt: usage.prompt_tokens,
+    context: usage.prompt_tokens + usage.completion_tokens,
     seconds: tgr.seconds ?? seconds,
     reading: (timings?.prompt_ms ?? 0) / 1000,
     reused: tgr.reused_tokens,
@@ -176,3 +216,15 @@ function costOf({ usage, tgr, timings }, seconds) {
     limit: reply?.limit ?? "",
   };
 }
+
+/** The cost of a reply and of more of it. What passed through the model is known if it is of both. */
+function sum(before, more) {
+  if (!before) return more;
+  const added = ["tokens", "seconds", "reading"].map((name) => [name, (before[name] ?? 0) + more[name]]);
+  const kinds = hasCounts(before) && hasCounts(more) ? Object.keys({ ...before.forward, ...more.forward }) : [];
+  const forward = kinds.map((kind) => [kind, (before.forward[kind] ?? 0) + (more.forward[kind] ?? 0)]);
+  return { ...more, ...Object.fromEntries(added), forward: Object.fromEntries(forward) };
+}
+
+/** Whether it is known what passed through the model: not of a reply that was stopped. */
+export const hasCounts = (cost) => Object.keys(cost?.forward ?? {}).length > 0;

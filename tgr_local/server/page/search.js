@@ -2,6 +2,7 @@
 // tried. Numbers come from the server's reports; nothing is computed here but positions.
 
 import { h, svg } from "./dom.js";
+import { hasCounts } from "./reply.js";
 
 const KINDS = {
   query: ["prompt", "the question and the turns before it"],
@@ -9,6 +10,8 @@ const KINDS = {
   rollouts: ["rollouts", "looked ahead, then thrown away"],
   chunk: ["text", "the reply itself"],
   delimiter: ["delimiter", "where the state after a chunk is read"],
+  guard: ["guard", "the chosen rollout, read again plainly"],
+  calibration: ["calibration", "how strong an injection may be, measured once for a model"],
   discarded: ["discarded", "text that was not chosen"],
 };
 const TERMS = [
@@ -33,16 +36,10 @@ export function costLine(cost) {
 /** The content of the fold-out. */
 export function searchPanel(node) {
   const panel = h("div", { class: "search" });
-  if (node.cost) panel.append(section("Tokens through the model", tokensByKind(node.cost)));
-  const searched = node.search.filter((boundary) => boundary.scores);
-  if (searched.length) {
-    panel.append(new Boundaries(node.search).element);
-  } else if (node.search.length) {
-    panel.append(h("p", { class: "dim" }, "This method tried no candidates: each chunk continues the last one."));
-    panel.append(section("Chunks", chunkList(node.search)));
-  } else {
-    panel.append(h("p", { class: "dim" }, "No boundary was reported for this reply."));
-  }
+  if (hasCounts(node.cost)) panel.append(section("Tokens through the model", tokensByKind(node.cost)));
+  const isSearched = node.search.some((boundary) => boundary.scores);
+  const none = h("p", { class: "dim" }, "For this reply no candidates were tried.");
+  panel.append(isSearched ? new Boundaries(node.search).element : none);
   return panel;
 }
 
@@ -184,8 +181,4 @@ function dot(x, y, r, className, title, onclick) {
   name.textContent = title;
   mark.append(name);
   return mark;
-}
-
-function chunkList(search) {
-  return h("ol", { class: "chunks" }, search.map(({ text, tokens }) => h("li", { title: `${tokens} tokens` }, text)));
 }

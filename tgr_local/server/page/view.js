@@ -1,14 +1,16 @@
 // The messages of a conversation on the screen.
 
 import { path, variants } from "./conversation.js";
-import { announce, button, confirmOn, copy, h, toast } from "./dom.js";
+import { announce, button, h, toast } from "./dom.js";
+import { copyButton, noticeOf, variantButtons } from "./foot.js";
 import { Markdown } from "./markdown.js";
-import { replyOf } from "./reply.js";
+import { UserMessage } from "./question.js";
+import { hasCounts, replyOf } from "./reply.js";
 import { costLine, searchPanel } from "./search.js";
 
 /**
- * `actions` are what buttons do: again(node), edit(node, text), choose(node), settings(), key(),
- * system(text).
+ * `actions` are what buttons do: again(node), goOn(node), edit(node, text, files), choose(node),
+ * settings(), key(), system(text).
  */
 export class ConversationView {
   constructor(element, scroller, actions) {
@@ -70,68 +72,6 @@ export class ConversationView {
   }
 }
 
-/** ‹ 2 / 3 ›: the other questions or replies in a message's place. */
-function variantButtons(node, view) {
-  const all = variants(view.conversation, node);
-  if (all.length < 2) return [];
-  const at = all.indexOf(node);
-  const to = (i) => () => view.actions.choose(all[i]);
-  return [
-    button("left", "Previous variant", to(at - 1), { disabled: at === 0 }),
-    h("span", { class: "variant" }, `${at + 1} / ${all.length}`),
-    button("right", "Next variant", to(at + 1), { disabled: at === all.length - 1 }),
-  ];
-}
-
-const copyButton = (what, text) =>
-  button("copy", `Copy the ${what}`, async (event) => {
-    const target = event.currentTarget;
-    if (await copy(text())) confirmOn(target);
-  });
-
-class UserMessage {
-  constructor(node, view) {
-    this.node = node;
-    this.view = view;
-    this.element = h("article", { class: "message user", "aria-label": "You" });
-  }
-
-  update() {
-    if (this.isEditing) return;
-    const { node, view } = this;
-    const editButton = button("edit", "Edit the question", () => this.edit(), { class: "icon edit" });
-    const actions = h("div", { class: "actions" }, variantButtons(node, view), editButton, copyButton("question", () => node.text));
-    this.element.replaceChildren(h("div", { class: "bubble" }, node.text), actions);
-  }
-
-  edit() {
-    const { node, view } = this;
-    this.isEditing = true;
-    const area = h("textarea", { class: "editor", "aria-label": "Edit the question", value: node.text });
-    const done = (text) => {
-      this.isEditing = false;
-      if (text && text !== node.text) view.actions.edit(node, text);
-      else this.update();
-    };
-    const send = () => done(area.value.trim());
-    area.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
-        event.preventDefault();
-        send();
-      } else if (event.key === "Escape") {
-        event.stopPropagation();
-        done("");
-      }
-    });
-    const cancelButton = h("button", { type: "button", class: "quiet", onclick: () => done("") }, "Cancel");
-    const sendButton = h("button", { type: "button", class: "primary", onclick: send }, "Send");
-    this.element.replaceChildren(area, h("div", { class: "actions" }, cancelButton, sendButton));
-    area.style.height = `${Math.min(area.scrollHeight + 4, 320)}px`;
-    area.focus();
-    area.setSelectionRange(area.value.length, area.value.length);
-  }
-}
-
 class AssistantMessage {
   constructor(node, view) {
     this.node = node;
@@ -164,6 +104,7 @@ class AssistantMessage {
       this.wasRunning = true;
       this.showLive();
       this.foot.replaceChildren();
+      this.footOf = null;
       return;
     }
     if (this.wasRunning) announce("The reply is finished.");
@@ -222,7 +163,7 @@ class AssistantMessage {
 
   showFoot() {
     const { node, view } = this;
-    const key = `${node.state} ${node.cost?.tokens} ${variants(view.conversation, node).length}`;
+    const key = [node.state, node.cost?.tokens, variants(view.conversation, node).length, view.conversation.chosen[node.id]].join(" ");
     if (key === this.footOf) return;
     this.footOf = key;
     const regenerate = button("again", "Another reply", () => view.actions.again(node), { class: "icon again" });
@@ -236,7 +177,7 @@ class AssistantMessage {
 
   foldOut() {
     const { node } = this;
-    if (!node.cost && !node.search.length) return [];
+    if (!hasCounts(node.cost) && !node.search.length) return [];
     const details = h("details", { class: "fold-out" }, h("summary", null, "How this reply was found"));
     details.addEventListener("toggle", () => {
       if (details.open && details.children.length === 1) details.append(searchPanel(node));
@@ -245,40 +186,14 @@ class AssistantMessage {
   }
 }
 
-/** What went wrong with a reply, and the way out. */
-function noticeOf(node, view) {
-  const again = ["Try again", () => view.actions.again(node)];
-  if (node.state === "failed") {
-    const { status, message } = node.error;
-    const out = { 400: ["Open the settings", view.actions.settings], 401: ["Enter the API key", view.actions.key] }[status];
-    return [notice("problem", message, ...(out ? [out] : []), again)];
-  }
-  if (node.state === "stopped") return [notice("note", "Stopped.")];
-  if (node.state === "streaming" || node.state === "interrupted") {
-    const why = "The page was closed while this reply was written, or another tab writes it.";
-    return [notice("note", why, again)];
-  }
-  if (node.cost && ["length", "budget"].includes(node.cost.finish)) {
-    const limit = node.cost.limit || (node.cost.finish === "length" ? "max_tokens" : "max_forward_tokens");
-    const why = `The reply was cut at its limit, ${limit}. A higher one lets it go on.`;
-    return [notice("note", why, ["Settings", view.actions.settings], again)];
-  }
-  if (!node.text) return [notice("note", "The reply has no answer.", again)];
-  return [];
-}
-
-function notice(kind, text, ...ways) {
-  const buttons = ways.map(([name, onclick]) => h("button", { type: "button", class: "link", onclick }, name));
-  return h("div", { class: `notice ${kind}`, role: kind === "problem" ? "alert" : null }, h("span", null, text), buttons);
-}
-
-/** What is shown before the first question. */
-export function emptyState(name, examples, ask) {
+/** What is shown before the first question. `about` says what the server is, `method` how it will reply. */
+export function emptyState({ name, told }, method, examples, ask) {
   const buttons = examples.map((text) => h("button", { type: "button", class: "example", onclick: () => ask(text) }, text));
+  const way = told[method] ? ` Its method is ${method} (${told[method]}).` : "";
   return h(
     "section", { class: "empty" },
     h("h2", null, "What shall we think about?"),
-    h("p", null, `${name || "The model"} runs on this machine. Before each part of its reply it tries several directions and follows the best; every reply shows which.`),
+    h("p", null, `${name || "The model"} runs on this machine.${way} Below every reply stands what it took.`),
     h("div", { class: "examples" }, buttons),
   );
 }
