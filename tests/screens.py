@@ -76,6 +76,10 @@ class Screen:
         shown = self._tmux("capture-pane", "-p", "-J", "-S", "-", *(["-e"] if styled else []))
         return "\n".join(line.rstrip() for line in shown.rstrip("\n").split("\n"))
 
+    def shown(self) -> str:
+        """The screen alone, line by line, with its styles."""
+        return self._tmux("capture-pane", "-p", "-e")
+
     def until(self, wanted: str | Callable[[str], bool], seconds: float = HANG) -> str:
         """The text as soon as `wanted` is in it or true of it; fails with the text otherwise."""
         met = (lambda text: wanted in text) if isinstance(wanted, str) else wanted
