@@ -9,7 +9,11 @@ script: its security policy says so to the browser.
     store.js            … in the browser's storage; settings
     api.js              requests, errors, event streams
     reply.js            replies under way
+    composer.js         where a question is written: its text, its files, the buttons
+    files.js            … text files: read, bounded, fenced
+    question.js         … a question on the screen, and its editor
     view.js             messages on the screen
+    foot.js             … below a message: variants, how it ended, the ways out
     markdown.js         … their Markdown, made by /render
     search.js           the search behind a reply: bars, tables, the tree
     sidebar.js          the list of conversations
