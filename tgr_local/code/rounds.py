@@ -298,8 +298,14 @@ class _Solver:
                 f"{self._engine.n_ctx_train}; lower context_tokens, or name fewer files"
             )
         config = self._limited(min(needed, room), room)
+        tests_decide = stage.verdict is not None and not stage.verdict.passes
+        copies = self._copies(stage, messages, query) if tests_decide else ()
         if self._code.budget:
             left = self._code.budget - outcome.forward_tokens - len(query)
+            read = sum(len(copy.tokens) - len(query) for copy in copies)
+            if left - read < min(needed, config.token_limit):
+                copies, read = (), 0
+            left -= read
             while k > 1 and left // k < min(needed, config.token_limit):
                 k -= 1
             if left // k < _LEAST_ANSWER:
@@ -309,13 +315,13 @@ class _Solver:
                 )
                 return None
             # the prompt is read once, and its cells are shared
+            longest = max([len(query), *(len(copy.tokens) for copy in copies)])
             config = dataclasses.replace(
                 config,
                 max_tokens=min(config.token_limit, left // k),
-                max_forward_tokens=len(query) + left // k,
+                max_forward_tokens=longest + left // k,
             )
         first = 1 + sum(len(some) for some in outcome.rounds)
-        tests_decide = stage.verdict is not None and not stage.verdict.passes
         return Batch(
             query=query,
             documents=context.documents,
@@ -330,7 +336,7 @@ class _Solver:
             n_judges=self._code.test_jobs,
             # a candidate that was stopped would be missing where agreement decides
             stops_early=tests_decide,
-            copies=self._copies(stage, messages, query) if tests_decide else (),
+            copies=copies,
             tried=frozenset(one.begun for one in stage.candidates),
             fence=context.fence,
         )
