@@ -171,6 +171,22 @@ def test_what_is_behind_the_place_is_taken_from_the_copy() -> None:
     assert rejoined("a = 1\nb = 9", "\nd = 4\nc = 3\n", code, "x.txt") is None
 
 
+@pytest.mark.parametrize(
+    "behind",
+    ["\nif __name__ ==", "class TestAdd(unittest.TestCase):\n", "# Test it\n", "x"],
+)
+def test_what_follows_the_end_of_the_copy_is_not_written(behind: str) -> None:
+    code = "def add(a, b):\n    return a - b\n"
+    back = rejoined("def add(a, b):\n    return a +", f" b\n\n{behind}", code)
+    assert back == "```python\n" + code.replace("-", "+")
+    assert rejoined("def add(a, b):\n    return a +", " b\n\n    ", code) is None
+
+
+def test_tests_are_not_written_where_the_copy_goes_on() -> None:
+    back = rejoined("def add(a, b):\n    return a +", " b\n\n\ndef test_add():\n")
+    assert back is not None and "test" not in back and "def sub" not in back
+
+
 def test_what_would_not_parse_goes_on() -> None:
     code = "def f(a):\n    if a:\n        b = 1\n        c = 2\n    d = 3\n    return d\n"
     assert rejoined("def f(a):\n    for", " x in (\n        b = 1\n        c = 2\n", code) is None

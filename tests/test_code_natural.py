@@ -316,6 +316,9 @@ def test_what_a_file_does_at_its_top_stays() -> None:
     assert change.after == new + guard
     checks = f"{new}\n\n# Test cases\nassert tax(1, 2) == 3\nprint(tax(1, 2))\n"
     assert "net" in names_after(fenced(checks), OTHER)
+    suite = "\n\nimport unittest\n\n\nclass TestTax(unittest.TestCase):\n    pass\n"
+    (change,) = read_answer(fenced(new + suite), [Document("m.py", OTHER)])
+    assert change.after == new
 
 
 def test_a_class_keeps_its_values() -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import math
+import re
 import textwrap
 import tokenize
 from collections import Counter
@@ -36,6 +37,12 @@ _OF_A_LINE = 3
 """Departures from one line that come before those of other lines."""
 _BACK = 2
 """Lines with text that follow each other in the answer and in the copy, where it is back there."""
+_TESTS = re.compile(
+    r"(?:def test|class Test|if __name__|import unittest|import pytest|assert\b|print\(|# (?:test|"
+    r"example))",
+    re.IGNORECASE,
+)
+_MARGIN = re.compile(r"[^\s)\]}]")
 _QUOTES = str.maketrans("'", '"')
 
 
@@ -164,21 +171,47 @@ def _spread(found: Sequence[Departure]) -> list[Departure]:
 
 def rejoined(departure: Departure, answer: str) -> str | None:
     """The opening and the code of an answer that is back in the copy, with what the copy has behind
-    that place; None while it is not."""
-    new = answer[len(departure.copy.opening) :].split("\n")[:-1]
-    old = departure.copy.code.split("\n")[:-1]
-    n_equal = _n_equal(old, new)
-    mine = [line for line in new[n_equal + 1 :] if line.strip()][-_BACK:]
-    theirs = [i for i in range(n_equal, len(old)) if old[i].strip()]
+    that place, or that is behind its end; None while it goes on."""
+    copy = departure.copy
+    *new, last = answer[len(copy.opening) :].split("\n")
+    old = copy.code.split("\n")[:-1]
+    first = _n_equal(old, new) + 1  # of the new lines behind the first that differs
+    whole = new
+    if (end := _past_the_end(old[first:], [*new, last], first)) is not None:
+        whole = new[:end]
+    elif (back := _back(old, new, first)) is not None:
+        whole = [*new, *old[back:]]
+    else:
+        return None
+    code = "".join(f"{line}\n" for line in whole).rstrip() + "\n"
+    is_python = copy.document.path.endswith((".py", ".pyi"))
+    reads = not is_python or parsed(textwrap.dedent(code)) is not None
+    return copy.opening + code if reads else None
+
+
+def _past_the_end(rest: Sequence[str], new: Sequence[str], first: int) -> int | None:
+    """The first of the new lines that stands at the margin behind all of the copy, or begins the
+    tests that small models like to write there; None without one."""
+    left = [line for line in rest if line.strip()]
+    for index in range(first, len(new)):
+        line = new[index]
+        if left and line == left[0]:
+            left = left[1:]
+        elif (_TESTS.match(line) and line not in rest) or (not left and _MARGIN.match(line)):
+            return index
+    return None
+
+
+def _back(old: Sequence[str], new: Sequence[str], first: int) -> int | None:
+    """The line of the copy that follows those that the newest lines repeat; None where they are not
+    in the copy behind the place of the departure."""
+    mine = [line for line in new[first:] if line.strip()][-_BACK:]
+    theirs = [i for i in range(first - 1, len(old)) if old[i].strip()]
     if len(mine) < _BACK or not new[-1].strip():
         return None
-    for end in range(_BACK, len(theirs) + 1):
-        if [old[i] for i in theirs[end - _BACK : end]] == mine:
-            whole = "".join(f"{line}\n" for line in [*new, *old[theirs[end - 1] + 1 :]])
-            is_python = departure.copy.document.path.endswith((".py", ".pyi"))
-            reads = not is_python or parsed(textwrap.dedent(whole)) is not None
-            return departure.copy.opening + whole if reads else None
-    return None
+    ends = range(_BACK, len(theirs) + 1)
+    same = (end for end in ends if [old[i] for i in theirs[end - _BACK : end]] == mine)
+    return next((theirs[end - 1] + 1 for end in same), None)
 
 
 def _n_equal(a: Sequence[object], b: Sequence[object]) -> int:

@@ -148,20 +148,30 @@ def _values(text: str, name: str) -> set[str]:
 
 
 def _without_calls(new: str, old: str) -> str:
-    """A whole file without the checks and prints at its end that the old one did not have."""
+    """A whole file without the tests and prints at its end that the old one did not have."""
     before, after = parsed(old), parsed(new)
     if before is None or after is None:
         return new
-    known = {ast.dump(one) for one in statements(before)}
+    known = {ast.dump(one) for one in before.body}
     lines = new.split("\n")
     for one in reversed(after.body):
-        prints = isinstance(one, ast.Expr) and ast.dump(one).startswith(
-            "Expr(value=Call(func=Name(id='print'"
-        )
-        if not (prints or isinstance(one, ast.Assert)) or ast.dump(one) in known:
+        if not _is_check(one) or ast.dump(one) in known:
             return "\n".join(lines).rstrip("\n") + "\n" if len(lines) < new.count("\n") else new
-        lines = lines[: one.lineno - 1]
+        lines = lines[
+            : min([one.lineno, *(d.lineno for d in getattr(one, "decorator_list", ()))]) - 1
+        ]
     return new
+
+
+def _is_check(one: ast.stmt) -> bool:
+    """Whether a statement at the top of a module tests it or shows what it does."""
+    if isinstance(one, ast.Expr):
+        return ast.dump(one).startswith("Expr(value=Call(func=Name(id='print'")
+    if isinstance(one, ast.Import):
+        return all(name.name in ("unittest", "pytest") for name in one.names)
+    if isinstance(one, _Definition):
+        return one.name.startswith(("test_", "Test"))
+    return isinstance(one, ast.Assert)
 
 
 # ---- parts ----
