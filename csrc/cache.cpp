@@ -50,14 +50,52 @@ void CacheAllocator::check(uint32_t n_cells, uint32_t n_seqs) const {
 }
 
 bool CacheAllocator::grow(uint32_t n_cells) {
-    if (!reservations_.empty() || model_.params().n_ctx != 0) {
+    if (model_.params().n_ctx != 0 || !model_.context()) {
         return false;
     }
     apply();
+    if (!reservations_.empty()) {
+        const bool may_grow = grows_in_use() && fault_.empty() && n_cells < least_refused_;
+        if (!may_grow || !model_.resize(n_cells, /*contents =*/true)) {
+            least_refused_ = std::min(least_refused_, may_grow ? n_cells : UINT32_MAX);
+            return false;
+        }
+        pool_.resize(model_.n_ctx());
+        return true;
+    }
     const bool keep  = pool_.n_kept() > 0 || pool_.n_used() > 0; // in use: a prefix that a request has pinned
     const bool grown = model_.resize(n_cells, keep);
     reset();
     return grown;
+}
+
+bool CacheAllocator::grows_in_use() const {
+    return model_.most_cells < uint32_t(INT32_MAX) && reading_.block == 0;
+}
+
+void CacheAllocator::shrink(uint32_t n_cells) {
+    if (!reservations_.empty() || pool_.n_used() > 0 || model_.params().n_ctx != 0 || !model_.context()) {
+        return;
+    }
+    const uint64_t size = std::max(n_cells, pool_.n_kept());
+    if (size + size / 3 > model_.n_ctx()) {
+        return;
+    }
+    apply();
+    std::vector<uint32_t> place(pool_.size());
+    CellList              kept;
+    for (uint32_t cell = 0; cell < pool_.size(); ++cell) {
+        if (pool_[cell].keeps > 0) {
+            place[cell] = kept.size();
+            kept.push(cell);
+        }
+    }
+    if (!fault_.empty() || !model_.shrink(uint32_t(size), kept.runs())) {
+        return;
+    }
+    pool_ = CellPool();
+    reset();
+    prefixes_.move(place);
 }
 
 bool CacheAllocator::reserve(uint64_t session, uint32_t n_cells, uint32_t n_seqs, const Prompt & prompt) {
@@ -118,6 +156,7 @@ void CacheAllocator::release(uint64_t session) {
         pool_.plan(cell, false);
     }
     reservations_.erase(session);
+    least_refused_ = UINT32_MAX;
 }
 
 Reservation & CacheAllocator::of(uint64_t session) {

@@ -73,9 +73,14 @@ public:
     // CapacityError for what this cache can never hold.
     void check(uint32_t n_cells, uint32_t n_seqs) const;
 
-    // Worker. Enlarges the cache to n_cells if it may grow and nothing is reserved; remembered prefixes stay if the
-    // memory allows. False when it is too small then.
+    // Worker. Enlarges the cache to n_cells if it may grow; remembered prefixes stay if the memory allows. While
+    // something is reserved it grows only where its owner has bounded it, and where texts need not be reproducible,
+    // for which the size matters. False when it is too small then.
     bool grow(uint32_t n_cells);
+
+    // Worker. Makes a cache that grows as small as n_cells, or as what remembered prefixes keep; they move to its first
+    // cells. Nothing changes while something is reserved, or where it would save less than a quarter.
+    void shrink(uint32_t n_cells);
 
     // Worker. Reserves sequences, and cells: n_cells less those of the longest known prefix of the prompt, which is
     // pinned. Drops remembered prefixes for it. False when the cells are not free now. CapacityError when the memory is
@@ -174,6 +179,7 @@ private:
     void                  use(uint32_t cell);
     void                  use(const CellList & cells);
     void                  unuse(const CellList & cells);
+    bool                  grows_in_use() const;
     std::vector<bool>     used_by(const Reservation & reservation) const;
     void                  reset();
     void later(std::function<void(llama_context *)> operation) { queue_.push_back(std::move(operation)); }
@@ -187,6 +193,7 @@ private:
     std::vector<bool>                                 sequence_taken_, injection_taken_;
     std::vector<std::function<void(llama_context *)>> queue_;
     bool                                              shift_pending_ = false;
+    uint32_t                                          least_refused_ = UINT32_MAX; // to grow to, since the last release
     std::string                                       fault_;
 };
 

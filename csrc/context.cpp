@@ -221,6 +221,24 @@ bool Model::copy_context(uint32_t n_cells) {
         if (!memory_copy(context_.get(), made.get())) {
             return false;
         }
+        graph_copy_rows(context_.get(), made.get());
+        count_graphs(before_);
+        context_ = std::move(made);
+        return true;
+    } catch (const std::exception &) { // the old one is as it was
+        return false;
+    }
+}
+
+bool Model::shrink(uint32_t n_cells, const std::vector<extent> & kept) {
+    if (params_.n_ctx != 0 || !context_ || !obstacle(n_cells, /*beside =*/true).empty()) {
+        return false;
+    }
+    try {
+        llama_context_ptr made = made_context(n_cells);
+        if (!memory_gather(context_.get(), made.get(), kept)) {
+            return false;
+        }
         count_graphs(before_);
         context_ = std::move(made);
         return true;

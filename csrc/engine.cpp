@@ -167,6 +167,10 @@ void Engine::grow_cache(uint32_t n_cells, uint32_t n_sessions) {
     });
 }
 
+void Engine::shrink_cache(uint32_t n_cells) {
+    ask([&] { cache_.shrink(n_cells); });
+}
+
 uint32_t Engine::n_cells_possible() {
     return call([&] { return model_.n_cells_possible(); });
 }

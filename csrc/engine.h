@@ -67,7 +67,10 @@ public:
     // Enlarges the cache, if it grows on demand and no session is open, so that so many sessions of n_cells fit.
     void grow_cache(uint32_t n_cells, uint32_t n_sessions);
 
-    // Bounds a cache that grows.
+    // Makes it as small as n_cells again, if no session is open; remembered prefixes stay.
+    void shrink_cache(uint32_t n_cells);
+
+    // Bounds a cache that grows, which then does so while sessions are open too.
     void bound_cache(uint32_t n_cells) { model_.most_cells = n_cells; }
 
     // The most cells that the cache may have, as Model estimates it.

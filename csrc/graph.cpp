@@ -229,6 +229,14 @@ void graph_set_row(llama_context * ctx, int32_t row, const float * vectors) {
     }
 }
 
+void graph_copy_rows(llama_context * from, llama_context * to) {
+    const graph_state_t & source = state_of(from);
+    const graph_state_t & target = state_of(to);
+    for (int32_t il = 0; il < source.n_layer; ++il) {
+        ggml_backend_tensor_copy(source.table[il], target.table[il]);
+    }
+}
+
 void graph_capture(llama_context * ctx, bool states, bool norms) {
     state_of(ctx).capture_states = states;
     state_of(ctx).capture_norms  = norms;

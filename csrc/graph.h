@@ -22,6 +22,9 @@ bool graph_init(llama_context * ctx, int32_t n_rows);
 // Fills one row with vectors, [n_layer][n_embd], added after layers 0 … n_layer-1.
 void graph_set_row(llama_context * ctx, int32_t row, const float * vectors);
 
+// Gives `to` the rows of `from`, a context of the same model with as many.
+void graph_copy_rows(llama_context * from, llama_context * to);
+
 // What the following decodes keep: final-norm states of output tokens; residual norms of all tokens.
 void graph_capture(llama_context * ctx, bool states, bool norms);
 

@@ -397,4 +397,25 @@ bool memory_copy(llama_context * from, llama_context * to) {
     return true;
 }
 
+bool memory_gather(llama_context * from, llama_context * to, const std::vector<extent> & cells) {
+    const memory_parts source = parts_of(from);
+    const memory_parts target = parts_of(to);
+    if (memory_layout(from) != memory_layout(to) || source.caches.size() != target.caches.size() ||
+        (!target.caches.empty() && n_cells_of(cells) > target.caches[0]->get_size())) {
+        return false;
+    }
+    const auto runs       = checked(from, source, cells);
+    const auto from_parts = cell_parts(source);
+    const auto to_parts   = cell_parts(target);
+    to->synchronize();
+    uint32_t at = 0;
+    for (const extent & run : runs) {
+        for (size_t i = 0; i < from_parts.size(); ++i) { // by parts: all of a long run at once would be much memory
+            write({ to_parts[i] }, { { at, run.n } }, read({ from_parts[i] }, { run }));
+        }
+        at += run.n;
+    }
+    return true;
+}
+
 } // namespace tgr

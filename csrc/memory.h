@@ -62,4 +62,8 @@ void memory_write_state(llama_context * ctx, llama_seq_id seq_id, uint32_t n_tok
 // positions. False, and `to` is unchanged, when it is of another layout or has fewer cells or states.
 bool memory_copy(llama_context * from, llama_context * to);
 
+// Copies the keys and values of these cells to the first cells of `to`, one after the other. No sequence may hold any.
+// False, and `to` is unchanged, as in memory_copy.
+bool memory_gather(llama_context * from, llama_context * to, const std::vector<extent> & cells);
+
 } // namespace tgr

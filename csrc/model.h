@@ -62,8 +62,12 @@ public:
     // Enlarges a cache without a fixed size to at least n_cells, and by half where the memory and most_cells allow.
     // With `contents`, its cells, sequences and states are copied, and old and new must fit into the memory together;
     // without, the new cache is empty and takes the place of the old one. False where that cannot be; the cache has its
-    // old size, and with `contents` is as it was. Injections and rows of sequences are lost in any case.
+    // old size, and with `contents` is as it was. Injections are copied with the contents.
     bool resize(uint32_t n_cells, bool contents);
+
+    // Makes a cache without a fixed size as small as n_cells, in which these cells are the first. No sequence may hold
+    // any. False, and the cache is as it was, where the memory for both together is not there.
+    bool shrink(uint32_t n_cells, const std::vector<extent> & kept);
 
     // Throws CapacityError, with the numbers, when the memory that is available now, and that of the present cache, are
     // too little for a cache of n_cells.

@@ -39,6 +39,11 @@ std::vector<uint32_t> CacheAllocator::free_cells(uint32_t n_cells, const CellLis
         const size_t n_possible = find_cells(n_cells, behind, &CellPool::Cell::obtainable, &possible).size();
         const bool   in_vain    = reading_.block ? !possible : n_possible < n_cells; // others have to go first
         if (in_vain && !reservations_.empty()) {
+            const uint64_t least = uint64_t(pool_.size()) + n_cells - n_possible;
+            if (grows_in_use() && least <= model_.most_cells &&
+                grow(uint32_t(std::min<uint64_t>(end + n_cells, model_.most_cells)))) {
+                continue;
+            }
             return cells;
         }
         if ((cells.size() == n_cells && !possible) || !prefixes_.reclaim()) {

@@ -129,6 +129,15 @@ void PrefixStore::drop(Place prefix) {
     prefixes_.erase(prefix);
 }
 
+void PrefixStore::move(const std::vector<uint32_t> & place) {
+    for (const auto & prefix : prefixes_) {
+        CellList moved;
+        prefix->cells.each([&](uint32_t cell) { moved.push(place[cell]); });
+        prefix->cells = std::move(moved);
+        prefix->cells.each([&](uint32_t cell) { pool_.keep(cell); });
+    }
+}
+
 void PrefixStore::clear() {
     while (!prefixes_.empty()) {
         drop(prefixes_.begin());

@@ -116,6 +116,9 @@ public:
 
     void clear();
 
+    // The cells have moved: what was in cell i is in place[i] of a pool that keeps none yet.
+    void move(const std::vector<uint32_t> & place);
+
     const std::list<std::shared_ptr<Prefix>> & all() const { return prefixes_; } // latest first
 
 private:

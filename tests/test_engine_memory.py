@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from engines import EXACT, TOKENS, generated, one_device, vectors
+from engines import EXACT, GREEDY, TOKENS, generated, one_device, vectors
 from surroundings import HANG, environment
 
 from tgr_local.bench import shapes
-from tgr_local.engine import Cancel, Engine, Task, available_memory
+from tgr_local.engine import Cancel, Engine, Session, Task, available_memory
 from tgr_local.engine.native import native
 from tgr_local.errors import CapacityError
 from tgr_local.options.config import EngineConfig
@@ -151,6 +153,89 @@ def test_a_cache_does_not_grow_beyond_its_bound(model: Callable[..., Path]) -> N
         assert engine.most_cells() == 1200
         engine.max_cells = None
         engine.session(1201, 1).close()
+
+
+def test_a_bounded_cache_grows_while_sessions_are_open(model: Callable[..., Path]) -> None:
+    """Their texts go on as if nothing had happened, an injection of theirs too."""
+    path = model()
+
+    def written(engine: Engine, others: int) -> list[int]:
+        tokens: list[int] = []
+        with contextlib.ExitStack() as stack:
+            session = stack.enter_context(engine.session(200, 1))
+            sequence, steer = session.sequence(), session.injection(vectors()[0])
+            feed = TOKENS[:4]
+            for i in range(3):
+                task = Task(
+                    sequence, feed, n_generate=8, injection=steer, sampling=GREEDY, ignore_eog=True
+                )
+                tokens += session.run([task])[0].tokens.tolist()
+                feed = tokens[-1:]
+                if i < others:
+                    other = stack.enter_context(engine.session(300, 1))
+                    assert generated_in(other) == generated_in(other)
+        return tokens
+
+    with loaded(path) as plain:
+        expected = written(plain, 0)
+    with loaded(path) as engine:
+        engine.max_cells = 1000
+        assert written(engine, 2) == expected
+        assert 700 <= engine.n_ctx <= 1024
+        with engine.session(900, 1):
+            request = threading.Thread(target=lambda: engine.session(300, 1).close())
+            request.start()
+            request.join(0.2)
+            assert request.is_alive()  # beyond the bound it waits
+        request.join(HANG)
+        assert not request.is_alive()
+    with loaded(path) as engine:
+        engine.max_cells = 4000
+        with engine.session(900, 1):
+            n_ctx = engine.n_ctx
+            native.pretend_available(0)
+            request = threading.Thread(target=lambda: engine.session(900, 1).close())
+            request.start()
+            request.join(0.2)
+            assert request.is_alive() and engine.n_ctx == n_ctx  # without memory too
+            native.pretend_available(None)
+        request.join(HANG)
+        assert not request.is_alive()
+
+
+@pytest.mark.parametrize("options", [{}, {"reproducible": True}])
+def test_a_cache_is_given_back(model: Callable[..., Path], options: dict[str, object]) -> None:
+    """What is remembered stays, wherever its cells lay."""
+
+    def answered(session: Session, text: list[int]) -> tuple[int, list[int]]:
+        sequence = session.sequence()
+        reading = session.run([Task(sequence, text[:-1], reuse=True)])[0]
+        task = Task(sequence, text[-1:], n_generate=4, sampling=GREEDY, ignore_eog=True)
+        tokens = session.run([task])[0].tokens.tolist()
+        session.remember(sequence)
+        return reading.n_reused, tokens
+
+    texts = [TOKENS[i:] * 6 for i in range(2)]
+    with loaded(model(), prefix_cells=4096, **options) as engine:
+        engine.grow_cache(3500)
+        before = []
+        with engine.session(3000, 1):
+            for text in texts:
+                with engine.session(200, 1) as session:
+                    before.append(answered(session, text)[1])
+            n_ctx = engine.n_ctx
+            engine.shrink_cache(1000)
+            assert engine.n_ctx == n_ctx  # a session is open
+        kept = engine.stats().cells_remembered
+        assert kept >= 256
+        engine.shrink_cache(1000)
+        stats = engine.stats()
+        assert (stats.n_ctx, stats.cells_remembered) == (1024, kept)
+        for text, tokens in zip(texts, before, strict=True):
+            with engine.session(200, 1, prompt=text[:-1]) as session:
+                n_reused, again = answered(session, text)
+            assert again == tokens
+            assert n_reused >= 64
 
 
 def test_growing_ahead_stops_where_the_memory_does(model: Callable[..., Path]) -> None:

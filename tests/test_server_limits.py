@@ -12,13 +12,13 @@ import pytest
 from serving import START, Served, served
 from surroundings import HANG
 
-from tgr_local import load
+from tgr_local import load, methods
 from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.openai.completions import completion_request, respond
-from tgr_local.options.config import SearchConfig, ServerConfig
+from tgr_local.options.config import EngineConfig, SearchConfig, ServerConfig
 from tgr_local.server.errors import ApiError
-from tgr_local.server.limits import Memory, memory_needed, within_limits
+from tgr_local.server.limits import Memory, cache_line, limit_cache, memory_needed, within_limits
 
 X = "x" * 1_000_000
 
@@ -261,6 +261,25 @@ def test_the_cache_grows_to_its_bound(model: Callable[..., Path]) -> None:
         assert engine.n_ctx <= 3072
         with engine.session(2500, 1):
             pass
+
+
+def test_a_served_cache_begins_small_and_is_bounded_by_one_trained_context(
+    model: Callable[..., Path],
+) -> None:
+    with load(model(n_embd=128), config=EngineConfig(prefix_cells=100)) as engine:
+        engine.cell_bytes = 1 << 20  # so that the least cache is no bound
+        method = methods.get("base")
+        n_cells = limit_cache(engine, SearchConfig(max_tokens=1000), method)
+        assert 1000 < n_cells < 1600
+        assert n_cells <= engine.n_ctx < n_cells + 256
+        assert engine.most_cells() == engine.n_ctx_train + n_cells + 100
+        line = cache_line(engine)
+        assert line.startswith(f"KV cache: {engine.n_ctx:,} cells, ")
+        assert f"grows to {engine.most_cells():,} cells, " in line
+    with load(model(n_embd=128), config=EngineConfig(n_ctx=2048)) as engine:
+        limit_cache(engine, SearchConfig(), method)
+        assert cache_line(engine).startswith("KV cache: 2,048 cells, ")
+        assert "grows" not in cache_line(engine)
 
 
 def test_a_request_beyond_the_cache_is_refused_before_decoding(small: Engine) -> None:

@@ -201,7 +201,7 @@ def test_models_are_described(server: Served) -> None:
     with_methods = get("/v1/models", params={"methods": "1"}).json()["data"]
     assert "one:base" in {entry["id"] for entry in with_methods}
     assert get("/health").json()["model"] == "one"
-    assert get("/props").json()["model"] == "one" and get("/props").json()["n_ctx"] > 0
+    assert get("/props").json()["model"] == "one" and get("/props").json()["n_ctx"] == 4096
     other = get("/props", params={"model": "two"}).json()
     assert (other["status"], other["n_ctx_train"]) == ("unloaded", 4096)
     assert set(other["options"]) == set(get("/props").json()["options"])
@@ -209,7 +209,7 @@ def test_models_are_described(server: Served) -> None:
         assert props["default_generation_settings"]["n_ctx"] == 4096
         assert props["chat_template_caps"]["supports_tools"] is True
         assert props["modalities"] == {"vision": False, "audio": False}
-    assert entries["one"]["meta"]["n_ctx"] == 4096
+    assert entries["one"]["meta"]["n_ctx"] == get("/health").json()["n_ctx"] == 4096
     assert entries["two"]["architecture"]["input_modalities"] == ["text"]
     assert get("/props", params={"model": "garbage"}).status_code == 400
     assert get("/slots", params={"model": "two"}).json()["error"]["code"] == "model_not_loaded"

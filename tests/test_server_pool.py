@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -179,9 +180,13 @@ class Made:
 
     def __init__(self, name: str, closed: list[str]) -> None:
         self.name, self._closed = name, closed
+        self.rested = 0.0
 
     def close(self) -> None:
         self._closed.append(self.name)
+
+    def rest(self) -> None:
+        self.rested = time.monotonic()
 
 
 class Loads:
@@ -393,6 +398,24 @@ def test_idle_models_are_unloaded_by_the_clock() -> None:
         again.end()
 
     assert play(scene, idle_seconds=1000, clock=lambda: now[0]).begun == ["a", "a"]
+
+
+def test_a_model_rests_when_nobody_has_used_it_for_a_while() -> None:
+    async def scene(loads: Loads, pool: Pool[Made]) -> None:
+        first, second = pool.lease("a"), pool.lease("a")
+        await granted(first, second)
+        first.end()
+        await asyncio.sleep(0.1)
+        assert not pool.loaded[0].rested  # in use
+        second.end()
+        third = pool.lease("a")
+        await asyncio.sleep(0.1)
+        assert not pool.loaded[0].rested  # in use again
+        third.end()
+        while not pool.loaded[0].rested:
+            await asyncio.sleep(0.005)
+
+    play(scene, rest_seconds=0.05)
 
 
 def test_a_load_that_nobody_waits_for_gives_way() -> None:

@@ -113,6 +113,7 @@ void bind_engine(py::module_ & m) {
                  return py::bytes(e.detokenize(tokens_of(tokens), special, tokens_of(shown)));
              })
         .def("grow_cache", &Engine::grow_cache, release())
+        .def("shrink_cache", &Engine::shrink_cache, release())
         .def("bound_cache", &Engine::bound_cache)
         .def("n_cells_possible", &Engine::n_cells_possible, release())
         .def("memory", &Engine::memory, release())

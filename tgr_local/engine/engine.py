@@ -335,6 +335,12 @@ class Engine:
         if n_sessions:
             self._native.grow_cache(n_cells, n_sessions)
 
+    def shrink_cache(self, n_cells: int) -> None:
+        """Makes the cache as small as `n_cells` again, or as what it remembers, which stays. Does
+        nothing while a session is open or where `n_ctx` fixes the size."""
+        check_whole("n_cells", n_cells, 0, INT_MAX)
+        self._native.shrink_cache(n_cells)
+
     def lockstep_group(self, n: int) -> LockstepGroup:
         """A group of n participants: sessions that are always decoded in the same batches."""
         return LockstepGroup(self._native, self._native.group(n))
@@ -405,7 +411,9 @@ class Engine:
 
     @property
     def max_cells(self) -> int | None:
-        """Cells that the cache may grow to; None = as many as fit into memory."""
+        """Cells that the cache may grow to; None = as many as fit into memory. With a bound it also
+        grows while sessions are open, where it would else wait for them to close, unless the engine
+        is reproducible."""
         return self._max_cells
 
     @max_cells.setter

@@ -138,7 +138,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
     async def health() -> Response:
         service.models.check_started()
         latest = service.models.pool.latest()
-        about = {"model": latest.name, "n_ctx": (await latest.stats()).n_ctx} if latest else {}
+        about = {"model": latest.name, "n_ctx": latest.context} if latest else {}
         return JsonResponse({"status": "ok", "model": None, **about})
 
     @app.get("/slots", **ANSWERS)
@@ -147,7 +147,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
         if fail_on_no_slot and n_running >= service.limits.max_running:
             raise ApiError(503, "no slot available")
         loaded = await service.models.find(model)
-        return JsonResponse(loaded.slots.shown(loaded.engine, n_running))
+        return JsonResponse(loaded.slots.shown(loaded.context, n_running))
 
     @app.post("/slots/{id_slot}", **takes(SlotRequest))
     async def slot_action(

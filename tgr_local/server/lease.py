@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,8 @@ class Closable(Protocol):
     """A loaded model."""
 
     def close(self) -> None: ...
+    def rest(self) -> None:
+        """Gives back the memory that only running requests need; any thread."""
 
 
 Model = TypeVar("Model", bound=Closable)
@@ -38,6 +41,7 @@ class Place(Generic[Model]):
         self.is_idle = False  # for too long, or somebody wants it unloaded
         self.is_needed = False  # by another model
         self.failure: str | None = None  # why the latest load failed
+        self.rest: asyncio.TimerHandle | None = None  # for it to rest
 
     @property
     def leaves(self) -> bool:

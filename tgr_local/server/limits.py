@@ -143,23 +143,37 @@ class Memory:
             self._changed.notify_all()
 
 
-def limit_cache(engine: Engine, config: Any, method: Method, limits: ServerConfig) -> None:
-    """Bounds the cache of a served model, and makes it large enough for typical requests.
+def limit_cache(engine: Engine, config: Any, method: Method) -> int:
+    """Bounds the cache of a served model, and makes it large enough for one typical request, which
+    is the number of cells that it returns. It grows when requests run at a time, or a longer one.
 
-    The bound is the need of as many typical requests as run at a time, or of one of the length that
-    the model was trained for.
+    The bound is the need of one request of the length that the model was trained for beside a
+    typical one; where the owner wants more requests with long replies at a time, `n_ctx` says so.
     """
     needed = 0
     with contextlib.suppress(CapacityError):  # the error of each request says so
         fitted = method.fitted(engine, _TYPICAL_QUERY, config)
         needed = method.cells(engine, _TYPICAL_QUERY, fitted)
-    engine.max_cells = max(
-        _LEAST_CACHE // engine.cell_bytes,
-        needed * limits.max_running,
-        needed + engine.n_ctx_train,
+    most = max(_LEAST_CACHE // engine.cell_bytes, needed + engine.n_ctx_train)
+    engine.max_cells = most + engine.config.prefix_cells
+    engine.grow_cache(needed)
+    return needed
+
+
+def cache_line(engine: Engine) -> str:
+    """What the cache takes now and may take, for the owner."""
+    n_cells, most = engine.stats().n_ctx, engine.most_cells()
+    now = f"KV cache: {n_cells:,} cells, {_megabytes(engine, n_cells)}"
+    if engine.config.n_ctx or most <= n_cells:
+        return now
+    return (
+        f"{now}; grows to {most:,} cells, {_megabytes(engine, most)}, at most while requests need "
+        "it (-c fixes it)"
     )
-    engine.max_cells += engine.config.prefix_cells
-    engine.grow_cache(needed, limits.max_running)
+
+
+def _megabytes(engine: Engine, n_cells: int) -> str:
+    return f"{n_cells * engine.cell_bytes / 1e6:,.0f} MB"
 
 
 def _lower(asked: Number, limit: Number) -> Number:

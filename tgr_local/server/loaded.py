@@ -18,7 +18,7 @@ from tgr_local.errors import TgrError
 from tgr_local.methods import Method
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.options.resolve import resolve
-from tgr_local.server.limits import Memory, limit_cache
+from tgr_local.server.limits import Memory, cache_line, limit_cache
 from tgr_local.server.slots import SlotFiles, Slots
 
 _STATS_SECONDS = 0.25  # for the engine to answer
@@ -52,7 +52,9 @@ class LoadedModel:
             self.config = resolved.config
             self.seed = None if resolved.seed_is_drawn else resolved.config.seed
             """Of a request that names none; None = a random one."""
-            limit_cache(engine, self.config, setup.method, setup.limits)
+            self._n_cells = limit_cache(engine, self.config, setup.method)
+            self.cache = cache_line(engine)
+            """What its cache takes, for the owner."""
             self.memory = Memory(engine, setup.limits)
             self.slots = Slots(files)
             self.last_stats = engine.stats()
@@ -65,6 +67,16 @@ class LoadedModel:
     def warning(self) -> str | None:
         """A warning for the owner."""
         return unused_gpu(self.engine) or slow_cache(self.engine)
+
+    @property
+    def context(self) -> int:
+        """Tokens of the longest conversation."""
+        trained = self.engine.n_ctx_train
+        return min(trained, self.engine.config.n_ctx or trained)
+
+    def rest(self) -> None:
+        """Makes the cache as small again as it was at the start."""
+        self.engine.shrink_cache(self._n_cells)
 
     def close(self) -> None:
         """Ends its work and frees its memory."""

@@ -211,7 +211,7 @@ class Models:
         if (model := self.pool.model(name)) is not None:
             engine, entry["created"] = model.engine, model.created
             entry["meta"] = {
-                "n_ctx": self._context(engine.n_ctx_train),
+                "n_ctx": model.context,
                 "n_params": engine.n_params,
                 "n_ctx_train": engine.n_ctx_train,
                 "n_vocab": engine.n_vocab,
@@ -230,7 +230,7 @@ class Models:
             "description": engine.description,
             "model_path": engine.path.name,
             "options": options,
-            "n_ctx": (await model.stats()).n_ctx,
+            "n_ctx": model.context,
             "n_ctx_train": engine.n_ctx_train,
             "chat_template": engine.chat_template,
             "devices": sorted(set(engine.devices())),

@@ -38,6 +38,7 @@ from tgr_local.server.lease import (
 from tgr_local.server.model_events import ModelEvents
 from tgr_local.server.room import is_out_of_memory
 
+_REST_SECONDS = 20.0  # without a request until a model gives back what only requests need
 _STOP_SECONDS = 2.0  # for a load that is cancelled
 
 
@@ -56,7 +57,8 @@ class Loader(Protocol[Loaded]):
 
 class Pool(Generic[Model]):
     """At most `most` models in memory, each for `idle_seconds` after its last use; 0 = until its
-    memory is needed. `tell` receives a line for the owner about every load and unload."""
+    memory is needed. One that nobody has used for `rest_seconds` rests. `tell` receives a line for
+    the owner about every load and unload."""
 
     def __init__(
         self,
@@ -64,11 +66,12 @@ class Pool(Generic[Model]):
         most: int,
         idle_seconds: float = 0.0,
         *,
+        rest_seconds: float = _REST_SECONDS,
         tell: Callable[[str], object] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._loader, self._most, self._idle_seconds = loader, most, idle_seconds
-        self._told, self._clock = tell, clock
+        self._rest_seconds, self._told, self._clock = rest_seconds, tell, clock
         self._places: dict[str, Place[Model]] = {}
         self._waiting: list[Lease[Model]] = []  # in order of arrival
         self._coming: Place[Model] | None = None  # is being loaded, or waits for room
@@ -160,8 +163,9 @@ class Pool(Generic[Model]):
         """Ends a load, and frees the models. The leases must have ended, or end now."""
         self._closing = True
         self._cancel.cancel()
-        if self._timer:
-            self._timer.cancel()
+        for timer in (self._timer, *(place.rest for place in self._places.values())):
+            if timer:
+                timer.cancel()
         if self._runner:
             self._changed.set()
             await asyncio.wait({self._runner}, timeout=_STOP_SECONDS)
@@ -182,6 +186,7 @@ class Pool(Generic[Model]):
             place.n_leases -= 1
             place.used = self._clock()
             self._set_timer()
+            self._rest_later(place)
         elif lease in self._waiting:
             self._waiting.remove(lease)
             if place is self._coming and self._waiting and not self._is_awaited(place):
@@ -326,6 +331,25 @@ class Pool(Generic[Model]):
         self.events.status(place.name, UNLOADED)
 
     # ---- idle time ----
+
+    def _rest_later(self, place: Place[Model]) -> None:
+        """Lets a model rest once it has been idle for a while."""
+        if place.rest:
+            place.rest.cancel()
+            place.rest = None
+        if not place.n_leases and not self._closing:
+            loop = asyncio.get_running_loop()
+            place.rest = loop.call_later(self._rest_seconds, self._rest, place)
+
+    def _rest(self, place: Place[Model]) -> None:
+        place.rest = None
+        if (model := place.model) is not None and not place.n_leases:
+
+            def rest() -> None:
+                with contextlib.suppress(TgrError):  # it is unloaded meanwhile
+                    model.rest()
+
+            threading.Thread(target=rest, name="rest", daemon=True).start()
 
     def _idle_left(self, place: Place[Model]) -> float:
         return place.used + self._idle_seconds - self._clock()

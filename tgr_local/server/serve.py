@@ -75,6 +75,7 @@ def run(
             return
         for model in service.loaded:
             _say(f"{model.engine.description} ({model.name}) is ready, method {method.name}")
+            _say(model.cache)
             if model.warning:
                 _say(f"warning: {model.warning}")
         if path is None:

@@ -102,14 +102,14 @@ class Slots:
             if id_slot is not None and id_slot >= 0:
                 self._texts[id_slot] = prompt
 
-    def shown(self, engine: Engine, n_running: int) -> list[dict[str, Any]]:
-        """The response to GET /slots."""
+    def shown(self, n_ctx: int, n_running: int) -> list[dict[str, Any]]:
+        """The response to GET /slots, where a conversation may have `n_ctx` tokens."""
         with self._lock:
             sizes = [len(self._texts.get(i, ())) for i in range(self._n)]
         return [
             {
                 "id": i,
-                "n_ctx": engine.n_ctx_train,
+                "n_ctx": n_ctx,
                 "speculative": False,
                 "is_processing": i < n_running,
                 "n_prompt_tokens": size,
