@@ -26,7 +26,7 @@ from tgr_local.bench import (
     shapes,
     subject,
 )
-from tgr_local.bench.measure import Row
+from tgr_local.bench.measure import Row, Spread
 from tgr_local.bench.peers import Settings
 from tgr_local.bench.plan import Plan
 from tgr_local.bench.subprocesses import Subprocess
@@ -189,6 +189,33 @@ def test_bad_usage_is_one_line(
     assert cli.main(["bench", *(names.get(a, a) for a in arguments)]) in (1, 2)
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1 and "bug" not in error
+
+
+def test_quick_begins_with_the_speeds_and_ends_in_time(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now, plans = [1000.0], []
+
+    def measured(name: str, plan: Plan) -> Iterator[Row]:
+        now[0] += 40
+        plans.append(plan)
+        yield Row(name, "a row", Spread.of([1.0]), "times")
+
+    monkeypatch.setattr(command, "measured", measured)
+    monkeypatch.setattr(command.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(subject, "speeds", lambda engine: (456.0, 31.0))
+    assert cli.main(["bench", "--quick", "--model", str(tiny)]) == 0
+    out = capsys.readouterr().out
+    first, *_, rows = out.split("\n\n# ")[0].splitlines()
+    assert first.startswith("measures       the speed of this engine") and "2 minutes" in first
+    assert rows == "speed          reading 456 tokens/s, writing 31.0 tokens/s"
+    assert len(plans) == 3 and all(plan.repeats == 2 and plan.quick for plan in plans)
+    assert "left out after 120 s: capture,sampling,roofline (--only capture" in out
+    plans.clear()
+    every = ",".join(command.QUICK)
+    assert cli.main(["bench", "--quick", "--only", every, "--model", str(tiny)]) == 0
+    assert len(plans) == 6 and all(plan.repeats == 5 for plan in plans)
+    assert [command.quick_repeats(speed) for speed in (0.5, 18.0, 50.0, 1e4)] == [1, 1, 3, 5]
 
 
 def test_a_long_reply_has_lengths_crossings_and_memory(

@@ -74,13 +74,12 @@ def test_an_unknown_method_changes_nothing(session: Any) -> None:
 def test_set_changes_one_option_and_lists_all(session: Any) -> None:
     conversation = session.conversation
     assert output(session, "/set seed 42")[0].split()[:2] == ["seed", "42"]
-    assert conversation.config == SearchConfig(
-        temperature=0.25, chunk_len=100
-    )  # the model's advice
+    of_all = {"chunk_len": 100, "loop_guard": 32}  # the model's advice; a conversation's default
+    assert conversation.config == SearchConfig(temperature=0.25, **of_all)
     assert output(session, "/set temperature 0.9")[0].split()[:2] == ["temperature", "0.9"]
     assert output(session, "/set thinking=off")[0].split()[:2] == ["thinking", "off"]
     assert output(session, "/set keys vi")[0].split()[:2] == ["keys", "vi"]
-    assert conversation.config == SearchConfig(temperature=0.9, thinking=False, chunk_len=100)
+    assert conversation.config == SearchConfig(temperature=0.9, thinking=False, **of_all)
     fields = [f.name for kind in (SearchConfig, ChatConfig) for f in dataclasses.fields(kind)]
     assert [line.split()[0] for line in output(session, "/set all")] == fields
     changed = [line.split()[:2] for line in output(session, "/set changed")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 
 import numpy as np
@@ -14,6 +13,8 @@ from tgr_local.errors import CancelledError
 from tgr_local.methods import get
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.run import Run
+from tgr_local.search.steps import Step
+from tgr_local.search.trajectory import Trajectory
 
 PART = 6
 SEEDS = [11, 12, 13, 14]
@@ -133,13 +134,17 @@ def test_parts_end_early(engine: Engine) -> None:
         assert engine.stats().n_jobs == 0
 
 
+def written(engine: Engine, config: SearchConfig, most: int) -> list[Step]:
+    """The chunks of base, of which one task writes `most`."""
+    with pytest.MonkeyPatch.context() as patch:
+        plain = Trajectory.chunks
+        patch.setattr(Trajectory, "chunks", lambda self: plain(self, most))
+        return list(get("base").run(Run(engine, TOKENS, config)))
+
+
 def test_base_writes_the_same_chunks_in_one_task(engine: Engine) -> None:
     config = SearchConfig(chunk_len=5, max_chunks=40, max_tokens=178, seed=3, top_logprobs=2)
-    made = []
-    for guard in (0, 1000):  # chunks that are judged are tasks of their own
-        run = Run(engine, TOKENS, dataclasses.replace(config, loop_guard=guard))
-        made.append(list(get("base").run(run)))
-    one_task, tasks = made
+    one_task, tasks = (written(engine, config, most) for most in (40, 1))
     assert len(one_task) == len(tasks) > 32
     for a, b in zip(one_task, tasks, strict=True):
         assert (a.index, a.finish, a.counts, a.cells) == (b.index, b.finish, b.counts, b.cells)
@@ -150,11 +155,7 @@ def test_base_writes_the_same_chunks_in_one_task(engine: Engine) -> None:
 
 def test_a_budget_ends_base_where_it_ends_single_chunks(engine: Engine) -> None:
     for budget in (len(TOKENS) + 7, len(TOKENS) + 9, len(TOKENS) + 10):
-        made = []
-        for guard in (0, 1000):
-            config = SearchConfig(
-                chunk_len=5, max_chunks=40, seed=3, max_forward_tokens=budget, loop_guard=guard
-            )
-            made.append(list(get("base").run(Run(engine, TOKENS, config))))
+        config = SearchConfig(chunk_len=5, max_chunks=40, seed=3, max_forward_tokens=budget)
+        made = [written(engine, config, most) for most in (40, 1)]
         a, b = ([(len(step.tokens), step.finish, step.counts) for step in steps] for steps in made)
         assert a == b

@@ -35,7 +35,7 @@ from tgr_local.errors import TgrError
 from tgr_local.eval.task import Grade
 from tgr_local.eval.tasks import livecodebench, writingbench
 from tgr_local.eval.tasks.code import program
-from tgr_local.eval.tasks.gsm8k import answer, number
+from tgr_local.eval.tasks.gsm8k import answer, number, shown
 from tgr_local.eval.tasks.ifeval import plain_punkt
 from tgr_local.eval.tasks.puzzles import evaluate, expression, judge
 
@@ -142,6 +142,13 @@ def test_a_box_holds_one_number_or_none(box: str, value: str | None) -> None:
 def test_the_sign_of_a_boxed_number_may_stand_before_it() -> None:
     assert answer(r"so $-\boxed{18}$") == -18
     assert answer(r"- \boxed{18}") == answer(r"28-\boxed{18}") == 18
+
+
+def test_a_number_is_shown_as_people_write_it(load: Load) -> None:
+    values = {"6.67": "6.67", "3/4": "0.75", "1/3": "1/3", "-1200": "-1200", "1e30": "1" + "0" * 30}
+    assert {text: shown(Fraction(text)) for text in values} == values
+    made = grade(load("gsm8k")[0], r"\boxed{6.67}")
+    assert made.correct is False and made.answer == "6.67"
 
 
 def test_an_early_box_counts_however_much_follows(load: Load) -> None:

@@ -170,6 +170,15 @@ def test_ungraded_samples_are_left_out_with_a_note(tmp_path: Path) -> None:
     ]
 
 
+def test_texts_that_a_limit_or_a_loop_cut_are_counted(tmp_path: Path) -> None:
+    samples = both()
+    for i, finish in enumerate(("length", "loop")):
+        samples[i] = dataclasses.replace(samples[i], finish=finish)
+    (section,) = report.build([run_folder.read(write(tmp_path / "run", samples))]).sections
+    (cut,) = (note for note in section.notes if note.startswith("Texts that"))
+    assert cut.startswith("Texts that a limit cut before their end: base 2 of 4. ")
+
+
 def test_all_numbers_of_a_table_are_about_the_same_problems(tmp_path: Path) -> None:
     samples = both()
     samples[2] = dataclasses.replace(samples[2], correct=None)

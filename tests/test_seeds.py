@@ -39,14 +39,14 @@ def test_minus_one_draws_a_seed_in_every_config() -> None:
 
 def test_a_seed_that_nobody_names_is_drawn_where_that_is_wanted() -> None:
     assert resolve({}).config.seed == 42
-    found = resolve({}, draws_seed=True)
+    found = resolve({}, for_people=True)
     assert (found.seed_is_drawn, found.sources["seed"]) == (True, DEFAULT)
-    assert differ([resolve({}, draws_seed=True).config.seed for _ in range(3)])
+    assert differ([resolve({}, for_people=True).config.seed for _ in range(3)])
     assert found.shown() == dataclasses.asdict(found.config) | {"seed": "random"}
     for metadata, wishes, seed, source in (
         ({}, {"seed": 42}, 42, USER), ({"tgr.seed": "5"}, {}, 5, MODEL_FILE),
     ):  # fmt: skip
-        found = resolve(metadata, wishes, draws_seed=True)
+        found = resolve(metadata, wishes, for_people=True)
         assert (found.config.seed, found.sources["seed"], found.seed_is_drawn) == (
             seed, source, False,
         )  # fmt: skip

@@ -19,6 +19,7 @@ from tgr_local.generation import generate_many
 from tgr_local.generation.text import is_loop
 from tgr_local.openai.completions import respond
 from tgr_local.openai.requests import chat_request, completion_request
+from tgr_local.options.resolve import DEFAULT, FOR_PEOPLE, resolve
 from tgr_local.search.steps import Counts, Progress
 
 THINKING = SearchConfig(
@@ -198,6 +199,55 @@ def test_answer_now_without_on_event_waits_for_the_chunk(engine: Engine) -> None
 )
 def test_a_loop_is_an_end_of_equal_parts(tokens: list[int], parts: int, loops: bool) -> None:
     assert is_loop(tokens, parts) is loops
+
+
+LEGITIMATE = [
+    "".join(f"{i}\n" for i in range(1, 2000)),  # a list of numbers
+    "".join(f"| {i} | 0 | 0 | 0 |\n" for i in range(400)),  # a table
+    "| a | b |\n|---|---|\n" + "| 0 | 0 |\n" * 60,  # rows that are all equal
+    "x = [" + "0, " * 300 + "0]\n",
+    "-" * 800,
+    "".join(f"    case {i}:\n        return {i};\n" for i in range(300)),
+    "    }\n" * 100,
+    "ha" * 250,
+]
+ENDLESS_TEXTS = [
+    "The answer is 42. " * 400,
+    "a" * 3000,
+    "<br>\n" * 1000,
+    "Step: we add the two numbers and get the same sum again, as before.\n\n" * 60,
+]
+
+
+@pytest.mark.parametrize("text", LEGITIMATE)
+def test_the_guard_of_people_leaves_tables_lists_and_code(text: str) -> None:
+    tokens = list(text.encode())  # more tokens than any trained model makes of it
+    parts = FOR_PEOPLE["loop_guard"]
+    assert not any(is_loop(tokens[:n], parts) for n in range(64, len(tokens) + 64, 64))
+
+
+@pytest.mark.parametrize("text", ENDLESS_TEXTS)
+def test_the_guard_of_people_ends_what_never_ends(text: str) -> None:
+    tokens, parts = list(text.encode()), FOR_PEOPLE["loop_guard"]
+    first = next(n for n in range(64, len(tokens), 64) if is_loop(tokens[:n], parts))
+    assert first <= max(1024, 32 * len(text) // 60) + 64
+
+
+def test_run_chat_and_serve_have_a_loop_guard_and_eval_has_none() -> None:
+    assert resolve({}, for_people=True).config.loop_guard == 32
+    assert resolve({}, for_people=True).sources["loop_guard"] == DEFAULT
+    assert resolve({}, {"loop_guard": 0}, for_people=True).config.loop_guard == 0
+    assert resolve({"tgr.loop_guard": "5"}, for_people=True).config.loop_guard == 5
+    assert resolve({}).config.loop_guard == SearchConfig().loop_guard == 0
+
+
+def test_an_endless_reply_of_a_front_end_ends(engine: Engine) -> None:
+    token = engine.tokenize("x")[0]
+    body = {"prompt": "he", "max_tokens": 3000, "logit_bias": {token: 100}}
+    config = dataclasses.replace(resolve({}, for_people=True).config, chunk_len=128, max_chunks=30)
+    made = respond(engine, completion_request(engine, body, config=config, method="base"))
+    assert made["usage"]["completion_tokens"] == 1024
+    assert made["tgr"]["replies"][0]["finish"] == "loop"
 
 
 def test_the_loop_guard_ends_what_repeats_itself(engine: Engine) -> None:

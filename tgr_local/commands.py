@@ -28,7 +28,7 @@ from tgr_local.options.config import (
     ServerConfig,
 )
 from tgr_local.options.flags import Parser, add_config_flags, configured, given
-from tgr_local.options.resolve import resolve
+from tgr_local.options.resolve import FOR_PEOPLE, resolve
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine
@@ -78,8 +78,8 @@ def add_to(parser: Parser) -> None:
         sub.hide(which.add_argument("--changed", action="store_true", help=text))
         sub.hide(which.add_argument("--all", action="store_true", help=text))
     for sub in (run, chat, serve):
-        title, own = "how a reply is generated", {"seed": "random"}
-        add_config_flags(sub, SearchConfig, title, folded=True, defaults=own)
+        title = "how a reply is generated"
+        add_config_flags(sub, SearchConfig, title, folded=True, defaults=FOR_PEOPLE)
     add_config_flags(run, ChatConfig, "how it is shown", only=("markdown",), folded=True)
     add_config_flags(chat, ChatConfig, "the conversation", folded=True)
     add_config_flags(serve, ServerConfig, "the server and its limits", folded=True)
@@ -120,7 +120,7 @@ def _loaded(args: argparse.Namespace) -> Iterator[tuple[Engine, SearchConfig, Me
     with load_with_progress(path, engine_config, chats=chats) as engine:
         _warn_of_spare_cells(engine, getattr(args, "replies", 1))
         wishes = given(args, SearchConfig)
-        yield engine, resolve(engine.metadata, wishes, draws_seed=True).config, method
+        yield engine, resolve(engine.metadata, wishes, for_people=True).config, method
 
 
 def _warn_of_spare_cells(engine: Engine, n_replies: int) -> None:
@@ -146,8 +146,8 @@ def show_config(args: argparse.Namespace) -> int:
     if "method" in known:
         metadata = library.card(path).metadata if path else {}
         configured(args, SearchConfig)
-        wishes, draws = given(args, SearchConfig), args.command in (_run, _chat, _serve)
-        resolved = resolve(metadata, wishes, args.sources, draws_seed=draws)
+        wishes, for_people = given(args, SearchConfig), args.command in (_run, _chat, _serve)
+        resolved = resolve(metadata, wishes, args.sources, for_people=for_people)
         values |= {"method": args.method, **resolved.shown()}
         sources |= resolved.sources
         values["strength"], sources["strength"] = _strength(path, resolved.config, args)

@@ -6,7 +6,8 @@ import argparse
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,6 +38,10 @@ GROUPS = {
     "sweep": "one boundary for other S, K and s; only with --full",
     "long": "tgr-latent and markov compared with base while a long reply grows; only on its own",
 }
+QUICK = ("decode", "prefill", "plain", "capture", "sampling", "roofline")
+"""Groups of --quick."""
+QUICK_SECONDS = 120.0
+_QUICK_LEFT = 30.0  # of them, for a group to begin
 _EXTRA = {"sweep"}  # only on request
 _BY_NAME = {"long"}  # only with --only
 
@@ -56,7 +61,11 @@ def add_to(parser: Parser) -> None:
         f"(default: {TYPE})")  # fmt: skip
     add("--only", metavar="NAME,NAME", help=f"groups to measure, from {', '.join(GROUPS)}")
     add("--repeats", metavar="N", help=f"number of measurements of each row (default: {REPEATS})")
-    add("--quick", action="store_true", help="fewer sizes and short chunks; takes a few minutes")
+    add(
+        "--quick",
+        action="store_true",
+        help="few groups, sizes and repeats; about 2 minutes with a 0.5B model",
+    )
     add("--full", action="store_true", help="also the sweep of S, K and s")
     add("--long-tokens", metavar="N",
         help=f"length of the reply in the group long (default: {LONG_TOKENS})")  # fmt: skip
@@ -104,7 +113,9 @@ def run(args: argparse.Namespace) -> int:
     """Measures, and prints each row when it is complete."""
     # subprocesses must not import from the current folder
     os.environ["PYTHONSAFEPATH"] = "1"
-    names = _names(args.only, args.full)
+    started = time.monotonic()
+    names = _names(args.only, args.full, args.quick)
+    bounded = args.quick and args.only is None
     repeats = _whole("repeats", args.repeats, REPEATS, 1, 1000)
     long_tokens = _whole("long_tokens", args.long_tokens, LONG_TOKENS, 256, 1 << 20)
     if args.figure and "long" not in names:
@@ -135,16 +146,22 @@ def run(args: argparse.Namespace) -> int:
     with load_with_progress(path, config, chats=False) as engine:
         settings = Settings.of(engine)
         about = machine.about(engine, settings)
-        plan = Plan(engine, settings, repeats, args.quick, long_tokens)
         say: Callable[[str], None] = (
             (lambda _: None) if args.json == "-" else lambda text: print(text, flush=True)
         )
+        say(f"{'measures':14} {_purpose(names, bounded)}")
         for name, fact in table.facts(about):
             say(f"{name:14} {fact}")
-        if args.json != "-":  # what most people want to know, at once
-            read, written = subject.speeds(engine)
-            say(f"{'speed':14} reading {read:,.0f} tokens/s, writing {written:,.1f} tokens/s")
-        for name in names:
+        read, written = subject.speeds(engine)  # what most people want to know, at once
+        say(f"{'speed':14} reading {read:,.0f} tokens/s, writing {written:,.1f} tokens/s")
+        if bounded and args.repeats is None:
+            repeats = quick_repeats(written)
+        plan = Plan(engine, settings, repeats, args.quick, long_tokens)
+        for i, name in enumerate(names):
+            if bounded and time.monotonic() - started > QUICK_SECONDS - _QUICK_LEFT:
+                left = ",".join(names[i:])
+                say(f"\nleft out after {time.monotonic() - started:.0f} s: {left} (--only {left})")
+                break
             say(f"\n# {name}: {GROUPS[name]}")
             for row in measured(name, plan):
                 rows.append(row)
@@ -164,6 +181,17 @@ def run(args: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     return 0
+
+
+def quick_repeats(written: float) -> int:
+    """Measurements of each row that fit into the time of --quick, where a reply has so many tokens
+    a second: one takes about a minute at 15."""
+    return min(REPEATS, max(1, int(written / 15)))
+
+
+def _purpose(names: Sequence[str], bounded: bool) -> str:
+    text = f"the speed of this engine, beside llama.cpp with the same file, in {len(names)} groups"
+    return f"{text}; about {QUICK_SECONDS / 60:.0f} minutes" if bounded else text
 
 
 def measured(name: str, plan: Plan) -> Iterator[Row]:
@@ -196,8 +224,9 @@ def measured(name: str, plan: Plan) -> Iterator[Row]:
         yield row
 
 
-def _names(only: str | None, full: bool) -> list[str]:
+def _names(only: str | None, full: bool, quick: bool) -> list[str]:
     default = [name for name in GROUPS if name not in _BY_NAME and (full or name not in _EXTRA)]
+    default = [*QUICK] if quick and not full else default
     names = default if only is None else [name.strip() for name in only.split(",")]
     for name in names:
         if name not in GROUPS:

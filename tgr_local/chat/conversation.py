@@ -84,7 +84,7 @@ class Conversation:
     def resolved(self) -> Resolved:
         """The options of the next reply, with the source of each."""
         sources = dict.fromkeys(self.user_options, "set here")
-        return resolve(self.engine.metadata, self.user_options, sources, draws_seed=True)
+        return resolve(self.engine.metadata, self.user_options, sources, for_people=True)
 
     @property
     def messages(self) -> list[dict[str, str]]:

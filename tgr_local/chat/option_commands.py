@@ -11,6 +11,7 @@ from tgr_local.chat.session import ChatSession
 from tgr_local.models import library
 from tgr_local.options import settings
 from tgr_local.options.config import ChatConfig, SearchConfig
+from tgr_local.options.resolve import FOR_PEOPLE
 
 _LIMITS = ("max_forward_tokens", "max_seconds", "thinking_budget")
 _THINK = {
@@ -62,7 +63,7 @@ def _listed(session: ChatSession, which: str) -> Iterator[str]:
     """The options that the method uses, those that are not the default, or all."""
     conversation, values = session.conversation, _values(session)
     default = dataclasses.asdict(SearchConfig()) | dataclasses.asdict(ChatConfig())
-    default["seed"] = "random"
+    default |= FOR_PEOPLE
     of_search = {spec.name for spec in dataclasses.fields(SearchConfig)}
     n_hidden = n_shown = 0
     for name, (value, doc) in values.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,6 +15,7 @@ from tgr_local.chat.session import ChatSession
 from tgr_local.console.wrap import terminal_width
 from tgr_local.options import settings
 from tgr_local.options.config import SearchConfig
+from tgr_local.options.resolve import FOR_PEOPLE
 from tgr_local.search.steps import Counts, Seconds, Step
 from tgr_local.trace import record, render
 
@@ -45,8 +47,9 @@ def _options(session: ChatSession) -> Iterator[str]:
     yield from option_commands.model(session, "")
     yield f"method {conversation.method.name}"
     resolved = conversation.resolved
+    default = {**dataclasses.asdict(SearchConfig()), **FOR_PEOPLE}
     for name, value in resolved.shown().items():
-        if value != getattr(SearchConfig(), name) and (name, value) != ("seed", "random"):
+        if value != default[name]:
             yield f"{name} {settings.as_text(value)} ({resolved.sources[name]})"
     yield from reply_commands.system(session, "")
     saved = f"saved in {session.path}" if session.path else "not saved"

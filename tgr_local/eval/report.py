@@ -177,7 +177,7 @@ def _notes(found: Sequence[Outcome]) -> list[str]:
 
 def _n_cut(outcome: Outcome) -> int:
     """Samples whose text a limit ended."""
-    return sum(outcome.finishes[finish] for finish in ("length", "budget"))
+    return sum(outcome.finishes[finish] for finish in ("length", "budget", "loop"))
 
 
 def _why_ungraded(outcome: Outcome) -> str:

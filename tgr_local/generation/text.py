@@ -191,12 +191,13 @@ def _pending(text: str, tags: Sequence[str]) -> int:
 
 
 def is_loop(tokens: Sequence[int], parts: int) -> bool:
-    """Whether a text ends in so many equal parts, of 64 tokens together at least. Only its newest
-    8,192 tokens are searched."""
+    """Whether a text ends in so many equal parts, which are parts² tokens together, 64 at least:
+    the more are asked for, the surer it is no table or list of zeros. Only its newest 8,192 tokens
+    are searched."""
     text = np.asarray(tokens[-_LOOP_NEWEST:])
     periods = np.flatnonzero(text[-2::-1] == text[-1:]) + 1  # after which the last token repeats
     for period in periods.tolist():
-        span = max(parts * period, _LOOP_TOKENS)
+        span = max(parts * period, parts * parts, _LOOP_TOKENS)
         if span > len(text):
             return False
         end = text[-span:]

@@ -386,7 +386,10 @@ class SearchConfig:
         low=0,
     )
     loop_guard: int = option(
-        0, "end the thinking, or the reply, after so many repetitions of a part; 0 = off", low=0
+        0,
+        "end the thinking, or the reply, after n repetitions of a part, of n² tokens together at "
+        "least; 0 = off",
+        low=0,
     )
     grammar: str = option("", "GBNF that the answer must follow; empty = none", longest=1 << 18)
     top_logprobs: int = option(0, "likeliest alternatives reported for each token", low=0, high=128)

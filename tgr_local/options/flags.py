@@ -193,7 +193,7 @@ def add_config_flags(
     *,
     only: Collection[str] = (),
     folded: bool = False,
-    defaults: Mapping[str, str] | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> None:
     """Adds a flag for each field of a config, or for those in `only`, in a help group with that
     title. If `folded`, ``--help`` shows those of `EVERYDAY` alone. `defaults` are what the help
@@ -222,7 +222,7 @@ def add_config_flags(
             parser.hide(action)
 
 
-def _help(spec: dataclasses.Field[Any], own_default: str | None) -> str:
+def _help(spec: dataclasses.Field[Any], own_default: Any) -> str:
     low, high = spec.metadata["low"], spec.metadata["high"]
     bounds = "" if low is None else f"; at least {low}" if high is None else f"; {low} to {high}"
     default = own_default or spec.default

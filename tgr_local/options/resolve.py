@@ -15,6 +15,10 @@ from tgr_local.options.fields import parse, updated
 DEFAULT = "default"
 MODEL_FILE = "the model file"
 USER = "the user"
+FOR_PEOPLE: Mapping[str, Any] = {"seed": "random", "loop_guard": 32}
+"""The defaults of run, chat and serve, as a person reads them, where they are others than those of
+a `SearchConfig`. A part that comes 32 times, in 1,024 tokens at least, is no table and no list of
+zeros any more."""
 _PREFIX = "tgr."
 _MAKERS_PREFIX = "general.sampling."
 _MAKERS_KEYS = {
@@ -76,28 +80,29 @@ def resolve(
     wishes: Mapping[str, Any] | None = None,
     places: Mapping[str, str] | None = None,
     *,
-    draws_seed: bool = False,
+    for_people: bool = False,
 ) -> Resolved:
     """The options for a model, from its metadata and the fields that the user set.
 
     `places` names where a wish was made, such as ``--sigma``; a wish that it does not name has the
-    source USER. With `draws_seed` a seed that nobody names is drawn. Advice for no field is
-    ignored. Raises ModelError for bad advice, ValueError for an unknown field or a bad value among
-    the wishes.
+    source USER. `for_people` takes the defaults of `FOR_PEOPLE`, by which a seed that nobody names
+    is drawn. Advice for no field is ignored. Raises ModelError for bad advice, ValueError for an
+    unknown field or a bad value among the wishes.
     """
     wishes, places = wishes or {}, places or {}
     names = [spec.name for spec in dataclasses.fields(SearchConfig)]
     texts = {name: text for name, text in advice(metadata).items() if name in names}
     try:
         values = {name: parse(SearchConfig, name, text) for name, text in texts.items()}
-        advised = updated(SearchConfig(), values)
+        guard = {"loop_guard": FOR_PEOPLE["loop_guard"]} if for_people else {}
+        advised = updated(SearchConfig(), guard | values)
     except ValueError as error:
         raise ModelError(
             f"the model file gives bad advice in its tgr.* metadata: {error}"
         ) from None
     sources = dict.fromkeys(names, DEFAULT) | {name: _place(name, metadata) for name in texts}
     sources |= {name: places.get(name, USER) for name in wishes}
-    wished: Any = wishes.get("seed", values.get("seed", RANDOM_SEED if draws_seed else None))
+    wished: Any = wishes.get("seed", values.get("seed", RANDOM_SEED if for_people else None))
     if wished == RANDOM_SEED:
         wishes = {**wishes, "seed": RANDOM_SEED}
     whole = dataclasses.replace(updated(advised, wishes), given=frozenset(names))

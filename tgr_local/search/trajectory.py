@@ -127,7 +127,6 @@ class Trajectory:
             or run.participant  # in a group all read alike
             or not self.engine.rolls_back  # which remembers what a task ends with
             or len(run.query) == 1
-            or self.config.loop_guard
             or self.config.shift_cells  # then Q is never alone in its sequence
             or run.left is not None  # the text gets what Q leaves
             or run.is_out_of_time
@@ -416,13 +415,10 @@ class Trajectory:
         one task writes `most` of them.
 
         One task writes several chunks, each with the seed that it has when it is written alone, so
-        no chunk waits for the next step of the engine. Where chunks are judged one by one, each is
-        written when it is asked for.
+        no chunk waits for the next step of the engine. Whoever judges a chunk and wants no more
+        closes the generator, which ends the task.
         """
         run, config = self.run, self.config
-        if config.loop_guard:
-            while True:
-                yield self.write()
         while True:
             left = [config.token_limit - len(self.generated)]
             if run.left is not None:

@@ -48,7 +48,7 @@ class LoadedModel:
         self.created = int(time.time())
         self.engine = engine = Engine(path, setup.engine_config, cancel=cancel)
         try:
-            resolved = resolve(engine.metadata, setup.options, draws_seed=True)
+            resolved = resolve(engine.metadata, setup.options, for_people=True)
             self.config = resolved.config
             self.seed = None if resolved.seed_is_drawn else resolved.config.seed
             """Of a request that names none; None = a random one."""

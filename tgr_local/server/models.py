@@ -287,7 +287,7 @@ class Models:
 
     def _options(self, metadata: dict[str, str]) -> dict[str, Any]:
         """The options of replies, by the owner and by the file's advice."""
-        resolved = resolve(metadata, self._setup.options, draws_seed=True)
+        resolved = resolve(metadata, self._setup.options, for_people=True)
         values = dataclasses.asdict(resolved.config)
         return values | {"seed": RANDOM_SEED} if resolved.seed_is_drawn else values
 

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from tgr_local.eval.task import Grade, Metric, Problem
 from tgr_local.eval.tasks.benchmark import NO_ANSWER, exact, n_generated, user
-from tgr_local.eval.tasks.gsm8k import answer
+from tgr_local.eval.tasks.gsm8k import answer, shown
 from tgr_local.eval.tasks.puzzles import evaluate
 from tgr_local.system.python_source import syntax_tree
 
@@ -72,7 +72,7 @@ class Generated:
         if found is None:
             return NO_ANSWER
         is_right = found == problem.reference
-        return exact(is_right, str(found), "" if is_right else f"not {problem.reference}")
+        return exact(is_right, shown(found), "" if is_right else f"not {problem.reference}")
 
 
 def sum_(rng: random.Random, n_operands: int) -> tuple[str, int]:

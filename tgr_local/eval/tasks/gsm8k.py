@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
+from decimal import Decimal, Inexact, localcontext
 from fractions import Fraction
 
 from tgr_local.answers import WORDS, cleaned, ungrouped
@@ -57,6 +59,14 @@ def only_number(box: str) -> Fraction | None:
     return -value if sign == "-" else value
 
 
+def shown(value: Fraction) -> str:
+    """As people write it: 6.67, and a fraction only where no decimal of 28 digits is exact."""
+    with localcontext() as context, contextlib.suppress(ArithmeticError):
+        context.traps[Inexact] = True
+        return f"{Decimal(value.numerator) / value.denominator:f}"
+    return str(value)
+
+
 def answer(text: str) -> Fraction | None:
     """The number in the last box, else after the last ####, else the last in the text."""
     box = last_box(text)
@@ -79,8 +89,9 @@ class GSM8K(Benchmark):
         found = answer(text)
         if found is None:
             return NO_ANSWER
-        is_right = found == Fraction(problem.reference)
-        return exact(is_right, str(found), "" if is_right else f"not {problem.reference}")
+        reference = Fraction(problem.reference)
+        is_right = found == reference
+        return exact(is_right, shown(found), "" if is_right else f"not {shown(reference)}")
 
 
 TASK = GSM8K(
