@@ -21,7 +21,7 @@ from surroundings import HANG, environment
 from tgr_local import cli
 from tgr_local.errors import ModelError
 from tgr_local.models import library
-from tgr_local.options import flags
+from tgr_local.options import flags, settings
 from tgr_local.options.config import ChatConfig, EngineConfig, SearchConfig
 
 SUMMARY = (
@@ -504,6 +504,32 @@ def test_a_downloaded_model_has_the_name_that_it_was_pulled_by(small: Path, home
     with pytest.raises(ModelError, match="models pull Owner/Repo-GGUF:Q2_K"):
         library.find("Owner/Repo-GGUF:Q2_K")
     assert library.find("./Owner/x") == Path("Owner/x")
+
+
+def test_all_commands_have_one_folder_of_models(
+    small: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """By variable, by the user's file, and for the server by a flag."""
+    mine = tmp_path / "my models"
+    mine.mkdir()
+    (mine / "special.gguf").symlink_to(small)
+    assert run("doctor", "-m", "special") == 1
+    monkeypatch.setenv("TGR_MODELS_DIR", str(mine))
+    capsys.readouterr()
+    assert library.folder() == mine and library.find("special") == mine / "special.gguf"
+    assert run("models") == 0 and "special  " in capsys.readouterr().out
+    assert run("run", "x", "-m", "special", "--show-config") == 0
+    assert str(mine / "special.gguf") in capsys.readouterr().out
+    monkeypatch.delenv("TGR_MODELS_DIR")
+    assert library.folder() == home / "data/tgr-local/models"
+    settings.user_file().parent.mkdir(parents=True)
+    settings.user_file().write_text(f'models_dir = "{mine}"\n', encoding="utf-8")
+    assert library.folder() == mine
+    settings.user_file().unlink()
+    assert run("serve", "-m", "special", "--models-dir", str(mine), "--show-config") == 0
+    assert str(mine / "special.gguf") in capsys.readouterr().out
+    assert run("run", "x", "-m", "special", "--show-config") == 1
 
 
 # ---- the real engine ----

@@ -91,10 +91,13 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     args, unknown = parser.parse_known_args(argv)
     _take_words(args, unknown)
     if args.parser.options:
+        from tgr_local.models import library
         from tgr_local.options import settings
 
         options = parser.all_options() | args.parser.options
         read = settings.fill(args, options)
+        by_flag = args.models_dir and args.sources.get("models_dir", "").startswith("--")
+        library.choose_folder(Path(args.models_dir).expanduser() if by_flag else None)
         if "method" in args.parser.options:
             _check_names(args)
         if read:

@@ -15,6 +15,7 @@ from tgr_local.console.sanitize import printable_line
 from tgr_local.errors import ModelError, describe
 from tgr_local.models import gguf_header, hub, names
 from tgr_local.models.gguf_header import Header
+from tgr_local.options import settings
 from tgr_local.options.resolve import advice
 from tgr_local.system import paths
 
@@ -61,9 +62,20 @@ def _embedded() -> dict[str, Path]:
     return found
 
 
+_chosen: list[Path] = []
+
+
+def choose_folder(path: Path | None) -> None:
+    """Makes this the folder of models from now on; None = that of the settings."""
+    _chosen[:] = [path] if path else []
+
+
 def folder() -> Path:
-    """The folder of downloaded models; it need not exist."""
-    return paths.folder("data") / "models"
+    """The one folder of models: names are looked up in it, downloads go into it, a server may load
+    all of it. That of `choose_folder`, else of the option `models_dir`, else one below the user's
+    data; it need not exist."""
+    chosen = _chosen[0] if _chosen else settings.models_dir()
+    return chosen or paths.folder("data") / "models"
 
 
 def local() -> list[Path]:

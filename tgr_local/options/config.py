@@ -504,7 +504,9 @@ class ServerConfig:
     host: str = option("127.0.0.1", "address to listen on; 0.0.0.0 = all addresses of this machine")
     port: int = option(8080, "port to listen on; 0 = any free one", low=0, high=65535)
     models_dir: str = option(
-        "", "folder of models, loaded when a request names one; empty = the one of --model alone"
+        "",
+        "folder of models, from which serve loads those that requests name; set for good, also the "
+        "one of models, run and chat; empty = the one of --model alone",
     )
     models_max: int = option(1, "maximum models of models_dir in memory at a time", low=1, high=64)
     idle_seconds: float = option(

@@ -49,6 +49,15 @@ def user_file() -> Path:
     return folder("config") / "config.toml"
 
 
+def models_dir() -> Path | None:
+    """The folder of models that the environment or the user's file names, for every command.
+    Raises ValueError for a malformed file."""
+    name = os.environ.get(f"{PREFIX}MODELS_DIR", "")
+    if not name and user_file().exists():
+        name = _read(user_file()).get("models_dir", "")
+    return Path(name).expanduser() if name and isinstance(name, str) else None
+
+
 def files() -> list[Path]:
     """The settings files that exist, the user's first."""
     return [path for path in (user_file(), PROJECT_FILE) if os.path.lexists(path)]

@@ -47,7 +47,7 @@ class Catalog:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`first` is the model that is loaded at the start, in the folder or elsewhere."""
-        self.folder = Path(limits.models_dir) if limits.models_dir else None
+        self.folder = Path(limits.models_dir).expanduser() if limits.models_dir else None
         if self.folder and not self.folder.is_dir():
             raise ValueError(f"models_dir is {limits.models_dir!r}, but must be an existing folder")
         names, self._aliases = _aliases(limits.alias, several=self.folder is not None)
