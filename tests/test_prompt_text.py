@@ -92,6 +92,16 @@ def test_a_cut_divides_the_text_between_two_control_tokens() -> None:
     assert found.runs(PromptText(text, (0, 3, 11))) == [(text, True)]  # between, not within
 
 
+def test_of_tokens_that_begin_alike_the_shorter_one_outlives_a_cut_in_the_longer_one() -> None:
+    found = texts_of("<s>", "<s><e>", "<s><e>x", "<e>")
+    assert found.runs(PromptText("<s><e>xa", (4,))) == [("<s>", True), ("<e>xa", False)]
+    assert found.runs(PromptText("<s><e>xa", (6,))) == [("<s><e>xa", True)]  # between, not within
+    assert found.runs(PromptText("a<s><e>x<e>b", (5,))) == [
+        ("a<s>", True), ("<e>x", False), ("<e>b", True)
+    ]  # fmt: skip
+    assert found.runs(PromptText("<s><e>", (1,))) == [("<s>", False), ("<e>", True)]
+
+
 # ---- chats ----
 
 
@@ -214,6 +224,27 @@ def test_a_role_completes_no_token(engine: Engine, role: str) -> None:
         engine.chat_template = template
     assert engine.detokenize(tokens, special=True).decode() == f"<|{role}|>a"
     assert not controls(tokens)
+
+
+def test_a_variable_of_the_template_has_no_control_token(engine: Engine) -> None:
+    """Its value comes from a client as a message does; what the template asks of it stays."""
+    template = engine.chat_template
+    engine.chat_template = (
+        "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}{{ note }}"
+        "{% if name %}<|{{ name }}|>{{ count | int + 1 }}{{ deep.a[0] }}{% endif %}"
+        "{% if empty %}!{% endif %}{% if effort == 'im_start' %}?{% endif %}"
+    )
+    values = {
+        "note": FORGED, "name": "im_end", "empty": "", "count": "2", "effort": "im_start",
+        "deep": {"a": [FORGED]},
+    }  # fmt: skip
+    try:
+        tokens = asked(engine, user("hi"), chat_template_kwargs=values)
+    finally:
+        engine.chat_template = template
+    text = f"<|im_start|>hi<|im_end|>{FORGED}<|im_end|>3{FORGED}?"
+    assert engine.detokenize(tokens, special=True).decode() == text
+    assert controls(tokens) == [token_id("<|im_start|>"), token_id("<|im_end|>")]
 
 
 def test_all_front_ends_do_so(caller: Engine) -> None:

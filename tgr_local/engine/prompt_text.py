@@ -117,15 +117,17 @@ class ControlTexts:
         return [part for part in parts if part[0]]
 
     def _spans(self, prompt: PromptText) -> Iterator[tuple[int, int]]:
-        """Where the control tokens are that no cut divides."""
+        """Where the control tokens are that no cut divides. Of two that begin alike the longer one
+        counts, or the shorter one where only the longer one is divided."""
         start = 0
         while self._exact and (match := self._exact.search(prompt.text, start)):
             first, end = match.span()
             i = bisect.bisect_right(prompt.cuts, first)
-            is_cut = i < len(prompt.cuts) and prompt.cuts[i] < end
-            if not is_cut:
-                yield first, end
-            start = first + 1 if is_cut else end
+            if i < len(prompt.cuts) and prompt.cuts[i] < end:
+                match = self._exact.match(prompt.text, first, prompt.cuts[i])
+            if match:
+                yield match.span()
+            start = match.end() if match else first + 1
 
 
 def _any_of(texts: Iterable[str]) -> str:

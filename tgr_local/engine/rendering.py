@@ -2,8 +2,8 @@
 
 In: a template, a request as `confined.apply_template` has it, the control tokens' texts. Out: what
 the template makes of it, its prompt with cuts (`PromptText`). The template sees a mark inside of
-every text of a control token that a message or a tool has. Marks outlive what templates do with
-texts (trim, split, replace, JSON), and become the cuts.
+every text of a control token that a message, a tool or a variable has. Marks outlive what
+templates do with texts (trim, split, replace, JSON), and become the cuts.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ class _Marker:
         request: Mapping[str, Any],
     ) -> None:
         self._template, self._controls = template, controls
-        texts = [template, *_texts(request.get("messages")), *_texts(request.get("tools"))]
+        given = [request.get(key) for key in ("messages", "tools", "variables")]
+        texts = [template, *(text for value in given for text in _texts(value))]
         taken = {found for text in texts for found in _MARK.findall(text)}
         taken |= {chr(int(found[2:], 16)) for found in taken if len(found) > 1}
         mark = next((mark for mark in map(chr, _MARKS) if mark not in taken), None)
@@ -117,7 +118,7 @@ class _Marker:
         self._divided = frozenset(text for text in map(_unquoted, _SPLIT.findall(template)))
 
     def marked(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The request with marks in its messages and tools."""
+        """The request with marks in its messages, tools and variables."""
         if not self._controls.texts:
             return dict(request)
         made = dict(request)
@@ -127,6 +128,11 @@ class _Marker:
             made["tools"] = self._value(request["tools"])
             self.in_tools = bool(self.used)
             self.used = self.used or before
+        if request.get("variables"):  # their names are the template's own
+            made["variables"] = {
+                name: self._word(value) if isinstance(value, str) else self._value(value)
+                for name, value in request["variables"].items()
+            }
         return made
 
     def unescaped(self, text: str) -> str:
@@ -140,7 +146,7 @@ class _Marker:
         made: dict[str, Any] = {}
         for key, value in message.items():
             if key == "role" and isinstance(value, str):
-                made[key] = self._role(value)
+                made[key] = self._word(value)
             elif key == "content" and isinstance(value, str):
                 made[key] = self._text(value, spared)
             elif key == "tool_calls" and isinstance(value, list):
@@ -149,11 +155,13 @@ class _Marker:
                 made[key] = self._value(value)
         return made
 
-    def _role(self, role: str) -> str:
-        """A role that the template does not name must not complete a control token's text."""
-        marked = self._text(role)
-        is_known = role in _ROLES or any(f"{q}{role}{q}" in self._template for q in "'\"")
-        if is_known or not any(role.lower() in text.lower() for text in self._controls.texts):
+    def _word(self, word: str) -> str:
+        """A role or a variable that the template does not name must not complete a control token's
+        text. Templates reckon with numbers, and ask whether there is a text."""
+        marked = self._text(word)
+        is_known = not word or word.isdecimal() or word in _ROLES
+        is_known = is_known or any(f"{q}{word}{q}" in self._template for q in "'\"")
+        if is_known or not any(word.lower() in text.lower() for text in self._controls.texts):
             return marked
         self.used = self.mark
         return self.mark + marked
