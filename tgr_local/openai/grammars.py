@@ -25,7 +25,8 @@ def requested_grammar(body: GenerationRequest) -> str:
         raise RequestError("grammar and response_format exclude each other", "grammar")
     schema = form.get("schema")  # llama-cpp-python's way
     if kind == "json_schema":
-        schema = (form.get("json_schema") or {}).get("schema")
+        named = (form.get("json_schema") or {}).get("schema")
+        schema = schema if named is None else named  # llama-server takes it without the wrapper too
         if schema is None:
             raise RequestError(
                 "response_format has no json_schema.schema; add one, or use json_object",

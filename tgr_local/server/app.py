@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from tgr_local import __version__
 from tgr_local.engine import Cancel
 from tgr_local.errors import TgrError
 from tgr_local.server import embeddings, rendering, tokens
+from tgr_local.server.addresses import Addresses, unknown
 from tgr_local.server.answer_now import add_answer_now
 from tgr_local.server.auth import Auth, origin_pattern
 from tgr_local.server.bodies import Fields
@@ -32,6 +34,10 @@ from tgr_local.server.service import Service
 from tgr_local.server.slots import SlotRequest
 from tgr_local.server.tokens import DetokenizeRequest, TokenizeRequest
 from tgr_local.server.wire import EncodedResponse, JsonResponse, failure
+
+# Chromium asks before a page of the internet may reach this machine; older packages do not know it
+_KNOWN = inspect.signature(CORSMiddleware.__init__).parameters
+_PRIVATE_NETWORK: dict[str, Any] = dict.fromkeys({"allow_private_network"} & _KNOWN.keys(), True)
 
 
 def create_app(
@@ -61,7 +67,9 @@ def create_app(
         allow_methods=["GET", "POST", "DELETE"],
         allow_headers=["*"],
         expose_headers=["X-Request-Id", "Retry-After"],
+        **_PRIVATE_NETWORK,
     )
+    app.add_middleware(Addresses)
     app.add_middleware(Observe, log=service.log, metrics=service.metrics)
     app.add_exception_handler(ApiError, _failed)
     app.add_exception_handler(TgrError, _failed)
@@ -80,8 +88,11 @@ def create_app(
 
 async def _failed(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
-        headers = dict(error.headers or {})
-        error = ApiError(error.status_code, str(error.detail), headers=headers)
+        headers, detail = dict(error.headers or {}), str(error.detail)
+        if error.status_code == 404:
+            routes = (getattr(route, "path", "") for route in request.app.routes)
+            detail = unknown(request.url.path, routes)
+        error = ApiError(error.status_code, detail, headers=headers)
     return failure(api_error(error), request.url.path)
 
 

@@ -1,0 +1,227 @@
+"""What users of other servers reported, rebuilt as small requests (docs/log.md has the sources)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from serving import HELD, Served, events, served
+from tool_models import CLOCK, WEATHER, tool, write_tool_model
+
+from tgr_local.server.addresses import unknown
+
+CHAT = "/v1/chat/completions"
+USER = [{"role": "user", "content": "he said"}]
+BASE = {"method": "base"}
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"enum": ["x", "yy"]}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
+CALLED = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [
+        {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("reports")
+    path = write_tool_model(folder / "caller.gguf")
+    with served(path, folder, start=HELD, allow_origin="https://app.example") as running:
+        yield running
+        running.until(running.is_free)
+
+
+def asked(server: Served, **body: Any) -> Any:
+    return server.client.post(CHAT, json={"messages": USER, "max_tokens": 24, "tgr": BASE} | body)
+
+
+def text_of(response: Any) -> str:
+    assert response.status_code == 200, response.text
+    return str(response.json()["choices"][0]["message"]["content"])
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"type": "json_schema", "schema": SCHEMA},
+        {"type": "json_object", "schema": SCHEMA},
+        {"type": "json_schema", "json_schema": {"schema": SCHEMA}, "schema": {"type": "null"}},
+    ],
+)
+def test_a_schema_is_followed_wherever_it_is_given(server: Served, form: dict[str, Any]) -> None:
+    assert json.loads(text_of(asked(server, response_format=form))) in ({"a": "x"}, {"a": "yy"})
+
+
+@pytest.mark.parametrize("pattern", ["(", "[a-", "a{2,1}", "(?<=x)y"])
+def test_a_pattern_that_cannot_be_followed_is_no_free_text(server: Served, pattern: str) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
+    form = {"type": "json_schema", "json_schema": {"name": "n", "strict": True, "schema": schema}}
+    refused = asked(server, response_format=form)
+    assert refused.status_code == 400
+    assert "properties.a.pattern" in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("content", ["18 °C", [{"type": "text", "text": "18 °C"}]])
+def test_a_call_without_content_and_results_in_parts_go_on(server: Served, content: Any) -> None:
+    result = {"role": "tool", "tool_call_id": "c1", "content": content}
+    body = {"messages": [*USER, CALLED, result], "tools": [tool(WEATHER)], "max_tokens": 2}
+    assert asked(server, **body).status_code == 200
+    shown = server.client.post("/apply-template", json=body).json()["prompt"]
+    assert "18 °C" in shown and '"text"' not in shown and "None" not in shown
+
+
+def test_a_streamed_call_has_index_id_type_and_name_at_its_beginning(server: Served) -> None:
+    choice = {"type": "function", "function": {"name": CLOCK["name"]}}
+    made = asked(
+        server, tools=[tool(WEATHER), tool(CLOCK)], tool_choice=choice, stream=True, max_tokens=200
+    )
+    deltas = [
+        call
+        for event in events(made)
+        if isinstance(event, dict)
+        for one in event["choices"]
+        for call in one["delta"].get("tool_calls", ())
+    ]
+    n_calls = len({one["index"] for one in deltas})
+    assert n_calls == 1 + max(one["index"] for one in deltas)
+    for index in range(n_calls):
+        first, *others = [one for one in deltas if one["index"] == index]
+        assert (first["type"], first["function"]["name"]) == ("function", CLOCK["name"])
+        assert first["id"] and not any("id" in one for one in others)
+
+
+def test_a_stream_whose_call_is_cut_ends_as_a_stream(server: Served) -> None:
+    made = asked(server, tools=[tool(WEATHER)], tool_choice="required", stream=True, max_tokens=2)
+    found = [event for event in events(made) if isinstance(event, dict)]
+    assert made.text.rstrip().endswith("data: [DONE]")
+    assert [one["finish_reason"] for event in found for one in event["choices"]][-1] == "length"
+
+
+def test_fields_that_are_null_or_empty_are_as_absent_ones(server: Served) -> None:
+    empty = dict.fromkeys(
+        ["stop", "seed", "tools", "tool_choice", "response_format", "functions", "function_call",
+         "metadata", "service_tier", "parallel_tool_calls", "logprobs", "top_logprobs",
+         "stream_options", "max_completion_tokens", "reasoning_effort"],
+    )  # fmt: skip
+    body = empty | {"logit_bias": {}, "user": "", "n": 1, "store": False}
+    assert asked(server, **body).status_code == 200
+
+
+def test_an_empty_stop_text_neither_ends_the_reply_nor_is_ignored(server: Served) -> None:
+    for stop in ("", [""], ["", "\n"]):
+        refused = asked(server, stop=stop)
+        assert refused.status_code == 400
+        assert refused.json()["error"]["message"] == "stop holds an empty text; remove it"
+
+
+def test_log_probabilities_without_alternatives(server: Served) -> None:
+    made = asked(server, logprobs=True, top_logprobs=None, max_tokens=3).json()
+    tokens = made["choices"][0]["logprobs"]["content"]
+    assert tokens and all(one["logprob"] <= 0 and one["top_logprobs"] == [] for one in tokens)
+    body = {"prompt": "he", "logprobs": 0, "max_tokens": 3, "tgr": BASE}
+    found = server.client.post("/v1/completions", json=body).json()["choices"][0]["logprobs"]
+    assert len(found["token_logprobs"]) == len(found["tokens"]) > 0
+
+
+def test_embeddings_in_base64_are_the_floats(server: Served) -> None:
+    def embedded(kind: str) -> Any:
+        body = {"input": "he said", "encoding_format": kind}
+        return server.client.post("/v1/embeddings", json=body).json()["data"][0]["embedding"]
+
+    packed = np.frombuffer(base64.b64decode(embedded("base64")), "<f4")
+    assert np.allclose(packed, embedded("float"), atol=1e-6)
+
+
+def test_two_choices_have_their_index_in_a_stream_too(server: Served) -> None:
+    made = asked(server, n=2, stream=True, max_tokens=4, stream_options={"include_usage": True})
+    found = [event for event in events(made) if isinstance(event, dict)]
+    assert {one["index"] for event in found for one in event["choices"]} == {0, 1}
+    assert found[-1]["choices"] == [] and found[-1]["usage"]["completion_tokens"] > 0
+    assert all(event["usage"] is None for event in found[:-1])
+
+
+def test_every_event_of_responses_has_its_type_and_its_end_the_response(server: Served) -> None:
+    body = {"input": "he said", "stream": True, "max_output_tokens": 4, "tgr": BASE}
+    made = server.client.post("/v1/responses", json=body).text
+    blocks = [block.split("\ndata: ") for block in made.strip().split("\n\n") if "data: {" in block]
+    found = [(name.removeprefix("event: "), json.loads(data)) for name, data in blocks]
+    assert all(name == data["type"] for name, data in found)
+    assert found[0][1]["response"]["id"] == found[-1][1]["response"]["id"]
+    assert found[-1][0] in ("response.completed", "response.incomplete")
+
+
+def test_the_newer_name_of_the_limit_bounds_a_reply(server: Served) -> None:
+    for older in (None, 900):
+        made = asked(server, max_tokens=older, max_completion_tokens=3, seed=1).json()
+        assert made["usage"]["completion_tokens"] == 3
+        assert made["choices"][0]["finish_reason"] == "length"
+
+
+def test_a_client_that_leaves_a_whole_reply_frees_its_place(server: Served) -> None:
+    body = json.dumps({"messages": USER, "max_tokens": 900, "tgr": BASE})
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+    with server.hold():
+        url = urlsplit(server.url)
+        with socket.create_connection((url.hostname, url.port)) as client:
+            client.sendall(f"{head}{body}".encode())
+            server.until(server.is_held)
+        server.until(server.is_free)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("path", ["/health", "/v1/models", "/v1/models/", "//v1//models", "/"])
+def test_monitors_and_doubled_slashes(server: Served, method: str, path: str) -> None:
+    got = server.client.request(method, server.url + path)
+    assert got.status_code == 200
+    assert bool(got.content) is (method == "GET")
+    assert server.client.head("/v1/models/none").status_code == 404
+    assert server.client.head("/tokenize").status_code == 405
+
+
+def test_a_post_to_an_address_with_a_slash_is_no_redirect(server: Served) -> None:
+    body = {"messages": USER, "max_tokens": 1, "tgr": BASE}
+    assert server.client.post(f"{server.url}//v1/chat/completions/", json=body).status_code == 200
+    wrong = server.client.post("/v1/v1/chat/completions", json=body)
+    assert wrong.status_code == 404
+    message = "there is no /v1/v1/chat/completions; did you mean /v1/chat/completions?"
+    assert wrong.json()["error"]["message"] == message
+
+
+def test_a_wrong_address_gets_a_near_one() -> None:
+    known = ["/", "/v1/models", "/models", "/v1/models/{name}", "/v1/chat/completions"]
+    assert unknown("/v1/chat/completion", known).endswith("did you mean /v1/chat/completions?")
+    assert unknown("/x/v1/models", known).endswith("did you mean /v1/models?")
+    assert unknown("/api/tags", known) == "there is no /api/tags; the API is below /v1"
+    assert len(unknown("/" * 5000, known)) < 300
+
+
+def test_a_page_that_may_ask_passes_every_preflight(server: Served) -> None:
+    def preflight(origin: str) -> Any:
+        return server.client.options(
+            CHAT,
+            headers={
+                "Origin": origin,
+                "Access-Control-Request-Method": "POST",
+                "Access-Control-Request-Headers": "authorization,content-type,x-stainless-os",
+                "Access-Control-Request-Private-Network": "true",
+            },
+        )
+
+    for origin in ("https://app.example", "http://localhost:3000"):
+        answer = preflight(origin)
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["access-control-allow-origin"] == origin
+        assert answer.headers["access-control-allow-private-network"] == "true"
+    assert "access-control-allow-origin" not in preflight("https://evil.example").headers
