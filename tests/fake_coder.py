@@ -86,6 +86,7 @@ def generate_each(
 ) -> list[Reply]:
     """The replies of the script's next round, in their order, each in a thread of its own."""
     k = len(prompts)
+    assert how["apart"]  # so that each has a seed of its own
     free = [prompt for prompt in prompts if not isinstance(prompt, Query)]
     engine.prompts.append(bytes(free[0]).decode() if free else "")
     engine.begun.append([one.begun if isinstance(one, Query) else "" for one in prompts])

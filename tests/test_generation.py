@@ -155,6 +155,16 @@ def test_a_line_with_too_little_indentation_is_cut_with_all_that_follows() -> No
     assert lines_of("x\ny", 0) == (["x\ny", ""], "")
 
 
+def test_prompts_that_are_apart_have_seeds_of_their_own(engine: Engine) -> None:
+    prompt = engine.tokenize("abc")
+    config = SearchConfig(max_tokens=12, chunk_len=12, seed=5)
+    apart = generate_each(engine, [prompt] * 3, config, method="base", apart=True)
+    together = generate_many(engine, prompt, config, 3, method="base")
+    assert [one.seed for one in apart] == [one.seed for one in together] == [5, 6, 7]
+    assert [one.tokens for one in apart] == [one.tokens for one in together]
+    assert {one.seed for one in generate_each(engine, [prompt] * 2, config, method="base")} == {5}
+
+
 @every_method
 def test_the_indentation_of_a_text_ends_it_under_every_method(engine: Engine, method: str) -> None:
     wanted = "if x:\n    y"

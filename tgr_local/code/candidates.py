@@ -175,6 +175,7 @@ class _Writer:
             self._depart()
             generation.generate_each(
                 self._engine, [self._prompt(i) for i in range(batch.k)], batch.config,
+                apart=True,
                 method=batch.method, until=None if batch.is_learnt else self._is_whole,
                 on_event=on_event, cancel=self._stop,
             )  # fmt: skip

@@ -229,8 +229,13 @@ def _places(engine: Engine, copy: Copy) -> list[_Place]:
     tokens do not end with the code."""
     code = copy.code.rstrip().encode()
     pieces: list[bytes] = []
-    while sum(map(len, pieces)) < len(code) and len(pieces) < len(copy.tokens):
-        pieces.insert(0, engine.detokenize([copy.tokens[-1 - len(pieces)]]))
+    n_bytes = 0
+    for token in reversed(copy.tokens):
+        if n_bytes >= len(code):
+            break
+        pieces.append(engine.detokenize([token]))
+        n_bytes += len(pieces[-1])
+    pieces.reverse()
     text = b"".join(pieces)
     before = text.rstrip().removesuffix(code)
     if len(text.rstrip()) - len(before) != len(code):

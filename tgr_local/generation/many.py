@@ -61,14 +61,16 @@ def generate_each(
     verbatim: bool = False,
     lines: LineLimits | None = None,
     continued: Kind | None = None,
+    apart: bool = False,
     edits: EditConstraint | None = None,
     until: Callable[[int, str], bool] | None = None,
     on_event: Callable[[int, Event], None] | None = None,
     cancel: Cancel | None = None,
 ) -> list[Reply]:
     """Writes k replies to each of several prompts, all as `generate_many` does: those to prompt j
-    are replies j·k to j·k + k - 1, with the seeds from ``config.seed`` on. `lines` hold for
-    `verbatim` texts. `continued` = prompts of tokens end within this part of the message."""
+    are replies j·k to j·k + k - 1, with the seeds from ``config.seed`` on, or where the prompts are
+    to be `apart` from the seed of the prompt before on. `lines` hold for `verbatim` texts.
+    `continued` = prompts of tokens end within this part of the message."""
     if not isinstance(k, int):
         raise ValueError(f"k is {k!r:.80}, but must be a whole number")
     if k < 1:
@@ -126,7 +128,7 @@ def generate_each(
             reply = write_reply(
                 writer,
                 queries[number // k],
-                dataclasses.replace(options, seed=options.seed + number % k),
+                dataclasses.replace(options, seed=options.seed + (number if apart else number % k)),
                 method,
                 raw=raw,
                 continued=continued or asked[number // k].continued,
