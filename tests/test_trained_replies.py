@@ -14,7 +14,9 @@ from tool_models import CLOCK, WEATHER, tool
 from trained_models import TrainedModel
 from trained_peer import difference
 
-from tgr_local import Reply, SearchConfig, generate, generate_many
+from tgr_local import Reply, SearchConfig, generate, generate_many, generation
+from tgr_local.code import departures, prompt
+from tgr_local.code.edits import Document
 from tgr_local.engine import Engine, load_prefix, save_prefix
 from tgr_local.generation import chat_query
 from tgr_local.openai.completions import respond
@@ -212,3 +214,25 @@ def test_a_stop_text_ends_the_reply_before_it(ask: Ask) -> None:
     stop = whole[middle : middle + 4]
     cut = ask(STORY, max_tokens=40, stop=(stop,))
     assert cut.finish == "stop" and cut.text.strip() == whole[: whole.find(stop)].strip()
+
+
+def test_the_repair_is_among_the_likeliest_departures(
+    trained: TrainedModel, trained_engine: Engine
+) -> None:
+    """A code model that may not write the code as it was changes what is wrong."""
+    if not trained.fills:
+        pytest.skip("it is no code model")
+    code = (
+        "def find(values, wanted):\n    low, high = 0, len(values)\n    while low < high:\n"
+        "        middle = (low + high) // 2\n        if values[middle] < wanted:\n"
+        "            low = middle\n        else:\n            high = middle\n    return low\n"
+    )
+    user = prompt.user_message(
+        prompt.file_block("search.py", code, "```"), "A test never ends. Fix it.",
+        "test_search.py: timeout in find([1, 3, 5], 5)\n", prompt.asks("file", []),
+    )  # fmt: skip
+    (begun,) = prompt.beginnings("file", [Document("search.py", code)], [], "```")
+    messages = [*prompt.conversation(user), {"role": "assistant", "content": begun.opening + code}]
+    tokens = generation.query_tokens(trained_engine, messages, SearchConfig(thinking=False))
+    found = departures.find(trained_engine, [departures.Copy(*begun[:3], tokens)], 8)
+    assert any(one.text.endswith("low = middle +") for one in found.departures), found.departures
