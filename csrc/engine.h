@@ -64,7 +64,8 @@ public:
     void                     check_grammar(const std::string & grammar, const std::string & prefix) const;
     uint32_t                 edit_tokens(const EditParams & edits) const; // of an answer at least
 
-    // Enlarges the cache, if it grows on demand and no session is open, so that so many sessions of n_cells fit.
+    // Enlarges the cache, if it grows on demand and no session is open or it is bounded, so that so many sessions of
+    // n_cells fit.
     void grow_cache(uint32_t n_cells, uint32_t n_sessions);
 
     // Makes it as small as n_cells again, if no session is open; remembered prefixes stay.

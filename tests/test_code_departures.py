@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from fake_coder import CALC, RIGHT, WAIT, Coder, carry_out
 
-from tgr_local.code import departures
+from tgr_local.code import departures, prompt
 from tgr_local.code.departures import Copy, Departure
-from tgr_local.code.edits import Document
+from tgr_local.code.edits import Document, Function, functions_of
 from tgr_local.engine import Engine, Sampling
 from tgr_local.engine import Task as EngineTask
 
@@ -74,6 +74,7 @@ def test_they_are_the_likeliest_other_tokens(engine: Engine) -> None:
     assert len(some.departures) == 12
     values = [one.logprob for one in some.departures]
     assert values[:6] == sorted(values[:6], reverse=True)
+    assert max(every.values()) <= values[0] + 1e-5  # nothing likelier was left out
     for one in some.departures:
         if one.text[-1].isalnum():
             np.testing.assert_allclose(one.logprob, every[one.text], rtol=1e-5)
@@ -82,6 +83,12 @@ def test_they_are_the_likeliest_other_tokens(engine: Engine) -> None:
     assert len({one.text for one in some.departures}) == 12
     lines = Counter(one.text.count("\n") for one in some.departures[:6])
     assert set(lines.values()) == {3}  # each line has its turn
+
+
+def test_equal_functions_have_their_departures_once(engine: Engine) -> None:
+    copies = [copy_of(engine, CODE), copy_of(engine, CODE)]
+    texts = [one.text for one in departures.find(engine, copies, 8).departures]
+    assert len(texts) == len(set(texts)) == 8
 
 
 def test_what_was_tried_is_not_found_again(engine: Engine) -> None:
@@ -143,13 +150,21 @@ def test_tokens_that_do_not_end_with_the_code_have_none(engine: Engine) -> None:
 # ---- back in the copy ----
 
 
-def departure(begun: str, code: str = CALC, path: str = "calc.py") -> Departure:
-    copy = Copy(Document(path, code), "```python\n", code, [1])
+def departure(
+    begun: str, code: str = CALC, path: str = "calc.py", function: Function | None = None
+) -> Departure:
+    copy = Copy(Document(path, code), "```python\n", code, [1], 0, function)
     return Departure(copy, [1, 2], f"```python\n{begun}", -1.0)
 
 
-def rejoined(begun: str, written: str, code: str = CALC, path: str = "calc.py") -> str | None:
-    one = departure(begun, code, path)
+def rejoined(
+    begun: str,
+    written: str,
+    code: str = CALC,
+    path: str = "calc.py",
+    function: Function | None = None,
+) -> str | None:
+    one = departure(begun, code, path, function)
     return departures.rejoined(one, one.text + written)
 
 
@@ -171,15 +186,64 @@ def test_what_is_behind_the_place_is_taken_from_the_copy() -> None:
     assert rejoined("a = 1\nb = 9", "\nd = 4\nc = 3\n", code, "x.txt") is None
 
 
-@pytest.mark.parametrize(
-    "behind",
-    ["\nif __name__ ==", "class TestAdd(unittest.TestCase):\n", "# Test it\n", "x"],
-)
-def test_what_follows_the_end_of_the_copy_is_not_written(behind: str) -> None:
-    code = "def add(a, b):\n    return a - b\n"
-    back = rejoined("def add(a, b):\n    return a +", f" b\n\n{behind}", code)
-    assert back == "```python\n" + code.replace("-", "+")
-    assert rejoined("def add(a, b):\n    return a +", " b\n\n    ", code) is None
+ADD = "def add(a, b):\n    return a - b\n"
+
+
+@pytest.mark.parametrize("behind", ["\nif __name__ ==", "# Test it\n", "print(add(1, 2))\n"])
+def test_tests_behind_the_end_are_not_written(behind: str) -> None:
+    back = rejoined("def add(a, b):\n    return a +", f" b\n\n{behind}", ADD)
+    assert back == "```python\n" + ADD.replace("-", "+")
+    assert rejoined("def add(a, b):\n    return a +", " b\n\n    ", ADD) is None
+    tests = rejoined("def add(a, b):\n    return a +", f" b\n\n{behind}", ADD, "test_add.py")
+    assert tests is None
+
+
+def test_a_file_may_grow_at_its_end_and_a_function_may_not() -> None:
+    begun, written = "def add(a, b):\n    return a +", " b\n\n\ndef mul(a, b):\n"
+    assert rejoined(begun, written, ADD) is None
+    place = Function("calc.py", "add", 1, 2)
+    back = rejoined(begun, written, ADD, function=place)
+    assert back == "```python\n" + ADD.replace("-", "+")
+
+
+def test_a_line_before_the_last_one_is_put_there() -> None:
+    code = "a: 1\nb: 2\nc: 3\nd: 4\n"
+    for written in ("x: 9\nd: 4\n", "x: 9\nd: 4\ne: 5\n"):
+        assert rejoined("a: 1\nb: 2\nc: 3\n", written, code, "x.yaml") is None
+    script = "assert 1\nx = 2\nassert x == 3\nz = 3\ny = 4\n"
+    back = rejoined("assert 1\nx = 2\nassert x", " == 2\nz = 3\ny = 4\n", script)
+    assert back == "```python\n" + script.replace("x == 3", "x == 2")
+
+
+@pytest.mark.parametrize("name", ["A.get", "B.get", "C.size#2", "outer.inner"])
+def test_a_function_is_changed_in_its_place(name: str) -> None:
+    text = (
+        "class A:\n    def get(self):\n        return 1\n\n\nclass B:\n    def get(self):\n"
+        "        return 1\n\n\nclass C:\n    @property\n    def size(self):\n        return 1\n\n"
+        "    @size.setter\n    def size(self, n):\n        self.n = 1\n\n\ndef outer():\n"
+        "    def inner():\n        return 1\n\n    return inner()\n"
+    )
+    document = Document("m.py", text)
+    functions = [one for one in functions_of(document) if one.name == name]
+    (begun,) = prompt.beginnings("function", [document], functions, "```")
+    assert begun.code[: begun.n_head].split("\n")[-1].startswith("def ")
+    copy = Copy(*begun[:3], [1], begun.n_head, begun.function)
+    (change,) = departures.changed(copy, begun.code.replace("1", "2"))
+    place = functions[0]
+    old, new = text.split("\n"), change.after.split("\n")
+    assert len(old) == len(new) and change.after.count("2") == text.count("2") + 1
+    assert [i for i, (a, b) in enumerate(zip(old, new, strict=True)) if a != b] == [place.last - 1]
+    assert departures.changed(copy, begun.code) == ()
+
+
+def test_a_text_at_the_margin_stays_there() -> None:
+    text = 'class A:\n    def q(self):\n        s = """\nSELECT 1\n"""\n        return s\n'
+    document = Document("m.py", text)
+    (begun,) = prompt.beginnings("function", [document], functions_of(document), "```")
+    assert begun.code.startswith("def q(self):\n    s = ")
+    copy = Copy(*begun[:3], [1], begun.n_head, begun.function)
+    (change,) = departures.changed(copy, begun.code.replace("return s", "return s.strip()"))
+    assert change.after == text.replace("return s", "return s.strip()")
 
 
 def test_tests_are_not_written_where_the_copy_goes_on() -> None:
@@ -209,10 +273,9 @@ def test_candidates_depart_where_failing_tests_decide(monkeypatch: pytest.Monkey
 
 
 def test_an_answer_that_is_back_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    coder = Coder([" b\n\n\ndef sub(a, b):\n    return a + b\nnever = 1\n", WAIT])
-    coder.departures = ["def add(a, b):\n    return a +"] * 2
-    listener: Any = None
-    outcome = carry_out(monkeypatch.setattr, coder, candidates=1, listener=listener)
+    coder = Coder([" b\n\n\ndef sub(a, b):\n    return a + b\nnever = 1\n"])
+    coder.departures = ["def add(a, b):\n    return a +"]
+    outcome = carry_out(monkeypatch.setattr, coder, candidates=1)
     (one,) = outcome.rounds[0]
     assert one.changes[0].after == CALC.replace("a - b", "a + b")
     assert "never" not in one.answer
@@ -222,9 +285,10 @@ def test_later_rounds_depart_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     coder = Coder([" 0\n```\n\n"], [" 0\n```\n\n"], [" 0\n```\n\n"])
     coder.departures = [f"def add(a, b):\n    return {name}" for name in "abcd"]
     carry_out(monkeypatch.setattr, coder, candidates=2, rounds=3)
-    assert [len(set(some)) for some in coder.begun[:2]] == [2, 2]
-    assert not set(coder.begun[0]) & set(coder.begun[1])
-    assert coder.begun[2] == ["", ""]  # none is left: all are free
+    first, second, third = coder.begun
+    assert len(set(first)) == 2 and "" not in first
+    assert second[0] and second[1] == ""  # one may do what a departure cannot
+    assert third[0] not in (*first, second[0], "")
 
 
 @pytest.mark.parametrize("why", ["thinks", "passes", "learnt"])

@@ -319,6 +319,10 @@ def test_what_a_file_does_at_its_top_stays() -> None:
     suite = "\n\nimport unittest\n\n\nclass TestTax(unittest.TestCase):\n    pass\n"
     (change,) = read_answer(fenced(new + suite), [Document("m.py", OTHER)])
     assert change.after == new
+    (change,) = read_answer(fenced(new + suite), [Document("test_m.py", OTHER)])
+    assert change.after == new + suite
+    used = f"{new}\n\nclass TestRunner:\n    pass\n\n\ndef go():\n    return TestRunner()\n"
+    assert "TestRunner" in names_after(fenced(used), OTHER)
 
 
 def test_a_class_keeps_its_values() -> None:

@@ -71,6 +71,8 @@ class Batch:
     """Whether a candidate that passes ends the others."""
     copies: tuple[Copy, ...] = ()
     """The code as it is, from which the candidates depart; empty = they are free."""
+    n_free: int = 0
+    """The last candidates, which are free even so."""
     tried: frozenset[str] = frozenset()
     """Beginnings of departures in earlier rounds."""
 
@@ -191,13 +193,15 @@ class _Writer:
         if not batch.copies:
             return
         try:
-            found = departures.find(self._engine, batch.copies, batch.k, batch.tried, self._stop)
+            found = departures.find(
+                self._engine, batch.copies, batch.k - batch.n_free, batch.tried, self._stop
+            )
         except CapacityError:
             return
         for index, departure in enumerate(found.departures):
             self._departures[index] = departure
             self._texts[index] = departure.text
-            self._candidates[index] = self._candidates[index].but(begun=departure.text)
+            self._update(index, departure.text, begun=departure.text)
         self._n_looked = found.n_positions
 
     def _prompt(self, index: int) -> Prompt:
@@ -242,7 +246,7 @@ class _Writer:
     def _complete(self, index: int, reply: Reply) -> None:
         """Takes the edit from a complete answer."""
         answer = self._wholes[index] or self._candidates[index].begun + reply.text
-        changes, problem = _read(answer, self._batch)
+        changes, problem = _read(answer, self._batch, self._departures[index])
         error = syntax_error(changes)
         self._update(
             index,
@@ -299,10 +303,15 @@ class _Writer:
             )
 
 
-def _read(answer: str, batch: Batch) -> tuple[tuple[Change, ...], str]:
+def _read(answer: str, batch: Batch, departure: Departure | None) -> tuple[tuple[Change, ...], str]:
     """The changes of an answer, or why there are none."""
     try:
-        if batch.is_learnt:
+        if departure is not None and departure.copy.function:
+            found = codes(answer)
+            changes = departures.changed(departure.copy, found[0].text) if found else ()
+        elif departure is not None:
+            changes = read_answer(answer, [departure.copy.document])
+        elif batch.is_learnt:
             changes = read_edits(answer, batch.documents, batch.form, functions=batch.functions)
         else:
             changes = read_answer(answer, batch.documents)

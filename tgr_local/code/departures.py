@@ -14,7 +14,6 @@ import dataclasses
 import io
 import math
 import re
-import textwrap
 import tokenize
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -23,8 +22,10 @@ from itertools import accumulate
 
 import numpy as np
 
-from tgr_local.code.edits import Document
-from tgr_local.code.edits.function import parsed
+from tgr_local.code import evidence
+from tgr_local.code.edits import Change, Document, Function
+from tgr_local.code.edits.document import joined, lines_of
+from tgr_local.code.edits.function import in_place, parsed
 from tgr_local.engine import Cancel, Engine, Output, Sampling
 from tgr_local.engine import Task as EngineTask
 from tgr_local.engine.session import Sequence as Cells
@@ -33,15 +34,14 @@ _LOOKED_AT = 3
 """Places whose other tokens are looked at, for each departure that is asked for."""
 _READ_WHOLE = 6
 """Copies that are read to their end: those whose heads are the likeliest beginnings."""
+_MOST_COPIES = 48
 _OF_A_LINE = 3
 """Departures from one line that come before those of other lines."""
 _BACK = 2
 """Lines with text that follow each other in the answer and in the copy, where it is back there."""
-_TESTS = re.compile(
-    r"(?:def test|class Test|if __name__|import unittest|import pytest|assert\b|print\(|# (?:test|"
-    r"example))",
-    re.IGNORECASE,
-)
+_TESTS = re.compile(r"def test|class Test|if __name__|import (?:unittest|pytest)\b")
+_CHECKS = re.compile(r"assert\b|print\(|# (?:test|example)", re.IGNORECASE)
+"""What small models write behind the code: tests, in any place; calls and asserts, at the end."""
 _MARGIN = re.compile(r"[^\s)\]}]")
 _QUOTES = str.maketrans("'", '"')
 
@@ -60,6 +60,12 @@ class Copy:
     """Of the request and the answer up to the end of the code, or shortly before it."""
     n_head: int = 0
     """First characters of the code that say which code it is: up to the name of a function."""
+    function: Function | None = None
+    """The function that the code is, at the margin; None = it is the whole file."""
+
+    @property
+    def is_python(self) -> bool:
+        return self.document.path.endswith((".py", ".pyi"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,16 +113,16 @@ def find(
     What was read stays in the cache for the answers, as far as it remembers prefixes. Raises
     CapacityError where the copies do not fit, and CancelledError.
     """
-    some = [(copy, places) for copy in copies if (places := _places(engine, copy))]
-    if n < 1 or not some or not engine.rolls_back:
+    some = [(copy, places) for copy in copies if (places := _places(engine, copy))][:_MOST_COPIES]
+    most = min(_LOOKED_AT * n, engine.n_seq_max - len(some) - 1)
+    if most < 1 or not some or not engine.rolls_back:
         return Found()
     first = min(places[0].index for _, places in some)
     tokens = [list(copy.tokens) for copy, _ in some]
     start = min(first, *(_n_equal(tokens[0], one) for one in tokens)) - 1
-    most = min(_LOOKED_AT * n, engine.n_seq_max - len(some) - 1)
     n_cells = start + sum(len(one) - start for one in tokens) + 2 * most + 8
     prompt, n_seqs = tokens[0][:start], len(some) + most + 1
-    found: list[Departure] = []
+    found: dict[str, Departure] = {}
     with engine.session(n_cells, n_seqs, prompt=prompt, cancel=cancel) as session:
         n_positions = 0
 
@@ -152,9 +158,13 @@ def find(
         for (_, i, place), look in zip(rare, looks, strict=True):
             for token, logprob in zip(look.top_ids[0], look.top_logprobs[0], strict=True):
                 made = _departure(engine, some[i][0], place, int(token))
-                if made is not None and made.text not in tried:
-                    found.append(dataclasses.replace(made, logprob=likely[i] + float(logprob)))
-    return Found(tuple(_spread(found)[:n]), n_positions)
+                if made is None or made.text in tried:
+                    continue
+                made = dataclasses.replace(made, logprob=likely[i] + float(logprob))
+                # equal functions of two classes have equal departures
+                if made.text not in found or found[made.text].logprob < made.logprob:
+                    found[made.text] = made
+    return Found(tuple(_spread(list(found.values()))[:n]), n_positions)
 
 
 def _spread(found: Sequence[Departure]) -> list[Departure]:
@@ -175,30 +185,46 @@ def rejoined(departure: Departure, answer: str) -> str | None:
     copy = departure.copy
     *new, last = answer[len(copy.opening) :].split("\n")
     old = copy.code.split("\n")[:-1]
-    first = _n_equal(old, new) + 1  # of the new lines behind the first that differs
-    whole = new
-    if (end := _past_the_end(old[first:], [*new, last], first)) is not None:
-        whole = new[:end]
-    elif (back := _back(old, new, first)) is not None:
-        whole = [*new, *old[back:]]
+    n_equal = _n_equal(old, new)
+    if (end := _past_the_end(copy, old[n_equal:], [*new, last], n_equal + 1)) is not None:
+        code = "\n".join(new[:end]).rstrip() + "\n"
+    elif (back := _back(old, new, n_equal + 1)) is not None:
+        code = "".join(f"{line}\n" for line in [*new, *old[back:]])
     else:
         return None
-    code = "".join(f"{line}\n" for line in whole).rstrip() + "\n"
-    is_python = copy.document.path.endswith((".py", ".pyi"))
-    reads = not is_python or parsed(textwrap.dedent(code)) is not None
-    return copy.opening + code if reads else None
+    return copy.opening + code if not copy.is_python or parsed(code) is not None else None
 
 
-def _past_the_end(rest: Sequence[str], new: Sequence[str], first: int) -> int | None:
+def changed(copy: Copy, code: str) -> tuple[Change, ...]:
+    """The change of a function to other code; empty where it is the same."""
+    assert copy.function is not None
+    lines, _ = lines_of(copy.document.text)
+    place = slice(copy.function.first - 1, copy.function.last)
+    lines[place] = in_place(code, lines[place])
+    after = joined(lines, copy.document)
+    if after == copy.document.text:
+        return ()
+    return (Change(copy.document.path, copy.document.text, after),)
+
+
+def _past_the_end(copy: Copy, rest: Sequence[str], new: Sequence[str], first: int) -> int | None:
     """The first of the new lines that stands at the margin behind all of the copy, or begins the
-    tests that small models like to write there; None without one."""
+    tests that small models like to write there; None without one. `rest` is what the copy has from
+    the line on in which the answer departs, which may be gone or come later."""
     left = [line for line in rest if line.strip()]
+    departed = left[:1]
+    drops_tests = copy.is_python and not evidence.is_test(copy.document.path)
     for index in range(first, len(new)):
         line = new[index]
-        if left and line == left[0]:
-            left = left[1:]
-        elif (_TESTS.match(line) and line not in rest) or (not left and _MARGIN.match(line)):
+        if line in left:
+            left = left[left.index(line) + 1 :]
+        elif drops_tests and _TESTS.match(line):
             return index
+        elif left in ([], departed):
+            if copy.function and _MARGIN.match(line):
+                return index
+            if drops_tests and _CHECKS.match(line):
+                return index
     return None
 
 
@@ -321,7 +347,9 @@ def _departure(engine: Engine, copy: Copy, place: _Place, token: int) -> Departu
         return None  # a part of a character
     if said.strip().startswith(("#", "//", "```", '"""', "'''")):
         return None
-    if said.isspace():
+    if is_end and not copy.function and said.isspace() and said.count("\n") > 1:
+        pass  # something new at the end of the file
+    elif said.isspace():
         indent = said.rpartition("\n")[2]
         if not indent or not (is_end or was.isspace()) or indent == was.rpartition("\n")[2]:
             return None

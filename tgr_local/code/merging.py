@@ -52,7 +52,7 @@ def merged(document: Document, text: str, is_own: bool) -> str | None:
     mine, theirs = outline(document).definitions, _definitions(path, text)
     if theirs and (mine or is_own):
         if _is_whole(old, text, mine, theirs):
-            return _without_calls(_checked(text, old), old)
+            return _without_calls(_checked(text, old), document)
         return _exchanged(document, text, mine, theirs, is_own)
     if is_own and not theirs and (made := _only_bound(document, text)) is not None:
         return made
@@ -147,15 +147,16 @@ def _values(text: str, name: str) -> set[str]:
     return set(_bound(found[-1].body)) if found else set()
 
 
-def _without_calls(new: str, old: str) -> str:
+def _without_calls(new: str, old: Document) -> str:
     """A whole file without the tests and prints at its end that the old one did not have."""
-    before, after = parsed(old), parsed(new)
-    if before is None or after is None:
+    before, after = parsed(old.text), parsed(new)
+    if before is None or after is None or evidence.is_test(old.path):
         return new
+    used = Counter(re.findall(r"\w+", new))
     known = {ast.dump(one) for one in before.body}
     lines = new.split("\n")
     for one in reversed(after.body):
-        if not _is_check(one) or ast.dump(one) in known:
+        if not _is_check(one, used) or ast.dump(one) in known:
             return "\n".join(lines).rstrip("\n") + "\n" if len(lines) < new.count("\n") else new
         lines = lines[
             : min([one.lineno, *(d.lineno for d in getattr(one, "decorator_list", ()))]) - 1
@@ -163,14 +164,15 @@ def _without_calls(new: str, old: str) -> str:
     return new
 
 
-def _is_check(one: ast.stmt) -> bool:
-    """Whether a statement at the top of a module tests it or shows what it does."""
+def _is_check(one: ast.stmt, used: Counter[str]) -> bool:
+    """Whether a statement at the top of a module tests it or shows what it does. `used` counts the
+    words of the module."""
     if isinstance(one, ast.Expr):
         return ast.dump(one).startswith("Expr(value=Call(func=Name(id='print'")
     if isinstance(one, ast.Import):
         return all(name.name in ("unittest", "pytest") for name in one.names)
     if isinstance(one, _Definition):
-        return one.name.startswith(("test_", "Test"))
+        return one.name.startswith(("test_", "Test")) and used[one.name] == 1
     return isinstance(one, ast.Assert)
 
 

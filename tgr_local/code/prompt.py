@@ -6,11 +6,11 @@ In: texts. Out: messages of a chat. Later rounds add messages, so that all share
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from tgr_local.code.edits import Document, Function, fence_for
+from tgr_local.code.edits.function import in_place
 from tgr_local.code.syntax import fence_name
 
 Form = Literal["file", "function"]
@@ -49,6 +49,8 @@ class Beginning(NamedTuple):
     code: str
     n_head: int
     """First characters of the code, up to the name of a function."""
+    function: Function | None
+    """None = the code is the whole file."""
 
 
 def beginnings(
@@ -56,21 +58,24 @@ def beginnings(
 ) -> Iterator[Beginning]:
     """The beginnings for each file or function that may be changed."""
     by_path = {one.path: one for one in documents}
-    whole = [(one.path, one.text, 0) for one in documents]
-    parts = [(one.path, *_source(by_path[one.path], one)) for one in functions]
-    for path, code, n_head in whole if form == "file" else parts:
+    parts: list[tuple[str, str, int, Function | None]]
+    if form == "file":
+        parts = [(one.path, one.text, 0, None) for one in documents]
+    else:
+        parts = [(one.path, *_source(by_path[one.path], one), one) for one in functions]
+    for path, code, n_head, function in parts:
         named = f"{path}\n" if len(documents) > 1 else ""
         opening = f"{named}{fence}{fence_name(path)}\n"
         if code.strip():
-            yield Beginning(by_path[path], opening, ended(code), n_head)
+            yield Beginning(by_path[path], opening, ended(code), n_head, function)
 
 
 def _source(document: Document, function: Function) -> tuple[str, int]:
     """The code of a function at the margin, and the length of it up to its name."""
     lines = document.text.split("\n")[function.first - 1 : function.last]
-    code = textwrap.dedent("\n".join(lines))
-    name = re.sub(r"#\d+$", "", function.name).rpartition(".")[2]
-    found = re.search(rf"\b{re.escape(name)}\b", code)
+    code = "\n".join(in_place("\n".join(lines), [""]))
+    name = re.escape(re.sub(r"#\d+$", "", function.name).rpartition(".")[2])
+    found = re.search(rf"\bdef\s+{name}\b|\b{name}\s*\(", code)
     return code, found.end() if found else 0
 
 

@@ -37,6 +37,7 @@ _THINKING = 2048  # tokens, where the user sets no limit
 _SMALL_FILE, _MIDDLE_FILE = 512, 1536  # tokens
 _NEW_FILE = 768  # tokens of a file that is empty so far
 _LEAST_ANSWER = 32  # tokens
+_FREE = 4  # one in so many candidates of the later rounds is free
 _COPIED = 4096  # tokens of the code that answers depart from
 _PROSE = 256  # tokens, around the code
 
@@ -302,7 +303,7 @@ class _Solver:
         copies = self._copies(stage, messages, query) if tests_decide else ()
         if self._code.budget:
             left = self._code.budget - outcome.forward_tokens - len(query)
-            read = sum(len(copy.tokens) - len(query) for copy in copies)
+            read = sum(len(copy.tokens) - len(query) + 1 for copy in copies) + 4 * k * bool(copies)
             if left - read < min(needed, config.token_limit):
                 copies, read = (), 0
             left -= read
@@ -337,6 +338,8 @@ class _Solver:
             # a candidate that was stopped would be missing where agreement decides
             stops_early=tests_decide,
             copies=copies,
+            # what a departure cannot do, such as change two files, has its turn then
+            n_free=0 if not outcome.rounds else math.ceil(k / _FREE),
             tried=frozenset(one.begun for one in stage.candidates),
             fence=context.fence,
         )
@@ -377,24 +380,28 @@ class _Solver:
         self, stage: _Stage, messages: list[prompt.Message], query: Sequence[int]
     ) -> tuple[Copy, ...]:
         """The code that a round's answers may depart from: each file or function that may be
-        changed, as far as its tokens are not too many; none for a model that has learnt a form, or
-        thinks before it answers."""
-        if self._has_learnt or self._thinks:
+        changed, as far as its tokens are not too many; none where a file is to be written, or for a
+        model that has learnt a form or thinks before it answers."""
+        is_new = any(not document.text for document in stage.context.documents)
+        if self._has_learnt or self._thinks or is_new:
             return ()
         config, found, n_tokens = dataclasses.replace(self._config, thinking=False), [], 0
         context = stage.context
         beginnings = prompt.beginnings(
             stage.form, context.documents, context.functions, context.fence
         )
-        for document, opening, code, n_head in beginnings:
+        for document, opening, code, n_head, function in beginnings:
             begun = {"role": "assistant", "content": opening + code.rstrip()}
-            tokens = generation.query_tokens(
-                stage.engine, [*messages, begun], config, cancel=self._cancel
-            )
+            try:
+                tokens = generation.query_tokens(
+                    stage.engine, [*messages, begun], config, cancel=self._cancel
+                )
+            except CapacityError:
+                break
             n_tokens += max(0, len(tokens) - len(query))
             if n_tokens > _COPIED or len(tokens) + _LEAST_ANSWER > self._engine.n_ctx_train:
                 break
-            found.append(Copy(document, opening, code, tokens, n_head))
+            found.append(Copy(document, opening, code, tokens, n_head, function))
         return tuple(found)
 
     def _tokens(self, engine: Engine, messages: list[prompt.Message]) -> list[int]:

@@ -327,7 +327,8 @@ class Engine:
 
     def grow_cache(self, n_cells: int, n_sessions: int = 1) -> None:
         """Enlarges the cache for `n_sessions` sessions of `n_cells` each, or for as many as the
-        memory allows. Does nothing while a session is open or where `n_ctx` fixes the size."""
+        memory allows. Does nothing where `n_ctx` fixes the size, or while a session is open unless
+        `max_cells` bounds the cache."""
         check_whole("n_cells", n_cells, 0, INT_MAX)
         check_whole("n_sessions", n_sessions, 0, INT_MAX)
         if n_cells:

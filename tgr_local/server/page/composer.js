@@ -54,8 +54,14 @@ export class Composer {
     });
   }
 
-  /** Reads files one after the other; those that cannot be attached are told in one line each. */
-  async attach(files) {
+  /** Reads files one after the other, those of an earlier call first, since all have one limit;
+      those that cannot be attached are told in one line each. */
+  attach(files) {
+    this.reading = (this.reading ?? Promise.resolve()).then(() => this.read(files));
+    return this.reading;
+  }
+
+  async read(files) {
     const refused = [];
     for (const file of files) {
       try {
