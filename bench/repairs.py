@@ -38,7 +38,7 @@ from pathlib import Path
 from unittest import mock
 
 from tgr_local import EngineConfig, SearchConfig, load, methods
-from tgr_local.code import prompt
+from tgr_local.code import departures, prompt
 from tgr_local.code.candidate import Candidate
 from tgr_local.code.context import Context
 from tgr_local.code.judge import Verdict
@@ -213,8 +213,11 @@ def solved(engine: Engine, one: Repair, row: Row, config: SearchConfig, sandbox:
             (folder / path).write_bytes(text.encode())
         subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
         place = Workplace(folder, code)
-        asks = mock.patch.object(prompt, "asks", lambda *_: "")
-        with place.copied(), asks if row.is_chat else contextlib.nullcontext():
+        with place.copied(), contextlib.ExitStack() as stack:
+            if row.is_chat:
+                free = departures.Found()
+                stack.enter_context(mock.patch.object(departures, "find", lambda *_: free))
+                stack.enter_context(mock.patch.object(prompt, "asks", lambda *_: ""))
             task = Task(
                 one.task, place.paths(), place.read, place.judge, one.test, refusal=place.refusal
             )
