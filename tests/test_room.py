@@ -178,7 +178,7 @@ def test_a_server_writes_until_its_context_is_full(
             {"method": "base", "chunk_len": 64, "max_chunks": 9},
             {"method": "tgr-latent", "chunk_len": 512},
         ):
-            body = {"messages": messages, "tgr": options, "logit_bias": never}
+            body = {"messages": messages, "tgr": options, "logit_bias": never, "seed": 1}
             answer = server.client.post("/v1/chat/completions", json=body)
             assert answer.status_code == 200, answer.text
             if options["method"] == "base":
