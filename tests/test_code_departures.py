@@ -225,7 +225,7 @@ def test_a_function_is_changed_in_its_place(name: str) -> None:
     )
     document = Document("m.py", text)
     functions = [one for one in functions_of(document) if one.name == name]
-    (begun,) = prompt.beginnings("function", [document], functions, "```")
+    (begun,) = prompt.beginnings([document], functions, "```")
     assert begun.code[: begun.n_head].split("\n")[-1].startswith("def ")
     copy = Copy(*begun[:3], [1], begun.n_head, begun.function)
     (change,) = departures.changed(copy, begun.code.replace("1", "2"))
@@ -239,7 +239,7 @@ def test_a_function_is_changed_in_its_place(name: str) -> None:
 def test_a_text_at_the_margin_stays_there() -> None:
     text = 'class A:\n    def q(self):\n        s = """\nSELECT 1\n"""\n        return s\n'
     document = Document("m.py", text)
-    (begun,) = prompt.beginnings("function", [document], functions_of(document), "```")
+    (begun,) = prompt.beginnings([document], functions_of(document), "```")
     assert begun.code.startswith("def q(self):\n    s = ")
     copy = Copy(*begun[:3], [1], begun.n_head, begun.function)
     (change,) = departures.changed(copy, begun.code.replace("return s", "return s.strip()"))
@@ -281,10 +281,48 @@ def test_an_answer_that_is_back_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "never" not in one.answer
 
 
+def test_what_is_shown_whole_is_copied_whole() -> None:
+    documents = Document("a.py", "X = 1\n\n\ndef f():\n    return X\n"), Document("b.py", CALC)
+    some = list(prompt.beginnings(documents, functions_of(documents[1]), "```"))
+    assert [(one.opening, one.code.split("\n")[0], one.function is None) for one in some] == [
+        ("a.py\n```python\n", "X = 1", True),
+        ("b.py\n```python\n", "def add(a, b):", False),
+        ("b.py\n```python\n", "def sub(a, b):", False),
+    ]
+
+
+def test_more_depart_while_they_take_less_than_whole_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The answers of a first wave have `n` characters, which count as tokens."""
+    allowed = 2 * len(f"[assistant]\n```python\n{CALC}".rstrip())
+    for n, waves in [(allowed // 2 - 1, 2), (allowed // 2, 1)]:
+        coder = Coder(["0" * n], [" 0\n```\n\n"])
+        coder.departures = [f"def add(a, b):\n    return {name}" for name in "abcd"]
+        outcome = carry_out(monkeypatch.setattr, coder, candidates=2)
+        (candidates,) = outcome.rounds
+        assert [one.number for one in candidates] == list(range(1, 2 * waves + 1))
+        assert [one.seed for one in candidates] == [42, 43, 44, 45][: 2 * waves]
+        assert len({one for some in coder.begun for one in some}) == 2 * waves
+        assert "" not in coder.begun[0] and all(some[1] == "" for some in coder.begun[1:])
+        assert outcome.forward_tokens == sum(one.forward_tokens for one in candidates)
+    coder = Coder(["0"])  # a budget of tokens bounds k answers
+    coder.departures = [f"def add(a, b):\n    return {name}" for name in "abcd"]
+    outcome = carry_out(monkeypatch.setattr, coder, candidates=2, budget=2000)
+    assert len(coder.begun) == 1 and len(outcome.rounds[0]) == 2
+
+
+def test_a_wave_after_a_pass_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    coder = Coder([" b\n\n\ndef sub(a, b):\n    return a - b\n```\nBecause.\n", " 0\n```\n\n"])
+    coder.departures = ["def add(a, b):\n    return a +", *"bcd"]
+    outcome = carry_out(monkeypatch.setattr, coder, candidates=2)
+    assert outcome.best is not None and outcome.best.passes and len(coder.begun) == 1
+
+
 def test_later_rounds_depart_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     coder = Coder([" 0\n```\n\n"], [" 0\n```\n\n"], [" 0\n```\n\n"])
     coder.departures = [f"def add(a, b):\n    return {name}" for name in "abcd"]
-    carry_out(monkeypatch.setattr, coder, candidates=2, rounds=3)
+    carry_out(monkeypatch.setattr, coder, candidates=2, rounds=3, budget=8000)
     first, second, third = coder.begun
     assert len(set(first)) == 2 and "" not in first
     assert second[0] and second[1] == ""  # one may do what a departure cannot

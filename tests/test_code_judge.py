@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sandboxes
@@ -16,7 +18,7 @@ from threads import is_running, wait_until
 
 from tgr_local.code.copies import Copies
 from tgr_local.code.edits import Change
-from tgr_local.code.judge import Verdict, check, judge, warning
+from tgr_local.code.judge import Verdict, check, judge, patience, warning
 from tgr_local.code.project import Project
 from tgr_local.engine import Cancel
 from tgr_local.errors import CancelledError, InstallError
@@ -326,3 +328,26 @@ def test_a_missing_backend_is_an_error(copies: Copies, monkeypatch: pytest.Monke
     assert "can read and change your files" in warning("unshare") and "editable" in warning(
         "limits"
     )
+
+
+def test_the_first_run_says_how_long_an_edit_may_take() -> None:
+    def before(**more: Any) -> Verdict:
+        made: dict[str, Any] = {
+            "ran": True, "passed": 3, "failed": 1, "errors": 0, "skipped": 0, "seconds": 2.0,
+            "output": "", "ended": "failed", "framework": "pytest",
+        }  # fmt: skip
+        return Verdict(**made | more)
+
+    assert patience("pytest", before()) == 40.0
+    assert patience("pytest", before(seconds=0.1)) == 5.0  # on a busy machine
+    unknown = [
+        ("pytest", before(errors=1)),  # files that could not be imported
+        ("pytest", before(ended="timed out")),
+        ("./check", before(framework="")),
+        ("pytest -x", before()),
+        ("python3 -m unittest --failfast", before()),
+        ("make test", before(output="!!!! stopping after 1 failures !!!!")),
+    ]
+    for command, verdict in unknown:
+        assert patience(command, verdict) == math.inf
+    assert patience("pytest test-f.py test-xyz", before()) == 40.0

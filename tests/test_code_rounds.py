@@ -338,7 +338,7 @@ def test_a_prompt_that_leaves_no_room_for_an_answer_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     coder = Coder([answer(RIGHT)])
-    coder.n_ctx_train = 250
+    coder.n_ctx_train = 200
     with pytest.raises(CapacityError, match="lower context_tokens, or name fewer files"):
         carry_out(monkeypatch.setattr, coder)
 
@@ -373,18 +373,25 @@ def test_the_model_file_may_advise_a_form(monkeypatch: pytest.MonkeyPatch) -> No
     assert carry_out(monkeypatch.setattr, Coder(["nothing"]), edit_format="file").form == "file"
 
 
-def test_a_model_that_has_learnt_a_form_is_not_asked_for_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    coder = Coder(["nothing"])
-    coder.metadata["tgr.edit_format"] = "file"
-    carry_out(monkeypatch.setattr, coder, "Repair it.")
-    carry_out(monkeypatch.setattr, plain := Coder(["nothing"]), "Repair it.")
+def test_functions_are_asked_for_and_files_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that has learnt a form is asked for neither."""
+    prompts = []
+    for form, learnt in [
+        ("file", ""),
+        ("file", "file"),
+        ("function", "function"),
+        ("function", ""),
+    ]:
+        coder = Coder(["nothing"])
+        if learnt:
+            coder.metadata["tgr.edit_format"] = learnt
+        carry_out(monkeypatch.setattr, coder, "Repair it.", edit_format=form)
+        prompts += coder.prompts
     files = f"[user]\n`calc.py`:\n```python\n{CALC}```\n\n"
     output = "The tests fail:\n```\ncalc.py:1: add is wrong\ncalc.py:1: sub is wrong\n```"
-    assert coder.prompts == [f"{files}Repair it.\n\n{output}\n"]
-    asked = "Write the whole changed file in a fenced block."
-    assert plain.prompts == [f"{files}{output}\n\nRepair it.\n{asked}\n"]
+    asked = "Write the changed function, whole, in a fenced block."
+    assert prompts[:3] == [f"{files}Repair it.\n\n{output}\n"] * 3
+    assert prompts[3] == f"{files}{output}\n\nRepair it.\n{asked}\n"
 
 
 # ---- table and diff ----

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import os
@@ -18,10 +19,12 @@ from screens import Screen
 
 from tgr_local import methods
 from tgr_local.code import repl
+from tgr_local.code.edits import Change
 from tgr_local.code.project import RefusedError
 from tgr_local.code.repl_commands import COMMANDS
 from tgr_local.code.session import CodeSession
 from tgr_local.code.workplace import Workplace
+from tgr_local.engine import Cancel
 from tgr_local.options.config import ChatConfig, CodeConfig
 from tgr_local.system.sandbox import backends, programs
 
@@ -287,6 +290,24 @@ def test_an_edit_that_cannot_be_accepted_is_in_the_json_nevertheless(
     assert found["accepted"] is None and found["exit_code"] == 1
     assert found["best"] in (1, 2)  # the first one to pass ends the other
     assert (project / "calc.py").read_text() == "mine"
+
+
+def test_an_edit_that_never_ends_is_stopped_by_the_time_of_the_first_run(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = dataclasses.replace(judge((), Cancel()), seconds=2.0)
+    given = []
+
+    def tested(place: Any, command: str, limits: Any, **_: Any) -> Any:
+        given.append(limits.seconds)
+        return first
+
+    monkeypatch.setattr("tgr_local.code.judge.judge", tested)
+    workplace = Workplace(project, CodeConfig(test="pytest", test_seconds=120.0, sandbox="none"))
+    with workplace.copied():
+        for changes in ((), (Change("calc.py", CALC, HALF),)):
+            workplace.judge(changes, Cancel())
+    assert given == [120.0, 40.0]
 
 
 def test_a_file_is_not_shown_under_two_names(project: Path, coder: Any) -> None:

@@ -60,6 +60,7 @@ def test_pytest(tmp_path: Path) -> None:
         assert all(one.file == "sub/test_a.py" for one in counts.failures)
         if flags != ["--tb=line"]:
             assert {one.line for one in counts.failures} == {13, 5}
+            assert {one.reached for one in counts.failures} == {13, 16}
     broken = read(output_of(tmp_path, "pytest", "-q", "-p", "no:cacheprovider"))
     assert (broken.errors, broken.total) == (1, 1)
     assert broken.failures[0].name == broken.failures[0].file == "test_broken.py"
@@ -75,7 +76,7 @@ def test_unittest(tmp_path: Path) -> None:
     )  # fmt: skip
     bad, raises = sorted(counts.failures, key=lambda one: one.name)
     assert bad.name.endswith("Sums.test_bad") and bad.message == "AssertionError: 1 != 2"
-    assert raises.file.endswith("test_a.py") and raises.line == 5
+    assert raises.file.endswith("test_a.py") and (raises.line, raises.reached) == (5, 16)
 
 
 GO = """\

@@ -21,8 +21,10 @@ folder is not touched before that.
     candidate.py   one answer: its edit and its verdict
     departures.py  where answers leave the code as it is: the likeliest first changes
     candidates.py  k answers in one batch, each judged as soon as it is complete
+    combining.py   the edits of several in one, where each mends another test
     natural.py     from what a model writes by itself to changed files
     merging.py     the place of a block of code in its file
+    imports.py     the imports that an edit needs and lacks
     ranking.py     which one is the best
     rounds.py      a task from its context to the best candidate; nothing is printed or changed
     workplace.py   a project with its copies, tests and accepted edits

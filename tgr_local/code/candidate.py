@@ -17,7 +17,8 @@ State = Literal["waiting", "writing", "testing", "done", "stopped"]
 
 @dataclass(frozen=True)
 class Candidate:
-    """One of the k answers of a round. Replaced by another one as it is written and judged."""
+    """One of the k answers of a round, or the edits of several of them. Replaced by another one as
+    it is written and judged."""
 
     number: int
     """Counted from 1, over all rounds."""
@@ -25,6 +26,8 @@ class Candidate:
     state: State = "waiting"
     begun: str = ""
     """The beginning of an answer that departs from the code as it is; empty = it is free."""
+    parts: tuple[int, ...] = ()
+    """The numbers of the candidates whose edits it has together; empty = the model wrote it."""
     answer: str = ""
     thinking: str = ""
     changes: tuple[Change, ...] = ()

@@ -3,11 +3,14 @@
 In: the messages of a round, the documents, a function that judges an edit. Out: the candidates.
 Where failing tests choose among them, each departs from the code as it is in another way; else
 each is written freely. The replies share the cells of the prompt and advance together; the tests of
-a complete one run while the others are still written, and where one passes the rest is stopped.
+a complete one run while the others are still written, and where one passes the rest is stopped. An
+answer that departs is short: while all of them take fewer tokens than k whole answers, k more are
+written, half of the second k freely.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import threading
 import time
@@ -22,6 +25,7 @@ from tgr_local.code import departures
 from tgr_local.code.candidate import Candidate, syntax_error
 from tgr_local.code.departures import Copy, Departure
 from tgr_local.code.edits import Change, Document, EditError, Function, read_edits
+from tgr_local.code.imports import completed
 from tgr_local.code.judge import Verdict
 from tgr_local.code.natural import codes, is_whole, read_answer
 from tgr_local.code.prompt import Form
@@ -40,6 +44,8 @@ OnUpdate = Callable[[Candidate, str], None]
 
 _LONGER, _MORE = 1.25, 1024
 """An answer that departs has at most so many times the copy's characters, and so many more."""
+_WAVES = 4
+"""k departures are written at a time, at most so many times in a round."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,9 @@ class Batch:
     copies: tuple[Copy, ...] = ()
     """The code as it is, from which the candidates depart; empty = they are free."""
     n_free: int = 0
-    """The last candidates, which are free even so."""
+    """The last of the first k candidates, which are free even so."""
+    allowance: int = 0
+    """New tokens after which no further k candidates begin to depart; 0 = the first k are all."""
     tried: frozenset[str] = frozenset()
     """Beginnings of departures in earlier rounds."""
 
@@ -137,15 +145,21 @@ class _Writer:
         seed = batch.config.seed
         self._candidates = [Candidate(batch.first + i, seed + i) for i in range(batch.k)]
         self._departures: list[Departure | None] = [None] * batch.k
+        self._later: list[Departure] = []
+        self._n_waves = 0
         self._texts = [""] * batch.k
         self._wholes = [""] * batch.k
 
     def write(self) -> list[Candidate]:
         pool = ThreadPoolExecutor(self._batch.n_judges, "tests")
         try:
-            self._generate(pool)
-            for test in self._tests:
-                test.result()
+            self._depart()
+            wave = range(self._batch.k)
+            while wave:
+                self._generate(wave, pool)
+                for test in self._tests:
+                    test.result()
+                wave = self._more()
         except CancelledError:
             if self._failure:
                 raise self._failure from None
@@ -162,10 +176,12 @@ class _Writer:
                 self._update(index, state="stopped")
         return self._candidates
 
-    def _generate(self, pool: ThreadPoolExecutor) -> None:
+    def _generate(self, wave: range, pool: ThreadPoolExecutor) -> None:
+        """Writes the candidates of these indices."""
         batch = self._batch
 
         def on_event(index: int, event: Event) -> None:
+            index += wave.start
             if isinstance(event, Reply):
                 self._complete(index, event)
                 if self._candidates[index].state == "testing" and not self._stop.is_set():
@@ -173,18 +189,21 @@ class _Writer:
             elif isinstance(event, TextDelta | Progress):
                 self._follow(index, event)
 
+        def is_whole(index: int, text: str) -> bool:
+            return self._is_whole(wave.start + index, text)
+
         try:
-            self._depart()
             generation.generate_each(
-                self._engine, [self._prompt(i) for i in range(batch.k)], batch.config,
+                self._engine, [self._prompt(i) for i in wave],
+                dataclasses.replace(batch.config, seed=batch.config.seed + wave.start),
                 apart=True,
-                method=batch.method, until=None if batch.is_learnt else self._is_whole,
+                method=batch.method, until=None if batch.is_learnt else is_whole,
                 on_event=on_event, cancel=self._stop,
             )  # fmt: skip
         except CancelledError as error:
             if not self._passed.is_set():
                 raise
-            self._count_stopped(error.replies)
+            self._count_stopped(error.replies, wave)
 
     def _depart(self) -> None:
         """Finds where the candidates depart from the code as it is; the last ones are free where
@@ -192,17 +211,42 @@ class _Writer:
         batch = self._batch
         if not batch.copies:
             return
+        n = batch.k - batch.n_free
+        most = n + (_WAVES - 1) * batch.k if batch.allowance else n
         try:
-            found = departures.find(
-                self._engine, batch.copies, batch.k - batch.n_free, batch.tried, self._stop
-            )
+            found = departures.find(self._engine, batch.copies, most, batch.tried, self._stop)
         except CapacityError:
             return
-        for index, departure in enumerate(found.departures):
-            self._departures[index] = departure
-            self._texts[index] = departure.text
-            self._update(index, departure.text, begun=departure.text)
+        for index, departure in enumerate(found.departures[:n]):
+            self._begin(index, departure)
+        self._later, self._n_waves = list(found.departures[n:]), 1
         self._n_looked = found.n_positions
+
+    def _begin(self, index: int, departure: Departure) -> None:
+        self._departures[index] = departure
+        self._texts[index] = departure.text
+        self._update(index, departure.text, begun=departure.text)
+
+    def _more(self) -> range:
+        """The indices of k further candidates, as long as departures and tokens are left and none
+        passed."""
+        batch, n_before = self._batch, len(self._candidates)
+        n_tokens = sum(one.n_tokens for one in self._candidates)
+        if self._passed.is_set() or self._stop.is_set() or n_tokens >= batch.allowance:
+            return range(0)
+        n_free = batch.k // 2 if self._n_waves == 1 and any(self._departures) else 0
+        n = batch.k - n_free
+        some, self._later = self._later[:n], self._later[n:]
+        self._n_waves += 1
+        wave = range(n_before, n_before + len(some) + n_free)
+        for index in wave:
+            self._candidates.append(Candidate(batch.first + index, batch.config.seed + index))
+            self._departures.append(None)
+            self._texts.append("")
+            self._wholes.append("")
+        for index, departure in zip(wave, some, strict=False):
+            self._begin(index, departure)
+        return wave
 
     def _prompt(self, index: int) -> Prompt:
         """What a candidate is written after."""
@@ -287,10 +331,11 @@ class _Writer:
         first one has them all."""
         return self._n_looked if index == 0 else 0
 
-    def _count_stopped(self, replies: Sequence[Reply]) -> None:
+    def _count_stopped(self, replies: Sequence[Reply], wave: range) -> None:
         """Adds what was spent on the candidates that were stopped."""
         by_seed: Mapping[int, Reply] = {reply.seed: reply for reply in replies}
-        for index, candidate in enumerate(self._candidates):
+        for index in wave:
+            candidate = self._candidates[index]
             if candidate.answer or candidate.problem:
                 continue
             reply = by_seed.get(candidate.seed)
@@ -317,7 +362,7 @@ def _read(answer: str, batch: Batch, departure: Departure | None) -> tuple[tuple
             changes = read_answer(answer, batch.documents)
     except EditError as error:
         return (), str(error)
-    changes = combined(batch.changes, changes)
+    changes = combined(batch.changes, completed(changes, batch.documents))
     if changes == batch.changes:
         return (), "it changes nothing"
     return changes, "" if changes else "it restores the files"

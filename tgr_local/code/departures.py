@@ -30,8 +30,8 @@ from tgr_local.engine import Cancel, Engine, Output, Sampling
 from tgr_local.engine import Task as EngineTask
 from tgr_local.engine.session import Sequence as Cells
 
-_LOOKED_AT = 3
-"""Places whose other tokens are looked at, for each departure that is asked for."""
+_LOOKED_AT, _MOST_LOOKS = 3, 48
+"""Places whose other tokens are looked at, for each departure that is asked for, and together."""
 _READ_WHOLE = 6
 """Copies that are read to their end: those whose heads are the likeliest beginnings."""
 _MOST_COPIES = 48
@@ -114,7 +114,7 @@ def find(
     CapacityError where the copies do not fit, and CancelledError.
     """
     some = [(copy, places) for copy in copies if (places := _places(engine, copy))][:_MOST_COPIES]
-    most = min(_LOOKED_AT * n, engine.n_seq_max - len(some) - 1)
+    most = min(_LOOKED_AT * n, _MOST_LOOKS, engine.n_seq_max - len(some) - 1)
     if most < 1 or not some or not engine.rolls_back:
         return Found()
     first = min(places[0].index for _, places in some)

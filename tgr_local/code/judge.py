@@ -7,6 +7,7 @@ wrote is ever a command, but its code runs with the tests, so the limits hold fo
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Sequence
@@ -27,6 +28,9 @@ Ended = Literal[
 ]  # fmt: skip
 _CHECK = Path(__file__).with_name("_check.py")
 _CHECKED = "import"
+_LEAST_PATIENCE, _TIMES_AS_LONG = 5.0, 20  # seconds; times the run without an edit
+_STOPS_EARLY = re.compile(r"(?:^|\s)(?:-x|-f|--exitfirst|--maxfail|--failfast|--fail-fast|--bail)\b"
+                          r"|stopping after \d+ fail")  # fmt: skip
 _LIMITS: dict[str, Ended] = {
     "time": "timed out", "memory": "memory", "processes": "processes", "disk": "disk",
     "output": "output",
@@ -76,6 +80,15 @@ class Verdict:
     def total(self) -> int:
         """The tests that ran or should have."""
         return self.passed + self.failed + self.errors
+
+    def is_beyond(self, other: Verdict) -> bool:
+        """Whether more tests pass than in another copy; or as many, and those that fail are among
+        the other's failures and get further in one of them, in none less far."""
+        if self.passed != other.passed or not self.ran:
+            return self.passed > other.passed
+        known = {failure.name: failure.reached for failure in other.failures}
+        further = [one.reached - known.get(one.name, math.inf) for one in self.failures]
+        return all(lines >= 0 for lines in further) and any(further)
 
     @property
     def summary(self) -> str:
@@ -144,6 +157,16 @@ def check(
         _without_paths(output, place), "passed" if whole else "failed" if ended == "passed" else
         ended, tuple(bad), _CHECKED,
     )  # fmt: skip
+
+
+def patience(command: str, before: Verdict) -> float:
+    """Seconds after which the tests of an edit are taken to have no end, by the time that they took
+    without it: edits make loops that never end. Infinite where that was not the time of all
+    tests."""
+    ran_all = before.ended in ("passed", "failed") and before.framework and not before.errors
+    if not ran_all or any(map(_STOPS_EARLY.search, (command, before.output))):
+        return math.inf
+    return max(_LEAST_PATIENCE, _TIMES_AS_LONG * before.seconds)
 
 
 def warning(backend: Backend) -> str:

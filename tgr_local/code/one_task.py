@@ -123,6 +123,7 @@ def _candidate(one: Candidate) -> dict[str, Any]:
     return {
         "number": one.number,
         "seed": one.seed,
+        "parts": list(one.parts),
         "state": one.state,
         "passes": one.passes,
         "problem": one.problem or None,

@@ -19,25 +19,21 @@ Message = dict[str, str]
 CountTokens = Callable[[str], int]
 """The number of tokens of a text."""
 
-_ASKS: dict[Form, tuple[str, str]] = {
-    "file": (
-        "Write the whole changed file in a fenced block.",
-        "Write each file that you change, whole, in a fenced block, its path on the line before.",
-    ),
-    "function": (
-        "Write the changed function, whole, in a fenced block.",
-        "Write each function that you change, whole, in a fenced block, the path of its file on "
-        "the line before.",
-    ),
-}
-"""The last sentence of a request: about one file, and about several."""
+_ASKS = (
+    "Write the changed function, whole, in a fenced block.",
+    "Write each function that you change, whole, in a fenced block, the path of its file on the "
+    "line before.",
+)
+"""The last sentence of a request for functions: of one file, and of several."""
 _AGAIN = "Write all edits anew, corrected."
 
 
-def asks(form: Form, documents: Sequence[Document]) -> str:
-    """What the answer is to be. Small models do what the last sentence says, and copy a form that
-    they are shown with the words in it, so none is shown."""
-    return _ASKS[form][len(documents) > 1]
+def asks(documents: Sequence[Document]) -> str:
+    """What an answer about long files is to be, which else would be all of them. Small models do
+    what the last sentence says, and copy a form that they are shown with the words in it, so none
+    is shown. Of short files they write what they would anyway: asked for the whole file, they copy
+    it."""
+    return _ASKS[len(documents) > 1]
 
 
 class Beginning(NamedTuple):
@@ -54,15 +50,16 @@ class Beginning(NamedTuple):
 
 
 def beginnings(
-    form: Form, documents: Sequence[Document], functions: Sequence[Function], fence: str
+    documents: Sequence[Document], functions: Sequence[Function], fence: str
 ) -> Iterator[Beginning]:
-    """The beginnings for each file or function that may be changed."""
+    """The beginnings of answers: one for each of these functions, and for each document that has
+    none of them."""
+    in_part = {one.path for one in functions}
     by_path = {one.path: one for one in documents}
-    parts: list[tuple[str, str, int, Function | None]]
-    if form == "file":
-        parts = [(one.path, one.text, 0, None) for one in documents]
-    else:
-        parts = [(one.path, *_source(by_path[one.path], one), one) for one in functions]
+    parts: list[tuple[str, str, int, Function | None]] = [
+        (one.path, one.text, 0, None) for one in documents if one.path not in in_part
+    ]
+    parts += [(one.path, *_source(by_path[one.path], one), one) for one in functions]
     for path, code, n_head, function in parts:
         named = f"{path}\n" if len(documents) > 1 else ""
         opening = f"{named}{fence}{fence_name(path)}\n"

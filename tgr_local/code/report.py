@@ -192,7 +192,7 @@ class _View:
             return
         with self._region.lock:
             self._rows[candidate.number] = candidate
-            whole = self._texts[candidate.number] + text
+            whole = self._texts.get(candidate.number, "") + text
             if len(self._rows) == 1:
                 *lines, whole = whole.split("\n")
                 self._finished += lines

@@ -20,6 +20,7 @@ from tgr_local import generation
 from tgr_local.code import edits, prompt
 from tgr_local.code.candidate import Candidate
 from tgr_local.code.candidates import Batch, Judge, Remembered, write_candidates
+from tgr_local.code.combining import combine
 from tgr_local.code.context import Context, Wish, make_context
 from tgr_local.code.departures import Copy
 from tgr_local.code.edits import Change, Document
@@ -37,7 +38,7 @@ _THINKING = 2048  # tokens, where the user sets no limit
 _SMALL_FILE, _MIDDLE_FILE = 512, 1536  # tokens
 _NEW_FILE = 768  # tokens of a file that is empty so far
 _LEAST_ANSWER = 32  # tokens
-_FREE = 4  # one in so many candidates of the later rounds is free
+_FREE = 4  # one in so many candidates of the later rounds is free, with a budget
 _COPIED = 4096  # tokens of the code that answers depart from
 _PROSE = 256  # tokens, around the code
 
@@ -142,6 +143,11 @@ def needed_tokens(form: Form, context: Context, count: prompt.CountTokens) -> in
     return 192 + math.ceil(1.5 * max(map(count, sources)))
 
 
+def _longest(copies: Sequence[Copy], query: Sequence[int]) -> int:
+    """The tokens of the longest answer that repeats one of the copies."""
+    return max((len(copy.tokens) - len(query) for copy in copies), default=0)
+
+
 @dataclass(frozen=True)
 class _Stage:
     """What rounds have in common until a candidate passes more tests than the files before it."""
@@ -193,6 +199,7 @@ class _Solver:
             candidates = write_candidates(
                 stage.engine, batch, self._judge, self._listener.update, self._cancel
             )
+            candidates += self._combined(stage, candidates)
             stage.candidates.extend(candidates)
             outcome.rounds.append(candidates)
             outcome.forward_tokens += sum(one.forward_tokens for one in candidates)
@@ -205,6 +212,22 @@ class _Solver:
                 stage = self._next(outcome, stage)
         outcome.seconds = time.monotonic() - start
         return outcome
+
+    def _combined(self, stage: _Stage, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """The edits of several candidates in one, where failing tests say that this helps."""
+        if stage.verdict is None or stage.verdict.passes:
+            return []
+        made = []
+        for one in combine(
+            candidates,
+            stage.changes,
+            stage.verdict,
+            lambda changes: self._judge(changes, self._cancel),
+            candidates[-1].number + 1,
+        ):
+            self._listener.update(one, "")
+            made.append(one)
+        return made
 
     # ---- stages ----
 
@@ -339,7 +362,9 @@ class _Solver:
             stops_early=tests_decide,
             copies=copies,
             # what a departure cannot do, such as change two files, has its turn then
-            n_free=0 if not outcome.rounds else math.ceil(k / _FREE),
+            n_free=math.ceil(k / _FREE) if outcome.rounds and self._code.budget else 0,
+            # as many tokens as whole answers would take
+            allowance=0 if self._code.budget else k * _longest(copies, query),
             tried=frozenset(one.begun for one in stage.candidates),
             fence=context.fence,
         )
@@ -364,7 +389,9 @@ class _Solver:
         """A round's messages. The best attempt of the stage follows the first two messages, if
         there is room for it."""
         context = stage.context
-        asks = "" if self._has_learnt else prompt.asks(stage.form, context.documents)
+        asks = ""
+        if stage.form == "function" and not self._has_learnt:
+            asks = prompt.asks(context.documents)
         user = prompt.user_message(context.text, self._task.text, stage.output, asks)
         plain = prompt.conversation(user)
         best = next(iter(ranked(stage.candidates)), None)
@@ -379,18 +406,21 @@ class _Solver:
     def _copies(
         self, stage: _Stage, messages: list[prompt.Message], query: Sequence[int]
     ) -> tuple[Copy, ...]:
-        """The code that a round's answers may depart from: each file or function that may be
-        changed, as far as its tokens are not too many; none where a file is to be written, or for a
-        model that has learnt a form or thinks before it answers."""
+        """The code that a round's answers may depart from: each file that is shown whole, and each
+        function of the others, as far as their tokens are not too many; none where a file is to be
+        written, or for a model that has learnt a form or thinks before it answers."""
         is_new = any(not document.text for document in stage.context.documents)
         if self._has_learnt or self._thinks or is_new:
             return ()
         config, found, n_tokens = dataclasses.replace(self._config, thinking=False), [], 0
         context = stage.context
-        beginnings = prompt.beginnings(
-            stage.form, context.documents, context.functions, context.fence
-        )
-        for document, opening, code, n_head, function in beginnings:
+        shown = {one.path for one in context.shown if one.how == "whole"}
+        if self._code.edit_format == "function":
+            shown = set()
+        functions = [one for one in context.functions if one.path not in shown]
+        for document, opening, code, n_head, function in prompt.beginnings(
+            context.documents, functions, context.fence
+        ):
             begun = {"role": "assistant", "content": opening + code.rstrip()}
             try:
                 tokens = generation.query_tokens(

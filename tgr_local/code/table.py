@@ -61,7 +61,8 @@ def result(one: Candidate) -> str:
 
 
 def _note(one: Candidate) -> str:
-    return one.problem
+    parts = " and ".join(map(str, one.parts))
+    return f"the edits of {parts}" if parts else one.problem
 
 
 def n_lines(changes: Sequence[Change]) -> tuple[int, int]:

@@ -28,6 +28,8 @@ class Failure:
     """From 1; 0 where the output names none."""
     message: str = ""
     """One line."""
+    reached: int = 0
+    """The line of the test itself at which it stopped, from 1; 0 where the output names none."""
 
 
 @dataclass(frozen=True)
@@ -113,10 +115,13 @@ def _pytest(text: str) -> tuple[int, Counts] | None:
     failures = []
     for match in _PYTEST_FAILED.finditer(text):
         file, _, test = match[1].partition("::")
-        _, line = places.get(test.replace("::", "."), places.get(file, ("", 0)))
-        failures.append(Failure(match[1], file, line, match[2] or ""))
+        _, line, reached = places.get(test.replace("::", "."), places.get(file, ("", 0, 0)))
+        failures.append(Failure(match[1], file, line, match[2] or "", reached))
     if not failures:
-        failures = [Failure(name, *place) for name, place in places.items()]
+        failures = [
+            Failure(name, file, line, reached=reached)
+            for name, (file, line, reached) in places.items()
+        ]
     counts = Counts(
         "pytest", _numbers(said, "passed|xpassed"), _numbers(said, "failed"),
         _numbers(said, "errors?"), _numbers(said, "skipped|xfailed"), tuple(failures),
@@ -124,12 +129,12 @@ def _pytest(text: str) -> tuple[int, Counts] | None:
     return summary.end(), counts
 
 
-def _pytest_places(text: str) -> Iterator[tuple[str, tuple[str, int]]]:
+def _pytest_places(text: str) -> Iterator[tuple[str, tuple[str, int, int]]]:
     """By the name in the head of a failure: the file and the line where it failed, which its last
-    location names."""
+    location names, and the line of the test, which is the first."""
     for head, part in _parts(_PYTEST_HEAD, text):
-        if place := _last(_PYTEST_PLACE, part):
-            yield head[1], (place[1], int(place[2]))
+        if places := list(_PYTEST_PLACE.finditer(part)):
+            yield head[1], (places[-1][1], int(places[-1][2]), int(places[0][2]))
 
 
 # ---- unittest ----
@@ -153,13 +158,15 @@ def _unittest(text: str) -> tuple[int, Counts] | None:
     skipped = about.get("skipped", 0) + about.get("expected failures", 0)
     failures = []
     for head, part in _parts(_UNITTEST_HEAD, text[: summary.start()]):
-        frame = _last(_FRAME, part)
+        frames = list(_FRAME.finditer(part))
         lines = [line for line in part.strip().splitlines() if line[:1] not in ("", " ", "-", "=")]
         name = head[2] or head[1]
         if not name.endswith(head[1]) and head[1] != name:
             name = f"{name}.{head[1]}"
-        file, line = (frame[1], int(frame[2])) if frame else ("", 0)
-        failures.append(Failure(name, file, line, lines[-1] if lines else ""))
+        file, line, reached = "", 0, 0
+        if frames:
+            file, line, reached = frames[-1][1], int(frames[-1][2]), int(frames[0][2])
+        failures.append(Failure(name, file, line, lines[-1] if lines else "", reached))
     passed = max(0, int(summary[1]) - failed - errors - skipped)
     return summary.end(), Counts("unittest", passed, failed, errors, skipped, tuple(failures))
 

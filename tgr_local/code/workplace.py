@@ -7,6 +7,7 @@ folder is changed by `accept` and `undo` alone.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -118,9 +119,10 @@ class Workplace:
         `copied`. Raises CancelledError by `cancel`."""
         assert self._copies is not None
         code, backend = self.code, self._backend()
+        patience = judge.patience(code.test, self._before) if self._before else math.inf
         limits = Limits(
-            seconds=code.test_seconds, memory=code.test_memory << 20, disk=code.test_disk << 20,
-            processes=code.test_processes,
+            seconds=min(code.test_seconds, patience), memory=code.test_memory << 20,
+            disk=code.test_disk << 20, processes=code.test_processes,
         )  # fmt: skip
         place = self._copies.make(changes)
         try:

@@ -97,7 +97,7 @@ class Follower:
         self._start(f"round-{number}", title, "think")
 
     def update(self, candidate: Candidate, text: str) -> None:
-        old = self._rows[candidate.number]
+        old = self._rows.get(candidate.number, candidate)
         self._rows[candidate.number] = candidate
         if text and not self._followed:
             self._followed = candidate.number

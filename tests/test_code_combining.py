@@ -1,0 +1,199 @@
+"""The edits of several candidates in one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from fake_coder import CALC, HALF, RIGHT, Coder, Followed, answer, carry_out, make_verdict
+
+from tgr_local.code.candidate import Candidate
+from tgr_local.code.combining import both, combine
+from tgr_local.code.edits import Change
+from tgr_local.code.judge import Verdict
+from tgr_local.code.test_output import Failure
+
+OTHER = CALC.replace("a + b", "a - b")
+"""Only `sub` is mended."""
+
+
+def change(after: str, before: str = "1\n2\n3\n4\n", path: str = "a.py") -> tuple[Change, ...]:
+    return (Change(path, before, after),)
+
+
+# ---- two edits ----
+
+
+def test_edits_of_other_lines_are_one_edit() -> None:
+    for one, other, together in [
+        ("one\n2\n3\n4\n", "1\n2\n3\nfour\n", "one\n2\n3\nfour\n"),
+        ("one\n2\n3\n4\n", "1\ntwo\n3\n4\n", "one\ntwo\n3\n4\n"),
+        ("0\n1\n2\n3\n4\n", "1\n2\n4\n", "0\n1\n2\n4\n"),
+    ]:
+        assert both((), change(one), change(other)) == change(together)
+
+
+def test_edits_of_other_files_are_one_edit() -> None:
+    one, other = change("one\n"), change("two\n", path="b.py")
+    assert both((), one, other) == one + other
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("one\n2\n3\n4\n", "eins\n2\n3\n4\n"),  # the same line
+        ("1\n2\n3\n4\n5\n", "1\n2\n3\n4\nfive\n"),  # text at the same place
+        ("1\n4\n", "1\n2\nthree\n4\n"),  # a line that the other removes
+        ("1\n2\nnew\n3\n4\n", "1\n2\nthree\n4\n"),  # before a line that the other replaces
+    ],
+)
+def test_edits_of_the_same_lines_are_not(one: str, other: str) -> None:
+    assert both((), change(one), change(other)) is None
+    assert both((), change(other), change(one)) is None
+
+
+def test_an_edit_that_both_make_is_made_once() -> None:
+    one, other = change("one\n2\n3\n4\n"), change("one\n2\n3\n4\n5\n")
+    assert both((), one, other) == both((), other, one) == other
+
+
+def test_edits_of_a_later_round_are_compared_with_the_files_that_it_began_with() -> None:
+    base = change("one\n2\n3\n4\n")
+    first, second = change("one\ntwo\n3\n4\n"), change("one\n2\n3\nfour\n")
+    assert both(base, first, second) == change("one\ntwo\n3\nfour\n")
+    back = change("1\n2\n3\n4\n")  # restores the file
+    assert both(base, (), second) == both(base, back, second) == change("1\n2\n3\nfour\n")
+    assert both(base, (), ()) == ()
+
+
+# ---- which ones ----
+
+
+def verdict(*failures: tuple[str, int], passed: int = 1) -> Verdict:
+    made = make_verdict(True, passed, len(failures), 0, "")
+    return Verdict(**{**vars(made), "failures": tuple(Failure(a, reached=b) for a, b in failures)})
+
+
+def candidate(number: int, text: str, said: Verdict) -> Candidate:
+    return Candidate(number, number, "done", changes=change(text), parses=True, verdict=said)
+
+
+def test_more_tests_or_the_same_ones_further() -> None:
+    before = verdict(("t", 5), ("u", 9))
+    assert verdict(("u", 9), passed=2).is_beyond(before)
+    assert verdict(("t", 6), ("u", 9)).is_beyond(before)
+    assert not before.is_beyond(before)
+    assert not verdict(("t", 6), ("u", 8)).is_beyond(before)  # one less far
+    assert not verdict(("t", 6), ("v", 90)).is_beyond(before)  # another one fails
+    assert not verdict(("t", 4), ("u", 9)).is_beyond(before)
+    hangs = Verdict(**{**vars(before), "ran": False, "passed": 0, "failures": ()})
+    assert before.is_beyond(hangs) and not hangs.is_beyond(before) and not hangs.is_beyond(hangs)
+
+
+def test_only_what_adds_something_is_tried() -> None:
+    before = verdict(("t", 5), ("u", 9), ("v", 3))
+    mends_t = verdict(("u", 9), ("v", 3), passed=2)
+    mends_u = verdict(("t", 5), ("v", 3), passed=2)
+    breaks = verdict(("t", 5), ("u", 9), ("v", 3), ("w", 1), passed=0)
+    candidates = [
+        candidate(1, "one\n2\n3\n4\n", mends_t),
+        candidate(2, "1\ntwo\n3\n4\n", mends_t),  # mends what the first one mends
+        candidate(3, "1\n2\nthree\n4\n", breaks),
+        candidate(4, "eins\n2\n3\n4\n", mends_u),  # the same line as the first one
+        candidate(5, "1\n2\n3\nfour\n", mends_u),
+        Candidate(6, 6, "done", problem="it changes nothing"),
+    ]
+    judged: list[str] = []
+
+    def judge(changes: Sequence[Change]) -> Verdict:
+        judged.append(changes[0].after)
+        return verdict(("v", 3), passed=3)
+
+    made = list(combine(candidates, (), before, judge, 7))
+    assert judged == ["one\n2\n3\nfour\n"]
+    assert [(one.number, one.parts, one.n_tokens) for one in made] == [(7, (1, 5), 0)]
+
+
+def test_what_shows_nothing_alone_may_show_something_with_another() -> None:
+    """A test that fails at its first line says nothing of the second."""
+    before = verdict(("t", 1))
+    candidates = [
+        candidate(1, "1\n2\n3\nfour\n", before),
+        candidate(2, "1\n2\nthree\n4\n", before),
+        candidate(3, "one\n2\n3\n4\n", verdict(("t", 2))),
+    ]
+    judged: list[str] = []
+
+    def judge(changes: Sequence[Change]) -> Verdict:
+        judged.append(changes[0].after.replace("\n", " "))
+        if "three" not in judged[-1]:
+            return verdict(("t", 2))
+        return verdict(("t", 3)) if "four" not in judged[-1] else verdict(passed=2)
+
+    made = list(combine(candidates, (), before, judge, 4))
+    assert judged == ["one 2 3 four ", "one 2 three 4 ", "one 2 three four "]
+    assert [one.parts for one in made] == [(2, 3), (1, 2, 3)] and made[-1].passes
+
+
+def test_tests_are_run_for_a_minute_at_most() -> None:
+    before, slow = verdict(("t", 1)), verdict(("t", 2))
+    slow = Verdict(**{**vars(slow), "seconds": 31.0})
+    some = [candidate(i, f"1\n2\n3\n4\n{i}\n", before) for i in range(2, 9)]
+    candidates = [candidate(1, "one\n2\n3\n4\n", slow), *some]
+    judged: list[object] = []
+
+    def judge(changes: Sequence[Change]) -> Verdict:
+        judged.append(changes)
+        return slow
+
+    assert not list(combine(candidates, (), before, judge, 9)) and len(judged) == 2
+
+
+def test_what_makes_things_worse_is_left_out() -> None:
+    before = verdict(("t", 5), ("u", 9))
+    candidates = [
+        candidate(1, "one\n2\n3\n4\n", verdict(("u", 9), passed=2)),
+        candidate(2, "1\n2\n3\nfour\n", verdict(("t", 5), passed=2)),
+    ]
+    assert not list(combine(candidates, (), before, lambda _: before, 3))
+
+
+def test_code_that_does_not_parse_is_not_judged() -> None:
+    before, text = verdict(("t", 5), ("u", 9)), "def f():\n    a()\n    b()\n"
+    edits = ("def f():\n    b()\n", verdict(("u", 9), passed=2)), (
+        "def f():\n    a()\n", verdict(("t", 5), passed=2)
+    )  # fmt: skip
+    candidates = [
+        Candidate(i, i, "done", changes=change(after, text), parses=True, verdict=said)
+        for i, (after, said) in enumerate(edits)
+    ]
+    judged: list[Sequence[Change]] = []
+
+    def judge(changes: Sequence[Change]) -> Verdict:
+        judged.append(changes)
+        return before
+
+    assert both((), candidates[0].changes, candidates[1].changes) == change("def f():\n", text)
+    assert not list(combine(candidates, (), before, judge, 3)) and not judged
+
+
+# ---- in a task ----
+
+
+def test_a_round_ends_with_the_edits_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    listener = Followed()
+    coder = Coder([answer(HALF), answer(OTHER)])
+    outcome = carry_out(monkeypatch.setattr, coder, rounds=2, listener=listener)
+    *written, made = outcome.rounds[0]
+    assert [one.passes for one in written] == [False, False]
+    assert made.passes and made.parts == (1, 2)
+    assert made.changes == (Change("calc.py", CALC, RIGHT),)
+    assert len(outcome.rounds) == 1 and outcome.best == made
+    assert (made.number, made.forward_tokens, listener.states[3]) == (3, 0, ["done"])
+
+
+def test_tests_that_pass_already_combine_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed = make_verdict(True, 2, 0, 0, "")
+    coder = Coder([answer(HALF), answer(OTHER)])
+    outcome = carry_out(monkeypatch.setattr, coder, by=lambda changes, cancel: passed)
+    assert [one.number for one in outcome.rounds[0]] == [1, 2]

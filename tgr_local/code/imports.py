@@ -1,0 +1,125 @@
+"""Imports that an edit of Python code needs and lacks, as editors add them.
+
+In: a change, the documents that are open. Out: the change with the import statements for the names
+that it uses and nothing defines: as another document imports them, or from Python's own library.
+Small models change a function and forget the top of the file.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import dataclasses
+import importlib
+import sys
+from collections.abc import Collection, Iterator, Sequence
+
+from tgr_local.code.edits import Change, Document
+from tgr_local.code.edits.function import parsed
+
+_MODULES = ("collections", "typing", "dataclasses", "functools", "itertools", "math", "datetime")
+"""Whose names are imported from them; other modules of Python's library are imported whole."""
+_ALWAYS = frozenset(dir(builtins)) | {"__file__", "__name__", "__doc__", "__path__", "__spec__"}
+
+
+def completed(changes: Sequence[Change], documents: Sequence[Document]) -> tuple[Change, ...]:
+    """The changes with the imports that they lack, as far as these are known."""
+    return tuple(
+        dataclasses.replace(one, after=_with_imports(one, documents))
+        if one.path.endswith(".py") and one.after else one
+        for one in changes
+    )  # fmt: skip
+
+
+def _with_imports(change: Change, documents: Sequence[Document]) -> str:
+    tree = parsed(change.after)
+    before = parsed(change.before)
+    if tree is None or before is None or _has_star(tree):
+        return change.after
+    lines = [
+        line
+        for name in sorted(_undefined(tree) - _undefined(before))
+        if (line := _statement(name, change.path, documents, tree))
+    ]
+    if not lines:
+        return change.after
+    return _added(change.after, tree, list(dict.fromkeys(lines)))
+
+
+def _undefined(tree: ast.Module) -> set[str]:
+    """Names that are read and that nothing in the file gives a value, in any scope."""
+    read: set[str] = set()
+    known = set(_ALWAYS)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            (read if isinstance(node.ctx, ast.Load) else known).add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            known.add(node.name)
+        elif isinstance(node, ast.arg):
+            known.add(node.arg)
+        elif isinstance(node, ast.alias):
+            known.add((node.asname or node.name).partition(".")[0])
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+            known.add(node.name)
+        elif isinstance(node, ast.MatchMapping) and node.rest:
+            known.add(node.rest)
+        elif isinstance(node, ast.Global | ast.Nonlocal):
+            known.update(node.names)
+    return read - known
+
+
+def _statement(name: str, path: str, documents: Sequence[Document], tree: ast.Module) -> str:
+    """The import of a name; empty where none is known, or several."""
+    others = (parsed(one.text) for one in documents if one.path != path and one.path[-3:] == ".py")
+    found = {line for other in others if other is not None for line in _imports(other, name)}
+    if found:
+        return found.pop() if len(found) == 1 else ""
+    if name in sys.stdlib_module_names:
+        return f"import {name}" if name in _with_attributes(tree) else ""
+    module = next((one for one in _MODULES if name in _names(one)), "")
+    return f"from {module} import {name}" if module else ""
+
+
+def _imports(tree: ast.Module, name: str) -> Iterator[str]:
+    """The statements at the top of a file that import a name, as they would import it alone.
+    Relative ones mean something else in another folder."""
+    for node in tree.body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for one in node.names:
+                if (one.asname or one.name) != name:
+                    continue
+                said = f"{one.name} as {one.asname}" if one.asname else one.name
+                if isinstance(node, ast.Import):
+                    yield f"import {said}"
+                elif not node.level and node.module != "__future__":
+                    yield f"from {node.module} import {said}"
+
+
+def _with_attributes(tree: ast.Module) -> Collection[str]:
+    """Names of which an attribute is read, as of a module."""
+    found = (node.value for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+    return {one.id for one in found if isinstance(one, ast.Name)}
+
+
+def _names(module: str) -> Collection[str]:
+    made = importlib.import_module(module)
+    return getattr(made, "__all__", None) or [one for one in vars(made) if one[0] != "_"]
+
+
+def _has_star(tree: ast.Module) -> bool:
+    return any(isinstance(node, ast.alias) and node.name == "*" for node in ast.walk(tree))
+
+
+def _added(text: str, tree: ast.Module, imports: list[str]) -> str:
+    """The text with import statements behind those at its top, else behind the docstring, else
+    behind the first comments."""
+    lines, first = text.split("\n"), tree.body[0]
+    ends = [one.end_lineno for one in tree.body if isinstance(one, ast.Import | ast.ImportFrom)]
+    if ends:
+        at, new = ends[-1] or 0, imports
+    elif isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+        at, new = first.end_lineno or 0, ["", *imports]
+    else:
+        at = next((i for i, line in enumerate(lines) if line[:1] != "#"), 0)
+        new = [*imports, *[""] * (2 - (not lines[at]))]
+    return "\n".join([*lines[:at], *new, *lines[at:]])
