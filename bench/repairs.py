@@ -229,7 +229,7 @@ def solved(engine: Engine, one: Repair, row: Row, config: SearchConfig, sandbox:
     right = best is not None
     if best is not None and one.hidden:
         right = bool(passes(best.changes[0].after, one.hidden, LIMITS).correct)
-    ended = [candidate for candidate in every if candidate.state == "done"]
+    ended = [one for one in every if one.state == "done" and not one.parts]
     return Solved(
         best is not None, right, len(ended), sum(candidate.passes for candidate in every),
         sum(candidate.parses for candidate in ended), outcome.forward_tokens, clock.first,

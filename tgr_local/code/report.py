@@ -112,7 +112,7 @@ class Report:
 
     def adopts(self, candidate: Candidate) -> None:
         self.note(
-            "", f"candidate {candidate.number} passes more; the next ones begin with its edit"
+            "", f"candidate {candidate.number} gets further; the next ones begin with its edit"
         )
 
     def note(self, label: str, text: str) -> None:

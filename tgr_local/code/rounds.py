@@ -1,9 +1,9 @@
 """A task from its context to the best candidate: rounds of candidates until one passes the tests.
 
 In: an engine, the text of files, a judge. Out: an `Outcome`. The failing output of the best
-candidate so far goes into the next round; if that candidate passes more tests than before, the next
-ones begin with its edit. Every edit is one of the project's files as they are. Nothing is printed
-and nothing is changed: a `Listener` follows, and the caller decides.
+candidate so far goes into the next round; if a candidate gets further in the tests than the files
+as they were, the next ones begin with its edit. Every edit is one of the project's files as they
+are. Nothing is printed and nothing is changed: a `Listener` follows, and the caller decides.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Listener(Protocol):
         """The candidates of a round are ranked."""
 
     def adopts(self, candidate: Candidate) -> None:
-        """The next round begins with the edit of a candidate, which passes more tests."""
+        """The next round begins with the edit of a candidate, which gets further in the tests."""
 
 
 def solve(
@@ -150,7 +150,7 @@ def _longest(copies: Sequence[Copy], query: Sequence[int]) -> int:
 
 @dataclass(frozen=True)
 class _Stage:
-    """What rounds have in common until a candidate passes more tests than the files before it."""
+    """What rounds have in common until a candidate gets further in the tests than its files."""
 
     changes: tuple[Change, ...]
     """Of the project's files, that all candidates of the stage begin with."""
@@ -209,7 +209,7 @@ class _Solver:
             if outcome.best is not None and outcome.best.passes:
                 break
             if number < self._code.rounds:
-                stage = self._next(outcome, stage)
+                stage = self._next(stage)
         outcome.seconds = time.monotonic() - start
         return outcome
 
@@ -265,16 +265,17 @@ class _Solver:
         self._listener.context(context, form)
         return _Stage(changes, verdict, output, context, form, engine)
 
-    def _next(self, outcome: Outcome, stage: _Stage) -> _Stage:
-        """The stage of the next round: a new one where the best candidate passes more tests than
-        the files that it began with, so that the next candidates begin with its edit."""
-        best = outcome.best
-        if best is None or best.verdict is None or stage.verdict is None:
-            return stage
-        if best not in stage.candidates or best.verdict.passed <= stage.verdict.passed:
+    def _next(self, stage: _Stage) -> _Stage:
+        """The stage of the next round: a new one where a candidate gets beyond the files that it
+        began with, so that the next candidates begin with its edit."""
+        best, reached = None, stage.verdict
+        for one in ranked(stage.candidates):
+            if reached and one.verdict and one.verdict.is_beyond(reached):
+                best, reached = one, one.verdict
+        if best is None:
             return stage
         self._listener.adopts(best)
-        return self._stage(best.changes, best.verdict)
+        return self._stage(best.changes, reached)
 
     def _tail(self, verdict: Verdict | None) -> str:
         """The end of the output of tests that do not pass."""

@@ -124,8 +124,7 @@ class Follower:
 
     def adopts(self, candidate: Candidate) -> None:
         self._editor.think(
-            f"\n\nCandidate {candidate.number} passes more tests; the next ones begin with its "
-            "edit.\n\n"
+            f"\n\nCandidate {candidate.number} gets further; the next ones begin with its edit.\n\n"
         )
 
     # ---- what is sent ----
