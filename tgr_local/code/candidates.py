@@ -10,6 +10,7 @@ written, half of the second k freely.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import threading
@@ -123,6 +124,17 @@ class Remembered:
         return found.result()
 
 
+@dataclass
+class _Answer:
+    """What is known of a candidate's answer while it is written."""
+
+    departure: Departure | None = None
+    """None = it is free."""
+    text: str = ""
+    whole: str = ""
+    """With the rest of the code, once it is back there."""
+
+
 class _Writer:
     def __init__(
         self,
@@ -142,19 +154,15 @@ class _Writer:
         self._start = time.monotonic()
         self._tests: list[Future[None]] = []
         self._n_looked = 0
-        seed = batch.config.seed
-        self._candidates = [Candidate(batch.first + i, seed + i) for i in range(batch.k)]
-        self._departures: list[Departure | None] = [None] * batch.k
-        self._later: list[Departure] = []
+        self._candidates: list[Candidate] = []
+        self._answers: list[_Answer] = []
+        self._later: list[Departure] = []  # of further waves
         self._n_waves = 0
-        self._texts = [""] * batch.k
-        self._wholes = [""] * batch.k
 
     def write(self) -> list[Candidate]:
         pool = ThreadPoolExecutor(self._batch.n_judges, "tests")
         try:
-            self._depart()
-            wave = range(self._batch.k)
+            wave = self._first()
             while wave:
                 self._generate(wave, pool)
                 for test in self._tests:
@@ -205,52 +213,46 @@ class _Writer:
                 raise
             self._count_stopped(error.replies, wave)
 
-    def _depart(self) -> None:
-        """Finds where the candidates depart from the code as it is; the last ones are free where
-        there are too few ways."""
+    def _first(self) -> range:
+        """The indices of the first k candidates. The last ones are free where there are too few
+        ways to depart from the code."""
         batch = self._batch
-        if not batch.copies:
-            return
         n = batch.k - batch.n_free
-        most = n + (_WAVES - 1) * batch.k if batch.allowance else n
-        try:
-            found = departures.find(self._engine, batch.copies, most, batch.tried, self._stop)
-        except CapacityError:
-            return
-        for index, departure in enumerate(found.departures[:n]):
-            self._begin(index, departure)
-        self._later, self._n_waves = list(found.departures[n:]), 1
-        self._n_looked = found.n_positions
-
-    def _begin(self, index: int, departure: Departure) -> None:
-        self._departures[index] = departure
-        self._texts[index] = departure.text
-        self._update(index, departure.text, begun=departure.text)
+        if batch.copies:
+            most = n + (_WAVES - 1) * batch.k if batch.allowance else n
+            with contextlib.suppress(CapacityError):
+                found = departures.find(self._engine, batch.copies, most, batch.tried, self._stop)
+                self._later, self._n_looked = list(found.departures), found.n_positions
+        return self._begin(n, batch.k)
 
     def _more(self) -> range:
         """The indices of k further candidates, as long as departures and tokens are left and none
         passed."""
-        batch, n_before = self._batch, len(self._candidates)
+        batch = self._batch
         n_tokens = sum(one.n_tokens for one in self._candidates)
-        if self._passed.is_set() or self._stop.is_set() or n_tokens >= batch.allowance:
+        departs = any(one.departure for one in self._answers)
+        if not departs or self._stop.is_set() or n_tokens >= batch.allowance:
             return range(0)
-        n_free = batch.k // 2 if self._n_waves == 1 and any(self._departures) else 0
+        n_free = batch.k // 2 if self._n_waves == 1 else 0
         n = batch.k - n_free
-        some, self._later = self._later[:n], self._later[n:]
+        return self._begin(n, min(n, len(self._later)) + n_free)
+
+    def _begin(self, n_departures: int, n: int) -> range:
+        """The indices of n candidates that begin, the first of them with the next departures."""
+        batch, first = self._batch, len(self._candidates)
+        some, self._later = self._later[:n_departures], self._later[n_departures:]
         self._n_waves += 1
-        wave = range(n_before, n_before + len(some) + n_free)
-        for index in wave:
+        for index in range(first, first + n):
             self._candidates.append(Candidate(batch.first + index, batch.config.seed + index))
-            self._departures.append(None)
-            self._texts.append("")
-            self._wholes.append("")
-        for index, departure in zip(wave, some, strict=False):
-            self._begin(index, departure)
-        return wave
+            self._answers.append(_Answer())
+        for index, departure in enumerate(some, first):
+            self._answers[index] = _Answer(departure, departure.text)
+            self._update(index, departure.text, begun=departure.text)
+        return range(first, first + n)
 
     def _prompt(self, index: int) -> Prompt:
         """What a candidate is written after."""
-        departure = self._departures[index]
+        departure = self._answers[index].departure
         if departure is None:
             return self._batch.query
         return Query(list(departure.tokens), departure.text, "answer")
@@ -273,8 +275,9 @@ class _Writer:
     def _is_whole(self, index: int, text: str) -> bool:
         """Whether the answer has its edit with this piece, so that the prose behind is not
         written."""
-        self._texts[index] += text
-        answer, departure = self._texts[index], self._departures[index]
+        mine = self._answers[index]
+        mine.text += text
+        answer, departure = mine.text, mine.departure
         if "\n" not in text:
             return False
         if departure is None:
@@ -284,13 +287,14 @@ class _Writer:
         if any(code.is_closed for code in codes(answer)):
             return True
         whole = departures.rejoined(departure, answer)
-        self._wholes[index] = whole + self._batch.fence if whole else ""
+        mine.whole = whole + self._batch.fence if whole else ""
         return whole is not None
 
     def _complete(self, index: int, reply: Reply) -> None:
         """Takes the edit from a complete answer."""
-        answer = self._wholes[index] or self._candidates[index].begun + reply.text
-        changes, problem = _read(answer, self._batch, self._departures[index])
+        mine = self._answers[index]
+        answer = mine.whole or self._candidates[index].begun + reply.text
+        changes, problem = _read(answer, self._batch, mine.departure)
         error = syntax_error(changes)
         self._update(
             index,
