@@ -217,7 +217,6 @@ def solved(engine: Engine, one: Repair, row: Row, config: SearchConfig, sandbox:
             if row.is_chat:
                 free = departures.Found()
                 stack.enter_context(mock.patch.object(departures, "find", lambda *_: free))
-                stack.enter_context(mock.patch.object(prompt, "asks", lambda *_: ""))
             task = Task(
                 one.task, place.paths(), place.read, place.judge, one.test, refusal=place.refusal
             )

@@ -316,30 +316,19 @@ def test_a_fence_is_longer_than_those_of_the_documents() -> None:
 def test_the_user_message() -> None:
     block = prompt.file_block("calc.py", "x = 1", "```")
     files, output = f"{block}\n", "The tests fail:\n```\nAssertionError\n```\n"
-    learnt = prompt.user_message(block, "Fix it.", "AssertionError")
-    assert learnt == f"{files}Fix it.\n\n{output}"
-    asked = prompt.user_message(block, "Fix it.", "AssertionError", "Write it.")
-    assert asked == f"{files}{output}\nFix it.\nWrite it.\n"
-    assert prompt.user_message(block, "Add it.", asks="Write it.") == f"{files}Add it.\nWrite it.\n"
-
-
-@pytest.mark.parametrize("form", ["file", "function"])
-def test_what_is_asked_for_is_the_last_sentence(form: prompt.Form) -> None:
-    one, several = (prompt.asks(form, [MODULE] * n) for n in (1, 2))
-    assert form in one and "path" not in one
-    assert form in several and "path" in several
-    assert "`" not in one + several and "{" not in one + several  # nothing that can be copied
+    assert prompt.user_message(block, "Fix it.", "AssertionError") == f"{files}Fix it.\n\n{output}"
+    assert prompt.user_message(block, "Add it.") == f"{files}Add it.\n"
 
 
 def test_rounds_share_the_beginning_of_their_messages() -> None:
     first = prompt.conversation("user")
-    second = prompt.conversation("user", "Write it.", "answer", "E\n```` fence")
+    second = prompt.conversation("user", "answer", "E\n```` fence")
     assert second[: len(first)] == first
     assert [one["role"] for one in second[1:]] == ["assistant", "user"]
     assert "`````\nE\n```` fence\n`````\n" in second[-1]["content"]
-    unused = prompt.conversation("user", "Write it.", "answer", problem="it changes nothing")
+    unused = prompt.conversation("user", "answer", problem="it changes nothing")
     assert unused[-1]["content"].startswith("That answer cannot be used: it changes nothing.\n\n")
-    assert unused[-1]["content"].endswith("Write it.\n")
+    assert unused[-1]["content"].endswith("Write all edits anew, corrected.\n")
 
 
 @pytest.mark.parametrize("most", [20, 50, 400])

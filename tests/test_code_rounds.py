@@ -373,25 +373,17 @@ def test_the_model_file_may_advise_a_form(monkeypatch: pytest.MonkeyPatch) -> No
     assert carry_out(monkeypatch.setattr, Coder(["nothing"]), edit_format="file").form == "file"
 
 
-def test_functions_are_asked_for_and_files_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model that has learnt a form is asked for neither."""
-    prompts = []
-    for form, learnt in [
-        ("file", ""),
-        ("file", "file"),
-        ("function", "function"),
-        ("function", ""),
-    ]:
-        coder = Coder(["nothing"])
-        if learnt:
-            coder.metadata["tgr.edit_format"] = learnt
+@pytest.mark.parametrize("form", ["file", "function"])
+def test_no_form_of_the_answer_is_asked_for(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither of a model that has learnt one nor of others."""
+    coders = Coder(["nothing"]), Coder(["nothing"])
+    coders[0].metadata["tgr.edit_format"] = form
+    for coder in coders:
         carry_out(monkeypatch.setattr, coder, "Repair it.", edit_format=form)
-        prompts += coder.prompts
-    files = f"[user]\n`calc.py`:\n```python\n{CALC}```\n\n"
-    output = "The tests fail:\n```\ncalc.py:1: add is wrong\ncalc.py:1: sub is wrong\n```"
-    asked = "Write the changed function, whole, in a fenced block."
-    assert prompts[:3] == [f"{files}Repair it.\n\n{output}\n"] * 3
-    assert prompts[3] == f"{files}{output}\n\nRepair it.\n{asked}\n"
+        assert coder.prompts == [
+            f"[user]\n`calc.py`:\n```python\n{CALC}```\n\nRepair it.\n\nThe tests fail:\n```\n"
+            "calc.py:1: add is wrong\ncalc.py:1: sub is wrong\n```\n"
+        ]
 
 
 # ---- table and diff ----

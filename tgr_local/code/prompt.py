@@ -1,4 +1,4 @@
-"""What the model reads: the files that it may change, what fails, the task, what is asked for.
+"""What the model reads: the files that it may change, the task, what fails.
 
 In: texts. Out: messages of a chat. Later rounds add messages, so that all share the beginning.
 """
@@ -19,21 +19,7 @@ Message = dict[str, str]
 CountTokens = Callable[[str], int]
 """The number of tokens of a text."""
 
-_ASKS = (
-    "Write the changed function, whole, in a fenced block.",
-    "Write each function that you change, whole, in a fenced block, the path of its file on the "
-    "line before.",
-)
-"""The last sentence of a request for functions: of one file, and of several."""
 _AGAIN = "Write all edits anew, corrected."
-
-
-def asks(documents: Sequence[Document]) -> str:
-    """What an answer about long files is to be, which else would be all of them. Small models do
-    what the last sentence says, and copy a form that they are shown with the words in it, so none
-    is shown. Of short files they write what they would anyway: asked for the whole file, they copy
-    it."""
-    return _ASKS[len(documents) > 1]
 
 
 class Beginning(NamedTuple):
@@ -82,31 +68,30 @@ def file_block(path: str, text: str, fence: str, note: str = "") -> str:
     return f"`{path}`{about}:\n{fence}{fence_name(path)}\n{ended(text)}{fence}\n"
 
 
-def user_message(files: str, task: str, output: str = "", asks: str = "") -> str:
-    """The files as `context` shows them, the end of the output of failing tests, the task, and what
-    the answer is to be. A model that has learnt a form of edits is asked for none: it has learnt
-    the output last."""
+def user_message(files: str, task: str, output: str = "") -> str:
+    """The files as `context` shows them, the task, and the end of the output of failing tests.
+    Nothing says what the answer is to be: asked for the whole changed file, small models copy it,
+    and they copy a form that they are shown with the words in it."""
     said = ""
     if output:
         fence = fence_for([output])
         said = f"The tests fail:\n{fence}\n{ended(output)}{fence}"
-    wish = task.strip()
-    parts = [said, f"{wish}\n{asks}"] if asks else [wish, said]
-    return "\n\n".join(part for part in [files.rstrip("\n"), *parts] if part) + "\n"
+    parts = [files.rstrip("\n"), task.strip(), said]
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def follow_up(output: str, problem: str = "", asks: str = "") -> str:
+def follow_up(output: str, problem: str = "") -> str:
     """The message after an answer whose edits did not pass the tests, with their output, or that
     had none, with the reason."""
     fence = fence_for([output])
     said = f"With these edits the tests still fail:\n{fence}\n{ended(output)}{fence}"
     if not output:
         said = f"That answer cannot be used: {problem}."
-    return f"{said}\n\nThe files are again as I showed them first. {asks or _AGAIN}\n"
+    return f"{said}\n\nThe files are again as I showed them first. {_AGAIN}\n"
 
 
 def conversation(
-    user: str, asks: str = "", attempt: str = "", output: str = "", problem: str = ""
+    user: str, attempt: str = "", output: str = "", problem: str = ""
 ) -> list[Message]:
     """The messages of a round. `attempt` is the best answer of the round before, `output` that of
     the tests with its edits, and `problem` why it has none. The system message of the model's
@@ -114,7 +99,7 @@ def conversation(
     messages = [{"role": "user", "content": user}]
     if attempt:
         messages.append({"role": "assistant", "content": attempt})
-        messages.append({"role": "user", "content": follow_up(output, problem, asks)})
+        messages.append({"role": "user", "content": follow_up(output, problem)})
     return messages
 
 

@@ -389,17 +389,13 @@ class _Solver:
     def _messages(self, stage: _Stage) -> list[prompt.Message]:
         """A round's messages. The best attempt of the stage follows the first two messages, if
         there is room for it."""
-        context = stage.context
-        asks = ""
-        if stage.form == "function" and not self._has_learnt:
-            asks = prompt.asks(context.documents)
-        user = prompt.user_message(context.text, self._task.text, stage.output, asks)
+        user = prompt.user_message(stage.context.text, self._task.text, stage.output)
         plain = prompt.conversation(user)
         best = next(iter(ranked(stage.candidates)), None)
         if best is None or not best.answer or (self._has_learnt and not best.applies):
             return plain  # what has learnt a form has learnt nothing of answers that are no edit
         again = prompt.conversation(
-            user, asks, best.answer, self._tail(best.verdict), best.problem or "it changes nothing"
+            user, best.answer, self._tail(best.verdict), best.problem or "it changes nothing"
         )
         n_tokens = len(self._tokens(stage.engine, again))
         return again if n_tokens + self._needed(stage) <= self._engine.n_ctx_train else plain
