@@ -198,6 +198,8 @@ std::vector<std::pair<llama_token, float>> top_tokens(const float * logits, int3
 // drawing
 //
 
+static constexpr float NO_TEMPERATURE = 1e-6f; // below it the likeliest is taken: dividing by less would overflow
+
 // The token where the running sum of exp((logit - max) / temperature) passes the share `u` of the whole.
 static Draw draw_any(const float * logits, int32_t n_vocab, llama_token likeliest, float temperature, double u) {
     static thread_local std::vector<float> sums; // of each block
@@ -230,15 +232,47 @@ static Draw draw_any(const float * logits, int32_t n_vocab, llama_token likelies
     return { token, float((double(logits[token]) - max) / temperature - std::log(total)) };
 }
 
+// XTC: of the tokens whose weight is at least `least` the least likely stays, if there are several. It comes last then.
+static void exclude_top(const float * logits, Ids & ids, double least, float max) {
+    const auto end =
+        std::partition(ids.begin(), ids.end(), [&](llama_token id) { return exp_negative(logits[id] - max) < least; });
+    if (ids.end() - end >= 2) {
+        const llama_token stays = *std::max_element(end, ids.end(), Before{ logits });
+        ids.erase(end, ids.end());
+        ids.push_back(stays);
+    }
+}
+
+// A draw after XTC from tokens that no other filter takes away.
+static Draw draw_excluded(const float * logits, int32_t n_vocab, const Distribution & model,
+                          const SamplingParams & params, double u) {
+    static thread_local std::vector<float> values;
+
+    const float  max   = logits[model.likeliest];
+    const double least = params.xtc_threshold * std::exp(model.log_sum_exp - max);
+    Ids          ids;
+    gather(logits, n_vocab, least > 0.0 ? max + float(std::log(least)) - 0.01f : -FLT_MAX, INFINITY, ids);
+    Ids left = ids;
+    exclude_top(logits, left, least, max);
+    values.assign(logits, logits + n_vocab);
+    for (const llama_token id : ids) {
+        values[id] = -INFINITY;
+    }
+    for (const llama_token id : left) {
+        values[id] = logits[id];
+    }
+    const llama_token likeliest = likeliest_of(values.data(), n_vocab);
+    return params.temperature < NO_TEMPERATURE ? Draw{ likeliest, 0.0f }
+                                               : draw_any(values.data(), n_vocab, likeliest, params.temperature, u);
+}
+
 // The same among the tokens that the filters leave, from the likeliest down.
 static Draw draw_filtered(const float * logits, int32_t n_vocab, const Distribution & model,
-                          const SamplingParams & params, double u) {
+                          const SamplingParams & params, double u, bool excludes) {
     const float  max    = logits[model.likeliest];
     const size_t top_k  = params.top_k > 0 ? size_t(params.top_k) : size_t(n_vocab);
     const float  lowest = params.min_p > 0.0f ? max + std::log(params.min_p) : -FLT_MAX;
-    const float  scale  = 1.0f / params.temperature;
     const auto   plain  = [&](llama_token id) { return exp_negative(logits[id] - max); };
-    const auto   warm   = [&](llama_token id) { return exp_negative((logits[id] - max) * scale); };
     const auto   sum    = [&](const Ids & ids, size_t from, auto && weight) {
         return std::accumulate(ids.begin() + from, ids.end(), 0.0,
                                [&](double total, llama_token id) { return total + weight(id); });
@@ -261,9 +295,20 @@ static Draw draw_filtered(const float * logits, int32_t n_vocab, const Distribut
     }
     ids.erase(std::remove_if(ids.begin(), ids.end(), [&](llama_token id) { return logits[id] < lowest; }), ids.end());
 
+    if (excludes) {
+        exclude_top(logits, ids, params.xtc_threshold * sum(ids, 0, plain), max);
+    }
+
+    const llama_token likeliest = *std::min_element(ids.begin(), ids.end(), Before{ logits });
+    if (params.temperature < NO_TEMPERATURE) {
+        return { likeliest, 0.0f };
+    }
+    const float       top   = logits[likeliest];
+    const float       scale = 1.0f / params.temperature;
+    const auto        warm  = [&](llama_token id) { return exp_negative((logits[id] - top) * scale); };
     const double      total = sum(ids, 0, warm);
     const llama_token token = ids[count_to_mass(logits, ids, u * total, warm) - 1];
-    return { token, float((double(logits[token]) - max) / params.temperature - std::log(total)) };
+    return { token, float((double(logits[token]) - top) / params.temperature - std::log(total)) };
 }
 
 //
@@ -294,6 +339,9 @@ static void check(const SamplingParams & params, int32_t n_vocab) {
     check_range("repeat_penalty", params.repeat_penalty, FLT_MIN, FLT_MAX);
     check_range("frequency_penalty", params.frequency_penalty, -1e6f, 1e6f);
     check_range("presence_penalty", params.presence_penalty, -1e6f, 1e6f);
+    check_range("xtc_probability", params.xtc_probability, 0.0f, 1.0f);
+    check_range("xtc_threshold", params.xtc_threshold, 0.0f, 1.0f);
+    check(params.dry);
     for (const auto & [token, bias] : params.logit_bias) {
         if (token < 0 || token >= n_vocab) {
             throw std::invalid_argument("logit_bias names token " + std::to_string(token) +
@@ -314,6 +362,9 @@ Sampler::Sampler(const TokenTexts & texts, const SamplingParams & params, uint64
     check(params, n_vocab_);
     has_penalties_ =
         params.repeat_penalty != 1.0f || params.frequency_penalty != 0.0f || params.presence_penalty != 0.0f;
+    if (params.dry.is_on()) {
+        dry_ = std::make_unique<Dry>(texts, params.dry);
+    }
     if (!params.grammar.empty()) {
         texts.prepare();
         work_           = std::max(GRAMMAR_WORK / std::max<size_t>(share, 1), GRAMMAR_WORK_LEAST);
@@ -348,6 +399,9 @@ void Sampler::reseed_every(int32_t n, std::vector<uint64_t> seeds) {
 }
 
 void Sampler::accept_prompt(llama_token token) {
+    if (dry_) {
+        dry_->accept(token);
+    }
     if (has_penalties_) {
         recent_.push_back(token);
         if (recent_.size() > penalty_tokens) {
@@ -399,7 +453,7 @@ bool Sampler::accept(llama_token token) {
     return true;
 }
 
-// The logits as bias, penalties and the grammar leave them. Valid until the next call on this thread.
+// The logits as bias, penalties, DRY and the grammar leave them. Valid until the next call on this thread.
 const float * Sampler::edited(const float * logits) {
     static thread_local std::vector<float> values;
     values.assign(logits, logits + n_vocab_);
@@ -415,6 +469,9 @@ const float * Sampler::edited(const float * logits) {
         value         = value > 0.0f ? value / params_.repeat_penalty : value * params_.repeat_penalty;
         value -= float(count) * params_.frequency_penalty + params_.presence_penalty;
     }
+    if (dry_) {
+        dry_->penalize(values.data());
+    }
     if (grammar_) {
         grammar_->mask(texts_, values.data());
     } else if (edits_) {
@@ -425,7 +482,7 @@ const float * Sampler::edited(const float * logits) {
 
 Draw Sampler::sample(const float * logits, const Distribution & model) {
     Distribution now = model;
-    if (grammar_ || edits_ || has_penalties_ || !params_.logit_bias.empty()) {
+    if (grammar_ || edits_ || has_penalties_ || dry_ || !params_.logit_bias.empty()) {
         logits = edited(logits);
         if (!(max_of(logits, n_vocab_) >= -FLT_MAX)) {
             throw std::invalid_argument(
@@ -439,10 +496,14 @@ Draw Sampler::sample(const float * logits, const Distribution & model) {
         left_ = part_;
     }
     --left_;
-    const double u     = std::uniform_real_distribution<double>()(random_);
-    Draw         drawn = draw(logits, now, u);
+    std::uniform_real_distribution<double> uniform;
+    Chance                                 chance{ uniform(random_), false };
+    if (params_.xtc_probability > 0.0f && params_.xtc_threshold <= 0.5f) { // above it two tokens cannot be
+        chance.excludes = uniform(random_) <= params_.xtc_probability;
+    }
+    Draw drawn = draw(logits, now, chance);
     if (waits_) {
-        drawn = draw_until_accepted(logits, u, drawn);
+        drawn = draw_until_accepted(logits, chance, drawn);
     } else {
         accept(drawn.token);
     }
@@ -450,17 +511,19 @@ Draw Sampler::sample(const float * logits, const Distribution & model) {
     return drawn;
 }
 
-Draw Sampler::draw(const float * logits, const Distribution & now, double u) const {
-    if (params_.temperature < 1e-6f) { // dividing by less would overflow
+Draw Sampler::draw(const float * logits, const Distribution & now, Chance chance) const {
+    if (params_.temperature < NO_TEMPERATURE && !chance.excludes) {
         return { now.likeliest, 0.0f };
     }
-    const bool filtered = params_.top_k > 0 || params_.top_p < 1.0f || params_.min_p > 0.0f;
-    return filtered ? draw_filtered(logits, n_vocab_, now, params_, u)
-                    : draw_any(logits, n_vocab_, now.likeliest, params_.temperature, u);
+    if (params_.top_k > 0 || params_.top_p < 1.0f || params_.min_p > 0.0f) {
+        return draw_filtered(logits, n_vocab_, now, params_, chance.u, chance.excludes);
+    }
+    return chance.excludes ? draw_excluded(logits, n_vocab_, now, params_, chance.u)
+                           : draw_any(logits, n_vocab_, now.likeliest, params_.temperature, chance.u);
 }
 
 // A token may complete a trigger and go on as the grammar does not: it is not drawn then.
-Draw Sampler::draw_until_accepted(const float * logits, double u, Draw drawn) {
+Draw Sampler::draw_until_accepted(const float * logits, Chance chance, Draw drawn) {
     static constexpr int                   TRIES = 64;
     static thread_local std::vector<float> values;
     for (int i = 0; i < TRIES; ++i) {
@@ -473,7 +536,7 @@ Draw Sampler::draw_until_accepted(const float * logits, double u, Draw drawn) {
             values.assign(logits, logits + n_vocab_);
         }
         values[drawn.token] = -INFINITY;
-        drawn               = draw(values.data(), distribution(values.data(), n_vocab_), u);
+        drawn               = draw(values.data(), distribution(values.data(), n_vocab_), chance);
     }
     throw std::invalid_argument("no token is left to sample: the grammar refuses every one at its trigger");
 }

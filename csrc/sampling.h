@@ -1,6 +1,7 @@
 // From one row of logits to a token, its log-probability and the entropy. It does not know sequences or batches.
 #pragma once
 
+#include "dry.h"
 #include "edits.h"
 #include "grammar.h"
 #include "token_texts.h"
@@ -30,7 +31,10 @@ struct SamplingParams {
     float   repeat_penalty    = 1.0f; // 1 = off
     float   frequency_penalty = 0.0f;
     float   presence_penalty  = 0.0f;
+    float   xtc_probability   = 0.0f; // 0 = off
+    float   xtc_threshold     = 0.1f; // above 0.5 = off
 
+    DryParams                                  dry;
     std::string                                grammar;         // GBNF, empty = none
     std::string                                grammar_prefix;  // text before the reply, which it reads first
     std::optional<TriggerParams>               trigger;         // at which it begins; the prefix is not read then
@@ -57,9 +61,9 @@ struct Draw {
     float       logprob; // in the distribution that it was drawn from: after bias, penalties, filters and temperature
 };
 
-// One sequence's sampler. Bias, penalties and a grammar, or a constraint of edits, change the logits first; then top-k,
-// top-p and min-p filter at temperature 1, and from the rest one is drawn at the temperature. The same as a chain of
-// llama.cpp's samplers, but without sorting or copying the vocabulary.
+// One sequence's sampler. Bias, penalties, DRY and a grammar, or a constraint of edits, change the logits first; then
+// top-k, top-p, min-p and XTC filter at temperature 1, and from the rest one is drawn at the temperature. The same as a
+// chain of llama.cpp's samplers, but without sorting or copying the vocabulary.
 class Sampler {
 public:
     // Throws std::invalid_argument for parameters out of bounds and for a grammar that does not parse.
@@ -97,10 +101,17 @@ private:
     uint64_t                            work_          = 0; // that it may cost in one call
     bool                                has_penalties_ = false;
     std::deque<llama_token>             recent_; // tokens that penalties count
+    std::unique_ptr<Dry>                dry_;    // null = off
+
+    // The random numbers of one draw.
+    struct Chance {
+        double u;        // where the token lies in the distribution
+        bool   excludes; // whether XTC takes the likeliest away
+    };
 
     const float * edited(const float * logits);
-    Draw          draw(const float * logits, const Distribution & now, double u) const;
-    Draw          draw_until_accepted(const float * logits, double u, Draw drawn);
+    Draw          draw(const float * logits, const Distribution & now, Chance chance) const;
+    Draw          draw_until_accepted(const float * logits, Chance chance, Draw drawn);
     bool          accept(llama_token token);
     void          begin_grammar();
 };

@@ -30,7 +30,7 @@ from tgr_local.openai.events import (
 from tgr_local.openai.message_events import MessageTranslation
 from tgr_local.openai.messages import messages_request
 from tgr_local.openai.native import NativeTranslation, native_request
-from tgr_local.openai.requests import PreparedRequest, chat_request
+from tgr_local.openai.requests import PreparedRequest, chat_request, completion_request
 from tgr_local.openai.response_events import ResponseTranslation
 from tgr_local.openai.response_store import Responses, ResponseStore, UnknownResponse
 from tgr_local.openai.responses import responses_request
@@ -441,6 +441,23 @@ def test_known_parameters_of_clients_are_honoured(engine: Engine) -> None:
         assert not config(**off).thinking and config(think="high").thinking
     schema = {"const": 7}
     assert config(guided_json=schema).grammar == config(json_schema=schema).grammar != ""
+    samplers = {
+        "dry_multiplier": 0.8, "dry_base": 1.5, "dry_allowed_length": 3, "dry_penalty_last_n": -1,
+        "dry_sequence_breakers": ["\n", "<|im_end|>"], "xtc_probability": 0.5, "xtc_threshold": 0.2,
+    }  # fmt: skip
+    text, ask = {"prompt": "he"} | samplers, {"input": "he"} | samplers
+    for request in (
+        chat_request(engine, {"messages": USER} | samplers),
+        completion_request(engine, text),
+        native_request(engine, text),
+        messages_request(engine, {"messages": USER} | samplers),
+        responses_request(engine, ask, store=store()),
+        chat_request(engine, {"messages": USER, "tgr": samplers}),
+    ):
+        values = {name: getattr(request.config, name) for name in samplers}
+        assert values == samplers | {"dry_sequence_breakers": ("\n", "<|im_end|>")}
+        assert not request.ignored
+    assert config(dry_base=0).dry_base == SearchConfig.dry_base  # as llama-server takes it
     request = chat_request(engine, {"messages": USER, "logit_bias": [[5, 2], ["he", False]]})
     assert request.logit_bias == ((5, 2.0), (engine.tokenize("he")[0], -100.0))
     for bad in ([[5]], [5], [[5, "x"]], [["a" * 300, 1]]):

@@ -51,15 +51,17 @@ def test_every_field_is_a_flag_of_its_name(config_type: Any) -> None:
                 spec.name: False
             }
         else:
-            default = (
-                ",".join(map(str, spec.default))
-                if isinstance(spec.default, tuple)
-                else str(spec.default)
-            )
-            values = flags.given(parsed_chat(flag, default or "1"), config_type)
+            many = spec.default if isinstance(spec.default, tuple) else (str(spec.default),)
+            words = [word for text in many or ("1",) for word in (flag, text or "1")]
+            values = flags.given(parsed_chat(*words), config_type)
             assert list(values) == [spec.name]
-            if default:
+            if any(many):
                 assert values[spec.name] == spec.default
+
+
+def test_one_word_names_no_breaker() -> None:
+    none = SearchConfig(**flags.given(parsed_chat("--dry-sequence-breakers", "none"), SearchConfig))
+    assert none.dry_sequence_breakers == ()
 
 
 def test_no_field_is_named_like_another_argument() -> None:

@@ -49,6 +49,15 @@ static void read(const py::handle & record, const char * name, SamplingParams & 
     read(sampling, "repeat_penalty", field.repeat_penalty);
     read(sampling, "frequency_penalty", field.frequency_penalty);
     read(sampling, "presence_penalty", field.presence_penalty);
+    read(sampling, "xtc_probability", field.xtc_probability);
+    read(sampling, "xtc_threshold", field.xtc_threshold);
+    read(sampling, "dry_multiplier", field.dry.multiplier);
+    if (field.dry.multiplier != 0.0f) { // most samplers are without
+        read(sampling, "dry_base", field.dry.base);
+        read(sampling, "dry_allowed_length", field.dry.allowed_length);
+        read(sampling, "dry_penalty_last_n", field.dry.last_n);
+        read(sampling, "dry_sequence_breakers", field.dry.breakers);
+    }
     read(sampling, "grammar", field.grammar);
     read(sampling, "grammar_prefix", field.grammar_prefix);
     if (const py::object trigger = sampling.attr("trigger"); !trigger.is_none()) {

@@ -223,13 +223,14 @@ class Text:
         feed = [before.pop(), *given]
         answer = b""
         longest = min(len(text) + 1, max((len(stop.encode()) for stop in config.stop), default=1))
+        sampling = dataclasses.replace(run.sampling, temperature=0.0, xtc_probability=0.0)
         while True:
             task = Task(
                 trial.sequence,
                 feed,
                 n_generate=left,
-                sampling=dataclasses.replace(run.sampling, temperature=0.0),
-                history=penalty_history([*before, feed[0]]),
+                sampling=sampling,
+                history=penalty_history([*before, feed[0]], sampling),
                 feed_logprobs=len(feed) > 1,
                 stop=(*config.stop, *ends),
                 shown=engine.shown_tokens,

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 from typing_extensions import NotRequired, TypedDict
 
-from tgr_local.openai.client_parameters import ClientParameters
+from tgr_local.openai.samplers import SamplerParameters
 from tgr_local.openai.search_options import (
     INT_MAX,
     TgrOptions,
@@ -196,7 +196,7 @@ def _grammar_text(grammar: Any) -> Any:
     return getattr(grammar, "_grammar", grammar)  # of a llama_cpp.LlamaGrammar
 
 
-class GenerationRequest(ClientParameters):
+class GenerationRequest(SamplerParameters):
     """What all requests for replies have."""
 
     model: str | None = Field(
@@ -222,7 +222,6 @@ class GenerationRequest(ClientParameters):
     temperature: float | None = option_field("temperature")
     top_p: float | None = option_field("top_p")
     top_k: int | None = option_field("top_k", ge=-INT_MAX, le=INT_MAX)
-    min_p: float | None = option_field("min_p")
     repeat_penalty: float | None = option_field("repeat_penalty")
     repetition_penalty: float | None = option_field("repeat_penalty")
     frequency_penalty: float | None = option_field("frequency_penalty")

@@ -93,13 +93,6 @@ class ClientParameters(Ignoring):
     top_n_sigma: Ignored = None
     dynatemp_range: Ignored = None
     dynatemp_exponent: Ignored = None
-    xtc_probability: Ignored = None
-    xtc_threshold: Ignored = None
-    dry_multiplier: Ignored = None
-    dry_base: Ignored = None
-    dry_allowed_length: Ignored = None
-    dry_penalty_last_n: Ignored = None
-    dry_sequence_breakers: Ignored = None
     mirostat_tau: Ignored = None
     mirostat_eta: Ignored = None
     adaptive_target: Ignored = None

@@ -25,10 +25,11 @@ from tgr_local.openai.bodies import (
     ThinkingMode,
     ToolName,
 )
-from tgr_local.openai.client_parameters import ClientParameters, Ignored
+from tgr_local.openai.client_parameters import Ignored
 from tgr_local.openai.inputs import content_text
 from tgr_local.openai.other_parts import part_text
 from tgr_local.openai.requests import PreparedRequest, chat_request
+from tgr_local.openai.samplers import SAMPLERS, SamplerParameters
 from tgr_local.openai.search_options import (
     INT_MAX,
     TgrOptions,
@@ -94,7 +95,7 @@ class OutputConfig(TypedDict):
     format: NotRequired[dict[str, Any] | None]
 
 
-class CountTokensRequest(ClientParameters):
+class CountTokensRequest(SamplerParameters):
     """The body of /v1/messages/count_tokens."""
 
     resent: ClassVar[Sequence[str]] = ("messages", "system", "tools")
@@ -150,15 +151,14 @@ class MessagesRequest(CountTokensRequest):
     temperature: float | None = option_field("temperature")
     top_p: float | None = option_field("top_p")
     top_k: int | None = option_field("top_k", ge=-INT_MAX, le=INT_MAX)
-    min_p: float | None = option_field("min_p")
     seed: int | None = option_field("seed", ge=-1)
     method: str | None = Field(None, description="name of the method, as in tgr")
     stream: bool | None = None
 
 
 _SAME = (
-    "model", "tgr", "method", "max_tokens", "temperature", "top_p", "top_k", "min_p", "seed",
-    "stream", "chat_template_kwargs", "thinking",
+    "model", "tgr", "method", "max_tokens", "temperature", "top_p", "top_k", "seed", "stream",
+    "chat_template_kwargs", "thinking", *SAMPLERS,
 )  # fmt: skip
 
 

@@ -45,8 +45,7 @@ _VARIABLES_MOST = 1 << 16  # characters of the variables of a chat template
 
 # the same name here, in OpenAI's API and in llama-cpp-python
 _SAMPLING = (
-    "temperature", "top_p", "top_k", "min_p", "repeat_penalty", "frequency_penalty",
-    "presence_penalty",
+    "temperature", "top_p", "top_k", "repeat_penalty", "frequency_penalty", "presence_penalty",
 )  # fmt: skip
 
 
@@ -299,6 +298,7 @@ def _changes(body: GenerationRequest, thinking: bool | None) -> dict[str, Any]:
             changes[name] = max(value, 0) if name == "top_k" else value  # -1 is llama.cpp's "all"
     if body.repeat_penalty is None and body.repetition_penalty is not None:
         changes["repeat_penalty"] = body.repetition_penalty
+    changes |= body.sampler_options()
     if thinking is not None:
         changes["thinking"] = thinking
     if body.stop is not None:

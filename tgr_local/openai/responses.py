@@ -23,11 +23,12 @@ from tgr_local.openai.bodies import (
     ChatTemplateOptions,
     ToolName,
 )
-from tgr_local.openai.client_parameters import ClientParameters, Ignored, Only
+from tgr_local.openai.client_parameters import Ignored, Only
 from tgr_local.openai.inputs import content_text
 from tgr_local.openai.other_parts import part_text
 from tgr_local.openai.requests import PreparedRequest, chat_request
 from tgr_local.openai.response_store import ResponseStore
+from tgr_local.openai.samplers import SAMPLERS, SamplerParameters
 from tgr_local.openai.search_options import INT_MAX, TgrOptions, option_field
 from tgr_local.openai.validation import RequestError, shown
 
@@ -66,7 +67,7 @@ class TextOptions(TypedDict):
     verbosity: NotRequired[str | None]
 
 
-class ResponsesRequest(ClientParameters):
+class ResponsesRequest(SamplerParameters):
     """The body of /v1/responses."""
 
     resent: ClassVar[Sequence[str]] = ("input", "instructions", "tools")
@@ -102,7 +103,6 @@ class ResponsesRequest(ClientParameters):
     temperature: float | None = option_field("temperature")
     top_p: float | None = option_field("top_p")
     top_k: int | None = option_field("top_k", ge=-INT_MAX, le=INT_MAX)
-    min_p: float | None = option_field("min_p")
     seed: int | None = option_field("seed", ge=-1)
     top_logprobs: int | None = Field(None, ge=0, le=20)
     include: Annotated[list[str], Field(fail_fast=True, max_length=64)] | None = Field(
@@ -127,8 +127,8 @@ class ResponsesRequest(ClientParameters):
 
 
 _SAME = (
-    "model", "tgr", "method", "temperature", "top_p", "top_k", "min_p", "seed", "stream",
-    "chat_template_kwargs", "parallel_tool_calls",
+    "model", "tgr", "method", "temperature", "top_p", "top_k", "seed", "stream",
+    "chat_template_kwargs", "parallel_tool_calls", *SAMPLERS,
 )  # fmt: skip
 _LOGPROBS = "message.output_text.logprobs"
 

@@ -268,6 +268,37 @@ class SearchConfig:
     repeat_penalty: float = option(1.0, "divide the logits of recent tokens; 1 = off", low=0.01)
     frequency_penalty: float = option(0.0, "subtract for each recent occurrence", low=-2, high=2)
     presence_penalty: float = option(0.0, "subtract for any recent occurrence", low=-2, high=2)
+    dry_multiplier: float = option(
+        0.0,
+        "DRY: subtract this times dry_base^(n - dry_allowed_length) from the logit of a token that "
+        "goes on with a repetition of n tokens; 0 = off",
+        low=0,
+    )
+    dry_base: float = option(1.75, "DRY: growth with each token of the repetition", low=1)
+    dry_allowed_length: int = option(
+        2, "DRY: tokens that a repetition must have to cost something", low=0
+    )
+    dry_penalty_last_n: int = option(
+        64, "DRY: newest tokens that are searched for a repetition; 0 = off, -1 = all", low=-1
+    )
+    dry_sequence_breakers: tuple[str, ...] = option(
+        ("\n", ":", '"', "*"),
+        "DRY: text at which a repetition ends; may be given several times; none = there is none",
+        longest=40,
+        most=64,
+    )
+    xtc_probability: float = option(
+        0.0,
+        "XTC: how often the likeliest tokens are left out, but for one; 0 = never",
+        low=0,
+        high=1,
+    )
+    xtc_threshold: float = option(
+        0.1,
+        "XTC: of the tokens with at least this probability the least likely stays; above 0.5 = off",
+        low=0,
+        high=1,
+    )
     seed: int = option(
         42, "seed of every random choice; -1 = draw one", low=RANDOM_SEED, high=2**63 - 1
     )
@@ -402,6 +433,8 @@ class SearchConfig:
         validate(self)
         if self.seed == RANDOM_SEED:
             object.__setattr__(self, "seed", drawn_seed())
+        if self.dry_sequence_breakers == ("none",):
+            object.__setattr__(self, "dry_sequence_breakers", ())
         if self.min_gap and self.max_rollout < self.rollout_len:
             raise ValueError(
                 f"max_rollout is {self.max_rollout}, but cannot be below rollout_len, which is "

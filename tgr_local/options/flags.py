@@ -40,7 +40,7 @@ _LLAMA_CPP = {
     "--system-prompt": "system", "--batch-size": "n_batch", "--ubatch-size": "n_ubatch",
     "--cache-type-k": "type_k", "--cache-type-v": "type_v", "--mlock": "use_mlock",
     "--chat-template-file": "chat_template", "--reasoning-budget": "thinking_budget",
-    "--budget": "max_forward_tokens",
+    "--budget": "max_forward_tokens", "--dry-sequence-breaker": "dry_sequence_breakers",
 }  # fmt: skip
 """Flags of llama.cpp, and of other subcommands, whose name is another one here."""
 _OLLAMA = {"ls": "list"}
@@ -230,6 +230,8 @@ def _help(spec: dataclasses.Field[Any], own_default: Any) -> str:
         default = "on" if default else "off"
     elif default in ("", ()):
         default = "none"
+    elif isinstance(default, tuple):
+        default = ", ".join(map(repr, default))
     return f"{spec.metadata['doc']} (default: {default}{bounds})"
 
 

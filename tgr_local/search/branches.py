@@ -300,7 +300,7 @@ class Branches:
                         n_generate=n_tokens,
                         sampling=sampling,
                         seed=self._seed(ROLLOUT, len(tasks)),
-                        history=penalty_history(text),
+                        history=penalty_history(text, sampling),
                         stop=stop,
                         n_top=self.run.n_top,
                     )

@@ -35,6 +35,9 @@ from tgr_local.search.steps import Counts, Finish, OnProgress, Progress, Seconds
 LEAST_DRAFTING = 100_000_000
 """Parameters of a model for which drafts can pay: in a smaller one, a row costs nearly a token."""
 _PENALTY_TOKENS = 64  # tokens before the pending one that repetition penalties look at
+_BREAKER_TOKENS = (
+    160  # … before those that DRY looks at, in which a breaker of 40 characters begins
+)
 
 
 RESET_OPTIONS = ("suffix_tokens", "keep_head", "max_cached_tokens", "shift_cells")
@@ -380,7 +383,7 @@ class Run:
             injection=injection,
             sampling=sampling,
             seed=seed,
-            history=penalty_history(context),
+            history=penalty_history(context, sampling),
             grammar_history=text if sampling.grammar or sampling.edits else (),
             stop=self.config.stop,
             shown=self.engine.shown_tokens,
@@ -444,6 +447,10 @@ class Run:
         return step
 
 
-def penalty_history(context: Seq[int]) -> Seq[int]:
+def penalty_history(context: Seq[int], sampling: Sampling) -> Seq[int]:
     """The tokens before the pending one that repetition penalties look at."""
-    return context[-1 - _PENALTY_TOKENS : -1]
+    n = _PENALTY_TOKENS
+    if sampling.dry_multiplier:
+        last = sampling.dry_penalty_last_n
+        n = max(n, last + _BREAKER_TOKENS if last >= 0 else len(context))
+    return context[-1 - n : -1]

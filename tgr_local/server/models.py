@@ -31,7 +31,8 @@ _BAD_SECONDS = 60.0
 _Key = tuple[int, int] | None
 _SAMPLING = (
     "temperature", "top_k", "top_p", "min_p", "repeat_penalty", "presence_penalty",
-    "frequency_penalty", "seed", "stop",
+    "frequency_penalty", "dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n",
+    "dry_sequence_breakers", "xtc_probability", "xtc_threshold", "seed", "stop",
 )  # fmt: skip
 _SECRET = ("api_key", "api_key_file", "log_file", "slot_save_path", "models_dir")
 
