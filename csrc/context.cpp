@@ -52,6 +52,9 @@ llama_context_ptr Model::made_context(uint32_t n_cells) {
     llama_context_ptr made(llama_init_from_model(weights_.get(), context_params(n_cells)));
     bool              ready = false;
     try {
+        if (made) {
+            adapters_.apply(made.get());
+        }
         ready = made && graph_init(made.get(), int32_t(params_.n_seq_max) + 1);
     } catch (const std::exception &) { // its log says why
     }
@@ -88,7 +91,7 @@ static uint64_t total(const DeviceBytes & bytes) {
 DeviceBytes Model::planned(uint32_t n_cells) {
     const AssertGuard guard;
     try {
-        return planned_bytes(weights_.get(), context_params(n_cells), int32_t(params_.n_seq_max) + 1);
+        return planned_bytes(weights_.get(), context_params(n_cells), int32_t(params_.n_seq_max) + 1, adapters_);
     } catch (const std::exception &) { // the real context will say why
         return {};
     }

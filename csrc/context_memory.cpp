@@ -68,7 +68,8 @@ static void add_planned_buffers(DeviceBytes & bytes, llama_context & ctx) {
     }
 }
 
-DeviceBytes planned_bytes(llama_model * model, const llama_context_params & params, int32_t n_rows) {
+DeviceBytes planned_bytes(llama_model * model, const llama_context_params & params, int32_t n_rows,
+                          const Adapters & adapters) {
     const auto & hparams = model->hparams;
     DeviceBytes  bytes;
     auto         planned_params = params;
@@ -83,6 +84,7 @@ DeviceBytes planned_bytes(llama_model * model, const llama_context_params & para
     if (!planned) {
         return bytes;
     }
+    adapters.apply(planned.get());
     add_cache(bytes, *planned);
     add_planned_buffers(bytes, *planned);
     for (uint32_t il = 0; n_states > 0 && il < hparams.n_layer(); ++il) {

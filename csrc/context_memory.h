@@ -4,6 +4,8 @@
 // Compiled into our copy of libllama. Call these from the thread that decodes.
 #pragma once
 
+#include "adapters.h"
+
 #include "llama.h"
 
 #include "ggml-backend.h"
@@ -17,7 +19,8 @@ using DeviceBytes = std::map<ggml_backend_dev_t, uint64_t>;
 
 // Of a context that is not there yet: nothing of it is taken. Empty where llama.cpp refuses the parameters; its log
 // says why.
-DeviceBytes planned_bytes(llama_model * model, const llama_context_params & params, int32_t n_rows);
+DeviceBytes planned_bytes(llama_model * model, const llama_context_params & params, int32_t n_rows,
+                          const Adapters & adapters);
 
 // Of a context that is there.
 DeviceBytes taken_bytes(llama_context * ctx);

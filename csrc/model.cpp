@@ -20,6 +20,7 @@ Model::Model(const EngineParams & params, Interrupt & interrupt, const LoadCheck
     interrupt_(interrupt),
     weights_(load_weights(params, check)) {
     check_kind();
+    adapters_.load(weights_.get(), params_); // before the context, whose graphs have room for them
     describe();
     const uint32_t n_states = states_in_memory();
     if (params_.n_seq_max == 0) {

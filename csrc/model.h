@@ -4,6 +4,7 @@
 // logits, states and norms of the last batch. The model does not know sessions, jobs, or which cells are free.
 #pragma once
 
+#include "adapters.h"
 #include "batch.h"
 #include "context_memory.h"
 #include "drafts.h"
@@ -125,6 +126,7 @@ private:
     ModelInfo                    info_;
     mutable std::shared_mutex    weights_mutex_; // guards the pointer
     std::shared_ptr<llama_model> weights_;
+    Adapters                     adapters_;
     EngineStats                  before_; // the graphs of contexts before this one
     llama_context_ptr            context_;
     const llama_vocab *          vocab_ = nullptr;

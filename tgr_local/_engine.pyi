@@ -74,6 +74,7 @@ class EngineParams:
     flash_attn: int
     type_k: int
     type_v: int
+    loras: Sequence[tuple[str, float]]
     draft_model: str
     draft_tokens: int
     use_mmap: bool

@@ -152,6 +152,9 @@ def _model(model: str | None, config: EngineConfig) -> Iterator[Finding]:
     with Engine(path, config) as engine:
         size = f"{engine.size_bytes / 2**20:.1f} MiB"
         yield Finding("model", "ok", f"{path}: {engine.description}, {size}")
+        for adapter in engine.adapters:
+            size = f"{adapter.path.stat().st_size / 2**20:.1f} MiB"
+            yield Finding("adapter", "ok", f"{adapter.path}: scale {adapter.scale:g}, {size}")
         if engine.draft_path:
             size = f"{engine.draft_path.stat().st_size / 2**20:.1f} MiB"
             yield Finding("draft model", "ok", f"{engine.draft_path}: the same vocabulary, {size}")

@@ -8,6 +8,7 @@ A `Session` reserves cells of the cache and owns `Sequence` and `Injection` hand
 of `Task`, decoded together by `Session.run`, which returns one `Output` for each.
 
 engine.py          Engine: text functions, capacity, sessions
+adapters.py        LoRA adapters: files, scales, what they must be
 session.py         Session, Sequence, Injection, Task
 lockstep.py        LockstepGroup, Participant: sessions decoded in the same batches
 prefix_files.py    remembered prefixes in files
@@ -30,6 +31,8 @@ threads.py         the end of the program, forks
 native.py          loads the extension
 """
 
+from tgr_local.engine.adapters import Adapter as Adapter
+from tgr_local.engine.adapters import named_adapters as named_adapters
 from tgr_local.engine.cancel import Cancel as Cancel
 from tgr_local.engine.cancel import watched as watched
 from tgr_local.engine.devices import available_memory as available_memory

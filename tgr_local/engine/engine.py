@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.engine import chat_templates, rendering, rpc, threads, waits
+from tgr_local.engine import adapters, chat_templates, rendering, rpc, threads, waits
 from tgr_local.engine.cancel import Cancel, watched
 from tgr_local.engine.devices import default_threads
 from tgr_local.engine.edits import EditConstraint
@@ -62,6 +62,11 @@ class Engine:
         """The file of the draft model; None = there is none."""
         for file in filter(None, (self.path, self.draft_path)):
             gguf_header.check_file(file)
+        self.adapters: tuple[adapters.Adapter, ...] = adapters.named_adapters(config.lora)
+        """LoRA adapters that are added to the model."""
+        for adapter in self.adapters:
+            adapters.check(adapter)
+        params.loras = [(_utf8(one.path), one.scale) for one in self.adapters]
         params.draft_model = _utf8(self.draft_path) if self.draft_path else ""
         params.draft_tokens = config.draft_tokens
         params.use_mlock = config.use_mlock
@@ -81,8 +86,8 @@ class Engine:
                 raise CancelledError(f"cancelled while {self.path} was being loaded")
 
         self._native = native.Engine(params, check)
-        self.file_identity = file_hash.identity(self.path)
-        """What tells the file that was loaded from others, and from its later contents."""
+        self.file_identity = adapters.identity(self.path, self.adapters)
+        """What tells the files that were loaded from others, and from their later contents."""
         self.n_seq_max: int = self._native.stats().n_seq_max
         self._max_cells: int | None = None
         self._reservations: dict[int, waits.Reservation] = {}  # of every open session
@@ -151,13 +156,24 @@ class Engine:
 
     @functools.cached_property
     def model_hash(self) -> str:
-        """sha256 of the model file."""
-        return file_hash.of(self.path)
+        """sha256 of the model file; with adapters, one that stands for them too."""
+        return adapters.combined_hash(file_hash.of(self.path), self.adapters)
 
     @property
     def known_hash(self) -> str | None:
         """`model_hash` where the file need not be read for it: it was, and has not changed."""
-        return self.__dict__.get("model_hash") or file_hash.known(self.path)
+        found: str | None = self.__dict__.get("model_hash") or file_hash.known(self.path)
+        if found is None or "model_hash" in self.__dict__:
+            return found
+        return adapters.combined_hash(found, self.adapters)
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether the model's and the adapters' paths still lead to the files that it loaded."""
+        try:
+            return adapters.identity(self.path, self.adapters) == self.file_identity
+        except OSError:
+            return False
 
     @property
     def rolls_back(self) -> bool:

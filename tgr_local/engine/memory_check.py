@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tgr_local.engine.adapters import named_adapters
 from tgr_local.engine.devices import available_memory, backend_devices
 from tgr_local.models import library
 from tgr_local.options.config import EngineConfig
@@ -20,7 +21,7 @@ _SHARE = 1.1  # of the weights: with the cache and the buffers of a typical mode
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """Bytes that the weights of a model take, and those of its draft model."""
+    """Bytes that the weights of a model take, and those of its adapters and its draft model."""
 
     ram: int
     gpu: int
@@ -81,6 +82,8 @@ def memory_need(path: Path, config: EngineConfig, free: FreeMemory) -> MemoryNee
     """What the model of a file takes, with its draft model. Raises ModelError for a file that is no
     model, and OSError for one that cannot be read."""
     need = _need_of(path, config, free)
+    n_added = sum(adapter.path.stat().st_size for adapter in named_adapters(config.lora))
+    need = MemoryNeed(ram=need.ram + n_added, gpu=need.gpu)
     if config.draft_model:
         other = _need_of(library.find(config.draft_model), config, free)
         need = MemoryNeed(ram=need.ram + other.ram, gpu=need.gpu + other.gpu)

@@ -17,7 +17,7 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tgr_local.engine import Cancel, Engine
+from tgr_local.engine import Cancel, Engine, named_adapters
 from tgr_local.errors import CancelledError, InstallError, TgrError, describe
 from tgr_local.eval import manifest
 from tgr_local.eval.making import EngineMaker, Job, Phase
@@ -131,9 +131,11 @@ def connected(
             "ray start --head, or correct --ray"
         ) from None
     try:
+        adapters = named_adapters(config.lora)
         config = dataclasses.replace(
             config,
             draft_model=absolute(config.draft_model),
+            lora=tuple(f"{absolute(str(one.path))}:{one.scale!r}" for one in adapters),
             chat_template=absolute(config.chat_template),
         )
         yield _started(ray, absolute(model or "") or None, config, probes, own)

@@ -76,6 +76,13 @@ class EngineConfig:
         "plain if it has none",
         longest=4096,
     )
+    lora: tuple[str, ...] = option(
+        (),
+        "LoRA adapter that is added to the model, FILE or FILE:SCALE; may be given several times",
+        longest=4096,
+        most=16,
+        is_path=True,
+    )
     draft_model: str = option(
         "",
         "smaller GGUF file with the same vocabulary, or a name that tgr-local models lists, which "

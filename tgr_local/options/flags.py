@@ -41,6 +41,7 @@ _LLAMA_CPP = {
     "--cache-type-k": "type_k", "--cache-type-v": "type_v", "--mlock": "use_mlock",
     "--chat-template-file": "chat_template", "--reasoning-budget": "thinking_budget",
     "--budget": "max_forward_tokens", "--dry-sequence-breaker": "dry_sequence_breakers",
+    "--lora-scaled": "lora",
 }  # fmt: skip
 """Flags of llama.cpp, and of other subcommands, whose name is another one here."""
 _OLLAMA = {"ls": "list"}

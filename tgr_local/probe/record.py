@@ -168,12 +168,12 @@ def place(model: Path) -> Path:
 
 def of(engine: Engine, path: str | os.PathLike[str] = "") -> Probe | None:
     """The probe of a loaded model: the file `path`, or the one beside the model file; None if that
-    one does not exist.
+    one does not exist, or the engine adds adapters to the model.
 
     Raises ModelError for a file that is none, or that was fitted on another model.
     """
     file = Path(path) if path else place(engine.path)
-    if not path and not file.is_file():
+    if not path and (engine.adapters or not file.is_file()):  # it knows the model without them
         return None
     try:
         about = file.stat()

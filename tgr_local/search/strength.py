@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from tgr_local.engine import Cancel, Engine, Injection, Output, Sampling, Session, Task
 from tgr_local.engine import Sequence as EngineSequence
 from tgr_local.errors import CapacityError, ModelError
-from tgr_local.models import file_hash, strengths
+from tgr_local.models import strengths
 from tgr_local.models.strengths import Strength
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry, maps
@@ -68,7 +68,7 @@ _out_of_reach: set[tuple[Any, ...]] = set()
 def known(engine: Engine, config: SearchConfig) -> Strength | None:
     """The strength that was measured for this model and these options; None = there is none."""
     key = _key(engine, config)
-    if key not in _known and _is_unchanged(engine) and (model := engine.known_hash) is not None:
+    if key not in _known and engine.is_unchanged and (model := engine.known_hash) is not None:
         found = strengths.read(_settings(engine, config, model))
         _known.update({key: found} if found else {})
     return _known.get(key)
@@ -82,17 +82,9 @@ def is_pending(engine: Engine, config: SearchConfig) -> bool:
 def keep(engine: Engine, config: SearchConfig, strength: Strength) -> Strength:
     """Keeps a strength; returns the first one that was kept in this process."""
     strength = _known.setdefault(_key(engine, config), strength)
-    if _is_unchanged(engine):
+    if engine.is_unchanged:
         strengths.write(_settings(engine, config, engine.model_hash), strength)
     return strength
-
-
-def _is_unchanged(engine: Engine) -> bool:
-    """Whether the file at the engine's path is still the one that it loaded."""
-    try:
-        return file_hash.identity(engine.path) == engine.file_identity
-    except OSError:
-        return False
 
 
 def _key(engine: Engine, config: SearchConfig) -> tuple[Any, ...]:

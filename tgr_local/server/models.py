@@ -235,6 +235,7 @@ class Models:
             "n_ctx_train": engine.n_ctx_train,
             "chat_template": engine.chat_template,
             "devices": sorted(set(engine.devices())),
+            "lora": [{"path": one.path.name, "scale": one.scale} for one in engine.adapters],
             **await self._as_llama_server(
                 model.name, options, engine.n_ctx_train, engine.chat_template
             ),

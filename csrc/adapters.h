@@ -1,0 +1,26 @@
+// LoRA adapters: what they add to the products of a model's weights, in every decode.
+#pragma once
+
+#include "records.h"
+
+#include "llama.h"
+
+#include <vector>
+
+namespace tgr {
+
+class Adapters {
+public:
+    // Loads the files of the parameters. The model owns what they hold. Throws ModelError for a file that does not fit
+    // the model.
+    void load(llama_model * model, const EngineParams & params);
+
+    // A context that was just made computes with them.
+    void apply(llama_context * ctx) const;
+
+private:
+    std::vector<llama_adapter_lora *> loaded_;
+    std::vector<float>                scales_;
+};
+
+} // namespace tgr

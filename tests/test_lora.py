@@ -1,0 +1,273 @@
+"""LoRA adapters: as weights merged by numpy, kept apart in every cache, refused with a reason."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+from engines import EXACT, KEEPING, TOKENS, distributions, generated, greedy_task
+from numpy.typing import NDArray
+from serving import served
+
+from tgr_local import SearchConfig, TgrLlama, doctor, load
+from tgr_local.engine import Engine, EngineStats, adapters, load_prefix, remembered, save_prefix
+from tgr_local.engine.memory_check import check_memory
+from tgr_local.errors import ModelError, PrefixError
+from tgr_local.options.config import EngineConfig
+from tgr_local.probe import record
+from tgr_local.search import strength
+
+RANK = 4
+ALPHA = 6.0
+LAYER = (
+    "attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down",
+)  # fmt: skip
+NAMES = (*(f"blk.{i}.{name}.weight" for i in range(2) for name in LAYER), "output.weight")
+EMBEDDING = "token_embd.weight"
+Pairs = dict[str, tuple[NDArray[np.float32], NDArray[np.float32]]]
+
+
+def pairs_for(model: Path, names: tuple[str, ...] = (*NAMES, EMBEDDING), seed: int = 5) -> Pairs:
+    """A [rank, n_in] and B [n_out, rank] of every weight; llama.cpp wants those of the embedding
+    the other way round."""
+    shapes = {one.name: one.data.shape for one in gguf.GGUFReader(model).tensors}
+    rng = np.random.default_rng(seed)
+    pairs = {}
+    for name in names:
+        n_out, n_in = shapes[name]
+        a = rng.standard_normal((RANK, n_in), dtype=np.float32) / np.float32(n_in**0.5)
+        b = rng.standard_normal((n_out, RANK), dtype=np.float32) / 4
+        pairs[name] = (a, b)
+    return pairs
+
+
+def write_adapter(path: Path, pairs: Pairs, arch: str = "qwen3", **changes: Any) -> Path:
+    kinds = {"general.type": "adapter", "adapter.type": "lora"} | changes.pop("metadata", {})
+    writer = gguf.GGUFWriter(path, arch)
+    for key, value in kinds.items():
+        if value is not None:
+            writer.add_string(key, value)
+    writer.add_float32("adapter.lora.alpha", ALPHA)
+    if tokens := changes.pop("alora", None):
+        writer.add_array("adapter.alora.invocation_tokens", tokens)
+    for name, (a, b) in pairs.items():
+        if name == EMBEDDING:
+            a, b = b, np.ascontiguousarray(a.T)
+        writer.add_tensor(f"{name}.lora_a", a)
+        writer.add_tensor(f"{name}.lora_b", b)
+    for name, tensor in changes.items():
+        writer.add_tensor(name, tensor)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def merged(model: Path, path: Path, *added: tuple[Pairs, float]) -> Path:
+    """A copy of the model whose weights are W + scale · alpha/rank · B A."""
+    shutil.copy(model, path)
+    for tensor in gguf.GGUFReader(path, "r+").tensors:
+        for pairs, scale in added:
+            if tensor.name in pairs:
+                a, b = pairs[tensor.name]
+                tensor.data[:] += np.float32(scale * ALPHA / RANK) * (b @ a)
+    return path
+
+
+@pytest.fixture
+def adapter(small: Path, tmp_path: Path) -> Path:
+    return write_adapter(tmp_path / "adapter.gguf", pairs_for(small))
+
+
+def output(engine: Engine) -> Any:
+    with engine.session(64, 1) as session:
+        return session.run([greedy_task(engine, session.sequence(), TOKENS)])[0]
+
+
+@pytest.mark.parametrize("scales", [(1.0,), (0.5,), (-0.7,), (0.4, 0.9)], ids=str)
+def test_an_adapter_is_the_model_with_merged_weights(
+    small: Path, tmp_path: Path, scales: tuple[float, ...], load: Callable[..., Engine]
+) -> None:
+    added = [(pairs_for(small, seed=i), scale) for i, scale in enumerate(scales)]
+    files = [write_adapter(tmp_path / f"{i}.gguf", pairs) for i, (pairs, _) in enumerate(added)]
+    lora = tuple(f"{file}:{scale}" for file, scale in zip(files, scales, strict=True))
+    ours = load(small, lora=lora)
+    theirs = load(merged(small, tmp_path / "merged.gguf", *added))
+    plain = load(small)
+    mine, wanted, without = output(ours), output(theirs), output(plain)
+    assert mine.tokens.tolist() == wanted.tokens.tolist() != without.tokens.tolist()
+    np.testing.assert_allclose(distributions(mine), distributions(wanted), atol=2e-4, rtol=0)
+    np.testing.assert_allclose(mine.states, wanted.states, atol=2e-4, rtol=0)
+
+
+def test_every_weight_of_an_adapter_is_added(
+    small: Path, tmp_path: Path, load: Callable[..., Engine]
+) -> None:
+    """One weight at a time changes what the model says, as merging it does."""
+    base = distributions(output(load(small)))[0]
+    for i, name in enumerate((*NAMES[:7], "output.weight", EMBEDDING)):
+        pairs = pairs_for(small, (name,))
+        file = write_adapter(tmp_path / f"{i}.gguf", pairs)
+        ours = distributions(output(load(small, lora=(str(file),))))[0]
+        theirs = distributions(output(load(merged(small, tmp_path / f"m{i}.gguf", (pairs, 1)))))[0]
+        np.testing.assert_allclose(ours, theirs, atol=1e-4, rtol=0)
+        assert abs(ours - base).max() > 1e-2, name
+
+
+def test_a_cache_that_grows_keeps_the_adapter(
+    small: Path, adapter: Path, load: Callable[..., Engine]
+) -> None:
+    engine = load(small, lora=(str(adapter),))
+    first = generated(engine)
+    before: EngineStats = engine.stats()
+    with engine.session(4000, 2):
+        assert engine.stats().n_ctx > before.n_ctx
+        assert generated(engine) == first != generated(load(small))
+
+
+def test_quantized_weights_take_an_adapter(
+    model: Callable[..., Path], small: Path, tmp_path: Path, load: Callable[..., Engine]
+) -> None:
+    quantized = model(dtype="Q8_0")
+    added = pairs_for(small), 1.0
+    file = write_adapter(tmp_path / "adapter.gguf", added[0])
+    ours = output(load(quantized, lora=(str(file),)))
+    theirs = output(load(merged(small, tmp_path / "merged.gguf", added)))
+    np.testing.assert_allclose(distributions(ours)[0], distributions(theirs)[0], atol=0.5, rtol=0)
+    assert abs(distributions(ours)[0] - distributions(output(load(quantized)))[0]).max() > 1
+
+
+# --- what is kept of one is not used with another ---
+
+
+def test_a_saved_prefix_belongs_to_its_adapters(small: Path, adapter: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    with_one = EngineConfig(**KEEPING | {"lora": (str(adapter),)})
+    with Engine(small, with_one) as engine:
+        with engine.session(64, 1, prompt=TOKENS) as session:
+            sequence = session.sequence()
+            session.run([greedy_task(engine, sequence, TOKENS, n_generate=1)])
+            session.remember(sequence)
+        assert save_prefix(engine, TOKENS, saved)
+    with Engine(small, with_one) as engine:
+        assert load_prefix(engine, saved).tokens == TOKENS and remembered(engine)
+    for lora in ((), (f"{adapter}:0.5",)):
+        with (
+            Engine(small, EngineConfig(**KEEPING | {"lora": lora})) as engine,
+            pytest.raises(PrefixError, match="was saved with another model"),
+        ):
+            load_prefix(engine, saved)
+
+
+def test_hashes_and_measured_strengths_are_of_model_and_adapters(
+    small: Path, adapter: Path, load: Callable[..., Engine]
+) -> None:
+    plain, whole, half = (
+        load(small, lora=lora) for lora in ((), (str(adapter),), (f"{adapter}:0.5",))
+    )
+    assert len({one.model_hash for one in (plain, whole, half)}) == 3
+    assert whole.model_hash == load(small, lora=(f"{adapter}:1.0",)).model_hash
+    assert whole.known_hash == whole.model_hash and whole.is_unchanged
+    config = SearchConfig(d_z=8, n_candidates=2)
+    strength.keep(whole, config, strength.Strength(0.5, 0.01, 3, 0.1))
+    assert strength.known(whole, config) and not strength.known(plain, config)
+    adapter.touch()
+    assert not whole.is_unchanged and plain.is_unchanged
+
+
+def test_a_probe_beside_the_model_is_not_that_of_the_adapter(
+    small: Path, adapter: Path, load: Callable[..., Engine]
+) -> None:
+    place = record.place(small)
+    place.write_text("not a probe")
+    try:
+        assert record.of(load(small, lora=(str(adapter),))) is None
+        with pytest.raises(ModelError):
+            record.of(load(small))
+    finally:
+        place.unlink()
+
+
+# --- the front ends ---
+
+
+def test_front_ends_name_the_adapter(small: Path, adapter: Path) -> None:
+    config = EngineConfig(**EXACT | {"lora": (f"{adapter}:0.5",)})
+    found = {one.name: one.detail for one in doctor.examine(str(small), config)}
+    assert found["adapter"].startswith(f"{adapter}: scale 0.5, ")
+    assert check_memory(small, config).need.ram > check_memory(small).need.ram
+    with TgrLlama(small, lora_path=adapter, lora_scale=0.5, n_gpu_layers=0) as llm:
+        assert llm.engine.adapters == (adapters.Adapter(adapter, 0.5),)
+    with load(small, config) as engine:
+        assert engine.adapters[0].path == adapter
+
+
+def test_a_server_names_the_adapter_and_refuses_others(
+    small: Path, adapter: Path, tmp_path: Path
+) -> None:
+    with served(small, tmp_path, lora=f"{adapter}:0.5") as server:
+        props = server.client.get("/props").json()
+        assert props["lora"] == [{"path": adapter.name, "scale": 0.5}]
+        body = {"prompt": "he", "max_tokens": 1, "lora": [{"id": 0, "scale": 1.0}]}
+        answer = server.client.post("/v1/completions", json=body)
+        assert answer.status_code == 400 and "lora is not supported" in answer.text
+        body["lora"] = []
+        assert server.client.post("/v1/completions", json=body).status_code == 200
+
+
+def test_files_and_scales_are_read_from_one_text() -> None:
+    made = adapters.named_adapters(("a.gguf", "b:c.gguf:0.25", "~/d.gguf:-1", "C:\\x.gguf"))
+    assert [(str(one.path), one.scale) for one in made] == [
+        ("a.gguf", 1.0), ("b:c.gguf", 0.25), (str(Path.home() / "d.gguf"), -1.0),
+        ("C:\\x.gguf", 1.0),
+    ]  # fmt: skip
+    for bad in ("a.gguf:nan", "a.gguf:inf"):
+        with pytest.raises(ValueError, match="must be a finite number"):
+            adapters.named_adapters((bad,))
+    with pytest.raises(ValueError, match="twice"):
+        adapters.named_adapters(("a.gguf", "a.gguf:2"))
+
+
+def test_files_that_are_no_adapter_of_the_model_are_refused(
+    small: Path, model: Callable[..., Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    one = {NAMES[0]: pairs_for(small, NAMES[:1])[NAMES[0]]}
+    a, b = one[NAMES[0]]
+    text = tmp_path / "text.gguf"
+    text.write_text("hello")
+
+    def made(pairs: Pairs = one, **changes: Any) -> Path:
+        return write_adapter(tmp_path / "bad.gguf", pairs, **changes)
+
+    cut = made()
+    whole = cut.read_bytes()
+    short = tmp_path / "short.gguf"
+    short.write_bytes(whole[:-100])
+    nan = {NAMES[0]: (a * np.float32(np.nan), b)}
+    for file, message in (
+        (lambda: tmp_path / "absent.gguf", "cannot read the adapter .*absent.gguf: No such file"),
+        (lambda: text, "is not a GGUF file but a short text, 'hello'"),
+        (lambda: small, "holds no adapter but is of the type 'model'"),
+        (lambda: made(metadata={"adapter.type": "control"}), "of the type 'control', but must be"),
+        (lambda: made(alora=[1, 2]), "an activated LoRA"),
+        (lambda: made(**{"blk.0.attn_norm.weight": a[0]}), "changes blk.0.attn_norm.weight"),
+        (lambda: made(**{"x.lora_a": a[0]}), "holds x.lora_a as 1 dimensions"),
+        (lambda: made(**{"x.lora_a": a.astype(np.int32)}), "of ggml's type 26"),
+        (lambda: made(**{"blk.1.attn_q.weight.lora_a": a}), "missing one component"),
+        (lambda: made({"blk.9.attn_q.weight": (a, b)}), "does not exist in base model"),
+        (lambda: made({NAMES[0]: (a[:, :32], b)}), "incorrect shape"),
+        (lambda: made({NAMES[0]: (a, b[:, :2])}), "cannot be added to .*not transposed"),
+        (lambda: made(arch="llama"), "model arch and LoRA arch mismatch.*made for this model"),
+        (lambda: short, "cannot be added|damaged|ends|beyond"),
+        (lambda: made(nan), "not finite"),
+    ):  # fmt: skip
+        with pytest.raises(ModelError, match=message) as error:
+            Engine(small, EngineConfig(**EXACT | {"lora": (str(file()),)}))
+        assert "\n" not in str(error.value)
+    assert capfd.readouterr() == ("", "")

@@ -1,0 +1,95 @@
+"""LoRA adapters: which files an engine adds to its model, and what they must be."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tgr_local.errors import ModelError
+from tgr_local.models import file_hash, gguf_header
+
+_TYPES = {0: "F32", 1: "F16", 8: "Q8_0", 30: "BF16"}
+"""ggml's types that convert_lora_to_gguf.py writes, by number."""
+_ALORA = "adapter.alora.invocation_tokens"
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A LoRA adapter and the factor of what it adds."""
+
+    path: Path
+    scale: float = 1.0
+
+
+def named_adapters(texts: Sequence[str]) -> tuple[Adapter, ...]:
+    """The adapters of `EngineConfig.lora`: FILE, or FILE:SCALE. Raises ValueError for a scale that
+    is not finite, and for a file that is named twice."""
+    adapters: list[Adapter] = []
+    for text in texts:
+        name, colon, last = text.rpartition(":")
+        try:
+            scale = float(last) if colon and name else None
+        except ValueError:
+            scale = None
+        if scale is not None and not math.isfinite(scale):
+            raise ValueError(f"lora is {text!r:.80}, but its scale must be a finite number")
+        path = Path(text if scale is None else name).expanduser()
+        if any(one.path == path for one in adapters):
+            raise ValueError(f"lora names {path} twice; leave one out")
+        adapters.append(Adapter(path, 1.0 if scale is None else scale))
+    return tuple(adapters)
+
+
+def check(adapter: Adapter) -> None:
+    """Raises ModelError for a file that is no adapter, or one that could not be followed whole.
+    Whether it fits a model is seen when it is loaded."""
+    path = adapter.path
+    try:
+        gguf_header.check_file(path)
+        header = gguf_header.read(path)
+    except OSError as error:
+        raise ModelError(f"cannot read the adapter {path}: {error.strerror or error}") from None
+    kind = header.metadata.get("general.type", "model")
+    if kind != "adapter":
+        raise ModelError(
+            f"{path} holds no adapter but is of the type {kind!r:.40}; name a file that "
+            "llama.cpp's convert_lora_to_gguf.py made, and the model with --model"
+        )
+    if (kind := header.metadata.get("adapter.type", "")) != "lora":
+        raise ModelError(f"{path} is an adapter of the type {kind!r:.40}, but must be a LoRA")
+    if _ALORA in header.metadata:
+        raise ModelError(
+            f"{path} is an activated LoRA, which begins at certain tokens; only LoRAs of the whole "
+            "text can be added"
+        )
+    for name, tensor in header.tensors.items():
+        if not name.endswith((".lora_a", ".lora_b")):
+            raise ModelError(
+                f"{path} changes {name:.80}, which llama.cpp would leave out: only products of a "
+                "LoRA are added; merge the adapter into its model instead"
+            )
+        if len(tensor.shape) != 2 or tensor.ggml_type not in _TYPES:
+            raise ModelError(
+                f"{path} holds {name:.80} as {len(tensor.shape)} dimensions of ggml's type "
+                f"{tensor.ggml_type}, but must hold matrices of {', '.join(_TYPES.values())}; "
+                "convert it again"
+            )
+
+
+def identity(path: Path, adapters: Sequence[Adapter]) -> str:
+    """What changes when a model file, an adapter or a scale does. Raises OSError."""
+    parts = [file_hash.identity(path)]
+    parts += [f"{file_hash.identity(one.path)}\n{one.scale!r}" for one in adapters]
+    return "\n".join(parts)
+
+
+def combined_hash(model: str, adapters: Sequence[Adapter]) -> str:
+    """The sha256 that stands for a model with its adapters; that of the model file without.
+    Raises OSError."""
+    if not adapters:
+        return model
+    parts = [model, *(f"{file_hash.of(one.path)} {one.scale!r}" for one in adapters)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
