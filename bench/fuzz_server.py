@@ -186,6 +186,8 @@ def good(rng: random.Random, path: str) -> dict[str, Any]:
         return {"tokens": [rng.randrange(200)] * min(length(rng), 1000)}
     if path == "/v1/embeddings":
         return {"input": rng.choice(["hello", ["a", "b"], [1, 2, 3]])}
+    if path == "/v1/rerank":
+        return {"query": text(rng), "documents": rng.choice([["a"], ["a", {"text": "b"}]])}
     if path.startswith("/slots"):
         return {"filename": "a"}
     if path.startswith("/models"):

@@ -8,6 +8,7 @@
 #include "log.h"
 #include "memory.h"
 #include "model_file.h"
+#include "pooling.h"
 #include "rpc.h"
 
 #include <algorithm>
@@ -55,6 +56,9 @@ void Model::check_kind() {
     if (!llama_model_has_decoder(model) || llama_model_has_encoder(model) || llama_model_is_diffusion(model)) {
         throw ModelError(params_.path + " holds no decoder-only model; use a transformer such as Qwen3");
     }
+    if (looks_ahead(model)) {
+        refuse_encoder(params_.path);
+    }
     if (llama_vocab_type(vocab_) == LLAMA_VOCAB_TYPE_NONE) {
         throw ModelError(params_.path + " holds no vocabulary; use a file with tokenizer metadata");
     }
@@ -79,6 +83,7 @@ void Model::describe() {
     info_.size_bytes        = llama_model_size(model);
     info_.n_params          = llama_model_n_params(model);
     info_.description       = read_text([&](char * to, size_t n) { return llama_model_desc(model, to, n); });
+    info_.classifier        = classifier_of(model);
     if (const char * chat = llama_model_chat_template(model, nullptr)) {
         info_.chat_template = chat;
     }

@@ -21,6 +21,11 @@ void refuse(const std::string & path, const std::string & what) {
     throw ModelError(path + " " + what + "; download it again, or use another file");
 }
 
+void refuse_encoder(const std::string & path) {
+    throw ModelError(path + " holds an encoder, in which a token looks at those after it too, but texts are read from "
+                            "left to right here; use a decoder, such as Qwen3, Qwen3-Embedding or Qwen3-Reranker");
+}
+
 // The header of a model file. Reading it allocates no more than the file has bytes, whatever it claims.
 struct ModelFile {
     std::string      path;
@@ -119,10 +124,8 @@ static void check_kind(const ModelFile & file, const std::string & arch) {
     if (gguf_get_n_tensors(file.gguf.get()) == 0) {
         throw ModelError(file.path + " holds a vocabulary without weights; name a file with the whole model");
     }
-    if (file.number(arch + ".attention.causal").value_or(1) == 0 ||
-        file.number(arch + ".pooling_type").value_or(0) != 0) {
-        throw ModelError(file.path + " holds an embedding model (" + printable(arch) +
-                         "), which cannot write text; use a model such as Qwen3");
+    if (file.number(arch + ".attention.causal").value_or(1) == 0) {
+        refuse_encoder(file.path);
     }
 }
 

@@ -17,4 +17,7 @@ uint64_t file_size(const std::string & path);
 // Throws ModelError: the file `what`; download it again, or use another file.
 [[noreturn]] void refuse(const std::string & path, const std::string & what);
 
+// Throws ModelError: the file holds an encoder.
+[[noreturn]] void refuse_encoder(const std::string & path);
+
 } // namespace tgr

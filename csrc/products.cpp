@@ -98,7 +98,9 @@ bool is_refused(ggml_backend_buffer_type_t type, const ggml_tensor & weights, gg
         return ggml_backend_dev_type(one.first) == GGML_BACKEND_DEVICE_TYPE_CPU;
     });
     const bool   has_products = op == GGML_OP_MUL_MAT && ggml_n_dims(&weights) == 2 && tgr::has_products(weights.type);
-    return std::strcmp(name, "AMX") == 0 || (std::strcmp(name, "CPU_REPACK") == 0 && only_cpu && has_products);
+    const bool   is_read      = std::strncmp(weights.name, "cls.", 4) == 0; // by pooling.cpp, as it is in the file
+    return std::strcmp(name, "AMX") == 0 ||
+           (std::strcmp(name, "CPU_REPACK") == 0 && (is_read || (only_cpu && has_products)));
 }
 
 ggml_tensor * product(const llm_graph_context & graph, ggml_tensor * weights, ggml_tensor * tokens) {

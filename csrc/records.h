@@ -45,6 +45,7 @@ struct ModelInfo {
     bool                     rolls_back;              // false: a sequence cannot go back to fewer tokens
     std::string              description;
     std::string              chat_template; // empty = none
+    std::vector<float>       classifier;    // of a reranker, [n_classes, n_embd]; empty = none
     std::vector<llama_token> eog;
     std::vector<std::pair<std::string, std::string>> metadata;
     std::vector<std::string>                         devices;           // of every layer, then of the output layer

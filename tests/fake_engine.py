@@ -29,7 +29,7 @@ class FakeEngine:
     chat_template, template_warning = "fake", ""
     draft_path, digest, known_hash, file_identity, adapters = None, b"", None, "f", ()
     n_ctx, n_seq_max, size_bytes, n_threads, model_hash = 64, 8, 1000, 1, "ab" * 32
-    is_unchanged = False
+    is_unchanged, pooling = False, ""
 
     def __init__(self, path: Any, config: EngineConfig | None = None, **_: Any) -> None:
         self.path, self.config = Path(path), config or EngineConfig()

@@ -33,6 +33,9 @@ CHAT_TEMPLATE = (
 )
 
 
+RERANK_TEMPLATE = "<|im_start|>Query: {query}\nText: {document}<|im_end|>\n"
+
+
 def token_id(special: str) -> int:
     """The id of a special token by its text."""
     return N_PLAIN + (*CONTROL, *THINK).index(special)
@@ -53,6 +56,8 @@ def write_model(
     dtype: str = "F32",
     n_extra: int = 0,
     n_idle: int = 0,
+    pooling: str = "",
+    n_classes: int = 0,
     seed: int = 0,
 ) -> Path:
     """A random dense decoder of arch qwen3, llama or phi3; returns path.
@@ -61,7 +66,8 @@ def write_model(
     logits are those of the model without them. head_dim is n_embd / n_head unless given
     (phi3 takes no other). dtype F32, F16 or Q8_0 is that of the matrices; Q8_0 needs rows of a
     multiple of 32. Logits have a standard deviation of about 2; those of special tokens are a
-    quarter of it, so greedy text rarely ends.
+    quarter of it, so greedy text rarely ends. With pooling (a name of gguf.PoolingType) it is an
+    embedding model, or with RANK and n_classes a reranker (qwen3).
     """
     head_dim = head_dim or n_embd // n_head
     n_q, n_kv = n_head * head_dim, n_head_kv * head_dim
@@ -100,6 +106,12 @@ def write_model(
     writer.add_value_length(head_dim)
     writer.add_rope_dimension_count(head_dim)
     writer.add_rope_freq_base(10000.0)
+    if pooling:
+        writer.add_pooling_type(gguf.PoolingType[pooling])
+    if n_classes:
+        tensors["cls.output.weight"] = draw.matrix(n_classes, n_embd)
+        writer.add_array(f"{arch}.classifier.output_labels", [str(i) for i in range(n_classes)])
+        writer.add_string("tokenizer.chat_template.rerank", RERANK_TEMPLATE)
     return finish(writer, path, tensors, dtype)
 
 

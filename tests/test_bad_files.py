@@ -128,8 +128,8 @@ DAMAGES: dict[str, tuple[Change, str]] = {
     "unknown architecture": (put("general.architecture", b"qw\xffn\n3"), r"'qw\?n\?3'"),
     "architecture as number": (put("general.architecture", 3, U32), "no language model"),
     "adapter": (put("general.type", b"adapter", STRING), r"no language model \(adapter\)"),
-    "embedding": (put("qwen3.pooling_type", 3), "embedding model"),
-    "not causal": (put("qwen3.attention.causal", False, BOOL), "embedding model"),
+    "embedding": (put("qwen3.pooling_type", 77), "names the pooling type '77'"),
+    "not causal": (put("qwen3.attention.causal", False, BOOL), "holds an encoder"),
     "second part": (put("split.count", 7, 2), "part 1 of 7, but its name does not"),
     # numbers
     **{
@@ -333,7 +333,7 @@ def test_harmless_changes_load(refusals: dict[str, str | None], name: str) -> No
     ("write", "part"),
     [
         (write_vocab_only, "a vocabulary without weights; name a file with the whole model"),
-        (write_bert, "an embedding model"),
+        (write_bert, "holds an encoder"),
         (deepseek32, "keeps more than keys, values and recurrent states"),
     ],
 )

@@ -511,7 +511,7 @@ def test_what_cannot_draft_is_refused(model: Callable[..., Path], tmp_path: Path
     renamed = tmp_path / "renamed.gguf"
     renamed.write_bytes(path.read_bytes().replace(b"\x02\0\0\0\0\0\0\0he", b"\x02\0\0\0\0\0\0\0hx"))
     assert "token 256 is 'hx' in its vocabulary of 264 tokens, 'he'" in refusal(path, renamed)
-    assert "holds an embedding model" in refusal(path, write_bert(tmp_path / "bert.gguf"))
+    assert "holds an encoder" in refusal(path, write_bert(tmp_path / "bert.gguf"))
     mamba = write_mamba(tmp_path / "mamba.gguf")
     assert "so it cannot be a draft model; use a transformer" in refusal(path, mamba)
     assert "leave draft_model out" in refusal(mamba, mamba)

@@ -221,7 +221,7 @@ def test_a_closed_engine_is_refused(model: Callable[..., Path]) -> None:
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (write_bert, "embedding model"),
+        (write_bert, "holds an encoder"),
         (deepseek32, "sparse attention"),
     ],
 )

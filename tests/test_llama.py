@@ -131,7 +131,7 @@ def test_embeddings_are_llama_cpps(ours: TgrLlama, model: Callable[..., Path]) -
     assert ours.embed("hello", pooling="last") == states[-1]
     made = ours.create_embedding(["hello", "the"])
     assert len(CreateEmbeddingResponse.model_validate(made, strict=True).data) == 2
-    with pytest.raises(ValueError, match="pooling is 'max', but must be one of none, mean, last"):
+    with pytest.raises(ValueError, match="'max', but must be one of none, mean, cls, last"):
         ours.embed("hello", pooling="max")
     with pytest.raises(ValueError, match="the text has 5000 tokens, but must have between 1 and"):
         ours.embed("a" * 5000, truncate=False)

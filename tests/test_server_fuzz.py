@@ -47,8 +47,8 @@ def fuzzed(model: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory)
 
 OPERATIONS = (
     "/v1/chat/completions", "/v1/completions", "/completion", "/infill", "/v1/messages",
-    "/v1/messages/count_tokens", "/v1/responses", "/v1/embeddings", "/tokenize", "/detokenize",
-    "/render", "/slots/{id_slot}", "/models/load",
+    "/v1/messages/count_tokens", "/v1/responses", "/v1/embeddings", "/v1/rerank", "/tokenize",
+    "/detokenize", "/render", "/slots/{id_slot}", "/models/load",
 )  # fmt: skip
 SETTABLE = {spec.name for spec in dataclasses.fields(SearchConfig) if not spec.metadata["is_path"]}
 """Options of ``tgr``."""

@@ -112,12 +112,14 @@ def _loaded(args: argparse.Namespace) -> Iterator[tuple[Engine, SearchConfig, Me
     configured(args, SearchConfig)  # refuses a bad value before the model is loaded
     from tgr_local import methods
     from tgr_local.engine import load_with_progress
+    from tgr_local.generation import check_writes
     from tgr_local.models import library
 
     method = methods.get(args.method)
     chats = not getattr(args, "raw", False)
     path = library.model_file(args.model)
     with load_with_progress(path, engine_config, chats=chats) as engine:
+        check_writes(engine)
         _warn_of_spare_cells(engine, getattr(args, "replies", 1))
         wishes = given(args, SearchConfig)
         yield engine, resolve(engine.metadata, wishes, for_people=True).config, method

@@ -176,6 +176,11 @@ def _model(model: str | None, config: EngineConfig) -> Iterator[Finding]:
         cells = f"{config.n_ctx} cells" if config.n_ctx else "grows as needed"
         context = f"trained with {engine.n_ctx_train} tokens; cache: {cells}"
         yield Finding("context", "ok", f"{context}; {engine.n_seq_max} sequences at a time")
+        if engine.pooling:
+            made = "scores of documents" if engine.pooling == "rank" else "embeddings"
+            yield Finding("pooling", "ok", f"{engine.pooling}: it makes {made}, and writes no text")
+            yield from _try("tokenizer", lambda: _tokenizer(engine))
+            return
         yield from _try("strength", lambda: _strength(engine))
         yield from _try("tokenizer", lambda: _tokenizer(engine))
         yield from _try("generation", lambda: _generation(engine))

@@ -27,6 +27,11 @@ void bind_model_info(py::module_ & m) {
         .def_readonly("state_bytes", &ModelInfo::state_bytes)
         .def_readonly("rolls_back", &ModelInfo::rolls_back)
         .def_readonly("devices", &ModelInfo::devices)
+        .def_property_readonly("classifier",
+                               [](const ModelInfo & i) {
+                                   const py::ssize_t n = i.n_embd > 0 ? py::ssize_t(i.classifier.size()) / i.n_embd : 0;
+                                   return py::array_t<float>({ n, py::ssize_t(i.n_embd) }, i.classifier.data());
+                               })
         .def_readonly("without_attention", &ModelInfo::without_attention)
         .def_property_readonly("description", [](const ModelInfo & i) { return py::bytes(i.description); })
         .def_property_readonly("chat_template", [](const ModelInfo & i) { return py::bytes(i.chat_template); })

@@ -31,6 +31,7 @@ from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.system import confined
 
 _TEMPLATE_MOST = 1 << 20  # characters of a chat template
+_POOLINGS = {"0": "", "1": "mean", "2": "cls", "3": "last", "4": "rank"}  # llama_pooling_type
 _SAME_NAMES = (
     "n_ctx", "n_batch", "n_ubatch", "n_gpu_layers", "main_gpu", "use_mmap", "prefix_cells",
     "reproducible", "step_seconds",
@@ -116,6 +117,12 @@ class Engine:
             key.decode("utf-8", "replace"): value.decode("utf-8", "replace")
             for key, value in info.metadata
         }
+        self.pooling: str = self._pooling()
+        """Which state stands for a text, by an embedding model's file: "mean", "cls", "last", or
+        "rank" for a reranker; empty = the file is that of a model that writes."""
+        self.classifier: NDArray[np.float32] = info.classifier
+        """What makes the scores of a reranker from a text's state, [n_classes, n_embd]; [0, n_embd]
+        where there is none."""
         self.reply_format: ReplyFormat | None = None
         """What a chat template says about the replies; None = they are plain text."""
         self.edits: EditConstraint | None = None
@@ -174,6 +181,14 @@ class Engine:
             return adapters.identity(self.path, self.adapters) == self.file_identity
         except OSError:
             return False
+
+    def _pooling(self) -> str:
+        number = self.metadata.get(f"{self.metadata.get('general.architecture', '')}.pooling_type")
+        if number not in (None, *_POOLINGS):
+            raise ModelError(
+                f"{self.path} names the pooling type {number!r:.20}, which llama.cpp does not know"
+            )
+        return _POOLINGS.get(number or "0", "")
 
     @property
     def rolls_back(self) -> bool:

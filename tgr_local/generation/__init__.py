@@ -12,6 +12,7 @@ writer.py           ReplyWriter: the runs that write a reply, which never is wit
 thinking.py         what is kept of the limits for an answer, the options of both runs
 threads.py          in_threads, streamed: work in threads of its own
 text.py             TextSplitter: tokens to thinking and answer; loops, limits of lines
+pooling.py          a text as one vector, how relevant documents are
 control_vectors.py  ControlVector: files, arithmetic, the one that won a search
 """
 
@@ -23,6 +24,7 @@ from tgr_local.generation.many import generate_many as generate_many
 from tgr_local.generation.prompt import Prompt as Prompt
 from tgr_local.generation.prompt import Query as Query
 from tgr_local.generation.prompt import advised as advised
+from tgr_local.generation.prompt import check_writes as check_writes
 from tgr_local.generation.prompt import load as load
 from tgr_local.generation.prompt import query_of as query_of
 from tgr_local.generation.prompt import query_tokens as query_tokens

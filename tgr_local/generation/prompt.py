@@ -43,11 +43,22 @@ def load(path: str | os.PathLike[str] | None = None, config: EngineConfig | None
     return Engine(path, config)
 
 
+def check_writes(engine: Engine) -> None:
+    """Raises ModelError for an embedding model or a reranker."""
+    if engine.pooling:
+        kind, use = "an embedding model", "/v1/embeddings or TgrLlama.create_embedding"
+        if engine.pooling == "rank":
+            kind, use = "a reranker", "/v1/rerank or TgrLlama.rerank"
+        raise ModelError(f"{engine.path} is {kind}, which writes no text; use {use}")
+
+
 def advised(engine: Engine, config: SearchConfig | None = None) -> SearchConfig:
     """`config`, whose fields that were not given have the value that the model file advises, or
-    else the default. Raises ValueError for anything else than a config."""
+    else the default. Raises ValueError for anything else than a config, and ModelError for a model
+    that writes no text."""
     if isinstance(engine, str | os.PathLike):
         raise ValueError(f"engine is {engine!r:.80}, but must be an Engine; load(path) makes one")
+    check_writes(engine)
     if config is None:
         return resolve(engine.metadata).config
     if not isinstance(config, SearchConfig):

@@ -27,6 +27,7 @@ the limits of a server.
     timings.py              timings and the progress of reading, as llama-server has them
     native.py               llama.cpp's /completion and /infill
     logprobs.py             tokens with their log-probabilities
+    rerank.py             /v1/rerank: how relevant documents are
     llama.py              TgrLlama, a replacement of llama_cpp.Llama
     aio.py                generation and responses for asyncio
 """

@@ -20,14 +20,16 @@ from numpy.typing import NDArray
 from tgr_local.engine import Cancel, EditConstraint, Engine
 from tgr_local.generation import load
 from tgr_local.generation.control_vectors import ControlVector, hidden_states, steered
+from tgr_local.generation.pooling import pooling_of
 from tgr_local.openai import completions
 from tgr_local.openai.events import JsonObject
 from tgr_local.openai.requests import PreparedRequest, chat_request, completion_request
+from tgr_local.openai.rerank import RerankRequest, rerank_prompts, rerank_response
 from tgr_local.options.cache import CACHE_TYPES
 from tgr_local.options.config import DEFAULT_METHOD, EngineConfig, SearchConfig
 from tgr_local.search.room import longest_text
 
-_POOLINGS = ("none", "mean", "last")
+_POOLINGS = ("none", "mean", "cls", "last")
 
 
 class TgrLlama:
@@ -331,15 +333,18 @@ class TgrLlama:
         truncate: bool = True,
         return_count: bool = False,
         *,
-        pooling: str = "none",
+        pooling: str | None = None,
     ) -> Any:
         """States of a text, or a list of those of several, as ``llama_cpp.Llama.embed`` has them.
 
-        `pooling` "none" gives a vector for every token, [n_tokens, n_embd]; "mean" and "last" one
-        for the text, [n_embd]. `normalize` divides each by its length. Without `truncate` a text
-        longer than the model was trained for is a ValueError. `return_count` gives a pair with the
-        number of tokens.
+        `pooling` "none" gives a vector for every token, [n_tokens, n_embd]; "mean", "cls" and
+        "last" one for the text, [n_embd]; None = as the model file says, else "none". `normalize`
+        divides each by its length. Without `truncate` a text longer than the model was trained for
+        is a ValueError. `return_count` gives a pair with the number of tokens. Raises ModelError
+        for a reranker.
         """
+        if pooling is None:
+            pooling = pooling_of(self.engine) if self.engine.pooling else "none"
         if pooling not in _POOLINGS:
             raise ValueError(f"pooling is {pooling!r}, but must be one of {', '.join(_POOLINGS)}")
         texts = _texts(input)
@@ -350,7 +355,9 @@ class TgrLlama:
                 self.engine, tokens[: longest_text(self.engine)] if truncate else tokens
             )
             count += len(states)
-            pooled = {"none": states, "mean": states.mean(axis=0), "last": states[-1]}[pooling]
+            pooled = {
+                "none": states, "mean": states.mean(axis=0), "cls": states[0], "last": states[-1],
+            }[pooling]  # fmt: skip
             if normalize:
                 pooled = pooled / np.maximum(np.linalg.norm(pooled, axis=-1, keepdims=True), 1e-12)
             vectors.append(pooled.tolist())
@@ -358,10 +365,11 @@ class TgrLlama:
         return (made, count) if return_count else made
 
     def create_embedding(
-        self, input: str | Seq[str], model: str | None = None, *, pooling: str = "mean"
+        self, input: str | Seq[str], model: str | None = None, *, pooling: str | None = None
     ) -> JsonObject:
-        """`embed` as OpenAI's response has it; one vector for a text unless `pooling` is "none"."""
-        texts = _texts(input)
+        """`embed` as OpenAI's response has it; one vector for a text unless `pooling` is "none".
+        None is the pooling of the model file, or "mean"."""
+        texts, pooling = _texts(input), pooling or pooling_of(self.engine)
         vectors, count = self.embed(texts, return_count=True, pooling=pooling)
         return {
             "object": "list",
@@ -372,6 +380,15 @@ class TgrLlama:
             "model": model or self.model_path,
             "usage": {"prompt_tokens": count, "total_tokens": count},
         }
+
+    def rerank(self, query: str, documents: Seq[str], top_n: int | None = None) -> JsonObject:
+        """How relevant the documents are to the query, by a reranker such as Qwen3-Reranker:
+        ``results`` with ``index`` and ``relevance_score``, the most relevant first. Raises
+        ModelError for another model, ContextError for a document that is too long."""
+        given = {"query": query, "documents": list(documents), "top_n": top_n}
+        body = RerankRequest.parse(given)
+        prompts = rerank_prompts(self.engine, body)
+        return rerank_response(self.engine, body, prompts, self.model_path)
 
 
 def _texts(given: str | Seq[str]) -> list[str]:

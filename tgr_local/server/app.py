@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -16,6 +16,7 @@ from starlette.responses import Response
 from tgr_local import __version__
 from tgr_local.engine import Cancel
 from tgr_local.errors import TgrError
+from tgr_local.openai.rerank import Prompts, RerankRequest, rerank_prompts, rerank_response
 from tgr_local.server import embeddings, rendering, tokens
 from tgr_local.server.addresses import Addresses, unknown
 from tgr_local.server.answer_now import add_answer_now
@@ -79,6 +80,7 @@ def create_app(
     add_replies(app, service)
     add_answer_now(app, service.running)
     _add_embeddings(app, service)
+    _add_rerank(app, service)
     _add_tokens(app, service)
     add_models(app, service)
     _add_state(app, service)
@@ -114,6 +116,26 @@ def _add_embeddings(app: FastAPI, service: Service) -> None:
             return embeddings.respond(model.engine, *asked, model.name, cancel)
 
         return JsonResponse(await service.run(request, read, make))
+
+
+def _add_rerank(app: FastAPI, service: Service) -> None:
+    for same in ("/rerank", "/reranking", "/v1/reranking"):  # as llama-server has them
+        app.post(same, include_in_schema=False)(_reranked(service))
+    app.post("/v1/rerank", **takes(RerankRequest))(_reranked(service))
+
+
+def _reranked(service: Service) -> Callable[[Request], Awaitable[Response]]:
+    def read(model: LoadedModel, fields: Fields) -> tuple[RerankRequest, Prompts]:
+        body = RerankRequest.parse(fields)
+        return body, rerank_prompts(model.engine, body)
+
+    def make(model: LoadedModel, asked: tuple[RerankRequest, Prompts], cancel: Cancel) -> Any:
+        return rerank_response(model.engine, *asked, model.name, cancel)
+
+    async def rerank(request: Request) -> Response:
+        return JsonResponse(await service.run(request, read, make))
+
+    return rerank
 
 
 def _add_tokens(app: FastAPI, service: Service) -> None:

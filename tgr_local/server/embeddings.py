@@ -1,4 +1,5 @@
-"""A unit vector for each text: the mean of the model's final-norm states over its tokens."""
+"""A unit vector for each text: of the model's final-norm states the one that its file names, or
+their mean."""
 
 from __future__ import annotations
 
@@ -11,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from tgr_local.engine import Cancel, Engine, Task
+from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import ContextError
 from tgr_local.generation import tokens_within
+from tgr_local.generation.pooling import embedding, pooling_of
 from tgr_local.openai.bodies import Tokens
 from tgr_local.openai.client_parameters import Ignored, Ignoring
 from tgr_local.openai.validation import RequestError
-
-_AT_ONCE = 512  # tokens that are read together
 
 
 class EmbeddingsRequest(Ignoring):
@@ -43,7 +43,9 @@ class EmbeddingsRequest(Ignoring):
 
 
 def input_tokens(engine: Engine, body: EmbeddingsRequest, most: int) -> list[list[int]]:
-    """The tokens of each of up to `most` inputs. Raises RequestError and ContextError."""
+    """The tokens of each of up to `most` inputs. Raises RequestError, ContextError, and ModelError
+    for a reranker."""
+    pooling_of(engine)
     if body.dimensions not in (None, engine.n_embd):
         raise RequestError(
             f"dimensions is {body.dimensions}, but must be {engine.n_embd}, as the model has",
@@ -62,10 +64,10 @@ def respond(
     engine: Engine, body: EmbeddingsRequest, texts: list[list[int]], model: str, cancel: Cancel
 ) -> dict[str, Any]:
     """The response, in OpenAI's format, to the tokens of each text."""
-    packed = body.encoding_format == "base64"
+    packed, pooling = body.encoding_format == "base64", pooling_of(engine)
     data = [
         {"object": "embedding", "index": i, "embedding": _encoded(vector, packed)}
-        for i, vector in enumerate(_vector(engine, tokens, cancel) for tokens in texts)
+        for i, vector in enumerate(_vector(engine, tokens, pooling, cancel) for tokens in texts)
     ]
     total = sum(map(len, texts))
     return {
@@ -95,17 +97,10 @@ def _tokens(engine: Engine, text: str | list[int]) -> list[int]:
     return tokens
 
 
-def _vector(engine: Engine, tokens: list[int], cancel: Cancel) -> NDArray[np.float32]:
+def _vector(engine: Engine, tokens: list[int], pooling: str, cancel: Cancel) -> NDArray[np.float32]:
     """[n_embd]"""
-    total = np.zeros(engine.n_embd)
-    with engine.session(len(tokens) + 1, 1, cancel=cancel) as session:
-        sequence = session.sequence()
-        for first in range(0, len(tokens), _AT_ONCE):  # the states of all would take much memory
-            task = Task(sequence, tokens[first : first + _AT_ONCE], feed_states="all")
-            (output,) = session.run([task], cancel=cancel)
-            total += output.feed_states.sum(axis=0, dtype=np.float64)
-    mean = (total / len(tokens)).astype(np.float32)
-    return mean / max(float(np.linalg.norm(mean)), 1e-12)
+    vector = embedding(engine, tokens, pooling, cancel)
+    return vector / max(float(np.linalg.norm(vector)), 1e-12)
 
 
 def _encoded(vector: NDArray[np.float32], packed: bool) -> Any:

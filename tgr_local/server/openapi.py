@@ -14,6 +14,7 @@ from tgr_local.openai.bodies import (
     NativeCompletionRequest,
 )
 from tgr_local.openai.messages import CountTokensRequest, MessagesRequest
+from tgr_local.openai.rerank import RerankRequest
 from tgr_local.openai.responses import ResponsesRequest
 from tgr_local.openai.validation import RequestBody
 from tgr_local.server.embeddings import EmbeddingsRequest
@@ -32,6 +33,7 @@ BODIES: tuple[type[RequestBody], ...] = (
     CountTokensRequest,
     ResponsesRequest,
     EmbeddingsRequest,
+    RerankRequest,
     TokenizeRequest,
     DetokenizeRequest,
     RenderRequest,

@@ -1,0 +1,199 @@
+"""Embedding models and rerankers: the vectors and scores of llama.cpp, in every front end."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import llama_cpp
+import numpy as np
+import pytest
+from engines import EXACT, exact
+from gguf_models import RERANK_TEMPLATE, write_bert, write_model
+from numpy.typing import NDArray
+from serving import served
+
+from tgr_local import SearchConfig, TgrLlama, cli, doctor, generate
+from tgr_local.engine import Engine
+from tgr_local.errors import ContextError, ModelError
+from tgr_local.generation import pooling
+from tgr_local.openai.requests import chat_request
+from tgr_local.options.config import EngineConfig
+
+TEXTS = ["hello", "the 🦙 said " * 30]
+DOCUMENTS = ["he said", "the", "a b c" * 9, "<|im_end|>\n<|im_start|>he", "{query} {document}"]
+USER = [{"role": "user", "content": "hi"}]
+EXACT_LLAMA: dict[str, Any] = {
+    "n_ctx": 512, "n_threads": 1, "n_gpu_layers": 0, "flash_attn": False, "type_k": 0,
+    "type_v": 0, "verbose": False, "embedding": True,
+}  # fmt: skip
+
+
+def unit(vector: Any) -> NDArray[np.float64]:
+    return np.asarray(vector) / np.linalg.norm(vector)
+
+
+def pooled_by_llama_cpp(path: Path, tokens: list[int], n: int) -> NDArray[np.float32]:
+    """What llama.cpp makes of one text by the pooling of the file, [n]."""
+    llm = llama_cpp.Llama(str(path), **EXACT_LLAMA)
+    try:
+        batch = llama_cpp.llama_batch_init(len(tokens), 0, 1)
+        batch.n_tokens = len(tokens)
+        for i, token in enumerate(tokens):
+            batch.token[i], batch.pos[i], batch.logits[i] = token, i, True
+            batch.n_seq_id[i], batch.seq_id[i][0] = 1, 0
+        assert llama_cpp.llama_decode(llm.ctx, batch) == 0
+        values = llama_cpp.llama_get_embeddings_seq(llm.ctx, 0)
+        made = np.ctypeslib.as_array(ctypes.cast(values, ctypes.POINTER(ctypes.c_float)), (n,))
+        llama_cpp.llama_batch_free(batch)
+        return made.copy()
+    finally:
+        llm.close()
+
+
+@exact
+@pytest.mark.parametrize("kind", ["MEAN", "CLS", "LAST"])
+def test_embeddings_are_those_of_llama_cpp(
+    model: Callable[..., Path], tmp_path: Path, kind: str
+) -> None:
+    path = model(pooling=kind)
+    with TgrLlama(path, **_cpu()) as ours:
+        assert ours.engine.pooling == kind.lower()
+        made = [one["embedding"] for one in ours.create_embedding(TEXTS)["data"]]
+        assert ours.embed(TEXTS) == made
+        tokens = [ours.tokenize(text.encode()) for text in TEXTS]
+        other = ours.embed(TEXTS[0], pooling="none")
+        assert np.shape(other) == (len(tokens[0]), ours.n_embd())
+    theirs = [pooled_by_llama_cpp(path, one, len(made[0])) for one in tokens]
+    np.testing.assert_allclose(made, theirs, atol=2e-4, rtol=0)
+    with served(path, tmp_path) as server:
+        answer = server.client.post("/v1/embeddings", json={"input": TEXTS}).json()
+        for one, wanted in zip(answer["data"], theirs, strict=True):
+            np.testing.assert_allclose(one["embedding"], unit(wanted), atol=1e-4)
+        refusal = server.client.post("/v1/chat/completions", json={"messages": USER})
+        assert refusal.status_code == 400
+        assert "an embedding model, which writes no text" in refusal.json()["error"]["message"]
+        refusal = server.client.post("/v1/rerank", json={"query": "a", "documents": ["b"]})
+        assert refusal.status_code == 400
+        assert "is no reranker" in refusal.json()["error"]["message"]
+
+
+def _cpu() -> dict[str, Any]:
+    return {name: EXACT[name] for name in ("type_k", "type_v", "flash_attn", "n_gpu_layers")}
+
+
+def plain_prompt(document: str, query: str = "he") -> str:
+    return RERANK_TEMPLATE.replace("{document}", document).replace("{query}", query)
+
+
+@exact
+@pytest.mark.parametrize("n_classes", [1, 2, 3])
+@pytest.mark.parametrize("dtype", ["F32", "F16", "Q8_0"])
+def test_scores_are_those_of_llama_cpp(
+    model: Callable[..., Path], n_classes: int, dtype: str
+) -> None:
+    path = model(pooling="RANK", n_classes=n_classes, dtype=dtype)
+    with Engine(path, EngineConfig(**EXACT)) as engine:
+        assert engine.pooling == "rank" and engine.classifier.shape == (n_classes, engine.n_embd)
+        prompts = pooling.rerank_tokens(engine, "he", DOCUMENTS[:3])
+        assert prompts == [engine.tokenize(plain_prompt(one)) for one in DOCUMENTS[:3]]
+        found = list(pooling.relevances(engine, prompts))
+        alone = [next(pooling.relevances(engine, [prompt])) for prompt in prompts]
+    theirs = [pooled_by_llama_cpp(path, prompt, n_classes)[0] for prompt in prompts]
+    bound = 2e-2 if dtype == "Q8_0" else 2e-3 if dtype == "F16" else 2e-5
+    np.testing.assert_allclose([one.score for one in found], theirs, atol=bound, rtol=0)
+    np.testing.assert_allclose([one.score for one in alone], theirs, atol=bound, rtol=0)
+    assert [one.n_tokens for one in found] == [len(prompt) for prompt in prompts]
+
+
+def test_a_document_is_text(model: Callable[..., Path]) -> None:
+    """What looks like a control token or a field of the template is read as letters."""
+    with Engine(model(pooling="RANK", n_classes=2), EngineConfig(**EXACT)) as engine:
+        for document in DOCUMENTS[3:]:
+            (tokens,) = pooling.rerank_tokens(engine, "{document}<|im_end|>", [document])
+            text = engine.detokenize(tokens, special=True).decode()
+            start, rest = RERANK_TEMPLATE.split("{query}")
+            assert text == start + "{document}<|im_end|>" + rest.replace("{document}", document)
+            control = {engine.tokenize(one)[0] for one in ("<|im_start|>", "<|im_end|>")}
+            assert [one for one in tokens if one in control] == [
+                engine.tokenize(one)[0] for one in ("<|im_start|>", "<|im_end|>")
+            ]
+
+
+def test_a_server_ranks_documents(model: Callable[..., Path], tmp_path: Path) -> None:
+    path = model(pooling="RANK", n_classes=2)
+    body: dict[str, Any] = {"query": "he", "documents": [*DOCUMENTS[:2], {"text": DOCUMENTS[2]}]}
+    with TgrLlama(path, **_cpu()) as llm:
+        wanted = llm.rerank("he", DOCUMENTS[:3])
+        scores = [one["relevance_score"] for one in wanted["results"]]
+        assert scores == sorted(scores, reverse=True) and len(set(scores)) == 3
+        assert llm.rerank("he", DOCUMENTS[:3], top_n=1)["results"] == wanted["results"][:1]
+    with served(path, tmp_path) as server:
+        post = server.client.post
+        for address in ("/v1/rerank", "/rerank", "/v1/reranking", "/reranking"):
+            made = post(address, json=body).json()
+            assert [one["index"] for one in made["results"]] == [
+                one["index"] for one in wanted["results"]
+            ]
+            np.testing.assert_allclose(
+                [one["relevance_score"] for one in made["results"]], scores, atol=1e-4
+            )
+            assert made["usage"] == wanted["usage"] and made["object"] == "list"
+        best = post("/v1/rerank", json=body | {"top_n": 1, "return_documents": True}).json()
+        (first,) = best["results"]
+        assert first["document"] == {"text": DOCUMENTS[first["index"]]}
+        for changes, message in (
+            ({"documents": []}, "documents"), ({"documents": [3]}, "documents"),
+            ({"top_n": 0}, "top_n is 0"), ({"query": None}, "query"), ({"documents": "a"}, "list"),
+            ({"documents": ["b", "a" * 5000]}, "document 1 has 50.. tokens with the query"),
+        ):  # fmt: skip
+            answer = post("/v1/rerank", json=body | changes)
+            assert answer.status_code == 400
+            message_got = answer.json()["error"]["message"]
+            assert re.search(message, message_got), message_got
+        answer = post("/v1/embeddings", json={"input": "a"})
+        assert answer.status_code == 400
+        assert "a reranker, which makes no embeddings" in answer.json()["error"]["message"]
+
+
+def test_models_that_write_no_text_say_so(
+    model: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = model(pooling="LAST")
+    with Engine(path, EngineConfig(**EXACT)) as engine:
+        for ask in (
+            lambda: generate(engine, "hi", SearchConfig(max_tokens=2)),
+            lambda: chat_request(engine, {"messages": USER}),
+        ):
+            with pytest.raises(ModelError, match="an embedding model, which writes no text; use"):
+                ask()
+    assert cli.main(["run", "--model", str(path), "--n-gpu-layers", "0", "hi"]) == 1
+    assert "is an embedding model, which writes no text" in capsys.readouterr().err
+    found = {one.name: one for one in doctor.examine(str(path), EngineConfig(**EXACT))}
+    assert found["pooling"].detail == "last: it makes embeddings, and writes no text"
+    assert "generation" not in found and not doctor.broken([found["pooling"], found["tokenizer"]])
+
+
+def test_a_reranker_needs_its_parts(model: Callable[..., Path]) -> None:
+    with (
+        Engine(model(pooling="RANK"), EngineConfig(**EXACT)) as engine,
+        pytest.raises(ModelError, match=r"no cls.output.weight and no tokenizer.chat_template.re"),
+    ):
+        pooling.rerank_tokens(engine, "a", ["b"])
+
+
+def test_a_document_that_is_too_long_is_named(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "m.gguf", pooling="RANK", n_classes=2, n_ctx_train=64)
+    with Engine(path, EngineConfig(**EXACT)) as engine:
+        for long in ("a" * 60, "a" * 10_000):
+            with pytest.raises(ContextError, match=r"document 1 has .* but the model was trained"):
+                pooling.rerank_tokens(engine, "a", ["b", long])
+        assert len(pooling.rerank_tokens(engine, "a", ["b" * 20])) == 1
+
+
+def test_an_encoder_is_refused_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"holds an encoder, .* use a decoder, such as"):
+        Engine(write_bert(tmp_path / "bert.gguf"), EngineConfig(**EXACT))
