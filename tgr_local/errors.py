@@ -59,6 +59,10 @@ class PrefixError(TgrError):
     """A saved prefix that cannot be used, or not be saved; the text itself can be read again."""
 
 
+class PrefixRoomError(PrefixError):
+    """A saved prefix for which there is no memory or no room in the cache now."""
+
+
 class BudgetError(ValueError):
     """The ``max_forward_tokens`` or ``max_seconds`` that remain are too few for the next step."""
 

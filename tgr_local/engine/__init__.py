@@ -66,6 +66,7 @@ from tgr_local.engine.prefix_files import SavedPrefix as SavedPrefix
 from tgr_local.engine.prefix_files import load_prefix as load_prefix
 from tgr_local.engine.prefix_files import remembered as remembered
 from tgr_local.engine.prefix_files import save_prefix as save_prefix
+from tgr_local.engine.prefix_files import saved_tokens as saved_tokens
 from tgr_local.engine.prompt_text import ControlTexts as ControlTexts
 from tgr_local.engine.prompt_text import PromptText as PromptText
 from tgr_local.engine.records import EngineStats as EngineStats

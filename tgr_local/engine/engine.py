@@ -201,6 +201,12 @@ class Engine:
         """Cells of the KV cache now."""
         return self.stats().n_ctx
 
+    @property
+    def memory_layout(self) -> str:
+        """How keys, values and states lie in memory, and how prompts are read: what a saved prefix
+        needs to be the same."""
+        return str(self._native.memory_layout())
+
     def stats(self) -> EngineStats:
         stats = self._native.stats()
         return EngineStats(

@@ -30,7 +30,7 @@ from tgr_local.engine.cancel import Cancel
 from tgr_local.engine.devices import available_memory
 from tgr_local.engine.engine import Engine
 from tgr_local.engine.native import LLAMA_CPP_PYTHON
-from tgr_local.errors import CancelledError, PrefixError
+from tgr_local.errors import CancelledError, PrefixError, PrefixRoomError
 from tgr_local.system import files
 
 MAGIC = b"tgrprefx"
@@ -148,11 +148,25 @@ def load_prefix(engine: Engine, path: Path, *, cancel: Cancel | None = None) -> 
     found = SavedPrefix(ids.tolist(), bytes.fromhex(header.digest), n_bytes)
     added = engine._native.add_prefix(found.tokens, found.digest, norms, state, cells)
     if not added:
-        raise PrefixError(
+        raise PrefixRoomError(
             f"{path} holds {len(ids)} tokens, for which the cache has no room now; wait until "
             "fewer requests run, or set a larger n_ctx"
         )
     return found
+
+
+def saved_tokens(engine: Engine, path: Path) -> list[int] | None:
+    """The tokens that a file holds, whose other data are not looked at; None for a prefix of
+    another model, cache type or version, or one under a control vector. Raises PrefixError for a
+    file that is damaged, and OSError as the system does."""
+    with _opened(path) as file:
+        n_bytes = os.fstat(file.fileno()).st_size
+        try:
+            header = _read_header(engine, path, file, n_bytes, hashlib.sha256())
+        except _ForeignError:
+            return None
+        tokens = _read(path, file, 4 * header.n_tokens, hashlib.sha256(), None)
+    return None if header.digest else np.frombuffer(tokens, "<i4").tolist()
 
 
 def is_prefix_file(path: Path) -> bool:
@@ -192,7 +206,7 @@ def _check_size(n_bytes: int, most: int | None) -> None:
 def _check_memory(n_bytes: int, what: str) -> None:
     left = available_memory()
     if left is not None and _COPIES * n_bytes > left:
-        raise PrefixError(
+        raise PrefixRoomError(
             f"{what} the prefix needs {_COPIES * n_bytes >> 20} MiB of memory, but only "
             f"{left >> 20} MiB are available; end other programs"
         )
@@ -207,6 +221,10 @@ def _header(
 
 
 # ---- reading ----
+
+
+class _ForeignError(PrefixError):
+    """A prefix of another model, cache type or version."""
 
 
 @contextlib.contextmanager
@@ -227,7 +245,7 @@ def _read_header(engine: Engine, path: Path, file: FileIO, n_bytes: int, sha: An
         raise PrefixError(f"{path} is not a saved prefix; name another file")
     _, version, n_header = _START.unpack(start)
     if version != _VERSION:
-        raise PrefixError(
+        raise _ForeignError(
             f"{path} has version {version} of the format, but this program reads {_VERSION}; save "
             "the prefix again"
         )
@@ -265,12 +283,12 @@ def _check_header(engine: Engine, path: Path, header: Header) -> None:
     """Raises PrefixError for a prefix that the engine cannot use, the cheapest checks first."""
     layout = engine._native.memory_layout()
     if header.llama_cpp != LLAMA_CPP_PYTHON:
-        raise PrefixError(
+        raise _ForeignError(
             f"{path} was written with llama-cpp-python {header.llama_cpp:.40}, but this is "
             f"{LLAMA_CPP_PYTHON}; save the prefix again"
         )
     if header.layout != layout:
-        raise PrefixError(
+        raise _ForeignError(
             f"{path} is of another model, cache type or attention, or was read in other batches; "
             "use type_k, type_v, flash_attn, reproducible, n_batch and n_ubatch as when it was "
             "saved"
@@ -291,7 +309,7 @@ def _check_header(engine: Engine, path: Path, header: Header) -> None:
     ):
         raise PrefixError(f"{path} is damaged: the sizes in its header do not fit the model")
     if header.model != engine.model_hash:
-        raise PrefixError(f"{path} was saved with another model; save the prefix again")
+        raise _ForeignError(f"{path} was saved with another model; save the prefix again")
 
 
 def _sizes(layout: str) -> tuple[int, int]:

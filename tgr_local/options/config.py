@@ -592,6 +592,15 @@ class ServerConfig:
     slot_save_mib: int = option(
         8192, "maximum MiB of the files in slot_save_path together", low=1, high=1 << 30
     )
+    prompt_cache: str = option(
+        "",
+        "folder in which prompts that were read are kept, so that they are not read again after a "
+        "restart; empty = none",
+        longest=4096,
+    )
+    prompt_cache_mib: int = option(
+        8192, "maximum MiB of the files in prompt_cache together", low=1, high=1 << 30
+    )
     log_file: str = option("", "log file, with a JSON line for each request; empty = stderr")
     log_prompts: bool = option(False, "log requests and replies in full")
 

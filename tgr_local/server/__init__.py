@@ -28,6 +28,7 @@ parameter means: `tgr_local.openai` has the bodies, their meaning and the respon
     log.py         one line for each request
     metrics.py     counts and times for Prometheus
     embeddings.py tokens.py slots.py    endpoints beside replies
+    prompt_cache.py        prompts that were read, kept in files
     page_files.py page/          the page at /: its files
     rendering.py markup.py       /render: Markdown as HTML for the page
 """

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import gc
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from tgr_local.methods import Method
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.options.resolve import resolve
 from tgr_local.server.limits import Memory, cache_line, limit_cache
+from tgr_local.server.prompt_cache import PromptCache, PromptFolder
 from tgr_local.server.slots import SlotFiles, Slots
 
 _STATS_SECONDS = 0.25  # for the engine to answer
@@ -42,7 +43,13 @@ class LoadedModel:
     """
 
     def __init__(
-        self, name: str, path: Path, setup: Setup, files: SlotFiles, cancel: Cancel
+        self,
+        name: str,
+        path: Path,
+        setup: Setup,
+        files: SlotFiles,
+        prompts: PromptFolder,
+        cancel: Cancel,
     ) -> None:
         self.name = name
         self.created = int(time.time())
@@ -58,6 +65,7 @@ class LoadedModel:
             self.memory = Memory(engine, setup.limits)
             self.slots = Slots(files)
             self.last_stats = engine.stats()
+            self._prompts = PromptCache(engine, prompts) if prompts.path else None
         except BaseException:
             engine.close()
             raise
@@ -74,12 +82,26 @@ class LoadedModel:
         trained = self.engine.n_ctx_train
         return min(trained, self.engine.config.n_ctx or trained)
 
+    def restore(self, prompts: Sequence[Sequence[int]], cancel: Cancel) -> None:
+        """Loads what files have of the prompts. Raises CancelledError."""
+        if self._prompts:
+            self._prompts.restore(prompts, cancel)
+
+    def request_ended(self) -> None:
+        """Lets what was read be kept."""
+        if self._prompts:
+            self._prompts.request_ended()
+
     def rest(self) -> None:
         """Makes the cache as small again as it was at the start."""
+        if self._prompts:
+            self._prompts.save()
         self.engine.shrink_cache(self._n_cells)
 
     def close(self) -> None:
         """Ends its work and frees its memory."""
+        if self._prompts:
+            self._prompts.close()
         self.engine.close()
 
     async def stats(self) -> EngineStats:

@@ -23,6 +23,7 @@ from tgr_local.server.errors import ApiError
 from tgr_local.server.lease import LOADED, Lease, without_folder
 from tgr_local.server.loaded import LoadedModel, Setup, spare_collector
 from tgr_local.server.pool import Pool
+from tgr_local.server.prompt_cache import PromptFolder
 from tgr_local.server.room import Room, is_out_of_memory
 from tgr_local.server.slots import SlotFiles
 from tgr_local.system import confined
@@ -34,7 +35,7 @@ _SAMPLING = (
     "frequency_penalty", "dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n",
     "dry_sequence_breakers", "xtc_probability", "xtc_threshold", "seed", "stop",
 )  # fmt: skip
-_SECRET = ("api_key", "api_key_file", "log_file", "slot_save_path", "models_dir")
+_SECRET = ("api_key", "api_key_file", "log_file", "slot_save_path", "prompt_cache", "models_dir")
 
 
 class ModelRequest(RequestBody):
@@ -56,6 +57,7 @@ class Models:
         limits = setup.limits
         self._setup = setup
         self.slot_files = SlotFiles(limits)
+        self._prompts = PromptFolder(limits, setup.engine_config.prefix_cells, tell)
         self._room = Room(setup.engine_config)
         self.catalog = Catalog(limits, first)
         self.pool: Pool[LoadedModel] = Pool(self, limits.models_max, limits.idle_seconds, tell=tell)
@@ -97,7 +99,7 @@ class Models:
 
     def load(self, name: str, path: Path, cancel: Cancel) -> LoadedModel:
         try:
-            model = LoadedModel(name, path, self._setup, self.slot_files, cancel)
+            model = LoadedModel(name, path, self._setup, self.slot_files, self._prompts, cancel)
         except ModelError as error:
             if not is_out_of_memory(error):
                 self._bad[path] = (_key(path), str(error), time.monotonic() + _BAD_SECONDS)

@@ -207,6 +207,7 @@ class Service:
                 loaded.memory.held(memory_needed(loaded.engine, prepared), cancel),
             ):
                 put(_Begun(prepared, translation, translation.opening()))
+                loaded.restore(prepared.prompts, cancel)
                 if prepared.stream:
 
                     def pass_on(made: ApiEvent) -> None:
@@ -219,6 +220,7 @@ class Service:
                     if self.limits.log_prompts:
                         facts["reply"] = [_said(choice) for choice in made.best()]
                     put(encoded(translation.whole(made)))
+            loaded.request_ended()
 
         async with self._job(request, work, self.jobs, lease) as job:
             begun: _Begun | None = await job.first(

@@ -1,0 +1,250 @@
+"""Prompts that the models have read, kept in a folder that the owner names, so that they need not
+be read again after a restart, or when others have taken their place in the cache.
+
+In: a loaded engine, the prompts of a request before it begins, and word that requests have ended.
+Out: remembered prefixes in the engine, and files of `prefix_files` in the folder, which together
+keep within a bound; the least recently used go first. A file that cannot be used is passed over.
+A text is written when it is new by half, when its model rests or leaves, and never while a request
+waits for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tgr_local.engine import Cancel, Engine, load_prefix, remembered, save_prefix, saved_tokens
+from tgr_local.engine.prefix_files import TEMPORARY
+from tgr_local.errors import CancelledError, PrefixError, PrefixRoomError, TgrError, describe
+from tgr_local.options.config import ServerConfig
+
+LEAST_TOKENS = 256  # fewer are read again in a few seconds
+ENDING = ".prompt"
+_FILES_MOST = 4096  # whose prompts are known, the latest used
+_UNFINISHED_SECONDS = 3600  # after which a file that is being written was given up
+_HEADER = 1 << 16  # bytes of a file beside its data, at most
+_HALF, _QUARTER = 2, 4  # 1/share of a text that must be new, so that it is written again
+
+Tell = Callable[[str], object]
+_Tokens = NDArray[np.int32]
+
+
+class PromptFolder:
+    """The files of all models of a server. Any thread. ValueError for options that contradict each
+    other or the disk."""
+
+    def __init__(self, limits: ServerConfig, prefix_cells: int, tell: Tell) -> None:
+        self.path = Path(limits.prompt_cache).expanduser() if limits.prompt_cache else None
+        self.most, self.writing = limits.prompt_cache_mib << 20, threading.Lock()
+        self._tell, self._told = tell, set[str]()
+        if self.path and not self.path.is_dir():
+            raise ValueError(
+                f"prompt_cache is {limits.prompt_cache!r}, but must be an existing folder"
+            )
+        if self.path and prefix_cells == 0:
+            raise ValueError(
+                "prompt_cache keeps what is remembered, but prefix_cells is 0; raise prefix_cells, "
+                "or leave prompt_cache out"
+            )
+
+    def tell(self, line: str) -> None:
+        """Tells the owner, the same thing once."""
+        if line not in self._told and len(self._told) < _FILES_MOST:
+            self._told.add(line)
+            self._tell(line)
+
+    def files(self) -> list[tuple[Path, os.stat_result]]:
+        """The regular files of the folder with prompts, the latest used first."""
+        found = []
+        for path in self._named(f"*{ENDING}"):
+            with contextlib.suppress(OSError):
+                about = path.lstat()
+                if stat.S_ISREG(about.st_mode):
+                    found.append((path, about))
+        return sorted(found, key=lambda one: one[1].st_mtime_ns, reverse=True)
+
+    def make_room(self, n_bytes: int) -> bool:
+        """Removes the least recently used files until so many bytes fit; False where they never
+        do. The caller holds `writing`."""
+        if n_bytes > self.most:
+            return False
+        for path in self._named(f".*{ENDING}.*{TEMPORARY}"):
+            with contextlib.suppress(OSError):
+                if time.time() - path.lstat().st_mtime > _UNFINISHED_SECONDS:
+                    path.unlink()
+        total = n_bytes
+        for path, about in self.files():
+            total += about.st_size
+            if total > self.most:
+                path.unlink(missing_ok=True)
+        return True
+
+    def _named(self, pattern: str) -> Iterator[Path]:
+        assert self.path is not None
+        with contextlib.suppress(OSError):  # the folder is gone
+            yield from self.path.glob(pattern)
+
+
+class PromptCache:
+    """The prompts of one model. Any thread; files are written by one of its own."""
+
+    def __init__(self, engine: Engine, folder: PromptFolder) -> None:
+        self._engine, self._folder = engine, folder
+        self._known: dict[Path, _Tokens] = {}
+        self._lock, self._loading = threading.Lock(), threading.Lock()
+        self._changed, self._closed = threading.Event(), False
+        self.has_looked = False
+        """Whether the files of the folder are known."""
+        if engine.known_hash:  # files of this model are there only if it is
+            self._look()
+        self._writer = threading.Thread(target=self._work, name="prompt-cache", daemon=True)
+        self._writer.start()
+
+    def restore(self, prompts: Sequence[Sequence[int]], cancel: Cancel) -> None:
+        """Loads for each prompt the file that saves it the most reading. Raises CancelledError."""
+        for prompt in prompts:
+            tokens = np.array(prompt, np.int32)
+            path, n = self._best(tokens, self._n_usable)
+            if path is None or n < LEAST_TOKENS:
+                continue
+            with self._loading:
+                if n - self._n_remembered(tokens) >= LEAST_TOKENS:
+                    self._load(path, cancel)
+
+    def request_ended(self) -> None:
+        """Lets the writer look at what is remembered now."""
+        self._changed.set()
+
+    def save(self, share: int = _QUARTER) -> None:
+        """Writes every remembered text of which more than 1/share is in no file."""
+        try:
+            for tokens, digest in remembered(self._engine):
+                _, n_kept = self._best(np.array(tokens, np.int32), _n_common)
+                n_new = len(tokens) - n_kept
+                if not digest and n_new >= max(LEAST_TOKENS, len(tokens) // share):
+                    self._write(tokens)
+        except (TgrError, OSError) as error:
+            if not isinstance(error, CancelledError):  # the model is leaving
+                self._folder.tell(f"a prompt is not kept: {describe(error)}")
+
+    def close(self) -> None:
+        """Writes what no file has yet, before the model leaves."""
+        self._closed = True
+        self._changed.set()
+        self._writer.join()
+        self.save(share=1 << 30)
+
+    # ---- the writer ----
+
+    def _work(self) -> None:
+        if not self.has_looked:
+            self._look()
+        while not self._closed:
+            self._changed.wait()
+            self._changed.clear()
+            if not self._closed:
+                self.save(share=_HALF)
+
+    def _look(self) -> None:
+        """Reads which prompts the files of this model have."""
+        for path, _ in self._folder.files()[:_FILES_MOST]:
+            if self._closed:
+                return
+            try:
+                tokens = saved_tokens(self._engine, path)
+            except (PrefixError, OSError) as error:
+                self._pass_over(path, error)
+            except TgrError:  # the model is leaving
+                return
+            else:
+                if tokens is not None:
+                    with self._lock:
+                        self._known[path] = np.array(tokens, np.int32)
+        self.has_looked = True
+
+    def _write(self, tokens: list[int]) -> None:
+        assert self._folder.path is not None
+        path = self._folder.path / f"{self._name(tokens)}{ENDING}"
+        engine = self._engine
+        norms = 4 * engine.n_layer
+        n_bytes = len(tokens) * (engine.cell_bytes + norms + 4) + engine.state_bytes + _HEADER
+        with self._folder.writing:
+            if not self._folder.make_room(n_bytes):
+                self._folder.tell(
+                    f"a prompt of {len(tokens)} tokens takes {n_bytes >> 20} MiB, more than the "
+                    f"{self._folder.most >> 20} MiB of prompt_cache_mib; raise it to keep such ones"
+                )
+                return
+            saved = save_prefix(
+                engine, tokens, path, least_tokens=LEAST_TOKENS, most_bytes=self._folder.most
+            )
+        if saved:
+            whole = np.array(saved.tokens, np.int32)
+            with self._lock:
+                parts = [
+                    other
+                    for other, known in self._known.items()
+                    if engine.rolls_back and other != path and _n_common(known, whole) == len(known)
+                ]
+                self._known[path] = whole
+            for part in parts:  # the new one has all of it
+                self._forget(part)
+                part.unlink(missing_ok=True)
+
+    def _name(self, tokens: list[int]) -> str:
+        sha = hashlib.sha256(self._engine.model_hash.encode())
+        sha.update(self._engine.memory_layout.encode())
+        sha.update(np.array(tokens, "<i4").tobytes())
+        return sha.hexdigest()[:32]
+
+    # ---- what is known ----
+
+    def _best(
+        self, tokens: _Tokens, n_same: Callable[[_Tokens, _Tokens], int]
+    ) -> tuple[Path | None, int]:
+        """The file that has most of a text, by `n_same`, and how much."""
+        with self._lock:
+            found = [(n_same(known, tokens), path) for path, known in self._known.items()]
+        n, path = max(found, default=(0, None), key=lambda one: one[0])
+        return path, n
+
+    def _n_usable(self, known: _Tokens, tokens: _Tokens) -> int:
+        n = _n_common(known, tokens)
+        return n if self._engine.rolls_back or n == len(known) else 0
+
+    def _n_remembered(self, tokens: _Tokens) -> int:
+        known = (known for known, digest in remembered(self._engine) if not digest)
+        return max((self._n_usable(np.array(one, np.int32), tokens) for one in known), default=0)
+
+    def _load(self, path: Path, cancel: Cancel) -> None:
+        try:
+            load_prefix(self._engine, path, cancel=cancel)
+            os.utime(path)
+        except PrefixRoomError:
+            pass  # later, perhaps
+        except (PrefixError, OSError) as error:
+            self._pass_over(path, error)
+
+    def _pass_over(self, path: Path, error: Exception) -> None:
+        self._forget(path)
+        if not isinstance(error, FileNotFoundError):  # it had to leave
+            self._folder.tell(f"warning: a kept prompt is not used: {describe(error)}")
+
+    def _forget(self, path: Path) -> None:
+        with self._lock:
+            self._known.pop(path, None)
+
+
+def _n_common(a: _Tokens, b: _Tokens) -> int:
+    n = min(len(a), len(b))
+    differs = np.flatnonzero(a[:n] != b[:n])
+    return int(differs[0]) if len(differs) else n
