@@ -107,6 +107,50 @@ def test_a_model_path_in_the_users_file_means_the_same_in_every_folder(
     assert str(own.parent / "models" / "m.gguf") in err and "No such file" in err
 
 
+def test_paths_in_the_users_file_begin_at_that_file(
+    folder: Path, capsys: pytest.CaptureFixture[str], small: Path
+) -> None:
+    own = settings.user_file()
+    (own.parent / "weights").mkdir(parents=True)
+    (folder / "weights").mkdir()
+    (own.parent / "mine.jinja").write_text("x")
+    paths = {
+        "models_dir": "weights", "slot_save_path": "slots", "prompt_cache": "../kept",
+        "log_file": "log", "api_key_file": "keys", "probe": "probe.json",
+        "chat_template": "mine.jinja", "draft_model": "weights/draft.gguf",
+    }  # fmt: skip
+    lines = [f'{name} = "{value}"' for name, value in paths.items()]
+    own.write_text("\n".join([*lines, 'lora = ["a.gguf", "b.gguf:0.5"]', f'model = "{small}"']))
+    assert settings.models_dir() == own.parent / "weights"
+    for named, names in (
+        ("serve", (*paths, "lora")), ("run", ("probe", "chat_template", "draft_model", "lora")),
+    ):  # fmt: skip
+        rows = _rows(capsys, named)
+        for name in names:
+            if name == "lora":
+                wanted = f"{own.parent / 'a.gguf'},{own.parent / 'b.gguf'}:0.5"
+            else:
+                wanted = str(own.parent / paths[name])
+            assert rows[name] == [wanted, str(own)]
+
+
+def _rows(capsys: pytest.CaptureFixture[str], command: str) -> dict[str, list[str]]:
+    capsys.readouterr()
+    assert run(command, "--show-config") == 0
+    lines = capsys.readouterr().out.splitlines()
+    return {line.split()[0]: line.split()[1:] for line in lines}
+
+
+def test_names_and_empty_values_in_the_users_file_stay(capsys: pytest.CaptureFixture[str]) -> None:
+    own = settings.user_file()
+    own.parent.mkdir(parents=True)
+    own.write_text('chat_template = "chatml"\ndraft_model = "small"\nslot_save_path = ""\n')
+    rows = _rows(capsys, "serve")
+    assert rows["chat_template"] == ["chatml", str(own)]
+    assert rows["draft_model"] == ["small", str(own)]
+    assert rows["slot_save_path"] == ["none", str(own)]
+
+
 # ---- every file read is named ----
 
 

@@ -29,6 +29,12 @@ PREFIX = "TGR_"
 PROJECT_FILE = Path("tgr-local.toml")
 MAX_BYTES = 1 << 14  # the TOML parser needs quadratic time and memory for a dotted key
 _PROJECT_OPTIONS = {"method", *(spec.name for spec in dataclasses.fields(SearchConfig))}
+_PATHS = {
+    "models_dir", "slot_save_path", "prompt_cache", "log_file", "api_key_file", "probe", "lora",
+}  # fmt: skip
+"""Options that are paths."""
+_NAMES = {"model", "draft_model", "chat_template"}
+"""Options that are names or paths."""
 _VALUE_LENGTH = 200  # characters of a value in the table
 _ONE_LINE = "write one option to a line: sigma = 0.1"
 
@@ -54,7 +60,7 @@ def models_dir() -> Path | None:
     Raises ValueError for a malformed file."""
     name = os.environ.get(f"{PREFIX}MODELS_DIR", "")
     if not name and user_file().exists():
-        name = _read(user_file()).get("models_dir", "")
+        name = _placed(user_file(), "models_dir", _read(user_file()).get("models_dir", ""))
     return Path(name).expanduser() if name and isinstance(name, str) else None
 
 
@@ -122,19 +128,22 @@ def _of_file(path: Path, options: Mapping[str, Any]) -> Iterator[Setting]:
             raise ValueError(
                 f"{path}: {name} is a number of more than 64 bits; write a smaller one"
             )
-        if name in ("model", "method"):
-            if not isinstance(value, str):
-                raise ValueError(f"{path}: {name} is {_as_flag(value)}, but must be a text")
-            if name == "model":
-                value = _model(path, value)
-        yield Setting(name, _as_flag(value), str(path))
+        if name in ("model", "method") and not isinstance(value, str):
+            raise ValueError(f"{path}: {name} is {_as_flag(value)}, but must be a text")
+        yield Setting(name, _as_flag(_placed(path, name, value)), str(path))
 
 
-def _model(path: Path, value: str) -> str:
-    """A model as a file names it: a value with a slash, or the name of a file next to the settings
-    file, is a path relative to the settings file; any other is the name of a model."""
+def _placed(path: Path, name: str, value: Any) -> Any:
+    """The value of an option in the settings file `path`, where a relative path begins at that
+    file. An option that takes names too, such as `model`, has a path where its value has a slash or
+    is the name of a file next to the settings file."""
+    if isinstance(value, list):
+        return [_placed(path, name, one) for one in value]
+    if name not in _PATHS | _NAMES or not isinstance(value, str) or not value:
+        return value
     beside = path.parent / Path(value).expanduser()
-    return str(beside) if {"/", os.sep} & set(value) or beside.exists() else value
+    is_path = name in _PATHS or {"/", os.sep} & set(value) or beside.exists()
+    return str(beside) if is_path else value
 
 
 def _read(path: Path) -> dict[str, Any]:
