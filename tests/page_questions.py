@@ -77,6 +77,51 @@ def a_file_alone(visit: Visit) -> None:
     assert page.title().startswith("sum.txt")
 
 
+def drafts(visit: Visit) -> None:
+    """What is written and attached belongs to its conversation; those without a message share
+    one draft."""
+    page, names = visit.page, visit.page.locator("#attached .name")
+
+    def shown() -> tuple[str, list[str]]:
+        return page.input_value("#question"), names.all_inner_texts()
+
+    def begin() -> None:
+        visit.list()
+        page.click("#new")
+
+    def go_to(title: str) -> None:
+        visit.list()
+        page.locator("#conversations .title", has_text=title).first.click()
+
+    page.fill("#question", "not sent yet")
+    page.set_input_files("#attach-file", _file("new.txt", b"n"))
+    names.first.wait_for()
+    visit.load(conversation_file("one reply"))
+    assert shown() == ("", [])
+    page.fill("#question", "about the reply")
+    page.set_input_files("#attach-file", [_file("a.txt", b"a"), _file("b.txt", b"b")])
+    names.nth(1).wait_for()
+    page.get_by_label("Remove a.txt").click()
+    begin()
+    names.first.wait_for()
+    assert shown() == ("not sent yet", ["new.txt"])
+    page.keyboard.press("Control+k")  # another new one has the same draft
+    assert shown() == ("not sent yet", ["new.txt"])
+    go_to("imported")
+    assert shown() == ("about the reply", ["b.txt"])
+    begin()
+    page.press("#question", "Enter")
+    visit.finished(1)
+    assert visit.sent[-1]["messages"][-1]["content"] == "new.txt:\n```\nn\n```\n\nnot sent yet"
+    assert shown() == ("", [])
+    go_to("imported")
+    assert shown() == ("about the reply", ["b.txt"])
+    go_to("not sent yet")
+    assert shown() == ("", [])
+    begin()
+    assert shown() == ("", [])
+
+
 def _stopped(visit: Visit, text: str, part: str) -> None:
     """Asks, and stops the reply after its first piece of `part`, a class."""
     with visit.server.hold():
@@ -249,5 +294,6 @@ def plain_method(visit: Visit) -> None:
 
 
 QUESTION_TASKS: tuple[Callable[[Visit], None], ...] = (
-    attach, a_file_alone, go_on, go_on_thinking, cut, context, long_question, names, plain_method,
+    attach, a_file_alone, drafts, go_on, go_on_thinking, cut, context, long_question, names,
+    plain_method,
 )  # fmt: skip

@@ -8,7 +8,8 @@ export class Composer {
   /** `actions`: send(text, files), stop(), editLast(). */
   constructor(actions) {
     this.actions = actions;
-    this.files = [];
+    this.draft = { text: "", files: [] }; // of the conversation that is shown
+    this.drafts = new Map(); // of the others
     this.isRunning = false;
     const area = $("question");
     $("composer").addEventListener("submit", (event) => {
@@ -57,28 +58,47 @@ export class Composer {
   /** Reads files one after the other, those of an earlier call first, since all have one limit;
       those that cannot be attached are told in one line each. */
   attach(files) {
-    this.reading = (this.reading ?? Promise.resolve()).then(() => this.read(files));
+    const { draft } = this;
+    this.reading = (this.reading ?? Promise.resolve()).then(() => this.read(files, draft));
     return this.reading;
   }
 
-  async read(files) {
+  async read(files, draft) {
     const refused = [];
     for (const file of files) {
       try {
-        this.files.push(await readText(file, this.files.reduce((sum, one) => sum + one.bytes, 0)));
+        draft.files.push(await readText(file, draft.files.reduce((sum, one) => sum + one.bytes, 0)));
       } catch (error) {
         refused.push(error.message);
       }
     }
     if (refused.length) toast(refused.join(" "));
     if (refused.length < files.length) announce("Attached.");
+    if (draft !== this.draft) return; // another conversation is shown by now
     this.showFiles();
     $("question").focus();
   }
 
+  /** Leaves the draft of one conversation and shows that of another. */
+  turn(from, to) {
+    if (from === to) return;
+    this.draft.text = $("question").value;
+    this.drafts.set(from, this.draft);
+    this.draft = this.drafts.get(to) ?? { text: "", files: [] };
+    this.drafts.delete(to);
+    $("question").value = this.draft.text;
+    this.showFiles();
+    this.fit();
+  }
+
+  /** Drops the draft of a conversation that was removed. */
+  forget(name) {
+    this.drafts.delete(name);
+  }
+
   showFiles() {
-    showChips($("attached"), this.files, (file) => {
-      this.files = this.files.filter((one) => one !== file);
+    showChips($("attached"), this.draft.files, (file) => {
+      this.draft.files = this.draft.files.filter((one) => one !== file);
       this.showFiles();
       $("question").focus();
     });
@@ -87,9 +107,9 @@ export class Composer {
 
   send() {
     const text = $("question").value.trim();
-    if (this.isRunning || !(text || this.files.length)) return;
-    const { files } = this;
-    this.files = [];
+    const { files } = this.draft;
+    if (this.isRunning || !(text || files.length)) return;
+    this.draft.files = []; // what is still being read goes with the next question
     $("question").value = "";
     this.showFiles();
     this.fit();
@@ -109,7 +129,7 @@ export class Composer {
     this.isRunning = isRunning;
     $("send").hidden = isRunning;
     $("stop").hidden = !isRunning;
-    $("send").disabled = !$("question").value.trim() && !this.files.length;
+    $("send").disabled = !$("question").value.trim() && !this.draft.files.length;
   }
 }
 

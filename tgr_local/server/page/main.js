@@ -49,7 +49,7 @@ const actions = {
 
 const view = new ConversationView($("messages"), $("scroll"), actions);
 const composer = new Composer({ send, stop: () => runningIn(conversation)?.stop(), editLast });
-const sidebar = new Sidebar({ open, removed: (one) => one.id === conversation.id && show(newConversation(settings.system)) });
+const sidebar = new Sidebar({ open, removed });
 
 function draw() {
   view.show(conversation);
@@ -65,7 +65,16 @@ function open(one) {
   toggleSidebar(false);
 }
 
+/** What a conversation's draft is kept under: those without a message are not in the list and share one. */
+const draftOf = (one) => (path(one).length ? one.id : "");
+
+function removed(one) {
+  if (one.id === conversation.id) show(newConversation(settings.system));
+  composer.forget(one.id);
+}
+
 function show(one) {
+  composer.turn(draftOf(conversation), draftOf(one));
   conversation = one;
   store.current.set(one.id);
   sidebar.current = one;
@@ -302,8 +311,12 @@ async function start() {
   showChoices();
   await sidebar.refresh(conversation);
   const last = sidebar.conversations.find((one) => one.id === store.current.get());
-  if (last) open(last);
-  else draw();
+  if (last) {
+    conversation = last; // what the browser has put back into the field is of this one
+    open(last);
+  } else {
+    draw();
+  }
   $("question").focus();
   if (!(await store.isLasting())) toast("This browser keeps nothing: conversations end with this tab.");
   await describe();
