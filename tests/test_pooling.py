@@ -70,6 +70,7 @@ def test_embeddings_are_those_of_llama_cpp(
     theirs = [pooled_by_llama_cpp(path, one, len(made[0])) for one in tokens]
     np.testing.assert_allclose(made, theirs, atol=2e-4, rtol=0)
     with served(path, tmp_path) as server:
+        assert any("is ready, for /v1/embeddings" in line for line in server.lines)
         answer = server.client.post("/v1/embeddings", json={"input": TEXTS}).json()
         for one, wanted in zip(answer["data"], theirs, strict=True):
             np.testing.assert_allclose(one["embedding"], unit(wanted), atol=1e-4)

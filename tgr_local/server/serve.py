@@ -22,7 +22,7 @@ from typing import Any
 import uvicorn
 
 from tgr_local.console.sanitize import printable_line
-from tgr_local.engine import require_address_space
+from tgr_local.engine import Engine, require_address_space
 from tgr_local.errors import describe, is_shortage
 from tgr_local.methods import Method
 from tgr_local.options.config import EngineConfig, ServerConfig
@@ -74,7 +74,9 @@ def run(
             server.should_exit = True
             return
         for model in service.loaded:
-            _say(f"{model.engine.description} ({model.name}) is ready, method {method.name}")
+            _say(
+                f"{model.engine.description} ({model.name}) is ready, {_use(model.engine, method)}"
+            )
             _say(model.cache)
             if model.warning:
                 _say(f"warning: {model.warning}")
@@ -153,6 +155,13 @@ class _Server(uvicorn.Server):
     def _give_up(self) -> None:
         _say("cancelled work is still running; the process ends without it")
         self.leave()
+
+
+def _use(engine: Engine, method: Method) -> str:
+    """What a model is served for."""
+    if engine.pooling:
+        return "for /v1/rerank" if engine.pooling == "rank" else "for /v1/embeddings"
+    return f"method {method.name}"
 
 
 def _one_line(record: logging.LogRecord) -> bool:
