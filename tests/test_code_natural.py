@@ -374,6 +374,16 @@ def test_usage_that_is_quoted_first_is_no_file() -> None:
     assert names_after(f"Wrong:\n{wrong}Right:\n{right}", old)["add"](1, 2) == 3
 
 
+@pytest.mark.parametrize("name", ["# shop.py:\n", "# app/shop.py\n\n", "", "\n"])
+def test_a_fence_that_is_written_twice_is_one(name: str) -> None:
+    """As a small model writes it."""
+    new = "def tax(price):\n    return 0\n"
+    answer = f"Here:\n```python\n{name}```python\n{new}```\n"
+    assert after(answer) == SHOP.replace("    return price * RATE\n", "    return 0\n")
+    (code,) = codes(answer)
+    assert (code.text, code.before) == (new, name.strip("# :\n") or "Here:")
+
+
 def test_a_fence_within_a_docstring_is_text() -> None:
     new = 'def tax(price):\n    """Tax.\n\n    ```\n    tax(1)\n    ```\n    """\n    return 1\n'
     assert after(fenced(new)).count("```") == 2

@@ -25,6 +25,7 @@ _OTHER = frozenset(
 )
 _PATH = re.compile(r"[\w./+@-]*[\w+-]\.\w{1,5}")
 _COMMENT = re.compile(r"(?:#|//|/\*|<!--|--|;) ?([\w./+@-]{1,200}\.\w{1,5}) ?(?:\*/|-->)?")
+_COMMENT_LINE = re.compile(r"[ \t]*(?:#|//)")
 _BEHIND = re.compile(r"assert\b|print\(")
 """What small models write behind the code, often without an end."""
 _ENOUGH_PROSE = 2
@@ -120,6 +121,14 @@ def codes(answer: str) -> list[Code]:
             at += 1
             continue
         indent, fence, info = opens.groups()
+        end = at + 1
+        while end < len(lines) and (not lines[end].strip() or _COMMENT_LINE.match(lines[end])):
+            end += 1
+        if end < len(lines) and info.strip() and lines[end].strip() == lines[at].strip():
+            # the fence is written twice, with nothing but a file's name between
+            named = [line.strip(" \t#/:") for line in lines[at + 1 : end] if line.strip()]
+            at, before = end, (named or [before])[-1]
+            continue
         end = at + 1
         while end < len(lines) and not _closes(lines[end], fence, indent):
             end += 1
