@@ -38,7 +38,7 @@ from pathlib import Path
 from unittest import mock
 
 from tgr_local import EngineConfig, SearchConfig, load, methods
-from tgr_local.code import departures, prompt
+from tgr_local.code import departures, prompt, rounds
 from tgr_local.code.candidate import Candidate
 from tgr_local.code.context import Context
 from tgr_local.code.judge import Verdict
@@ -217,6 +217,7 @@ def solved(engine: Engine, one: Repair, row: Row, config: SearchConfig, sandbox:
             if row.is_chat:
                 free = departures.Found()
                 stack.enter_context(mock.patch.object(departures, "find", lambda *_: free))
+                stack.enter_context(mock.patch.object(rounds, "combine", lambda *_: ()))
             task = Task(
                 one.task, place.paths(), place.read, place.judge, one.test, refusal=place.refusal
             )
@@ -228,7 +229,7 @@ def solved(engine: Engine, one: Repair, row: Row, config: SearchConfig, sandbox:
     right = best is not None
     if best is not None and one.hidden:
         right = bool(passes(best.changes[0].after, one.hidden, LIMITS).correct)
-    ended = [one for one in every if one.state == "done" and not one.parts]
+    ended = [some for some in every if some.state == "done" and not some.parts]
     return Solved(
         best is not None, right, len(ended), sum(candidate.passes for candidate in every),
         sum(candidate.parses for candidate in ended), outcome.forward_tokens, clock.first,

@@ -275,7 +275,7 @@ def test_candidates_depart_where_failing_tests_decide(monkeypatch: pytest.Monkey
 def test_an_answer_that_is_back_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     coder = Coder([" b\n\n\ndef sub(a, b):\n    return a + b\nnever = 1\n"])
     coder.departures = ["def add(a, b):\n    return a +"]
-    outcome = carry_out(monkeypatch.setattr, coder, candidates=1)
+    outcome = carry_out(monkeypatch.setattr, coder, candidates=1, budget=8000)
     (one,) = outcome.rounds[0]
     assert one.changes[0].after == CALC.replace("a - b", "a + b")
     assert "never" not in one.answer
@@ -312,6 +312,37 @@ def test_more_depart_while_they_take_less_than_whole_answers(
     assert len(coder.begun) == 1 and len(outcome.rounds[0]) == 2
 
 
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_four_waves_at_most_and_half_of_the_second_is_free(
+    k: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coder = Coder(*[["0"]] * 4)
+    coder.departures = [f"def add(a, b):\n    return {i}" for i in range(40)]
+    outcome = carry_out(monkeypatch.setattr, coder, candidates=k)
+    assert [len(some) for some in coder.begun] == [k] * 4
+    assert [some.count("") for some in coder.begun] == [0, (k + 1) // 2, 0, 0]
+    assert [one.number for one in outcome.rounds[0]] == list(range(1, 4 * k + 1))
+
+
+def test_of_a_long_file_the_functions_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it is shown whole."""
+    seen: list[bool] = []
+
+    def found(engine: Any, copies: Any, *_: Any) -> departures.Found:
+        seen.extend(one.function is None for one in copies)
+        return departures.Found()
+
+    for n, wholes in [(1, [True]), (500, [False, False])]:
+        text = CALC + "VALUE = 12\n" * n
+        coder = Coder(["0"])
+        coder.n_ctx_train = 60_000
+        monkeypatch.setattr("fake_coder.find", found)
+        seen.clear()
+        document = Document("calc.py", text)
+        carry_out(monkeypatch.setattr, coder, read={"calc.py": document}.get)
+        assert seen == wholes
+
+
 def test_a_wave_after_a_pass_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     coder = Coder([" b\n\n\ndef sub(a, b):\n    return a - b\n```\nBecause.\n", " 0\n```\n\n"])
     coder.departures = ["def add(a, b):\n    return a +", *"bcd"]
@@ -327,6 +358,8 @@ def test_later_rounds_depart_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(set(first)) == 2 and "" not in first
     assert second[0] and second[1] == ""  # one may do what a departure cannot
     assert third[0] not in (*first, second[0], "")
+    assert coder.prompts[1] == coder.prompts[2]  # without an attempt to copy
+    assert "[assistant]" not in coder.prompts[1]
 
 
 @pytest.mark.parametrize("why", ["thinks", "passes", "learnt"])

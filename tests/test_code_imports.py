@@ -36,6 +36,9 @@ def after(new: str, before: str = STORE, path: str = "app/store.py") -> str:
         ("sqrt(2)", "from math import sqrt"),
         ("cast(List, 1)", "from typing import List\nfrom typing import cast"),
         ("dataclass(1)", "from dataclasses import dataclass"),
+        ("datetime.now()", "from datetime import datetime"),
+        ("datetime.date(1, 1, 1)", "import datetime"),
+        ("os.path.join('a')", "import os"),
     ],
 )
 def test_a_name_that_nothing_defines_is_imported(used: str, line: str) -> None:
@@ -49,6 +52,11 @@ def test_a_name_that_nothing_defines_is_imported(used: str, line: str) -> None:
         "notes[number] + unknown",
         "near.x",  # relative: means something else elsewhere
         "string + 1",  # a module's name without an attribute is some variable
+        "re.no_such",
+        "antigravity.fly",  # modules that do something
+        "e",  # math's
+        "log.info('x')",
+        "count",
         "itertools.count()",  # is there
         "[x for x in notes]",
         "print(number)",
@@ -69,6 +77,15 @@ def test_names_of_any_scope_are_known() -> None:
         "        case [first, *others] as whole:\n            return first, others, whole\n"
     )
     assert after(new) == new
+
+
+def test_a_file_does_not_import_itself() -> None:
+    documents = [Document("main.py", "from stats import mean\n")]
+    for path in ("stats.py", "src/stats.py", "stats/__init__.py"):
+        change = Change(path, "x = 1\n", "x = mean([1])\n")
+        assert completed([change], documents) == (change,)
+    change = Change("other.py", "x = 1\n", "x = mean([1])\n")
+    assert "from stats import mean" in completed([change], documents)[0].after
 
 
 def test_what_was_undefined_before_stays() -> None:
@@ -94,6 +111,7 @@ def test_two_files_that_import_a_name_from_two_places_say_nothing() -> None:
          "#!/usr/bin/env python3\n# A tool.\nimport re\n\n\nX = re.I\n"),
         ("from __future__ import annotations\nX = 1\n",
          "from __future__ import annotations\nimport re\nX = re.I\n"),
+        ("X = 1\nfrom app import routes\n", "import re\n\n\nX = re.I\nfrom app import routes\n"),
         ("if True:\n    import os\nX = 1\n", "import re\n\n\nif True:\n    import os\nX = re.I\n"),
     ],
 )  # fmt: skip

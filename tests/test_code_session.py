@@ -23,6 +23,7 @@ from tgr_local.code.edits import Change
 from tgr_local.code.project import RefusedError
 from tgr_local.code.repl_commands import COMMANDS
 from tgr_local.code.session import CodeSession
+from tgr_local.code.test_output import Failure
 from tgr_local.code.workplace import Workplace
 from tgr_local.engine import Cancel
 from tgr_local.options.config import ChatConfig, CodeConfig
@@ -308,6 +309,20 @@ def test_an_edit_that_never_ends_is_stopped_by_the_time_of_the_first_run(
         for changes in ((), (Change("calc.py", CALC, HALF),)):
             workplace.judge(changes, Cancel())
     assert given == [120.0, 40.0]
+
+
+def test_how_far_a_test_got_counts_where_its_own_file_is_as_it_was(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An edit of that file moves its lines."""
+    failures = tuple(Failure(f"{name}::test", name, 3, reached=3) for name in ("calc.py", "t.py"))
+    said = dataclasses.replace(judge((), Cancel()), failures=failures)
+    monkeypatch.setattr("tgr_local.code.judge.judge", lambda *_, **__: said)
+    workplace = Workplace(project, CodeConfig(test="pytest", sandbox="none"))
+    with workplace.copied():
+        for changes, reached in (((), [3, 3]), ((Change("calc.py", CALC, HALF),), [0, 3])):
+            verdict = workplace.judge(changes, Cancel())
+            assert [one.reached for one in verdict.failures] == reached
 
 
 def test_a_file_is_not_shown_under_two_names(project: Path, coder: Any) -> None:

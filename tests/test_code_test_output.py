@@ -68,6 +68,45 @@ def test_pytest(tmp_path: Path) -> None:
     assert nothing.framework == "pytest" and nothing.total == 0
 
 
+CHAINED = """\
+import unittest
+
+from source import convert
+
+
+class Chained(unittest.TestCase):
+    def test_convert(self):
+        self.assertEqual(convert("1"), 1)
+        convert("x")
+"""
+SOURCE = """\
+def convert(text):
+    try:
+        return int(text)
+    except ValueError:
+        raise KeyError(text)
+"""
+
+
+def test_what_a_test_reached_is_a_line_of_the_test(tmp_path: Path) -> None:
+    """Not of the source that it calls, whose exceptions have causes, nor of what sets it up."""
+    write(tmp_path, {"test_a.py": CHAINED, "source.py": SOURCE})
+    commands = ["pytest", "-q", "-p", "no:cacheprovider"], ["unittest"]
+    for command in commands:
+        (failure,) = read(output_of(tmp_path, *command)).failures
+        assert failure.reached == 9, command
+    fixture = "import pytest\n\n@pytest.fixture(autouse=True)\ndef made():\n    raise ValueError\n"
+    write(tmp_path, {"conftest.py": fixture})
+    (failure,) = read(output_of(tmp_path, *commands[0])).failures
+    assert failure.reached == 0
+    write(tmp_path, {"conftest.py": ""})
+    for folder, line in [("one", 2), ("two", 3)]:  # tests of one name in two files
+        text = "def test_same():\n" + "    assert True\n" * (line - 2) + "    assert False\n"
+        write(tmp_path, {f"{folder}/test_{folder}.py": text})
+    found = read(output_of(tmp_path, *commands[0], "one", "two")).failures
+    assert [one.reached for one in sorted(found, key=lambda one: one.name)] == [2, 3]
+
+
 def test_unittest(tmp_path: Path) -> None:
     write(tmp_path, {"test_a.py": TEST})
     counts = read(output_of(tmp_path, "unittest", "-v"))

@@ -229,9 +229,9 @@ def test_the_repair_is_among_the_likeliest_departures(
     )
     user = prompt.user_message(
         prompt.file_block("search.py", code, "```"), "A test never ends. Fix it.",
-        "test_search.py: timeout in find([1, 3, 5], 5)\n", prompt.asks("file", []),
+        "test_search.py: timeout in find([1, 3, 5], 5)\n",
     )  # fmt: skip
-    (begun,) = prompt.beginnings("file", [Document("search.py", code)], [], "```")
+    (begun,) = prompt.beginnings([Document("search.py", code)], [], "```")
     messages = [*prompt.conversation(user), {"role": "assistant", "content": begun.opening + code}]
     tokens = generation.query_tokens(trained_engine, messages, SearchConfig(thinking=False))
     found = departures.find(trained_engine, [departures.Copy(*begun[:3], tokens)], 8)

@@ -231,9 +231,10 @@ class _Writer:
         batch = self._batch
         n_tokens = sum(one.n_tokens for one in self._candidates)
         departs = any(one.departure for one in self._answers)
-        if not departs or self._stop.is_set() or n_tokens >= batch.allowance:
+        is_enough = n_tokens >= batch.allowance or self._n_waves == _WAVES
+        if not departs or self._stop.is_set() or is_enough:
             return range(0)
-        n_free = batch.k // 2 if self._n_waves == 1 else 0
+        n_free = (batch.k + 1) // 2 if self._n_waves == 1 else 0
         n = batch.k - n_free
         return self._begin(n, min(n, len(self._later)) + n_free)
 

@@ -8,6 +8,8 @@ one defect in an answer, and a folder may have several.
 from __future__ import annotations
 
 import difflib
+import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
@@ -18,6 +20,8 @@ from tgr_local.code.ranking import ranked
 
 _SECONDS = 60.0
 """Of tests, after which no further edit is tried."""
+_IMPORT = re.compile(r"(?:import|from)\b")
+"""Lines that two edits may both add at one place."""
 _Hunk = tuple[int, int, tuple[str, ...]]
 """First line and end of what is replaced, and the new lines."""
 
@@ -26,41 +30,43 @@ def combine(
     candidates: Sequence[Candidate],
     base: Sequence[Change],
     before: Verdict,
-    judge: Callable[[Sequence[Change]], Verdict],
+    judge: Callable[[Candidate], Verdict],
     first: int,
 ) -> Iterator[Candidate]:
     """Candidates with the edits of several, each better than the one before; the last may pass all
     tests. `base` is what all candidates have of the project's files already, `before` what the
-    tests say with it, and `first` the number of the first of them.
+    tests say with it, and `first` the number of the first of them. Nothing where one passes alone.
 
     An edit that shows no gain alone may show one with another: a test that fails at one line may
     fail at the next. At most as many as there are candidates are judged, and none after a minute.
     """
-    pairs = ((one, one.verdict) for one in ranked(candidates))
-    left = [
-        (one, said) for one, said in pairs if said and said.passed >= before.passed and said.ran
-    ]
+    pairs = [(one, one.verdict) for one in ranked(candidates) if one.verdict is not None]
+    left = [(one, said) for one, said in pairs if said.ran and said.passed >= before.passed]
     left.sort(key=lambda pair: not pair[1].is_beyond(before))
-    if not left or left[0][1].passes or not left[0][1].is_beyond(before):
+    passes = any(said.passes for _, said in pairs)
+    if passes or not left or not left[0][1].is_beyond(before):
         return
     (best, reached), *left = left
-    waiting, n_tries, seconds = left, len(candidates), 0.0
-    while waiting and n_tries and seconds < _SECONDS:
+    waiting, tried = left, {one.changes for one, _ in pairs}
+    n_most, start = len(tried) + len(candidates), time.monotonic()
+    while waiting and len(tried) < n_most and time.monotonic() - start < _SECONDS:
         (other, said), *waiting = waiting
         if said.is_beyond(before) and not _adds(said, reached):
             continue
         changes = both(base, best.changes, other.changes)
-        if changes is None or changes == best.changes or syntax_error(changes):
+        if changes is None or changes in tried or syntax_error(changes):
             continue
-        verdict = judge(changes)
-        n_tries, seconds = n_tries - 1, seconds + verdict.seconds
+        tried.add(changes)
+        parts = tuple(sorted({*(best.parts or (best.number,)), other.number}))
+        made = Candidate(
+            first, best.seed, "testing", parts=parts, changes=changes, parses=True,
+            logprob=best.logprob,
+        )  # fmt: skip
+        verdict = judge(made)
         if not verdict.is_beyond(reached):
             continue
-        parts = tuple(sorted({*(best.parts or (best.number,)), other.number}))
-        best, reached = Candidate(
-            first, best.seed, "done", parts=parts, changes=changes, parses=True, verdict=verdict,
-            logprob=best.logprob,
-        ), verdict  # fmt: skip
+        seconds = max(one.seconds for one in candidates) + time.monotonic() - start
+        best, reached = made.but(state="done", verdict=verdict, seconds=seconds), verdict
         yield best
         if verdict.passes:
             return
@@ -96,7 +102,9 @@ def both(
 def _merged(base: str, one: str, other: str) -> str | None:
     lines = base.split("\n")
     hunks = sorted({*_hunks(lines, one), *_hunks(lines, other)})
-    for (start, end, _), (then, last, _) in pairwise(hunks):
+    for (start, end, new), (then, last, more) in pairwise(hunks):
+        if then == end == start == last and all(map(_IMPORT.match, (*new, *more))):
+            continue
         if then < end or (then == end and (start == end or then == last)):
             return None
     for start, end, new in reversed(hunks):

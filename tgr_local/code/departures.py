@@ -32,6 +32,8 @@ from tgr_local.engine.session import Sequence as Cells
 
 _LOOKED_AT, _MOST_LOOKS = 3, 48
 """Places whose other tokens are looked at, for each departure that is asked for, and together."""
+_MOST_TOKENS = 16
+"""Other tokens that are looked at in one place."""
 _READ_WHOLE = 6
 """Copies that are read to their end: those whose heads are the likeliest beginnings."""
 _MOST_COPIES = 48
@@ -152,7 +154,8 @@ def find(
                 rare.append((likely[i] + math.log(max(1e-9, -math.expm1(same))), i, place))
         rare.sort(key=lambda one: -one[0])
         rare = rare[:most]
-        looks = run([_look(cells[i], tokens[i], place, n) for _, i, place in rare])
+        n_top = min(n, _MOST_TOKENS, engine.n_vocab - 1) + 1
+        looks = run([_look(cells[i], tokens[i], place, n_top) for _, i, place in rare])
         for i in kept:
             session.remember(cells[i])
         for (_, i, place), look in zip(rare, looks, strict=True):
@@ -328,7 +331,7 @@ def _look(cells: Cells, tokens: list[int], place: _Place, n: int) -> EngineTask:
     before = cells.fork()
     before.truncate(place.index - 1)
     plain = Sampling(temperature=0.0)
-    return EngineTask(before, [tokens[place.index - 1]], 1, n_top=n + 1, sampling=plain)
+    return EngineTask(before, [tokens[place.index - 1]], 1, n_top=n, sampling=plain)
 
 
 def _departure(engine: Engine, copy: Copy, place: _Place, token: int) -> Departure | None:

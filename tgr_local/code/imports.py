@@ -11,14 +11,21 @@ import ast
 import builtins
 import dataclasses
 import importlib
-import sys
 from collections.abc import Collection, Iterator, Sequence
+from itertools import takewhile
 
 from tgr_local.code.edits import Change, Document
 from tgr_local.code.edits.function import parsed
 
-_MODULES = ("collections", "typing", "dataclasses", "functools", "itertools", "math", "datetime")
-"""Whose names are imported from them; other modules of Python's library are imported whole."""
+_WHOLE = (
+    "abc", "base64", "bisect", "collections", "contextlib", "copy", "csv", "dataclasses",
+    "datetime", "decimal", "enum", "fractions", "functools", "hashlib", "heapq", "io", "itertools",
+    "json", "logging", "math", "operator", "os", "pathlib", "random", "re", "shutil", "statistics",
+    "string", "struct", "sys", "tempfile", "textwrap", "time", "typing", "urllib", "uuid",
+)  # fmt: skip
+"""Modules of Python's library that do nothing when they are imported."""
+_NAMES_OF = ("collections", "typing", "dataclasses", "functools", "itertools", "math", "datetime")
+"""Those whose names are imported alone."""
 _ALWAYS = frozenset(dir(builtins)) | {"__file__", "__name__", "__doc__", "__path__", "__spec__"}
 
 
@@ -71,39 +78,63 @@ def _undefined(tree: ast.Module) -> set[str]:
 def _statement(name: str, path: str, documents: Sequence[Document], tree: ast.Module) -> str:
     """The import of a name; empty where none is known, or several."""
     others = (parsed(one.text) for one in documents if one.path != path and one.path[-3:] == ".py")
-    found = {line for other in others if other is not None for line in _imports(other, name)}
+    found = {line for other in others if other is not None for line in _imports(other, name, path)}
     if found:
         return found.pop() if len(found) == 1 else ""
-    if name in sys.stdlib_module_names:
-        return f"import {name}" if name in _with_attributes(tree) else ""
-    module = next((one for one in _MODULES if name in _names(one)), "")
-    return f"from {module} import {name}" if module else ""
+    attributes = _attributes(tree, name)
+    if name in _WHOLE and attributes:
+        module = importlib.import_module(name)
+        if all(hasattr(module, one) for one in attributes):
+            return f"import {name}"
+        inner = getattr(module, name, None)  # such as datetime.datetime
+        return f"from {name} import {name}" if all(hasattr(inner, a) for a in attributes) else ""
+    # a variable of some other meaning may have such a name
+    if not name[0].isupper() and (len(name) == 1 or name not in _called(tree)):
+        return ""
+    module_name = next((one for one in _NAMES_OF if name in _names(one)), "")
+    return f"from {module_name} import {name}" if module_name else ""
 
 
-def _imports(tree: ast.Module, name: str) -> Iterator[str]:
-    """The statements at the top of a file that import a name, as they would import it alone.
-    Relative ones mean something else in another folder."""
+def _imports(tree: ast.Module, name: str, path: str) -> Iterator[str]:
+    """The statements at the top of a file that import a name, as they would import it alone in the
+    file `path`. Relative ones mean something else in another folder."""
+    own = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     for node in tree.body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             for one in node.names:
                 if (one.asname or one.name) != name:
                     continue
                 said = f"{one.name} as {one.asname}" if one.asname else one.name
+                module = one.name if isinstance(node, ast.Import) else node.module or ""
+                if f".{own}".endswith(f".{module}"):
+                    continue  # the file itself
                 if isinstance(node, ast.Import):
                     yield f"import {said}"
-                elif not node.level and node.module != "__future__":
-                    yield f"from {node.module} import {said}"
+                elif not node.level and module != "__future__":
+                    yield f"from {module} import {said}"
 
 
-def _with_attributes(tree: ast.Module) -> Collection[str]:
-    """Names of which an attribute is read, as of a module."""
-    found = (node.value for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+def _attributes(tree: ast.Module, name: str) -> set[str]:
+    """The attributes of a name that are read, as of a module."""
+    found = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+    return {one.attr for one in found if isinstance(one.value, ast.Name) and one.value.id == name}
+
+
+def _called(tree: ast.Module) -> set[str]:
+    """Names that are called, or that decorate."""
+    found: list[ast.expr] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            found.append(node.func)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found += node.decorator_list
     return {one.id for one in found if isinstance(one, ast.Name)}
 
 
 def _names(module: str) -> Collection[str]:
     made = importlib.import_module(module)
-    return getattr(made, "__all__", None) or [one for one in vars(made) if one[0] != "_"]
+    names = getattr(made, "__all__", None) or vars(made)
+    return [one for one in names if one[0] != "_"]
 
 
 def _has_star(tree: ast.Module) -> bool:
@@ -111,14 +142,17 @@ def _has_star(tree: ast.Module) -> bool:
 
 
 def _added(text: str, tree: ast.Module, imports: list[str]) -> str:
-    """The text with import statements behind those at its top, else behind the docstring, else
-    behind the first comments."""
-    lines, first = text.split("\n"), tree.body[0]
-    ends = [one.end_lineno for one in tree.body if isinstance(one, ast.Import | ast.ImportFrom)]
-    if ends:
-        at, new = ends[-1] or 0, imports
-    elif isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-        at, new = first.end_lineno or 0, ["", *imports]
+    """The text with import statements behind the first ones at its top, else behind the docstring,
+    else behind the first comments."""
+    lines, body = text.split("\n"), tree.body
+    has_docstring = isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
+    first = takewhile(
+        lambda one: isinstance(one, ast.Import | ast.ImportFrom), body[has_docstring:]
+    )
+    if ends := [one.end_lineno or 0 for one in first]:
+        at, new = ends[-1], imports
+    elif has_docstring:
+        at, new = body[0].end_lineno or 0, ["", *imports]
     else:
         at = next((i for i, line in enumerate(lines) if line[:1] != "#"), 0)
         new = [*imports, *[""] * (2 - (not lines[at]))]

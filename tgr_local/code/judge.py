@@ -28,9 +28,12 @@ Ended = Literal[
 ]  # fmt: skip
 _CHECK = Path(__file__).with_name("_check.py")
 _CHECKED = "import"
-_LEAST_PATIENCE, _TIMES_AS_LONG = 5.0, 20  # seconds; times the run without an edit
-_STOPS_EARLY = re.compile(r"(?:^|\s)(?:-x|-f|--exitfirst|--maxfail|--failfast|--fail-fast|--bail)\b"
-                          r"|stopping after \d+ fail")  # fmt: skip
+_LEAST_PATIENCE, _TIMES_AS_LONG = 15.0, 20  # seconds; times the run without an edit
+_STOPS_EARLY = re.compile(
+    r"(?:^|\s)(?:-[a-zA-Z]*[xf]|--(?:exitfirst|maxfail|fail-?fast|bail))|[;&|]"
+)
+"""In a command: what ends it at the first failure, or that it is several."""
+_STOPPED = re.compile(r"stopping after \d+ fail")
 _LIMITS: dict[str, Ended] = {
     "time": "timed out", "memory": "memory", "processes": "processes", "disk": "disk",
     "output": "output",
@@ -85,7 +88,7 @@ class Verdict:
         """Whether more tests pass than in another copy; or as many, and those that fail are among
         the other's failures and get further in one of them, in none less far."""
         if self.passed != other.passed or not self.ran:
-            return self.passed > other.passed
+            return self.ran and self.passed > other.passed
         known = {failure.name: failure.reached for failure in other.failures}
         further = [one.reached - known.get(one.name, math.inf) for one in self.failures]
         return all(lines >= 0 for lines in further) and any(further)
@@ -93,6 +96,8 @@ class Verdict:
     @property
     def summary(self) -> str:
         """One short line for a table, such as "3 of 4 pass"."""
+        if self.ended == "timed out":
+            return f"stopped after {self.seconds:.0f} s"
         if self.framework and self.ended in ("passed", "failed") and self.total:
             what = "parse and import" if self.framework == _CHECKED else "pass"
             return f"{self.passed} of {self.total} {what}"
@@ -164,7 +169,7 @@ def patience(command: str, before: Verdict) -> float:
     without it: edits make loops that never end. Infinite where that was not the time of all
     tests."""
     ran_all = before.ended in ("passed", "failed") and before.framework and not before.errors
-    if not ran_all or any(map(_STOPS_EARLY.search, (command, before.output))):
+    if not ran_all or _STOPS_EARLY.search(command) or _STOPPED.search(before.output):
         return math.inf
     return max(_LEAST_PATIENCE, _TIMES_AS_LONG * before.seconds)
 

@@ -77,7 +77,7 @@ def _show(session: CodeSession, argument: str) -> Iterator[str]:
     one = session.candidate(_number(argument))
     if one.thinking:
         yield f"{one.thinking}\n"
-    yield one.answer
+    yield one.answer or table.note(one)
     if one.verdict is not None:
         yield f"\n{one.verdict.output.rstrip()}"
 

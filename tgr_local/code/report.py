@@ -82,7 +82,7 @@ class Report:
             self.note(
                 "tests", "none (--test): edits are parsed and imported, then agreement decides"
             )
-        self.note("edits", _FORMS[form])
+        self.note("room", f"for {_FORMS[form]}")
 
     def round_begins(self, number: int, candidates: Sequence[Candidate]) -> None:
         self._round = number
@@ -209,7 +209,7 @@ class _View:
         style = "" if self._console.no_color else "cyan"
         rows = [
             Text(self._row(one, width), style, no_wrap=True, overflow="crop")
-            for one in list(self._rows.values())[: max(self._console.height // 2 - 1, 1)]
+            for one in list(self._rows.values())[-max(self._console.height // 2 - 1, 1) :]
         ]
         return pieces, [*rows]
 

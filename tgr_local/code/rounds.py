@@ -122,7 +122,7 @@ def solve(
 
 
 def choose_form(context: Context, count: prompt.CountTokens) -> Form:
-    """What an answer about these documents is to have: whole files while they are short, or have
+    """What an answer about these documents has room for: whole files while they are short, or have
     no functions that are known, else whole functions."""
     if any(one.changeable and one.how != "whole" for one in context.shown):
         return "function"
@@ -217,14 +217,14 @@ class _Solver:
         """The edits of several candidates in one, where failing tests say that this helps."""
         if stage.verdict is None or stage.verdict.passes:
             return []
+
+        def judged(one: Candidate) -> Verdict:
+            self._listener.update(one, "")
+            return self._judge(one.changes, self._cancel)
+
         made = []
-        for one in combine(
-            candidates,
-            stage.changes,
-            stage.verdict,
-            lambda changes: self._judge(changes, self._cancel),
-            candidates[-1].number + 1,
-        ):
+        first = candidates[-1].number + 1
+        for one in combine(candidates, stage.changes, stage.verdict, judged, first):
             self._listener.update(one, "")
             made.append(one)
         return made
@@ -388,11 +388,13 @@ class _Solver:
 
     def _messages(self, stage: _Stage) -> list[prompt.Message]:
         """A round's messages. The best attempt of the stage follows the first two messages, if
-        there is room for it."""
+        there is room for it; not where candidates depart from the code: such models copy it."""
         user = prompt.user_message(stage.context.text, self._task.text, stage.output)
         plain = prompt.conversation(user)
         best = next(iter(ranked(stage.candidates)), None)
-        if best is None or not best.answer or (self._has_learnt and not best.applies):
+        if best is None or not best.answer or any(one.begun for one in stage.candidates):
+            return plain
+        if self._has_learnt and not best.applies:
             return plain  # what has learnt a form has learnt nothing of answers that are no edit
         again = prompt.conversation(
             user, best.answer, self._tail(best.verdict), best.problem or "it changes nothing"
@@ -414,7 +416,8 @@ class _Solver:
         shown = {one.path for one in context.shown if one.how == "whole"}
         if self._code.edit_format == "function":
             shown = set()
-        functions = [one for one in context.functions if one.path not in shown]
+        long = {one.path for one in context.documents if self._count(one.text) > _COPIED}
+        functions = [one for one in context.functions if one.path not in shown - long]
         for document, opening, code, n_head, function in prompt.beginnings(
             context.documents, functions, context.fence
         ):
@@ -424,10 +427,12 @@ class _Solver:
                     stage.engine, [*messages, begun], config, cancel=self._cancel
                 )
             except CapacityError:
-                break
-            n_tokens += max(0, len(tokens) - len(query))
-            if n_tokens > _COPIED or len(tokens) + _LEAST_ANSWER > self._engine.n_ctx_train:
-                break
+                continue
+            n_more = max(0, len(tokens) - len(query))
+            room = self._engine.n_ctx_train - _LEAST_ANSWER
+            if n_tokens + n_more > _COPIED or len(tokens) > room:
+                continue
+            n_tokens += n_more
             found.append(Copy(document, opening, code, tokens, n_head, function))
         return tuple(found)
 

@@ -47,7 +47,7 @@ def _row(place: int, one: Candidate) -> tuple[str, ...]:
         f"+{added} -{removed}" if one.applies else "-",
         f"{one.n_tokens:,}",
         f"{one.seconds:.1f}",
-        printable_line(_note(one), _NOTE),
+        printable_line(note(one), _NOTE),
     )
 
 
@@ -60,9 +60,10 @@ def result(one: Candidate) -> str:
     return one.state
 
 
-def _note(one: Candidate) -> str:
-    parts = " and ".join(map(str, one.parts))
-    return f"the edits of {parts}" if parts else one.problem
+def note(one: Candidate) -> str:
+    """What is wrong with a candidate, or what it is made of; empty where there is nothing."""
+    *parts, last = one.parts or ("",)
+    return f"the edits of {', '.join(map(str, parts))} and {last}" if parts else one.problem
 
 
 def n_lines(changes: Sequence[Change]) -> tuple[int, int]:

@@ -111,17 +111,19 @@ def _pytest(text: str) -> tuple[int, Counts] | None:
     if not summary:
         return None
     said = summary[1]
-    places = dict(_pytest_places(text))
+    sections = list(_pytest_sections(text))
     failures = []
     for match in _PYTEST_FAILED.finditer(text):
         file, _, test = match[1].partition("::")
-        _, line, reached = places.get(test.replace("::", "."), places.get(file, ("", 0, 0)))
+        heads = (test.replace("::", "."), file)
+        named = [places for head, places in sections if head in heads]
+        own = [places for places in named if any(path == file for path, _ in places)]
+        places = (own or named or [[]])[0]
+        line = places[-1][1] if places else 0
+        reached = next((line for path, line in places if path == file), 0)
         failures.append(Failure(match[1], file, line, match[2] or "", reached))
     if not failures:
-        failures = [
-            Failure(name, file, line, reached=reached)
-            for name, (file, line, reached) in places.items()
-        ]
+        failures = [Failure(head, *places[-1]) for head, places in sections]
     counts = Counts(
         "pytest", _numbers(said, "passed|xpassed"), _numbers(said, "failed"),
         _numbers(said, "errors?"), _numbers(said, "skipped|xfailed"), tuple(failures),
@@ -129,12 +131,12 @@ def _pytest(text: str) -> tuple[int, Counts] | None:
     return summary.end(), counts
 
 
-def _pytest_places(text: str) -> Iterator[tuple[str, tuple[str, int, int]]]:
-    """By the name in the head of a failure: the file and the line where it failed, which its last
-    location names, and the line of the test, which is the first."""
+def _pytest_sections(text: str) -> Iterator[tuple[str, list[tuple[str, int]]]]:
+    """The name in the head of each failure, and the files and lines below it, the last of which is
+    where it failed."""
     for head, part in _parts(_PYTEST_HEAD, text):
-        if places := list(_PYTEST_PLACE.finditer(part)):
-            yield head[1], (places[-1][1], int(places[-1][2]), int(places[0][2]))
+        if places := [(one[1], int(one[2])) for one in _PYTEST_PLACE.finditer(part)]:
+            yield head[1], places
 
 
 # ---- unittest ----
@@ -158,7 +160,7 @@ def _unittest(text: str) -> tuple[int, Counts] | None:
     skipped = about.get("skipped", 0) + about.get("expected failures", 0)
     failures = []
     for head, part in _parts(_UNITTEST_HEAD, text[: summary.start()]):
-        frames = list(_FRAME.finditer(part))
+        frames = list(_FRAME.finditer(part.rpartition("\nTraceback (most recent call last)")[2]))
         lines = [line for line in part.strip().splitlines() if line[:1] not in ("", " ", "-", "=")]
         name = head[2] or head[1]
         if not name.endswith(head[1]) and head[1] != name:

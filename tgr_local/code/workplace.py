@@ -10,6 +10,7 @@ import contextlib
 import math
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tgr_local.code import journal, judge
@@ -139,7 +140,15 @@ class Workplace:
             self._copies.remove(place)
         if not changes:
             self._before = verdict
-        return verdict
+        changed = [change.path for change in changes]
+        return replace(
+            verdict,
+            failures=tuple(
+                # its lines are not those of before
+                replace(one, reached=0) if one.file in changed else one
+                for one in verdict.failures
+            ),
+        )
 
     def weakness(self) -> str:
         """What the sandbox does not keep away, where bubblewrap does not work here and the person

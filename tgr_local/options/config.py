@@ -497,7 +497,7 @@ class CodeConfig:
         longest=4096,
     )
     candidates: int = option(
-        8, "k: edits that the model writes together in a round", low=1, high=64
+        8, "k: edits that the model writes at a time", low=1, high=64
     )
     rounds: int = option(
         3, "rounds at most; each shows the model how its best edit failed", low=1, high=100
