@@ -14,7 +14,7 @@ from tgr_local.code.edits.function import in_place
 from tgr_local.code.syntax import fence_name
 
 Form = Literal["file", "function"]
-"""What an answer has room for, and what a model that has learnt a form writes: whole files, or whole
+"""What an answer has room for, and what a model that has learnt a form writes: whole files or whole
 functions."""
 Message = dict[str, str]
 CountTokens = Callable[[str], int]

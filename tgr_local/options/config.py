@@ -496,9 +496,7 @@ class CodeConfig:
         "parsed and imported",
         longest=4096,
     )
-    candidates: int = option(
-        8, "k: edits that the model writes at a time", low=1, high=64
-    )
+    candidates: int = option(8, "k: edits that the model writes at a time", low=1, high=64)
     rounds: int = option(
         3, "rounds at most; each shows the model how its best edit failed", low=1, high=100
     )
