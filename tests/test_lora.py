@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from tgr_local import SearchConfig, TgrLlama, doctor, load
 from tgr_local.engine import Engine, EngineStats, adapters, load_prefix, remembered, save_prefix
 from tgr_local.engine.memory_check import check_memory
 from tgr_local.errors import ModelError, PrefixError
+from tgr_local.models import file_hash
 from tgr_local.options.config import EngineConfig
 from tgr_local.probe import record
 from tgr_local.search import strength
@@ -179,6 +181,53 @@ def test_hashes_and_measured_strengths_are_of_model_and_adapters(
     assert strength.known(whole, config) and not strength.known(plain, config)
     adapter.touch()
     assert not whole.is_unchanged and plain.is_unchanged
+
+
+@pytest.mark.parametrize("which", ["model", "adapter"])
+def test_states_are_not_kept_under_the_hash_of_a_file_that_came_later(
+    small: Path, tmp_path: Path, which: str
+) -> None:
+    model = tmp_path / "model.gguf"
+    shutil.copy(small, model)
+    lora = write_adapter(tmp_path / "adapter.gguf", pairs_for(small))
+    saved = tmp_path / "saved"
+    with Engine(model, EngineConfig(**KEEPING | {"lora": (str(lora),)})) as engine:
+        with engine.session(64, 1, prompt=TOKENS) as session:
+            sequence = session.sequence()
+            session.run([greedy_task(engine, sequence, TOKENS, n_generate=1)])
+            session.remember(sequence)
+        if which == "model":
+            merged(small, tmp_path / "new.gguf", (pairs_for(small), 1.0)).replace(model)
+            file = model
+        else:
+            write_adapter(tmp_path / "new.gguf", pairs_for(small, seed=6)).replace(lora)
+            file = lora
+        assert engine.known_hash is None
+        message = f"{file} was replaced after it was loaded; load the model again"
+        with pytest.raises(ModelError, match=re.escape(message)):
+            save_prefix(engine, TOKENS, saved)
+        file.unlink()
+        assert engine.known_hash is None
+    assert not saved.exists()
+
+
+def test_a_file_that_is_replaced_while_its_hash_is_made_is_noticed(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "model.gguf"
+    shutil.copy(small, model)
+    with Engine(model, EngineConfig(**EXACT)) as engine:
+        digest = file_hash.of(model)
+
+        def replacing(path: Path) -> str:
+            path.touch()
+            return digest
+
+        monkeypatch.setattr(file_hash, "of", replacing)
+        with pytest.raises(ModelError, match="was replaced after it was loaded"):
+            assert engine.model_hash
+        monkeypatch.undo()
+        assert engine.known_hash is None
 
 
 def test_a_probe_beside_the_model_is_not_that_of_the_adapter(

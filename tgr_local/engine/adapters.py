@@ -86,6 +86,17 @@ def identity(path: Path, adapters: Sequence[Adapter]) -> str:
     return "\n".join(parts)
 
 
+def replaced(path: Path, adapters: Sequence[Adapter], loaded: str) -> Path | None:
+    """The first of the files that is not, or no longer, one of the `identity` that is `loaded`."""
+    for file in (path, *(one.path for one in adapters)):
+        try:
+            if f"\n{file_hash.identity(file)}\n" not in f"\n{loaded}\n":
+                return file
+        except OSError:
+            return file
+    return None
+
+
 def combined_hash(model: str, adapters: Sequence[Adapter]) -> str:
     """The sha256 that stands for a model with its adapters; that of the model file without.
     Raises OSError."""

@@ -86,9 +86,10 @@ class Engine:
             if cancel and cancel.is_set():
                 raise CancelledError(f"cancelled while {self.path} was being loaded")
 
-        self._native = native.Engine(params, check)
+        # before loading: a file that is replaced while it is read counts as replaced
         self.file_identity = adapters.identity(self.path, self.adapters)
         """What tells the files that were loaded from others, and from their later contents."""
+        self._native = native.Engine(params, check)
         self.n_seq_max: int = self._native.stats().n_seq_max
         self._max_cells: int | None = None
         self._reservations: dict[int, waits.Reservation] = {}  # of every open session
@@ -163,24 +164,34 @@ class Engine:
 
     @functools.cached_property
     def model_hash(self) -> str:
-        """sha256 of the model file; with adapters, one that stands for them too."""
-        return adapters.combined_hash(file_hash.of(self.path), self.adapters)
+        """sha256 of the model file that was loaded; with adapters, one that stands for them too.
+        Raises ModelError where a file was replaced before its sha256 was known."""
+        self._check_unchanged()
+        found = adapters.combined_hash(file_hash.of(self.path), self.adapters)
+        self._check_unchanged()  # while the files were read
+        return found
 
     @property
     def known_hash(self) -> str | None:
-        """`model_hash` where the file need not be read for it: it was, and has not changed."""
-        found: str | None = self.__dict__.get("model_hash") or file_hash.known(self.path)
-        if found is None or "model_hash" in self.__dict__:
-            return found
-        return adapters.combined_hash(found, self.adapters)
+        """`model_hash` where no file need be read for it: they were, and have not changed."""
+        if "model_hash" not in self.__dict__:
+            files = [self.path, *(one.path for one in self.adapters)]
+            if not self.is_unchanged or None in map(file_hash.known, files):
+                return None
+        try:
+            return self.model_hash
+        except (ModelError, OSError):  # replaced just now
+            return None
 
     @property
     def is_unchanged(self) -> bool:
         """Whether the model's and the adapters' paths still lead to the files that it loaded."""
-        try:
-            return adapters.identity(self.path, self.adapters) == self.file_identity
-        except OSError:
-            return False
+        return adapters.replaced(self.path, self.adapters, self.file_identity) is None
+
+    def _check_unchanged(self) -> None:
+        file = adapters.replaced(self.path, self.adapters, self.file_identity)
+        if file is not None:
+            raise ModelError(f"{file} was replaced after it was loaded; load the model again")
 
     def _pooling(self) -> str:
         number = self.metadata.get(f"{self.metadata.get('general.architecture', '')}.pooling_type")
