@@ -4,8 +4,11 @@ over."""
 from __future__ import annotations
 
 import os
+import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,9 +17,13 @@ from command_line import run
 from engines import KEEPING, greedy_task
 from gguf_models import N_PLAIN, write_mamba
 from serving import Served, served
+from surroundings import HANG
 
-from tgr_local.engine import Cancel, Engine, remembered
+from tgr_local.engine import Cancel, Engine, load_prefix, remembered
+from tgr_local.errors import CancelledError, ModelError
 from tgr_local.options.config import EngineConfig, ServerConfig
+from tgr_local.server import prompt_cache
+from tgr_local.server.loaded import LoadedModel
 from tgr_local.server.prompt_cache import ENDING, PromptCache, PromptFolder
 
 LONG = "tell me of the fox and the dog, " * 20
@@ -93,14 +100,17 @@ def test_wrong_options_are_refused(
 class Kept:
     """A cache over an engine of its own, and the lines that its owner is told."""
 
-    def __init__(self, model: Path, folder: Path, mib: int = 64, **options: Any) -> None:
+    def __init__(
+        self, model: Path, folder: Path, mib: int = 64, hashed: bool = True, **options: Any
+    ) -> None:
         self.lines: list[str] = []
         limits = ServerConfig(prompt_cache=str(folder), prompt_cache_mib=mib)
         self.engine = Engine(model, EngineConfig(**KEEPING | options))
         self.folder = PromptFolder(limits, 1, self.lines.append)
-        assert self.engine.model_hash  # is known by now, so the cache looks at once
+        if hashed:
+            assert self.engine.model_hash  # is known by now, so the cache looks at once
         self.cache = PromptCache(self.engine, self.folder)
-        assert self.cache.has_looked
+        assert self.cache.has_looked or not hashed
 
     def read(self, tokens: list[int]) -> None:
         with self.engine.session(len(tokens) + 1, 1, prompt=tokens) as session:
@@ -247,13 +257,205 @@ def test_a_file_that_another_server_removed_is_no_matter(
     assert second.restored(text(1)) == 0 and not second.lines
 
 
-def test_a_full_cache_leaves_the_file_for_later(kept: Callable[..., Kept], folder: Path) -> None:
+def test_a_full_cache_leaves_the_file_for_later(
+    kept: Callable[..., Kept], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is read whole before that is known, so it is not tried again at once."""
     first = kept()
     first.keep(text(1))
     second = kept(n_ctx=512)
+    tried: list[Path] = []
+
+    def counted(engine: Engine, path: Path, **options: Any) -> Any:
+        tried.append(path)
+        return load_prefix(engine, path, **options)
+
+    monkeypatch.setattr(prompt_cache, "load_prefix", counted)
     with second.engine.session(500, 1):
-        assert second.restored(text(1)) == 0
+        for _ in range(3):
+            assert second.restored(text(1)) == 0
+        assert len(tried) == 1
+    monkeypatch.setattr(prompt_cache, "PAUSE_SECONDS", 0.0)
     assert second.restored(text(1)) >= 399 and not second.lines
+
+
+def test_a_request_that_waits_for_the_load_of_another_can_be_cancelled(
+    kept: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = kept()
+    first.keep(text(1))
+    second, cancel = kept(), Cancel()
+    begun, done = threading.Event(), threading.Event()
+
+    def waits(*_: Any, **__: Any) -> None:
+        begun.set()
+        done.wait(HANG)
+
+    monkeypatch.setattr(prompt_cache, "load_prefix", waits)
+    other = threading.Thread(target=second.restored, args=(text(1),))
+    other.start()
+    assert begun.wait(HANG)
+    threading.Timer(0.2, cancel.cancel).start()
+    with pytest.raises(CancelledError, match="another kept prompt"):
+        second.cache.restore([text(1)], cancel)
+    done.set()
+    other.join()
+
+
+def test_a_prompt_in_use_is_not_the_oldest(kept: Callable[..., Kept], folder: Path) -> None:
+    one = kept()
+    one.keep(text(1))
+    (file,) = files(folder)
+    os.utime(file, (1, 1))
+    assert one.restored(text(1)) == 400  # from memory
+    assert file.stat().st_mtime > 1
+
+
+def test_a_removed_file_is_written_again_when_its_text_is_used_again(
+    kept: Callable[..., Kept], folder: Path
+) -> None:
+    one = kept()
+    one.keep(text(1))
+    for file in files(folder):
+        file.unlink()
+    one.cache.save(share=1 << 30)
+    assert not files(folder)  # or two texts would push each other out again and again
+    assert one.restored(text(1)) == 400
+    one.cache.save(share=1 << 30)
+    assert len(files(folder)) == 1
+
+
+def test_the_second_best_file_is_loaded_where_the_best_is_gone(
+    kept: Callable[..., Kept], folder: Path
+) -> None:
+    first = kept()
+    first.keep(text(1)[:300] + text(2, 300))
+    (best,) = files(folder)
+    first.keep(text(1)[:300] + text(3, 300))
+    second = kept()
+    best.unlink()
+    assert second.restored(text(1)[:300] + text(2, 300)) == 300
+
+
+def test_a_file_is_read_only_where_a_good_part_of_it_is_of_use(
+    kept: Callable[..., Kept], folder: Path
+) -> None:
+    first = kept()
+    first.keep(text(1, 2000))
+    second = kept()
+    assert second.restored(text(1, 2000)[:300] + text(4)) == 0
+    assert second.restored(text(1, 2000)[:600] + text(4)) == 600
+    first.keep(text(1, 2000)[:300] + text(5, 300))  # which the long file does not stand for
+    first.keep(text(1, 2000)[:300] + text(6, 600))
+    third = kept()
+    assert third.restored(text(1, 2000)[:300] + text(4)) == 300
+    assert [len(known) for known, _ in remembered(third.engine)] == [600]  # the shortest
+
+
+def test_what_a_longer_text_replaces_is_not_counted(
+    kept: Callable[..., Kept], folder: Path
+) -> None:
+    one = kept(mib=1)
+    cell = one.engine.cell_bytes + 4 * one.engine.n_layer + 4
+    n = (1 << 20) // cell // 8 * 3  # 3/8 of the bound
+    one.keep(text(1, 512))
+    (other,) = files(folder)
+    one.keep(text(2, n))
+    one.keep(text(2, n + 300))
+    assert other in files(folder) and len(files(folder)) == 2
+    assert sum(file.stat().st_size for file in files(folder)) <= 1 << 20
+
+
+# --- what fails ---
+
+
+def writers() -> int:
+    """Threads that write files."""
+    return [thread.name for thread in threading.enumerate()].count("prompt-cache")
+
+
+def test_a_shortage_of_memory_ends_nothing(
+    kept: Callable[..., Kept], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = kept()
+    first.keep(text(1))
+    second = kept()
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(prompt_cache, "load_prefix", fails)
+        patch.setattr(prompt_cache, "save_prefix", fails)
+        assert second.restored(text(1)) == 0 and not second.lines
+        second.keep(text(2))
+        assert ["no more memory" in line for line in second.lines] == [True]
+        patch.setattr(prompt_cache, "saved_tokens", fails)
+        third = kept()
+    assert third.restored(text(1)) == 0
+    assert writers() == 3 and len(files(folder)) == 1
+
+
+def test_another_failure_of_the_engine_leaves_the_request_alone(
+    kept: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = kept()
+    first.keep(text(1))
+    second = kept()
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise ModelError("broken")
+
+    monkeypatch.setattr(prompt_cache, "load_prefix", fails)
+    assert second.restored(text(1)) == 0
+    assert second.lines == ["warning: a kept prompt is not used: broken"]
+
+
+def test_a_model_leaves_and_shrinks_even_if_its_prompts_cannot_be_kept() -> None:
+    done: list[str] = []
+
+    def fails() -> None:
+        raise RuntimeError("broken")
+
+    model: Any = SimpleNamespace(
+        _prompts=SimpleNamespace(close=fails, save=fails),
+        engine=SimpleNamespace(
+            close=lambda: done.append("closed"), shrink_cache=lambda n: done.append(f"{n} cells")
+        ),
+        _n_cells=7,
+    )
+    for action in (LoadedModel.rest, LoadedModel.close):
+        with pytest.raises(RuntimeError, match="broken"):
+            action(model)
+    assert done == ["7 cells", "closed"]
+
+
+def test_nothing_is_kept_of_a_model_whose_file_was_replaced(
+    small: Path, kept: Callable[..., Kept], tmp_path: Path, folder: Path
+) -> None:
+    model = tmp_path / "model.gguf"
+    shutil.copy(small, model)
+    one = kept(model, hashed=False)
+    model.touch()
+    one.keep(text(1))
+    assert not files(folder) and writers() == 1
+    assert one.lines == [
+        f"a prompt is not kept: {model} was replaced after it was loaded; load the model again"
+    ]
+
+
+def test_a_model_that_leaves_is_not_hashed_for_it(
+    small: Path, kept: Callable[..., Kept], tmp_path: Path, folder: Path
+) -> None:
+    model = tmp_path / "model.gguf"
+    shutil.copy(small, model)
+    one = kept(model, hashed=False)
+    one.read(text(1))
+    one.cache.close()
+    assert not files(folder) and "model_hash" not in one.engine.__dict__
+
+
+# --- other models ---
 
 
 def test_a_model_that_cannot_roll_back_takes_whole_texts(tmp_path: Path, folder: Path) -> None:

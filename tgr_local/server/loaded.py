@@ -94,15 +94,19 @@ class LoadedModel:
 
     def rest(self) -> None:
         """Makes the cache as small again as it was at the start."""
-        if self._prompts:
-            self._prompts.save()
-        self.engine.shrink_cache(self._n_cells)
+        try:
+            if self._prompts:
+                self._prompts.save()
+        finally:
+            self.engine.shrink_cache(self._n_cells)
 
     def close(self) -> None:
         """Ends its work and frees its memory."""
-        if self._prompts:
-            self._prompts.close()
-        self.engine.close()
+        try:
+            if self._prompts:
+                self._prompts.close()
+        finally:
+            self.engine.close()
 
     async def stats(self) -> EngineStats:
         """The engine's present counts, or the last known ones while a long decode runs."""

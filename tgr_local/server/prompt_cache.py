@@ -5,7 +5,8 @@ In: a loaded engine, the prompts of a request before it begins, and word that re
 Out: remembered prefixes in the engine, and files of `prefix_files` in the folder, which together
 keep within a bound; the least recently used go first. A file that cannot be used is passed over.
 A text is written when it is new by half, when its model rests or leaves, and never while a request
-waits for it.
+waits for it. One whose file had to go is written again once it is used again. No failure of the
+disk or of memory ends a request, the thread that writes, or the unloading of a model.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,10 +30,13 @@ from tgr_local.options.config import ServerConfig
 
 LEAST_TOKENS = 256  # fewer are read again in a few seconds
 ENDING = ".prompt"
+PAUSE_SECONDS = 10.0  # for a file that found no room, as it is read whole before that is known
 _FILES_MOST = 4096  # whose prompts are known, the latest used
 _UNFINISHED_SECONDS = 3600  # after which a file that is being written was given up
 _HEADER = 1 << 16  # bytes of a file beside its data, at most
 _HALF, _QUARTER = 2, 4  # 1/share of a text that must be new, so that it is written again
+_LEAST_SHARE = 4  # 1/share of a file that a prompt must have, so that all of it is read
+_LOOK_SECONDS = 0.1  # between looks at `cancel`
 
 Tell = Callable[[str], object]
 _Tokens = NDArray[np.int32]
@@ -72,9 +76,9 @@ class PromptFolder:
                     found.append((path, about))
         return sorted(found, key=lambda one: one[1].st_mtime_ns, reverse=True)
 
-    def make_room(self, n_bytes: int) -> bool:
-        """Removes the least recently used files until so many bytes fit; False where they never
-        do. The caller holds `writing`."""
+    def make_room(self, n_bytes: int, replaced: Collection[Path] = ()) -> bool:
+        """Removes the least recently used files until so many bytes fit beside the others, without
+        the `replaced` ones; False where they never do. The caller holds `writing`."""
         if n_bytes > self.most:
             return False
         for path in self._named(f".*{ENDING}.*{TEMPORARY}"):
@@ -83,6 +87,8 @@ class PromptFolder:
                     path.unlink()
         total = n_bytes
         for path, about in self.files():
+            if path in replaced:
+                continue
             total += about.st_size
             if total > self.most:
                 path.unlink(missing_ok=True)
@@ -100,6 +106,7 @@ class PromptCache:
     def __init__(self, engine: Engine, folder: PromptFolder) -> None:
         self._engine, self._folder = engine, folder
         self._known: dict[Path, _Tokens] = {}
+        self._no_room: dict[Path, float] = {}  # when they found none
         self._lock, self._loading = threading.Lock(), threading.Lock()
         self._changed, self._closed = threading.Event(), False
         self.has_looked = False
@@ -113,12 +120,8 @@ class PromptCache:
         """Loads for each prompt the file that saves it the most reading. Raises CancelledError."""
         for prompt in prompts:
             tokens = np.array(prompt, np.int32)
-            path, n = self._best(tokens, self._n_usable)
-            if path is None or n < LEAST_TOKENS:
-                continue
-            with self._loading:
-                if n - self._n_remembered(tokens) >= LEAST_TOKENS:
-                    self._load(path, cancel)
+            while not self._restore(tokens, cancel):
+                pass  # its file is no longer known: the next best
 
     def request_ended(self) -> None:
         """Lets the writer look at what is remembered now."""
@@ -126,22 +129,27 @@ class PromptCache:
 
     def save(self, share: int = _QUARTER) -> None:
         """Writes every remembered text of which more than 1/share is in no file."""
+        having: set[Path | None] = set()
         try:
             for tokens, digest in remembered(self._engine):
-                _, n_kept = self._best(np.array(tokens, np.int32), _n_common)
+                path, n_kept = self._best(np.array(tokens, np.int32), _n_worth)
+                having.add(path)
                 n_new = len(tokens) - n_kept
                 if not digest and n_new >= max(LEAST_TOKENS, len(tokens) // share):
                     self._write(tokens)
-        except (TgrError, OSError) as error:
+            self._forget_removed(having)
+        except (TgrError, OSError, MemoryError) as error:
             if not isinstance(error, CancelledError):  # the model is leaving
                 self._folder.tell(f"a prompt is not kept: {describe(error)}")
 
     def close(self) -> None:
-        """Writes what no file has yet, before the model leaves."""
+        """Writes what no file has yet, before the model leaves; nothing where that would take the
+        hash of the model file first."""
         self._closed = True
         self._changed.set()
         self._writer.join()
-        self.save(share=1 << 30)
+        if self._engine.known_hash:
+            self.save(share=1 << 30)
 
     # ---- the writer ----
 
@@ -161,9 +169,9 @@ class PromptCache:
                 return
             try:
                 tokens = saved_tokens(self._engine, path)
-            except (PrefixError, OSError) as error:
+            except (PrefixError, OSError, MemoryError) as error:
                 self._pass_over(path, error)
-            except TgrError:  # the model is leaving
+            except TgrError:  # the model is leaving, or its file was replaced
                 return
             else:
                 if tokens is not None:
@@ -177,8 +185,9 @@ class PromptCache:
         engine = self._engine
         norms = 4 * engine.n_layer
         n_bytes = len(tokens) * (engine.cell_bytes + norms + 4) + engine.state_bytes + _HEADER
+        replaced = [path, *self._parts(path, np.array(tokens, np.int32))]
         with self._folder.writing:
-            if not self._folder.make_room(n_bytes):
+            if not self._folder.make_room(n_bytes, replaced):
                 self._folder.tell(
                     f"a prompt of {len(tokens)} tokens takes {n_bytes >> 20} MiB, more than the "
                     f"{self._folder.most >> 20} MiB of prompt_cache_mib; raise it to keep such ones"
@@ -189,16 +198,26 @@ class PromptCache:
             )
         if saved:
             whole = np.array(saved.tokens, np.int32)
+            parts = self._parts(path, whole)
             with self._lock:
-                parts = [
-                    other
-                    for other, known in self._known.items()
-                    if engine.rolls_back and other != path and _n_common(known, whole) == len(known)
-                ]
                 self._known[path] = whole
-            for part in parts:  # the new one has all of it
+            for part in parts:
                 self._forget(part)
                 part.unlink(missing_ok=True)
+            with self._folder.writing:  # less than `tokens` may have been saved, and replaced
+                self._folder.make_room(0)
+
+    def _parts(self, path: Path, whole: _Tokens) -> list[Path]:
+        """The files that another one makes superfluous: it has all of them, and is worth loading
+        for them alone."""
+        if not self._engine.rolls_back:
+            return []
+        with self._lock:
+            return [
+                other
+                for other, known in self._known.items()
+                if other != path and _n_worth(whole, known) == len(known)
+            ]
 
     def _name(self, tokens: list[int]) -> str:
         sha = hashlib.sha256(self._engine.model_hash.encode())
@@ -211,28 +230,70 @@ class PromptCache:
     def _best(
         self, tokens: _Tokens, n_same: Callable[[_Tokens, _Tokens], int]
     ) -> tuple[Path | None, int]:
-        """The file that has most of a text, by `n_same`, and how much."""
+        """The file that has most of a text, by `n_same`, the shortest of several, and how much."""
         with self._lock:
-            found = [(n_same(known, tokens), path) for path, known in self._known.items()]
-        n, path = max(found, default=(0, None), key=lambda one: one[0])
+            found = [
+                (n_same(known, tokens), -len(known), path) for path, known in self._known.items()
+            ]
+        n, _, path = max(found, default=(0, 0, None), key=lambda one: one[:2])
         return path, n
 
     def _n_usable(self, known: _Tokens, tokens: _Tokens) -> int:
         n = _n_common(known, tokens)
         return n if self._engine.rolls_back or n == len(known) else 0
 
+    def _n_loadable(self, known: _Tokens, tokens: _Tokens) -> int:
+        return min(self._n_usable(known, tokens), _n_worth(known, tokens))
+
     def _n_remembered(self, tokens: _Tokens) -> int:
         known = (known for known, digest in remembered(self._engine) if not digest)
         return max((self._n_usable(np.array(one, np.int32), tokens) for one in known), default=0)
 
-    def _load(self, path: Path, cancel: Cancel) -> None:
+    def _restore(self, tokens: _Tokens, cancel: Cancel) -> bool:
+        """Loads the best file for a prompt if that pays; False where it proved useless."""
+        path, n = self._best(tokens, self._n_loadable)
+        if path is None or n < LEAST_TOKENS:
+            return True
+        try:
+            os.utime(path)  # even if it is remembered: files go by their last use
+        except FileNotFoundError:
+            self._forget(path)
+            return False
+        except OSError:  # a folder that can be read only
+            pass
+        with self._loads_alone(cancel):
+            if n - self._n_remembered(tokens) < LEAST_TOKENS or self._pauses(path):
+                return True
+            return self._load(path, cancel)
+
+    @contextlib.contextmanager
+    def _loads_alone(self, cancel: Cancel) -> Iterator[None]:
+        while not self._loading.acquire(timeout=_LOOK_SECONDS):
+            if cancel.is_set():
+                raise CancelledError("cancelled while another kept prompt was loaded")
+        try:
+            yield
+        finally:
+            self._loading.release()
+
+    def _pauses(self, path: Path) -> bool:
+        failed = self._no_room.get(path)
+        return failed is not None and time.monotonic() - failed < PAUSE_SECONDS
+
+    def _load(self, path: Path, cancel: Cancel) -> bool:
+        """False for a file that cannot be used."""
         try:
             load_prefix(self._engine, path, cancel=cancel)
-            os.utime(path)
-        except PrefixRoomError:
-            pass  # later, perhaps
-        except (PrefixError, OSError) as error:
+        except CancelledError:
+            raise
+        except (PrefixRoomError, MemoryError):  # later, perhaps
+            self._no_room[path] = time.monotonic()
+        except (TgrError, OSError) as error:
             self._pass_over(path, error)
+            return False
+        else:
+            self._no_room.pop(path, None)
+        return True
 
     def _pass_over(self, path: Path, error: Exception) -> None:
         self._forget(path)
@@ -242,9 +303,26 @@ class PromptCache:
     def _forget(self, path: Path) -> None:
         with self._lock:
             self._known.pop(path, None)
+            self._no_room.pop(path, None)
+
+    def _forget_removed(self, having: set[Path | None]) -> None:
+        """Forgets removed files but those of remembered texts, which would be written again at
+        once; `restore` forgets these when they are used."""
+        with self._lock:
+            others = [path for path in self._known if path not in having]
+        for path in others:
+            if not os.path.lexists(path):
+                self._forget(path)
 
 
 def _n_common(a: _Tokens, b: _Tokens) -> int:
     n = min(len(a), len(b))
     differs = np.flatnonzero(a[:n] != b[:n])
     return int(differs[0]) if len(differs) else n
+
+
+def _n_worth(known: _Tokens, tokens: _Tokens) -> int:
+    """Tokens that both begin with; 0 where `known` has so many more that reading it would not pay:
+    it is read whole."""
+    n = _n_common(known, tokens)
+    return n if _LEAST_SHARE * n >= len(known) else 0
