@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from serving import served
 
 from tgr_local import SearchConfig, TgrLlama, cli, doctor, generate
-from tgr_local.engine import Engine
-from tgr_local.errors import ContextError, ModelError
+from tgr_local.engine import Cancel, Engine
+from tgr_local.errors import CancelledError, CapacityError, ContextError, ModelError
 from tgr_local.generation import pooling
 from tgr_local.openai.requests import chat_request
+from tgr_local.openai.rerank import RerankRequest, rerank_response
 from tgr_local.options.config import EngineConfig
 
 TEXTS = ["hello", "the 🦙 said " * 30]
@@ -100,10 +101,12 @@ def test_scores_are_those_of_llama_cpp(
     with Engine(path, EngineConfig(**EXACT)) as engine:
         assert engine.pooling == "rank" and engine.classifier.shape == (n_classes, engine.n_embd)
         prompts = pooling.rerank_tokens(engine, "he", DOCUMENTS[:3])
-        assert prompts == [engine.tokenize(plain_prompt(one)) for one in DOCUMENTS[:3]]
+        assert [one.tolist() for one in prompts] == [
+            engine.tokenize(plain_prompt(one)) for one in DOCUMENTS[:3]
+        ]
         found = list(pooling.relevances(engine, prompts))
         alone = [next(pooling.relevances(engine, [prompt])) for prompt in prompts]
-    theirs = [pooled_by_llama_cpp(path, prompt, n_classes)[0] for prompt in prompts]
+    theirs = [pooled_by_llama_cpp(path, one.tolist(), n_classes)[0] for one in prompts]
     bound = 2e-2 if dtype == "Q8_0" else 2e-3 if dtype == "F16" else 2e-5
     np.testing.assert_allclose([one.score for one in found], theirs, atol=bound, rtol=0)
     np.testing.assert_allclose([one.score for one in alone], theirs, atol=bound, rtol=0)
@@ -193,6 +196,49 @@ def test_a_document_that_is_too_long_is_named(tmp_path: Path) -> None:
             with pytest.raises(ContextError, match=r"document 1 has .* but the model was trained"):
                 pooling.rerank_tokens(engine, "a", ["b", long])
         assert len(pooling.rerank_tokens(engine, "a", ["b" * 20])) == 1
+
+
+@pytest.fixture
+def tokenized(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The texts that were tokenized for a reranker."""
+    made: list[Any] = []
+    tokens_within = pooling.tokens_within
+
+    def noted(engine: Engine, given: Any) -> list[int]:
+        made.append(given)
+        return tokens_within(engine, given)
+
+    monkeypatch.setattr(pooling, "tokens_within", noted)
+    return made
+
+
+def test_the_documents_of_a_request_have_a_bound_together(
+    model: Callable[..., Path], tokenized: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pooling, "RERANK_TOKENS", 2000)
+    with Engine(model(pooling="RANK", n_classes=2), EngineConfig(**EXACT)) as engine:
+        with pytest.raises(CapacityError, match=r"once for each of 30, have .* may have 2000 "):
+            pooling.rerank_tokens(engine, "q" * 100, ["b"] * 30)
+        with pytest.raises(ContextError, match=r"the query has .* tokens, but the model was"):
+            pooling.rerank_tokens(engine, "q" * 100_000, ["b"])
+        assert tokenized == ["q" * 100, "q" * 100_000]  # and no document
+        with pytest.raises(CapacityError, match=r"documents 0 to 3, .* name fewer documents at"):
+            pooling.rerank_tokens(engine, "q", ["b" * 600] * 30)
+        assert len(tokenized) == 2 + 5
+
+
+def test_tokenizing_documents_can_be_cancelled(
+    model: Callable[..., Path], tokenized: list[Any]
+) -> None:
+    class CancelledSoon(Cancel):
+        def is_set(self) -> bool:
+            return len(tokenized) > 3
+
+    with Engine(model(pooling="RANK", n_classes=2), EngineConfig(**EXACT)) as engine:
+        body = RerankRequest.parse({"query": "q", "documents": ["b"] * 20})
+        with pytest.raises(CancelledError):
+            rerank_response(engine, body, "m", CancelledSoon())
+    assert len(tokenized) == 4
 
 
 def test_an_encoder_is_refused_with_the_reason(tmp_path: Path) -> None:

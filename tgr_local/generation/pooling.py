@@ -13,13 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.engine import Cancel, Engine, PromptText, Task
-from tgr_local.errors import ContextError, ModelError
+from tgr_local.errors import CancelledError, CapacityError, ContextError, ModelError
 from tgr_local.generation.prompt import tokens_within
 
 _AT_ONCE = 512  # tokens whose states are read together
+RERANK_TOKENS = 1 << 20
+"""Of the prompts of one request together, at most; the query counts once for each document."""
 _TEMPLATE = "tokenizer.chat_template.rerank"
 _FIELDS = ("{query}", "{document}")
 _SOFTMAX = ("qwen3", "qwen3vl")  # architectures whose classes llama.cpp makes to probabilities
+
+Tokens = NDArray[np.int32]
 
 
 def pooling_of(engine: Engine) -> str:
@@ -81,32 +85,34 @@ def check_reranks(engine: Engine) -> None:
         )
 
 
-def rerank_tokens(engine: Engine, query: str, documents: Sequence[str]) -> list[list[int]]:
+def rerank_tokens(
+    engine: Engine, query: str, documents: Sequence[str], cancel: Cancel | None = None
+) -> list[Tokens]:
     """The tokens of each document with the query, in the model's prompt. What they hold is text,
-    never a control token. Raises ModelError as `check_reranks`, and ContextError, with the number
-    of the document, for one that is longer than the model was trained for."""
+    never a control token. Raises ModelError as `check_reranks`, ContextError, with the number of
+    the document, for one that is longer than the model was trained for, CapacityError for more than
+    `RERANK_TOKENS` together, and CancelledError by `cancel`."""
     check_reranks(engine)
-    prompts = []
+    least = len(_tokens(engine, query, "the query has {} tokens")) * len(documents)
+    if least > RERANK_TOKENS:  # before anything is done with each document
+        raise CapacityError(_too_many(f"the query alone, once for each of {len(documents)}", least))
+    marked = _as_text(engine, query)
+    prompts: list[Tokens] = []
+    total = 0
     for i, document in enumerate(documents):
-        prompt = _prompt(engine, query, document)
-        try:
-            tokens = tokens_within(engine, prompt)
-            n_tokens = len(tokens)
-        except ContextError as error:
-            n_tokens = error.n_tokens
-        if n_tokens > engine.n_ctx_train:
-            raise ContextError(
-                f"document {i} has {n_tokens} tokens with the query, but the model was trained for "
-                f"{engine.n_ctx_train}; shorten it",
-                n_tokens,
-                engine.n_ctx_train,
-            )
+        if cancel and cancel.is_set():
+            raise CancelledError("cancelled while documents were tokenized")
+        prompt = _prompt(engine, marked, _as_text(engine, document))
+        tokens = _tokens(engine, prompt, f"document {i} has {{}} tokens with the query")
+        total += len(tokens)
+        if total > RERANK_TOKENS:
+            raise CapacityError(_too_many(f"documents 0 to {i}, each with the query", total))
         prompts.append(tokens)
     return prompts
 
 
 def relevances(
-    engine: Engine, prompts: Sequence[Sequence[int]], cancel: Cancel | None = None
+    engine: Engine, prompts: Sequence[Tokens], cancel: Cancel | None = None
 ) -> Iterator[Relevance]:
     """The relevance of each of `rerank_tokens`. What all of them begin with is read once."""
     n_same = _n_same(prompts)
@@ -114,34 +120,66 @@ def relevances(
     with engine.session(longest + 1, 2, cancel=cancel) as session:
         start = session.sequence()
         if n_same:
-            session.run([Task(start, prompts[0][:n_same])], cancel=cancel)
+            session.run([Task(start, prompts[0][:n_same].tolist())], cancel=cancel)
         for prompt in prompts:
             sequence = start.fork()
-            task = Task(sequence, prompt[n_same:], feed_states="last")
+            task = Task(sequence, prompt[n_same:].tolist(), feed_states="last")
             (output,) = session.run([task], cancel=cancel)
             sequence.drop()
             yield Relevance(_score(engine, _last(output.feed_states)), len(prompt))
 
 
-def _prompt(engine: Engine, query: str, document: str) -> PromptText:
-    """The prompt of the model's template; the texts that it puts in get cuts where they look like
-    control tokens."""
+def _tokens(engine: Engine, text: str | PromptText, what: str) -> Tokens:
+    """Raises ContextError for a text that is longer than the model was trained for; `what` says it
+    of a number of tokens."""
+    most = engine.n_ctx_train
+    try:
+        tokens = np.array(tokens_within(engine, text), np.int32)
+        n_tokens = len(tokens)
+    except ContextError as error:
+        n_tokens = error.n_tokens
+    if n_tokens > most:
+        raise ContextError(
+            f"{what.format(n_tokens)}, but the model was trained for {most}; shorten it",
+            n_tokens,
+            most,
+        )
+    return tokens
+
+
+def _too_many(what: str, n_tokens: int) -> str:
+    return (
+        f"{what}, have {n_tokens} tokens, but those of a request may have {RERANK_TOKENS} "
+        "together; name fewer documents at a time, or shorten them or the query"
+    )
+
+
+def _as_text(engine: Engine, text: str) -> PromptText:
+    """A text with cuts where it looks like control tokens."""
+    return PromptText(text, tuple(at + 1 for at, _ in engine.control_texts.within(text)))
+
+
+def _prompt(engine: Engine, query: PromptText, document: PromptText) -> PromptText:
+    """The prompt of the model's template."""
     made, rest = PromptText(""), engine.metadata[_TEMPLATE]
     while rest:
         found = [(rest.find(field), field) for field in _FIELDS if field in rest]
         at, field = min(found, default=(len(rest), ""))
-        text = (query if field == "{query}" else document) if field else ""
+        part = {"{query}": query, "{document}": document}.get(field, PromptText(""))
         begin = len(made.text) + at
-        cuts = tuple(begin + place + 1 for place, _ in engine.control_texts.within(text))
-        made = PromptText(made.text + rest[:at] + text, (*made.cuts, *cuts))
+        cuts = (*made.cuts, *(begin + cut for cut in part.cuts))
+        made = PromptText(made.text + rest[:at] + part.text, cuts)
         rest = rest[at + len(field) :]
     return made
 
 
-def _n_same(prompts: Sequence[Sequence[int]]) -> int:
+def _n_same(prompts: Sequence[Tokens]) -> int:
     """Tokens that all begin with; one less than the shortest has, whose last one is read alone."""
     n = min(map(len, prompts)) - 1
-    return next((i for i in range(n) if len({prompt[i] for prompt in prompts}) > 1), n)
+    for prompt in prompts[1:]:
+        differs = np.flatnonzero(prompt[:n] != prompts[0][:n])
+        n = int(differs[0]) if len(differs) else n
+    return n
 
 
 def _score(engine: Engine, state: NDArray[np.float32]) -> float:

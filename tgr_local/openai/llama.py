@@ -24,7 +24,7 @@ from tgr_local.generation.pooling import pooling_of
 from tgr_local.openai import completions
 from tgr_local.openai.events import JsonObject
 from tgr_local.openai.requests import PreparedRequest, chat_request, completion_request
-from tgr_local.openai.rerank import RerankRequest, rerank_prompts, rerank_response
+from tgr_local.openai.rerank import RerankRequest, rerank_response
 from tgr_local.options.cache import CACHE_TYPES
 from tgr_local.options.config import DEFAULT_METHOD, EngineConfig, SearchConfig
 from tgr_local.search.room import longest_text
@@ -384,11 +384,11 @@ class TgrLlama:
     def rerank(self, query: str, documents: Seq[str], top_n: int | None = None) -> JsonObject:
         """How relevant the documents are to the query, by a reranker such as Qwen3-Reranker:
         ``results`` with ``index`` and ``relevance_score``, the most relevant first. Raises
-        ModelError for another model, ContextError for a document that is too long."""
+        ModelError for another model, ContextError for a document that is too long, CapacityError
+        for too many tokens together."""
         given = {"query": query, "documents": list(documents), "top_n": top_n}
         body = RerankRequest.parse(given)
-        prompts = rerank_prompts(self.engine, body)
-        return rerank_response(self.engine, body, prompts, self.model_path)
+        return rerank_response(self.engine, body, self.model_path)
 
 
 def _texts(given: str | Seq[str]) -> list[str]:

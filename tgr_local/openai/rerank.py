@@ -3,7 +3,7 @@ query. The body and the response, without a network."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field
@@ -48,21 +48,15 @@ class RerankRequest(Ignoring):
         return [one if isinstance(one, str) else one["text"] for one in self.documents]
 
 
-Prompts = Sequence[Sequence[int]]
-
-
-def rerank_prompts(engine: Engine, body: RerankRequest) -> Prompts:
-    """The tokens that the model reads for each document. Raises as `rerank_tokens` does."""
-    return rerank_tokens(engine, body.query, body.texts())
-
-
 def rerank_response(
-    engine: Engine, body: RerankRequest, prompts: Prompts, model: str, cancel: Cancel | None = None
+    engine: Engine, body: RerankRequest, model: str, cancel: Cancel | None = None
 ) -> dict[str, Any]:
-    """The response: the documents' numbers and scores, the most relevant first."""
+    """The response: the documents' numbers and scores, the most relevant first. Raises as
+    `rerank_tokens` does."""
+    texts = body.texts()
+    prompts = rerank_tokens(engine, body.query, texts, cancel)
     found = list(relevances(engine, prompts, cancel))
     order = sorted(range(len(found)), key=lambda i: (-found[i].score, i))
-    texts = body.texts()
     results = [
         {"index": i, "relevance_score": found[i].score}
         | ({"document": {"text": texts[i]}} if body.return_documents else {})

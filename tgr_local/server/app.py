@@ -16,7 +16,7 @@ from starlette.responses import Response
 from tgr_local import __version__
 from tgr_local.engine import Cancel
 from tgr_local.errors import TgrError
-from tgr_local.openai.rerank import Prompts, RerankRequest, rerank_prompts, rerank_response
+from tgr_local.openai.rerank import RerankRequest, rerank_response
 from tgr_local.server import embeddings, rendering, tokens
 from tgr_local.server.addresses import Addresses, unknown
 from tgr_local.server.answer_now import add_answer_now
@@ -125,12 +125,11 @@ def _add_rerank(app: FastAPI, service: Service) -> None:
 
 
 def _reranked(service: Service) -> Callable[[Request], Awaitable[Response]]:
-    def read(model: LoadedModel, fields: Fields) -> tuple[RerankRequest, Prompts]:
-        body = RerankRequest.parse(fields)
-        return body, rerank_prompts(model.engine, body)
+    def read(model: LoadedModel, fields: Fields) -> RerankRequest:
+        return RerankRequest.parse(fields)
 
-    def make(model: LoadedModel, asked: tuple[RerankRequest, Prompts], cancel: Cancel) -> Any:
-        return rerank_response(model.engine, *asked, model.name, cancel)
+    def make(model: LoadedModel, body: RerankRequest, cancel: Cancel) -> Any:
+        return rerank_response(model.engine, body, model.name, cancel)
 
     async def rerank(request: Request) -> Response:
         return JsonResponse(await service.run(request, read, make))
