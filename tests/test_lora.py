@@ -54,7 +54,7 @@ def write_adapter(path: Path, pairs: Pairs, arch: str = "qwen3", **changes: Any)
     for key, value in kinds.items():
         if value is not None:
             writer.add_string(key, value)
-    writer.add_float32("adapter.lora.alpha", ALPHA)
+    writer.add_float32("adapter.lora.alpha", changes.pop("alpha", ALPHA))
     if tokens := changes.pop("alora", None):
         writer.add_array("adapter.alora.invocation_tokens", tokens)
     for name, (a, b) in pairs.items():
@@ -251,7 +251,8 @@ def test_front_ends_name_the_adapter(small: Path, adapter: Path) -> None:
     found = {one.name: one.detail for one in doctor.examine(str(small), config)}
     assert found["adapter"].startswith(f"{adapter}: scale 0.5, ")
     assert check_memory(small, config).need.ram > check_memory(small).need.ram
-    with TgrLlama(small, lora_path=adapter, lora_scale=0.5, n_gpu_layers=0) as llm:
+    scale: Any = np.float64(0.5)
+    with TgrLlama(small, lora_path=adapter, lora_scale=scale, n_gpu_layers=0) as llm:
         assert llm.engine.adapters == (adapters.Adapter(adapter, 0.5),)
     with load(small, config) as engine:
         assert engine.adapters[0].path == adapter
@@ -276,9 +277,11 @@ def test_files_and_scales_are_read_from_one_text() -> None:
         ("a.gguf", 1.0), ("b:c.gguf", 0.25), (str(Path.home() / "d.gguf"), -1.0),
         ("C:\\x.gguf", 1.0),
     ]  # fmt: skip
-    for bad in ("a.gguf:nan", "a.gguf:inf"):
-        with pytest.raises(ValueError, match="must be a finite number"):
+    for bad in ("a.gguf:nan", "a.gguf:inf", "a.gguf:-1e7", "a.gguf:1e300"):
+        with pytest.raises(ValueError, match="must be a number between -1000000 and 1000000"):
             adapters.named_adapters((bad,))
+    with pytest.raises(ValueError, match=r"lora is '~nobody-here/a.gguf', but .*whole path"):
+        adapters.named_adapters(("~nobody-here/a.gguf:0.5",))
     with pytest.raises(ValueError, match="twice"):
         adapters.named_adapters(("a.gguf", "a.gguf:2"))
 
@@ -311,7 +314,14 @@ def test_files_that_are_no_adapter_of_the_model_are_refused(
         (lambda: made(**{"blk.1.attn_q.weight.lora_a": a}), "missing one component"),
         (lambda: made({"blk.9.attn_q.weight": (a, b)}), "does not exist in base model"),
         (lambda: made({NAMES[0]: (a[:, :32], b)}), "incorrect shape"),
-        (lambda: made({NAMES[0]: (a, b[:, :2])}), "cannot be added to .*not transposed"),
+        (lambda: made({NAMES[0]: (a, b[:, :2])}), "has the rank 4 and 2, but both matrices must"),
+        (lambda: made({NAMES[0]: (a[:0], b[:, :0])}), "has the rank 0 and 0, but .* at least 1"),
+        (lambda: made({EMBEDDING: (a, b[:, :2])}), "embd.weight has the rank 2 and 4, but both"),
+        (lambda: made({"blk.0.attn_norm.weight": (a, b)}), "changes blk.0.attn_norm.weight"),
+        (lambda: made({"cls.output.weight": (a, b)}), "changes cls.output.weight"),
+        (lambda: made(**{"x.lora_a": a[None, :, :]}), "a LoRA of experts; merge it into its"),
+        (lambda: made(alpha=np.nan), "has the alpha nan, but it must be a finite number"),
+        (lambda: made(alpha=np.inf), "has the alpha inf, but"),
         (lambda: made(arch="llama"), "model arch and LoRA arch mismatch.*made for this model"),
         (lambda: short, "cannot be added|damaged|ends|beyond"),
         (lambda: made(nan), "not finite"),

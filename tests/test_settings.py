@@ -151,6 +151,15 @@ def test_names_and_empty_values_in_the_users_file_stay(capsys: pytest.CaptureFix
     assert rows["slot_save_path"] == ["none", str(own)]
 
 
+@pytest.mark.parametrize("name", ["lora", "models_dir", "prompt_cache", "model"])
+def test_the_home_of_nobody_is_refused(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    file = settings.user_file()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f'{name} = "~nobody-here/a"\n')
+    line = refusal(capsys, "serve")
+    assert f"{file}: {name} is '~nobody-here/a', but" in line and "write the whole path" in line
+
+
 # ---- every file read is named ----
 
 

@@ -24,6 +24,7 @@ from tgr_local.eval import command as evaluation
 from tgr_local.fitting import command as fitting
 from tgr_local.models import command as models
 from tgr_local.options.flags import Parser
+from tgr_local.system import paths
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -97,7 +98,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         options = parser.all_options() | args.parser.options
         read = settings.fill(args, options)
         by_flag = args.models_dir and args.sources.get("models_dir", "").startswith("--")
-        library.choose_folder(Path(args.models_dir).expanduser() if by_flag else None)
+        library.choose_folder(paths.expanded("models_dir", args.models_dir) if by_flag else None)
         if "method" in args.parser.options:
             _check_names(args)
         if read:

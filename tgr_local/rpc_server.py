@@ -8,10 +8,10 @@ import os
 import signal
 import socket
 import sys
-from pathlib import Path
 
 from tgr_local.errors import TgrError
 from tgr_local.options.flags import Parser
+from tgr_local.system import paths
 
 PORT = 50052
 
@@ -58,7 +58,7 @@ def _serve(args: argparse.Namespace) -> int:
             "--host"
         ) from None
     if args.cache:
-        args.cache = str(Path(args.cache).expanduser())
+        args.cache = str(paths.expanded("cache", args.cache))
         os.makedirs(args.cache, exist_ok=True)  # ggml keeps nothing in a folder that is missing
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # the server never comes back to Python
     serve_devices(f"{address}:{args.port}", args.cache, args.n_threads or physical_cores())

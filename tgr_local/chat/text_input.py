@@ -5,9 +5,9 @@ from __future__ import annotations
 import codecs
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 from tgr_local.errors import TgrError
+from tgr_local.system import paths
 from tgr_local.system.files import utf8_text
 
 MAX_FILE_BYTES = 16 << 20  # of a text before a question
@@ -48,7 +48,7 @@ def stdin_lines() -> Callable[[], str]:
 def read_file(name: str) -> str:
     """The text in a file. ValueError for a name that is no file or for one that is too long,
     TgrError for a file that is no text, OSError as `open` raises it."""
-    path = Path(name).expanduser()
+    path = paths.expanded("the file", name)
     if path.exists() and not path.is_file():
         raise ValueError(f"{path} is not a file")
     check_size(str(path), path.stat().st_size)

@@ -10,10 +10,16 @@ from pathlib import Path
 
 from tgr_local.errors import ModelError
 from tgr_local.models import file_hash, gguf_header
+from tgr_local.system import paths
 
 _TYPES = {0: "F32", 1: "F16", 8: "Q8_0", 30: "BF16"}
 """ggml's types that convert_lora_to_gguf.py writes, by number."""
 _ALORA = "adapter.alora.invocation_tokens"
+_ALPHA = "adapter.lora.alpha"
+_SCALE_MOST = 1e6
+_LEFT_OUT = "_norm.weight"  # the end of names of tensors to which llama.cpp adds nothing
+_CLASSIFIER = "cls."  # the beginning of such names
+_EMBEDDING = "token_embd.weight"  # whose pair is the other way round
 
 
 @dataclass(frozen=True)
@@ -26,7 +32,7 @@ class Adapter:
 
 def named_adapters(texts: Sequence[str]) -> tuple[Adapter, ...]:
     """The adapters of `EngineConfig.lora`: FILE, or FILE:SCALE. Raises ValueError for a scale that
-    is not finite, and for a file that is named twice."""
+    is out of bounds, for a home folder that does not exist, and for a file that is named twice."""
     adapters: list[Adapter] = []
     for text in texts:
         name, colon, last = text.rpartition(":")
@@ -34,9 +40,12 @@ def named_adapters(texts: Sequence[str]) -> tuple[Adapter, ...]:
             scale = float(last) if colon and name else None
         except ValueError:
             scale = None
-        if scale is not None and not math.isfinite(scale):
-            raise ValueError(f"lora is {text!r:.80}, but its scale must be a finite number")
-        path = Path(text if scale is None else name).expanduser()
+        if scale is not None and not abs(scale) <= _SCALE_MOST:
+            raise ValueError(
+                f"lora is {text!r:.80}, but its scale must be a number between "
+                f"-{_SCALE_MOST:.0f} and {_SCALE_MOST:.0f}"
+            )
+        path = paths.expanded("lora", text if scale is None else name)
         if any(one.path == path for one in adapters):
             raise ValueError(f"lora names {path} twice; leave one out")
         adapters.append(Adapter(path, 1.0 if scale is None else scale))
@@ -65,11 +74,22 @@ def check(adapter: Adapter) -> None:
             f"{path} is an activated LoRA, which begins at certain tokens; only LoRAs of the whole "
             "text can be added"
         )
+    _check_alpha(path, header.metadata.get(_ALPHA, "0"))
     for name, tensor in header.tensors.items():
-        if not name.endswith((".lora_a", ".lora_b")):
+        changed, _, part = name.rpartition(".")
+        if (
+            part not in ("lora_a", "lora_b")
+            or changed.endswith(_LEFT_OUT)
+            or changed.startswith(_CLASSIFIER)
+        ):
             raise ModelError(
                 f"{path} changes {name:.80}, which llama.cpp would leave out: only products of a "
-                "LoRA are added; merge the adapter into its model instead"
+                "LoRA are added, and none to norms and classifiers; merge the adapter into its "
+                "model instead"
+            )
+        if len(tensor.shape) == 3:
+            raise ModelError(
+                f"{path} holds {name:.80}, a LoRA of experts; merge it into its model instead"
             )
         if len(tensor.shape) != 2 or tensor.ggml_type not in _TYPES:
             raise ModelError(
@@ -77,6 +97,32 @@ def check(adapter: Adapter) -> None:
                 f"{tensor.ggml_type}, but must hold matrices of {', '.join(_TYPES.values())}; "
                 "convert it again"
             )
+    for name, tensor in header.tensors.items():
+        changed, _, part = name.rpartition(".")
+        other = header.tensors.get(f"{changed}.lora_b")
+        ranks = [_rank(changed, part, tensor)]
+        if part == "lora_a" and other is not None:  # llama.cpp says it of a pair that lacks one
+            ranks.append(_rank(changed, "lora_b", other))
+        if min(ranks) < 1 or len(set(ranks)) > 1:
+            raise ModelError(
+                f"{path} is damaged: {changed:.80} has the rank {' and '.join(map(str, ranks))}, "
+                "but both matrices must have the same, of at least 1; convert it again"
+            )
+
+
+def _check_alpha(path: Path, text: str) -> None:
+    try:
+        is_finite = math.isfinite(float(text))
+    except ValueError:
+        is_finite = False
+    if not is_finite:
+        raise ModelError(
+            f"{path} has the alpha {text:.40}, but it must be a finite number; convert it again"
+        )
+
+
+def _rank(name: str, part: str, tensor: gguf_header.Tensor) -> int:
+    return tensor.shape[1 if part == "lora_a" and _EMBEDDING not in name else 0]
 
 
 def identity(path: Path, adapters: Sequence[Adapter]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tgr_local.errors import ModelError
+from tgr_local.system import paths
 from tgr_local.system.files import utf8_text
 
 MOST_BYTES = 1 << 20
@@ -55,7 +56,7 @@ def named(name: str) -> ChatTemplate | None:
         return None
     if name in NAMED:
         return NAMED[name]
-    path = Path(name).expanduser()
+    path = paths.expanded("chat_template", name)
     try:
         if not path.is_file():
             raise ValueError(

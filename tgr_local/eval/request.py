@@ -20,6 +20,7 @@ from tgr_local.eval.tasks.data import only_file
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.flags import flag as flag_of
 from tgr_local.options.flags import given
+from tgr_local.system import paths
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def from_arguments(args: argparse.Namespace) -> EvaluationRequest:
 def load_problems(args: argparse.Namespace, request: EvaluationRequest) -> dict[str, list[Problem]]:
     """The problems of each task. ValueError where several tasks would read one file, unless it is
     the official file of all of them."""
-    path = Path(args.data).expanduser() if args.data is not None else None
+    path = paths.expanded("data", args.data) if args.data is not None else None
     found = [tasks.get(name) for name in request.tasks]
     sources = [task.source for task in found if isinstance(task, Benchmark)]
     if path and path.is_file() and any(source != sources[0] for source in sources):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tgr_local.console.sanitize import printable_json, printable_line
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.options.flags import Parser, add_config_flags, configured, given
+from tgr_local.system import paths
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine
@@ -63,7 +64,7 @@ def _fit(args: argparse.Namespace) -> int:
 
     if args.cut < 0:
         raise ValueError(f"cut is {args.cut}, but must be at least 0")
-    path = Path(args.file).expanduser() if args.file else None
+    path = paths.expanded("file", args.file) if args.file else None
     with _engine(args) as engine:
         place = path or record.place(engine.path)
         if place.is_dir():
@@ -116,7 +117,7 @@ def _show(args: argparse.Namespace) -> int:
     from tgr_local.probe import record
 
     name = args.file or ""
-    file = Path(name).expanduser()
+    file = paths.expanded("file", name)
     if not name.endswith(".json"):
         file = record.place(library.model_file(name or None))
     probe = record.load(file)
@@ -161,7 +162,7 @@ def _drawn(
     from tgr_local.fitting import questions
     from tgr_local.fitting.samples import Drawer
 
-    path = Path(args.data).expanduser() if args.data else None
+    path = paths.expanded("data", args.data) if args.data else None
     raw = not engine.chat_template
     names = list(dict.fromkeys(names))
     how: dict[str, bool] = {"fetch": args.fetch, "alone": len(names) == 1}

@@ -18,7 +18,7 @@ from tgr_local.eval.grader import Grader
 from tgr_local.eval.task import Problem
 from tgr_local.eval.tasks.benchmark import Benchmark
 from tgr_local.eval.tasks.data import only_file
-from tgr_local.system import json_checks
+from tgr_local.system import json_checks, paths
 
 _SHAPE = {"question": str, "answer?": str}
 _MOST = 100_000  # questions of a file
@@ -52,7 +52,7 @@ def load(
     for an unknown task, one without final answers, or a file of another form; OSError for an
     unreadable one."""
     if name.endswith(".jsonl"):
-        return of_file(Path(name).expanduser(), limit)
+        return of_file(paths.expanded("the task", name), limit)
     task = tasks.get(name)
     if task.needs_exec or task.metric != "pass":
         raise ValueError(

@@ -26,7 +26,7 @@ from tgr_local.errors import TgrError
 from tgr_local.models import hub, library
 from tgr_local.models.hub import Remote
 from tgr_local.system import files
-from tgr_local.system.paths import private
+from tgr_local.system.paths import expanded, private
 
 TRIES = 5  # requests in a row that each bring fewer than MIN_BYTES
 MIN_BYTES, WINDOW = 1 << 16, 60.0  # a request that brings fewer bytes in so many seconds is ended
@@ -44,7 +44,7 @@ def pull(name: str, to: str | None = None) -> list[dict[str, Any]]:
     """
     done = []
     for remote in hub.files(name):
-        folder = library.folder() / remote.repo if to is None else Path(to).expanduser()
+        folder = library.folder() / remote.repo if to is None else expanded("to", to)
         target = folder / Path(remote.name).name
         _fetch_with_progress(remote, target)
         done.append({"path": str(target), "bytes": remote.size, "sha256": remote.sha256})

@@ -92,7 +92,7 @@ def find(name: str) -> Path:
     ModelError if there is none, with names that are near or the command that downloads the model,
     or if there are several.
     """
-    path = Path(name).expanduser()
+    path = paths.expanded("the model", name)
     if path.is_absolute() or {"/", os.sep} & set(name):
         elsewhere = names.repository(name)
         if elsewhere is None or path.exists() or path.parent.exists():

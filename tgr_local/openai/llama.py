@@ -83,7 +83,7 @@ class TgrLlama:
             flash_attn=flash_attn if isinstance(flash_attn, str) else "on" if flash_attn else "off",
             type_k=_cache_type("type_k", type_k),
             type_v=_cache_type("type_v", type_v),
-            lora=() if lora_path is None else (f"{os.fspath(lora_path)}:{lora_scale!r}",),
+            lora=() if lora_path is None else (f"{os.fspath(lora_path)}:{float(lora_scale)!r}",),
             use_mmap=use_mmap,
             use_mlock=use_mlock,
             chat_template=_chat_template(chat_format),

@@ -23,7 +23,7 @@ from tgr_local.console.sanitize import printable_json, printable_line
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.flags import flag
 from tgr_local.system.files import utf8_text
-from tgr_local.system.paths import folder
+from tgr_local.system.paths import expanded, folder
 
 PREFIX = "TGR_"
 PROJECT_FILE = Path("tgr-local.toml")
@@ -61,7 +61,7 @@ def models_dir() -> Path | None:
     name = os.environ.get(f"{PREFIX}MODELS_DIR", "")
     if not name and user_file().exists():
         name = _placed(user_file(), "models_dir", _read(user_file()).get("models_dir", ""))
-    return Path(name).expanduser() if name and isinstance(name, str) else None
+    return expanded("models_dir", name) if name and isinstance(name, str) else None
 
 
 def files() -> list[Path]:
@@ -141,7 +141,7 @@ def _placed(path: Path, name: str, value: Any) -> Any:
         return [_placed(path, name, one) for one in value]
     if name not in _PATHS | _NAMES or not isinstance(value, str) or not value:
         return value
-    beside = path.parent / Path(value).expanduser()
+    beside = path.parent / expanded(f"{path}: {name}", value)
     is_path = name in _PATHS or {"/", os.sep} & set(value) or beside.exists()
     return str(beside) if is_path else value
 

@@ -23,6 +23,7 @@ from tgr_local.methods import Method
 from tgr_local.models.library import parts_of
 from tgr_local.options.config import ServerConfig
 from tgr_local.server.errors import ApiError
+from tgr_local.system import paths
 
 NAME_LENGTH = 255
 """Characters of a model's name."""
@@ -47,7 +48,7 @@ class Catalog:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`first` is the model that is loaded at the start, in the folder or elsewhere."""
-        self.folder = Path(limits.models_dir).expanduser() if limits.models_dir else None
+        self.folder = paths.expanded("models_dir", limits.models_dir) if limits.models_dir else None
         if self.folder and not self.folder.is_dir():
             raise ValueError(f"models_dir is {limits.models_dir!r}, but must be an existing folder")
         names, self._aliases = _aliases(limits.alias, several=self.folder is not None)

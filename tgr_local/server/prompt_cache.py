@@ -27,6 +27,7 @@ from tgr_local.engine import Cancel, Engine, load_prefix, remembered, save_prefi
 from tgr_local.engine.prefix_files import TEMPORARY
 from tgr_local.errors import CancelledError, PrefixError, PrefixRoomError, TgrError, describe
 from tgr_local.options.config import ServerConfig
+from tgr_local.system import paths
 
 LEAST_TOKENS = 256  # fewer are read again in a few seconds
 ENDING = ".prompt"
@@ -47,7 +48,9 @@ class PromptFolder:
     other or the disk."""
 
     def __init__(self, limits: ServerConfig, prefix_cells: int, tell: Tell) -> None:
-        self.path = Path(limits.prompt_cache).expanduser() if limits.prompt_cache else None
+        self.path = (
+            paths.expanded("prompt_cache", limits.prompt_cache) if limits.prompt_cache else None
+        )
         self.most, self.writing = limits.prompt_cache_mib << 20, threading.Lock()
         self._tell, self._told = tell, set[str]()
         if self.path and not self.path.is_dir():

@@ -22,6 +22,18 @@ def folder(kind: Literal["config", "data", "state", "cache"]) -> Path:
     return base / "tgr-local"
 
 
+def expanded(option: str, value: str) -> Path:
+    """The path that an option has, where ~ is a home folder. Raises ValueError for ~NAME where
+    nobody has that name."""
+    try:
+        return Path(value).expanduser()
+    except RuntimeError:
+        raise ValueError(
+            f"{option} is {value!r:.200}, but this machine has no home folder of "
+            f"{Path(value).parts[0]!r:.40}; write the whole path"
+        ) from None
+
+
 def write_whole(path: Path, data: bytes) -> None:
     """Writes a file in a folder that only the owner may read, whole or not at all. Raises
     OSError."""
