@@ -111,7 +111,7 @@ def test_a_field_keeps_its_bounds(config: Config, spec: dataclasses.Field[Any]) 
     if kind is int:
         assert low is not None  # the native engine takes no number without one
         high = 2**31 - 1 if high is None else high
-    step = 1 if kind is int else 1e-3
+    step = 1 if kind is int else 1e-3 if high is None or high < 1e9 else high
     few = {"n_ubatch": {"n_batch": 16384}, "n_batch": {"n_ubatch": 1}}.get(spec.name, {})
     for bound, beyond in ((low, -step), (high, step)):
         if bound is None:
@@ -171,6 +171,24 @@ def test_messages_name_the_field_the_value_and_the_bound(
     with pytest.raises(ValueError) as refusal:
         SearchConfig(**options)
     assert str(refusal.value) == message
+
+
+@pytest.mark.parametrize("name", ["dry_multiplier", "dry_base"])
+def test_dry_is_bounded_by_what_the_engine_can_take(name: str) -> None:
+    assert getattr(SearchConfig(**{name: 1e30}), name) == 1e30
+    with pytest.raises(
+        ValueError, match=rf"^{name} is 1e\+300, but must be between \d and 1e\+30$"
+    ):
+        SearchConfig(**{name: 1e300})
+
+
+@pytest.mark.parametrize("name", ["dry_sequence_breakers", "grammar", "eoc_token"])
+def test_half_a_surrogate_pair_is_refused(name: str) -> None:
+    values = [(":", "a\ud800")] if name == "dry_sequence_breakers" else ["a\ud800"]
+    for value in values:
+        with pytest.raises(ValueError, match=rf"^{name} is .*not at character 1; remove that"):
+            SearchConfig(**{name: value})
+    assert SearchConfig(probe="/\udcff").probe  # a path of this machine
 
 
 def test_a_micro_batch_is_part_of_a_batch() -> None:

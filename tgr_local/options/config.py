@@ -14,7 +14,7 @@ import secrets
 from dataclasses import KW_ONLY, InitVar, dataclass
 
 from tgr_local.options.cache import CACHE_TYPES
-from tgr_local.options.fields import notes_given, option, validate
+from tgr_local.options.fields import check_unicode, notes_given, option, validate
 
 DEFAULT_METHOD = "tgr-latent"
 RANDOM_SEED = -1
@@ -280,8 +280,11 @@ class SearchConfig:
         "DRY: subtract this times dry_base^(n - dry_allowed_length) from the logit of a token that "
         "goes on with a repetition of n tokens; 0 = off",
         low=0,
+        high=1e30,
     )
-    dry_base: float = option(1.75, "DRY: growth with each token of the repetition", low=1)
+    dry_base: float = option(
+        1.75, "DRY: growth with each token of the repetition", low=1, high=1e30
+    )
     dry_allowed_length: int = option(
         2, "DRY: tokens that a repetition must have to cost something", low=0
     )
@@ -438,6 +441,7 @@ class SearchConfig:
 
     def __post_init__(self, given: frozenset[str] | None) -> None:
         validate(self)
+        check_unicode(self)
         if self.seed == RANDOM_SEED:
             object.__setattr__(self, "seed", drawn_seed())
         if self.dry_sequence_breakers == ("none",):

@@ -156,6 +156,31 @@ def validate(config: Config) -> None:
             object.__setattr__(config, rule.name, rule.checked(value))
 
 
+def check_unicode(config: Config) -> None:
+    """Raises ValueError for the first text that is no path, and that the engine could not take: one
+    with half a surrogate pair."""
+    for name in _text_names(type(config)):
+        value = getattr(config, name)
+        for text in value if isinstance(value, tuple) else (value,):
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                raise ValueError(
+                    f"{name} is {value!a:.80}, but must be valid Unicode, which it is not at "
+                    f"character {error.start}; remove that character"
+                ) from None
+
+
+@functools.cache
+def _text_names(config_type: type[Config]) -> tuple[str, ...]:
+    types = types_of(config_type)
+    return tuple(
+        spec.name
+        for spec in dataclasses.fields(config_type)
+        if types[spec.name] in (str, tuple[str, ...]) and not spec.metadata["is_path"]
+    )
+
+
 def _check_type(name: str, value: object, expected: Any) -> None:
     many = typing.get_origin(expected) is tuple
     kind = typing.get_args(expected)[0] if many else expected
