@@ -294,9 +294,9 @@ def test_a_bias_forbids_and_forces(engine: Engine) -> None:
 
 
 def test_parameters_without_an_effect_are_listed(engine: Engine) -> None:
-    body = {"cache_prompt": True, "samplers": ["top_k"], "dry_base": 1.75, "user": None}
+    body = {"cache_prompt": True, "samplers": ["top_k"], "dynatemp_range": 0.5, "user": None}
     made = chat(engine, max_tokens=3, mirostat_tau=5.0, **body)
-    assert made["tgr"]["ignored"] == ["cache_prompt", "samplers", "dry_base", "mirostat_tau"]
+    assert made["tgr"]["ignored"] == ["cache_prompt", "samplers", "dynatemp_range", "mirostat_tau"]
     assert "ignored" not in chat(engine, max_tokens=3, tools=[])["tgr"]
     assert chat(engine, n_predict=3)["usage"]["completion_tokens"] == 3
 
