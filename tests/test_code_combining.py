@@ -87,6 +87,9 @@ def test_more_tests_or_the_same_ones_further() -> None:
     assert not verdict(("t", 6), ("u", 8)).is_beyond(before)  # one less far
     assert not verdict(("t", 6), ("v", 90)).is_beyond(before)  # another one fails
     assert not verdict(("t", 4), ("u", 9)).is_beyond(before)
+    unknown = verdict(("t", 0), ("u", 9))  # 0: where it stopped is not known
+    assert not before.is_beyond(unknown) and not unknown.is_beyond(before)
+    assert verdict(("t", 0), ("u", 10)).is_beyond(before)
     hangs = Verdict(**{**vars(before), "ran": False, "passed": 0, "failures": ()})
     assert not Verdict(**{**vars(hangs), "passed": 9}).is_beyond(before)
     assert before.is_beyond(hangs) and not hangs.is_beyond(before) and not hangs.is_beyond(hangs)
@@ -183,6 +186,9 @@ def test_imports_at_one_place_stand_together() -> None:
     (made,) = both((), change(one, text), change(other, text)) or ()
     expected = text.replace("1", "re").replace("2", "json")
     assert made.after == expected.replace("import os", "import os\nimport json\nimport re")
+    both_need = other.replace("import json\n", "import json\nimport re\n")
+    (made,) = both((), change(one, text), change(both_need, text)) or ()
+    assert made.after.count("import re") == 1 and "import json\n" in made.after
 
 
 # ---- in a task ----
@@ -198,7 +204,7 @@ def test_a_round_ends_with_the_edits_of_two(monkeypatch: pytest.MonkeyPatch) -> 
     assert made.changes == (Change("calc.py", CALC, RIGHT),)
     assert len(outcome.rounds) == 1 and outcome.best == made
     assert (made.number, made.forward_tokens) == (3, 0)
-    assert listener.states[3] == ["testing", "done"]
+    assert listener.states[3] == ["testing", "done", "done"]
 
 
 def test_tests_that_pass_already_combine_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

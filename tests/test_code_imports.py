@@ -56,6 +56,9 @@ def test_a_name_that_nothing_defines_is_imported(used: str, line: str) -> None:
         "antigravity.fly",  # modules that do something
         "e",  # math's
         "log.info('x')",
+        "product(notes)",
+        "time() - number",
+        "urllib.parse.quote('x')",
         "count",
         "itertools.count()",  # is there
         "[x for x in notes]",
@@ -77,6 +80,13 @@ def test_names_of_any_scope_are_known() -> None:
         "        case [first, *others] as whole:\n            return first, others, whole\n"
     )
     assert after(new) == new
+
+
+def test_annotations_that_are_not_evaluated_need_no_import() -> None:
+    old = "from __future__ import annotations\n\n\ndef f(a):\n    return a\n"
+    new = old.replace("f(a)", "f(a: List[HttpError]) -> R")
+    assert after(new, old) == new
+    assert "HttpError\n" in after(new.replace("return a", "raise HttpError"), old)
 
 
 def test_a_file_does_not_import_itself() -> None:

@@ -315,7 +315,9 @@ def test_how_far_a_test_got_counts_where_its_own_file_is_as_it_was(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An edit of that file moves its lines."""
-    failures = tuple(Failure(f"{name}::test", name, 3, reached=3) for name in ("calc.py", "t.py"))
+    failures = tuple(  # both stop in the code, which the second one's file is not
+        Failure(f"{name}::test", "calc.py", 9, "", 3, name) for name in ("calc.py", "t.py")
+    )
     said = dataclasses.replace(judge((), Cancel()), failures=failures)
     monkeypatch.setattr("tgr_local.code.judge.judge", lambda *_, **__: said)
     workplace = Workplace(project, CodeConfig(test="pytest", sandbox="none"))

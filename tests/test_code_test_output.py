@@ -107,6 +107,37 @@ def test_what_a_test_reached_is_a_line_of_the_test(tmp_path: Path) -> None:
     assert [one.reached for one in sorted(found, key=lambda one: one.name)] == [2, 3]
 
 
+PARTS = """\
+import unittest
+from unittest import mock
+
+
+class Parts(unittest.TestCase):
+    def test_parts(self):
+        for i in range(5):
+            with self.subTest(i=i):
+                self.assertEqual(i, {wrong})
+
+    @mock.patch("os.getcwd")
+    def test_mock(self, _):
+        self.assertTrue({right})
+"""
+
+
+def test_parts_of_a_test_are_no_tests(tmp_path: Path) -> None:
+    """A mended test must not look as if fewer ran. What a patched test reached is its own line."""
+    write(tmp_path, {"test_a.py": PARTS.format(wrong="-1", right="False")})
+    before = read(output_of(tmp_path, "unittest"))
+    assert (before.passed, before.failed, before.total) == (0, 2, 2)
+    assert {one.name.rpartition(".")[2]: one.reached for one in before.failures} == {
+        "test_parts": 9, "test_mock": 13,
+    }  # fmt: skip
+    write(tmp_path, {"test_a.py": PARTS.format(wrong="i", right="True")})
+    assert read(output_of(tmp_path, "unittest")).total == before.total
+    one, two = "1 passed, 3 subtests passed in 0.01s\n", "3 subtests failed, 1 failed in 0.01s\n"
+    assert (read(one).passed, read(two).failed) == (4, 4)
+
+
 def test_unittest(tmp_path: Path) -> None:
     write(tmp_path, {"test_a.py": TEST})
     counts = read(output_of(tmp_path, "unittest", "-v"))

@@ -296,6 +296,10 @@ class _Writer:
         mine = self._answers[index]
         answer = mine.whole or self._candidates[index].begun + reply.text
         changes, problem = _read(answer, self._batch, mine.departure)
+        if reply.finish == "length" and mine.departure and not mine.whole:
+            found = codes(answer)
+            if mine.departure.copy.function and not (found and found[0].is_closed):
+                changes, problem = (), "the answer has no end"  # and would cut the function off
         error = syntax_error(changes)
         self._update(
             index,

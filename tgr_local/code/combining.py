@@ -11,7 +11,6 @@ import difflib
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
 
 from tgr_local.code.candidate import Candidate, syntax_error
 from tgr_local.code.edits import Change
@@ -79,7 +78,9 @@ def _adds(verdict: Verdict, reached: Verdict) -> bool:
     """Whether a test that fails in what is reached passes, or gets further."""
     mine = {failure.name: failure.reached for failure in verdict.failures}
     known = reached.failures
-    return not known or any(mine.get(its.name, its.reached + 1) > its.reached for its in known)
+    return not known or any(
+        its.name not in mine or mine[its.name] > its.reached > 0 for its in known
+    )
 
 
 def both(
@@ -101,12 +102,15 @@ def both(
 
 def _merged(base: str, one: str, other: str) -> str | None:
     lines = base.split("\n")
-    hunks = sorted({*_hunks(lines, one), *_hunks(lines, other)})
-    for (start, end, new), (then, last, more) in pairwise(hunks):
-        if then == end == start == last and all(map(_IMPORT.match, (*new, *more))):
+    hunks: list[_Hunk] = []
+    for start, end, new in sorted({*_hunks(lines, one), *_hunks(lines, other)}):
+        first, last, before = hunks[-1] if hunks else (-1, -1, ())
+        if first == last == start == end and all(map(_IMPORT.match, (*before, *new))):
+            hunks[-1] = (start, end, tuple(dict.fromkeys((*before, *new))))
             continue
-        if then < end or (then == end and (start == end or then == last)):
+        if start < last or (start == last and (first == last or start == end)):
             return None
+        hunks.append((start, end, new))
     for start, end, new in reversed(hunks):
         lines[start:end] = new
     return "\n".join(lines)

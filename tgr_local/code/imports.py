@@ -13,6 +13,7 @@ import dataclasses
 import importlib
 from collections.abc import Collection, Iterator, Sequence
 from itertools import takewhile
+from types import ModuleType
 
 from tgr_local.code.edits import Change, Document
 from tgr_local.code.edits.function import parsed
@@ -21,11 +22,18 @@ _WHOLE = (
     "abc", "base64", "bisect", "collections", "contextlib", "copy", "csv", "dataclasses",
     "datetime", "decimal", "enum", "fractions", "functools", "hashlib", "heapq", "io", "itertools",
     "json", "logging", "math", "operator", "os", "pathlib", "random", "re", "shutil", "statistics",
-    "string", "struct", "sys", "tempfile", "textwrap", "time", "typing", "urllib", "uuid",
+    "string", "struct", "sys", "tempfile", "textwrap", "time", "typing", "uuid",
 )  # fmt: skip
 """Modules of Python's library that do nothing when they are imported."""
 _NAMES_OF = ("collections", "typing", "dataclasses", "functools", "itertools", "math", "datetime")
-"""Those whose names are imported alone."""
+"""Those whose names are imported alone: what begins with a capital letter, and these where they are
+called; the others are common names of something else."""
+_CALLED = frozenset((
+    "accumulate", "cache", "cached_property", "cast", "ceil", "chain", "cmp_to_key", "comb",
+    "combinations", "dataclass", "defaultdict", "deque", "factorial", "field", "floor", "gcd",
+    "groupby", "isclose", "islice", "lcm", "lru_cache", "namedtuple", "overload", "partial",
+    "permutations", "reduce", "sqrt", "timedelta", "wraps", "zip_longest",
+))  # fmt: skip
 _ALWAYS = frozenset(dir(builtins)) | {"__file__", "__name__", "__doc__", "__path__", "__spec__"}
 
 
@@ -57,7 +65,10 @@ def _undefined(tree: ast.Module) -> set[str]:
     """Names that are read and that nothing in the file gives a value, in any scope."""
     read: set[str] = set()
     known = set(_ALWAYS)
+    unread = _annotations(tree)
     for node in ast.walk(tree):
+        if node in unread:
+            continue
         if isinstance(node, ast.Name):
             (read if isinstance(node.ctx, ast.Load) else known).add(node.id)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -75,6 +86,19 @@ def _undefined(tree: ast.Module) -> set[str]:
     return read - known
 
 
+def _annotations(tree: ast.Module) -> set[ast.AST]:
+    """What is not evaluated in a file that imports annotations from __future__."""
+    if not any(isinstance(one, ast.ImportFrom) and one.module == "__future__" for one in tree.body):
+        return set()
+    found: list[ast.expr | None] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg | ast.AnnAssign):
+            found.append(node.annotation)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.append(node.returns)
+    return {below for one in found if one is not None for below in ast.walk(one)}
+
+
 def _statement(name: str, path: str, documents: Sequence[Document], tree: ast.Module) -> str:
     """The import of a name; empty where none is known, or several."""
     others = (parsed(one.text) for one in documents if one.path != path and one.path[-3:] == ".py")
@@ -84,12 +108,12 @@ def _statement(name: str, path: str, documents: Sequence[Document], tree: ast.Mo
     attributes = _attributes(tree, name)
     if name in _WHOLE and attributes:
         module = importlib.import_module(name)
-        if all(hasattr(module, one) for one in attributes):
+        if name == "os" or all(_has(module, one) for one in attributes):
             return f"import {name}"
         inner = getattr(module, name, None)  # such as datetime.datetime
         return f"from {name} import {name}" if all(hasattr(inner, a) for a in attributes) else ""
     # a variable of some other meaning may have such a name
-    if not name[0].isupper() and (len(name) == 1 or name not in _called(tree)):
+    if not name[0].isupper() and name not in _CALLED & _called(tree):
         return ""
     module_name = next((one for one in _NAMES_OF if name in _names(one)), "")
     return f"from {module_name} import {name}" if module_name else ""
@@ -118,6 +142,11 @@ def _attributes(tree: ast.Module, name: str) -> set[str]:
     """The attributes of a name that are read, as of a module."""
     found = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
     return {one.attr for one in found if isinstance(one.value, ast.Name) and one.value.id == name}
+
+
+def _has(module: ModuleType, name: str) -> bool:
+    """Whether a module has a name without another import."""
+    return hasattr(module, name) and not isinstance(getattr(module, name), ModuleType)
 
 
 def _called(tree: ast.Module) -> set[str]:

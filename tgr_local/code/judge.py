@@ -30,7 +30,8 @@ _CHECK = Path(__file__).with_name("_check.py")
 _CHECKED = "import"
 _LEAST_PATIENCE, _TIMES_AS_LONG = 15.0, 20  # seconds; times the run without an edit
 _STOPS_EARLY = re.compile(
-    r"(?:^|\s)(?:-[a-zA-Z]*[xf]|--(?:exitfirst|maxfail|fail-?fast|bail))|[;&|]"
+    r"(?:^|\s)(?:-[a-zA-Z]*[xf]|--(?:exitfirst|maxfail|fail-?fast|bail|sw|stepwise|stop-on-failure)|-b\b)"
+    r"|[;&|\n]"
 )
 """In a command: what ends it at the first failure, or that it is several."""
 _STOPPED = re.compile(r"stopping after \d+ fail")
@@ -90,7 +91,10 @@ class Verdict:
         if self.passed != other.passed or not self.ran:
             return self.ran and self.passed > other.passed
         known = {failure.name: failure.reached for failure in other.failures}
-        further = [one.reached - known.get(one.name, math.inf) for one in self.failures]
+        if any(one.name not in known for one in self.failures):
+            return False
+        pairs = [(known[one.name], one.reached) for one in self.failures]
+        further = [after - before for before, after in pairs if before and after]
         return all(lines >= 0 for lines in further) and any(further)
 
     @property
@@ -168,7 +172,8 @@ def patience(command: str, before: Verdict) -> float:
     """Seconds after which the tests of an edit are taken to have no end, by the time that they took
     without it: edits make loops that never end. Infinite where that was not the time of all
     tests."""
-    ran_all = before.ended in ("passed", "failed") and before.framework and not before.errors
+    known = before.framework not in ("", "cargo test")  # which ends after a program that fails
+    ran_all = before.ended in ("passed", "failed") and known and not before.errors
     if not ran_all or _STOPS_EARLY.search(command) or _STOPPED.search(before.output):
         return math.inf
     return max(_LEAST_PATIENCE, _TIMES_AS_LONG * before.seconds)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tgr_local.console.region import Region
 
 _LABEL = 9  # characters
-_FORMS = {"file": "whole files", "function": "whole functions", "replace": "lines to replace"}
+_FORMS = {"file": "whole files", "function": "whole functions"}
 _SHOWN = 200  # newest characters of a text that are kept for its row
 _ROWS = 16
 """Candidates in the table after a round; `/table` and ``--json`` have all."""

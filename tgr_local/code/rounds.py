@@ -220,7 +220,9 @@ class _Solver:
 
         def judged(one: Candidate) -> Verdict:
             self._listener.update(one, "")
-            return self._judge(one.changes, self._cancel)
+            verdict = self._judge(one.changes, self._cancel)
+            self._listener.update(one.but(state="done", verdict=verdict), "")
+            return verdict
 
         made = []
         first = candidates[-1].number + 1

@@ -30,6 +30,8 @@ class Failure:
     """One line."""
     reached: int = 0
     """The line of the test itself at which it stopped, from 1; 0 where the output names none."""
+    reached_in: str = ""
+    """The file of that line, as the output names it."""
 
 
 @dataclass(frozen=True)
@@ -91,13 +93,14 @@ def _parts(head: re.Pattern[str], text: str) -> Iterator[tuple[re.Match[str], st
 
 
 def _numbers(text: str, words: str) -> int:
-    return sum(int(number) for number in re.findall(rf"(\d+) (?:{words})\b", text))
+    return sum(int(number) for number in re.findall(rf"(\d+) (?:subtests )?(?:{words})\b", text))
 
 
 # ---- pytest ----
 
 _PYTEST = re.compile(
-    r"^(?:=+ )?((?:\d+ (?:passed|failed|errors?|skipped|xfailed|xpassed|deselected|warnings?|rerun)"
+    r"^(?:=+ )?((?:\d+ (?:subtests )?"
+    r"(?:passed|failed|errors?|skipped|xfailed|xpassed|deselected|warnings?|rerun)"
     r"(?:, )?)+|no tests ran) in [\d.]+s(?: \([\d:]+\))?(?: =+)?$",
     re.MULTILINE,
 )
@@ -121,7 +124,7 @@ def _pytest(text: str) -> tuple[int, Counts] | None:
         places = (own or named or [[]])[0]
         line = places[-1][1] if places else 0
         reached = next((line for path, line in places if path == file), 0)
-        failures.append(Failure(match[1], file, line, match[2] or "", reached))
+        failures.append(Failure(match[1], file, line, match[2] or "", reached, file))
     if not failures:
         failures = [Failure(head, *places[-1]) for head, places in sections]
     counts = Counts(
@@ -145,7 +148,7 @@ _UNITTEST = re.compile(
     r"^Ran (\d+) tests? in [\d.]+s\n+(OK|FAILED|NO TESTS RAN)(?: \(([^)\n]*)\))?$", re.MULTILINE
 )
 _UNITTEST_HEAD = re.compile(r"^(?:FAIL|ERROR): (\S+)(?: \((\S+)\))?[^\n]*$", re.MULTILINE)
-_FRAME = re.compile(r'^  File "([^"\n]+)", line (\d+)', re.MULTILINE)
+_FRAME = re.compile(r'^  File "([^"\n]+)", line (\d+)(?:, in (\w+))?', re.MULTILINE)
 
 
 def _unittest(text: str) -> tuple[int, Counts] | None:
@@ -161,15 +164,19 @@ def _unittest(text: str) -> tuple[int, Counts] | None:
     failures = []
     for head, part in _parts(_UNITTEST_HEAD, text[: summary.start()]):
         frames = list(_FRAME.finditer(part.rpartition("\nTraceback (most recent call last)")[2]))
+        own = [(one[1], int(one[2])) for one in frames if one[3] == head[1]]
         lines = [line for line in part.strip().splitlines() if line[:1] not in ("", " ", "-", "=")]
         name = head[2] or head[1]
         if not name.endswith(head[1]) and head[1] != name:
             name = f"{name}.{head[1]}"
-        file, line, reached = "", 0, 0
-        if frames:
-            file, line, reached = frames[-1][1], int(frames[-1][2]), int(frames[0][2])
-        failures.append(Failure(name, file, line, lines[-1] if lines else "", reached))
-    passed = max(0, int(summary[1]) - failed - errors - skipped)
+        file, line = (frames[-1][1], int(frames[-1][2])) if frames else ("", 0)
+        reached_in, reached = own[0] if own else ("", 0)
+        said = lines[-1] if lines else ""
+        failures.append(Failure(name, file, line, said, reached, reached_in))
+    if n_ran := int(summary[1]):  # each subtest that fails is counted, of one test
+        errors = min(errors, n_ran)
+        failed = min(failed, n_ran - errors)
+    passed = max(0, n_ran - failed - errors - skipped)
     return summary.end(), Counts("unittest", passed, failed, errors, skipped, tuple(failures))
 
 

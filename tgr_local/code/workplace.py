@@ -145,7 +145,7 @@ class Workplace:
             verdict,
             failures=tuple(
                 # its lines are not those of before
-                replace(one, reached=0) if one.file in changed else one
+                replace(one, reached=0) if one.reached_in in changed else one
                 for one in verdict.failures
             ),
         )

@@ -502,7 +502,10 @@ class CodeConfig:
     )
     candidates: int = option(8, "k: edits that the model writes at a time", low=1, high=64)
     rounds: int = option(
-        3, "rounds at most; each shows the model how its best edit failed", low=1, high=100
+        3,
+        "rounds at most; each begins with the edit that got furthest in the tests",
+        low=1,
+        high=100,
     )
     budget: int = option(
         0, "forward tokens at most, of all rounds and candidates together; 0 = no limit", low=0
