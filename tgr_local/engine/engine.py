@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -86,9 +87,11 @@ class Engine:
             if cancel and cancel.is_set():
                 raise CancelledError(f"cancelled while {self.path} was being loaded")
 
-        # before loading: a file that is replaced while it is read counts as replaced
-        self.file_identity = adapters.identity(self.path, self.adapters)
+        self.file_identity = ""
         """What tells the files that were loaded from others, and from their later contents."""
+        with contextlib.suppress(OSError):  # loading says what is wrong with a file
+            # before it: a file that is replaced while it is read counts as replaced
+            self.file_identity = adapters.identity(self.path, self.adapters)
         self._native = native.Engine(params, check)
         self.n_seq_max: int = self._native.stats().n_seq_max
         self._max_cells: int | None = None
