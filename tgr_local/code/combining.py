@@ -101,6 +101,8 @@ def both(
 
 
 def _merged(base: str, one: str, other: str) -> str | None:
+    """A text with the changes of two others; None where these are of the same lines. Imports that
+    both add at one place stand there together, each once."""
     lines = base.split("\n")
     hunks: list[_Hunk] = []
     for start, end, new in sorted({*_hunks(lines, one), *_hunks(lines, other)}):

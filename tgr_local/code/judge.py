@@ -30,7 +30,8 @@ _CHECK = Path(__file__).with_name("_check.py")
 _CHECKED = "import"
 _LEAST_PATIENCE, _TIMES_AS_LONG = 15.0, 20  # seconds; times the run without an edit
 _STOPS_EARLY = re.compile(
-    r"(?:^|\s)(?:-[a-zA-Z]*[xf]|--(?:exitfirst|maxfail|fail-?fast|bail|sw|stepwise|stop-on-failure)|-b\b)"
+    r"(?:^|\s)(?:-[a-zA-Z]*[xf]|-b\b"
+    r"|--(?:exitfirst|maxfail|fail-?fast|bail|sw|stepwise|stop-on-failure))"
     r"|[;&|\n]"
 )
 """In a command: what ends it at the first failure, or that it is several."""
@@ -45,7 +46,6 @@ _SAID: dict[Ended, str] = {
     "no tests": "no tests ran",
     "fewer tests": "passed, but fewer tests ran than before",
     "not found": "the command was not found",
-    "timed out": "stopped at the limit of time",
     "memory": "stopped at the limit of memory",
     "processes": "stopped at the limit of processes",
     "disk": "stopped at the limit of disk space",

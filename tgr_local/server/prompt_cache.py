@@ -55,7 +55,8 @@ class PromptFolder:
         self._tell, self._told = tell, set[str]()
         if self.path and not self.path.is_dir():
             raise ValueError(
-                f"prompt_cache is {limits.prompt_cache!r}, but must be an existing folder"
+                f"prompt_cache is {limits.prompt_cache!r}, but must be an existing folder; "
+                "make it, or name another"
             )
         if self.path and prefix_cells == 0:
             raise ValueError(

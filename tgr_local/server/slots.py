@@ -42,7 +42,8 @@ class SlotFiles:
         self.folder = Path(limits.slot_save_path) if limits.slot_save_path else None
         if self.folder and not self.folder.is_dir():
             raise ValueError(
-                f"slot_save_path is {limits.slot_save_path!r}, but must be an existing folder"
+                f"slot_save_path is {limits.slot_save_path!r}, but must be an existing folder; "
+                "make it, or name another"
             )
         self.n, self.most = limits.max_running, limits.slot_save_mib << 20
         self.writing = threading.Lock()  # so that two files together keep within the limit
