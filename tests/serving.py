@@ -46,13 +46,14 @@ HELD = f"""if True:
 
 
 class Served:
-    """A running server; `lines` is what it has written to stderr so far."""
+    """A running server, whose replies are the same in every run unless `seed` is -1; `lines` is
+    what it has written to stderr so far."""
 
     def __init__(
         self, model: Path | None, folder: Path, *, start: str = START, **options: Any
     ) -> None:
         flags = ["--model", str(model)] if model else []
-        for name, value in (EXACT | SMALL | {"port": 0} | options).items():
+        for name, value in (EXACT | SMALL | {"port": 0, "seed": 42} | options).items():
             flags += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
         self.process = subprocess.Popen(
             [sys.executable, "-c", start, "serve", *flags],

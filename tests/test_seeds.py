@@ -144,7 +144,7 @@ def test_a_server_gives_a_request_its_own_seed_or_a_random_one(
         made = [server.chat("hi", max_tokens=1, **body).json() for _ in range(3)]
         return [one["tgr"]["seed"] for one in made]
 
-    with served(model(), tmp_path, method="base") as server:
+    with served(model(), tmp_path, method="base", seed=-1) as server:
         assert server.client.get("/props").json()["options"]["seed"] == RANDOM_SEED
         assert differ(seeds(server)) and differ(seeds(server, seed=-1))
         assert differ(seeds(server, tgr={"seed": -1}))

@@ -113,8 +113,11 @@ def test_an_endless_request_ends_at_its_time_limit(server: Served, options: dict
 
 
 def ends(server: Served) -> list[int]:
-    text = server.client.get("/tokenizer_info").json()["eos_token"]
+    """The tokens that end a text: the turn's and the document's."""
+    info = server.client.get("/tokenizer_info").json()
+    text = info["eos_token"] + info["bos_token"]
     tokens: list[int] = server.client.post("/tokenize", json={"content": text}).json()["tokens"]
+    assert len(tokens) == 2
     return tokens
 
 
