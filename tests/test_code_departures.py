@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_coder import CALC, RIGHT, WAIT, Coder, carry_out
+from fake_coder import CALC, HALF, RIGHT, WAIT, Coder, Followed, carry_out
 
 from tgr_local.code import departures, prompt
+from tgr_local.code.candidate import Candidate
 from tgr_local.code.departures import Copy, Departure
-from tgr_local.code.edits import Document, Function, functions_of
+from tgr_local.code.edits import Change, Document, Function, functions_of
 from tgr_local.engine import Engine, Sampling
 from tgr_local.engine import Task as EngineTask
 
@@ -310,6 +311,43 @@ def test_more_depart_while_they_take_less_than_whole_answers(
     coder.departures = [f"def add(a, b):\n    return {name}" for name in "abcd"]
     outcome = carry_out(monkeypatch.setattr, coder, candidates=2, budget=2000)
     assert len(coder.begun) == 1 and len(outcome.rounds[0]) == 2
+
+
+class Climber(Followed):
+    """Whoever begins with an edit that was adopted departs from the code as that leaves it."""
+
+    def __init__(self, coder: Coder, then: str) -> None:
+        super().__init__()
+        self.coder, self.then = coder, then
+
+    def adopts(self, candidate: Candidate) -> None:
+        super().adopts(candidate)
+        self.coder.departures = [self.then] * 2
+
+
+def test_a_round_goes_on_from_an_edit_that_gets_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    coder = Coder([" b\n\n\ndef sub(a, b):\n    return a + b\n"], [" b\n```\n", WAIT])
+    coder.departures = [f"def add(a, b):\n    return {text}" for text in ("a +", "b", "a")]
+    climber = Climber(coder, HALF.rstrip().removesuffix(" + b") + " -")
+    outcome = carry_out(monkeypatch.setattr, coder, listener=climber)
+    ((half, wrong, whole, stopped),) = outcome.rounds
+    assert half.verdict is not None and half.verdict.passed == 1 and not wrong.passes
+    assert climber.heard[2:] == [
+        "round 1: [1, 2]", "best 1", "adopts 1", "context file", "round 1: [3, 4]", "best 3",
+    ]  # fmt: skip
+    assert whole.passes and whole.changes == (Change("calc.py", CALC, RIGHT),)
+    assert stopped.state == "stopped" and len(coder.begun) == 2
+    assert outcome.forward_tokens == sum(one.forward_tokens for one in outcome.rounds[0])
+
+
+def test_a_round_ends_when_it_has_taken_as_many_tokens_as_whole_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    long = "# 0\n" * 60
+    coder = Coder([" b\n\n\ndef sub(a, b):\n    return a + b\n", long], [" b\n```\n"])
+    coder.departures = ["def add(a, b):\n    return a +", "def add(a, b):\n    return b"]
+    outcome = carry_out(monkeypatch.setattr, coder)
+    assert len(coder.begun) == 1 and outcome.best is not None and not outcome.best.passes
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])

@@ -4,8 +4,8 @@ In: the messages of a round, the documents, a function that judges an edit. Out:
 Where failing tests choose among them, each departs from the code as it is in another way; else
 each is written freely. The replies share the cells of the prompt and advance together; the tests of
 a complete one run while the others are still written, and where one passes the rest is stopped. An
-answer that departs is short: while all of them take fewer tokens than k whole answers, k more are
-written, half of the second k freely.
+answer that departs is short: while all of them take fewer tokens than k whole answers and none gets
+further in the tests, k more are written, half of the second k freely.
 """
 
 from __future__ import annotations
@@ -82,6 +82,8 @@ class Batch:
     """The last of the first k candidates, which are free even so."""
     allowance: int = 0
     """New tokens after which no further k candidates begin to depart; 0 = the first k are all."""
+    before: Verdict | None = None
+    """What the tests say of `changes`. No further k candidates begin where one gets beyond it."""
     tried: frozenset[str] = frozenset()
     """Beginnings of departures in earlier rounds."""
 
@@ -231,12 +233,19 @@ class _Writer:
         batch = self._batch
         n_tokens = sum(one.n_tokens for one in self._candidates)
         departs = any(one.departure for one in self._answers)
-        is_enough = n_tokens >= batch.allowance or self._n_waves == _WAVES
+        is_enough = n_tokens >= batch.allowance or self._n_waves == _WAVES or self._is_beyond
         if not departs or self._stop.is_set() or is_enough:
             return range(0)
         n_free = (batch.k + 1) // 2 if self._n_waves == 1 else 0
         n = batch.k - n_free
         return self._begin(n, min(n, len(self._later)) + n_free)
+
+    @property
+    def _is_beyond(self) -> bool:
+        """Whether a candidate gets further in the tests than the files that it began with."""
+        before = self._batch.before
+        verdicts = [one.verdict for one in self._candidates]
+        return before is not None and any(one and one.is_beyond(before) for one in verdicts)
 
     def _begin(self, n_departures: int, n: int) -> range:
         """The indices of n candidates that begin, the first of them with the next departures."""

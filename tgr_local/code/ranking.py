@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tgr_local.code.candidate import Candidate
 from tgr_local.code.edits import Change
+from tgr_local.code.judge import Verdict
 from tgr_local.system.python_source import syntax_tree
 
 _NOISE = re.compile(
@@ -50,6 +51,16 @@ def ranked(candidates: Sequence[Candidate]) -> list[Candidate]:
         return (*standing(one), *agree, one.logprob, -one.number)
 
     return sorted(candidates, key=key, reverse=True)
+
+
+def furthest(candidates: Sequence[Candidate], before: Verdict | None) -> Candidate | None:
+    """The best candidate that gets beyond the files that all began with, of which the tests say
+    `before`; None without one."""
+    best, reached = None, before
+    for one in ranked(candidates):
+        if reached and one.verdict and one.verdict.is_beyond(reached):
+            best, reached = one, one.verdict
+    return best
 
 
 def behaviour(candidate: Candidate) -> tuple[object, ...]:

@@ -1,8 +1,8 @@
 """A task from its context to the best candidate: rounds of candidates until one passes the tests.
 
-In: an engine, the text of files, a judge. Out: an `Outcome`. The failing output of the best
-candidate so far goes into the next round; if a candidate gets further in the tests than the files
-as they were, the next ones begin with its edit. Every edit is one of the project's files as they
+In: an engine, the text of files, a judge. Out: an `Outcome`. If a candidate gets further in the
+tests than the files as they were, the next ones begin with its edit, in the same round while that
+has taken fewer new tokens than k whole answers. Every edit is one of the project's files as they
 are. Nothing is printed and nothing is changed: a `Listener` follows, and the caller decides.
 """
 
@@ -26,7 +26,7 @@ from tgr_local.code.departures import Copy
 from tgr_local.code.edits import Change, Document
 from tgr_local.code.judge import Verdict
 from tgr_local.code.prompt import Form
-from tgr_local.code.ranking import ranked
+from tgr_local.code.ranking import furthest, ranked
 from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CapacityError
 from tgr_local.methods import Method
@@ -95,16 +95,17 @@ class Listener(Protocol):
         """What the prompt shows."""
 
     def round_begins(self, number: int, candidates: Sequence[Candidate]) -> None:
-        """The candidates of a round are about to be written."""
+        """Candidates of a round are about to be written: its first ones, or those that begin with
+        the edit that was adopted last."""
 
     def update(self, candidate: Candidate, text: str) -> None:
         """A candidate changed, or has new text."""
 
     def round_ends(self, outcome: Outcome) -> None:
-        """The candidates of a round are ranked."""
+        """These candidates are ranked with all others."""
 
     def adopts(self, candidate: Candidate) -> None:
-        """The next round begins with the edit of a candidate, which gets further in the tests."""
+        """The next candidates begin with the edit of this one, which gets further in the tests."""
 
 
 def solve(
@@ -190,8 +191,10 @@ class _Solver:
         before = self._before()
         stage = self._stage((), before)
         outcome = Outcome(stage.context, stage.form, before)
-        for number in range(1, self._code.rounds + 1):
-            batch = self._batch(outcome, stage)
+        number, left = 1, 0  # new tokens that the round may still take
+        while number <= self._code.rounds:
+            goes_on = len(outcome.rounds) == number
+            batch = self._batch(outcome, stage, left if goes_on else None)
             if batch is None:
                 break
             waiting = [Candidate(batch.first + i, batch.config.seed + i) for i in range(batch.k)]
@@ -201,15 +204,24 @@ class _Solver:
             )
             candidates += self._combined(stage, candidates)
             stage.candidates.extend(candidates)
-            outcome.rounds.append(candidates)
+            if goes_on:
+                outcome.rounds[-1].extend(candidates)
+            else:
+                outcome.rounds.append(candidates)
             outcome.forward_tokens += sum(one.forward_tokens for one in candidates)
             outcome.ranked = ranked([one for some in outcome.rounds for one in some])
             outcome.seconds = time.monotonic() - start
             self._listener.round_ends(outcome)
             if outcome.best is not None and outcome.best.passes:
                 break
-            if number < self._code.rounds:
-                stage = self._next(stage)
+            left = batch.allowance - sum(one.n_tokens for one in candidates)
+            if not any(one.begun for one in candidates):
+                left = 0
+            further = furthest(stage.candidates, stage.verdict)
+            if left <= 0 or further is None:
+                number += 1
+            if further is not None and number <= self._code.rounds:
+                stage = self._after(further)
         outcome.seconds = time.monotonic() - start
         return outcome
 
@@ -267,17 +279,10 @@ class _Solver:
         self._listener.context(context, form)
         return _Stage(changes, verdict, output, context, form, engine)
 
-    def _next(self, stage: _Stage) -> _Stage:
-        """The stage of the next round: a new one where a candidate gets beyond the files that it
-        began with, so that the next candidates begin with its edit."""
-        best, reached = None, stage.verdict
-        for one in ranked(stage.candidates):
-            if reached and one.verdict and one.verdict.is_beyond(reached):
-                best, reached = one, one.verdict
-        if best is None:
-            return stage
-        self._listener.adopts(best)
-        return self._stage(best.changes, reached)
+    def _after(self, candidate: Candidate) -> _Stage:
+        """The stage in which candidates begin with the edit of this one."""
+        self._listener.adopts(candidate)
+        return self._stage(candidate.changes, candidate.verdict)
 
     def _tail(self, verdict: Verdict | None) -> str:
         """The end of the output of tests that do not pass."""
@@ -312,8 +317,9 @@ class _Solver:
 
     # ---- a round ----
 
-    def _batch(self, outcome: Outcome, stage: _Stage) -> Batch | None:
-        """What the candidates of a round are written with; None where the budget is spent."""
+    def _batch(self, outcome: Outcome, stage: _Stage, left: int | None) -> Batch | None:
+        """What the next candidates are written with; None where the budget is spent. `left` is the
+        number of new tokens that a round may still take which goes on; None = it begins."""
         context, k = stage.context, self._code.candidates
         messages = self._messages(stage)
         query = self._tokens(stage.engine, messages)
@@ -367,7 +373,9 @@ class _Solver:
             # what a departure cannot do, such as change two files, has its turn then
             n_free=math.ceil(k / _FREE) if outcome.rounds and self._code.budget else 0,
             # as many tokens as whole answers would take
-            allowance=0 if self._code.budget else k * _longest(copies, query),
+            allowance=0 if self._code.budget else k * _longest(copies, query) if left is None
+            else left,
+            before=stage.verdict,
             tried=frozenset(one.begun for one in stage.candidates),
             fence=context.fence,
         )
