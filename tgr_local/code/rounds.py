@@ -317,9 +317,9 @@ class _Solver:
 
     # ---- a round ----
 
-    def _batch(self, outcome: Outcome, stage: _Stage, left: int | None) -> Batch | None:
-        """What the next candidates are written with; None where the budget is spent. `left` is the
-        number of new tokens that a round may still take which goes on; None = it begins."""
+    def _batch(self, outcome: Outcome, stage: _Stage, allowance: int | None) -> Batch | None:
+        """What the next candidates are written with; None where the budget is spent. `allowance` is
+        the number of new tokens that a round may still take which goes on; None = it begins."""
         context, k = stage.context, self._code.candidates
         messages = self._messages(stage)
         query = self._tokens(stage.engine, messages)
@@ -354,6 +354,8 @@ class _Solver:
                 max_tokens=min(config.token_limit, left // k),
                 max_forward_tokens=longest + left // k,
             )
+        if allowance is None:  # as many tokens as whole answers would take
+            allowance = 0 if self._code.budget else k * _longest(copies, query)
         first = 1 + sum(len(some) for some in outcome.rounds)
         return Batch(
             query=query,
@@ -372,9 +374,7 @@ class _Solver:
             copies=copies,
             # what a departure cannot do, such as change two files, has its turn then
             n_free=math.ceil(k / _FREE) if outcome.rounds and self._code.budget else 0,
-            # as many tokens as whole answers would take
-            allowance=0 if self._code.budget else k * _longest(copies, query) if left is None
-            else left,
+            allowance=allowance,
             before=stage.verdict,
             tried=frozenset(one.begun for one in stage.candidates),
             fence=context.fence,
