@@ -12,6 +12,7 @@ from tgr_local.code.candidate import Candidate
 from tgr_local.code.combining import both, combine
 from tgr_local.code.edits import Change
 from tgr_local.code.judge import Verdict
+from tgr_local.code.ranking import aside, failing, furthest
 from tgr_local.code.test_output import Failure
 
 OTHER = CALC.replace("a + b", "a - b")
@@ -212,3 +213,33 @@ def test_tests_that_pass_already_combine_nothing(monkeypatch: pytest.MonkeyPatch
     coder = Coder([answer(HALF), answer(OTHER)])
     outcome = carry_out(monkeypatch.setattr, coder, by=lambda changes, cancel: passed)
     assert [one.number for one in outcome.rounds[0]] == [1, 2]
+
+
+# ---- what the next candidates begin with ----
+
+
+def judged(number: int, said: Verdict | None) -> Candidate:
+    return Candidate(number, number, "done", changes=change(f"{number}\n"), verdict=said)
+
+
+def test_the_next_begin_with_what_gets_further() -> None:
+    before = verdict(("t", 5), ("u", 8))
+    worse, later = judged(1, verdict(("t", 4), ("u", 9))), judged(2, verdict(("t", 6), ("u", 8)))
+    more = judged(3, verdict(("v", 1), passed=2))
+    assert furthest([worse, later], before) == later
+    assert furthest([worse, later, more], before) == more
+    assert furthest([worse, judged(4, None)], before) is None and furthest([more], None) is None
+
+
+def test_or_with_what_mends_another_test() -> None:
+    before = verdict(("t", 5), ("u", 8))
+    same, other = judged(1, verdict(("t", 6), ("u", 7))), judged(2, verdict(("t", 5), ("v", 1)))
+    later, both_ = judged(3, verdict(("t", 7), ("v", 1))), judged(4, verdict(("v", 1), ("w", 1)))
+    less = judged(5, verdict(("w", 9), passed=0))
+    assert aside([same, less, judged(6, None)], before, ()) is None
+    assert aside([same, other, later, less], before, ()) == later
+    assert aside([other, later, both_], before, ()) == both_
+    assert aside([other, later, both_], before, {failing(both_.verdict)}) == later
+    assert aside([other], None, ()) is None
+    unknown = verdict(passed=1)  # the output names no test
+    assert aside([other], unknown, ()) is None

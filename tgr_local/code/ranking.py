@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from tgr_local.code.candidate import Candidate
@@ -21,6 +21,10 @@ _NOISE = re.compile(
 )
 """What differs from run to run: addresses, durations, folders, lines of a summary."""
 _MOST = 1 << 16  # characters of an output that are compared
+
+
+Failing = frozenset[str]
+"""Names of tests."""
 
 
 class Standing(NamedTuple):
@@ -61,6 +65,33 @@ def furthest(candidates: Sequence[Candidate], before: Verdict | None) -> Candida
         if reached and one.verdict and one.verdict.is_beyond(reached):
             best, reached = one, one.verdict
     return best
+
+
+def aside(
+    candidates: Sequence[Candidate], before: Verdict | None, known: Collection[Failing]
+) -> Candidate | None:
+    """The candidate that mends most of the tests that fail before, of those with which as many pass;
+    None without one, and none that fails as files that are known do. One defect may hide another:
+    to go on from here may lead where nothing gets further from there."""
+    if before is None:
+        return None
+    reached = {failure.name: failure.reached for failure in before.failures}
+    found = []
+    for one in candidates:
+        verdict = one.verdict
+        if verdict is None or not verdict.ran or verdict.passed != before.passed:
+            continue
+        left = {failure.name: failure.reached for failure in verdict.failures}
+        mended = reached.keys() - left.keys()
+        if mended and failing(verdict) not in known:
+            lines = sum(left[name] - reached[name] for name in left.keys() & reached.keys())
+            found.append((len(mended), lines, one.logprob, -one.number, one))
+    return max(found)[-1] if found else None
+
+
+def failing(verdict: Verdict | None) -> Failing:
+    """The tests that fail."""
+    return frozenset(failure.name for failure in verdict.failures) if verdict else frozenset()
 
 
 def behaviour(candidate: Candidate) -> tuple[object, ...]:

@@ -51,7 +51,7 @@ class Report:
         self._progress: ProgressLine | None = None
         self._stack = contextlib.ExitStack()
         self._rows: dict[int, Candidate] = {}
-        self._round = 0
+        self._seen: list[object] = []  # what the prompt shows
 
     def __enter__(self) -> Report:
         return self
@@ -76,6 +76,10 @@ class Report:
         self.note("tests", f"{self._command}: {how}")
 
     def context(self, context: Context, form: Form) -> None:
+        shown: list[object] = [(one.path, one.how, one.functions) for one in context.shown]
+        if shown == self._seen:
+            return  # with an edit in it
+        self._seen = shown
         for line in context_lines(context):
             self.note(*line)
         if not self._command:
@@ -85,7 +89,6 @@ class Report:
         self.note("room", f"for {_FORMS[form]}")
 
     def round_begins(self, number: int, candidates: Sequence[Candidate]) -> None:
-        self._round = number
         self.note(f"round {number}", plural(len(candidates), "candidate"))
         self._rows = {one.number: one for one in candidates}
         if self._view:
@@ -111,9 +114,7 @@ class Report:
             self._say(f"   … {plural(len(rows) - _ROWS, 'candidate')} more, none of them better")
 
     def adopts(self, candidate: Candidate) -> None:
-        self.note(
-            "", f"candidate {candidate.number} gets further; the next ones begin with its edit"
-        )
+        self.note("", f"the next candidates begin with the edit of {candidate.number}")
 
     def note(self, label: str, text: str) -> None:
         """A line with a label before it."""

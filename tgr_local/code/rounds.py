@@ -26,7 +26,7 @@ from tgr_local.code.departures import Copy
 from tgr_local.code.edits import Change, Document
 from tgr_local.code.judge import Verdict
 from tgr_local.code.prompt import Form
-from tgr_local.code.ranking import furthest, ranked
+from tgr_local.code.ranking import aside, failing, furthest, ranked
 from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CapacityError
 from tgr_local.methods import Method
@@ -105,7 +105,7 @@ class Listener(Protocol):
         """These candidates are ranked with all others."""
 
     def adopts(self, candidate: Candidate) -> None:
-        """The next candidates begin with the edit of this one, which gets further in the tests."""
+        """The next candidates begin with the edit of this one."""
 
 
 def solve(
@@ -192,6 +192,7 @@ class _Solver:
         stage = self._stage((), before)
         outcome = Outcome(stage.context, stage.form, before)
         number, left = 1, 0  # new tokens that the round may still take
+        known = {failing(before)}  # how the files fail that candidates began with
         while number <= self._code.rounds:
             goes_on = len(outcome.rounds) == number
             batch = self._batch(outcome, stage, left if goes_on else None)
@@ -218,10 +219,13 @@ class _Solver:
             if not any(one.begun for one in candidates):
                 left = 0
             further = furthest(stage.candidates, stage.verdict)
+            if further is None and left > 0:
+                further = aside(stage.candidates, stage.verdict, known)
             if left <= 0 or further is None:
                 number += 1
             if further is not None and number <= self._code.rounds:
                 stage = self._after(further)
+                known.add(failing(further.verdict))
         outcome.seconds = time.monotonic() - start
         return outcome
 

@@ -46,7 +46,7 @@ class Follower:
             self._plan["repair"] = f"Repair the best one, in {code.rounds} rounds at most"
         self._states: dict[str, schema.PlanEntryStatus] = dict.fromkeys(self._plan, "pending")
         self._open: dict[str, None] = {}  # tool calls, in their order
-        self._round = self._n_contexts = 0
+        self._round = self._batch = self._n_contexts = 0
         self._rows: dict[int, Candidate] = {}
         self._followed = 0  # number of the candidate whose text is shown
         self._text = ""  # of it, not sent yet
@@ -88,13 +88,14 @@ class Follower:
 
     def round_begins(self, number: int, candidates: Sequence[Candidate]) -> None:
         self._round, self._followed, self._text = number, 0, ""
+        self._batch += 1
         self._rows = {one.number: one for one in candidates}
         if number > 1:
             self._set(repair="in_progress")
         else:
             self._set(write="in_progress")
         title = f"Round {number}: {plural(len(candidates), 'candidate')}"
-        self._start(f"round-{number}", title, "think")
+        self._start(f"round-{self._batch}", title, "think")
 
     def update(self, candidate: Candidate, text: str) -> None:
         old = self._rows.get(candidate.number, candidate)
@@ -105,26 +106,26 @@ class Follower:
         if candidate.number == self._followed:
             self._text += text
             self._send_text(now=old.state == "writing" and candidate.state != "writing")
-        if candidate.state == "testing" and f"tests-{self._round}" not in self._open:
+        if candidate.state == "testing" and f"tests-{self._batch}" not in self._open:
             self._begin_tests()
         self._send_rows()
 
     def round_ends(self, outcome: Outcome) -> None:
         self._send_text(now=True)
         lines = "\n".join(table.table(outcome.ranked))
-        self._end(f"round-{self._round}", "completed", fenced(lines))
-        if f"tests-{self._round}" in self._open:
+        self._end(f"round-{self._batch}", "completed", fenced(lines))
+        if f"tests-{self._batch}" in self._open:
             said = (
                 f"Candidate {one.number}: {output(one.verdict)}"
                 for one in outcome.ranked
                 if one.number in self._rows and one.verdict
             )
-            self._end(f"tests-{self._round}", "completed", next(said, "stopped"))
+            self._end(f"tests-{self._batch}", "completed", next(said, "stopped"))
         self._set(write="completed", test="completed")
 
     def adopts(self, candidate: Candidate) -> None:
         self._editor.think(
-            f"\n\nCandidate {candidate.number} gets further; the next ones begin with its edit.\n\n"
+            f"\n\nThe next candidates begin with the edit of candidate {candidate.number}.\n\n"
         )
 
     # ---- what is sent ----
@@ -149,7 +150,7 @@ class Follower:
         self._set(test="in_progress")
         given = {"command": self._command} if self._command else None
         title = self._command or _NO_TESTS.capitalize()
-        self._start(f"tests-{self._round}", title, "execute", raw_input=given)
+        self._start(f"tests-{self._batch}", title, "execute", raw_input=given)
 
     def _send_text(self, now: bool) -> None:
         if self._text and (now or time.monotonic() - self._sent_text > _TEXT_SECONDS):
@@ -160,7 +161,7 @@ class Follower:
         if time.monotonic() - self._sent_rows > _ROWS_SECONDS:
             self._sent_rows = time.monotonic()
             rows = "\n".join(_row(one) for one in self._rows.values())
-            number = self._id(f"round-{self._round}")
+            number = self._id(f"round-{self._batch}")
             self._editor.send(helpers.update_tool_call(number, content=content(fenced(rows))))
 
     def _start(
