@@ -355,6 +355,14 @@ def test_a_method_without_a_class_is_refused() -> None:
         after(fenced("def total(self):\n    return 1\n"), two)
 
 
+def test_a_method_without_a_class_goes_to_the_only_file_that_has_it() -> None:
+    other = Document("a.py", "class Other:\n    def sum(self):\n        return 0\n")
+    shop = Document("shop.py", SHOP)
+    for documents in ([other, shop], [shop, other]):
+        (change,) = read_answer(fenced("def total(self):\n    return 1\n"), documents)
+        assert change.path == "shop.py" and "        return 1\n" in change.after
+
+
 def test_a_snippet_of_a_settings_file_does_not_replace_it() -> None:
     old = '[project]\nname = "a"\nversion = "1"\n\n[tool.ruff]\nline-length = 80\n'
     with pytest.raises(EditError, match="no place"):

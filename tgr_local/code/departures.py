@@ -37,6 +37,9 @@ _MOST_TOKENS = 16
 _READ_WHOLE = 6
 """Copies that are read to their end: those whose heads are the likeliest beginnings."""
 _MOST_COPIES = 48
+_HEAD = 0.5
+"""Weight of the log-probability of a copy's head: it says with which file an answer would begin, and
+less in which one the defect is."""
 _OF_A_LINE = 3
 """Departures from one line that come before those of other lines."""
 _BACK = 2
@@ -80,7 +83,8 @@ class Departure:
     text: str
     """The beginning."""
     logprob: float
-    """Of the head of its copy and of the last token, nats; comparable within one search."""
+    """Of the head of its copy, weighted, and of the last token, nats; comparable within one
+    search."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +147,7 @@ def find(
             EngineTask(own, one[start:end], feed_logprobs=True)
             for own, one, end in zip(cells, tokens, firsts, strict=True)
         ])  # fmt: skip
-        likely = [float(np.sum(one.feed_logprobs, dtype=np.float64)) for one in heads]
+        likely = [_HEAD * float(np.sum(one.feed_logprobs, dtype=np.float64)) for one in heads]
         kept = sorted(range(len(some)), key=lambda i: -likely[i])[:_READ_WHOLE]
         bodies = run([_body(cells[i], tokens[i], firsts[i]) for i in kept])
         rare: list[tuple[float, int, _Place]] = []

@@ -171,15 +171,24 @@ def _placed(code: Code, documents: Sequence[Document]) -> tuple[str, str] | None
     if not code.is_closed and python_error(text):
         text = _finished(text)
 
-    def likely(one: Document) -> tuple[int, bool]:
-        shared = names(one.path, text) & names(one.path, one.text)
-        return len(shared), one.path.rpartition("/")[2] in code.before
+    def likely(one: Document) -> tuple[int, int, bool]:
+        theirs, mine = names(one.path, text), names(one.path, one.text)
+        ends = ({name.rpartition(".")[2] for name in some} for some in (theirs, mine))
+        n_ends = len(set.intersection(*ends))  # methods without their class
+        return len(theirs & mine), n_ends, one.path.rpartition("/")[2] in code.before
 
     scored = sorted(own or documents, key=likely, reverse=True)
+    first: EditError | None = None
     for document in scored:
-        made = merged(document, text, is_own=bool(own) or len(documents) == 1)
+        try:
+            made = merged(document, text, is_own=bool(own) or len(documents) == 1)
+        except EditError as why:
+            first = first or why
+            continue
         if made is not None:
             return document.path, made
+    if first is not None:
+        raise first
     if scored[0].path.endswith(".py") and (error := python_error(text)):
         raise EditError(f"the answer has a syntax error, in line {error}")
     raise EditError("the answer has code that has no place in the open files")

@@ -144,9 +144,12 @@ def needed_tokens(form: Form, context: Context, count: prompt.CountTokens) -> in
     return 192 + math.ceil(1.5 * max(map(count, sources)))
 
 
-def _longest(copies: Sequence[Copy], query: Sequence[int]) -> int:
-    """The tokens of the longest answer that repeats one of the copies."""
-    return max((len(copy.tokens) - len(query) for copy in copies), default=0)
+def _whole(copies: Sequence[Copy], query: Sequence[int]) -> int:
+    """The tokens of an answer that repeats all files that are copied whole, or the longest
+    function."""
+    sizes = [(copy, len(copy.tokens) - len(query)) for copy in copies]
+    files = sum(n for copy, n in sizes if copy.function is None)
+    return max([files, *(n for _, n in sizes)])
 
 
 @dataclass(frozen=True)
@@ -359,7 +362,7 @@ class _Solver:
                 max_forward_tokens=longest + left // k,
             )
         if allowance is None:  # as many tokens as whole answers would take
-            allowance = 0 if self._code.budget else k * _longest(copies, query)
+            allowance = 0 if self._code.budget else k * _whole(copies, query)
         first = 1 + sum(len(some) for some in outcome.rounds)
         return Batch(
             query=query,
