@@ -4,7 +4,7 @@
 // cells, remembered prefixes keep them, and both may share them. A cell is free when nobody owns, uses or keeps it.
 #pragma once
 
-#include "graph.h"
+#include "extent.h"
 
 #include <algorithm>
 #include <cstdint>

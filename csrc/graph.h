@@ -1,10 +1,13 @@
-// What tgr-local adds to llama.cpp's compute graph: an injection into the residual stream after every
-// layer, chosen per token, the reading of final-norm states and of per-layer residual norms (graph.cpp), and
-// per-session attention, which looks at a sequence's own cells only (session_attention.cpp).
+// What tgr-local adds to llama.cpp's compute graph: an injection into the residual stream after every layer, chosen per
+// token, the reading of final-norm states and of per-layer residual norms (graph.cpp), per-session attention, which
+// looks at a sequence's own cells only (session_attention.cpp), and products of quantized weights (products.cpp).
 //
-// These files are compiled into our copy of libllama; llama.cpp's own files call them from the
-// few lines that csrc/patches adds. Every function must be called from the thread that decodes.
+// These files are compiled into our copy of libllama. The engine calls the functions below; llama.cpp's own files call
+// those of graph_hooks.h, from the lines that csrc/patches adds. What takes a context must be called from the thread
+// that decodes, but for graph_n_built and graph_n_whole.
 #pragma once
+
+#include "extent.h"
 
 #include "llama.h"
 
@@ -35,11 +38,6 @@ const float * graph_state(llama_context * ctx, int32_t batch_index);
 // ‖h‖₂ of a token of the last decode after a layer and its injection; negative where it was not computed (in the last
 // layer llama.cpp computes output tokens only). Valid as graph_state.
 float graph_norm(llama_context * ctx, int32_t layer, int32_t batch_index);
-
-// A run of cells.
-struct extent {
-    uint32_t begin = 0, n = 0;
-};
 
 // For every token of the next decode its free cell, its row of the table of injections and its view; without rows,
 // every token has row 0. A view holds the cells of the token's sequence, oldest first, with those that this batch adds:

@@ -1,4 +1,5 @@
-// The state of graph.cpp and session_attention.cpp beside llama.cpp's context. Included by these two only.
+// What our operations in the compute graph need to know of a context, and what they leave there: injections, the cells
+// of a batch, states and norms. Private to graph.cpp, session_attention.cpp and products.cpp.
 #pragma once
 
 #include "graph_hooks.h"

@@ -1,5 +1,5 @@
 // Sessions that advance in lockstep, so that the same seeds always meet the same batches: none of their jobs is decoded
-// while a participant that has a session is idle. Worker only.
+// while a participant that has a session is idle. Guarded by the engine's lock.
 #pragma once
 
 #include "drafts.h"

@@ -1,5 +1,5 @@
 // The memory of a context, below llama.cpp's own calls: the keys and values of cells, and the states of recurrent
-// layers. memory.cpp alone knows the kinds of memory that llama.cpp has.
+// layers. memory.cpp knows every kind of memory that llama.cpp has.
 //
 // A model without attention layers has no cells: calls about cells then do nothing, and their bytes are none.
 //
@@ -7,7 +7,7 @@
 // the memory is unchanged then, unless it says otherwise.
 #pragma once
 
-#include "graph.h"
+#include "extent.h"
 
 #include "llama.h"
 

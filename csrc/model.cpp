@@ -1,4 +1,5 @@
-// Loading, the context and decoding. The vocabulary is in text.cpp.
+// Decoding, and what is known of the model. Weights are loaded by loading.cpp; the context is in context.cpp, the
+// vocabulary in text.cpp.
 
 #include "model.h"
 

@@ -2,7 +2,8 @@
 //
 // In: requests for sessions, jobs, the rows of a decoded batch. Out: sessions, batches, finished jobs. Sessions are
 // admitted in the order of asking (those of a lockstep group in the order in which the groups were made), jobs are
-// decoded in the order of their sessions. The scheduler does not know threads or how a batch is computed. Worker only.
+// decoded in the order of their sessions. The scheduler does not know threads or how a batch is computed. It is
+// guarded by the engine's lock.
 #pragma once
 
 #include "batch.h"

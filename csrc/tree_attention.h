@@ -1,11 +1,11 @@
 // Attention of sequences that share cells, as one operation: each stretch of cells is read once for all rows that look
 // at it, wherever it lies.
 //
-// In: for every sequence its cells, oldest first, and its tokens. Knows tensors as memory with strides, and neither
-// llama.cpp nor graphs. Sums are F32, whatever the type of the cache.
+// In: for every sequence its cells, oldest first, and its tokens. Reads tensors of ggml as memory with
+// strides, and knows neither llama.cpp nor graphs. Sums are F32, whatever the type of the cache.
 #pragma once
 
-#include "graph.h"
+#include "extent.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -106,6 +106,15 @@ def test_every_folder_and_module_is_in_one_layer() -> None:
     assert sorted(known) == sorted({folder(name) for name in MODULES} - {"__init__", "tgr_local"})
 
 
+def test_the_guide_for_contributors_has_the_same_layers() -> None:
+    page = ROOT / "CONTRIBUTING.md"
+    if not page.exists():
+        pytest.skip("CONTRIBUTING.md is not beside the tests")
+    table = page.read_text(encoding="utf-8").partition("| layer |")[2].partition("\n\n")[0]
+    rows = table.splitlines()[2:]
+    assert [set(re.findall(r"`(\w+)`", row.split("|")[1])) for row in rows] == LAYERS
+
+
 def test_only_the_engine_folder_imports_the_extension() -> None:
     assert {folder(name) for name in MODULES if "_engine" in imports(name)} == {"engine"}
     for name, path in MODULES.items():

@@ -1,6 +1,6 @@
 """The subcommands run, chat, serve, trace and doctor, and ``--show-config``.
 
-Those of `models`, `eval` and `bench` are in ``command.py`` of their folders.
+The others are in ``command.py`` of their folders, and in ``rpc_server.py``.
 """
 
 from __future__ import annotations

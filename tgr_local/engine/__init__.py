@@ -1,8 +1,9 @@
 """One model, one KV cache, and one worker thread that decodes all running work together.
 
-In: token ids, injections, sampling options. Out: token ids, log-probabilities, hidden states. The
-engine does not know anchors, methods, or how a reply is made. Only this folder imports the native
-extension; any number of Python threads may use an `Engine`.
+In: token ids, injections, sampling options. Out: token ids, log-probabilities, hidden states. What
+depends on the model file alone is here too: its tokenizer, its chat template, the format of its
+replies. The engine does not know anchors or methods, nor when a reply is complete. Only this folder
+imports the native extension; any number of Python threads may use an `Engine`.
 
 A `Session` reserves cells of the cache and owns `Sequence` and `Injection` handles. Work is a list
 of `Task`, decoded together by `Session.run`, which returns one `Output` for each.

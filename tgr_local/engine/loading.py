@@ -1,4 +1,4 @@
-"""Loading a model for the command line."""
+"""Loads a model with a progress line and warnings, for the command line."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """From a prompt to a reply: one, several in the same batches, or its events as they come.
 
 In: an engine, a prompt, a config, a method. Out: replies and their events. It does not know HTTP,
-files, terminals, or how a method searches.
+terminals, or how a method searches, and of files those of control vectors alone.
 
 prompt.py           Prompt, the query's tokens, loading a model
 messages.py         the messages of a chat, as templates want them, and the one that is continued

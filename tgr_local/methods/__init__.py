@@ -1,10 +1,9 @@
 """The methods, by name: exactly one module each.
 
-A method takes a `search.run.Run` and yields one `Step` for each chunk. It knows nothing of text,
-other replies or files. Each module has one `METHOD` record: its name, its `run`, the cells and
-sequences that it needs, the positions that it decodes at most, and whether it resets, searches and
-steers. A new method is a new module,
-its import and its place in `_MODULES` below.
+A method takes a `search.run.Run` and yields one `Step` for each chunk. It knows nothing of
+messages, other replies or terminals. Each module has one `METHOD` record: its name, its `run`, the
+cells and sequences that it needs, the positions that it decodes at most, and whether it resets,
+searches and steers. A new method is a new module, its import and its place in `_MODULES` below.
 
 base.py              plain sampling
 markov.py            the reset at every chunk, and nothing else

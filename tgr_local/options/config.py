@@ -1,4 +1,4 @@
-"""All options: meaning, default, bounds. No other module holds a default.
+"""All options: meaning, default, bounds. No other module holds the default of one.
 
 Frozen dataclasses: `EngineConfig` for loading a model, `SearchConfig` for generating a reply,
 `ChatConfig` for the conversation in a terminal, `CodeConfig` for the code assistant, `ServerConfig`

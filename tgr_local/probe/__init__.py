@@ -7,6 +7,6 @@ answer.py     how likely the leading answer of several texts is right
 foresight.py  how likely a text with a rollout is right: the value of the rollout
 record.py     a probe: the regressions, what they were fitted on, and its file
 
-A probe knows nothing of methods; `methods.vote` and the searches use one, and `tgr_local.fitting`
-makes one.
+A probe knows nothing of methods. `methods.vote` and the searches of `methods` use one, and
+`tgr_local.fitting` makes one.
 """

@@ -1,7 +1,7 @@
 """The search at a chunk boundary, and one run of a method.
 
 In: an engine, the query's tokens, a config. Out: a `Step` for each chunk, with everything that was
-measured. It does not know text, prompts of users, files, or which methods exist.
+measured. It does not know messages, terminals or HTTP, nor which methods exist.
 
 run.py             Run: reservation, clock, budget, counting, tasks; Method: the record of a method
 trajectory.py      Trajectory: one text in chunks: reset, roll out, choose, write, read the state

@@ -1,4 +1,4 @@
-"""Errors as clients see them: a status, and a body in OpenAI's format."""
+"""Errors as clients see them: a status, and a body in OpenAI's or Anthropic's format."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Small Python files with a defect, generated from a seed: a failing test is shown, others are not.
 
-No file: `limit` says how many (300 by default). The prompt is that of the code assistant, with the
-instructions for its format `function`; every form that `repairs.py` reads is accepted.
+No file: `limit` says how many (300 by default). The user's message is that of the code assistant;
+the instructions ask for a whole function, and every form that `repairs.py` reads is accepted.
 """
 
 from __future__ import annotations
