@@ -14,10 +14,10 @@ namespace tgr {
 
 struct DryParams {
     float                    multiplier     = 0.0f; // 0 = off
-    float                    base           = 1.75f;
-    int32_t                  allowed_length = 2;  // of a repetition that costs nothing
-    int32_t                  last_n         = 64; // newest tokens that it looks at; -1 = all
-    std::vector<std::string> breakers;            // texts at which a repetition ends
+    float                    base           = 1.0f; // growth with each token, at least 1
+    int32_t                  allowed_length = 0;    // of a repetition that costs nothing
+    int32_t                  last_n         = 0;    // newest tokens that it looks at; 0 = off, -1 = all
+    std::vector<std::string> breakers;              // texts at which a repetition ends
 
     bool is_on() const { return multiplier != 0.0f && last_n != 0; }
 };

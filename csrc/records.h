@@ -13,27 +13,28 @@
 
 namespace tgr {
 
+// Python sets every field but `rpc`: the defaults are those of its EngineConfig.
 struct EngineParams {
     std::string path;
     uint32_t    n_ctx        = 0; // cells; 0 = grows to what sessions reserve
-    uint32_t    n_batch      = 512;
-    uint32_t    n_ubatch     = 512;
-    uint32_t    n_seq_max    = 64;    // 0 = chosen by the size of the vocabulary
+    uint32_t    n_batch      = 0;
+    uint32_t    n_ubatch     = 0;
+    uint32_t    n_seq_max    = 0;     // 0 = chosen by the size of the vocabulary
     uint32_t    prefix_cells = 0;     // of remembered prefixes beside the longest; 0 = nothing is remembered or shared
     bool        reproducible = false; // the same bits whatever is remembered and whoever else asks (prefixes.h)
-    double      step_seconds = 0.5;   // that a step may take for prompts while other texts are written
-    int32_t     n_threads    = 1;
-    int32_t     n_gpu_layers = -1;                  // -1 = all
-    int32_t     main_gpu     = -1;                  // the only GPU to use; -1 = all
+    double      step_seconds = 0.0;   // that a step may take for prompts while other texts are written
+    int32_t     n_threads    = 0;
+    int32_t     n_gpu_layers = 0;                   // -1 = all
+    int32_t     main_gpu     = 0;                   // the only GPU to use; -1 = all
     std::vector<std::string>                   rpc; // addresses of servers whose devices come before the GPUs
     std::vector<float>                         tensor_split;
-    int32_t                                    flash_attn = -1; // -1 = llama.cpp decides, 0 = off, 1 = on
-    ggml_type                                  type_k     = GGML_TYPE_F16;
-    ggml_type                                  type_v     = GGML_TYPE_F16;
+    int32_t                                    flash_attn = 0;               // -1 = llama.cpp decides, 0 = off, 1 = on
+    ggml_type                                  type_k     = GGML_TYPE_COUNT; // none
+    ggml_type                                  type_v     = GGML_TYPE_COUNT;
     std::vector<std::pair<std::string, float>> loras;            // paths of adapters, with their scales
     std::string                                draft_model;      // path; empty = none
     uint32_t                                   draft_tokens = 0; // that it guesses at a time; 0 = as many as pay
-    bool                                       use_mmap     = true;
+    bool                                       use_mmap     = false;
     bool                                       use_mlock    = false;
 };
 

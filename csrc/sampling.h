@@ -23,6 +23,7 @@ namespace tgr {
 // Tokens that penalties look at; Python hands as many over (tgr_local/search/run.py).
 constexpr size_t penalty_tokens = 64;
 
+// The defaults of options are in Python; these change nothing.
 struct SamplingParams {
     float   temperature       = 1.0f; // under 1e-6 = the likeliest token
     int32_t top_k             = 0;    // 0 = off
@@ -32,7 +33,7 @@ struct SamplingParams {
     float   frequency_penalty = 0.0f;
     float   presence_penalty  = 0.0f;
     float   xtc_probability   = 0.0f; // 0 = off
-    float   xtc_threshold     = 0.1f; // above 0.5 = off
+    float   xtc_threshold     = 1.0f; // above 0.5 = off
 
     DryParams                                  dry;
     std::string                                grammar;         // GBNF, empty = none

@@ -18,11 +18,9 @@ from tgr_local import SearchConfig, generate
 from tgr_local.engine import Cancel, Engine, Task
 from tgr_local.errors import CancelledError
 from tgr_local.generation import Reply, query_tokens
-from tgr_local.generation.thinking import CLOSING
 from tgr_local.methods import early_exit
 from tgr_local.models.library import embedded_model
 from tgr_local.options.config import EngineConfig
-from tgr_local.search import prompts
 from tgr_local.search.steps import Progress
 
 TRIALS: dict[str, Any] = {"exit_at": "chunk", "exit_prefix": "=", "exit_tokens": 2}
@@ -74,10 +72,6 @@ def test_a_trial_answer_is_whole_where_its_braces_or_its_line_end(
     beginning: bytes, answer: bytes, ended: bool, whole: bool
 ) -> None:
     assert early_exit.is_whole(beginning, answer, ended) == whole
-
-
-def test_the_closing_is_the_one_of_every_reply() -> None:
-    assert prompts.CLOSING == CLOSING
 
 
 # --- a threshold that is never reached ---

@@ -96,7 +96,7 @@ DAMAGED = [
 
 def params(n_gpu_layers: int) -> native.EngineParams:
     made = native.EngineParams()
-    made.path, made.n_gpu_layers = "m.gguf", n_gpu_layers
+    made.path, made.n_gpu_layers, made.main_gpu = "m.gguf", n_gpu_layers, -1
     return made
 
 

@@ -8,6 +8,11 @@ from __future__ import annotations
 
 import re
 
+OPEN_THINK, CLOSE_THINK = "<think>", "</think>"
+AFTER_THINK = "\n\n"
+"""What models write between the thinking and the answer."""
+CLOSING = f"\n{CLOSE_THINK}{AFTER_THINK}"
+"""What ends an open thinking block, and comes before the answer."""
 _NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?(?:/\d+)?"
 _LAST_NUMBER = re.compile(rf"(?<![\w.]){_NUMBER}")
 _LISTED = re.compile(r"^\W*\d+[.):](?:\s|$)")
@@ -72,7 +77,7 @@ def is_comparable(text: str) -> bool:
     """Whether a text ends like one whose answer others can give too: a box, "answer is", a code
     block, or a number within its last two lines that is more than the number of a line. Of free
     text every sample is another one, and a number somewhere in it decides nothing."""
-    text = text.rpartition("</think>")[2]
+    text = text.rpartition(CLOSE_THINK)[2]
     if answer_key(text) is None:
         return False
     if _final_code(text) or boxed(text) is not None or _ANSWER_PHRASE.search(text):
@@ -115,7 +120,7 @@ def normalised(answer: str) -> str:
 def _final_code(text: str) -> tuple[str, str] | None:
     """What an answer has before the fenced code block that ends it, and the lines of the block;
     None without one. Thinking is no part of an answer."""
-    lines = text.rpartition("</think>")[2].rstrip().splitlines()
+    lines = text.rpartition(CLOSE_THINK)[2].rstrip().splitlines()
     begin, fence = -1, ""  # of the block that is open
     for i, line in enumerate(lines):
         match = _FENCE.match(line)

@@ -26,12 +26,12 @@ class Sampling:
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
     dry_multiplier: float = 0.0
-    dry_base: float = 1.75
-    dry_allowed_length: int = 2
-    dry_penalty_last_n: int = 64
-    dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
+    dry_base: float = SearchConfig.dry_base
+    dry_allowed_length: int = SearchConfig.dry_allowed_length
+    dry_penalty_last_n: int = SearchConfig.dry_penalty_last_n
+    dry_sequence_breakers: tuple[str, ...] = SearchConfig.dry_sequence_breakers
     xtc_probability: float = 0.0
-    xtc_threshold: float = 0.1
+    xtc_threshold: float = SearchConfig.xtc_threshold
     grammar: str = ""
     """GBNF; empty = none."""
     grammar_prefix: str = ""

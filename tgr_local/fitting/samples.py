@@ -12,12 +12,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.answers import answer_key
+from tgr_local.answers import CLOSE_THINK, answer_key
 from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import TgrError
 from tgr_local.fitting.questions import Question
 from tgr_local.generation import query_tokens
-from tgr_local.generation.text import CLOSE_THINK
 from tgr_local.methods import best_of_n
 from tgr_local.options.config import SearchConfig
 from tgr_local.probe.features import features_of

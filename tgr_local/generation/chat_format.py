@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tgr_local.answers import AFTER_THINK, CLOSE_THINK, CLOSING, OPEN_THINK
 from tgr_local.engine import Cancel, Engine, GrammarTrigger, PromptText, ReplyFormat
 from tgr_local.errors import ModelError
 from tgr_local.generation.messages import KINDS, Part
 from tgr_local.generation.prompt import applied as applied_template
 from tgr_local.generation.prompt import begun_format, tokens_within
-from tgr_local.generation.text import CLOSE_THINK, OPEN_THINK, Kind
-from tgr_local.generation.thinking import AFTER_THINK, CLOSING
+from tgr_local.generation.text import Kind
 from tgr_local.options.config import SearchConfig
 from tgr_local.schemas import followable
 from tgr_local.system import confined

@@ -11,6 +11,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from tgr_local.answers import CLOSE_THINK, OPEN_THINK
 from tgr_local.engine import Cancel, Engine, PromptText, ReplyFormat
 from tgr_local.errors import ContextError, ModelError
 from tgr_local.generation.messages import (
@@ -19,7 +20,7 @@ from tgr_local.generation.messages import (
     one_system,
     without_empty_end,
 )
-from tgr_local.generation.text import CLOSE_THINK, OPEN_THINK, Kind
+from tgr_local.generation.text import Kind
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.options.fields import given_names
 from tgr_local.options.resolve import resolve

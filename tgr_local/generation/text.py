@@ -10,9 +10,9 @@ from typing import Literal
 
 import numpy as np
 
+from tgr_local.answers import CLOSE_THINK, OPEN_THINK
 from tgr_local.engine import Engine
 
-OPEN_THINK, CLOSE_THINK = "<think>", "</think>"
 Kind = Literal["thinking", "answer"]
 _LOOP_TOKENS = 64  # fewer do not count as a loop: rules of dashes and rows of zeros are text
 _LOOP_NEWEST = 8192  # tokens that are searched for a loop

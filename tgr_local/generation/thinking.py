@@ -6,16 +6,15 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tgr_local.answers import CLOSE_THINK, CLOSING, OPEN_THINK
 from tgr_local.engine import Cancel, Engine
-from tgr_local.generation.text import CLOSE_THINK, OPEN_THINK, TextSplitter
+from tgr_local.generation.text import TextSplitter
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.room import context_limit, longest_text
 from tgr_local.search.run import Method
 from tgr_local.search.seeds import derived_seed
 from tgr_local.search.steps import Step
 
-AFTER_THINK = "\n\n"  # what models write between the thinking and the answer
-CLOSING = f"\n{CLOSE_THINK}{AFTER_THINK}"
 NO_THINKING = f"{OPEN_THINK}\n{CLOSING}"
 _SHARE, _MOST_KEPT = 8, 256  # of the new tokens: an eighth, at most so many
 # of a character class

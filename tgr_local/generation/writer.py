@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tgr_local import methods
+from tgr_local.answers import AFTER_THINK, CLOSE_THINK, CLOSING
 from tgr_local.engine import Cancel, Engine, Participant
 from tgr_local.errors import BudgetError, CapacityError
 from tgr_local.generation.text import (
-    CLOSE_THINK,
     Kind,
     LineLimits,
     TextDelta,
@@ -28,8 +28,6 @@ from tgr_local.generation.text import (
     is_loop,
 )
 from tgr_local.generation.thinking import (
-    AFTER_THINK,
-    CLOSING,
     NO_THINKING,
     AnswerNow,
     Reserve,

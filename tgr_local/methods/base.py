@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from functools import partial
 
-from tgr_local.engine import Engine
-from tgr_local.options.config import SearchConfig
-from tgr_local.search.capacity import cells_needed, sequences_needed
-from tgr_local.search.room import fitted
-from tgr_local.search.run import Method, Run
+from tgr_local.search.needs import chunk_method
+from tgr_local.search.run import Run
 from tgr_local.search.steps import Step
 from tgr_local.search.trajectory import Trajectory
 
 
 def run(run: Run) -> Iterator[Step]:
     """Plain sampling. The text ends where the context is full."""
-    run = run.with_options(max_tokens=fit(run.engine, len(run.query), run.config).token_limit)
+    run = run.with_options(
+        max_tokens=METHOD.fitted(run.engine, len(run.query), run.config).token_limit
+    )
     with Trajectory(run, METHOD) as trajectory:
         trajectory.begin()
         with contextlib.closing(trajectory.chunks()) as chunks:
@@ -33,18 +31,8 @@ def run(run: Run) -> Iterator[Step]:
                     return
 
 
-def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
-    config = fit(engine, n_query, config)
-    return cells_needed(engine, n_query, config, resets=False, searches=False)
-
-
-fit = partial(fitted, resets=False)
-
-METHOD = Method(
+METHOD = chunk_method(
     "base",
     run,
-    cells=cells,
-    sequences=partial(sequences_needed, resets=False, searches=False, steers=False),
-    fit=fit,
     about="plain sampling: one text, as every other program writes it",
 )

@@ -14,15 +14,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from tgr_local.answers import CLOSE_THINK, CLOSING
 from tgr_local.engine import Engine, New, Output, Task
 from tgr_local.options.config import SearchConfig
-from tgr_local.search import prompts
 from tgr_local.search.branches import Branch, Branches, cells_for, text_limit
 from tgr_local.search.run import Method, Run, penalty_history
 from tgr_local.search.seeds import CHUNK, derived_seed
 from tgr_local.search.steps import Finish, Step
 
-_CLOSE_THINK = "</think>"
 _ENDS: dict[str, tuple[str, ...]] = {"line": ("\n",), "paragraph": ("\n\n",), "chunk": ()}
 
 
@@ -52,7 +51,7 @@ def sequences(engine: Engine, config: SearchConfig) -> int:
 def positions(engine: Engine, n_query: int, config: SearchConfig) -> int:
     limit = text_limit(engine, n_query, config)
     n_trials = -(-limit // config.chunk_len) if config.exit_at == "chunk" else limit
-    trial = len(engine.tokenize(prompts.CLOSING + config.exit_prefix)) + config.exit_tokens + 1
+    trial = len(engine.tokenize(CLOSING + config.exit_prefix)) + config.exit_tokens + 1
     return n_query + limit + n_trials * trial
 
 
@@ -168,10 +167,10 @@ class Text:
         where no answer is to be tried: there is one, or the text must follow a rule."""
         whole = self._query + self._text
         _, opened, inside = whole.rpartition(b"<think>")
-        thought, closed, _ = inside.partition(_CLOSE_THINK.encode())
+        thought, closed, _ = inside.partition(CLOSE_THINK.encode())
         if not self._may_try or (closed and thought.strip()):
             return None
-        closing = prompts.CLOSING if opened and not closed else "\n"
+        closing = CLOSING if opened and not closed else "\n"
         return closing.removeprefix("\n") if self._last == b"\n" else closing
 
     def _try(self) -> None:
@@ -200,7 +199,7 @@ class Text:
             run.count(discarded=n_decoded)
             trial.sequence.drop()
             return
-        if _CLOSE_THINK in config.stop:  # the run ends with the thinking
+        if CLOSE_THINK in config.stop:  # the run ends with the thinking
             _cut(trial, len(branch.tokens) + len(closed))
             trial.ended = True
         n_new = len(trial.tokens) - len(branch.tokens)

@@ -9,7 +9,6 @@ nearly every proposal turns by a right angle, so a hard rule has to propose a gr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,8 @@ from numpy.typing import NDArray
 
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry
-from tgr_local.search.capacity import cells_needed, positions_needed, sequences_needed
-from tgr_local.search.room import fitted
-from tgr_local.search.run import Method, Run
+from tgr_local.search.needs import chunk_method
+from tgr_local.search.run import Run
 from tgr_local.search.seeds import PROPOSE, derived_seed
 from tgr_local.search.steering import Steering
 from tgr_local.search.steps import Step
@@ -113,15 +111,11 @@ def breaches(
     return np.asarray(missed + np.maximum(excess, 0))
 
 
-METHOD = Method(
+METHOD = chunk_method(
     "hard-geometry",
     run,
-    cells=partial(cells_needed, resets=True, searches=False, steers=True),
-    sequences=partial(sequences_needed, resets=True, searches=False, steers=True),
     resets=True,
     steers=True,
-    positions=partial(positions_needed, searches=False, steers=True),
-    fit=partial(fitted, resets=True, searches=False, steers=True),
     about="markov with directions that bend no more than a rule allows",
     options=("kappa_max", "step_min", "step_max", "max_proposals", "sigma"),
 )

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
-from tgr_local.search.capacity import cells_needed, positions_needed, sequences_needed
-from tgr_local.search.room import fitted
-from tgr_local.search.run import Method, Run
+from tgr_local.search.needs import chunk_method
+from tgr_local.search.run import Run
 from tgr_local.search.steps import Step
 from tgr_local.search.trajectory import Trajectory
 
@@ -25,13 +23,9 @@ def run(run: Run) -> Iterator[Step]:
             trajectory.reset()
 
 
-METHOD = Method(
+METHOD = chunk_method(
     "markov",
     run,
-    cells=partial(cells_needed, resets=True, searches=False),
-    sequences=partial(sequences_needed, resets=True, searches=False, steers=False),
     resets=True,
-    positions=partial(positions_needed, searches=False, steers=False),
-    fit=partial(fitted, resets=True, searches=False),
     about="plain sampling in chunks, each from the question and the last chunk alone",
 )

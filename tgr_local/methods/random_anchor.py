@@ -6,12 +6,10 @@ What is left of ``tgr-latent`` when nothing is chosen: the reset and the injecti
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
-from tgr_local.search.capacity import cells_needed, positions_needed, sequences_needed
-from tgr_local.search.room import fitted
-from tgr_local.search.run import Method, Run
+from tgr_local.search.needs import chunk_method
+from tgr_local.search.run import Run
 from tgr_local.search.steering import Steering
 from tgr_local.search.steps import Step
 from tgr_local.search.trajectory import Trajectory
@@ -41,15 +39,11 @@ def run(run: Run) -> Iterator[Step]:
             trajectory.reset(norms=steering.measures)
 
 
-METHOD = Method(
+METHOD = chunk_method(
     "random-anchor",
     run,
-    cells=partial(cells_needed, resets=True, searches=False, steers=True),
-    sequences=partial(sequences_needed, resets=True, searches=False, steers=True),
     resets=True,
     steers=True,
-    positions=partial(positions_needed, searches=False, steers=True),
-    fit=partial(fitted, resets=True, searches=False, steers=True),
     about="markov with a random direction in every chunk, untested",
     options=("sigma", "delta"),
 )

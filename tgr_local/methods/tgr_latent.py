@@ -8,7 +8,6 @@ next chunk.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,15 +15,9 @@ from numpy.typing import NDArray
 
 from tgr_local.engine import Injection, Output
 from tgr_local.probe import foresight
-from tgr_local.search.capacity import (
-    cells_needed,
-    first_rollout,
-    positions_needed,
-    rollouts_of,
-    sequences_needed,
-)
-from tgr_local.search.room import fitted
-from tgr_local.search.run import ANCHOR_OPTIONS, SEARCH_OPTIONS, Method, Run
+from tgr_local.search.capacity import first_rollout, rollouts_of
+from tgr_local.search.needs import chunk_method
+from tgr_local.search.run import ANCHOR_OPTIONS, SEARCH_OPTIONS, Run
 from tgr_local.search.steering import Steering
 from tgr_local.search.steps import Candidates, Step
 from tgr_local.search.trajectory import Trajectory
@@ -151,16 +144,12 @@ def _deepened(
     return candidates, outputs
 
 
-METHOD = Method(
+METHOD = chunk_method(
     "tgr-latent",
     run,
-    cells=partial(cells_needed, resets=True, searches=True, steers=True),
-    sequences=partial(sequences_needed, resets=True, searches=True, steers=True),
     resets=True,
     searches=True,
     steers=True,
-    positions=partial(positions_needed, searches=True, steers=True),
-    fit=partial(fitted, resets=True, searches=True, steers=True),
     about="tries directions before each further chunk, follows the best one",
     options=(*SEARCH_OPTIONS, *ANCHOR_OPTIONS),
 )

@@ -12,12 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from tgr_local.engine import Engine
 from tgr_local.options.config import SearchConfig
 from tgr_local.probe import foresight
-from tgr_local.search.capacity import cells_needed, positions_needed, sequences_needed
-from tgr_local.search.room import fitted
-from tgr_local.search.run import SEARCH_OPTIONS, Method, Run
+from tgr_local.search.needs import chunk_method
+from tgr_local.search.run import SEARCH_OPTIONS, Run
 from tgr_local.search.steps import Step
 from tgr_local.search.trajectory import Trajectory
 
@@ -67,35 +65,16 @@ def run(run: Run) -> Iterator[Step]:
             trajectory.reset()
 
 
-def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
-    config = dataclasses.replace(config, **_without_anchors(config))
-    return cells_needed(engine, n_query, config, resets=True, searches=True)
+def _changed(config: SearchConfig) -> SearchConfig:
+    return dataclasses.replace(config, **_without_anchors(config))
 
 
-def fit(engine: Engine, n_query: int, config: SearchConfig) -> SearchConfig:
-    config = dataclasses.replace(config, **_without_anchors(config))
-    return fitted(engine, n_query, config, resets=True, searches=True)
-
-
-def sequences(engine: Engine, config: SearchConfig) -> int:
-    config = dataclasses.replace(config, **_without_anchors(config))
-    return sequences_needed(engine, config, resets=True, searches=True, steers=False)
-
-
-def positions(engine: Engine, n_query: int, config: SearchConfig) -> int:
-    config = dataclasses.replace(config, **_without_anchors(config))
-    return positions_needed(engine, n_query, config, searches=True, steers=False)
-
-
-METHOD = Method(
+METHOD = chunk_method(
     "tgr-token",
     run,
-    cells=cells,
-    sequences=sequences,
     resets=True,
     searches=True,
-    positions=positions,
-    fit=fit,
+    changed=_changed,
     about="tries beginnings of each further chunk, continues the best one",
     options=SEARCH_OPTIONS,
 )

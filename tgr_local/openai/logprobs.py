@@ -13,9 +13,10 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from typing import Any
 
+from tgr_local.answers import CLOSE_THINK
 from tgr_local.engine import Cancel, Engine, Sampling, Sequence, Session, Task
 from tgr_local.errors import ContextError
-from tgr_local.generation.text import CLOSE_THINK, Kind, TextSplitter
+from tgr_local.generation.text import Kind, TextSplitter
 from tgr_local.search.steps import Step
 
 Top = Seq[tuple[int, float]]

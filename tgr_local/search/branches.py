@@ -20,13 +20,12 @@ from numpy.typing import NDArray
 from tgr_local.engine import Engine, Output, Sampling, Sequence, Task
 from tgr_local.errors import CapacityError, ContextError
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.capacity import retained_tokens
+from tgr_local.search.capacity import SPARE_CELLS, retained_tokens
 from tgr_local.search.room import context_limit, most_tokens, text_room
 from tgr_local.search.run import Method, Run, penalty_history
 from tgr_local.search.seeds import CHUNK, ROLLOUT, derived_seed
 from tgr_local.search.steps import Finish, Step
 
-_SPARE_CELLS = 8  # the pending token and a little more
 _FORCED = 1e30  # a logit bias that only one token has
 
 Top = tuple[NDArray[np.int32], NDArray[np.float32]]
@@ -96,7 +95,7 @@ def text_limit(
     room, n_ctx = text_room(engine, n_query), engine.config.n_ctx
     limit = min(config.token_limit, (room - extra) // times)
     if limit > 0 and cells and n_ctx:
-        limit = most_tokens(limit, cells, n_ctx - n_query - _SPARE_CELLS)
+        limit = most_tokens(limit, cells, n_ctx - n_query - SPARE_CELLS)
     if limit < 1:
         needs = f" and the prompts of this method up to {times + extra}" if extra else ""
         size, raised = f"the model was trained for {engine.n_ctx_train}", ""
@@ -117,7 +116,7 @@ def cells_for(engine: Engine, n_query: int, n_texts: int, n_seqs: int, *options:
     Raises CapacityError, with the numbers, when they cannot fit into ``n_ctx``, or `n_seqs` texts
     at a time are too many; `options` are the ones to lower then.
     """
-    n_cells = n_query + n_texts + _SPARE_CELLS
+    n_cells = n_query + n_texts + SPARE_CELLS
     n_ctx, n_seq_max = engine.config.n_ctx, engine.n_seq_max
     lower = " or ".join(options)
     if n_ctx and n_cells > n_ctx:

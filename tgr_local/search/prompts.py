@@ -11,6 +11,7 @@ import re
 import weakref
 from collections.abc import Sequence
 
+from tgr_local.answers import CLOSE_THINK, CLOSING, OPEN_THINK
 from tgr_local.engine import Engine
 
 VALUE = (
@@ -25,8 +26,6 @@ VALUE_TOKENS = 12  # of a reply to VALUE
 VALUES = {"sure": 20.0, "likely": 1.0, "impossible": 0.001}  # of Yao et al.
 
 _QUOTE, _REPLY = "[[a quoted text]]", "[[the reply so far]]"
-CLOSING = "\n</think>\n\n"
-"""What ends an open thinking block, and comes before the answer."""
 
 
 def merge_request(n_others: int) -> str:
@@ -102,4 +101,4 @@ def _parts(engine: Engine, request: str, thinking: bool) -> list[str]:
 
 def _thinks(engine: Engine, context: Sequence[int]) -> bool:
     text = engine.detokenize(context, special=True)
-    return text.rfind(b"<think>") > text.rfind(b"</think>")
+    return text.rfind(OPEN_THINK.encode()) > text.rfind(CLOSE_THINK.encode())
