@@ -119,7 +119,7 @@ build() {
     cmake -S "$root" -B "$out/cmake" -G "$generator" -DTGR_GGML=bundled -DGGML_CUDA=$cuda \
         -DPython_EXECUTABLE="$(command -v "$python")" -Dpybind11_DIR="$("$python" -m pybind11 --cmakedir)" \
         -DCMAKE_BUILD_TYPE=Release "${more[@]}" "${extra[@]}"
-    cmake --build "$out/cmake" --parallel "$(nproc)" --target _engine _chat peer
+    cmake --build "$out/cmake" --parallel "$(nproc)" --target _engine _chat tgr_testing peer
     [ $cuda = OFF ] || grep -q cudaGraphLaunch "$out"/cmake/_engine*.so || fail "the engine was built without CUDA graphs"
     if [ $cuda = ON ] && ! has_gpu; then
         echo "gpu.sh: the engine is built, but not loaded: nvidia-smi finds no GPU"
@@ -142,6 +142,7 @@ install() {
     cp -r "$root/tgr_local" "$site/"
     find "$site" -name '_*.so' -delete
     cp "$out"/cmake/_engine*.so "$out"/cmake/_chat*.so "$site/tgr_local/"
+    cp "$out"/cmake/tgr_testing*.so "$site/"
     cp "$root/models/tgr-mini-q8_0.gguf" "$site/tgr_local/embedded.gguf"
     cp "$root/models/tgr-mini-code-q8_0.gguf" "$site/tgr_local/embedded-code.gguf"
     cp "$root/models/tgr-mini-q8_0.probe.json" "$site/tgr_local/embedded.probe.json"

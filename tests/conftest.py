@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tgr_testing as testing
 from engines import DEVICE, EXACT, ROUNDING, held, is_free
 from fake_engine import install
 from gguf_models import write_model
@@ -105,8 +106,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 @pytest.fixture
 def use_products() -> Iterator[Callable[[str], None]]:
     """`use_products("ggml")`: what multiplies quantized weights here, as TGR_PRODUCTS does."""
-    yield native.use_products
-    native.use_products(os.environ.get("TGR_PRODUCTS", "best"))
+
+    def use(name: str) -> None:
+        native.use_products(name)
+        testing.use_products(name)
+
+    yield use
+    use(os.environ.get("TGR_PRODUCTS", "best"))
 
 
 @pytest.fixture

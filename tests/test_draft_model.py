@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tgr_testing as testing
 from engines import EXACT, KEEPING, ROUNDING, TOKENS, assert_same, exact, held, vectors
 from gguf_models import write_bert, write_mamba, write_truncated
 from gguf_models import write_model as write
@@ -20,7 +21,6 @@ from tgr_local.bench.peers import Settings
 from tgr_local.bench.plan import Plan
 from tgr_local.code.edits import Document, constraint, read_edits
 from tgr_local.engine import Cancel, Engine, Output, Sampling, Session, Task, check_memory
-from tgr_local.engine.native import native
 from tgr_local.errors import CancelledError, ModelError
 from tgr_local.models import library
 from tgr_local.options.config import EngineConfig
@@ -269,7 +269,7 @@ def rows(
     *n_left: int, guesses: list[bool], price: float = 0.05, threads: int = 8, kernels: str = "ggml",
     widest: int = 64, slowest: float = np.inf,
 ) -> list[int]:  # fmt: skip
-    return native.asked_rows([*n_left], guesses, price, kernels, threads, widest, slowest)
+    return testing.asked_rows([*n_left], guesses, price, kernels, threads, widest, slowest)
 
 
 def test_drafts_are_as_long_as_what_is_right_and_cheap() -> None:

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tgr_testing as testing
 from engines import ROUNDING, TOKENS, assert_same, held, vectors
 from gguf_models import N_PLAIN, write_mamba
 
 from tgr_local import SearchConfig, generate
 from tgr_local.code.edits import FORMATS, Document, Format, constraint, read_edits
 from tgr_local.engine import Cancel, Engine, Output, Sampling, Session, Task
-from tgr_local.engine.native import native
 from tgr_local.engine.steered import SteeredEngine
 from tgr_local.errors import CancelledError
 
@@ -60,17 +60,17 @@ def test_a_draft_follows_the_longest_place_that_is_alike(n_values: int) -> None:
     for _ in range(300):
         own, others, token = text(150), [text(80) for _ in range(3)], int(rng.integers(n_values))
         most = int(rng.integers(0, 40))
-        assert native.look_up(own, token, others, most, 10_000) == plain_look_up(
+        assert testing.look_up(own, token, others, most, 10_000) == plain_look_up(
             own, token, others, most
         )
 
 
 def test_a_look_up_reads_no_more_than_it_may() -> None:
     own = [1, 2, 3, *range(10, 100)]
-    assert native.look_up(own, 1, [], 2, 93) == ([2, 3], 1)
-    assert native.look_up(own, 1, [], 2, 92) == ([], 0)
-    assert native.look_up([7], 1, [own], 2, 93) == ([2, 3], 1)
-    assert native.look_up([7], 1, [own], 2, 92) == ([], 0)
+    assert testing.look_up(own, 1, [], 2, 93) == ([2, 3], 1)
+    assert testing.look_up(own, 1, [], 2, 92) == ([], 0)
+    assert testing.look_up([7], 1, [own], 2, 93) == ([2, 3], 1)
+    assert testing.look_up([7], 1, [own], 2, 92) == ([], 0)
 
 
 GOOD = [(2, 29)] * 6
@@ -83,7 +83,7 @@ def rows(
     widest: int = 64,
     slowest: float = np.inf,
 ) -> list[int]:
-    return native.draft_rows([*drafts], runs, widest, slowest)
+    return testing.draft_rows([*drafts], runs, widest, slowest)
 
 
 def test_nothing_is_decoded_before_guesses_were_right() -> None:

@@ -6,10 +6,10 @@ from __future__ import annotations
 import random
 
 import pytest
+import tgr_testing as testing
 from plain_edits import PlainEdits
 
 from tgr_local.engine import EditConstraint, Opening
-from tgr_local.engine.native import native
 
 LINES = ["", "a", "ab", "  a", "=", "==", "===x", "é", "a", "b`", "<", ">x", "~"]
 SPELLED = b"abx: =<>`\n#" + "é".encode() + b"\xc3\xe2\x82\xac\xff"  # each byte is a token
@@ -72,7 +72,7 @@ def test_what_may_come_next_is_what_the_plain_rules_allow(seed: int) -> None:
     edits = some_edits(draw)
     tokens, unspelled = some_tokens(draw, edits)
     plain = PlainEdits(edits, unspelled)
-    text, written = native.EditText(edits.params, tokens, 0), b""
+    text, written = testing.EditText(edits.params, tokens, 0), b""
     for _ in range(24):
         allowed = text.allowed()
         expected = [
@@ -94,9 +94,9 @@ def test_an_answer_ends_within_its_limit(seed: int) -> None:
     edits = some_edits(draw)
     tokens, unspelled = some_tokens(draw, edits)
     plain = PlainEdits(edits, unspelled)
-    least = native.EditText(edits.params, tokens, 0).cost()
+    least = testing.EditText(edits.params, tokens, 0).cost()
     limit = least + draw.randrange(12)
-    text, free = (native.EditText(edits.params, tokens, n) for n in (limit, 0))
+    text, free = (testing.EditText(edits.params, tokens, n) for n in (limit, 0))
     written, n = b"", 0
     while True:
         allowed = text.allowed()

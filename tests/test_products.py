@@ -8,14 +8,14 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
+import tgr_testing as testing
 from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
 
 from tgr_local.engine import Engine, Sampling, Task
-from tgr_local.engine.native import native
 
 pytestmark = pytest.mark.skipif(
-    not native.has_products(Type.Q8_0), reason="the processor has no AVX2, or TGR_PRODUCTS is set"
+    not testing.has_products(Type.Q8_0), reason="the processor has no AVX2, or TGR_PRODUCTS is set"
 )
 BLOCK = 32
 KINDS = ["best", "avx2"]
@@ -69,7 +69,7 @@ def test_products_are_those_of_the_numbers(
     together = gguf.GGML_QUANT_SIZES[kind_of_weights][0]
     n = -(-n_blocks * BLOCK // together) * together
     weights, numbers, tokens = drawn(kind_of_weights, n_rows, n, n_tokens)
-    found = native.products(kind_of_weights, weights, n_rows, tokens)
+    found = testing.products(kind_of_weights, weights, n_rows, tokens)
     whole = rounded(tokens)
     right, size = whole @ numbers.T, np.abs(whole) @ np.abs(numbers).T
     assert np.abs(found - right).max() <= 1e-6 * size.max()
@@ -80,13 +80,13 @@ def test_a_product_has_the_same_bits_whatever_is_beside_it(
     use_products: Callable[[str], None], kind_of_weights: Type
 ) -> None:
     weights, _, tokens = drawn(kind_of_weights, 53, 2304, 70)
-    all_of_them = native.products(kind_of_weights, weights, 53, tokens)
+    all_of_them = testing.products(kind_of_weights, weights, 53, tokens)
     for kind in KINDS:
         use_products(kind)
         for n_tokens in (1, 2, 3, 8, 31, 33, 70):
-            some = native.products(kind_of_weights, weights, 53, tokens[:n_tokens])
+            some = testing.products(kind_of_weights, weights, 53, tokens[:n_tokens])
             np.testing.assert_array_equal(some, all_of_them[:n_tokens])
-        part = native.products(kind_of_weights, weights, 53, tokens[:5], first=16)
+        part = testing.products(kind_of_weights, weights, 53, tokens[:5], first=16)
         np.testing.assert_array_equal(part[:, 16:], all_of_them[:5, 16:])
         assert not part[:, :16].any()
 
@@ -95,7 +95,7 @@ def test_a_product_has_the_same_bits_whatever_is_beside_it(
 def test_numbers_that_are_not_finite_end_nothing(kind: None, kind_of_weights: Type) -> None:
     weights, _, tokens = drawn(kind_of_weights, 17, 256, 3)
     tokens[0, 40], tokens[1, 40], tokens[2] = np.nan, np.inf, 3e38
-    assert native.products(kind_of_weights, weights, 17, tokens).shape == (3, 17)
+    assert testing.products(kind_of_weights, weights, 17, tokens).shape == (3, 17)
 
 
 def test_the_engine_uses_them_and_agrees_with_ggmls(

@@ -19,43 +19,7 @@ def system_info() -> str: ...
 def serve_devices(endpoint: str, cache: str, n_threads: int) -> None: ...
 def rpc_version() -> tuple[int, int]: ...
 def devices() -> list[tuple[str, str, str, int, int]]: ...
-def look_up(
-    own: list[int], next: int, others: list[list[int]], most: int, n_read: int
-) -> tuple[list[int], int]:
-    """A draft and the number of tokens that were alike, for tests."""
-
-def draft_rows(
-    drafts: list[tuple[int, int]],
-    runs: list[tuple[int, int]],
-    widest: int,
-    slowest: float,
-) -> list[int]:
-    """How many tokens of each draft (tokens, tokens alike) a batch gets after runs of right tokens
-    (tokens alike, right ones) that ended with a wrong one, for tests."""
-
-def has_products(type: int) -> bool:
-    """Whether weights of this GGML type are multiplied by our kernels here."""
-
-def use_products(name: str) -> None:
-    """As if TGR_PRODUCTS had this value when the program began, for tests."""
-
-def products(
-    type: int, weights: bytes, n_rows: int, tokens: ArrayLike, first: int = 0
-) -> NDArray[np.float32]:
-    """Products [n_tokens, n_rows] of rows of quantized weights from `first` on with tokens
-    [n_tokens, n], for tests."""
-
-def asked_rows(
-    n_left: list[int],
-    guesses: list[bool],
-    price: float,
-    kernels: str,
-    n_threads: int,
-    widest: int,
-    slowest: float,
-) -> list[int]:
-    """How many guesses of a draft model a batch gets for each text, of which so many tokens are
-    left, after guesses that were right or wrong, for tests."""
+def use_products(name: str) -> None: ...
 
 class EngineParams:
     path: str
@@ -176,14 +140,6 @@ class EditParams:
         closing: bytes,
         banned: bytes,
     ) -> None: ...
-
-class EditText:
-    """An answer of edits over a vocabulary of given texts, for tests; an empty one ends it."""
-
-    def __init__(self, params: EditParams, tokens: list[bytes], limit: int) -> None: ...
-    def allowed(self) -> list[int]: ...
-    def accept(self, token: int) -> bool: ...
-    def cost(self) -> int: ...
 
 class Output:
     """The result of a task; n is the number of generated tokens."""

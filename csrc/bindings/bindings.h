@@ -81,8 +81,8 @@ template <class T> py::array_t<T> to_numpy(const Array<T> & array) {
 // ValueError for anything but one sequence of whole numbers below 2^31.
 std::vector<llama_token> tokens_of(const py::object & values);
 
-// The tasks of Python's Task records. They name handles of Python, so the ids of their sequences and injections come
-// beside them; `plain` is the injection of tokens that get none of the task's own.
+// The tasks of Python's Task records. They name handles of Python, so the ids of their sequences and injections are
+// separate arguments; `plain` is the injection of tokens that get none of the task's own.
 std::vector<Task> tasks_of(const py::sequence & tasks, const std::vector<int32_t> & sequences,
                            const std::vector<int32_t> & injections, int32_t plain);
 
@@ -92,7 +92,7 @@ struct JobHandle {
     std::shared_ptr<Job>    job;
 };
 
-// A request for a session, withdrawn when it is garbage before its session was taken.
+// A request for a session, withdrawn when it is destroyed before its session was taken.
 struct SessionRequest {
     std::shared_ptr<Engine> engine;
     std::future<uint64_t>   admitted;
@@ -114,8 +114,6 @@ void bind_job(py::module_ & m);
 void bind_session_request(py::module_ & m);
 void bind_lockstep_group(py::module_ & m);
 void bind_edit_params(py::module_ & m);
-void bind_drafts(py::module_ & m);
-void bind_quantized(py::module_ & m);
 void bind_engine(py::module_ & m);
 
 } // namespace tgr

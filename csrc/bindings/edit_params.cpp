@@ -2,8 +2,6 @@
 
 #include "edits.h"
 
-#include <cmath>
-
 namespace tgr {
 
 using Opening = std::tuple<std::string, uint32_t, uint32_t, uint32_t, bool>;
@@ -19,42 +17,12 @@ static std::shared_ptr<EditParams> make(std::vector<std::string> files, const st
                                         std::move(closing), banned);
 }
 
-// An answer of edits over a vocabulary of given texts, for tests.
-struct EditText {
-    TokenTexts                        texts;
-    std::shared_ptr<const EditParams> params;
-    Edits                             edits;
-
-    EditText(std::shared_ptr<const EditParams> given, std::vector<std::string> tokens, uint32_t limit) :
-        texts(std::move(tokens)),
-        params(std::move(given)),
-        edits(*params, texts, limit) {}
-
-    std::vector<llama_token> allowed() {
-        std::vector<float> logits(size_t(texts.n_tokens()), 0.0f);
-        edits.mask(logits.data());
-        std::vector<llama_token> tokens;
-        for (llama_token token = 0; token < texts.n_tokens(); ++token) {
-            if (!std::isinf(logits[token])) {
-                tokens.push_back(token);
-            }
-        }
-        return tokens;
-    }
-
-    bool accept(llama_token token) {
-        check_token("token", token, texts.n_tokens());
-        return edits.accept(token);
-    }
-};
-
 void bind_edit_params(py::module_ & m) {
-    py::class_<EditParams, std::shared_ptr<EditParams>>(m, "EditParams").def(py::init(&make), release());
-    py::class_<EditText>(m, "EditText")
-        .def(py::init<std::shared_ptr<const EditParams>, std::vector<std::string>, uint32_t>())
-        .def("allowed", &EditText::allowed)
-        .def("accept", &EditText::accept)
-        .def("cost", [](EditText & text) { return text.edits.cost(); });
+    py::class_<EditParams, std::shared_ptr<EditParams>>(
+        m, "EditParams",
+        "What an answer of edits may be: csrc/edit_rules.h. An opening is (text, file, first, end, quotes).")
+        .def(py::init(&make), release(), py::arg("files"), py::arg("openings"), py::arg("again"), py::arg("separator"),
+             py::arg("closing"), py::arg("banned"));
 }
 
 } // namespace tgr

@@ -100,43 +100,77 @@ static bool add_prefix(Engine & engine, const py::object & tokens, const std::st
 }
 
 void bind_engine(py::module_ & m) {
-    py::class_<Engine, std::shared_ptr<Engine>>(m, "Engine")
-        .def(py::init(&make_engine))
-        .def("close", &Engine::close, release())
+    py::class_<Engine, std::shared_ptr<Engine>>(m, "Engine",
+                                                "One model, one KV cache, one worker thread: csrc/engine.h.")
+        .def(py::init(&make_engine), "Loads a model; `check` is called now and then, and what it raises ends the load.",
+             py::arg("params"), py::arg("check"))
+        .def("close", &Engine::close, release(),
+             "Ends all work with CancelledError and frees the model. May be called again.")
         .def_property_readonly("info", &Engine::info, py::return_value_policy::reference_internal)
-        .def("stats", &Engine::stats, release())
-        .def("tokenize", &Engine::tokenize, release())
-        .def("check_grammar", &Engine::check_grammar, release())
-        .def("edit_tokens", &Engine::edit_tokens, release())
-        .def("detokenize",
-             [](const Engine & e, const py::object & tokens, bool special, const py::object & shown) {
-                 return py::bytes(e.detokenize(tokens_of(tokens), special, tokens_of(shown)));
-             })
-        .def("grow_cache", &Engine::grow_cache, release())
-        .def("shrink_cache", &Engine::shrink_cache, release())
-        .def("bound_cache", &Engine::bound_cache)
-        .def("n_cells_possible", &Engine::n_cells_possible, release())
-        .def("memory", &Engine::memory, release())
-        .def("group", &Engine::group, release())
-        .def("leave", &Engine::leave)
-        .def("open", &open)
-        .def("close_session", &Engine::close_session)
-        .def("session_peak", &Engine::session_peak, release())
-        .def("sequence", &Engine::sequence, release())
-        .def("fork", &Engine::fork, release())
-        .def("truncate", &Engine::truncate, release())
-        .def("shift", &Engine::shift, release())
-        .def("drop", &Engine::drop)
-        .def("length", &Engine::length, release())
-        .def("remember", &Engine::remember, release())
-        .def("is_busy", &Engine::is_busy, release())
-        .def("prefixes", &prefixes)
-        .def("read_prefix", &read_prefix)
-        .def("add_prefix", &add_prefix)
-        .def("memory_layout", &Engine::memory_layout, release())
-        .def("injection", &injection)
-        .def("drop_injection", &Engine::drop_injection)
-        .def("submit", &submit);
+        .def("stats", &Engine::stats, release(),
+             "Now; but what commands change is not in it while a step takes longer than a second.")
+        .def("tokenize", &Engine::tokenize, release(), py::arg("text"), py::arg("add_special"),
+             py::arg("parse_special"))
+        .def("check_grammar", &Engine::check_grammar, release(),
+             "ValueError for a text that is no GBNF, or refuses the prefix.", py::arg("grammar"), py::arg("prefix"))
+        .def("edit_tokens", &Engine::edit_tokens, release(), "Tokens that an answer of such edits takes at least.",
+             py::arg("edits"))
+        .def(
+            "detokenize",
+            [](const Engine & e, const py::object & tokens, bool special, const py::object & shown) {
+                return py::bytes(e.detokenize(tokens_of(tokens), special, tokens_of(shown)));
+            },
+            "Their text; of control tokens only where `special`, and those that are `shown`.", py::arg("tokens"),
+            py::arg("special"), py::arg("shown"))
+        .def("grow_cache", &Engine::grow_cache, release(),
+             "Makes room for so many sessions of n_cells, if the cache grows and no session is open or it is bounded.",
+             py::arg("n_cells"), py::arg("n_sessions"))
+        .def("shrink_cache", &Engine::shrink_cache, release(),
+             "Makes the cache as small as n_cells again, if no session is open; remembered prefixes stay.",
+             py::arg("n_cells"))
+        .def("bound_cache", &Engine::bound_cache,
+             "Bounds a cache that grows, which then does so while sessions are open too.", py::arg("n_cells"))
+        .def("n_cells_possible", &Engine::n_cells_possible, release(),
+             "The most cells that the cache may have, an estimate.")
+        .def("memory", &Engine::memory, release(),
+             "Bytes of the context on all devices, and of these what decoding computes in.")
+        .def("group", &Engine::group, release(), "A group of n participants.", py::arg("n"))
+        .def("leave", &Engine::leave, "Ends the part of a participant in its group.", py::arg("group"),
+             py::arg("index"))
+        .def("open", &open, "Asks for a session; `prompt` is what it will read first.", py::arg("n_cells"),
+             py::arg("n_seqs"), py::arg("group"), py::arg("index"), py::arg("prompt"), py::arg("digest"),
+             py::arg("norms"))
+        .def("close_session", &Engine::close_session, py::arg("session"))
+        .def("session_peak", &Engine::session_peak, release(), "Cells used at most since the last reset.",
+             py::arg("session"), py::arg("reset"))
+        .def("sequence", &Engine::sequence, release(), "A new, empty sequence.", py::arg("session"))
+        .def("fork", &Engine::fork, release(), "A sequence with the cells of this one.", py::arg("session"),
+             py::arg("sequence"))
+        .def("truncate", &Engine::truncate, release(), "Removes all but the first n_tokens.", py::arg("session"),
+             py::arg("sequence"), py::arg("n_tokens"))
+        .def("shift", &Engine::shift, release(), "Removes [start, end) and moves what follows.", py::arg("session"),
+             py::arg("sequence"), py::arg("start"), py::arg("end"))
+        .def("drop", &Engine::drop, "Frees a sequence.", py::arg("session"), py::arg("sequence"))
+        .def("length", &Engine::length, release(), "Its number of tokens.", py::arg("session"), py::arg("sequence"))
+        .def("remember", &Engine::remember, release(), "Keeps its cells as a prefix.", py::arg("session"),
+             py::arg("sequence"))
+        .def("is_busy", &Engine::is_busy, release(), "Whether some job of it runs; answered between two decodes.",
+             py::arg("session"))
+        .def("prefixes", &prefixes, "(tokens, digest) of the remembered prefixes, the latest first.")
+        .def("read_prefix", &read_prefix,
+             "The longest prefix of the tokens that is remembered: tokens, and as bytes: float32 norms [n, n_layer], "
+             "recurrent state, keys and values.",
+             py::arg("tokens"), py::arg("digest"))
+        .def("add_prefix", &add_prefix,
+             "Remembers what read_prefix gave, here or elsewhere; False where there is no room.", py::arg("tokens"),
+             py::arg("digest"), py::arg("norms"), py::arg("state"), py::arg("cells"))
+        .def("memory_layout", &Engine::memory_layout, release(), "What the bytes of a prefix depend on.")
+        .def("injection", &injection, "Adds vectors [n_layer, n_embd] to the session.", py::arg("session"),
+             py::arg("vectors"), py::arg("digest"))
+        .def("drop_injection", &Engine::drop_injection, py::arg("session"), py::arg("injection"))
+        .def("submit", &submit,
+             "Starts tasks as one job; `plain` is the injection of tokens that get none of their own.",
+             py::arg("session"), py::arg("tasks"), py::arg("sequences"), py::arg("injections"), py::arg("plain"));
 }
 
 } // namespace tgr

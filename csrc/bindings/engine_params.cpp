@@ -3,7 +3,7 @@
 namespace tgr {
 
 void bind_engine_params(py::module_ & m) {
-    py::class_<EngineParams>(m, "EngineParams")
+    py::class_<EngineParams>(m, "EngineParams", "How a model is loaded: csrc/records.h.")
         .def(py::init<>())
         .def_readwrite("path", &EngineParams::path)
         .def_readwrite("n_ctx", &EngineParams::n_ctx)

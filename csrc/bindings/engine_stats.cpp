@@ -3,7 +3,7 @@
 namespace tgr {
 
 void bind_engine_stats(py::module_ & m) {
-    py::class_<EngineStats>(m, "EngineStats")
+    py::class_<EngineStats>(m, "EngineStats", "Counts since loading, and what is in use now: csrc/records.h.")
         .def_readonly("n_positions", &EngineStats::n_positions)
         .def_readonly("n_decodes", &EngineStats::n_decodes)
         .def_readonly("n_graphs", &EngineStats::n_graphs)

@@ -21,27 +21,39 @@ static py::tuple take(JobHandle & h, double seconds, size_t least) {
 }
 
 void bind_job(py::module_ & m) {
-    py::class_<JobHandle>(m, "Job")
-        .def("wait",
-             [](JobHandle & h, double seconds) {
-                 h.engine->check_here();
-                 return without_gil([&] { return h.job->wait(seconds); });
-             })
-        .def("take",
-             [](JobHandle & h, double seconds, size_t least) {
-                 h.engine->check_here();
-                 return take(h, seconds, least);
-             })
-        .def("take_part",
-             [](JobHandle & h, size_t task, size_t n) {
-                 h.engine->check_here();
-                 return h.job->take_part(task, n);
-             })
-        .def("cancel", [](JobHandle & h) { h.engine->cancel(h.job); })
-        .def("outputs", [](JobHandle & h) {
-            h.engine->check_here();
-            return h.job->outputs();
-        });
+    py::class_<JobHandle>(m, "Job", "Tasks that were submitted together.")
+        .def(
+            "wait",
+            [](JobHandle & h, double seconds) {
+                h.engine->check_here();
+                return without_gil([&] { return h.job->wait(seconds); });
+            },
+            "Waits so long at most; whether the job is done.", py::arg("seconds"))
+        .def(
+            "take",
+            [](JobHandle & h, double seconds, size_t least) {
+                h.engine->check_here();
+                return take(h, seconds, least);
+            },
+            "Waits for `least` new tokens, so long at most: (tokens, text) of each task since the last call, and "
+            "whether the job is done.",
+            py::arg("seconds"), py::arg("least"))
+        .def(
+            "take_part",
+            [](JobHandle & h, size_t task, size_t n) {
+                h.engine->check_here();
+                return h.job->take_part(task, n);
+            },
+            "The next n tokens of a task with parts, which `take` has returned.", py::arg("task"), py::arg("n"))
+        .def(
+            "cancel", [](JobHandle & h) { h.engine->cancel(h.job); }, "Ends it at once; what was generated stays.")
+        .def(
+            "outputs",
+            [](JobHandle & h) {
+                h.engine->check_here();
+                return h.job->outputs();
+            },
+            "The outputs of a job that is done, one for each task. Raises the error that ended it.");
 }
 
 } // namespace tgr

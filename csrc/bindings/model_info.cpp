@@ -12,7 +12,7 @@ static py::list metadata_of(const ModelInfo & info) {
 }
 
 void bind_model_info(py::module_ & m) {
-    py::class_<ModelInfo>(m, "ModelInfo")
+    py::class_<ModelInfo>(m, "ModelInfo", "What a model file says, and where its layers are: csrc/records.h.")
         .def_readonly("n_vocab", &ModelInfo::n_vocab)
         .def_readonly("n_embd", &ModelInfo::n_embd)
         .def_readonly("n_layer", &ModelInfo::n_layer)

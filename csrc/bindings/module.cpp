@@ -3,6 +3,7 @@
 #include "bindings.h"
 #include "loading.h"
 #include "log.h"
+#include "quantized/products.h"
 #include "rpc.h"
 
 #include "ggml-backend.h"
@@ -66,19 +67,22 @@ PYBIND11_MODULE(_engine, m) {
     bind_session_request(m);
     bind_lockstep_group(m);
     bind_edit_params(m);
-    bind_drafts(m);
-    bind_quantized(m);
     bind_engine(m);
     m.def("forked", &forked, "To be called in the child after a fork: engines made before cannot be used there.");
     m.def("available_memory", &available_ram, "Bytes of RAM that are available without swapping; None = unknown.");
     m.def("require_address_space", &require_address_space,
           "MemoryError where a limit on address space leaves too little for another thread or request.");
-    m.def("pretend_available", &pretend_available, "For tests: the memory that every device has from now on.");
-    m.def("refuse_load", &refuse_load, "Raises the error of a load that failed for this reason.");
-    m.def("load_backends", &load_backends, "Loads the best of ggml's libraries in a folder.");
+    m.def("pretend_available", &pretend_available, "For tests: the memory that every device has from now on.",
+          py::arg("bytes"));
+    m.def("use_products", &use_products, "For tests: as if TGR_PRODUCTS had this value when the program began.",
+          py::arg("name"));
+    m.def("refuse_load", &refuse_load, "Raises the error of a load that failed for this reason.", py::arg("params"),
+          py::arg("n_bytes"), py::arg("reason"));
+    m.def("load_backends", &load_backends, "Loads the best of ggml's libraries in a folder.", py::arg("folder"));
     m.def("system_info", &llama_print_system_info, "What ggml's CPU code was built for, as llama.cpp prints it.");
     m.def("serve_devices", &serve_devices, release(),
-          "Serves this machine's devices at HOST:PORT; returns where it cannot listen there.");
+          "Serves this machine's devices at HOST:PORT; returns where it cannot listen there.", py::arg("endpoint"),
+          py::arg("cache"), py::arg("n_threads"));
     m.def("rpc_version", &rpc_version, "(major, minor) of the protocol between machines.");
     m.def("devices", &ggml_devices, "(name, description, kind, total bytes, free bytes) of every device of ggml.");
 }

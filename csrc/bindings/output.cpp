@@ -36,8 +36,8 @@ void bind_output(py::module_ & m) {
                  return "Output(" + std::to_string(output.tokens.values->size()) + " tokens, finish=\"" +
                         finish_of(output) + "\")";
              })
-        .def("joined", &Output::joined)
-        .def("beginning", &Output::beginning);
+        .def("joined", &Output::joined, "This generation and the one that continued it, as one.", py::arg("more"))
+        .def("beginning", &Output::beginning, "The first n tokens of a longer generation.", py::arg("n"));
 }
 
 } // namespace tgr

@@ -16,12 +16,18 @@ static std::optional<uint64_t> wait(SessionRequest & request, double seconds) {
 }
 
 void bind_session_request(py::module_ & m) {
-    py::class_<SessionRequest>(m, "SessionRequest")
-        .def("wait", &wait)
-        .def("in_the_way",
-             [](SessionRequest & r) { return without_gil([&] { return r.engine->in_the_way(r.ticket); }); })
-        .def("withdraw", [](SessionRequest & r) { r.engine->withdraw(r.ticket); })
-        .def("give_up", [](SessionRequest & r) { r.engine->give_up(r.ticket); });
+    py::class_<SessionRequest>(m, "SessionRequest",
+                               "A request for a session. Freed before `wait` has returned its id, it is withdrawn.")
+        .def("wait", &wait, "Waits so long at most: the session's id, or None when it is not admitted yet.",
+             py::arg("seconds"))
+        .def(
+            "in_the_way",
+            [](SessionRequest & r) { return without_gil([&] { return r.engine->in_the_way(r.ticket); }); },
+            "The sessions of which at least one must close before it is admitted.")
+        .def(
+            "withdraw", [](SessionRequest & r) { r.engine->withdraw(r.ticket); },
+            "Ends the request, or the session that was admitted meanwhile.")
+        .def("give_up", [](SessionRequest & r) { r.engine->give_up(r.ticket); }, "Ends a wait with CancelledError.");
 }
 
 } // namespace tgr

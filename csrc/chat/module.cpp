@@ -145,14 +145,24 @@ private:
 PYBIND11_MODULE(_chat, m) {
     m.doc() = "llama.cpp's chat templates and parsers. Use tgr_local.system.confined, which runs them with limits.";
     py::class_<Template>(m, "Template")
-        .def(py::init<const std::string &, const std::string &, const std::string &>())
-        .def("apply", &Template::apply)
-        .def("abilities", &Template::abilities);
+        .def(py::init<const std::string &, const std::string &, const std::string &>(), py::arg("source"),
+             py::arg("bos"), py::arg("eos"))
+        .def("apply", &Template::apply,
+             "A request, as JSON, in the template: the prompt, and how replies are written and read.",
+             py::arg("request"))
+        .def("abilities", &Template::abilities, "What the template can express, by llama.cpp's names.");
     py::class_<Parser>(m, "Parser")
-        .def(py::init<int, const std::string &, const std::string &>())
-        .def("parse", [](const Parser & parser, const std::string & text, bool is_partial) {
-            return reply_of(parser.parse(text, is_partial));
-        });
-    m.def("schema_grammar",
-          [](const std::string & schema) { return text_of(json_schema_to_grammar(common_json::parse(schema), true)); });
+        .def(py::init<int, const std::string &, const std::string &>(), py::arg("format"), py::arg("parser"),
+             py::arg("prefix"))
+        .def(
+            "parse",
+            [](const Parser & parser, const std::string & text, bool is_partial) {
+                return reply_of(parser.parse(text, is_partial));
+            },
+            "A reply, or its beginning where it is partial, as text, thinking and calls.", py::arg("text"),
+            py::arg("partial"));
+    m.def(
+        "schema_grammar",
+        [](const std::string & schema) { return text_of(json_schema_to_grammar(common_json::parse(schema), true)); },
+        "llama.cpp's GBNF of a JSON schema.", py::arg("schema"));
 }
