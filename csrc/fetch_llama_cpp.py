@@ -103,7 +103,7 @@ def insert(patch: str, out: Path, version: str) -> None:
         sys.exit(
             "\n".join(missing) + f"\n{placed} of {placed + len(missing)} insertions have their "
             f"place in the llama.cpp of llama-cpp-python {version} in {out}; use the source that "
-            "it carries, or place the others by hand (CONTRIBUTING.md says how)"
+            "it carries, or place the others by hand (csrc/README.md says how)"
         )
 
 

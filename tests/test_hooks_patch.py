@@ -173,7 +173,7 @@ def test_a_line_that_is_no_insertion_is_refused() -> None:
 
 
 def test_a_move_to_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The steps that CONTRIBUTING describes: apply, place the rest by hand, write the patch."""
+    """The steps that csrc/README.md describes: apply, place the rest by hand, write the patch."""
     plain, patched = tmp_path / "plain", tmp_path / "patched"
     moved = edited(PLAIN, ("y += 1;", "y += 2;"))
     for folder in (plain, patched):
