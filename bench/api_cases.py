@@ -1,5 +1,5 @@
-"""What replies.py records beside replies: llama-cpp-python's methods, control vectors, what the
-engine says, and bad arguments."""
+"""What replies.py records in addition to replies: llama-cpp-python's methods, control vectors, what
+the engine says, and bad arguments."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ files at once, some with new files, each under a limit that leaves room for a li
 answer is read as the assistant reads it: one that has no edit, that does not apply, or that is not
 whole within its limit is a failure. Prints counts for each format.
 
-With --cost also what the constraint costs beside a step of a model in the shape of Qwen3-0.6B: the
-time of sampling with it and without, for the same number of tokens.
+With --cost also what the constraint costs compared with a step of a model in the shape of
+Qwen3-0.6B: the time of sampling with it and without, for the same number of tokens.
 
     python bench/edits.py [--edits 10000] [--files 200] [--seed 0] [--model FILE] [--cost]
 
@@ -38,7 +38,7 @@ from tgr_local.engine import EditConstraint, Sampling, Task
 
 TOGETHER = 32  # answers that are written in the same batches
 MOST_FILES = 3
-ROOM = (8, 96)  # tokens beside the shortest edit, fewest and most
+ROOM = (8, 96)  # tokens more than the shortest edit, fewest and most
 
 
 def library(n: int, rng: random.Random) -> list[Document]:

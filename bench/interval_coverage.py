@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How often the intervals of an evaluation cover the truth, beside a percentile bootstrap.
+"""How often the intervals of an evaluation cover the truth, compared with a percentile bootstrap.
 
     python bench/interval_coverage.py
 

@@ -1,4 +1,4 @@
-"""What must outlive SIGKILL beside an evaluation: a conversation, saved slots, accepted edits.
+"""What must survive SIGKILL, apart from an evaluation: a conversation, saved slots, accepted edits.
 
 Each part starts the real command in a folder of its own, uses it as a person or a client does,
 kills its whole process group at a random moment, starts it again, and so on. It returns a line

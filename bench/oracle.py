@@ -67,7 +67,7 @@ SETTINGS = (
 KINDS = ("shared", "independent")
 N_SWAPPED = 4  # arms with --swap
 INJECTION = {"divergence", "relative_strength", "calibration", "eta", "rank", "injection_seed"}
-N_BESIDE = 3  # sequences beside the completions: the text, the query, a state
+N_BESIDE = 3  # sequences other than the completions: the text, the query, a state
 MIDDLE = 1 << 32  # the purpose of the seed that draws a boundary
 
 Key = tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Our products of quantized weights beside ggml's, which llama.cpp uses: whole steps and prompts.
+"""Our products of quantized weights compared with ggml's, as llama.cpp uses them: steps, prompts.
 
     python bench/products.py MODEL ... [--rounds 3] [--threads 2]
 

@@ -1,4 +1,4 @@
-"""The code assistant on real folders with failing tests, beside plain chat requests.
+"""The code assistant on real folders with failing tests, compared with plain chat requests.
 
     python bench/repairs.py MODEL --humaneval HumanEval.jsonl.gz [--n 100] [--skip 0]
     python bench/repairs.py MODEL --projects FOLDER

@@ -15,7 +15,7 @@ BASE: dict[str, Any] = {
     "power_steps": 2, "tree_proposals": 2,
 }  # fmt: skip
 
-# options of tgr-latent, beside BASE
+# options of tgr-latent, in addition to BASE
 VARIANTS: dict[str, Json] = {
     "absolute": {"calibration": "absolute", "eta": 0.5},
     "unscaled": {"calibration": "unscaled", "eta": 0.05},
@@ -63,7 +63,7 @@ VARIANTS: dict[str, Json] = {
     "share_repulsion alone": {"share_repulsion": True},
 }  # fmt: skip
 
-# options of one method, beside BASE
+# options of one method, in addition to BASE
 OF_METHODS: dict[str, list[Json]] = {
     "base": [{"max_chunks": 1}, {"chunk_len": 64, "max_tokens": 90}],
     "markov": [{"keep_head": 9, "suffix_tokens": 13}, {"shift_cells": True}],
@@ -92,7 +92,7 @@ OF_METHODS: dict[str, list[Json]] = {
     "early-exit": [{"exit_threshold": 0.5}, {"exit_at": "chunk", "exit_threshold": 2.0}],
 }  # fmt: skip
 
-# options that every method knows, beside BASE
+# options that every method knows, in addition to BASE
 FOR_ALL: dict[str, Json] = {
     "top_logprobs": {"top_logprobs": 3},
     "stop": {"stop": ("4", " was a", "\n\n"), "temperature": 0.3},

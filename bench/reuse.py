@@ -1,4 +1,4 @@
-"""Measures what the engine remembers and shares, and how prompts are read beside other texts.
+"""Measures what the engine remembers and shares, and how it reads prompts while it writes texts.
 
     python bench/reuse.py --rounds 3
     python bench/reuse.py --shape 0.6b --only turn,reread,beside,forks

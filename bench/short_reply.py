@@ -1,6 +1,6 @@
 #!/usr/bin/env python
-"""What the default costs beside plain sampling in replies of one chunk: the time to the first
-text and the whole time, in pairs that take turns.
+"""What the default costs compared with plain sampling in replies of one chunk: the time to the
+first text and the whole time, in pairs that take turns.
 
     python bench/short_reply.py MODEL.gguf [--pairs 7] [--threads N]
 

@@ -6,7 +6,7 @@
 namespace tgr {
 
 static constexpr size_t   LEAST_ROWS = 32;  // of a block: matrix products are faster then
-static constexpr uint32_t PAD        = 64;  // spans grow by so many cells at a time: graphs can be used again
+static constexpr uint32_t PAD        = 64;  // cells by which spans grow at a time: graphs can be used again
 static constexpr uint32_t LEAST_GAP  = 256; // between two spans, cells
 static constexpr uint32_t STEP       = 256; // by which the first cell of a sliding window moves, for the same reason
 
@@ -43,7 +43,7 @@ static std::vector<extent> cut(const std::vector<extent> & view, uint32_t first,
     return cells;
 }
 
-// At most so many spans that hold all the extents, apart from each other: the widest gaps remain.
+// At most `most` spans that hold all the extents, apart from each other: the widest gaps remain.
 static std::vector<extent> cover(std::vector<extent> cells, size_t most, uint32_t n_cells) {
     for (extent & run : cells) { // from one multiple to another
         const uint32_t begin = run.begin / PAD * PAD, end = run.begin + run.n;

@@ -37,7 +37,7 @@ struct plan_t {
 constexpr size_t MAX_BLOCKS = 8;
 constexpr size_t MAX_SPANS  = 4; // of a block
 
-// The plan for a cache of n_cells, with blocks of at most so many spans.
+// The plan for a cache of n_cells, with blocks of at most `most_spans` spans.
 plan_t plan_attention(const std::vector<reader_t> & readers, uint32_t n_cells, size_t most_spans);
 
 } // namespace tgr

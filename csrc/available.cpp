@@ -42,7 +42,7 @@ static std::optional<uint64_t> number_in(const fs::path & path, const std::strin
     while (!name.empty() && file >> word && word != name) {
     }
     uint64_t number = 0;
-    return file >> number ? std::optional(number) : std::nullopt; // "max" is no number
+    return file >> number ? std::optional(number) : std::nullopt; // "max" is not a number
 }
 
 // The names of one version of control groups for the limit, the use, and the cached file pages, which are freed when

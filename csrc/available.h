@@ -9,7 +9,7 @@
 namespace tgr {
 
 // Bytes of RAM that are available without swapping, to the machine and to every control group above this process;
-// where the address space of the process is limited (ulimit -v), no more than is left of it beside a reserve. Nothing
+// where the address space of the process is limited (ulimit -v), no more than is left of it after a reserve. Nothing
 // where the system does not say.
 std::optional<uint64_t> available_ram();
 

@@ -124,7 +124,7 @@ bool CacheAllocator::reserve(uint64_t session, uint32_t n_cells, uint32_t n_seqs
     made.cells = free_cells(own, made.base_cells);
     if (made.cells.size() < own || !model_.context()) {
         unuse(made.base_cells);
-        if (reservations_.empty() && made.base) { // a cache that is large enough has no place for the old one beside it
+        if (reservations_.empty() && made.base) { // a cache that is large enough leaves no room for the old one
             prefixes_.clear();
             return reserve(session, n_cells, n_seqs, prompt);
         }

@@ -2,7 +2,7 @@
 // which cells hold remembered prefixes.
 //
 // In: numbers of cells and sequences, prompts, operations on sequences. Out: reservations, and cells for the tokens of
-// a batch. The books change at once; what they mean for llama.cpp's own memory is queued, and the worker applies it
+// a batch. The state changes at once; what they mean for llama.cpp's own memory is queued, and the worker applies it
 // before the next decode (apply). So any thread that holds the engine's lock may call it while a decode is under way,
 // except where a comment says "worker". The allocator does not know jobs or waiting requests.
 #pragma once

@@ -12,7 +12,7 @@
 
 namespace tgr {
 
-// The cells of consecutive tokens, as runs: token i is in the i-th cell.
+// The cells of consecutive tokens, as extents: token i is in the i-th cell.
 class CellList {
 public:
     uint32_t                    size() const { return size_; }

@@ -97,8 +97,9 @@ DeviceBytes Model::planned(uint32_t n_cells) {
     }
 }
 
-// Why there is no memory for a cache of n_cells, beside the present one or in its place; empty = there is. A plan takes
-// time and memory for every cell, so what a large cache takes at least is computed first, from the bytes of a cell.
+// Why there is no memory for a cache of n_cells, in addition to the present one or in its place; empty = there is. A
+// plan takes time and memory for every cell, so what a large cache takes at least is computed first, from the bytes of
+// a cell.
 std::string Model::obstacle(uint32_t n_cells, bool beside) {
     const DeviceBytes freed = beside || !context_ ? DeviceBytes() : taken_bytes(context_.get());
     if (n_cells > large_cache) {
@@ -116,7 +117,7 @@ std::string Model::obstacle(uint32_t n_cells, bool beside) {
     return excess(planned(n_cells), freed, n_cells);
 }
 
-// Why a cache of n_cells that needs so many bytes has no place where others are freed; empty = it has.
+// Why a cache of n_cells that needs that many bytes has no place where others are freed; empty = it has.
 std::string Model::excess(const DeviceBytes & bytes, const DeviceBytes & freed, uint32_t n_cells) {
     for (const auto & [device, needed] : bytes) {
         const auto available = available_on(device);

@@ -73,7 +73,7 @@ DeviceBytes planned_bytes(llama_model * model, const llama_context_params & para
     const auto & hparams = model->hparams;
     DeviceBytes  bytes;
     auto         planned_params = params;
-    uint64_t     n_states       = 0; // beside the planned one
+    uint64_t     n_states       = 0; // in addition to the planned one
     if (llama_model_is_recurrent(model) || llama_model_is_hybrid(model)) {
         planned_params.n_seq_max     = 1;
         planned_params.n_outputs_max = 1;

@@ -11,7 +11,7 @@ namespace tgr {
 static constexpr size_t WIDEST     = 64;                     // batch that holds drafts
 static constexpr size_t MOST_TEXTS = DraftModel::MOST_TEXTS; // with more of them a row costs as much as a token
 static constexpr size_t MOST_READ  = 1 << 16;                // tokens that a step looks at, for all texts together
-static constexpr double SLOWEST    = 1.25; // a step beside texts of others, as a multiple of the one without drafts
+static constexpr double SLOWEST    = 1.25; // a step that texts of others share, as a multiple of the one without drafts
 static constexpr size_t TRIAL      = 8;    // guesses of the draft model that are compared only
 static constexpr size_t LEAST_READ = 16;   // tokens of a prompt that the draft model reads at a time
 static constexpr double LEAST_TEXT = 10.0; // time of a text, as a multiple of what the draft model reads it in

@@ -140,8 +140,8 @@ struct Guess {
     std::vector<double> right;      // expected among the first ones, for each of the lengths
 };
 
-// How many tokens of each draft the next batch should hold beside one token for each text: as many as make the most
-// tokens in the time of a step, in a batch of `widest` tokens at most that takes `slowest` times its time without
+// How many tokens of each draft the next batch should hold in addition to one token of each text: as many as make the
+// most tokens in the time of a step, in a batch of `widest` tokens at most that takes `slowest` times its time without
 // drafts at most. `price` is the time of a guess.
 std::vector<size_t> choose_rows(const std::vector<Guess> & guesses, const std::vector<size_t> & lengths,
                                 const StepTimes & times, double price, size_t widest, double slowest);

@@ -6,7 +6,7 @@
 //   injection  vectors that are added to the residual stream of a task's tokens, [n_layer][n_embd]
 //   Job        tasks that were submitted together: feed tokens to a sequence, then generate
 //
-// The books (cache allocator, scheduler) belong to whoever holds the lock. The worker gives it up while it decodes, so
+// The state (cache allocator, scheduler) is guarded by the lock. The worker gives it up while it decodes, so
 // that other threads fork sequences or submit jobs meanwhile, and nobody waits for a decode to do so. What needs
 // llama.cpp's memory itself, or ends running work, is a command, which runs between two decodes; so does the opening of
 // a session that needs more cells than are known to be free.
@@ -64,7 +64,7 @@ public:
     void                     check_grammar(const std::string & grammar, const std::string & prefix) const;
     uint32_t                 edit_tokens(const EditParams & edits) const; // of an answer at least
 
-    // Enlarges the cache, if it grows on demand and no session is open or it is bounded, so that so many sessions of
+    // Enlarges the cache, if it grows on demand and no session is open or it is bounded, so that n_sessions of
     // n_cells fit.
     void grow_cache(uint32_t n_cells, uint32_t n_sessions);
 
@@ -139,7 +139,7 @@ private:
     std::unique_ptr<DraftModel> draft_model_; // null = none
     Scheduler                   scheduler_;
 
-    std::mutex                        mutex_; // guards the books and the members up to stats_
+    std::mutex                        mutex_; // guards the state and the members up to stats_
     std::condition_variable           wake_;  // of the worker
     std::condition_variable           stepped_;
     std::deque<std::function<void()>> commands_;

@@ -1,4 +1,4 @@
-// A run of cells of the cache.
+// Consecutive cells of the cache.
 #pragma once
 
 #include <cstdint>

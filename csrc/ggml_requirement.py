@@ -20,7 +20,7 @@ def get_requires_for_dynamic_metadata(settings: Mapping[str, Any]) -> list[str]:
 
 
 def dynamic_metadata(settings: Mapping[str, Any], project: Mapping[str, Any]) -> dict[str, Any]:
-    """The same as dependencies of the package, beside those in pyproject.toml."""
+    """The same as dependencies of the package, in addition to those in pyproject.toml."""
     return {"dependencies": get_requires_for_dynamic_metadata(settings)}
 
 

@@ -298,7 +298,7 @@ const char * graph_no_shift(llama_context * ctx) {
     if (hparams.rope_type == LLAMA_ROPE_TYPE_NONE) {
         return "this model does not keep positions as rotations of the keys";
     }
-    // what scales keys beside turning them would do so again, to every cell of the cache
+    // what scales keys as well as rotating them would do so again, to every cell of the cache
     const bool  yarn = cparams.yarn_ext_factor != 0.0f;
     const float scale =
         cparams.yarn_attn_factor * (yarn ? 1.0f + 0.1f * std::log(1.0f / cparams.rope_freq_scale) : 1.0f);

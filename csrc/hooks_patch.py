@@ -9,7 +9,7 @@ changed.
 
     python csrc/hooks_patch.py PLAIN PATCHED
 
-writes the patch anew from a source tree without the hooks and a copy of it with them.
+writes the patch again from a source tree without the hooks and a copy of it with them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Hunk:
     """The function or type around them."""
     before: str
     after: str
-    """Hashes of the lines beside them."""
+    """Hashes of the neighbouring lines."""
     index: int
     """Which of the places with these hashes in the function it is, from 1."""
     of: int
@@ -78,7 +78,9 @@ def parse(text: str) -> Patch:
             elif line.startswith("+") and hunks:
                 hunks[-1].lines.append(line[1:])
             else:
-                raise ValueError(f"the patch of {name} has a line that is no insertion: {line!r}")
+                raise ValueError(
+                    f"the patch of {name} has a line that is not an insertion: {line!r}"
+                )
     return Patch(preamble, files)
 
 

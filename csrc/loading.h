@@ -1,7 +1,7 @@
 // Loads the weights of a model.
 //
 // In: the options of an engine. Out: the weights on their devices, or a ModelError that says what is wrong: the file,
-// or the memory. Whoever waits for a load can end it.
+// or the memory. The caller that waits for a load can end it.
 #pragma once
 
 #include "records.h"

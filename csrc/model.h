@@ -1,7 +1,8 @@
 // The model: its weights, its vocabulary, and the llama.cpp context that decodes.
 //
 // In: a GGUF file; text or tokens; batches, each token with the cache cell that it goes to. Out: tokens or text; the
-// logits, states and norms of the last batch. The model does not know sessions, jobs, or which cells are free.
+// logits, states and norms of the last batch. The model does not know sessions or which cells are free, and of jobs
+// only whether they were cancelled.
 #pragma once
 
 #include "adapters.h"

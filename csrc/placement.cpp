@@ -16,8 +16,8 @@ namespace tgr {
 // only where it begins at one.
 static constexpr uint32_t place = 64;
 
-// n_cells free ones; fewer if there are not so many. Least recently used prefixes are dropped when they are needed, or
-// when the cells would lie scattered and the cache cannot grow.
+// n_cells free ones; fewer if there are not that many. Least recently used prefixes are dropped when they are needed,
+// or when the cells would lie scattered and the cache cannot grow.
 std::vector<uint32_t> CacheAllocator::free_cells(uint32_t n_cells, const CellList & behind) {
     while (true) {
         bool                  in_one_piece = false, possible = false;

@@ -53,7 +53,7 @@ constexpr uint32_t least_shared = 16;
 // anew.
 constexpr uint32_t most_in_block = 64;
 
-// How an engine reads prompts: in blocks of so many tokens from the first one on; 0 = in any batches.
+// How an engine reads prompts: in blocks of `block` tokens from the first one on; 0 = in any batches.
 struct Reading {
     uint32_t block = 0;
 
@@ -94,7 +94,7 @@ public:
     bool   enabled() const { return most_cells_ > 0; }
     size_t size() const { return prefixes_.size(); }
 
-    // Tokens of the longest one. It may be kept beside most_cells: a long text is the dearest to read again.
+    // Tokens of the longest one. It may be kept in addition to most_cells: a long text takes the longest to read again.
     uint32_t longest() const;
 
     // `state_cells`: what a state of recurrent layers counts as.

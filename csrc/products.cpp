@@ -12,7 +12,7 @@
 
 namespace tgr {
 
-// Operations for each product beside ggml's own, which is made but not used.
+// Operations for each product in addition to ggml's own, which is made but not used.
 static constexpr uint32_t NODES = 2, PRODUCTS = 16; // in a layer, at most
 
 uint32_t product_nodes(uint32_t n_layer) {

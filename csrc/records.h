@@ -20,8 +20,8 @@ struct EngineParams {
     uint32_t    n_batch      = 0;
     uint32_t    n_ubatch     = 0;
     uint32_t    n_seq_max    = 0;     // 0 = chosen by the size of the vocabulary
-    uint32_t    prefix_cells = 0;     // of remembered prefixes beside the longest; 0 = nothing is remembered or shared
-    bool        reproducible = false; // the same bits whatever is remembered and whoever else asks (prefixes.h)
+    uint32_t    prefix_cells = 0;     // of remembered prefixes but for the longest; 0 = nothing is remembered or shared
+    bool        reproducible = false; // the same bits whatever is remembered and whatever else runs (prefixes.h)
     double      step_seconds = 0.0;   // that a step may take for prompts while other texts are written
     int32_t     n_threads    = 0;
     int32_t     n_gpu_layers = 0;                   // -1 = all
@@ -125,7 +125,7 @@ struct Output {
     Array<float>       top_logprobs;      // [n][n_top]
     int32_t            n_decoded     = 0; // positions that this task decoded
     int32_t            n_reused      = 0; // fed tokens that it took from the cache instead
-    int32_t            n_refused     = 0; // positions of drafts that were decoded beside these, for nothing
+    int32_t            n_refused     = 0; // positions of drafts that were decoded in addition, and refused
     int32_t            n_draft_model = 0; // positions that the draft model decoded for it
     Finish             finish        = Finish::none;
 

@@ -1,6 +1,7 @@
 // Devices of other machines, over ggml's RPC backend.
 //
-// In: addresses of servers. Out: their devices for load_weights, and an error once a server is lost. And such a server.
+// In: addresses of servers. Out: their devices for load_weights, and an error once a server is lost. It also runs such
+// a server.
 #pragma once
 
 #include "ggml-backend.h"
@@ -13,7 +14,7 @@
 namespace tgr {
 
 // The devices of all servers, in this order. Connects to them. Throws ModelError where one has none or does not answer
-// as it should; whoever calls has made sure that something listens there, since a connection has no time limit.
+// as it should; the caller has made sure that a server listens there, since a connection has no time limit.
 std::vector<ggml_backend_dev_t> devices_of(const std::vector<std::string> & endpoints);
 
 // Throws Error, naming it, when the connection to one of these servers is lost. Until the model is loaded again.

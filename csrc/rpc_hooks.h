@@ -18,7 +18,7 @@ void watch_client(int socket);
 void connected(const void * connection, const std::string & endpoint);
 
 // rpc_dispatcher::work: a message could not be sent, or had no answer in time. ggml would end the process. Instead the
-// connection is shut down and the answer is all zeros, this one and all that follow, and whoever decodes asks
+// connection is shut down and the answer is all zeros, this one and all that follow, and the thread that decodes asks
 // require_servers. True. Any thread.
 bool lost(const void * connection, void * output, size_t size);
 

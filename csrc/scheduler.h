@@ -182,7 +182,7 @@ private:
     uint64_t                             last_party_ = 0;             // … the step before
     size_t                               n_steps_    = 0;
     uint64_t                             n_drafted_ = 0, n_accepted_ = 0, n_draft_model_ = 0;
-    double                               prompt_tokens_;          // that a step beside writers decodes
+    double                               prompt_tokens_;          // that a step decodes while texts are written
     double                               prompt_seconds_ = 0.0;   // that this step may take for them, 0 = no limit
     bool                                 prompt_limited_ = false; // it holds as many as the limit allows
 };

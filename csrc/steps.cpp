@@ -119,7 +119,7 @@ void Scheduler::copy_known(const Job & job, RunningTask & task) {
 // the batch
 //
 
-// Where batches have to be the same beside others, a step decodes the tokens of one session or lockstep group. They
+// Where batches must not depend on other sessions, a step decodes the tokens of one session or lockstep group. They
 // take turns.
 void Scheduler::choose_party() {
     party_ = 0;
@@ -201,7 +201,7 @@ Batch & Scheduler::schedule() {
 
     size_t left     = std::min(n_batch - batch_.size(), most_prompt_tokens(writers, readers));
     prompt_limited_ = prompt_seconds_ > 0;
-    if (left > 0 && left < readers.size()) { // a step without space for prompts is nobody's turn
+    if (left > 0 && left < readers.size()) { // a step without space for prompts does not count as a turn
         std::rotate(readers.begin(), readers.begin() + ++reader_turn_ % readers.size(), readers.end());
     }
     // equal parts, so that a short prompt does not wait for a long one; the first ones get what is left
@@ -227,8 +227,8 @@ size_t Scheduler::n_to_read(const RunningTask & task) {
     return (mark == task.marks.end() ? task.task->feed.size() : *mark) - task.n_fed;
 }
 
-// At most n tokens beside the n_before that are in the batch, so that it has a multiple of what ggml's products of
-// matrices take at a time: a few more cost as much as all. Not fewer than `least`, which would be no progress.
+// At most n tokens in addition to the n_before that are in the batch, so that it has a multiple of what ggml's products
+// of matrices take at a time: a few more cost as much as all. Not fewer than `least`, which would be no progress.
 static size_t whole_tiles(size_t n_before, size_t n) {
     static constexpr size_t tile = 8, least = 4;
     const size_t            rest = (n_before + n) % tile;

@@ -10,7 +10,7 @@
 
 namespace tgr {
 
-// Calls f in a thread with a stack of so many bytes, of which the system gives what is used.
+// Calls f in a thread with a stack of that many bytes, of which the system gives what is used.
 template <class F> static void with_stack(size_t bytes, const F & f) {
     struct Call {
         const F &          f;

@@ -267,7 +267,7 @@ static void to_float(float * to, const void * from, ggml_type type, size_t n) {
     std::fill(to + n, to + whole(n), 0.0f);
 }
 
-// Rows lie far from each other, which no processor foresees.
+// Rows lie far from each other, so that no processor prefetches them.
 static void prefetch(const char * from, size_t n_bytes) {
     for (size_t i = 0; i < n_bytes; i += 64) {
         __builtin_prefetch(from + i);

@@ -144,7 +144,7 @@ std::optional<std::string> TriggerSearch::read(std::string_view more) {
                 skip(longest(think_ends_));
                 break;
             }
-            // a tag that is no trigger is passed over: it may be the one that begins thinking, too
+            // a tag that is not a trigger is passed over: it may be the one that begins thinking, too
             const bool is_word = std::find(words_.begin(), words_.end(), now_.text.substr(end, length)) != words_.end();
             now_.from = now_.outside = is_word ? end : end + length;
             now_.thinks              = false;

@@ -39,7 +39,7 @@ public:
     struct State {
         std::string text;        // the newest
         size_t      from    = 0; // in it: what is before has been searched
-        size_t      outside = 0; // in it: where the newest part that is no thinking begins
+        size_t      outside = 0; // in it: where the newest part that is not thinking begins
         size_t      gone    = 0; // bytes before it
         bool        thinks  = false;
     };

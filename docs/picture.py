@@ -1,5 +1,5 @@
 """Draws the pictures of the documentation, each of a real run: docs/run.svg, a reply of a model and
-the scores of the candidates beside each chunk, and docs/code.svg, the code assistant with its
+the scores of the candidates next to each chunk, and docs/code.svg, the code assistant with its
 embedded model at work on a copy of examples/code.
 
     python docs/picture.py --seed 2 --chunk-len 96 qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
@@ -71,16 +71,16 @@ def main() -> None:
         CODE_TARGET.write_text(drawing, encoding="utf-8")
         print(CODE_TARGET)
         return
-    wishes = {"chunk_len": args.chunk_len, "seed": args.seed}
+    user_options = {"chunk_len": args.chunk_len, "seed": args.seed}
     with tgr_local.load(args.model) as engine:
-        config = resolve(engine.metadata, wishes).config
+        config = resolve(engine.metadata, user_options).config
         # what a model has measured for its injection is measured once, here before the picture
         strength.prepare(engine, config)
         rows, reply = recorded(engine, args.question, config)
         name = engine.path.name
     if not reply.text or not any(row.note for row in rows):
         raise SystemExit(f"the reply has no answer or no search ({reply.finish}); ask another")
-    flags = "".join(f" --{key.replace('_', '-')} {value}" for key, value in wishes.items())
+    flags = "".join(f" --{key.replace('_', '-')} {value}" for key, value in user_options.items())
     command = f'tgr-local run -m {name}{flags} "{args.question}"'
     TARGET.write_text(drawn(command, rows, reply), encoding="utf-8")
     print(f"{TARGET}: {render.summary([reply])}")

@@ -58,7 +58,7 @@ CHAT_TEMPLATE = (
 
 @dataclass(frozen=True)
 class Identity:
-    """What a file says about its model, beside the weights."""
+    """What a file says about its model, apart from the weights."""
 
     name: str
     description: str

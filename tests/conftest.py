@@ -192,7 +192,7 @@ def trained_engine(_trained_engine: Engine) -> Iterator[Engine]:
 
 @pytest.fixture(scope="session")
 def qwen_vocabulary() -> Path:
-    """llama.cpp's own vocabulary file of Qwen2, with its test vectors beside it."""
+    """llama.cpp's own vocabulary file of Qwen2, with its test vectors."""
     name = "ggml-vocab-qwen2.gguf"
     sources = [*ROOT.glob("build*/**/llama.cpp/models"), *_named_source()]
     for folder in sources:

@@ -1,4 +1,4 @@
-"""A byte order mark before UTF-8 text, as programs on Windows write it, is no part of the text."""
+"""A byte order mark before UTF-8 text, as programs on Windows write it, is not part of the text."""
 
 from __future__ import annotations
 

@@ -264,8 +264,8 @@ def test_the_models_advice_replaces_defaults_and_a_wish_replaces_both() -> None:
     metadata = {"tgr.sigma": "0.3", "tgr.chunk_len": "64", "general.name": "x", "tgr.version": "2"}
     assert resolve({}).config == SearchConfig()
     assert resolve(metadata).config == SearchConfig(sigma=0.3, chunk_len=64)
-    wishes = {"sigma": 0.05, "seed": 7, "rank": 4}
-    config, sources, _ = resolve(metadata, wishes, {"seed": "--seed", "rank": "TGR_RANK"})
+    user_options = {"sigma": 0.05, "seed": 7, "rank": 4}
+    config, sources, _ = resolve(metadata, user_options, {"seed": "--seed", "rank": "TGR_RANK"})
     assert config == SearchConfig(sigma=0.05, chunk_len=64, seed=7, rank=4)
     assert sources.keys() == {spec.name for spec in dataclasses.fields(SearchConfig)}
     assert [sources[name] for name in ("eta", "chunk_len", "sigma", "seed", "rank")] == [

@@ -93,7 +93,7 @@ def interrupt_everywhere(make: Callable[[], tuple[Callable[[], None], Callable[[
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(HANG)
-    assert not thread.is_alive(), f"it waits for ever after an interruption at call {n_calls}"
+    assert not thread.is_alive(), f"it waits forever after an interruption at call {n_calls}"
     assert not failures, failures
     assert n_calls > 3
 

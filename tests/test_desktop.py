@@ -23,7 +23,7 @@ from tgr_local.models.library import embedded_model
 
 FOLDER = ROOT / "examples" / "desktop"
 if not FOLDER.exists():
-    pytest.skip("the examples are not beside the tests", allow_module_level=True)
+    pytest.skip("the examples are not next to the tests", allow_module_level=True)
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 pytest.importorskip(
     "PySide6.QtWidgets",

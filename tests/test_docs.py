@@ -25,7 +25,7 @@ EXAMPLES = (
 RUNNER = ROOT / "docs" / "site" / "executed.py"
 
 if not RUNNER.exists():
-    pytest.skip("docs and examples are not beside the tests", allow_module_level=True)
+    pytest.skip("docs and examples are not next to the tests", allow_module_level=True)
 
 
 def test_the_readme_counts_the_lines_of_the_patch() -> None:

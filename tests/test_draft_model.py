@@ -183,7 +183,7 @@ def test_what_was_refused_leaves_nothing_in_the_cache(drafting: Loads) -> None:
 
 @pytest.mark.parametrize("kind", ["good", "bad"])
 def test_drafts_of_several_texts_in_one_batch(drafting: Loads, kind: str) -> None:
-    """Forks, texts without drafts and texts under an injection beside each other."""
+    """Forks, texts without drafts and texts under an injection side by side."""
     engine = drafting(kind)
 
     def task(session: Session, i: int, injection: Any, drafts: bool) -> Task:

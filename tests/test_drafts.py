@@ -275,7 +275,7 @@ def test_what_was_refused_leaves_nothing_in_the_cache(engine: Engine, session: A
 
 
 def test_drafts_of_several_texts_in_one_batch(engine: Engine, session: Any) -> None:
-    """Forks, texts without drafts and texts under an injection beside each other."""
+    """Forks, texts without drafts and texts under an injection side by side."""
 
     def task(one: Session, i: int, injection: Any, drafts: bool) -> Task:
         return Task(

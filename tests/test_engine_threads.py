@@ -51,7 +51,7 @@ def test_sessions_queue_when_cells_are_short_and_all_finish(
 
     alone = reply()
     results: list[Any] = []
-    with engine.session(240, 1):  # none fits beside it
+    with engine.session(240, 1):  # no other one fits
         together = threading.Thread(target=lambda: results.extend(in_threads(*[reply] * 24)))
         together.start()
         wait_until(lambda: engine.stats().n_waiting == 24)

@@ -115,7 +115,7 @@ def test_a_task_that_is_alone_finds_its_file_in_its_own_folder(tmp_path: Path) -
     write(folder, "train.jsonl", [{"question": "b", "answer": "#### 2"}])
     assert only_file(source, folder) == file and only_file(source, file) == file
     with pytest.raises(ValueError, match=r"holds none of gsm8k/test\.jsonl"):
-        tasks.get("gsm8k").load(folder)  # beside other tasks it may be anyone's
+        tasks.get("gsm8k").load(folder)  # with other tasks it may be anyone's
     (folder / "gsm8k").mkdir()
     write(folder, "gsm8k/test.jsonl", [{"question": "c", "answer": "#### 3"}])
     assert only_file(source, folder) == folder

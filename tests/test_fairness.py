@@ -38,7 +38,7 @@ def write(sequence: Sequence, begun: threading.Event, cancel: Cancel) -> Output:
 
 
 def test_a_prompt_leaves_steps_for_a_writer(made: Callable[..., Engine]) -> None:
-    """A prompt of 2,000 tokens would fit into four batches; a writer beside it gets far more."""
+    """A prompt of 2,000 tokens would fit into four batches; a text gets far more."""
     with made(step_seconds=0.001, n_ctx=ENDLESS + 2100) as engine:
         begun, cancel = threading.Event(), Cancel()
         with engine.session(ENDLESS + 10, 1) as writer, engine.session(2000, 1) as reader:
@@ -77,7 +77,7 @@ def test_writers_beyond_the_batch_all_go_on(made: Callable[..., Engine], n_batch
 
 
 def test_readers_and_writers_share_a_batch_of_one(made: Callable[..., Engine]) -> None:
-    """Two prompts of 300 tokens beside a text, one token a step: they end at nearly one time."""
+    """Two prompts of 300 tokens and a text, one token a step: they end at nearly one time."""
     with made(n_batch=1, n_ubatch=1, n_ctx=ENDLESS + 700) as engine:
         begun, cancel = threading.Event(), Cancel()
         with engine.session(ENDLESS + 610, 3) as session:

@@ -1,4 +1,4 @@
-"""Grammars beside those of llama.cpp: what is drawn, with which probability among what may come."""
+"""Grammars compared with llama.cpp's: what is drawn, with which probability among what may come."""
 
 from __future__ import annotations
 

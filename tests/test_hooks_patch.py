@@ -9,7 +9,7 @@ import pytest
 from surroundings import ROOT
 
 if not (ROOT / "csrc").is_dir():
-    pytest.skip("the sources are not beside the tests", allow_module_level=True)
+    pytest.skip("the sources are not next to the tests", allow_module_level=True)
 sys.path.insert(0, str(ROOT / "csrc"))
 
 import fetch_llama_cpp
@@ -168,7 +168,9 @@ def test_the_line_that_is_still_there_is_named() -> None:
 
 
 def test_a_line_that_is_no_insertion_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"patch of a\.cpp has a line that is no insertion: ' int"):
+    with pytest.raises(
+        ValueError, match=r"patch of a\.cpp has a line that is not an insertion: ' int"
+    ):
         hooks_patch.parse("about\n# file a.cpp\n@@ first 0123456789ab 0123456789ab\n int y = x;\n")
 
 

@@ -1,4 +1,4 @@
-"""`TgrLlama` beside llama-cpp-python's own `Llama`: the same calls, the same text."""
+"""`TgrLlama` compared with llama-cpp-python's own `Llama`: the same calls, the same text."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_neutral_values_of_other_samplers_are_accepted(ours: TgrLlama) -> None:
     assert made["choices"][0]["text"] == "ab"
     with pytest.raises(RequestError, match=r"tools\[0\].type is missing"):
         ours.create_chat_completion([{"role": "user", "content": "x"}], tools=[{}])
-    with pytest.raises(ValueError, match="no valid UTF-8 at byte 0"):
+    with pytest.raises(ValueError, match="not valid UTF-8 at byte 0"):
         ours.tokenize(b"\xff")
     with pytest.raises(ValueError, match="text is 'he', but must be bytes"):
         ours.tokenize("he")  # type: ignore[arg-type]

@@ -159,7 +159,7 @@ def test_excluded_puzzles_are_never_drawn(monkeypatch):
 
 def test_the_public_test_puzzles_are_excluded():
     if not (PUBLIC / "countdown").exists() or not (PUBLIC / "game24").exists():
-        pytest.skip("the public puzzles are not beside this checkout (../shared/data)")
+        pytest.skip("the public puzzles are not next to this checkout (../shared/data)")
     from models.exclude import public_puzzles
 
     hashes = {countdown.puzzle_hash(numbers, target) for numbers, target in public_puzzles(PUBLIC)}

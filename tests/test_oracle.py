@@ -22,7 +22,7 @@ from tgr_local.search.steering import Steering
 BENCH = ROOT / "bench"
 
 if not BENCH.exists():
-    pytest.skip("bench is not beside the tests", allow_module_level=True)
+    pytest.skip("bench is not next to the tests", allow_module_level=True)
 
 
 def module(name: str) -> ModuleType:

@@ -20,7 +20,7 @@ MODULES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
     for path in PACKAGE.rglob("*.py")
 }
-# Each row may import the rows above it; a folder or module may import nothing beside it in its row.
+# Each row may import the rows above it; a folder or module may import nothing else in its row.
 LAYERS = [
     {"console"},
     {"errors", "answers"},
@@ -109,7 +109,7 @@ def test_every_folder_and_module_is_in_one_layer() -> None:
 def test_the_guide_for_contributors_has_the_same_layers() -> None:
     page = ROOT / "CONTRIBUTING.md"
     if not page.exists():
-        pytest.skip("CONTRIBUTING.md is not beside the tests")
+        pytest.skip("CONTRIBUTING.md is not next to the tests")
     table = page.read_text(encoding="utf-8").partition("| layer |")[2].partition("\n\n")[0]
     rows = table.splitlines()[2:]
     assert [set(re.findall(r"`(\w+)`", row.split("|")[1])) for row in rows] == LAYERS
@@ -186,7 +186,7 @@ def test_everything_can_be_imported() -> None:
 def test_the_pinned_version_is_the_same_everywhere() -> None:
     pyproject, cmake = ROOT / "pyproject.toml", ROOT / "CMakeLists.txt"
     if not (pyproject.exists() and cmake.exists()):
-        pytest.skip("the build files are not beside the tests")
+        pytest.skip("the build files are not next to the tests")
     pins = re.findall(r"llama-cpp-python==([\d.]+)", pyproject.read_text(encoding="utf-8"))
     built = re.findall(r"LLAMA_CPP_PYTHON_VERSION ([\d.]+)\)", cmake.read_text(encoding="utf-8"))
     assert len(pins) == 1 and len(built) == 1
@@ -198,7 +198,7 @@ def test_the_pinned_version_is_the_same_everywhere() -> None:
 def test_the_version_is_the_same_everywhere() -> None:
     pyproject = ROOT / "pyproject.toml"
     if not pyproject.exists():
-        pytest.skip("pyproject.toml is not beside the tests")
+        pytest.skip("pyproject.toml is not next to the tests")
     text = pyproject.read_text(encoding="utf-8")
     assert f'\nversion = "{tgr_local.__version__}"\n' in text
 
@@ -211,7 +211,7 @@ def tree(page: str, first: str) -> list[str]:
     down."""
     path = ROOT / page
     if not path.exists():
-        pytest.skip(f"{page} is not beside the tests")
+        pytest.skip(f"{page} is not next to the tests")
     block = re.search(rf"```text\n({first} .*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
     assert block
     folders: list[str] = []

@@ -80,7 +80,7 @@ def test_embeddings_are_those_of_llama_cpp(
         assert "an embedding model, which writes no text" in refusal.json()["error"]["message"]
         refusal = server.client.post("/v1/rerank", json={"query": "a", "documents": ["b"]})
         assert refusal.status_code == 400
-        assert "is no reranker" in refusal.json()["error"]["message"]
+        assert "is not a reranker" in refusal.json()["error"]["message"]
 
 
 def _cpu() -> dict[str, Any]:

@@ -123,7 +123,7 @@ def test_other_texts_are_unlike_the_known_ones() -> None:
     known, same = rng.normal(size=(2000, 100)) @ mix, rng.normal(size=(500, 100)) @ mix
     found = likeness.fit(known)
     assert found.covers(same).mean() > 0.97
-    # small beside the spread of every single feature, but in directions where nothing varied
+    # small compared with the spread of every single feature, but in directions where nothing varied
     assert found.covers(same + 0.6 * same.std()).mean() < 0.05
     assert found.distance(same).mean() == pytest.approx(1, abs=0.1)
 
@@ -255,7 +255,7 @@ def test_a_file_that_is_no_probe_is_refused(
     file = tmp_path / "a.probe.json"
     record.save(fitting.fit(made_samples(), "0" * 64, 12, {}), file)
     file.write_text(json.dumps(change(json.loads(file.read_text()))))
-    with pytest.raises(ModelError, match=f"a.probe.json is no probe: .*{says}.*fit it again"):
+    with pytest.raises(ModelError, match=f"a.probe.json is not a probe: .*{says}.*fit it again"):
         record.load(file)
 
 

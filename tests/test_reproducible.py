@@ -1,6 +1,6 @@
-"""`reproducible`: the same request has the same bits, whatever is remembered and whoever asks
-beside it. The expected ones come from an engine that remembers nothing and has one request at a
-time."""
+"""`reproducible`: the same request has the same bits, whatever is remembered and whatever runs
+at the same time. The expected ones come from an engine that remembers nothing and has one request
+at a time."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_a_search_gets_shorter_chunks_and_rollouts_beside_a_long_prompt(small: E
     assert used.token_limit == config.token_limit and 8 <= used.rollout_len < config.rollout_len
     assert cells_needed(small, 20, used, **LATENT) <= CELLS
     assert difference(config, used) == (
-        f"the context is small beside this prompt: chunks have {used.chunk_len} tokens instead of "
+        f"the context is small for this prompt: chunks have {used.chunk_len} tokens instead of "
         f"512, rollouts have {used.rollout_len} tokens instead of 32"
     )
 

@@ -43,16 +43,16 @@ def test_a_seed_that_nobody_names_is_drawn_where_that_is_wanted() -> None:
     assert (found.seed_is_drawn, found.sources["seed"]) == (True, DEFAULT)
     assert differ([resolve({}, for_people=True).config.seed for _ in range(3)])
     assert found.shown() == dataclasses.asdict(found.config) | {"seed": "random"}
-    for metadata, wishes, seed, source in (
+    for metadata, user_options, seed, source in (
         ({}, {"seed": 42}, 42, USER), ({"tgr.seed": "5"}, {}, 5, MODEL_FILE),
     ):  # fmt: skip
-        found = resolve(metadata, wishes, for_people=True)
+        found = resolve(metadata, user_options, for_people=True)
         assert (found.config.seed, found.sources["seed"], found.seed_is_drawn) == (
             seed, source, False,
         )  # fmt: skip
         assert found.shown()["seed"] == seed
-    for metadata, wishes in (({}, {"seed": -1}), ({"tgr.seed": "-1"}, {})):
-        found = resolve(metadata, wishes)
+    for metadata, user_options in (({}, {"seed": -1}), ({"tgr.seed": "-1"}, {})):
+        found = resolve(metadata, user_options)
         assert found.seed_is_drawn and found.config.seed in DRAWN
 
 

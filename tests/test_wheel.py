@@ -20,7 +20,7 @@ from tgr_local import SearchConfig, generate, load
 from tgr_local.engine import LLAMA_CPP_PYTHON
 
 if not (ROOT / "csrc").is_dir():
-    pytest.skip("the sources are not beside the tests", allow_module_level=True)
+    pytest.skip("the sources are not next to the tests", allow_module_level=True)
 sys.path.insert(0, str(ROOT / "csrc"))
 
 import fetch_llama_cpp

@@ -90,7 +90,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _finish_imports() -> None:
-    # of another thread: a forked child does not have it, and would wait for ever to import the same
+    # of another thread: a forked child does not have it, and would wait forever to import the same
     for name, module in list(sys.modules.items()):
         spec = getattr(module, "__spec__", None) if name.startswith("tgr_local.") else None
         if getattr(spec, "_initializing", False):

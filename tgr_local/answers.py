@@ -119,7 +119,7 @@ def normalised(answer: str) -> str:
 
 def _final_code(text: str) -> tuple[str, str] | None:
     """What an answer has before the fenced code block that ends it, and the lines of the block;
-    None without one. Thinking is no part of an answer."""
+    None without one. Thinking is not part of an answer."""
     lines = text.rpartition(CLOSE_THINK)[2].rstrip().splitlines()
     begin, fence = -1, ""  # of the block that is open
     for i, line in enumerate(lines):

@@ -121,8 +121,8 @@ def _loaded(args: argparse.Namespace) -> Iterator[tuple[Engine, SearchConfig, Me
     with load_with_progress(path, engine_config, chats=chats) as engine:
         check_writes(engine)
         _warn_of_spare_cells(engine, getattr(args, "replies", 1))
-        wishes = given(args, SearchConfig)
-        yield engine, resolve(engine.metadata, wishes, for_people=True).config, method
+        user_options = given(args, SearchConfig)
+        yield engine, resolve(engine.metadata, user_options, for_people=True).config, method
 
 
 def _warn_of_spare_cells(engine: Engine, n_replies: int) -> None:
@@ -148,8 +148,8 @@ def show_config(args: argparse.Namespace) -> int:
     if "method" in known:
         metadata = library.card(path).metadata if path else {}
         configured(args, SearchConfig)
-        wishes, for_people = given(args, SearchConfig), args.command in (_run, _chat, _serve)
-        resolved = resolve(metadata, wishes, args.sources, for_people=for_people)
+        user_options, for_people = given(args, SearchConfig), args.command in (_run, _chat, _serve)
+        resolved = resolve(metadata, user_options, args.sources, for_people=for_people)
         values |= {"method": args.method, **resolved.shown()}
         sources |= resolved.sources
         values["strength"], sources["strength"] = _strength(path, resolved.config, args)

@@ -2,8 +2,8 @@
 //
 // In: rows of weights as a file holds them, tokens as floats. Out: their products. A token is rounded to eight bits, 32
 // numbers with one scale, as ggml does for Q8_0; a block of 32 numbers is multiplied in whole numbers and scaled. The
-// blocks are added in the order of the row, so a product has the same bits whatever is multiplied beside it. ggml reads
-// the weights anew for every few tokens; here a tile of rows is laid out once for all of them. Nothing here knows
+// blocks are added in the order of the row, so a product has the same bits whatever is multiplied with it. ggml reads
+// the weights again for every few tokens; here a tile of rows is laid out once for all of them. Nothing here knows
 // llama.cpp or threads.
 //
 // formats.h   how a file lays out its numbers and scales, and how a tile has them

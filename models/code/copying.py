@@ -19,18 +19,18 @@ from torch import Tensor, nn
 from models.model import Attention, Model
 
 EMBEDDING = 0.3
-"""Standard deviation of the embeddings: steps of the optimizer must be small beside it."""
+"""Standard deviation of the embeddings: steps of the optimizer must be small compared with it."""
 HEAD = 0.3
 """Scale of the last norm, so that first predictions are cautious."""
 CONSTANT = 8.0
-"""Size of a component that all embeddings share, beside the others."""
+"""Size of a component that all embeddings share, compared with the others."""
 SCALE = 2.6
 """Scale of queries and keys, so that attention is sharp."""
 NEAR, FAR = 6, 14
 """Pairs of rotary dimensions: the fastest, which tell neighbours apart, and the slowest, which
 hardly rotate over the length of a text."""
 BEFORE, COPIED = 2.0, 6.0
-"""Size of the token before, and of the copied token, beside the embeddings."""
+"""Size of the token before, and of the copied token, compared with the embeddings."""
 
 
 @torch.no_grad()

@@ -184,13 +184,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def quick_repeats(written: float) -> int:
-    """Measurements of each row that fit into the time of --quick, where a reply has so many tokens
-    a second: one takes about a minute at 15."""
+    """Measurements of each row that fit into the time of --quick, where a reply is written at
+    `written` tokens a second: one takes about a minute at 15."""
     return min(REPEATS, max(1, int(written / 15)))
 
 
 def _purpose(names: Sequence[str], bounded: bool) -> str:
-    text = f"the speed of this engine, beside llama.cpp with the same file, in {len(names)} groups"
+    text = "the speed of this engine, compared with llama.cpp on the same file, in "
+    text += f"{len(names)} groups"
     return f"{text}; about {QUICK_SECONDS / 60:.0f} minutes" if bounded else text
 
 

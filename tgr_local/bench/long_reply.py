@@ -85,7 +85,7 @@ def _chunks(plan: Plan, config: SearchConfig) -> Iterator[Row]:
 
 
 def resident_with(plan: Plan, n_cells: int) -> int:
-    """Resident bytes of this process with a session of so many cells. The cache never shrinks, so
+    """Resident bytes of this process with a session of that many cells. The cache never shrinks, so
     measure small sessions first."""
     with plan.engine.session(n_cells, 1):
         try:

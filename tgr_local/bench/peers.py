@@ -27,7 +27,7 @@ TEMPERATURE = 0.6
 @functools.cache
 def library() -> Any:
     """The module llama_cpp, which then reports errors only, and computes without AMX; with the
-    libllama that was built beside the engine, if one was. TgrError if it is not installed."""
+    libllama that was built with the engine, if one was. TgrError if it is not installed."""
     if (built := peer_library()).is_dir():
         os.environ.setdefault("LLAMA_CPP_LIB_PATH", str(built))
     try:

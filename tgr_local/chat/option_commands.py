@@ -26,7 +26,7 @@ def model(session: ChatSession, argument: str) -> Iterator[str]:
     conversation = session.conversation
     if argument:
         path = library.find(argument)
-        library.card(path)  # a file that is no model is refused before the old one is closed
+        library.card(path)  # a file that is not a model is refused before the old one is closed
         session.leave()
         conversation.load_model(path)
         if file := session.path or next(iter(session.other_files), None):

@@ -46,8 +46,8 @@ def stdin_lines() -> Callable[[], str]:
 
 
 def read_file(name: str) -> str:
-    """The text in a file. ValueError for a name that is no file or for one that is too long,
-    TgrError for a file that is no text, OSError as `open` raises it."""
+    """The text in a file. ValueError for a name that is not a file or for one that is too long,
+    TgrError for a file that is not text, OSError as `open` raises it."""
     path = paths.expanded("the file", name)
     if path.exists() and not path.is_file():
         raise ValueError(f"{path} is not a file")
@@ -66,7 +66,7 @@ def read_block(line: str, next_line: Callable[[], str]) -> str:
 
     If it opens a block, `next_line` is called up to the closing quotes; ValueError if it raises
     EOFError before them, or if text follows them. A TgrError that it raises is raised at the end of
-    the block, whose other lines are no commands.
+    the block, whose other lines are not commands.
     """
     before, quotes, text = line.partition(BLOCK)
     if not quotes or before.strip():

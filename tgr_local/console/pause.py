@@ -9,7 +9,7 @@ class Pause:
     """A `threading.Event` for one waiter and one end, where Ctrl-C may come.
 
     KeyboardInterrupt in the methods of an Event can leave its lock locked, and whoever uses it next
-    waits for ever. Those of a SimpleQueue are written in C and are not interrupted halfway.
+    waits forever. Those of a SimpleQueue are written in C and are not interrupted halfway.
     """
 
     def __init__(self) -> None:

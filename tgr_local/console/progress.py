@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 DELAY = 2.0  # seconds before the first line on a terminal
-LOG_INTERVAL = 15.0  # seconds between two lines where stderr is no terminal
+LOG_INTERVAL = 15.0  # seconds between two lines where stderr is not a terminal
 _REDRAW_INTERVAL = 0.2  # seconds between two lines on a terminal
 _ERASE = "\r\x1b[K"
 

@@ -88,7 +88,7 @@ class Region:
             try:
                 with self.lock:
                     self._draw(*self._picture())
-            except OSError:  # the terminal is gone; whoever prints the reply hears of it too
+            except OSError:  # the terminal is gone; printing the reply fails too, and reports it
                 return
             wait = max(_INTERVAL, (time.monotonic() - start) / _SHARE)
 

@@ -15,7 +15,7 @@ lockstep.py        LockstepGroup, Participant: sessions decoded in the same batc
 prefix_files.py    remembered prefixes in files
 filled_prefix.py   a remembered prefix that was never read, for measurements
 edits.py           EditConstraint: an answer that can only be edits of given files
-prompt_text.py     PromptText: a chat's prompt, in which what users write is no control token
+prompt_text.py     PromptText: a chat's prompt, in which what users write is not a control token
 rendering.py       a chat template applied to messages whose texts stay texts
 reply_format.py    ReplyFormat: how replies are written and read, as a chat template has it
 steered.py         SteeredEngine: an engine with a control vector and a logit bias

@@ -53,7 +53,7 @@ def named_adapters(texts: Sequence[str]) -> tuple[Adapter, ...]:
 
 
 def check(adapter: Adapter) -> None:
-    """Raises ModelError for a file that is no adapter, or one that could not be followed whole.
+    """Raises ModelError for a file that is not an adapter, or one that could not be followed whole.
     Whether it fits a model is seen when it is loaded."""
     path = adapter.path
     try:

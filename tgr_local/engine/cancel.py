@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 class Cancel:
     """A flag that ends running work from another thread; with a parent, also when that one does.
 
-    Whoever waits for something else meanwhile has itself called by `watched`.
+    A thread that waits for something else registers with `watched`, which calls it.
     """
 
     def __init__(self, parent: Cancel | None = None) -> None:

@@ -51,7 +51,7 @@ NAMED = {"plain": ChatTemplate(_PLAIN, "\nUser:"), "chatml": ChatTemplate(_CHATM
 
 def named(name: str) -> ChatTemplate | None:
     """The template of that name in `NAMED`, or in the file of that path; None for an empty name.
-    Raises ValueError if there is neither, ModelError for a file that is no template."""
+    Raises ValueError if there is neither, ModelError for a file that is not a template."""
     if not name:
         return None
     if name in NAMED:

@@ -299,7 +299,7 @@ class Engine:
             return bytes(self._native.detokenize(tokens, special, self.shown_tokens))
 
     def prompt_tokens(self, prompt: PromptText) -> list[int]:
-        """Token ids of a chat's prompt, in which a message's text is no control token."""
+        """Token ids of a chat's prompt, in which a message's text is not a control token."""
         parts = self.control_texts.runs(prompt)
         tokens = [self.tokenize(text, parse_special=special) for text, special in parts]
         return [token for part in tokens for token in part]

@@ -36,6 +36,6 @@ def fill_prefix(engine: Engine, tokens: Sequence[int], n_read: int) -> None:
     filled = np.resize(np.frombuffer(cells, np.uint8), len(cells) // n_read * n).tobytes()
     if not engine._native.add_prefix(tokens, b"", b"", state, filled):
         raise CapacityError(
-            f"the cache has no room for {n:,} tokens beside what is in it; set a larger n_ctx, or "
+            f"the cache has no room for {n:,} more tokens; set a larger n_ctx, or "
             "take a shorter context"
         )

@@ -37,7 +37,7 @@ class FreeMemory:
     def fits(
         self, need: MemoryNeed, config: EngineConfig, loaded: Iterable[MemoryNeed] = ()
     ) -> bool:
-        """Whether a model fits beside the loaded ones, as far as the system says."""
+        """Whether a model fits in addition to the loaded ones, as far as the system says."""
         if need.gpu * _SHARE > self.gpu:
             return False
         if self.ram is None:
@@ -61,7 +61,7 @@ class MemoryCheck:
 def check_memory(path: str | os.PathLike[str], config: EngineConfig | None = None) -> MemoryCheck:
     """Whether the model of a file fits into the memory that is free now, by an estimate of its
     weights and a tenth more (whatever `n_ctx` is); `config` says how it would be loaded. Raises
-    ModelError for a file that is no model, and OSError."""
+    ModelError for a file that is not a model, and OSError."""
     config = config or EngineConfig()
     free = free_memory(config)
     need = memory_need(Path(path), config, free)

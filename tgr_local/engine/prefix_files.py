@@ -229,7 +229,7 @@ class _ForeignError(PrefixError):
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[FileIO]:
-    """A regular file, open for reading; one that is none would block, or never end."""
+    """A regular file, open for reading; another kind would block, or never end."""
     descriptor = os.open(path, os.O_RDONLY | files.NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

@@ -79,7 +79,7 @@ class EngineStats:
     decode_seconds: float
     sample_seconds: float
     draft_seconds: float
-    """Of them in the draft model, beside the other two."""
+    """In the draft model; not part of the other two."""
     n_ctx: int
     """Cells of the KV cache now."""
     n_seq_max: int
@@ -97,7 +97,7 @@ class EngineStats:
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Bytes that a model takes beside its weights."""
+    """Bytes that a model takes in addition to its weights."""
 
     cache: int
     """The KV cache, the logits and states of a batch, and the table of injections."""

@@ -141,7 +141,7 @@ class _Marker:
 
     def _message(self, message: Mapping[str, Any]) -> dict[str, Any]:
         role = message.get("role")
-        # what the template itself divides at is no part of what it writes
+        # what the template itself divides at is not part of what it writes
         spared = self._divided if role == "assistant" else frozenset()
         made: dict[str, Any] = {}
         for key, value in message.items():

@@ -1,6 +1,6 @@
 """The RPC servers that hold a part of a model: their addresses, and whether they answer.
 
-A server is asked here first, with time limits, because ggml has none: it would wait for ever for
+A server is asked here first, with time limits, because ggml has none: it would wait forever for
 one that does not answer.
 """
 

@@ -58,7 +58,7 @@ class Task:
     ignore_eog: bool = False
     """Go on after an end token."""
     drafts: bool = False
-    """Decode guesses at the next tokens along, once enough of them were right: what followed the
+    """Also decode guesses at the next tokens, once enough of them were right: what followed the
     same words before in this text or in another one of the session. They change no token."""
     draft_model: bool = False
     """Do so with guesses of the engine's draft model, if it has one."""
@@ -301,7 +301,7 @@ class Session:
 
 
 class Sequence:
-    """Tokens in the cache, freed by `drop` or when it is garbage."""
+    """Tokens in the cache, freed by `drop` or by the garbage collector."""
 
     def __init__(self, session: Session, sequence: int) -> None:
         self.session = session
@@ -344,7 +344,8 @@ class Sequence:
 
 
 class Injection:
-    """Vectors in the engine's table, one for every layer, freed by `drop` or when it is garbage."""
+    """Vectors in the engine's table, one for every layer, freed by `drop` or by the garbage
+    collector."""
 
     def __init__(self, session: Session, row: int) -> None:
         self.session = session

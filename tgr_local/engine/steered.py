@@ -94,7 +94,7 @@ class _SteeredSession(Session):
         digest: bytes,
     ) -> None:
         self.__dict__.update(below.__dict__)
-        self._below = below  # closes when it is garbage
+        self._below = below  # closes when it is garbage-collected
         self._vectors, self._bias = vectors, bias
         self._always = None if vectors is None else super().injection(vectors, digest=digest)
         self._plain = self._always._row if self._always else 0

@@ -33,7 +33,7 @@ _ending = False
 
 
 def close_at_exit(engine: _Closable) -> None:
-    """Closes the engine when the program ends, unless it is garbage before that."""
+    """Closes the engine when the program ends, unless it is garbage-collected before that."""
     _engines.add(engine)
 
 

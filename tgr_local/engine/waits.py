@@ -5,7 +5,7 @@ holds. A wait is deadlocked when every reservation in its way is used by a threa
 deadlocked. Of the deadlocked waits whose thread could free a reservation, the latest one is
 withdrawn. This module does not read the cache: an engine tells it what blocks a wait.
 
-Nobody looks at intervals: `search` is called by whoever may have closed a circle. That is a thread
+There is no polling: a thread that may have closed a circle calls `search`. That is a thread
 that begins to wait, closes a session, leaves a group, or begins work in a group.
 """
 

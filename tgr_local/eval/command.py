@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         judge = writingbench.judge(args.judge_url)
     grades = grading.settings(wanted.tasks, grade_seconds, args.allow_exec, judge, backend)
     grader = Grader(n_graders, grade_seconds, args.allow_exec, *judge, backend)
-    # beside nodes this engine reads prompts only, and leaves the GPUs to a node on this machine
+    # with nodes this engine reads prompts only, and leaves the GPUs to a node on this machine
     own = dataclasses.replace(config, n_gpu_layers=0) if args.ray is not None else config
     with grader, load_with_progress(model, own) as engine, contextlib.ExitStack() as ends:
         raw = args.raw or not engine.chat_template

@@ -22,7 +22,7 @@ class Work:
     """What a phase lacks before the run starts."""
 
     n_samples: int
-    """Missing samples; with a budget at least so many."""
+    """Missing samples; with a budget at least that many."""
     most: int
     """Forward tokens that they take at most."""
 
@@ -77,8 +77,8 @@ class Estimate:
         return f"to do: {samples} in {phases}, at most {tokens(self.most)} forward tokens"
 
     def line(self, seconds: float) -> str:
-        """What is left, at the speed of the samples made in so many seconds; empty where nothing is
-        left or no speed is known."""
+        """What is left, at the speed of the samples made in `seconds`; empty where nothing is left
+        or no speed is known."""
         if not self._spent or seconds <= 0 or not self.most:
             return ""
         speed = self._spent / seconds

@@ -157,7 +157,7 @@ def absolute(path: str) -> str:
 
 def facts_of(engine: Engine, probes: Sequence[str]) -> dict[str, str]:
     """What every engine of a run must have in common. `probes` are paths, empty for the probe
-    beside the model file."""
+    next to the model file."""
     found = {"sha256": engine.model_hash, **manifest.anywhere(versions())}
     found["chat template"] = hashlib.sha256(engine.chat_template.encode()).hexdigest()[:12]
     for path in probes:

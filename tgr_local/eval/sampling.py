@@ -21,7 +21,7 @@ from tgr_local.eval.samples import Sample
 from tgr_local.eval.store import Store
 from tgr_local.eval.task import Grade, Problem
 
-_UNGRADED_REPLIES = 512  # at most so many wait for a grade; a kill loses them
+_UNGRADED_REPLIES = 512  # replies that wait for a grade at most; a kill loses them
 
 
 class Grades(Protocol):

@@ -1,6 +1,6 @@
 """One worker process of a grader, as its parent sees it.
 
-Workers are new interpreters, not forks, so they are safe beside the engine's threads. They exchange
+Workers are new interpreters, not forks, so the engine's threads do no harm. They exchange
 JSON lines over a pipe and have process groups of their own; `worker_main` runs in them.
 """
 

@@ -1,6 +1,6 @@
 """Fitting probes: ``tgr-local probe``.
 
-    questions → samples → grades and features → regressions → a file beside the model
+    questions → samples → grades and features → regressions → a file next to the model
 
 questions.py   the questions, and what tells which replies are right
 samples.py     draws samples of a question, and keeps what a probe sees of them

@@ -40,7 +40,7 @@ def add_to(parser: Parser) -> None:
             help=f"samples of each question (default: {SAMPLES})")  # fmt: skip
         add("--data", metavar="PATH", help="folder with the tasks' files, or the file of one task")
         add("--fetch", action="store_true", help="fetch missing data from the Hugging Face hub")
-        text = "the probe's file (default: MODEL.probe.json beside the model file)"
+        text = "the probe's file (default: MODEL.probe.json next to the model file)"
         add("--out" if sub is fit else "--probe-file", dest="file", metavar="FILE", help=text)
         text = "a GGUF file, or a name that tgr-local models lists (default: the embedded model)"
         sub.add_option("model", None, metavar="MODEL", help=text)
@@ -218,7 +218,7 @@ def _versions() -> dict[str, str]:
 
 
 def _lines(probe: Any) -> list[str]:
-    """A probe in lines for a person."""
+    """A probe in lines for the user."""
     about = probe.about
     tasks = ", ".join(f"{name} ({n} questions)" for name, n in about.get("tasks", {}).items())
     lines = [
@@ -238,7 +238,7 @@ def _lines(probe: Any) -> list[str]:
 
 
 def _measures(name: str, result: dict[str, Any]) -> list[str]:
-    """AUROC and reliability in lines for a person."""
+    """AUROC and reliability in lines for the user."""
     facts = [f"{100 * result['right']:.0f}% of {result['n']:,} right"]
     if result["auroc"] is not None:
         auroc, low, high = result["auroc"]

@@ -68,12 +68,12 @@ class Relevance:
 
 
 def check_reranks(engine: Engine) -> None:
-    """Raises ModelError for a model that is no reranker, or whose file lacks what one needs."""
+    """Raises ModelError for a model that is not a reranker, or whose file lacks what one needs."""
     name = engine.path.name
     if engine.pooling != "rank":
         raise ModelError(
-            f"{name} is no reranker: its file does not name the pooling type rank; use one such as "
-            "Qwen3-Reranker"
+            f"{name} is not a reranker: its file does not name the pooling type rank; use one "
+            "such as Qwen3-Reranker"
         )
     missing = [] if len(engine.classifier) else ["cls.output.weight"]
     template = engine.metadata.get(_TEMPLATE, "")

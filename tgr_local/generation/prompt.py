@@ -193,7 +193,7 @@ def applied(
 def _together(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     try:
         return one_system(messages)
-    except (KeyError, TypeError):  # a content that is no text
+    except (KeyError, TypeError):  # a content that is not text
         return list(map(dict, messages))
 
 

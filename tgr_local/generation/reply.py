@@ -210,7 +210,7 @@ def write_reply(
     ends it there. `participants` place its runs in lockstep groups."""
     start = time.monotonic()
     if config.grammar and engine.edits:
-        raise ValueError("an answer cannot have a grammar and be edits, too; leave one out")
+        raise ValueError("an answer cannot follow a grammar and consist of edits; leave one out")
     if config.grammar:  # a reply may end before its grammar is used
         engine.check_grammar(config.grammar)
     writer = ReplyWriter(

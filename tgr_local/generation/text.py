@@ -33,7 +33,7 @@ class LineLimits:
     n_indent: int = 0
     """It ends before a new line that begins with fewer spaces and tabs."""
     t_max_predict_ms: int = 0
-    """It ends with the first line break after so many milliseconds since its first token."""
+    """It ends with the first line break after this many milliseconds since its first token."""
 
 
 class TextSplitter:
@@ -191,7 +191,7 @@ def _pending(text: str, tags: Sequence[str]) -> int:
 
 
 def is_loop(tokens: Sequence[int], parts: int) -> bool:
-    """Whether a text ends in so many equal parts, which are parts² tokens together, 64 at least:
+    """Whether a text ends in this many equal parts, which are parts² tokens together, 64 at least:
     the more are asked for, the surer it is no table or list of zeros. Only its newest 8,192 tokens
     are searched."""
     text = np.asarray(tokens[-_LOOP_NEWEST:])

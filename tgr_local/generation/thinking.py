@@ -16,7 +16,7 @@ from tgr_local.search.seeds import derived_seed
 from tgr_local.search.steps import Step
 
 NO_THINKING = f"{OPEN_THINK}\n{CLOSING}"
-_SHARE, _MOST_KEPT = 8, 256  # of the new tokens: an eighth, at most so many
+_SHARE, _MOST_KEPT = 8, 256  # of the new tokens: an eighth, at most 256
 # of a character class
 _INVISIBLE = r"\x00-\x20\x7F-\xA0\xAD\u1680\u2000-\u200F\u2028-\u202F\u205F-\u2064\u3000\uFEFF"
 

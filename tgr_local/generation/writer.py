@@ -154,7 +154,7 @@ class ReplyWriter:
         self._is_cut = self._answers = False
         self._first = self._n_before = 0  # steps and tokens before the run under way
         self._context: tuple[list[int], list[int]] = ([], [])  # of the answer's run, after Q
-        self._used = config  # of the first run, as far as it fits beside Q
+        self._used = config  # of the first run, as far as it fits together with Q
         # a grammar holds for the answer alone, so the thinking is a run of its own
         first = config.thinking_budget or config.grammar or engine.edits
         self._thinks_first = opened and bool(first)

@@ -21,7 +21,7 @@ from tgr_local.search.steps import Step
 
 _BY_PROBE: dict[str, Any] = {"n_samples": 6, "vote_wave": 2, "vote_keep": 1}
 _WITH_A_BUDGET: dict[str, Any] = {"n_samples": 64}
-"""It is there to be used."""
+"""A budget is to be spent."""
 
 
 def run(run: Run) -> Iterator[Step]:

@@ -35,7 +35,7 @@ def longest_sample(engine: Engine, n_query: int, config: SearchConfig) -> int:
 
 
 def _cells(config: SearchConfig, limit: int) -> int:
-    """Cells of samples of so many tokens, without the query."""
+    """Cells of samples of `limit` tokens, without the query."""
     n_texts = config.n_samples * limit
     # which all texts share
     return min(n_texts, config.max_forward_tokens) if config.max_forward_tokens else n_texts

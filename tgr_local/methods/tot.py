@@ -170,7 +170,7 @@ def n_levels(limit: int, config: SearchConfig) -> int:
 
 
 def level_cells(engine: Engine, limit: int, config: SearchConfig) -> int:
-    """Cells of the thoughts of a new level beside the kept ones, each at most `limit` tokens."""
+    """Cells of the thoughts of a new level without the kept ones, each at most `limit` tokens."""
     chunk = min(config.chunk_len, limit)
     n_children = config.tree_breadth * config.tree_proposals
     return n_children * (chunk + value_cost(engine, config))

@@ -29,7 +29,7 @@ from tgr_local.system import files
 from tgr_local.system.paths import expanded, private
 
 TRIES = 5  # requests in a row that each bring fewer than MIN_BYTES
-MIN_BYTES, WINDOW = 1 << 16, 60.0  # a request that brings fewer bytes in so many seconds is ended
+MIN_BYTES, WINDOW = 1 << 16, 60.0  # a request that brings fewer bytes in that many seconds is ended
 _BLOCK = 1 << 20
 
 OnProgress = Callable[[int, int], None]

@@ -127,7 +127,7 @@ def check_kind(path: Path, head: bytes) -> None:
 
 
 def _one_line(data: bytes) -> str:
-    """A text in one line; empty where the bytes are no text."""
+    """A text in one line; empty where the bytes are not text."""
     try:
         text = " ".join(data.decode("utf-8").split())
     except UnicodeDecodeError:

@@ -13,7 +13,7 @@ the limits of a server.
     validation.py           pydantic's errors as one line
     requests.py           a body and an engine → a PreparedRequest
     inputs.py               messages, tools and prompts
-    other_parts.py          parts of a conversation that are no text, as text
+    other_parts.py          parts of a conversation that are not text, as text
     infill.py               prompts for the text of a gap
     logit_bias.py           `logit_bias` in its two forms
     grammars.py             the grammar of a request, also made from a JSON schema

@@ -55,7 +55,7 @@ LogitBias = Annotated[
 
 
 class _TextPart(TypedDict):
-    """A part of a message's content; in the place of what is no text a line stands."""
+    """A part of a message's content; in the place of what is not text a line stands."""
 
     __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
     type: NotRequired[str | None]
@@ -153,7 +153,7 @@ ToolChoice = Literal["none", "auto", "required"] | NamedTool
 
 
 class StreamOptions(TypedDict):
-    """What a stream reports beside its text."""
+    """What a stream reports in addition to its text."""
 
     __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
     include_usage: NotRequired[bool | None]
@@ -330,8 +330,8 @@ class TextRequest(GenerationRequest):
         None,
         ge=-1,
         le=INT_MAX,
-        description="the reply ends with the first line break after so many milliseconds since its "
-        "first token; 0 and -1 = it does not",
+        description="the reply ends with the first line break after this many milliseconds since "
+        "its first token; 0 and -1 = it does not",
     )
 
 

@@ -52,7 +52,7 @@ class Ignoring(RequestBody):
 
 
 class ClientParameters(Ignoring):
-    """What clients send beside what is answered."""
+    """What clients send in addition to what has an effect."""
 
     # OpenAI's
     user: Ignored = None

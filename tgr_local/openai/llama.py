@@ -145,7 +145,7 @@ class TgrLlama:
         try:
             words = text.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise ValueError(f"text is no valid UTF-8 at byte {error.start}") from None
+            raise ValueError(f"text is not valid UTF-8 at byte {error.start}") from None
         return self.engine.tokenize(words, add_special=add_bos, parse_special=special)
 
     def detokenize(
@@ -311,7 +311,9 @@ class TgrLlama:
         cancel: Cancel | None,
     ) -> Any:
         if engine.edits and request.form:
-            raise ValueError("an answer cannot call functions and be edits, too; leave tools out")
+            raise ValueError(
+                "an answer cannot call functions and consist of edits; leave tools out"
+            )
         if engine.edits:  # nothing but their end ends them
             config = dataclasses.replace(request.config, stop=())
             request = dataclasses.replace(request, config=config)

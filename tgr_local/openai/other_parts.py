@@ -1,7 +1,7 @@
-"""Parts of a conversation that are no text, as text: images, files, tools of other servers.
+"""Parts of a conversation that are not text, as text: images, files, tools of other servers.
 
 A client sends its whole history with every request, so that one part which is refused would end
-the conversation for ever. What can be read becomes text; in the place of what cannot, a line says
+the conversation forever. What can be read becomes text; in the place of what cannot, a line says
 so.
 """
 

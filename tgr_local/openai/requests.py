@@ -54,7 +54,7 @@ _EFFORTS = {"minimal": 512, "low": 1024, "medium": 4096}  # tokens of thinking a
 
 @dataclass(frozen=True)
 class PreparedRequest:
-    """All that a response needs beside the engine."""
+    """All that a response needs in addition to the engine."""
 
     chat: bool
     prompts: tuple[tuple[int, ...], ...]
@@ -92,7 +92,7 @@ class PreparedRequest:
     id_slot: int | None = None
     """The server's slot whose text this is."""
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """What the translation of its API has to know beside."""
+    """What else the translation of its API has to know."""
     tools: tuple[Tool, ...] = ()
     """Functions that the model may call, as OpenAI's API defines them."""
     tool_choice: ToolChoice = "auto"
@@ -121,8 +121,8 @@ def chat_request(
     """The body of a chat completion request, checked.
 
     `config` (None = the defaults with what the model file advises), `method` and `model` hold
-    where the body has nothing else; without a seed it gets a random one. Beside OpenAI's and
-    llama-cpp-python's parameters the body may hold ``tgr``, a dict of `SearchConfig` fields,
+    where the body has nothing else; without a seed it gets a random one. In addition to OpenAI's
+    and llama-cpp-python's parameters the body may hold ``tgr``, a dict of `SearchConfig` fields,
     "method" and "progress". A prompt that is not `bounded` may have any length, to be counted.
     Raises RequestError, ModelError for a model without a template,
     CapacityError for a prompt longer than the model can take, and CancelledError by `cancel`.

@@ -81,7 +81,9 @@ class ResponsesRequest(SamplerParameters):
     input: str | Annotated[list[Item], Field(fail_fast=True, max_length=ITEMS_MAX)] = Field(
         union_mode="left_to_right"
     )
-    instructions: str | None = Field(None, description="what the model is to be; kept for no other")
+    instructions: str | None = Field(
+        None, description="instructions for the model, for this response alone"
+    )
     previous_response_id: str | None = Field(
         None, max_length=NAME_MAX, description="the response that this one continues"
     )

@@ -20,7 +20,7 @@ def timings(reply: Reply | None, n_prompt: int, n_predicted: int) -> JsonObject:
 
 
 def prompt_progress(progress: Progress, seconds: float) -> JsonObject:
-    """How much of a prompt is in the cache after so many seconds; what was there before is known
+    """How much of a prompt is in the cache after that many seconds; what was there before is known
     once all is."""
     return {
         "total": progress.n_query,

@@ -53,7 +53,7 @@ class RequestBody(BaseModel):
     """Where all names are listed."""
     resent: ClassVar[Sequence[str]] = ()
     """Parameters that a client sends again with every request: half a surrogate pair in their texts
-    becomes U+FFFD, since it would end the conversation for ever."""
+    becomes U+FFFD, since it would end the conversation forever."""
     wanted: ClassVar[Mapping[str, str]] = {}
     """For parameters of several types: what they must be, in words."""
 

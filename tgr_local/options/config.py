@@ -22,7 +22,7 @@ RANDOM_SEED = -1
 
 
 def drawn_seed() -> int:
-    """A random seed of at most nine digits, which a person can type again."""
+    """A random seed of at most nine digits, which a user can type again."""
     return secrets.randbelow(10**9)
 
 
@@ -38,13 +38,13 @@ class EngineConfig:
     )
     prefix_cells: int = option(
         16384,
-        "cells that earlier requests may hold beside the longest; 0 = every request is read anew",
+        "cells that earlier requests may hold but for the longest; 0 = every request is read again",
         low=0,
     )
     reproducible: bool = option(
         False,
         "the same request with the same seed gives the same text, whatever is remembered and "
-        "whoever asks beside it; on a CPU, and slower",
+        "whatever runs at the same time; on a CPU, and slower",
     )
     step_seconds: float = option(
         0.6, "seconds that one step may spend on prompts while other texts are written", low=0.001
@@ -316,8 +316,8 @@ class SearchConfig:
     # speed
     draft_lookup: str = option(
         "off",
-        "decode guesses at the next tokens of a plain text along, found in the prompt and the "
-        "text; auto = where enough of them were right before",
+        "also decode guesses at the next tokens of a plain text, found in the prompt and the text; "
+        "auto = where enough of them were right before",
         choices=("auto", "off"),
     )
 
@@ -346,7 +346,7 @@ class SearchConfig:
     )
     probe: str = option(
         "",
-        "file of the model's probe; empty = the one beside the model file",
+        "file of the model's probe; empty = the one next to the model file",
         longest=4096,
         is_path=True,
     )

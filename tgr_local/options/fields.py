@@ -157,7 +157,7 @@ def validate(config: Config) -> None:
 
 
 def check_unicode(config: Config) -> None:
-    """Raises ValueError for the first text that is no path, and that the engine could not take: one
+    """Raises ValueError for the first text that is not a path and that the engine cannot take: one
     with half a surrogate pair."""
     for name in _text_names(type(config)):
         value = getattr(config, name)
@@ -233,7 +233,7 @@ def parse(
     name: str,
     text: str,
 ) -> Any:
-    """The value of a field as a person writes it: ``0.6``, ``on``, ``3,1``. Raises ValueError."""
+    """The value of a field as a user writes it: ``0.6``, ``on``, ``3,1``. Raises ValueError."""
     types = types_of(config_type)
     if name not in types:
         updated(config_type(), {name: text})

@@ -16,9 +16,9 @@ DEFAULT = "default"
 MODEL_FILE = "the model file"
 USER = "the user"
 FOR_PEOPLE: Mapping[str, Any] = {"seed": "random", "loop_guard": 32}
-"""The defaults of run, chat and serve, as a person reads them, where they are others than those of
-a `SearchConfig`. A part that comes 32 times, in 1,024 tokens at least, is no table and no list of
-zeros any more."""
+"""The defaults of run, chat and serve that differ from those of `SearchConfig`, as a user reads
+them. 32 repetitions of a part, in 1,024 tokens at least, are too many for a table or for a list of
+zeros."""
 _PREFIX = "tgr."
 _MAKERS_PREFIX = "general.sampling."
 _MAKERS_KEYS = {
@@ -38,7 +38,7 @@ def advice(metadata: Mapping[str, str]) -> dict[str, str]:
 
 
 def _makers_advice(metadata: Mapping[str, str]) -> dict[str, str]:
-    """The sampling that the maker recommends. As in llama.cpp, what is no number is no advice, and
+    """The sampling that the maker recommends. As in llama.cpp, what is not a number is ignored, and
     one beyond the bounds, such as a top_k of -1, means the bound."""
     specs = {spec.name: spec.metadata for spec in dataclasses.fields(SearchConfig)}
     found = {}
@@ -65,31 +65,31 @@ class Resolved(NamedTuple):
     config: SearchConfig
     sources: dict[str, str]
     """Where the value of each field comes from: DEFAULT, MODEL_FILE for its ``tgr.*``, a key of it
-    for ``general.sampling.*``, or the place of the wish."""
+    for ``general.sampling.*``, or the place where the user set it."""
     seed_is_drawn: bool
     """Whether the seed is random, and so another one for the next reply."""
 
     def shown(self) -> dict[str, Any]:
-        """The values of all fields for a person: a seed that is drawn is "random"."""
+        """The values of all fields for the user: a seed that is drawn is "random"."""
         values = dataclasses.asdict(self.config)
         return values | {"seed": "random"} if self.seed_is_drawn else values
 
 
 def resolve(
     metadata: Mapping[str, str],
-    wishes: Mapping[str, Any] | None = None,
+    user_options: Mapping[str, Any] | None = None,
     places: Mapping[str, str] | None = None,
     *,
     for_people: bool = False,
 ) -> Resolved:
     """The options for a model, from its metadata and the fields that the user set.
 
-    `places` names where a wish was made, such as ``--sigma``; a wish that it does not name has the
+    `places` names where an option was set, such as ``--sigma``; one that it does not name has the
     source USER. `for_people` takes the defaults of `FOR_PEOPLE`, by which a seed that nobody names
     is drawn. Advice for no field is ignored. Raises ModelError for bad advice, ValueError for an
-    unknown field or a bad value among the wishes.
+    unknown field or a bad value among `user_options`.
     """
-    wishes, places = wishes or {}, places or {}
+    user_options, places = user_options or {}, places or {}
     names = [spec.name for spec in dataclasses.fields(SearchConfig)]
     texts = {name: text for name, text in advice(metadata).items() if name in names}
     try:
@@ -101,9 +101,9 @@ def resolve(
             f"the model file gives bad advice in its tgr.* metadata: {error}"
         ) from None
     sources = dict.fromkeys(names, DEFAULT) | {name: _place(name, metadata) for name in texts}
-    sources |= {name: places.get(name, USER) for name in wishes}
-    wished: Any = wishes.get("seed", values.get("seed", RANDOM_SEED if for_people else None))
-    if wished == RANDOM_SEED:
-        wishes = {**wishes, "seed": RANDOM_SEED}
-    whole = dataclasses.replace(updated(advised, wishes), given=frozenset(names))
-    return Resolved(whole, sources, wished == RANDOM_SEED)
+    sources |= {name: places.get(name, USER) for name in user_options}
+    seed: Any = user_options.get("seed", values.get("seed", RANDOM_SEED if for_people else None))
+    if seed == RANDOM_SEED:
+        user_options = {**user_options, "seed": RANDOM_SEED}
+    whole = dataclasses.replace(updated(advised, user_options), given=frozenset(names))
+    return Resolved(whole, sources, seed == RANDOM_SEED)

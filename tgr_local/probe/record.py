@@ -1,4 +1,4 @@
-"""A probe and its file: JSON beside the model file, bound to the model by its sha256."""
+"""A probe and its file: JSON next to the model file, bound to the model by its sha256."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _rounded(values: Floats) -> list[float]:
 
 
 def load(path: Path) -> Probe:
-    """The probe of a file. ModelError, with the reason, for a file that is none."""
+    """The probe of a file. ModelError, with the reason, for another kind of file."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would wait for its other end
             raise ModelError(f"cannot read the probe {path}: it is not a regular file")
@@ -138,7 +138,7 @@ def load(path: Path) -> Probe:
     except OSError as error:
         raise ModelError(f"cannot read the probe {path}: {error.strerror}") from None
     except ValueError as error:
-        raise ModelError(f"{path} is no probe: {error}; fit it again") from None
+        raise ModelError(f"{path} is not a probe: {error}; fit it again") from None
     return Probe(data["model"], whole, beginning, data["cut"], leading, data["about"])
 
 
@@ -167,10 +167,10 @@ def place(model: Path) -> Path:
 
 
 def of(engine: Engine, path: str | os.PathLike[str] = "") -> Probe | None:
-    """The probe of a loaded model: the file `path`, or the one beside the model file; None if that
+    """The probe of a loaded model: the file `path`, or the one next to the model file; None if that
     one does not exist, or the engine adds adapters to the model.
 
-    Raises ModelError for a file that is none, or that was fitted on another model.
+    Raises ModelError for another kind of file, or a probe that was fitted on another model.
     """
     file = Path(path) if path else place(engine.path)
     if not path and (engine.adapters or not file.is_file()):  # it knows the model without them

@@ -221,7 +221,7 @@ class _Writer:
             if too_long or read.least < least:
                 key = "maxLength" if too_long else "minLength"
                 self._normal.unfollowed(
-                    f"{one.place}.{key}".lstrip("."), "stands beside a pattern of other lengths"
+                    f"{one.place}.{key}".lstrip("."), "is combined with a pattern of other lengths"
                 )
             return f'"\\"" ({read.body}) "\\""'
         if not least and most is None:

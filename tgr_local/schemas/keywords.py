@@ -76,7 +76,7 @@ class Keywords:
                 if self._schema.get(key) is not False or one.kind != kind:
                     continue
                 if any(one.values or ()):
-                    self._bad(key, "stands beside values that it may exclude")
+                    self._bad(key, "is combined with values that it may exclude")
                 elif one.values is None and kind == "object":
                     one = replace(one, additional=one.additional or NEVER)
                 elif one.values is None:

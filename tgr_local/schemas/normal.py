@@ -110,7 +110,7 @@ class Normal:
             self.unfollowed(place, f"is {reference!r:.80}, which is not in the schema")
             return _free()
         if not isinstance(target, dict | bool):
-            self.unfollowed(place, f"is {reference!r:.80}, which is no schema")
+            self.unfollowed(place, f"is {reference!r:.80}, which is not a schema")
             return _free()
         return self.expanded(target)
 
@@ -245,7 +245,8 @@ class Normal:
         if one.kind == "string":
             if any(matches(pattern, value) is None for pattern in one.patterns):
                 self.unfollowed(
-                    f"{one.place}.pattern".lstrip("."), "stands beside values that it may exclude"
+                    f"{one.place}.pattern".lstrip("."),
+                    "is combined with values that it may exclude",
                 )
                 return True
             return all(matches(pattern, value) for pattern in one.patterns)
@@ -270,7 +271,7 @@ class Normal:
         for pattern, _ in one.by_pattern:
             if any(matches(pattern, name) is None for name in value):
                 place = f"{one.place}.patternProperties".lstrip(".")
-                self.unfollowed(place, "stands beside values that it may exclude")
+                self.unfollowed(place, "is combined with values that it may exclude")
         return True
 
     def accepts(self, value: Any, schemas: Conjunction) -> bool:

@@ -111,7 +111,7 @@ def text_limit(
 
 
 def cells_for(engine: Engine, n_query: int, n_texts: int, n_seqs: int, *options: str) -> int:
-    """Cells for the query and `n_texts` tokens beside it.
+    """Cells for the query and `n_texts` tokens more.
 
     Raises CapacityError, with the numbers, when they cannot fit into ``n_ctx``, or `n_seqs` texts
     at a time are too many; `options` are the ones to lower then.
@@ -121,7 +121,7 @@ def cells_for(engine: Engine, n_query: int, n_texts: int, n_seqs: int, *options:
     lower = " or ".join(options)
     if n_ctx and n_cells > n_ctx:
         raise CapacityError(
-            f"the query has {n_query} tokens and needs {n_cells} cells with all texts beside it, "
+            f"the query has {n_query} tokens and needs {n_cells} cells with all texts, "
             f"but n_ctx is {n_ctx}; raise n_ctx (-c), or lower max_tokens"
             + (lower and f" or {lower}")
         )
@@ -219,7 +219,7 @@ class Branches:
                 run.count(rebuild=sum(output.n_decoded for output in run.decode(tasks)))
 
     def cut_cost(self, n_tokens: int) -> int:
-        """Positions that a fork cut to so many tokens takes."""
+        """Positions that it takes to cut a fork to `n_tokens`."""
         return 0 if self.engine.rolls_back else n_tokens
 
     def grow(self, branches: Seq[Branch], n: int, sampling: Sampling | None = None) -> list[Output]:
@@ -341,7 +341,7 @@ class Branches:
         return max(0, min(wanted, (self.run.left - reserve) // n_texts))
 
     def affords(self, n_positions: int) -> bool:
-        """Whether the budget has so many positions left."""
+        """Whether the budget has that many positions left."""
         return self.run.affords(n_positions)
 
     @property

@@ -34,7 +34,7 @@ def n_rollouts(config: SearchConfig) -> int:
 
 
 def rollouts_of(n_candidates: int, config: SearchConfig) -> int:
-    """Rollouts that trying so many candidates takes: N_MC of each, and for the gain one without
+    """Rollouts that `n_candidates` take: N_MC of each, and for the gain one without
     injection for each noise, which with ``common_noise`` the candidates share."""
     n_noises = config.n_mc * (1 if config.common_noise else n_candidates)
     return n_candidates * config.n_mc + (n_noises if config.foresight == "gain" else 0)

@@ -120,7 +120,7 @@ class InjectionMaps:
 
     @property
     def unscaled(self) -> float:
-        """√(r d_h): so many times longer are the vectors of maps with entries N(0, 1)."""
+        """√(r d_h): the factor by which the vectors of maps with entries N(0, 1) are longer."""
         _, d_h, rank = self.B.shape
         return float(np.sqrt(rank * d_h))
 

@@ -1,4 +1,4 @@
-"""The room of the context beside a query: the longest text, and options whose chunks fit.
+"""The room of the context after a query: the longest text, and options whose chunks fit.
 
 In: an engine, the tokens of a query, a config. Out: a config that fits. A query that leaves no room
 for a single token is refused; everything else is written until the context is full.
@@ -49,8 +49,8 @@ def text_room(engine: Engine, n_query: int) -> int:
             trained,
         )
     raise ContextError(
-        f"the query has {n_query} tokens, but n_ctx is {n_ctx}, of which {SPARE_CELLS} are kept; "
-        f"raise n_ctx (-c), or shorten the query",
+        f"the query has {n_query} tokens, but n_ctx is {n_ctx}, of which {SPARE_CELLS} are kept "
+        f"free; raise n_ctx (-c), or shorten the query",
         n_query,
         n_ctx,
     )
@@ -77,9 +77,9 @@ def fitted(
     searches: bool = False,
     steers: bool = False,
 ) -> SearchConfig:
-    """`config` for a trajectory that fits beside a query of so many tokens: itself, or with a lower
-    limit, or with shorter chunks and rollouts. Where these would be too short, the text is one
-    chunk without a search, which fills the context. Raises as `text_room`."""
+    """`config` for a trajectory that fits after a query of `n_query` tokens: itself, or with a
+    lower limit, or with shorter chunks and rollouts. Where these would be too short, the text is
+    one chunk without a search, which fills the context. Raises as `text_room`."""
     room, limit = text_room(engine, n_query), config.token_limit
     if not resets:
         return dataclasses.replace(config, max_tokens=room) if room < limit else config
@@ -120,7 +120,7 @@ def fitted(
 def _with_chunks(
     config: SearchConfig, chunk: int, room: int, limit: int, searches: bool
 ) -> SearchConfig | None:
-    """The config with chunks of so many tokens, rollouts that fit beside them, and the same limit;
+    """The config with chunks of `chunk` tokens, rollouts that fit with them, and the same limit;
     None where the rollouts would be too short."""
     tail = config.suffix_tokens * chunk // config.chunk_len
     changes: dict[str, Any] = {
@@ -157,4 +157,4 @@ def difference(asked: SearchConfig, used: SearchConfig) -> str:
         )
         if now != before
     ]
-    return f"the context is small beside this prompt: {', '.join(parts)}"
+    return f"the context is small for this prompt: {', '.join(parts)}"

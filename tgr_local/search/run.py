@@ -74,7 +74,7 @@ class Method:
     """Yields one step for each chunk; the last one says why the run ended. Closing the iterator
     frees the cache."""
     cells: Callable[[Engine, int, SearchConfig], int]
-    """Cache cells for a query of so many tokens. Raises CapacityError, with the numbers, when they
+    """Cache cells for a query of that length. Raises CapacityError, with the numbers, when they
     can never fit."""
     sequences: Callable[[Engine, SearchConfig], int]
     """Sequences that it uses at a time."""
@@ -85,7 +85,7 @@ class Method:
     steers: bool = False
     """It injects vectors made from anchors, and reads the state at the end of every chunk."""
     positions: Callable[[Engine, int, SearchConfig], int] | None = None
-    """Positions that a run decodes at most for a query of so many tokens; None: no more than its
+    """Positions that a run decodes at most for a query of that length; None: no more than its
     cells, since nothing is decoded twice."""
     fit: Callable[[Engine, int, SearchConfig], SearchConfig] | None = None
     """`search.room.fitted` for its kind of trajectory; None: `run` shortens its texts itself."""
@@ -93,7 +93,7 @@ class Method:
     about: str = ""
     """What it does, in a few words for everybody."""
     options: tuple[str, ...] = ()
-    """The fields of `SearchConfig` that it uses beside those of all methods of its kind."""
+    """The fields of `SearchConfig` that it uses in addition to those of all methods of its kind."""
 
     def uses(self, option: str) -> bool:
         """Whether a field of `SearchConfig` changes what it does."""
@@ -107,7 +107,7 @@ class Method:
         return option not in _OPTIONS_OF_SOME
 
     def fitted(self, engine: Engine, n_query: int, config: SearchConfig) -> SearchConfig:
-        """The config whose run fits into the context beside a query of so many tokens. Raises
+        """The config whose run fits into the context after a query of `n_query` tokens. Raises
         ContextError for a query that leaves no room for a token."""
         return self.fit(engine, n_query, config) if self.fit else config
 
@@ -224,7 +224,7 @@ class Run:
         return limit - self.held_back.positions - self.spent if limit else None
 
     def affords(self, n_positions: int) -> bool:
-        """Whether the budget has so many positions left."""
+        """Whether the budget has `n_positions` left."""
         return self.left is None or self.left >= n_positions
 
     @property
@@ -316,7 +316,7 @@ class Run:
         return output
 
     def check_read(self, output: Output, n_tokens: int) -> None:
-        """Raises BudgetError for a task that the time ended before it had read so many tokens."""
+        """Raises BudgetError for a task that the time ended before it had read `n_tokens`."""
         if output.n_reused + output.n_decoded < n_tokens:
             raise BudgetError(
                 f"max_seconds is {self.config.max_seconds:g}, which was over before the context "

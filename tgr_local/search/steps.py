@@ -42,7 +42,7 @@ class Counts:
     so the total is without them."""
     refused: int = 0
     """Positions of drafts (`SearchConfig.draft_lookup`, `EngineConfig.draft_model`) that were
-    decoded along for nothing. They end no budget, so the total is without them."""
+    decoded for nothing. They end no budget, so the total is without them."""
     draft_model: int = 0
     """Positions that passed through the draft model instead; the total is without them."""
 

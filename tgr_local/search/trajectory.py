@@ -246,7 +246,7 @@ class Trajectory:
         return self.run.is_out_of_time
 
     def affords(self, n_positions: int) -> bool:
-        """Whether the limits leave so many positions, and time, to try more before the guard and
+        """Whether the limits leave that many positions, and time, to try more before the guard and
         the chunk, which takes at least one."""
         least = 1 + self._state_cost + self._guard_cost
         return not self.late and self.run.affords(n_positions + least)
@@ -284,7 +284,7 @@ class Trajectory:
         rollout can be adopted then: the others are dropped, which makes room for its reading.
 
         It tells a model that an injection has thrown off its course, when the log-probabilities
-        under the injection do not: what repeats one word for ever is sure of it.
+        under the injection do not: what repeats one word forever is sure of it.
         """
         for number, (sequence, *_) in enumerate(self._rollouts):
             if number != rollout:

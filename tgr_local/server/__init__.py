@@ -10,7 +10,7 @@ parameter means: `tgr_local.openai` has the bodies, their meaning and the respon
     replies.py     the addresses that write replies, API by API
     openapi.py     /openapi.json, made from the models of the bodies
     service.py     the path of a request
-    models.py      the models: by name, on loan, listed
+    models.py      the models: found by name, leased, listed
     catalog.py     … which files there are, under which names
     pool.py        … which are in memory, who uses them, which goes
     lease.py       … a place in it, and a request's claim to that
@@ -27,7 +27,7 @@ parameter means: `tgr_local.openai` has the bodies, their meaning and the respon
     errors.py      every error as a status and a body
     log.py         one line for each request
     metrics.py     counts and times for Prometheus
-    embeddings.py tokens.py slots.py    endpoints beside replies
+    embeddings.py tokens.py slots.py    endpoints that write no replies
     prompt_cache.py        prompts that were read, kept in files
     page_files.py page/          the page at /: its files
     rendering.py markup.py       /render: Markdown as HTML for the page

@@ -41,7 +41,7 @@ class Running:
 
     @contextlib.contextmanager
     def known(self, scope: Scope, ids: Iterable[str], cancel: Cancel) -> Iterator[None]:
-        """The request of a scope has these ids, beside the one that its client gave, in the
+        """The request of a scope has these ids, in addition to the one that its client gave, in the
         block."""
         keys = [(owner_of(scope), one) for one in {*ids, client_id(scope)} if one]
         with self._lock:

@@ -40,7 +40,7 @@ def is_loopback(host: str) -> bool:
 
 
 def origin_pattern(origins: Sequence[str]) -> str:
-    """A regular expression of the origins that are trusted beside this server's own: local pages
+    """A regular expression of the origins that are trusted, as is this server's own: local pages
     and `origins`, in which * stands for any text and an end of :// for any host of that scheme."""
     wild = [f"{one}*" if one.endswith("://") else one for one in origins]
     escaped = [".*".join(map(re.escape, one.split("*"))) for one in wild]

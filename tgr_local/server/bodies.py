@@ -195,7 +195,7 @@ async def _next(parts: AsyncIterator[bytes]) -> bytes:
 
 
 async def _drop(parts: AsyncIterator[bytes], most: int) -> None:
-    """Reads and discards up to so many bytes: a client that is still sending when its connection
+    """Reads and discards up to that many bytes: a client that is still sending when its connection
     is closed would not read the error."""
 
     async def read() -> None:

@@ -38,7 +38,7 @@ _PROJECTOR = "mmproj"  # how the files of image encoders begin
 class Catalog:
     """The models of one server. Any thread; `scan` reads the disk.
 
-    ValueError for a folder that is none, an alias that cannot be, or no model at all.
+    ValueError for a path that is not a folder, an alias that cannot be, or no model at all.
     """
 
     def __init__(

@@ -53,7 +53,7 @@ class Lease(Generic[Model]):
     """One request's use of a model. `end` it, whether or not it was granted."""
 
     def __init__(self, place: Place[Model], ended: Callable[[Lease[Model], bool], object]) -> None:
-        """`ended` is told of the end, and whether the lease was granted before."""
+        """`ended` is called at the end, with whether the lease was granted before."""
         self.place = place
         self._ended = ended
         self._model: Model | None = None

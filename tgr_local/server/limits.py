@@ -76,8 +76,8 @@ def within_limits(
 
 
 def memory_needed(engine: Engine, request: PreparedRequest) -> int:
-    """An upper bound of the bytes that a request takes beside the model and its cache: injection
-    maps, states of rollouts, records of steps, text and log-probabilities."""
+    """An upper bound of the bytes that a request takes in addition to the model and its cache:
+    injection maps, states of rollouts, records of steps, text and log-probabilities."""
     config, method = request.config, request.method
     n_replies = len(request.prompts) * request.best_of
     n_seqs = method.sequences(engine, config)
@@ -147,7 +147,7 @@ def limit_cache(engine: Engine, config: Any, method: Method) -> int:
     """Bounds the cache of a served model, and makes it large enough for one typical request, which
     is the number of cells that it returns. It grows when requests run at a time, or a longer one.
 
-    The bound is the need of one request of the length that the model was trained for beside a
+    The bound is the need of one request of the length that the model was trained for, and a
     typical one; where the owner wants more requests with long replies at a time, `n_ctx` says so.
     """
     needed = 0

@@ -57,7 +57,7 @@ def facts_of(scope: Scope) -> Facts:
 
 
 def client_id(scope: Scope) -> str:
-    """The id that a client gave its request; empty where it gave none, or one that is no id."""
+    """The id that a client gave its request; empty where it gave none, or one that is not an id."""
     given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
     return given if _ID.fullmatch(given) else ""
 

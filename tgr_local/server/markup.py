@@ -220,7 +220,7 @@ def _math(_: Any, tokens: Sequence[Token], i: int, options: Any, env: Env) -> st
 def _mathml(source: str, display: str) -> str:
     element = convert_to_element(source, display=display)
     for part in element.iter():
-        # its texts hold references such as &#x2211; beside what the author wrote, and its own
+        # its texts hold references such as &#x2211; as well as what the author wrote, and its own
         # serializer writes both without escaping
         part.text = html.unescape(part.text) if part.text else part.text
         part.tail = html.unescape(part.tail) if part.tail else part.tail

@@ -1,4 +1,4 @@
-"""The models of a server as requests see them: by name, on loan, listed and described."""
+"""The models of a server as requests see them: found by name, leased, listed and described."""
 
 from __future__ import annotations
 

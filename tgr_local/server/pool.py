@@ -3,8 +3,9 @@
 A request has a lease on its model from before its work begins until that has ended; a model with
 leases is never unloaded. Models are loaded one after another, in the order of the oldest request
 that waits for each; those that wait for the same model begin together when it is there. If it does
-not fit beside the others, the least recently used model that nobody uses is unloaded. If all are in
-use, one of them takes no further requests until it can be unloaded, so nobody waits for ever.
+not fit in addition to the others, the least recently used model that nobody uses is unloaded. If
+all are in use, one of them takes no further requests until it can be unloaded, so nobody waits
+forever.
 
 Only one event loop uses a pool and its leases. Files are read, and models loaded and freed, in
 threads.
@@ -273,7 +274,7 @@ class Pool(Generic[Model]):
             self._grant_waiting()
 
     async def _measure(self, place: Place[Model]) -> None:
-        """Raises the error for a file that is no model before another one is unloaded for it."""
+        """Raises the error for a file that is not a model before another one is unloaded for it."""
         place.need = MemoryNeed(0, 0)
         try:
             place.need = await in_thread(functools.partial(self._loader.needed, place.path))

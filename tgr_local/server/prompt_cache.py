@@ -34,7 +34,7 @@ ENDING = ".prompt"
 PAUSE_SECONDS = 10.0  # for a file that found no room, as it is read whole before that is known
 _FILES_MOST = 4096  # whose prompts are known, the latest used
 _UNFINISHED_SECONDS = 3600  # after which a file that is being written was given up
-_HEADER = 1 << 16  # bytes of a file beside its data, at most
+_HEADER = 1 << 16  # bytes of a file without its data, at most
 _HALF, _QUARTER = 2, 4  # 1/share of a text that must be new, so that it is written again
 _LEAST_SHARE = 4  # 1/share of a file that a prompt must have, so that all of it is read
 _LOOK_SECONDS = 0.1  # between looks at `cancel`
@@ -81,7 +81,7 @@ class PromptFolder:
         return sorted(found, key=lambda one: one[1].st_mtime_ns, reverse=True)
 
     def make_room(self, n_bytes: int, replaced: Collection[Path] = ()) -> bool:
-        """Removes the least recently used files until so many bytes fit beside the others, without
+        """Removes the least recently used files until this many more bytes fit, without
         the `replaced` ones; False where they never do. The caller holds `writing`."""
         if n_bytes > self.most:
             return False
@@ -326,7 +326,7 @@ def _n_common(a: _Tokens, b: _Tokens) -> int:
 
 
 def _n_worth(known: _Tokens, tokens: _Tokens) -> int:
-    """Tokens that both begin with; 0 where `known` has so many more that reading it would not pay:
-    it is read whole."""
+    """Tokens that both begin with; 0 where `known` has so many more that reading it, which is read
+    whole, would not pay."""
     n = _n_common(known, tokens)
     return n if _LEAST_SHARE * n >= len(known) else 0

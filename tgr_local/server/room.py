@@ -1,4 +1,4 @@
-"""Whether there is memory for another model beside those that are loaded, by an estimate that is
+"""Whether there is memory for another model in addition to the loaded ones, by an estimate that is
 made before anything is unloaded for its sake."""
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Room:
         self._config, self._free = config, free
 
     def needed(self, path: Path) -> MemoryNeed:
-        """What the model of a file takes. Raises ModelError for a file that is no model."""
+        """What the model of a file takes. Raises ModelError for a file that is not a model."""
         return memory_need(path, self._config, self._free(self._config))
 
     def fits(self, need: MemoryNeed, loaded: Iterable[MemoryNeed]) -> bool:
-        """Whether a model fits beside the loaded ones, as far as the system says."""
+        """Whether a model fits in addition to the loaded ones, as far as the system says."""
         return self._free(self._config).fits(need, self._config, loaded)
 
 

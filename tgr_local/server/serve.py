@@ -33,11 +33,11 @@ from tgr_local.server.service import Service
 
 try:
     import resource
-except ImportError:  # not on Windows, whose sockets are no files
+except ImportError:  # not on Windows, whose sockets are not files
     resource = None  # type: ignore[assignment]
 
 _MAX_CONNECTIONS, _FEWEST_CONNECTIONS = 2048, 64
-_OTHER_FILES = 128  # open files of the process beside its connections
+_OTHER_FILES = 128  # open files of the process that are not connections
 _SWITCH_SECONDS = 0.001
 _LAST_SECONDS = 4.0  # for cancelled work to end, and the model to be freed
 

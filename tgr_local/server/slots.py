@@ -36,7 +36,7 @@ class SlotRequest(RequestBody):
 
 class SlotFiles:
     """What the slots of all models share: their number, and the folder of their files. ValueError
-    for a `slot_save_path` that is no folder."""
+    for a `slot_save_path` that is not a folder."""
 
     def __init__(self, limits: ServerConfig) -> None:
         self.folder = Path(limits.slot_save_path) if limits.slot_save_path else None

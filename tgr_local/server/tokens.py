@@ -89,7 +89,7 @@ def _with_pieces(engine: Engine, tokens: list[int]) -> bytes:
 
 
 def _piece(data: bytes) -> str | list[int]:
-    """A token's text, or its bytes where these are no text by themselves."""
+    """A token's text, or its bytes where these are not text by themselves."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:

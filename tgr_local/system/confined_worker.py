@@ -126,7 +126,7 @@ _WORK: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 def _prepare(request: dict[str, Any]) -> None:
-    """Imports what a request needs, which is no part of its time: it is slow on a slow machine."""
+    """Imports what a request needs, which is not part of its time: it is slow on a slow machine."""
     with contextlib.suppress(Exception):  # the answer says so
         _loaded(request["module"]) if request["do"] == "call" else _chat()
 

@@ -1,4 +1,4 @@
-"""The syntax tree of Python code that a model or a person wrote."""
+"""The syntax tree of Python code that a model or the user wrote."""
 
 from __future__ import annotations
 

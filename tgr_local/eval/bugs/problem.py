@@ -55,7 +55,7 @@ TASKS = (
     "Correct the function {name}.", "Why does the test fail? Fix it.", "There is a bug in {path}.",
 )  # fmt: skip
 EXTRA_FUNCTIONS = (0.62, 0.3, 0.08)
-"""Probabilities of no, one and two functions beside the defective one."""
+"""Probabilities of no, one and two functions other than the defective one."""
 N_CHECKS = 12
 
 
@@ -230,7 +230,7 @@ def _moved(result: Result, n_lines: int) -> Result:
 
 
 def _others(rng: random.Random, draft: Draft) -> list[str]:
-    """Correct functions that stand beside the defective one."""
+    """Correct functions next to the defective one."""
     n = rng.choices(range(len(EXTRA_FUNCTIONS)), EXTRA_FUNCTIONS)[0]
     made: dict[str, str] = {draft.name: ""}
     while len(made) <= n:

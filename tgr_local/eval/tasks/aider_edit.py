@@ -71,7 +71,7 @@ class AiderEdit(Code):
             files = json.loads(text_of(file)).get("files", {})
             solutions, tests = files.get("solution", []), files.get("test", [])
         except (json.JSONDecodeError, AttributeError):
-            raise ValueError(f"{file} is damaged; get the exercises anew") from None
+            raise ValueError(f"{file} is damaged; get the exercises again") from None
         if len(solutions) != 1 or len(tests) != 1:
             return None
         stub, tested = (inside(folder, name) for name in (solutions[0], tests[0]))

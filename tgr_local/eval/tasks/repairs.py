@@ -1,7 +1,7 @@
 """Common code of the tasks in which a file is repaired: the changed file, out of a reply.
 
 A reply may have search-and-replace blocks, the whole function, the whole file, or code around them;
-chat models mix these. What cannot be placed is no answer.
+chat models mix these. What cannot be placed is not an answer.
 """
 
 from __future__ import annotations

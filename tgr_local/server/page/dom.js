@@ -59,7 +59,7 @@ export function icon(name) {
   return svg("svg", { viewBox: "0 0 24 24", class: `icon-${name}`, "aria-hidden": "true" }, path);
 }
 
-/** A button with an icon; `text` is shown beside it, else `label` is its name and its tooltip. */
+/** A button with an icon; `text` is shown next to it, else `label` is its name and its tooltip. */
 export function button(name, label, onclick, { text, ...props } = {}) {
   const told = text ? {} : { "aria-label": label, title: label };
   const shape = { type: "button", class: text ? "quiet" : "icon", ...told, ...props, onclick };

@@ -1,4 +1,4 @@
-"""Runs a person's command, such as one that runs tests, in a folder that it may write, with limits.
+"""Runs a user's command, such as one that runs tests, in a folder that it may write, with limits.
 
 In: a command for the shell, a folder. Out: the beginning and the end of its output, and how it
 ended. With bubblewrap the command sees the folder at a place of its own, the system and the
