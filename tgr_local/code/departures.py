@@ -38,8 +38,8 @@ _READ_WHOLE = 6
 """Copies that are read to their end: those whose heads are the likeliest beginnings."""
 _MOST_COPIES = 48
 _HEAD = 0.5
-"""Weight of the log-probability of a copy's head: it says with which file an answer would begin, and
-less in which one the defect is."""
+"""Weight of the log-probability of a copy's head: it says with which file an answer would begin,
+and less in which one the defect is."""
 _OF_A_LINE = 3
 """Departures from one line that come before those of other lines."""
 _BACK = 2

@@ -70,9 +70,9 @@ def furthest(candidates: Sequence[Candidate], before: Verdict | None) -> Candida
 def aside(
     candidates: Sequence[Candidate], before: Verdict | None, known: Collection[Failing]
 ) -> Candidate | None:
-    """The candidate that mends most of the tests that fail before, of those with which as many pass;
-    None without one, and none that fails as files that are known do. One defect may hide another:
-    to go on from here may lead where nothing gets further from there."""
+    """The candidate that mends most of the tests that fail before, of those with which as many
+    pass; None without one. One defect may hide another, so that nothing gets further from the files
+    as they were. `known` has what fails with files that candidates began with already."""
     if before is None:
         return None
     reached = {failure.name: failure.reached for failure in before.failures}
