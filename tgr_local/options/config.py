@@ -503,7 +503,7 @@ class CodeConfig:
     candidates: int = option(8, "k: edits that the model writes at a time", low=1, high=64)
     rounds: int = option(
         3,
-        "rounds at most; each begins with the edit that got furthest in the tests",
+        "rounds at most, each of about as many new tokens as k whole answers",
         low=1,
         high=100,
     )
