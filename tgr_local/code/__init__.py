@@ -18,6 +18,7 @@ folder is not touched before that.
     evidence.py    what a task and the output of tests say about files
     prompt.py      the messages for the model
     context.py     what they show of a project, ranked and cut to a budget
+    asking.py      what the model is asked: messages, the code to depart from, limits
     candidate.py   one answer: its edit and its verdict
     departures.py  where answers leave the code as it is: the likeliest first changes
     candidates.py  k answers in one batch, each judged as soon as it is complete

@@ -1,0 +1,198 @@
+"""What the model is asked: the messages, the code that answers may depart from, the room they have.
+
+In: an engine, options, what the tests said. Out: messages, tokens, limits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import get_args
+
+from tgr_local import generation
+from tgr_local.code import prompt
+from tgr_local.code.candidate import Candidate
+from tgr_local.code.context import Context
+from tgr_local.code.departures import Copy
+from tgr_local.code.edits import Change
+from tgr_local.code.judge import Verdict
+from tgr_local.code.prompt import Form
+from tgr_local.code.ranking import ranked
+from tgr_local.engine import Cancel, Engine
+from tgr_local.errors import CapacityError
+from tgr_local.options.config import CodeConfig, SearchConfig
+
+_OUTPUT_MOST, _OUTPUT_SHARE = 1024, 0.25  # tokens, of the length that the model was trained for
+_THINKING = 2048  # tokens, where the user sets no limit
+_SMALL_FILE, _MIDDLE_FILE = 512, 1536  # tokens
+_NEW_FILE = 768  # tokens of a file that is empty so far
+_COPIED = 4096  # tokens of the code that answers depart from
+_PROSE = 256  # tokens, around the code
+LEAST_ANSWER = 32
+"""Tokens that an answer has room for, at least."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What candidates have in common that begin with the same edit."""
+
+    changes: tuple[Change, ...]
+    """Of the project's files, that all candidates of the stage begin with."""
+    verdict: Verdict | None
+    """What the tests say with them; None without tests."""
+    output: str
+    """The end of what failing tests print."""
+    context: Context
+    form: Form
+    engine: Engine
+    """With the constraint of the edits, for a model that has learnt a form of them."""
+    candidates: list[Candidate] = field(default_factory=list)
+
+
+def choose_form(context: Context, count: prompt.CountTokens) -> Form:
+    """What an answer about these documents has room for: whole files while they are short, or have
+    no functions that are known, else whole functions."""
+    if any(one.changeable and one.how != "whole" for one in context.shown):
+        return "function"
+    n_tokens = sum(count(document.text) for document in context.documents)
+    is_new = any(not document.text for document in context.documents)
+    if n_tokens <= (_MIDDLE_FILE if is_new else _SMALL_FILE):
+        return "file"
+    return "function" if context.functions else "file"
+
+
+def needed_tokens(form: Form, context: Context, count: prompt.CountTokens) -> int:
+    """New tokens that an answer may take: what the largest edit of this form should need."""
+    if form == "file":
+        sizes = [count(document.text) or _NEW_FILE for document in context.documents]
+        return 64 + math.ceil(1.25 * sum(sizes)) + 96 * len(sizes)
+    lines = {document.path: document.text.split("\n") for document in context.documents}
+    sources = ("\n".join(lines[one.path][one.first - 1 : one.last]) for one in context.functions)
+    return 192 + math.ceil(1.5 * max(map(count, sources)))
+
+
+def whole_answer(copies: Sequence[Copy], query: Sequence[int]) -> int:
+    """The tokens of an answer that repeats all files that are copied whole, or the longest
+    function."""
+    sizes = [(copy, len(copy.tokens) - len(query)) for copy in copies]
+    files = sum(n for copy, n in sizes if copy.function is None)
+    return max([files, *(n for _, n in sizes)])
+
+
+class Asker:
+    """What a model is asked for a task, by the options of a reply and of the assistant."""
+
+    def __init__(
+        self, engine: Engine, task: str, config: SearchConfig, code: CodeConfig, cancel: Cancel
+    ) -> None:
+        self._engine, self._task, self._cancel = engine, task, cancel
+        self._config, self._code = config, code
+
+    def count(self, text: str) -> int:
+        """The number of tokens of a text."""
+        return len(self._engine.tokenize(text, parse_special=False))
+
+    def tail(self, verdict: Verdict | None) -> str:
+        """The end of the output of tests that do not pass."""
+        if verdict is None or verdict.passes:
+            return ""
+        most = min(_OUTPUT_MOST, math.floor(_OUTPUT_SHARE * self._engine.n_ctx_train))
+        return prompt.tail(verdict.output, most, self.count)
+
+    @property
+    def has_learnt(self) -> bool:
+        """Whether the model file says that its model has learnt a form of edits, so that it needs
+        no instructions and can be held to the form."""
+        return self._engine.metadata.get("tgr.edit_format") in get_args(Form)
+
+    @property
+    def thinks(self) -> bool:
+        """Whether the model thinks before it answers."""
+        return self._config.thinking and "<think>" in self._engine.chat_template
+
+    def form(self, context: Context) -> Form:
+        """The form that the user asks for, or the model file, or that suits the documents."""
+        asked = self._code.edit_format
+        if asked == "auto":
+            asked = self._engine.metadata.get("tgr.edit_format", asked)
+        if asked == "function" and context.functions:
+            return "function"
+        if self._code.edit_format == "function":
+            raise ValueError(
+                "edit_format is 'function', but the files have no function whose lines are known; "
+                "use 'file'"
+            )
+        return "file" if asked == "file" else choose_form(context, self.count)
+
+    def needed(self, stage: Stage) -> int:
+        """New tokens that an answer may take, with what it says around the code."""
+        prose = 0 if self.has_learnt else _PROSE
+        return prose + needed_tokens(stage.form, stage.context, self.count)
+
+    def limited(self, needed: int, room: int) -> SearchConfig:
+        """The options of a reply with the limits of an answer, and of thinking before it, where the
+        user sets none."""
+        config = self._config
+        if not config.max_tokens:
+            limit = min(room, needed + (_THINKING if self.thinks else 0))
+            config = dataclasses.replace(config, max_tokens=limit)
+        if self.thinks and not config.answer_tokens:
+            kept = min(needed, max(1, config.token_limit - 1))
+            config = dataclasses.replace(config, answer_tokens=kept)
+        return config
+
+    def messages(self, stage: Stage) -> list[prompt.Message]:
+        """A round's messages. The best attempt of the stage follows the first two messages, if
+        there is room for it; not where candidates depart from the code: such models copy it."""
+        user = prompt.user_message(stage.context.text, self._task, stage.output)
+        plain = prompt.conversation(user)
+        best = next(iter(ranked(stage.candidates)), None)
+        if best is None or not best.answer or any(one.begun for one in stage.candidates):
+            return plain
+        if self.has_learnt and not best.applies:
+            return plain  # what has learnt a form has learnt nothing of answers that are no edit
+        again = prompt.conversation(
+            user, best.answer, self.tail(best.verdict), best.problem or "it changes nothing"
+        )
+        n_tokens = len(self.tokens(stage.engine, again))
+        return again if n_tokens + self.needed(stage) <= self._engine.n_ctx_train else plain
+
+    def copies(
+        self, stage: Stage, messages: list[prompt.Message], query: Sequence[int]
+    ) -> tuple[Copy, ...]:
+        """The code that a round's answers may depart from: each file that is shown whole, and each
+        function of the others, as far as their tokens are not too many; none where a file is to be
+        written, or for a model that has learnt a form or thinks before it answers."""
+        is_new = any(not document.text for document in stage.context.documents)
+        if self.has_learnt or self.thinks or is_new:
+            return ()
+        config, found, n_tokens = dataclasses.replace(self._config, thinking=False), [], 0
+        context = stage.context
+        shown = {one.path for one in context.shown if one.how == "whole"}
+        if self._code.edit_format == "function":
+            shown = set()
+        long = {one.path for one in context.documents if self.count(one.text) > _COPIED}
+        functions = [one for one in context.functions if one.path not in shown - long]
+        for document, opening, code, n_head, function in prompt.beginnings(
+            context.documents, functions, context.fence
+        ):
+            begun = {"role": "assistant", "content": opening + code.rstrip()}
+            try:
+                tokens = generation.query_tokens(
+                    stage.engine, [*messages, begun], config, cancel=self._cancel
+                )
+            except CapacityError:
+                continue
+            n_more = max(0, len(tokens) - len(query))
+            room = self._engine.n_ctx_train - LEAST_ANSWER
+            if n_tokens + n_more > _COPIED or len(tokens) > room:
+                continue
+            n_tokens += n_more
+            found.append(Copy(document, opening, code, tokens, n_head, function))
+        return tuple(found)
+
+    def tokens(self, engine: Engine, messages: list[prompt.Message]) -> list[int]:
+        """The tokens of messages in the model's chat template."""
+        return generation.query_tokens(engine, messages, self._config, cancel=self._cancel)
