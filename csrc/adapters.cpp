@@ -4,6 +4,8 @@
 #include "loading.h"
 #include "log.h"
 
+#include <stdexcept>
+
 namespace tgr {
 
 void Adapters::load(llama_model * model, const EngineParams & params) {
@@ -20,6 +22,14 @@ void Adapters::load(llama_model * model, const EngineParams & params) {
         loaded_.push_back(adapter);
         scales_.push_back(scale);
     }
+}
+
+void Adapters::set_scales(const std::vector<float> & scales) {
+    if (scales.size() != loaded_.size()) {
+        throw std::invalid_argument("there are " + std::to_string(loaded_.size()) + " adapters, but " +
+                                    std::to_string(scales.size()) + " scales");
+    }
+    scales_ = scales;
 }
 
 void Adapters::apply(llama_context * ctx) const {

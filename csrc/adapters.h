@@ -15,7 +15,10 @@ public:
     // the model.
     void load(llama_model * model, const EngineParams & params);
 
-    // A context that was just made computes with them.
+    const std::vector<float> & scales() const { return scales_; } // in the order of the parameters
+    void                       set_scales(const std::vector<float> & scales);
+
+    // A context computes with them from now on.
     void apply(llama_context * ctx) const;
 
 private:

@@ -98,6 +98,16 @@ void CacheAllocator::shrink(uint32_t n_cells) {
     prefixes_.move(place);
 }
 
+void CacheAllocator::set_scales(const std::vector<float> & scales) {
+    if (!reservations_.empty() || pool_.n_used() > 0) {
+        throw Error("the scales of adapters cannot change while " + std::to_string(reservations_.size()) +
+                    " sessions are open; close them first");
+    }
+    apply();
+    model_.set_scales(scales);
+    prefixes_.clear();
+}
+
 bool CacheAllocator::reserve(uint64_t session, uint32_t n_cells, uint32_t n_seqs, const Prompt & prompt) {
     uint64_t seqs = n_seqs;
     for (const auto & [id, reservation] : reservations_) {

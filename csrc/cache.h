@@ -82,6 +82,10 @@ public:
     // cells. Nothing changes while something is reserved, or where it would save less than a quarter.
     void shrink(uint32_t n_cells);
 
+    // Worker. Adds the adapters with other scales from now on, and forgets all prefixes. Throws Error, and changes
+    // nothing, while something is reserved.
+    void set_scales(const std::vector<float> & scales);
+
     // Worker. Reserves sequences, and cells: n_cells less those of the longest known prefix of the prompt, which is
     // pinned. Drops remembered prefixes for it. False when the cells are not free now. CapacityError when the memory is
     // not there.

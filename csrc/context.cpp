@@ -234,6 +234,29 @@ bool Model::copy_context(uint32_t n_cells) {
     }
 }
 
+void Model::set_scales(const std::vector<float> & scales) {
+    const std::vector<float> before = adapters_.scales();
+    adapters_.set_scales(scales);
+    if (!context_) {
+        return;
+    }
+    std::string why = obstacle(n_ctx(), /*beside =*/false);
+    if (why.empty()) {
+        try {
+            const AssertGuard guard;
+            adapters_.apply(context_.get());
+            graph_reserve(context_.get());
+            return;
+        } catch (const std::exception & error) {
+            why = std::string("no buffers could be made for the adapters (") + printable(error.what()) +
+                  "); close other programs, or lower n_batch";
+        }
+    }
+    adapters_.set_scales(before);
+    adapters_.apply(context_.get());
+    throw CapacityError(why);
+}
+
 bool Model::shrink(uint32_t n_cells, const std::vector<extent> & kept) {
     if (params_.n_ctx != 0 || !context_ || !obstacle(n_cells, /*beside =*/true).empty()) {
         return false;

@@ -171,6 +171,10 @@ void Engine::shrink_cache(uint32_t n_cells) {
     ask([&] { cache_.shrink(n_cells); });
 }
 
+void Engine::set_scales(const std::vector<float> & scales) {
+    ask([&] { cache_.set_scales(scales); });
+}
+
 uint32_t Engine::n_cells_possible() {
     return call([&] { return model_.n_cells_possible(); });
 }

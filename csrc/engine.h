@@ -71,6 +71,9 @@ public:
     // Makes it as small as n_cells again, if no session is open; remembered prefixes stay.
     void shrink_cache(uint32_t n_cells);
 
+    // Adds the adapters with these scales from now on, and forgets all prefixes. Throws Error while a session is open.
+    void set_scales(const std::vector<float> & scales);
+
     // Bounds a cache that grows, which then does so while sessions are open too.
     void bound_cache(uint32_t n_cells) { model_.most_cells = n_cells; }
 

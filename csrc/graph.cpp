@@ -180,12 +180,16 @@ static graph_state_t & state_of(llama_context * ctx) {
     return *ctx->tgr_adapter().tgr;
 }
 
-// llama.cpp has reserved its buffers before our nodes were known. Throws when the memory is not there.
-static void reserve(llama_context * ctx) {
+void graph_reserve(llama_context * ctx) {
     graph_state_t & state = state_of(ctx);
     state.reserving       = true;
     ctx->set_adapter_cvec(nullptr, 0, state.n_embd, 0, 0); // there is none; buffers are outdated after this
-    ctx->sched_reserve();
+    try {
+        ctx->sched_reserve();
+    } catch (...) {
+        state.reserving = false;
+        throw;
+    }
     state.reserving = false;
 }
 
@@ -217,7 +221,7 @@ bool graph_init(llama_context * ctx, int32_t n_rows) {
         state->bufs.emplace_back(buf);
     }
     ctx->tgr_adapter().tgr = std::move(state);
-    reserve(ctx);
+    graph_reserve(ctx); // llama.cpp has done so before our nodes were known
     return true;
 }
 

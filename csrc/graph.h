@@ -22,6 +22,9 @@ namespace tgr {
 // False, or a std::exception, when the memory is not there.
 bool graph_init(llama_context * ctx, int32_t n_rows);
 
+// Reserves the buffers for the largest graphs, of other adapters than before. Throws when the memory is not there.
+void graph_reserve(llama_context * ctx);
+
 // Fills one row with vectors, [n_layer][n_embd], added after layers 0 … n_layer-1.
 void graph_set_row(llama_context * ctx, int32_t row, const float * vectors);
 

@@ -79,6 +79,10 @@ public:
     // The most cells that the cache may have: what the memory allows, at most `most_cells`. An estimate.
     uint32_t n_cells_possible();
 
+    // Adds the adapters with these scales from now on; what is in the cache was computed with the old ones. Throws
+    // CapacityError, and the old ones hold, where the buffers for them have no place.
+    void set_scales(const std::vector<float> & scales);
+
     std::atomic<uint32_t> most_cells{ INT32_MAX }; // the owner's bound for a cache that grows; any thread
 
     // Bytes on all devices.

@@ -8,78 +8,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gguf
 import numpy as np
 import pytest
-from engines import EXACT, KEEPING, TOKENS, distributions, generated, greedy_task
-from numpy.typing import NDArray
-from serving import served
+from engines import EXACT, KEEPING, TOKENS, assert_same, distributions, generated, greedy_task
+from lora_files import EMBEDDING, NAMES, Pairs, merged, pairs_for, write_adapter
 
 from tgr_local import SearchConfig, TgrLlama, doctor, load
 from tgr_local.engine import Engine, EngineStats, adapters, load_prefix, remembered, save_prefix
 from tgr_local.engine.memory_check import check_memory
-from tgr_local.errors import ModelError, PrefixError
+from tgr_local.errors import ModelError, PrefixError, TgrError
 from tgr_local.models import file_hash
 from tgr_local.options.config import EngineConfig
 from tgr_local.probe import record
 from tgr_local.search import strength
-
-RANK = 4
-ALPHA = 6.0
-LAYER = (
-    "attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down",
-)  # fmt: skip
-NAMES = (*(f"blk.{i}.{name}.weight" for i in range(2) for name in LAYER), "output.weight")
-EMBEDDING = "token_embd.weight"
-Pairs = dict[str, tuple[NDArray[np.float32], NDArray[np.float32]]]
-
-
-def pairs_for(model: Path, names: tuple[str, ...] = (*NAMES, EMBEDDING), seed: int = 5) -> Pairs:
-    """A [rank, n_in] and B [n_out, rank] of every weight; llama.cpp wants those of the embedding
-    the other way round."""
-    shapes = {one.name: one.data.shape for one in gguf.GGUFReader(model).tensors}
-    rng = np.random.default_rng(seed)
-    pairs = {}
-    for name in names:
-        n_out, n_in = shapes[name]
-        a = rng.standard_normal((RANK, n_in), dtype=np.float32) / np.float32(n_in**0.5)
-        b = rng.standard_normal((n_out, RANK), dtype=np.float32) / 4
-        pairs[name] = (a, b)
-    return pairs
-
-
-def write_adapter(path: Path, pairs: Pairs, arch: str = "qwen3", **changes: Any) -> Path:
-    kinds = {"general.type": "adapter", "adapter.type": "lora"} | changes.pop("metadata", {})
-    writer = gguf.GGUFWriter(path, arch)
-    for key, value in kinds.items():
-        if value is not None:
-            writer.add_string(key, value)
-    writer.add_float32("adapter.lora.alpha", changes.pop("alpha", ALPHA))
-    if tokens := changes.pop("alora", None):
-        writer.add_array("adapter.alora.invocation_tokens", tokens)
-    for name, (a, b) in pairs.items():
-        if name == EMBEDDING:
-            a, b = b, np.ascontiguousarray(a.T)
-        writer.add_tensor(f"{name}.lora_a", a)
-        writer.add_tensor(f"{name}.lora_b", b)
-    for name, tensor in changes.items():
-        writer.add_tensor(name, tensor)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
-
-
-def merged(model: Path, path: Path, *added: tuple[Pairs, float]) -> Path:
-    """A copy of the model whose weights are W + scale · alpha/rank · B A."""
-    shutil.copy(model, path)
-    for tensor in gguf.GGUFReader(path, "r+").tensors:
-        for pairs, scale in added:
-            if tensor.name in pairs:
-                a, b = pairs[tensor.name]
-                tensor.data[:] += np.float32(scale * ALPHA / RANK) * (b @ a)
-    return path
 
 
 @pytest.fixture
@@ -143,6 +84,88 @@ def test_quantized_weights_take_an_adapter(
     theirs = output(load(merged(small, tmp_path / "merged.gguf", added)))
     np.testing.assert_allclose(distributions(ours)[0], distributions(theirs)[0], atol=0.5, rtol=0)
     assert abs(distributions(ours)[0] - distributions(output(load(quantized)))[0]).max() > 1
+
+
+# --- other scales while it is loaded ---
+
+
+def test_scales_can_be_changed(small: Path, tmp_path: Path, load: Callable[..., Engine]) -> None:
+    files = [write_adapter(tmp_path / f"{i}.gguf", pairs_for(small, seed=i)) for i in range(2)]
+
+    def with_scales(*scales: float) -> Engine:
+        pairs = zip(files, scales, strict=True)
+        return load(small, lora=tuple(f"{one}:{scale}" for one, scale in pairs))
+
+    engine, first = with_scales(0.4, 0.9), with_scales(0.4, 0.9)
+    identities = {engine.file_identity}
+    for scales in ((0.5, -0.7), (0, 0), (1, 0)):
+        engine.set_adapter_scales((0.1, 0.1))  # nothing is decoded with these
+        engine.set_adapter_scales(scales)
+        other = with_scales(*scales)
+        assert engine.adapters == other.adapters and engine.model_hash == other.model_hash
+        assert engine.known_hash == other.model_hash
+        assert_same(output(engine), output(other))
+        identities.add(engine.file_identity)
+    assert len(identities) == 4
+    with engine.session(4000, 2):  # a cache that grew has them too
+        assert generated(engine) == generated(other)
+    engine.set_adapter_scales((0, 0))
+    assert_same(output(engine), output(load(small)))
+    engine.set_adapter_scales((0.4, 0.9))
+    assert engine.file_identity in identities
+    assert_same(output(engine), output(first))
+
+
+def test_scales_are_not_changed_under_a_session(
+    small: Path, adapter: Path, load: Callable[..., Engine]
+) -> None:
+    engine = load(small, lora=(f"{adapter}:0.5",))
+    before = output(engine)
+    with engine.session(64, 1) as session:
+        with pytest.raises(TgrError, match="while 1 sessions are open; close them first"):
+            engine.set_adapter_scales((1.0,))
+        made = session.run([greedy_task(engine, session.sequence(), TOKENS)])[0]
+    for scales, message in (
+        ((), "there are 1 adapters, but 0 scales"), ((1.0, 2.0), "but 2 scales; name each"),
+        ((float("nan"),), "the scale nan of an adapter must be a number between"),
+        ((1e7,), "the scale 10000000.0 of an adapter must be"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            engine.set_adapter_scales(scales)
+    assert engine.adapters[0].scale == 0.5
+    assert_same(made, before)
+    assert_same(output(engine), before)
+
+
+def test_what_is_remembered_has_one_set_of_scales(
+    small: Path, adapter: Path, tmp_path: Path
+) -> None:
+    saved, options = tmp_path / "saved", KEEPING | {"lora": (str(adapter),)}
+
+    def read(engine: Engine) -> Any:
+        with engine.session(64, 1, prompt=TOKENS) as session:
+            sequence = session.sequence()
+            made = session.run([greedy_task(engine, sequence, TOKENS, reuse=True)])[0]
+            session.remember(sequence)
+            return made
+
+    with Engine(small, EngineConfig(**options)) as engine:
+        whole = read(engine)
+        assert save_prefix(engine, TOKENS, saved)
+        assert read(engine).n_reused > 0
+        engine.set_adapter_scales((1.0,))  # as it is
+        assert read(engine).n_reused > 0
+        engine.set_adapter_scales((0.5,))
+        assert not remembered(engine) and save_prefix(engine, TOKENS, tmp_path / "more") is None
+        with pytest.raises(PrefixError, match="was saved with another model"):
+            load_prefix(engine, saved)
+        half = read(engine)
+        assert half.n_reused == 0 and half.tokens.tolist() != whole.tokens.tolist()
+        engine.set_adapter_scales((1.0,))
+        assert load_prefix(engine, saved).tokens[: len(TOKENS)] == TOKENS
+        again = read(engine)
+        assert again.n_reused > 0
+        assert_same(again, whole)
 
 
 # --- what is kept of one is not used with another ---
@@ -256,19 +279,6 @@ def test_front_ends_name_the_adapter(small: Path, adapter: Path) -> None:
         assert llm.engine.adapters == (adapters.Adapter(adapter, 0.5),)
     with load(small, config) as engine:
         assert engine.adapters[0].path == adapter
-
-
-def test_a_server_names_the_adapter_and_refuses_others(
-    small: Path, adapter: Path, tmp_path: Path
-) -> None:
-    with served(small, tmp_path, lora=f"{adapter}:0.5") as server:
-        props = server.client.get("/props").json()
-        assert props["lora"] == [{"path": adapter.name, "scale": 0.5}]
-        body = {"prompt": "he", "max_tokens": 1, "lora": [{"id": 0, "scale": 1.0}]}
-        answer = server.client.post("/v1/completions", json=body)
-        assert answer.status_code == 400 and "lora is not supported" in answer.text
-        body["lora"] = []
-        assert server.client.post("/v1/completions", json=body).status_code == 200
 
 
 def test_files_and_scales_are_read_from_one_text() -> None:

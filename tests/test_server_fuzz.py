@@ -52,8 +52,8 @@ OPERATIONS = (
 )  # fmt: skip
 SETTABLE = {spec.name for spec in dataclasses.fields(SearchConfig) if not spec.metadata["is_path"]}
 """Options of ``tgr``."""
-ALIKE = ("/apply-template", "/v1/responses/input_tokens", "/models/unload")
-"""Those that take a body of another one."""
+ALIKE = ("/apply-template", "/v1/responses/input_tokens", "/models/unload", "/lora-adapters")
+"""Those that take a body of another one, or a part of it."""
 
 
 SMALL = {"messages": [{"role": "user", "content": "hi"}], "prompt": "hi", "max_tokens": 1}

@@ -128,6 +128,9 @@ void bind_engine(py::module_ & m) {
         .def("shrink_cache", &Engine::shrink_cache, release(),
              "Makes the cache as small as n_cells again, if no session is open; remembered prefixes stay.",
              py::arg("n_cells"))
+        .def("set_scales", &Engine::set_scales, release(),
+             "Sets the scales of the LoRA adapters, if no session is open, and forgets remembered prefixes.",
+             py::arg("scales"))
         .def("bound_cache", &Engine::bound_cache,
              "Bounds a cache that grows, which then does so while sessions are open too.", py::arg("n_cells"))
         .def("n_cells_possible", &Engine::n_cells_possible, release(),

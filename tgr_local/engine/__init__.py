@@ -34,6 +34,7 @@ native.py          loads the extension
 
 from tgr_local.engine.adapters import Adapter as Adapter
 from tgr_local.engine.adapters import named_adapters as named_adapters
+from tgr_local.engine.adapters import rescaled as rescaled
 from tgr_local.engine.cancel import Cancel as Cancel
 from tgr_local.engine.cancel import watched as watched
 from tgr_local.engine.devices import available_memory as available_memory

@@ -1,7 +1,10 @@
-"""LoRA adapters: which files an engine adds to its model, and what they must be."""
+"""LoRA adapters: which files an engine adds to its model, with which scales, and what they must
+be."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import hashlib
 import math
 from collections.abc import Sequence
@@ -40,16 +43,32 @@ def named_adapters(texts: Sequence[str]) -> tuple[Adapter, ...]:
             scale = float(last) if colon and name else None
         except ValueError:
             scale = None
-        if scale is not None and not abs(scale) <= _SCALE_MOST:
-            raise ValueError(
-                f"lora is {text!r:.80}, but its scale must be a number between "
-                f"-{_SCALE_MOST:.0f} and {_SCALE_MOST:.0f}"
-            )
+        if scale is not None:
+            _check_scale(f"lora is {text!r:.80}, but its scale", scale)
         path = paths.expanded("lora", text if scale is None else name)
         if any(one.path == path for one in adapters):
             raise ValueError(f"lora names {path} twice; leave one out")
         adapters.append(Adapter(path, 1.0 if scale is None else scale))
     return tuple(adapters)
+
+
+def rescaled(adapters: Sequence[Adapter], scales: Sequence[float]) -> tuple[Adapter, ...]:
+    """The same adapters with other scales, one for each. Raises ValueError."""
+    if len(scales) != len(adapters):
+        raise ValueError(f"there are {len(adapters)} adapters, but {len(scales)} scales; name each")
+    for scale in scales:
+        _check_scale(f"the scale {scale!r:.40} of an adapter", scale)
+    return tuple(
+        dataclasses.replace(one, scale=float(scale))
+        for one, scale in zip(adapters, scales, strict=True)
+    )
+
+
+def _check_scale(what: str, scale: float) -> None:
+    if not abs(scale) <= _SCALE_MOST:
+        raise ValueError(
+            f"{what} must be a number between -{_SCALE_MOST:.0f} and {_SCALE_MOST:.0f}"
+        )
 
 
 def check(adapter: Adapter) -> None:
@@ -125,28 +144,62 @@ def _rank(name: str, part: str, tensor: gguf_header.Tensor) -> int:
     return tensor.shape[1 if part == "lora_a" and _EMBEDDING not in name else 0]
 
 
-def identity(path: Path, adapters: Sequence[Adapter]) -> str:
-    """What changes when a model file, an adapter or a scale does. Raises OSError."""
-    parts = [file_hash.identity(path)]
-    parts += [f"{file_hash.identity(one.path)}\n{one.scale!r}" for one in adapters]
-    return "\n".join(parts)
+class LoadedFiles:
+    """The model file and the adapters of an engine, which its copies share: whether they are still
+    those that were loaded, and what stands for them. Any thread."""
 
+    def __init__(self, model: Path, adapters: tuple[Adapter, ...]) -> None:
+        self.adapters = adapters
+        """With the scales that hold now."""
+        self._paths = (model, *(one.path for one in adapters))
+        self._loaded: tuple[str, ...] = ()  # their identities
+        self._hashes: tuple[str, ...] = ()  # once they are known
+        with contextlib.suppress(OSError):  # loading says what is wrong with a file
+            self._loaded = tuple(map(file_hash.identity, self._paths))
 
-def replaced(path: Path, adapters: Sequence[Adapter], loaded: str) -> Path | None:
-    """The first of the files that is not, or no longer, one of the `identity` that is `loaded`."""
-    for file in (path, *(one.path for one in adapters)):
+    @property
+    def identity(self) -> str:
+        """What changes when a file or a scale does."""
+        scales = (repr(one.scale) for one in self.adapters)
+        return "\n".join((*self._loaded, *scales)) if self._loaded else ""
+
+    def replaced(self) -> Path | None:
+        """The first of the files that is not, or no longer, the one that was loaded."""
+        for i, path in enumerate(self._paths):
+            try:
+                if self._loaded[i : i + 1] != (file_hash.identity(path),):
+                    return path
+            except OSError:
+                return path
+        return None
+
+    def sha256(self) -> str:
+        """That of the model file; with adapters, one that stands for them and their scales too.
+        Raises OSError, and ModelError where a file was replaced before its sha256 was known."""
+        if not self._hashes:
+            self._check_unchanged()
+            hashes = tuple(map(file_hash.of, self._paths))
+            self._check_unchanged()  # while the files were read
+            self._hashes = hashes
+        model, *added = self._hashes
+        if not added:
+            return model
+        pairs = zip(added, self.adapters, strict=True)
+        parts = [model, *(f"{digest} {adapter.scale!r}" for digest, adapter in pairs)]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def known_sha256(self) -> str | None:
+        """The same where no file need be read for it: they were, and have not changed."""
+        if not self._hashes and (
+            self.replaced() is not None or None in map(file_hash.known, self._paths)
+        ):
+            return None
         try:
-            if f"\n{file_hash.identity(file)}\n" not in f"\n{loaded}\n":
-                return file
-        except OSError:
-            return file
-    return None
+            return self.sha256()
+        except (ModelError, OSError):  # replaced just now
+            return None
 
-
-def combined_hash(model: str, adapters: Sequence[Adapter]) -> str:
-    """The sha256 that stands for a model with its adapters; that of the model file without.
-    Raises OSError."""
-    if not adapters:
-        return model
-    parts = [model, *(f"{file_hash.of(one.path)} {one.scale!r}" for one in adapters)]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    def _check_unchanged(self) -> None:
+        file = self.replaced()
+        if file is not None:
+            raise ModelError(f"{file} was replaced after it was loaded; load the model again")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import functools
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.engine import adapters, chat_templates, rendering, rpc, threads, waits
+from tgr_local.engine.adapters import Adapter
 from tgr_local.engine.cancel import Cancel, watched
 from tgr_local.engine.devices import default_threads
 from tgr_local.engine.edits import EditConstraint
@@ -26,7 +26,7 @@ from tgr_local.engine.records import EngineStats, MemoryUse, Sampling
 from tgr_local.engine.reply_format import ReplyFormat
 from tgr_local.engine.session import INT_MAX, Session, check_whole
 from tgr_local.errors import CancelledError, CapacityError, ModelError, TgrError
-from tgr_local.models import file_hash, gguf_header, library
+from tgr_local.models import gguf_header, library
 from tgr_local.options import cache
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.system import confined
@@ -64,11 +64,10 @@ class Engine:
         """The file of the draft model; None = there is none."""
         for file in filter(None, (self.path, self.draft_path)):
             gguf_header.check_file(file)
-        self.adapters: tuple[adapters.Adapter, ...] = adapters.named_adapters(config.lora)
-        """LoRA adapters that are added to the model."""
-        for adapter in self.adapters:
+        added = adapters.named_adapters(config.lora)
+        for adapter in added:
             adapters.check(adapter)
-        params.loras = [(_utf8(one.path), one.scale) for one in self.adapters]
+        params.loras = [(_utf8(one.path), one.scale) for one in added]
         params.draft_model = _utf8(self.draft_path) if self.draft_path else ""
         params.draft_tokens = config.draft_tokens
         params.use_mlock = config.use_mlock
@@ -87,11 +86,8 @@ class Engine:
             if cancel and cancel.is_set():
                 raise CancelledError(f"cancelled while {self.path} was being loaded")
 
-        self.file_identity = ""
-        """What tells the files that were loaded from others, and from their later contents."""
-        with contextlib.suppress(OSError):  # loading says what is wrong with a file
-            # before it: a file that is replaced while it is read counts as replaced
-            self.file_identity = adapters.identity(self.path, self.adapters)
+        # before they are loaded: a file that is replaced while it is read counts as replaced
+        self._files = adapters.LoadedFiles(self.path, added)
         self._native = native.Engine(params, check)
         self.n_seq_max: int = self._native.stats().n_seq_max
         self._max_cells: int | None = None
@@ -165,36 +161,44 @@ class Engine:
     digest: bytes = b""
     """What tells the control vector that is added to everything apart from others; empty = none."""
 
-    @functools.cached_property
+    @property
+    def file_identity(self) -> str:
+        """What tells the files that were loaded from others, and from their later contents; with
+        the scales of adapters."""
+        return self._files.identity
+
+    @property
     def model_hash(self) -> str:
-        """sha256 of the model file that was loaded; with adapters, one that stands for them too.
-        Raises ModelError where a file was replaced before its sha256 was known."""
-        self._check_unchanged()
-        found = adapters.combined_hash(file_hash.of(self.path), self.adapters)
-        self._check_unchanged()  # while the files were read
-        return found
+        """sha256 of the model file that was loaded; with adapters, one that stands for them and
+        their scales too. Raises ModelError where a file was replaced before its sha256 was
+        known."""
+        return self._files.sha256()
 
     @property
     def known_hash(self) -> str | None:
         """`model_hash` where no file need be read for it: they were, and have not changed."""
-        if "model_hash" not in self.__dict__:
-            files = [self.path, *(one.path for one in self.adapters)]
-            if not self.is_unchanged or None in map(file_hash.known, files):
-                return None
-        try:
-            return self.model_hash
-        except (ModelError, OSError):  # replaced just now
-            return None
+        return self._files.known_sha256()
 
     @property
     def is_unchanged(self) -> bool:
         """Whether the model's and the adapters' paths still lead to the files that it loaded."""
-        return adapters.replaced(self.path, self.adapters, self.file_identity) is None
+        return self._files.replaced() is None
 
-    def _check_unchanged(self) -> None:
-        file = adapters.replaced(self.path, self.adapters, self.file_identity)
-        if file is not None:
-            raise ModelError(f"{file} was replaced after it was loaded; load the model again")
+    @property
+    def adapters(self) -> tuple[Adapter, ...]:
+        """LoRA adapters that are added to the model, with their scales now."""
+        return self._files.adapters
+
+    def set_adapter_scales(self, scales: Seq[float]) -> None:
+        """Adds the adapters with other scales from now on, one for each. Remembered prefixes are
+        forgotten, since they were read with the old ones; save or load none meanwhile.
+
+        Raises ValueError for other scales than `EngineConfig.lora` may have, CapacityError where
+        the memory for it is not there, and TgrError while a session is open."""
+        made = adapters.rescaled(self.adapters, scales)
+        if made != self.adapters:
+            self._native.set_scales([one.scale for one in made])
+            self._files.adapters = made
 
     def _pooling(self) -> str:
         number = self.metadata.get(f"{self.metadata.get('general.architecture', '')}.pooling_type")

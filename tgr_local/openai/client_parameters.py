@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import GetCoreSchemaHandler, ValidationInfo
+from pydantic import ConfigDict, Field, GetCoreSchemaHandler, ValidationInfo
 from pydantic_core import CoreSchema, core_schema
+from typing_extensions import TypedDict
 
 from tgr_local.openai.validation import RequestBody, RequestError
 
@@ -51,8 +52,26 @@ class Ignoring(RequestBody):
         )
 
 
+ADAPTERS_MAX = 256
+
+
+class LoraScale(TypedDict):
+    """The scale of a LoRA adapter, by its number in /lora-adapters."""
+
+    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
+    id: int
+    scale: float
+
+
 class ClientParameters(Ignoring):
     """What clients send in addition to what has an effect."""
+
+    lora: list[LoraScale] | None = Field(
+        None,
+        max_length=ADAPTERS_MAX,
+        description="the server's LoRA adapters for this request alone; those that are not named "
+        "have the scale 0",
+    )
 
     # OpenAI's
     user: Ignored = None
@@ -139,7 +158,6 @@ class ClientParameters(Ignoring):
     ignore_eos: Annotated[Any, Only(False)] = None
     n_cmpl: Annotated[Any, Only(1)] = None
     n_probs: Annotated[Any, Only(0)] = None
-    lora: Annotated[Any, Only([])] = None
     image_data: Annotated[Any, Only([])] = None
     logits_processor: Annotated[Any, Only([])] = None
     stopping_criteria: Annotated[Any, Only([])] = None

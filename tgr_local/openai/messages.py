@@ -158,7 +158,7 @@ class MessagesRequest(CountTokensRequest):
 
 _SAME = (
     "model", "tgr", "method", "max_tokens", "temperature", "top_p", "top_k", "seed", "stream",
-    "chat_template_kwargs", "thinking", *SAMPLERS,
+    "chat_template_kwargs", "thinking", "lora", *SAMPLERS,
 )  # fmt: skip
 
 

@@ -130,7 +130,7 @@ class ResponsesRequest(SamplerParameters):
 
 _SAME = (
     "model", "tgr", "method", "temperature", "top_p", "top_k", "seed", "stream",
-    "chat_template_kwargs", "parallel_tool_calls", *SAMPLERS,
+    "chat_template_kwargs", "parallel_tool_calls", "lora", *SAMPLERS,
 )  # fmt: skip
 _LOGPROBS = "message.output_text.logprobs"
 

@@ -16,7 +16,8 @@ parameter means: `tgr_local.openai` has the bodies, their meaning and the respon
     lease.py       … a place in it, and a request's claim to that
     room.py        … whether another one fits
     loaded.py      a loaded model, and what its requests share
-    model_routes.py    /v1/models, /models/load, /models/unload, /models/sse
+    lora.py        … and whose LoRA scales it has now
+    model_routes.py    /v1/models, /models/load, /models/unload, /models/sse, /lora-adapters
     model_events.py    … what happens to them, for clients that watch
     jobs.py        work in threads: how many run, how many wait, when they are cancelled
     bodies.py      from the socket to JSON: bounded bytes, bounded time

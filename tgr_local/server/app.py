@@ -193,8 +193,11 @@ def _add_state(app: FastAPI, service: Service) -> None:
             return SlotRequest.parse(fields).filename
 
         def make(loaded: LoadedModel, filename: str, cancel: Cancel) -> Any:
-            act = loaded.slots.save if action == "save" else loaded.slots.restore
-            return act(loaded.engine, number, filename, cancel)
+            if action == "save":
+                with loaded.scales.held_as_they_are():
+                    return loaded.slots.save(loaded.engine, number, filename, cancel)
+            with loaded.scales.held(service.models.lora.default, cancel):
+                return loaded.slots.restore(loaded.engine, number, filename, cancel)
 
         return JsonResponse(await service.run(request, read, make, model=model or None, quick=True))
 

@@ -46,16 +46,16 @@ class Bodies:
         self._lock = threading.Lock()
         self.turn = Slots(1)  # to parse a long one
 
-    async def read(self, request: Request) -> Body:
+    async def read(self, request: Request, listed: str = "") -> Body:
         """The body of a request. A long one is not read from the socket while others use up the
-        limit.
+        limit. With `listed` it is a list, which becomes the field of that name.
 
         Raises ApiError for a body that is too long, too late, or short and not JSON.
         """
         if request.scope.get("state", {}).get(LATE):
             raise _too_late()
         self._loop = asyncio.get_running_loop()
-        body = Body(self)
+        body = Body(self, listed)
         try:
             await asyncio.wait_for(self._fill(body, request), BODY_SECONDS)
         except BaseException as error:
@@ -119,14 +119,14 @@ class Bodies:
 class Body:
     """One body. Its reservation ends when it is used or garbage-collected."""
 
-    def __init__(self, bodies: Bodies) -> None:
+    def __init__(self, bodies: Bodies, listed: str) -> None:
         self.data = bytearray()
         self.n_reserved = 0
         self.fields: Fields | None = None
         """Those of a short body; a long one is parsed when it is used."""
         self.streams: bool | None = None
         """Whether it asks for a stream; None = it was not parsed yet."""
-        self._bodies = bodies
+        self._bodies, self._listed = bodies, listed
 
     @contextlib.contextmanager
     def used(self, cancel: Cancel) -> Iterator[Fields]:
@@ -157,7 +157,7 @@ class Body:
 
     def parsed(self) -> Fields:
         """The body as a JSON object. Raises ApiError."""
-        fields = parsed(self.data)
+        fields = parsed(self.data, self._listed)
         self.streams = fields.get("stream") is True
         return fields
 
@@ -209,8 +209,9 @@ async def _drop(parts: AsyncIterator[bytes], most: int) -> None:
         await asyncio.wait_for(read(), _DROP_SECONDS)
 
 
-def parsed(data: bytes | bytearray) -> Fields:
-    """A body as a JSON object. Raises ApiError."""
+def parsed(data: bytes | bytearray, listed: str = "") -> Fields:
+    """A body as a JSON object, or with `listed` a list as the field of that name. Raises
+    ApiError."""
     if (n := data.count(b"[") + data.count(b"{")) > _PARTS_MOST:
         raise ApiError(
             400, f"the body has {n} opening brackets, but may have {_PARTS_MOST}; shorten it"
@@ -221,8 +222,11 @@ def parsed(data: bytes | bytearray) -> Fields:
         raise ApiError(400, "the body is nested too deeply") from None
     except ValueError as error:
         raise ApiError(400, f"the body is not valid JSON: {error}") from None
-    if not isinstance(body, dict):
-        raise ApiError(400, f"the body is a JSON {_kind(body)}, but must be an object")
+    if listed and isinstance(body, list):
+        return {listed: body}
+    if listed or not isinstance(body, dict):
+        wanted = "a list" if listed else "an object"
+        raise ApiError(400, f"the body is a JSON {_kind(body)}, but must be {wanted}")
     return body
 
 
@@ -238,6 +242,5 @@ def _finite(text: str) -> float:
 
 
 def _kind(value: Any) -> str:
-    return {list: "list", str: "text", type(None): "null", bool: "boolean"}.get(
-        type(value), "number"
-    )
+    names = {list: "list", dict: "object", str: "text", type(None): "null", bool: "boolean"}
+    return names.get(type(value), "number")

@@ -19,6 +19,7 @@ from tgr_local.methods import Method
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.options.resolve import resolve
 from tgr_local.server.limits import Memory, cache_line, limit_cache
+from tgr_local.server.lora import ScaleTurns
 from tgr_local.server.prompt_cache import PromptCache, PromptFolder
 from tgr_local.server.slots import SlotFiles, Slots
 
@@ -64,8 +65,10 @@ class LoadedModel:
             """What its cache takes, for the owner."""
             self.memory = Memory(engine, setup.limits)
             self.slots = Slots(files)
+            self.scales = ScaleTurns(engine)
             self.last_stats = engine.stats()
-            self._prompts = PromptCache(engine, prompts) if prompts.path else None
+            hold = self.scales.held_as_they_are
+            self._prompts = PromptCache(engine, prompts, hold) if prompts.path else None
         except BaseException:
             engine.close()
             raise

@@ -1,16 +1,19 @@
-"""The addresses of the models: a list, one of them, load and unload, as with llama-server."""
+"""The addresses of the models: a list, one of them, load and unload, and the scales of their LoRA
+adapters, as with llama-server."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
 from fastapi import FastAPI, Request
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
 from tgr_local.openai.validation import RequestError
 from tgr_local.server.errors import ApiError, api_error
+from tgr_local.server.lora import ScalesRequest
 from tgr_local.server.models import ModelRequest
-from tgr_local.server.openapi import ANSWERS, takes
+from tgr_local.server.openapi import ANSWERS, takes, takes_list_of
 from tgr_local.server.service import Service
 from tgr_local.server.wire import OPENAI, STREAM_HEADERS, JsonResponse
 
@@ -55,6 +58,21 @@ def add_models(app: FastAPI, service: Service) -> None:
     @app.post("/models/unload", **takes(ModelRequest))
     async def unload(request: Request) -> Response:
         await models.unload(await asked(request))
+        return JsonResponse({"success": True})
+
+    @app.get("/lora-adapters", **ANSWERS)
+    async def scales() -> Response:
+        return JsonResponse(await run_in_threadpool(models.lora.listed))
+
+    @app.post("/lora-adapters", **takes_list_of("LoraScale"))
+    async def set_scales(request: Request) -> Response:
+        body = await service.body(request, listed="adapters")
+        if body.fields is None:
+            raise ApiError(413, "the body is too long; it needs only numbers and scales")
+        try:
+            models.lora.set(ScalesRequest.parse(body.fields).adapters)
+        except RequestError as error:
+            raise api_error(error) from None
         return JsonResponse({"success": True})
 
     async def asked(request: Request) -> str:

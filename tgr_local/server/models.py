@@ -22,6 +22,7 @@ from tgr_local.server.catalog import NAME_LENGTH, Catalog
 from tgr_local.server.errors import ApiError
 from tgr_local.server.lease import LOADED, Lease, without_folder
 from tgr_local.server.loaded import LoadedModel, Setup, spare_collector
+from tgr_local.server.lora import LoraScales
 from tgr_local.server.pool import Pool
 from tgr_local.server.prompt_cache import PromptFolder
 from tgr_local.server.room import Room, is_out_of_memory
@@ -57,6 +58,7 @@ class Models:
         limits = setup.limits
         self._setup = setup
         self.slot_files = SlotFiles(limits)
+        self.lora = LoraScales(setup.engine_config.lora)
         self._prompts = PromptFolder(limits, setup.engine_config.prefix_cells, tell)
         self._room = Room(setup.engine_config)
         self.catalog = Catalog(limits, first)
@@ -237,7 +239,7 @@ class Models:
             "n_ctx_train": engine.n_ctx_train,
             "chat_template": engine.chat_template,
             "devices": sorted(set(engine.devices())),
-            "lora": [{"path": one.path.name, "scale": one.scale} for one in engine.adapters],
+            "lora": await run_in_threadpool(self.lora.listed),
             **await self._as_llama_server(
                 model.name, options, engine.n_ctx_train, engine.chat_template
             ),

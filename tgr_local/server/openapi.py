@@ -55,8 +55,12 @@ class Application(FastAPI):
         return super().openapi()
 
 
+def _reference(name: str) -> dict[str, Any]:
+    return {"$ref": _REFERENCE.format(model=name)}
+
+
 def _content(name: str) -> dict[str, Any]:
-    return {"application/json": {"schema": {"$ref": _REFERENCE.format(model=name)}}}
+    return {"application/json": {"schema": _reference(name)}}
 
 
 _ERRORS = {
@@ -75,5 +79,14 @@ ANSWERS: dict[str, Any] = {"responses": _ERRORS}
 
 def takes(model: type[RequestBody]) -> dict[str, Any]:
     """The arguments of a route with such a body."""
-    body = {"required": True, "content": _content(model.__name__)}
+    return _with_body(_reference(model.__name__))
+
+
+def takes_list_of(name: str) -> dict[str, Any]:
+    """The arguments of a route whose body is a list of what the bodies have under that name."""
+    return _with_body({"type": "array", "items": _reference(name)})
+
+
+def _with_body(schema: dict[str, Any]) -> dict[str, Any]:
+    body = {"required": True, "content": {"application/json": {"schema": schema}}}
     return ANSWERS | {"openapi_extra": {"requestBody": body}}

@@ -23,7 +23,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.engine import Cancel, Engine, load_prefix, remembered, save_prefix, saved_tokens
+from tgr_local.engine import (
+    Adapter,
+    Cancel,
+    Engine,
+    load_prefix,
+    remembered,
+    save_prefix,
+    saved_tokens,
+)
 from tgr_local.engine.prefix_files import TEMPORARY
 from tgr_local.errors import CancelledError, PrefixError, PrefixRoomError, TgrError, describe
 from tgr_local.options.config import ServerConfig
@@ -105,23 +113,39 @@ class PromptFolder:
 
 
 class PromptCache:
-    """The prompts of one model. Any thread; files are written by one of its own."""
+    """The prompts of one model. Any thread; files are written by one of its own. Inside `hold` the
+    scales of the model's adapters do not change."""
 
-    def __init__(self, engine: Engine, folder: PromptFolder) -> None:
-        self._engine, self._folder = engine, folder
-        self._known: dict[Path, _Tokens] = {}
+    def __init__(
+        self,
+        engine: Engine,
+        folder: PromptFolder,
+        hold: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> None:
+        self._engine, self._folder, self._hold = engine, folder, hold
+        self._known_of: dict[tuple[Adapter, ...], dict[Path, _Tokens]] = {}
+        self._looked: set[tuple[Adapter, ...]] = set()
         self._no_room: dict[Path, float] = {}  # when they found none
         self._lock, self._loading = threading.Lock(), threading.Lock()
         self._changed, self._closed = threading.Event(), False
-        self.has_looked = False
-        """Whether the files of the folder are known."""
         if engine.known_hash:  # files of this model are there only if it is
             self._look()
         self._writer = threading.Thread(target=self._work, name="prompt-cache", daemon=True)
         self._writer.start()
 
+    @property
+    def has_looked(self) -> bool:
+        """Whether the files of the folder are known that the present scales have."""
+        return self._engine.adapters in self._looked
+
+    @property
+    def _known(self) -> dict[Path, _Tokens]:
+        return self._known_of.setdefault(self._engine.adapters, {})
+
     def restore(self, prompts: Sequence[Sequence[int]], cancel: Cancel) -> None:
         """Loads for each prompt the file that saves it the most reading. Raises CancelledError."""
+        if self._looked and not self.has_looked:  # the first request with these scales
+            self._look()
         for prompt in prompts:
             tokens = np.array(prompt, np.int32)
             while not self._restore(tokens, cancel):
@@ -133,6 +157,10 @@ class PromptCache:
 
     def save(self, share: int = _QUARTER) -> None:
         """Writes every remembered text of which more than 1/share is in no file."""
+        with self._hold():
+            self._save(share)
+
+    def _save(self, share: int) -> None:
         having: set[Path | None] = set()
         try:
             for tokens, digest in remembered(self._engine):
@@ -159,7 +187,8 @@ class PromptCache:
 
     def _work(self) -> None:
         if not self.has_looked:
-            self._look()
+            with self._hold():
+                self._look()
         while not self._closed:
             self._changed.wait()
             self._changed.clear()
@@ -181,7 +210,7 @@ class PromptCache:
                 if tokens is not None:
                     with self._lock:
                         self._known[path] = np.array(tokens, np.int32)
-        self.has_looked = True
+        self._looked.add(self._engine.adapters)
 
     def _write(self, tokens: list[int]) -> None:
         assert self._folder.path is not None

@@ -116,10 +116,10 @@ class Service:
 
     # ---- requests ----
 
-    async def body(self, request: Request) -> Body:
-        """The body of a request to a model. Raises ApiError."""
+    async def body(self, request: Request, listed: str = "") -> Body:
+        """The body of a request to a model, as `Bodies.read` has it. Raises ApiError."""
         self.models.check_started()  # before that, nothing is read
-        body = await self._bodies.read(request)
+        body = await self._bodies.read(request, listed)
         if body.fields is None and await request.is_disconnected():  # a long one costs a lot
             raise ApiError(499, "the client disconnected")
         return body
@@ -140,10 +140,15 @@ class Service:
         lease = await self._lease(request, body, model)
 
         def work(cancel: Cancel, put: Put) -> None:
+            loaded = lease.model
             with body.used(cancel) as fields:
-                value = read(lease.model, fields)
+                value = read(loaded, fields)
             del fields
-            put(make(lease.model, value, cancel))
+            if quick:
+                put(make(loaded, value, cancel))
+                return
+            with loaded.scales.held(self.models.lora.default, cancel):
+                put(make(loaded, value, cancel))
 
         jobs = self._quick_jobs if quick else self.jobs
         async with self._job(request, work, jobs, lease) as job:
@@ -199,11 +204,14 @@ class Service:
             with body.used(cancel) as fields:
                 if self.limits.log_prompts:
                     facts["request"] = fields
-                prepared = self._bounded(loaded, api.body.parse(fields), api, facts, cancel)
-            del fields
+                asked = api.body.parse(fields)
+                scales = self.models.lora.of_request(asked.lora)
+                prepared = self._bounded(loaded, asked, api, facts, cancel)
+            del fields, asked
             translation = api.translate(loaded.engine, prepared)
             with (
                 self.running.known(request.scope, (translation.id,), cancel),
+                loaded.scales.held(scales, cancel),
                 loaded.memory.held(memory_needed(loaded.engine, prepared), cancel),
             ):
                 put(_Begun(prepared, translation, translation.opening()))
@@ -275,7 +283,7 @@ class Service:
     ) -> PreparedRequest:
         """The request with this server's options. Raises RequestError, ApiError and others."""
         name, method = self.models.catalog.name_and_method(body.model)
-        own: dict[str, Any] = {"model": name}
+        own: dict[str, Any] = {"model": name, "lora": None}
         if isinstance(body, GenerationRequest | MessagesRequest | ResponsesRequest):
             tgr = body.tgr.options() if body.tgr else {}
             own["seed"] = loaded.seed if body.seed is None and "seed" not in tgr else body.seed

@@ -1,0 +1,266 @@
+"""LoRA adapters in the server: their scales for all requests and for one, as llama-server has them,
+exact beside requests with others."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from engines import EXACT
+from lora_files import pairs_for, write_adapter
+from serving import Served, served
+from surroundings import HANG
+from threads import in_threads
+
+from tgr_local import TgrLlama
+from tgr_local.engine import Adapter, Cancel
+from tgr_local.errors import CancelledError
+from tgr_local.server.lora import ScaleTurns
+
+BODY: dict[str, Any] = {"prompt": "he said", "max_tokens": 12, "temperature": 0}
+SCALES = (0.5, 0.0, -0.7, 1.0)
+
+
+@pytest.fixture(scope="module")
+def adapter(model: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("lora") / "adapter.gguf"
+    return write_adapter(path, pairs_for(model()), metadata={"adapter.lora.task_name": "tales"})
+
+
+@pytest.fixture(scope="module")
+def alone(model: Any, adapter: Path) -> dict[float, str]:
+    """What the model writes with each scale, in an engine that was loaded with it."""
+    names = ("type_k", "type_v", "flash_attn", "n_gpu_layers", "n_threads")
+    options: dict[str, Any] = {name: EXACT[name] for name in names}
+    made = {}
+    for scale in SCALES:
+        with TgrLlama(model(), lora_path=adapter, lora_scale=scale, **options) as llm:
+            made[scale] = str(llm.create_completion(method="base", **BODY)["choices"][0]["text"])
+    assert len(set(made.values())) == len(SCALES)
+    return made
+
+
+@contextmanager
+def adapted(model: Any, adapter: Path, folder: Path, **options: Any) -> Iterator[Served]:
+    with served(model(), folder, lora=f"{adapter}:0.5", method="base", **options) as server:
+        yield server
+        server.until(server.is_free)
+        assert not any("Traceback" in line for line in server.lines)
+
+
+def wrote(server: Served, **more: Any) -> str:
+    answer = server.client.post("/v1/completions", json=BODY | more)
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["choices"][0]["text"])
+
+
+def one(scale: float) -> list[dict[str, Any]]:
+    return [{"id": 0, "scale": scale}]
+
+
+def test_the_scales_of_all_requests_are_shown_and_set(
+    model: Any, adapter: Path, alone: dict[float, str], tmp_path: Path
+) -> None:
+    shown = {"id": 0, "path": "adapter.gguf", "task_name": "tales", "prompt_prefix": ""}
+    with adapted(model, adapter, tmp_path) as server:
+        get, post = server.client.get, server.client.post
+        assert get("/lora-adapters").json() == [shown | {"scale": 0.5}]
+        assert wrote(server) == alone[0.5]
+        for sent, scale in (
+            (one(-0.7), -0.7), ([shown | {"scale": 1}], 1.0), ([], 0.0), (one(9) + one(0.5), 0.5),
+        ):  # fmt: skip
+            assert post("/lora-adapters", json=sent).json() == {"success": True}
+            assert get("/lora-adapters").json() == [shown | {"scale": scale}]
+            assert get("/props").json()["lora"] == [shown | {"scale": scale}]
+            assert wrote(server) == alone[scale]
+        vector = post("/v1/embeddings", json={"input": "he"}).json()["data"][0]["embedding"]
+        for sent, why in (
+            ({"id": 0, "scale": 1}, "the body is a JSON object, but must be a list"),
+            ([{"id": 1, "scale": 1}], "names the adapter 1, but the server has those from 0 to 0"),
+            ([{"id": -1, "scale": 1}], "names the adapter -1, but"),
+            ([{"id": 10**400, "scale": 1}], "names the adapter 1000"),
+            ([{"id": 0, "scale": 1e9}], "must be a number between -1000000 and 1000000"),
+            ([{"id": 0}], "adapters[0].scale is missing; add it"),
+            ([{"id": "0", "scale": 1}], "must be a whole number"),
+            ([{"id": 0, "scale": 1}] * 300, "holds 300 values, but may hold 256"),
+        ):  # fmt: skip
+            refused = post("/lora-adapters", json=sent)
+            assert refused.status_code == 400 and why in refused.json()["error"]["message"]
+        assert post("/lora-adapters", content=b"[" + b" " * 70_000 + b"]").status_code == 413
+        assert wrote(server) == alone[0.5]
+        post("/lora-adapters", json=[])
+        other = post("/v1/embeddings", json={"input": "he"}).json()["data"][0]["embedding"]
+        assert other != vector
+
+
+def test_a_request_may_have_its_own(
+    model: Any, adapter: Path, alone: dict[float, str], tmp_path: Path
+) -> None:
+    """In every API, beside others with other scales, and whatever was remembered before."""
+    with adapted(model, adapter, tmp_path, prefix_cells=4096) as server:
+        post = server.client.post
+        scales = [*SCALES, *reversed(SCALES)]
+        made = in_threads(*(lambda one_=one_: wrote(server, lora=one(one_)) for one_ in scales))
+        assert made == [alone[scale] for scale in scales]
+        for scale in SCALES:
+            assert wrote(server, lora=one(scale)) == alone[scale]
+            assert wrote(server) == wrote(server, lora=[]) == alone[0.5]
+        chat = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 8, **_GREEDY}
+        asked = {"input": "hello", "max_output_tokens": 8, **_GREEDY}
+        for path, body in (
+            ("/v1/chat/completions", chat), ("/v1/messages", chat), ("/v1/responses", asked),
+            ("/completion", {"prompt": "he said", "n_predict": 8, **_GREEDY}),
+        ):  # fmt: skip
+            said = set()
+            for scale in (0.5, 0.0):
+                answer = post(path, json=body | {"lora": one(scale)})
+                assert answer.status_code == 200, answer.text
+                said.add(_text(answer.json()))
+            assert len(said) == 2, path
+        refused = post("/v1/completions", json=BODY | {"lora": [{"id": 3, "scale": 1}]})
+        assert refused.status_code == 400 and refused.json()["error"]["param"] == "lora"
+        assert server.client.get("/lora-adapters").json()[0]["scale"] == 0.5
+
+
+_GREEDY: dict[str, Any] = {"temperature": 0, "tgr": {"method": "base"}}
+
+
+def _text(answer: Any) -> str:
+    if "choices" in answer:
+        return str(answer["choices"][0]["message"]["content"])
+    if "output" in answer:
+        return str(answer["output"][0]["content"][0]["text"])
+    return str(answer["content"] if isinstance(answer["content"], str) else answer["content"][0])
+
+
+def test_saved_slots_and_kept_prompts_are_those_of_their_scales(
+    model: Any, adapter: Path, tmp_path: Path
+) -> None:
+    (slots := tmp_path / "slots").mkdir()
+    (kept := tmp_path / "kept").mkdir()
+    prompt = "tell me of the fox and the dog, " * 20
+    folders = {"slot_save_path": slots, "prompt_cache": kept}
+
+    def cached(server: Served, **more: Any) -> int:
+        body = BODY | {"prompt": prompt, "id_slot": 0} | more
+        usage = server.client.post("/v1/completions", json=body).json()["usage"]
+        return int(usage["prompt_tokens_details"]["cached_tokens"])
+
+    def act(server: Served, action: str) -> int:
+        path = f"/slots/0?action={action}"
+        return int(server.client.post(path, json={"filename": "a.bin"}).status_code)
+
+    with adapted(model, adapter, tmp_path, prefix_cells=4096, **folders) as server:
+        assert cached(server) == 0 and cached(server) > 256
+        assert act(server, "save") == 200
+        server.until(lambda: len(list(kept.glob("*.prompt"))) == 1)
+        server.client.post("/lora-adapters", json=one(1.0))
+        assert act(server, "restore") == 400
+        assert cached(server) == 0 and cached(server) > 256
+        server.until(lambda: len(list(kept.glob("*.prompt"))) == 2)
+        assert cached(server, lora=one(0.5)) > 256  # from its file
+        assert cached(server) > 256
+        server.client.post("/lora-adapters", json=one(0.5))
+        assert act(server, "restore") == 200
+        assert not any("is not used" in line for line in server.lines)
+
+
+def test_a_server_without_adapters_says_so(model: Any, tmp_path: Path) -> None:
+    with served(model(), tmp_path, method="base") as server:
+        assert server.client.get("/lora-adapters").json() == []
+        assert server.client.post("/lora-adapters", json=[]).json() == {"success": True}
+        for path, body in (
+            ("/lora-adapters", one(1)),
+            ("/v1/completions", BODY | {"lora": one(1)}),
+        ):
+            refused = server.client.post(path, json=body)
+            assert refused.status_code == 400
+            assert "the server has none; --lora FILE" in refused.json()["error"]["message"]
+        assert server.client.post("/v1/completions", json=BODY | {"lora": []}).status_code == 200
+
+
+# --- whose turn it is ---
+
+
+class Turns:
+    """Users of `ScaleTurns` in threads, and the scales that an engine had."""
+
+    def __init__(self) -> None:
+        self.engine: Any = SimpleNamespace(adapters=(Adapter(Path("a"), 0.5),))
+        self.engine.set_adapter_scales = self._set
+        self.turns = ScaleTurns(self.engine)
+        self.n_set = 0
+        self.threads: list[threading.Thread] = []
+
+    def _set(self, scales: Any) -> None:
+        if 9 in scales:
+            raise MemoryError
+        self.n_set += 1
+        self.engine.adapters = (Adapter(Path("a"), *scales),)
+
+    def use(self, scale: float, cancel: Cancel | None = None) -> SimpleNamespace:
+        """A user that has begun, or waits: it begins, and ends when its `leave` is set."""
+        user = SimpleNamespace(begun=threading.Event(), leave=threading.Event(), error=None)
+        n_before = len(self.turns._waiting) + self.turns._n_running
+
+        def run() -> None:
+            try:
+                with self.turns.held((scale,), cancel or Cancel()):
+                    assert self.engine.adapters[0].scale == scale
+                    user.begun.set()
+                    assert user.leave.wait(HANG)
+                    assert self.engine.adapters[0].scale == scale
+            except BaseException as error:
+                user.error = error
+
+        user.thread = threading.Thread(target=run)
+        user.thread.start()
+        while len(self.turns._waiting) + self.turns._n_running == n_before and not user.error:
+            threading.Event().wait(0.001)
+        return user
+
+
+def test_other_scales_wait_and_nobody_overtakes_them() -> None:
+    turns = Turns()
+    first, second = turns.use(0.5), turns.use(0.5)
+    assert first.begun.wait(HANG) and second.begun.wait(HANG) and turns.n_set == 0
+    other, late = turns.use(1.0), turns.use(0.5)
+    first.leave.set()
+    first.thread.join(HANG)
+    assert not other.begun.is_set() and not late.begun.is_set()
+    with turns.turns.held_as_they_are():  # which waits for nobody, and keeps them
+        second.leave.set()
+        second.thread.join(HANG)
+        assert not other.begun.wait(0.05) and turns.engine.adapters[0].scale == 0.5
+    assert other.begun.wait(HANG) and not late.begun.is_set()
+    other.leave.set()
+    assert late.begun.wait(HANG) and turns.n_set == 2
+    late.leave.set()
+    for user in (other, late):
+        user.thread.join(HANG)
+        assert user.error is None
+
+
+def test_who_stops_waiting_lets_others_begin() -> None:
+    turns, cancel = Turns(), Cancel()
+    first, other, late = turns.use(0.5), turns.use(1.0, cancel), turns.use(0.5)
+    assert not late.begun.wait(0.05)
+    cancel.cancel()
+    assert late.begun.wait(HANG)
+    other.thread.join(HANG)
+    assert isinstance(other.error, CancelledError) and turns.n_set == 0
+    for user in (first, late):
+        user.leave.set()
+        user.thread.join(HANG)
+    failed = turns.use(9)  # no memory for it
+    failed.thread.join(HANG)
+    assert isinstance(failed.error, MemoryError)
+    last = turns.use(1.0)
+    assert last.begun.wait(HANG)
+    last.leave.set()
+    last.thread.join(HANG)

@@ -1,0 +1,148 @@
+"""The scales of LoRA adapters: those that hold for every request, which /lora-adapters shows and
+sets as llama-server does, and those that a request names for itself.
+
+One batch has one set of scales, so that requests with the same ones run together; one with others
+waits until these have ended, in the order of arrival. What was remembered of prompts is forgotten
+then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from tgr_local.engine import Cancel, Engine, named_adapters, rescaled
+from tgr_local.errors import CancelledError, ModelError
+from tgr_local.models import gguf_header
+from tgr_local.openai.client_parameters import ADAPTERS_MAX, LoraScale
+from tgr_local.openai.validation import RequestBody, RequestError, shown
+
+Scales = tuple[float, ...]
+_TASK, _PREFIX = "adapter.lora.task_name", "adapter.lora.prompt_prefix"
+
+
+class ScalesRequest(RequestBody):
+    """The body of /lora-adapters, a list, as an object."""
+
+    adapters: list[LoraScale] = Field(max_length=ADAPTERS_MAX)
+
+
+class LoraScales:
+    """The adapters that every model of a server is loaded with. One event loop sets the scales."""
+
+    def __init__(self, named: Sequence[str]) -> None:
+        """`named` as in `EngineConfig.lora`. Raises ValueError."""
+        self._adapters = named_adapters(named)
+
+    @property
+    def default(self) -> Scales:
+        """The scales of requests that name none."""
+        return tuple(one.scale for one in self._adapters)
+
+    def listed(self) -> list[dict[str, Any]]:
+        """The adapters as llama-server lists them, without their folders. Reads their files."""
+        found: list[dict[str, Any]] = []
+        for number, one in enumerate(self._adapters):
+            said = _metadata(one.path)
+            about = {"task_name": said.get(_TASK, ""), "prompt_prefix": said.get(_PREFIX, "")}
+            found.append({"id": number, "path": one.path.name, "scale": one.scale} | about)
+        return found
+
+    def set(self, entries: Sequence[LoraScale]) -> None:
+        """Sets the scales of later requests; 0 for adapters that are not named. Raises
+        RequestError."""
+        self._adapters = rescaled(self._adapters, self._named(entries, "the list"))
+
+    def of_request(self, entries: Sequence[LoraScale] | None) -> Scales:
+        """The scales of a request: those that its `lora` names, and 0 for the others; the default
+        for an empty one. Raises RequestError."""
+        return self._named(entries, "lora") if entries else self.default
+
+    def _named(self, entries: Sequence[LoraScale], what: str) -> Scales:
+        scales = [0.0] * len(self._adapters)
+        for entry in entries:
+            number, scale = entry["id"], entry["scale"]
+            if not 0 <= number < len(scales):
+                has = f"has those from 0 to {len(scales) - 1}" if scales else "has none"
+                raise RequestError(
+                    f"{what} names the adapter {shown(number)}, but the server {has}; --lora FILE "
+                    "at its start adds one",
+                    "lora",
+                )
+            scales[number] = scale
+        try:
+            return tuple(one.scale for one in rescaled(self._adapters, scales))
+        except ValueError as error:
+            raise RequestError(f"{what} does not fit: {error}", "lora") from None
+
+
+class ScaleTurns:
+    """Whose scales a loaded model has now. Any thread."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._changed = threading.Condition()
+        self._waiting: list[object] = []  # in the order of arrival
+        self._n_running = 0
+
+    @contextlib.contextmanager
+    def held(self, scales: Scales, cancel: Cancel) -> Iterator[None]:
+        """The model has these scales for the ``with`` block. Raises CancelledError if `cancel` is
+        set first, CapacityError where there is no memory for them."""
+        me = object()
+        with cancel.watched(self._wake), self._changed:
+            self._waiting.append(me)
+            try:
+                while not self._may_begin(me, scales):
+                    if cancel.is_set():
+                        raise CancelledError("cancelled while others used other LoRA scales")
+                    self._changed.wait()
+                if not self._have(scales):
+                    self._engine.set_adapter_scales(scales)
+                self._n_running += 1
+            finally:
+                self._waiting.remove(me)
+                self._changed.notify_all()
+        with self._running():
+            yield
+
+    @contextlib.contextmanager
+    def held_as_they_are(self) -> Iterator[None]:
+        """The scales do not change during the ``with`` block."""
+        with self._changed:
+            self._n_running += 1
+        with self._running():
+            yield
+
+    @contextlib.contextmanager
+    def _running(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._n_running -= 1
+                self._changed.notify_all()
+
+    def _may_begin(self, me: object, scales: Scales) -> bool:
+        is_first = self._waiting[0] is me
+        return is_first and (not self._n_running or self._have(scales))
+
+    def _have(self, scales: Scales) -> bool:
+        return scales == tuple(one.scale for one in self._engine.adapters)
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+
+def _metadata(path: Path) -> dict[str, str]:
+    """Of an adapter; nothing for a file that went since, or that there never was."""
+    try:
+        return gguf_header.read(path).metadata
+    except (ModelError, OSError):
+        return {}
