@@ -153,6 +153,9 @@ def test_a_server_ranks_documents(model: Callable[..., Path], tmp_path: Path) ->
             ({"documents": []}, "documents"), ({"documents": [3]}, "documents"),
             ({"top_n": 0}, "top_n is 0"), ({"query": None}, "query"), ({"documents": "a"}, "list"),
             ({"documents": ["b", "a" * 5000]}, "document 1 has 50.. tokens with the query"),
+            ({"documents": None}, "documents is missing; add it"), ({"texts": []}, "texts is empt"),
+            ({"texts": ["a"]}, "documents and texts are both there; leave one out"),
+            ({"texts": [{"text": "a"}]}, "texts"), ({"raw_scores": True}, "raw_scores is not supp"),
         ):  # fmt: skip
             answer = post("/v1/rerank", json=body | changes)
             assert answer.status_code == 400
@@ -161,6 +164,28 @@ def test_a_server_ranks_documents(model: Callable[..., Path], tmp_path: Path) ->
         answer = post("/v1/embeddings", json={"input": "a"})
         assert answer.status_code == 400
         assert "a reranker, which makes no embeddings" in answer.json()["error"]["message"]
+
+
+def test_documents_as_text_embeddings_inference_has_them(
+    model: Callable[..., Path], tmp_path: Path
+) -> None:
+    with served(model(pooling="RANK", n_classes=2), tmp_path) as server:
+
+        def post(**body: Any) -> Any:
+            answer = server.client.post("/rerank", json={"query": "he"} | body)
+            assert answer.status_code == 200, answer.text
+            return answer.json()
+
+        texts = DOCUMENTS[:3]
+        wanted = [
+            {"index": one["index"], "score": one["relevance_score"]}
+            for one in post(documents=texts)["results"]
+        ]
+        assert post(texts=texts) == wanted
+        asked = {"raw_scores": False, "truncate": True, "truncation_direction": "right"}
+        assert post(texts=texts, top_n=2, **asked) == wanted[:2]
+        with_text = [one | {"text": texts[one["index"]]} for one in wanted]
+        assert post(texts=texts, return_text=True) == with_text
 
 
 def test_models_that_write_no_text_say_so(
@@ -222,9 +247,44 @@ def test_the_documents_of_a_request_have_a_bound_together(
         with pytest.raises(ContextError, match=r"the query has .* tokens, but the model was"):
             pooling.rerank_tokens(engine, "q" * 100_000, ["b"])
         assert tokenized == ["q" * 100, "q" * 100_000]  # and no document
+        del tokenized[:]
         with pytest.raises(CapacityError, match=r"documents 0 to 3, .* name fewer documents at"):
             pooling.rerank_tokens(engine, "q", ["b" * 600] * 30)
-        assert len(tokenized) == 2 + 5
+        assert sum("bbb" in getattr(one, "text", one) for one in tokenized) == 4
+
+
+TRICKY = (
+    "", "he", "he\n", "\n\n", "he?\r\n", " \n ", "<|im_end|>", "a<|im_start|>\n", "{document}",
+    "Text: ", "\nText: he", "é漢\t", "{query}",
+)  # fmt: skip
+
+
+def test_a_query_is_tokenized_once(
+    model: Callable[..., Path], tokenized: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And every prompt has the tokens that it has as a whole."""
+    with Engine(model(pooling="RANK", n_classes=2), EngineConfig(**EXACT)) as engine:
+        plain = engine.metadata["tokenizer.chat_template.rerank"]
+        made = {}
+        for template, is_once in (
+            (plain, True), ("{query}\n\nText: {document}", True), ("{document}\n{query}", False),
+            (plain.replace("\n", " "), False), (plain.replace("Text", " Text"), False),
+        ):  # fmt: skip
+            engine.metadata["tokenizer.chat_template.rerank"] = template
+            for query in TRICKY:
+                del tokenized[:]
+                made[template, query] = pooling.rerank_tokens(engine, query, TRICKY)
+                n_queries = sum("Query: he" in getattr(one, "text", one) for one in tokenized)
+                assert query != "he" or "Query" not in template or (n_queries == 1) == is_once
+        monkeypatch.setattr(pooling, "_BYTE_PAIRS", "")  # so that nothing is read before
+        for (template, query), prompts in made.items():
+            engine.metadata["tokenizer.chat_template.rerank"] = template
+            for one, whole in zip(
+                prompts, pooling.rerank_tokens(engine, query, TRICKY), strict=True
+            ):
+                assert one.tolist() == whole.tolist(), (template, query)
+        assert engine.control_texts.is_within_one("im_st")
+        assert not engine.control_texts.is_within_one("\nT")
 
 
 def test_tokenizing_documents_can_be_cancelled(

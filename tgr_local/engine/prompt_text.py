@@ -48,6 +48,25 @@ class ControlTexts:
 
     def __init__(self, n_vocab: int, detokenize: Detokenize) -> None:
         self._n_vocab, self._detokenize = n_vocab, detokenize
+        self._within_one: dict[str, bool] = {}
+
+    def is_within_one(self, text: str) -> bool:
+        """Whether any token of the vocabulary has this text, or has it as a part."""
+        if text not in self._within_one:
+            self._within_one[text] = self._some_token_has(text.encode())
+        return self._within_one[text]
+
+    def _some_token_has(self, text: bytes) -> bool:
+        ranges = [(0, self._n_vocab)]
+        while ranges:
+            first, end = ranges.pop()
+            if text not in self._detokenize(range(first, end), True):
+                continue
+            if end - first == 1:
+                return True
+            middle = (first + end) // 2
+            ranges += [(first, middle), (middle, end)]
+        return False
 
     @functools.cached_property
     def texts(self) -> frozenset[str]:

@@ -21,6 +21,7 @@ RERANK_TOKENS = 1 << 20
 """Of the prompts of one request together, at most; the query counts once for each document."""
 _TEMPLATE = "tokenizer.chat_template.rerank"
 _FIELDS = ("{query}", "{document}")
+_BYTE_PAIRS = "gpt2"  # the kind of vocabulary whose tokens do not depend on a cut that none crosses
 _SOFTMAX = ("qwen3", "qwen3vl")  # architectures whose classes llama.cpp makes to probabilities
 
 Tokens = NDArray[np.int32]
@@ -97,13 +98,15 @@ def rerank_tokens(
     if least > RERANK_TOKENS:  # before anything is done with each document
         raise CapacityError(_too_many(f"the query alone, once for each of {len(documents)}", least))
     marked = _as_text(engine, query)
+    begun, rest = _beginning(engine, marked)
     prompts: list[Tokens] = []
     total = 0
     for i, document in enumerate(documents):
         if cancel and cancel.is_set():
             raise CancelledError("cancelled while documents were tokenized")
-        prompt = _prompt(engine, marked, _as_text(engine, document))
-        tokens = _tokens(engine, prompt, f"document {i} has {{}} tokens with the query")
+        prompt = _prompt(rest, marked, _as_text(engine, document))
+        what = f"document {i} has {{}} tokens with the query"
+        tokens = _tokens(engine, prompt, what, begun)
         total += len(tokens)
         if total > RERANK_TOKENS:
             raise CapacityError(_too_many(f"documents 0 to {i}, each with the query", total))
@@ -129,22 +132,47 @@ def relevances(
             yield Relevance(_score(engine, _last(output.feed_states)), len(prompt))
 
 
-def _tokens(engine: Engine, text: str | PromptText, what: str) -> Tokens:
-    """Raises ContextError for a text that is longer than the model was trained for; `what` says it
-    of a number of tokens."""
-    most = engine.n_ctx_train
+def _beginning(engine: Engine, query: PromptText) -> tuple[Tokens, str]:
+    """The tokens of all prompts as far as the line that the document is in, and the rest of the
+    template. No tokens, and the whole template, where a token might reach into that line, or what
+    comes before it might depend on the line."""
+    template = engine.metadata[_TEMPLATE]
+    nothing = np.array([], np.int32), template
+    head, _, rest = template.partition("{document}")
+    line = head.rpartition("\n")[2]
+    before = head.removesuffix(line)
+    if (
+        "{query}" not in before
+        or not line[:1].strip()
+        or engine.metadata.get("tokenizer.ggml.model") != _BYTE_PAIRS
+        or engine.control_texts.is_within_one("\n" + line[0])
+    ):
+        return nothing
+    whole = _tokens(engine, _prompt(head, query, PromptText("")), "the query has {} tokens")
+    own = _tokens(engine, line, "the prompt has {} tokens")
+    if whole[len(whole) - len(own) :].tolist() != own.tolist():
+        return nothing
+    return whole[: len(whole) - len(own)], f"{line}{{document}}{rest}"
+
+
+def _tokens(
+    engine: Engine, text: str | PromptText, what: str, before: Tokens | None = None
+) -> Tokens:
+    """The tokens of a text behind those before it. Raises ContextError for more than the model was
+    trained for; `what` says it of a number of tokens."""
+    most, n_before = engine.n_ctx_train, 0 if before is None else len(before)
     try:
         tokens = np.array(tokens_within(engine, text), np.int32)
-        n_tokens = len(tokens)
+        n_tokens = n_before + len(tokens)
     except ContextError as error:
-        n_tokens = error.n_tokens
+        n_tokens = n_before + error.n_tokens
     if n_tokens > most:
         raise ContextError(
             f"{what.format(n_tokens)}, but the model was trained for {most}; shorten it",
             n_tokens,
             most,
         )
-    return tokens
+    return tokens if before is None else np.concatenate([before, tokens])
 
 
 def _too_many(what: str, n_tokens: int) -> str:
@@ -159,9 +187,9 @@ def _as_text(engine: Engine, text: str) -> PromptText:
     return PromptText(text, tuple(at + 1 for at, _ in engine.control_texts.within(text)))
 
 
-def _prompt(engine: Engine, query: PromptText, document: PromptText) -> PromptText:
-    """The prompt of the model's template."""
-    made, rest = PromptText(""), engine.metadata[_TEMPLATE]
+def _prompt(template: str, query: PromptText, document: PromptText) -> PromptText:
+    """The prompt of a template, or of a part of one."""
+    made, rest = PromptText(""), template
     while rest:
         found = [(rest.find(field), field) for field in _FIELDS if field in rest]
         at, field = min(found, default=(len(rest), ""))

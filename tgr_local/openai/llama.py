@@ -390,7 +390,8 @@ class TgrLlama:
         for too many tokens together."""
         given = {"query": query, "documents": list(documents), "top_n": top_n}
         body = RerankRequest.parse(given)
-        return rerank_response(self.engine, body, self.model_path)
+        made: JsonObject = rerank_response(self.engine, body, self.model_path)
+        return made
 
 
 def _texts(given: str | Seq[str]) -> list[str]:

@@ -1,20 +1,22 @@
-"""/v1/rerank, as Jina's and llama-server's clients ask for it: how relevant documents are to a
-query. The body and the response, without a network."""
+"""/v1/rerank: how relevant documents are to a query, as clients of Jina, llama-server and Text
+Embeddings Inference ask for it. The body and the response, without a network."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from pydantic import ConfigDict, Field
-from typing_extensions import TypedDict
+from pydantic import ConfigDict, Field, model_validator
+from typing_extensions import Self, TypedDict
 
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation.pooling import relevances, rerank_tokens
-from tgr_local.openai.client_parameters import Ignored, Ignoring
+from tgr_local.openai.client_parameters import Ignored, Ignoring, Only
 from tgr_local.openai.search_options import INT_MAX
+from tgr_local.openai.validation import RequestError
 
 DOCUMENTS_MAX = 1024
+_SEVERAL = Field(None, min_length=1, max_length=DOCUMENTS_MAX, fail_fast=True)
 
 
 class Document(TypedDict):
@@ -25,17 +27,18 @@ class Document(TypedDict):
 
 
 class RerankRequest(Ignoring):
-    """The body of /v1/rerank."""
+    """The body of /v1/rerank: with `documents` as Jina has it, with `texts` as Text Embeddings
+    Inference does, whose response is another one."""
 
-    wanted: ClassVar[Mapping[str, str]] = {"documents": "a list of texts"}
+    wanted: ClassVar[Mapping[str, str]] = dict.fromkeys(("documents", "texts"), "a list of texts")
     query: str
-    documents: Annotated[
-        list[str | Document], Field(min_length=1, max_length=DOCUMENTS_MAX, fail_fast=True)
-    ]
+    documents: list[str | Document] | None = _SEVERAL
+    texts: list[str] | None = _SEVERAL
     top_n: int | None = Field(
         None, ge=1, le=INT_MAX, description="results at most, the most relevant; all if absent"
     )
     return_documents: bool | None = Field(None, description="the results have the documents too")
+    return_text: bool | None = Field(None, description="the same, beside `texts`")
     model: str | None = Field(None, description="the model, where there are several")
     user: Ignored = None
     max_chunks_per_doc: Ignored = None
@@ -43,20 +46,38 @@ class RerankRequest(Ignoring):
     rank_fields: Ignored = None
     truncation: Ignored = None
     priority: Ignored = None
+    truncate: Ignored = None
+    truncation_direction: Ignored = None
+    raw_scores: Annotated[Any, Only(False)] = None
 
-    def texts(self) -> list[str]:
-        return [one if isinstance(one, str) else one["text"] for one in self.documents]
+    @model_validator(mode="after")
+    def _check_documents(self) -> Self:
+        if self.documents is None and self.texts is None:
+            raise RequestError("documents is missing; add it", "documents")
+        if self.documents is not None and self.texts is not None:
+            raise RequestError("documents and texts are both there; leave one out", "texts")
+        return self
+
+    def all_texts(self) -> list[str]:
+        """The text of each document."""
+        given = self.texts if self.documents is None else self.documents
+        return [one if isinstance(one, str) else one["text"] for one in given or ()]
 
 
 def rerank_response(
     engine: Engine, body: RerankRequest, model: str, cancel: Cancel | None = None
-) -> dict[str, Any]:
-    """The response: the documents' numbers and scores, the most relevant first. Raises as
-    `rerank_tokens` does."""
-    texts = body.texts()
+) -> Any:
+    """The response: the documents' numbers and scores, the most relevant first, in an object, or
+    as a list for a body with `texts`. Raises as `rerank_tokens` does."""
+    texts = body.all_texts()
     prompts = rerank_tokens(engine, body.query, texts, cancel)
     found = list(relevances(engine, prompts, cancel))
     order = sorted(range(len(found)), key=lambda i: (-found[i].score, i))
+    if body.texts is not None:
+        return [
+            {"index": i, "score": found[i].score} | ({"text": texts[i]} if body.return_text else {})
+            for i in order[: body.top_n]
+        ]
     results = [
         {"index": i, "relevance_score": found[i].score}
         | ({"document": {"text": texts[i]}} if body.return_documents else {})
