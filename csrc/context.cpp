@@ -8,6 +8,7 @@
 #include "log.h"
 #include "memory.h"
 #include "model_file.h"
+#include "pages.h"
 #include "rpc.h"
 
 #include <algorithm>
@@ -67,6 +68,12 @@ llama_context_ptr Model::made_context(uint32_t n_cells) {
                          (reason.empty() || is_out_of_memory(reason)
                               ? "lower n_gpu_layers, n_ctx or n_batch, or use a smaller cache type such as type_k=q8_0"
                               : reason));
+    }
+    if (is_on_cpu()) { // llama.cpp has written zeros into the logits of as many tokens as there can ever be in a batch
+        const size_t n_logits = size_t(llama_n_seq_max(made.get())) * size_t(llama_vocab_n_tokens(vocab_));
+        if (float * logits = llama_get_logits(made.get())) {
+            give_back_pages(logits, n_logits * sizeof(float));
+        }
     }
     return made;
 }

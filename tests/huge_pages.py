@@ -1,10 +1,12 @@
-"""A program for a process of its own: how much of a larger cache is advised to be huge pages."""
+"""Programs for a process of their own: how much of a larger cache is advised to be huge pages, and
+how much memory the logits of texts take that there are not."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from tgr_local.engine import Engine
+from tgr_local.engine import Engine, Task
 from tgr_local.options.config import EngineConfig
 
 SMALL, LARGE = 256, 16384
@@ -28,3 +30,25 @@ def report(path: str) -> None:
         small = advised_bytes()
     with Engine(path, EngineConfig(n_ctx=LARGE)) as engine:
         print(advised_bytes() - small, (LARGE - SMALL) * engine.cell_bytes)
+
+
+def report_logits(path: str) -> None:
+    """Prints the resident bytes of an engine for 200 texts beyond those of one for two, before a
+    text is written and after, and the bytes of their logits."""
+    found = []
+    for n_seq_max in (2, 200):
+        with Engine(path, EngineConfig(n_ctx=SMALL, n_seq_max=n_seq_max)) as engine:
+            before = _resident()
+            with engine.session(64, 1) as session:
+                session.run([Task(session.sequence(), [1, 2, 3], n_generate=4)])
+            found.append((before, _resident()))
+            n_bytes = 4 * engine.n_vocab * n_seq_max
+    few, many = found
+    print(many[0] - few[0], many[1] - few[1], n_bytes)
+
+
+def _resident() -> int:
+    text = Path("/proc/self/status").read_text()
+    found = re.search(r"RssAnon:\s+(\d+)", text)
+    assert found
+    return int(found[1]) * 1024

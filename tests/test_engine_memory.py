@@ -50,7 +50,20 @@ def test_huge_pages_are_asked_for_the_cache(tmp_path: Path) -> None:
     """In a process of its own: in this one, memory that was advised before may be used again."""
     path = tmp_path / "tiny.gguf"
     shapes.write(path, shapes.SHAPES["tiny"], "q8_0")
-    code = f"from huge_pages import report; report({str(path)!r})"
+    advised, cache = reported("report", path)
+    assert advised > 0.9 * cache
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system says nothing of it")
+@one_device
+def test_logits_of_texts_that_there_are_not_take_no_memory(model: Callable[..., Path]) -> None:
+    before, after, logits = reported("report_logits", model(n_extra=20_000))
+    assert logits > 10 << 20 and max(before, after) < logits / 4
+
+
+def reported(function: str, path: Path) -> list[int]:
+    """The numbers that a function of `huge_pages` prints in a process of its own."""
+    code = f"from huge_pages import {function}; {function}({str(path)!r})"
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=Path(__file__).parent,
@@ -60,8 +73,7 @@ def test_huge_pages_are_asked_for_the_cache(tmp_path: Path) -> None:
         timeout=HANG,
     )
     assert done.returncode == 0, done.stderr
-    advised, cache = map(int, done.stdout.split())
-    assert advised > 0.9 * cache
+    return [int(one) for one in done.stdout.split()]
 
 
 def test_what_is_available() -> None:
