@@ -1,102 +1,137 @@
-"""Resident memory of `tgr-local serve`: ready, after a reply, with eight clients, and idle again.
+"""Memory of `tgr-local serve`, of `tgr-local chat`, and of llama-server beside them.
 
-    python bench/serve_memory.py MODEL.gguf [FLAG of serve …]
+    python bench/serve_memory.py MODEL.gguf [-c N] [--llama-server FILE] [FLAG of serve and chat …]
 
-Prints a Markdown table: MB of no file (cache, buffers, Python), MB of mapped files (the weights),
-and cells of the KV cache. The clients ask for 64 tokens each, first with `max_tokens` and then
-without, where the server keeps room for a long reply; they leave after 64 tokens. Linux only.
+Prints a Markdown table: MB that a process has resident (Rss), its share where several map the same
+(Pss), what is its own (Private), and of that what is of no file (cache, buffers, Python); for serve
+the cells of its KV cache too. Measured when the program is ready, after one request with a prompt
+of about a thousand tokens, after eight clients at a time with a conversation each, and a minute
+after the last of them. The clients want 32 tokens each, and say so with `max_tokens`, or with
+--unlimited leave after them; `chat`, which has one client, gets the long prompt alone. Linux only.
 """
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import json
 import re
+import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
-N_CLIENTS, N_TOKENS = 8, 64
-REST = 25.0  # seconds; the server gives back what it does not need after 20
+N_CLIENTS, N_TOKENS, REST = 8, 32, 60.0
+LONG = "Sum up: " + " ".join(f"Item {i} costs {i * 7 % 90} coins." for i in range(100))
+FIELDS = ("Rss", "Pss", "Private_Clean", "Private_Dirty", "Anonymous")
 
 
-def resident(pid: int) -> tuple[float, float]:
-    """Megabytes of a process that are of no file, and of mapped files."""
-    text = Path(f"/proc/{pid}/status").read_text()
-    anonymous, mapped = (
-        int(re.search(rf"{name}:\s+(\d+)", text)[1]) for name in ("RssAnon", "RssFile")
-    )
-    return anonymous * 1024 / 1e6, mapped * 1024 / 1e6
+def row(program: str, when: str, pid: int, cells: str = "") -> None:
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    found = [int(re.search(rf"^{name}:\s+(\d+)", text, re.M)[1]) * 1024 / 1e6 for name in FIELDS]
+    rss, pss, clean, dirty, anonymous = found
+    numbers = " | ".join(f"{n:,.0f}" for n in (rss, pss, clean + dirty, anonymous))
+    print(f"| {program} | {when} | {numbers} | {cells} |", flush=True)
 
 
-def ask(url: str, text: str, *, bounded: bool) -> None:
-    body = {
-        "messages": [{"role": "user", "content": text}],
-        "stream": True,
-        "tgr": {"method": "base"},
-    }
-    if bounded:
-        body["max_tokens"] = N_TOKENS
-    request = urllib.request.Request(
-        f"{url}/v1/chat/completions",
-        json.dumps(body).encode(),
-        {"Content-Type": "application/json"},
-    )
+@contextlib.contextmanager
+def running(command: list[str], **pipes: int) -> Iterator[subprocess.Popen[str]]:
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, text=True, **quiet | pipes) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def get(url: str) -> str | None:
+    try:
+        with urllib.request.urlopen(url) as response:
+            return response.read().decode()
+    except (urllib.error.URLError, ConnectionError):
+        return None
+
+
+def ask(url: str, text: str, limit: dict[str, int]) -> None:
+    messages = [{"role": "user", "content": text}]
+    body = json.dumps({"messages": messages, "stream": True} | limit).encode()
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{url}/v1/chat/completions", body, headers)
     with urllib.request.urlopen(request) as response:
         for n, _ in enumerate(line for line in response if line.startswith(b"data: {")):
-            if n >= N_TOKENS:
+            if not limit and n >= N_TOKENS:
                 return
 
 
-def cells(url: str) -> int:
-    with urllib.request.urlopen(f"{url}/metrics") as response:
-        return int(
-            float(
-                re.search(r"^tgr_engine_n_ctx(?:\{.*\})? (\S+)$", response.read().decode(), re.M)[1]
-            )
-        )
+def server(name: str, command: list[str], limit: dict[str, int]) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    with running([*command, "--port", str(port)]) as process:
+
+        def noted(when: str) -> None:
+            found = re.search(r"^tgr_engine_n_ctx\S* (\S+)$", get(f"{url}/metrics") or "", re.M)
+            row(name, when, process.pid, f"{float(found[1]):,.0f}" if found else "")
+
+        while get(f"{url}/health") is None:
+            assert process.poll() is None, f"{name} has ended"
+            time.sleep(0.1)
+        noted("ready")
+        ask(url, LONG, limit)
+        noted("one request")
+        texts = [f"You are number {i}. " * 25 + "Count to twenty." for i in range(N_CLIENTS)]
+        clients = [threading.Thread(target=ask, args=(url, text, limit)) for text in texts]
+        for client in clients:
+            client.start()
+        for client in clients:
+            client.join()
+        noted(f"{N_CLIENTS} clients")
+        time.sleep(REST)
+        noted(f"{REST:.0f} s later")
 
 
-def main(model: str, *flags: str) -> None:
-    command = [sys.executable, "-m", "tgr_local", "serve", "-m", model, "--port", "0", *flags]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
-        url = ""
-        for line in server.stderr:
-            if "listening on" in line:
-                url = line.split()[-1]
-            if "is ready" in line:
-                break
-        threading.Thread(target=server.stderr.read, daemon=True).start()
-        print("| | of no file, MB | weights, MB | cells |\n|---|---|---|---|")
+def chat(command: list[str]) -> None:
+    command = [*command, "--no-save", "--max-tokens", str(N_TOKENS)]
+    with running(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        replies = iter(process.stdout.readline, "")
 
-        def row(name: str) -> None:
-            anonymous, mapped = resident(server.pid)
-            print(f"| {name} | {anonymous:,.0f} | {mapped:,.0f} | {cells(url):,} |", flush=True)
+        def say(text: str) -> None:
+            process.stdin.write(text + "\n/show conversation\n")
+            process.stdin.flush()
 
-        row("ready")
-        ask(url, "Name a fruit.", bounded=True)
-        row("after one reply")
-        for bounded in (True, False):
-            clients = [
-                threading.Thread(
-                    target=ask, args=(url, f"Count from {i} to 40."), kwargs={"bounded": bounded}
-                )
-                for i in range(N_CLIENTS)
-            ]
-            for client in clients:
-                client.start()
-            for client in clients:
-                client.join()
-            tokens = "`max_tokens` 64" if bounded else "no `max_tokens`"
-            row(f"after {N_CLIENTS} clients at a time, {tokens}")
-            time.sleep(REST)
-            row(f"{REST:.0f} s later")
-        server.terminate()
+        say("Hi.")
+        next(line for line in replies if "Hi." in line)
+        row("chat", "ready, after a greeting", process.pid)
+        say(LONG)
+        next(line for line in replies if "Item 99" in line)
+        row("chat", "one request", process.pid)
+        time.sleep(REST)
+        row("chat", f"{REST:.0f} s later", process.pid)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("model")
+    parser.add_argument("--llama-server", metavar="FILE")
+    parser.add_argument("--unlimited", action="store_true")
+    parser.add_argument("-c", dest="n_ctx")
+    args, flags = parser.parse_known_args()
+    print("| program | when | Rss, MB | Pss | private | of no file | cells |")
+    print("|---|---|---|---|---|---|---|")
+    both = ["-m", args.model, *(["-c", args.n_ctx] if args.n_ctx else [])]
+    ours = [sys.executable, "-m", "tgr_local"]
+    limit = {} if args.unlimited else {"max_tokens": N_TOKENS}
+    server("serve", [*ours, "serve", *both, *flags], limit)
+    chat([*ours, "chat", *both, *flags])
+    if args.llama_server:
+        server("llama-server", [args.llama_server, *both], limit)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    main(*sys.argv[1:])
+    main()
