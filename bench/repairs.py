@@ -219,6 +219,7 @@ def solved(engine: Engine, one: Repair, row: Row, config: SearchConfig, sandbox:
                 stack.enter_context(mock.patch.object(departures, "find", lambda *_: free))
                 stack.enter_context(mock.patch.object(rounds, "combine", lambda *_: ()))
                 stack.enter_context(mock.patch.object(rounds, "furthest", lambda *_: None))
+                stack.enter_context(mock.patch.object(rounds, "sideways", lambda *_: None))
             task = Task(
                 one.task, place.paths(), place.read, place.judge, one.test, refusal=place.refusal
             )

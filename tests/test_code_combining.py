@@ -12,7 +12,7 @@ from tgr_local.code.candidate import Candidate
 from tgr_local.code.combining import both, combine
 from tgr_local.code.edits import Change
 from tgr_local.code.judge import Verdict
-from tgr_local.code.ranking import aside, failing, furthest
+from tgr_local.code.ranking import failing, furthest, sideways
 from tgr_local.code.test_output import Failure
 
 OTHER = CALC.replace("a + b", "a - b")
@@ -236,10 +236,10 @@ def test_or_with_what_mends_another_test() -> None:
     same, other = judged(1, verdict(("t", 6), ("u", 7))), judged(2, verdict(("t", 5), ("v", 1)))
     later, both_ = judged(3, verdict(("t", 7), ("v", 1))), judged(4, verdict(("v", 1), ("w", 1)))
     less = judged(5, verdict(("w", 9), passed=0))
-    assert aside([same, less, judged(6, None)], before, ()) is None
-    assert aside([same, other, later, less], before, ()) == later
-    assert aside([other, later, both_], before, ()) == both_
-    assert aside([other, later, both_], before, {failing(both_.verdict)}) == later
-    assert aside([other], None, ()) is None
+    assert sideways([same, less, judged(6, None)], before, ()) is None
+    assert sideways([same, other, later, less], before, ()) == later
+    assert sideways([other, later, both_], before, ()) == both_
+    assert sideways([other, later, both_], before, {failing(both_.verdict)}) == later
+    assert sideways([other], None, ()) is None
     unknown = verdict(passed=1)  # the output names no test
-    assert aside([other], unknown, ()) is None
+    assert sideways([other], unknown, ()) is None

@@ -44,7 +44,7 @@ class Candidate:
     logprob: float = float("-inf")
     """The mean log-probability of its tokens, nats."""
     seconds: float = 0.0
-    """From the beginning of the round to the end of its tests."""
+    """From the beginning of those that began with the same files to the end of its tests."""
 
     @property
     def applies(self) -> bool:

@@ -46,7 +46,7 @@ OnUpdate = Callable[[Candidate, str], None]
 _LONGER, _MORE = 1.25, 1024
 """An answer that departs has at most so many times the copy's characters, and so many more."""
 _WAVES = 4
-"""k departures are written at a time, at most so many times in a round."""
+"""k candidates are written at a time, at most that many times after the same files."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,13 @@ class Batch:
     """The last of the first k candidates, which are free even so."""
     allowance: int = 0
     """New tokens after which no further k candidates begin to depart; 0 = the first k are all."""
+    goes_on: bool = False
+    """Whether a round goes on with these: no candidate is free, however few ways there are to
+    depart from the code."""
     before: Verdict | None = None
     """What the tests say of `changes`. No further k candidates begin where one gets beyond it."""
     tried: frozenset[str] = frozenset()
-    """Beginnings of departures in earlier rounds."""
+    """Beginnings of departures that were written after the same files before."""
 
 
 def write_candidates(
@@ -225,7 +228,7 @@ class _Writer:
             with contextlib.suppress(CapacityError):
                 found = departures.find(self._engine, batch.copies, most, batch.tried, self._stop)
                 self._later, self._n_looked = list(found.departures), found.n_positions
-        return self._begin(n, batch.k)
+        return self._begin(n, min(n, len(self._later)) if batch.goes_on else batch.k)
 
     def _more(self) -> range:
         """The indices of k further candidates, as long as departures and tokens are left and none
@@ -236,7 +239,7 @@ class _Writer:
         is_enough = n_tokens >= batch.allowance or self._n_waves == _WAVES or self._is_beyond
         if not departs or self._stop.is_set() or is_enough:
             return range(0)
-        n_free = (batch.k + 1) // 2 if self._n_waves == 1 else 0
+        n_free = (batch.k + 1) // 2 if self._n_waves == 1 and not batch.goes_on else 0
         n = batch.k - n_free
         return self._begin(n, min(n, len(self._later)) + n_free)
 

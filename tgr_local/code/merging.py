@@ -287,6 +287,7 @@ def _added(
     found = []
     for one in added:
         lines = list(new[one.first - 1 : one.last])
+        _checked("\n".join(lines), document.text)
         within = classes.get(one.name.rpartition(".")[0])
         if within is not None:
             found.append(_Patch(within.last + 1, within.last, ["", *lines]))

@@ -171,11 +171,11 @@ def _placed(code: Code, documents: Sequence[Document]) -> tuple[str, str] | None
     if not code.is_closed and python_error(text):
         text = _finished(text)
 
-    def likely(one: Document) -> tuple[int, int, bool]:
+    def likely(one: Document) -> tuple[int, bool, int]:
         theirs, mine = names(one.path, text), names(one.path, one.text)
         ends = ({name.rpartition(".")[2] for name in some} for some in (theirs, mine))
         n_ends = len(set.intersection(*ends))  # methods without their class
-        return len(theirs & mine), n_ends, one.path.rpartition("/")[2] in code.before
+        return len(theirs & mine), one.path.rpartition("/")[2] in code.before, n_ends
 
     scored = sorted(own or documents, key=likely, reverse=True)
     first: EditError | None = None
@@ -183,6 +183,8 @@ def _placed(code: Code, documents: Sequence[Document]) -> tuple[str, str] | None
         try:
             made = merged(document, text, is_own=bool(own) or len(documents) == 1)
         except EditError as why:
+            if likely(document)[0]:
+                raise  # it is meant for this file
             first = first or why
             continue
         if made is not None:

@@ -24,7 +24,7 @@ _MOST = 1 << 16  # characters of an output that are compared
 
 
 Failing = frozenset[str]
-"""Names of tests."""
+"""The names of tests that fail."""
 
 
 class Standing(NamedTuple):
@@ -67,26 +67,35 @@ def furthest(candidates: Sequence[Candidate], before: Verdict | None) -> Candida
     return best
 
 
-def aside(
+def sideways(
     candidates: Sequence[Candidate], before: Verdict | None, known: Collection[Failing]
 ) -> Candidate | None:
-    """The candidate that mends most of the tests that fail before, of those with which as many
-    pass; None without one. One defect may hide another, so that nothing gets further from the files
-    as they were. `known` has what fails with files that candidates began with already."""
-    if before is None:
+    """The candidate with which as many tests pass as before, but others: the one that mends most of
+    those that fail; None without one. One defect may hide another, so that nothing gets further
+    from the files as they were. `known` has what fails with files that candidates began with."""
+    if before is None or not _names_all(before):
         return None
     reached = {failure.name: failure.reached for failure in before.failures}
     found = []
     for one in candidates:
         verdict = one.verdict
-        if verdict is None or not verdict.ran or verdict.passed != before.passed:
+        if verdict is None or verdict.passed != before.passed or not _names_all(verdict):
             continue
+        if verdict.total < before.total or verdict.errors > before.errors:
+            continue  # tests that are gone are not mended
         left = {failure.name: failure.reached for failure in verdict.failures}
         mended = reached.keys() - left.keys()
         if mended and failing(verdict) not in known:
-            lines = sum(left[name] - reached[name] for name in left.keys() & reached.keys())
+            pairs = [(reached[name], left[name]) for name in left.keys() & reached.keys()]
+            lines = sum(after - first for first, after in pairs if first and after)
             found.append((len(mended), lines, one.logprob, -one.number, one))
     return max(found)[-1] if found else None
+
+
+def _names_all(verdict: Verdict) -> bool:
+    """Whether tests ran, some failed, and all that failed are known by name."""
+    n_failed = verdict.failed + verdict.errors
+    return verdict.ran and 0 < n_failed == len(verdict.failures)
 
 
 def failing(verdict: Verdict | None) -> Failing:

@@ -52,6 +52,7 @@ class Report:
         self._stack = contextlib.ExitStack()
         self._rows: dict[int, Candidate] = {}
         self._seen: list[object] = []  # what the prompt shows
+        self._round = 0
 
     def __enter__(self) -> Report:
         return self
@@ -76,7 +77,8 @@ class Report:
         self.note("tests", f"{self._command}: {how}")
 
     def context(self, context: Context, form: Form) -> None:
-        shown: list[object] = [(one.path, one.how, one.functions) for one in context.shown]
+        shown: list[object] = [form]
+        shown += [(one.path, one.how, one.functions) for one in context.shown]
         if shown == self._seen:
             return  # with an edit in it
         self._seen = shown
@@ -89,7 +91,10 @@ class Report:
         self.note("room", f"for {_FORMS[form]}")
 
     def round_begins(self, number: int, candidates: Sequence[Candidate]) -> None:
-        self.note(f"round {number}", plural(len(candidates), "candidate"))
+        goes_on = number == self._round
+        self._round = number
+        n = plural(len(candidates), "candidate")
+        self.note("" if goes_on else f"round {number}", f"{n} more" if goes_on else n)
         self._rows = {one.number: one for one in candidates}
         if self._view:
             self._stack.enter_context(self._view.shown(candidates))
@@ -114,7 +119,10 @@ class Report:
             self._say(f"   … {plural(len(rows) - _ROWS, 'candidate')} more, none of them better")
 
     def adopts(self, candidate: Candidate) -> None:
-        self.note("", f"the next candidates begin with the edit of {candidate.number}")
+        self._stack.close()
+        verdict = candidate.verdict
+        said = f" ({verdict.summary})" if verdict else ""
+        self.note("", f"the next ones begin with the edit of {candidate.number}{said}")
 
     def note(self, label: str, text: str) -> None:
         """A line with a label before it."""

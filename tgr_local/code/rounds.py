@@ -1,9 +1,10 @@
 """A task from its context to the best candidate: rounds of candidates until one passes the tests.
 
 In: an engine, the text of files, a judge. Out: an `Outcome`. If a candidate gets further in the
-tests than the files as they were, the next ones begin with its edit, in the same round while that
-has taken fewer new tokens than k whole answers. Every edit is one of the project's files as they
-are. Nothing is printed and nothing is changed: a `Listener` follows, and the caller decides.
+tests than the files that it began with, the next ones begin with its edit, in the same round as
+long as that has taken fewer new tokens than k whole answers; where none does, with an edit that
+mends another test. Every edit is one of the project's files as they are. Nothing is printed and
+nothing is changed: a `Listener` follows, and the caller decides.
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ from tgr_local.code.context import Context, Wish, make_context
 from tgr_local.code.edits import Change, Document
 from tgr_local.code.judge import Verdict
 from tgr_local.code.prompt import Form
-from tgr_local.code.ranking import aside, failing, furthest, ranked
+from tgr_local.code.ranking import failing, furthest, ranked, sideways
 from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CapacityError
 from tgr_local.methods import Method
 from tgr_local.options.config import CodeConfig, SearchConfig
 
 _CONTEXT_MOST, _CONTEXT_SHARE = 6144, 0.5  # tokens, of the length that the model was trained for
+_WAVES = 12
+"""k candidates are written at a time, at most that many times in a round."""
 _FREE = 4  # one in so many candidates of the later rounds is free, with a budget
 
 
@@ -94,7 +97,7 @@ class Listener(Protocol):
         """A candidate changed, or has new text."""
 
     def round_ends(self, outcome: Outcome) -> None:
-        """These candidates are ranked with all others."""
+        """All candidates of a round are ranked."""
 
     def adopts(self, candidate: Candidate) -> None:
         """The next candidates begin with the edit of this one."""
@@ -133,51 +136,73 @@ class _Solver:
         self._read = functools.cache(task.read)
 
     def solve(self) -> Outcome:
-        start = time.monotonic()
+        self._start = time.monotonic()
         before = self._before()
         stage = self._stage((), before)
+        self._listener.context(stage.context, stage.form)
         outcome = Outcome(stage.context, stage.form, before)
-        number, left = 1, 0  # new tokens that the round may still take
-        known = {failing(before)}  # how the files fail that candidates began with
-        while number <= self._code.rounds:
-            goes_on = len(outcome.rounds) == number
-            batch = self._batch(outcome, stage, left if goes_on else None)
-            if batch is None:
+        for number in range(1, self._code.rounds + 1):
+            following = self._round(number, stage, outcome)
+            if following is None:
                 break
-            waiting = [Candidate(batch.first + i, batch.config.seed + i) for i in range(batch.k)]
-            self._listener.round_begins(number, waiting)
-            candidates = write_candidates(
-                stage.engine, batch, self._judge, self._listener.update, self._cancel
-            )
-            candidates += self._combined(stage, candidates)
-            stage.candidates.extend(candidates)
-            if goes_on:
-                outcome.rounds[-1].extend(candidates)
-            else:
-                outcome.rounds.append(candidates)
+            stage = following
+        outcome.seconds = time.monotonic() - self._start
+        return outcome
+
+    def _round(self, number: int, stage: Stage, outcome: Outcome) -> Stage | None:
+        """Writes the candidates of a round, and gives the stage of the next one; None where a
+        candidate passes, or `outcome.ended` says why there is none."""
+        left: int | None = None  # new tokens that the round may still take
+        whole = n_waves = 0
+        back, known = stage, {failing(stage.verdict)}
+        while (batch := self._batch(outcome, stage, left)) is not None:
+            candidates = self._written(number, stage, batch)
+            if left is None:
+                outcome.rounds.append([])
+                whole = batch.allowance // batch.k
+            outcome.rounds[-1].extend(candidates)
             outcome.forward_tokens += sum(one.forward_tokens for one in candidates)
             outcome.ranked = ranked([one for some in outcome.rounds for one in some])
-            outcome.seconds = time.monotonic() - start
-            self._listener.round_ends(outcome)
+            outcome.seconds = time.monotonic() - self._start
             if outcome.best is not None and outcome.best.passes:
-                break
+                self._listener.round_ends(outcome)
+                return None
             left = batch.allowance - sum(one.n_tokens for one in candidates)
-            if not any(one.begun for one in candidates):
-                left = 0
+            n_waves += math.ceil(len(candidates) / batch.k)
+            departs = any(one.begun for one in candidates)
+            has_room = departs and left >= max(whole, 1) and n_waves < _WAVES
             further = furthest(stage.candidates, stage.verdict)
-            if further is None and left > 0:
-                further = aside(stage.candidates, stage.verdict, known)
-            if left <= 0 or further is None:
-                number += 1
-            if further is not None and number <= self._code.rounds:
-                stage = self._after(further)
-                known.add(failing(further.verdict))
-        outcome.seconds = time.monotonic() - start
-        return outcome
+            following = further
+            if further is None and has_room:
+                following = sideways(stage.candidates, stage.verdict, known)
+            if following is None or not has_room:
+                self._listener.round_ends(outcome)
+                if further is None or number == self._code.rounds:
+                    return back
+                return self._after(further, outcome)
+            known.add(failing(following.verdict))
+            made = self._after(following, outcome)
+            if made is None:
+                self._listener.round_ends(outcome)
+                return None
+            stage = made
+            back = back if further is None else stage
+        return None
+
+    def _written(self, number: int, stage: Stage, batch: Batch) -> list[Candidate]:
+        """The candidates of a batch, and what several of them are together."""
+        waiting = [Candidate(batch.first + i, batch.config.seed + i) for i in range(batch.k)]
+        self._listener.round_begins(number, waiting)
+        made = write_candidates(
+            stage.engine, batch, self._judge, self._listener.update, self._cancel
+        )
+        made += self._combined(stage, made)
+        stage.candidates.extend(made)
+        return made
 
     def _combined(self, stage: Stage, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The edits of several candidates in one, where failing tests say that this helps."""
-        if stage.verdict is None or stage.verdict.passes:
+        if stage.verdict is None or stage.verdict.passes or not candidates:
             return []
 
         def judged(one: Candidate) -> Verdict:
@@ -226,13 +251,19 @@ class _Solver:
             functions = context.functions if form == "function" else None
             constraint = edits.constraint(context.documents, form, functions=functions)
             engine = engine.with_edits(constraint)
-        self._listener.context(context, form)
         return Stage(changes, verdict, output, context, form, engine)
 
-    def _after(self, candidate: Candidate) -> Stage:
-        """The stage in which candidates begin with the edit of this one."""
+    def _after(self, candidate: Candidate, outcome: Outcome) -> Stage | None:
+        """The stage in which candidates begin with the edit of this one; None where the files have
+        no place in a prompt any more."""
+        try:
+            stage = self._stage(candidate.changes, candidate.verdict)
+        except (ValueError, CapacityError) as error:
+            outcome.ended = str(error)
+            return None
         self._listener.adopts(candidate)
-        return self._stage(candidate.changes, candidate.verdict)
+        self._listener.context(stage.context, stage.form)
+        return stage
 
     # ---- a round ----
 
@@ -245,10 +276,14 @@ class _Solver:
         needed = self._ask.needed(stage)
         room = self._engine.n_ctx_train - len(query)
         if room < LEAST_ANSWER:
-            raise CapacityError(
+            why = (
                 f"the prompt has {len(query)} tokens, but the model was trained for "
                 f"{self._engine.n_ctx_train}; lower context_tokens, or name fewer files"
             )
+            if not outcome.rounds:
+                raise CapacityError(why)
+            outcome.ended = why
+            return None
         config = self._ask.limited(min(needed, room), room)
         tests_decide = stage.verdict is not None and not stage.verdict.passes
         copies = self._ask.copies(stage, messages, query) if tests_decide else ()
@@ -273,6 +308,7 @@ class _Solver:
                 max_tokens=min(config.token_limit, left // k),
                 max_forward_tokens=longest + left // k,
             )
+        goes_on = allowance is not None
         if allowance is None:  # as many tokens as whole answers would take
             allowance = 0 if self._code.budget else k * whole_answer(copies, query)
         first = 1 + sum(len(some) for some in outcome.rounds)
@@ -294,6 +330,7 @@ class _Solver:
             # what a departure cannot do, such as change two files, has its turn then
             n_free=math.ceil(k / _FREE) if outcome.rounds and self._code.budget else 0,
             allowance=allowance,
+            goes_on=goes_on,
             before=stage.verdict,
             tried=frozenset(one.begun for one in stage.candidates),
             fence=context.fence,

@@ -19,6 +19,7 @@ from tgr_local.code.candidate import Candidate
 from tgr_local.code.context import Context
 from tgr_local.code.judge import Verdict
 from tgr_local.code.prompt import Form
+from tgr_local.code.ranking import ranked
 from tgr_local.code.report import context_lines
 from tgr_local.code.rounds import Outcome
 from tgr_local.console.sanitize import printable
@@ -46,7 +47,7 @@ class Follower:
             self._plan["repair"] = f"Repair the best one, in {code.rounds} rounds at most"
         self._states: dict[str, schema.PlanEntryStatus] = dict.fromkeys(self._plan, "pending")
         self._open: dict[str, None] = {}  # tool calls, in their order
-        self._round = self._batch = self._n_contexts = 0
+        self._round = self._batch = self._adopted = self._n_contexts = 0
         self._rows: dict[int, Candidate] = {}
         self._followed = 0  # number of the candidate whose text is shown
         self._text = ""  # of it, not sent yet
@@ -95,6 +96,8 @@ class Follower:
         else:
             self._set(write="in_progress")
         title = f"Round {number}: {plural(len(candidates), 'candidate')}"
+        if self._adopted:
+            title += f" with the edit of {self._adopted}"
         self._start(f"round-{self._batch}", title, "think")
 
     def update(self, candidate: Candidate, text: str) -> None:
@@ -111,22 +114,30 @@ class Follower:
         self._send_rows()
 
     def round_ends(self, outcome: Outcome) -> None:
-        self._send_text(now=True)
-        lines = "\n".join(table.table(outcome.ranked))
-        self._end(f"round-{self._batch}", "completed", fenced(lines))
-        if f"tests-{self._batch}" in self._open:
-            said = (
-                f"Candidate {one.number}: {output(one.verdict)}"
-                for one in outcome.ranked
-                if one.number in self._rows and one.verdict
-            )
-            self._end(f"tests-{self._batch}", "completed", next(said, "stopped"))
+        self._close(outcome.ranked)
         self._set(write="completed", test="completed")
 
     def adopts(self, candidate: Candidate) -> None:
+        self._close(ranked(list(self._rows.values())))
+        self._adopted = candidate.number
         self._editor.think(
             f"\n\nThe next candidates begin with the edit of candidate {candidate.number}.\n\n"
         )
+
+    def _close(self, candidates: Sequence[Candidate]) -> None:
+        """Ends the tool calls of the candidates that were written last."""
+        self._send_text(now=True)
+        if f"round-{self._batch}" in self._open:
+            self._end(
+                f"round-{self._batch}", "completed", fenced("\n".join(table.table(candidates)))
+            )
+        if f"tests-{self._batch}" in self._open:
+            said = (
+                f"Candidate {one.number}: {output(one.verdict)}"
+                for one in candidates
+                if one.number in self._rows and one.verdict
+            )
+            self._end(f"tests-{self._batch}", "completed", next(said, "stopped"))
 
     # ---- what is sent ----
 
