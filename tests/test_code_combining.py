@@ -241,5 +241,93 @@ def test_or_with_what_mends_another_test() -> None:
     assert sideways([other, later, both_], before, ()) == both_
     assert sideways([other, later, both_], before, {failing(both_.verdict)}) == later
     assert sideways([other], None, ()) is None
+    assert sideways([other], before, ()) == other
     unknown = verdict(passed=1)  # the output names no test
     assert sideways([other], unknown, ()) is None
+
+
+def test_a_test_that_is_gone_is_not_mended() -> None:
+    """As where the edit breaks the import of what is tested."""
+    before = verdict(("t", 5), ("u", 8))
+    gone = {
+        "fewer tests": verdict(("v", 1)),
+        "no names": Verdict(**{**vars(before), "failures": ()}),
+        "an error": Verdict(**{**vars(verdict(("t", 5), ("v", 1))), "failed": 1, "errors": 1}),
+        "not all": Verdict(**{**vars(verdict(("t", 5), ("v", 1))), "failed": 3}),
+        "none ran": Verdict(**{**vars(verdict(("t", 5), ("v", 1))), "ran": False}),
+    }
+    for said in gone.values():
+        assert sideways([judged(1, said)], before, ()) is None
+    assert sideways([judged(1, verdict(("t", 0), ("v", 1)))], before, ()) is not None
+    far, near = judged(1, verdict(("t", 900), ("v", 1))), judged(2, verdict(("v", 1), ("w", 1)))
+    assert sideways([far, near], before, ()) == near
+    lost, kept = judged(3, verdict(("t", 0), ("v", 1))), judged(4, verdict(("t", 4), ("v", 1)))
+    assert sideways([lost, kept], before, ()) == lost  # a line that is not known is no step back
+
+
+class Climber(Followed):
+    """Whoever begins with another edit departs from the code as that leaves it."""
+
+    def __init__(self, coder: Coder, then: dict[int, str]) -> None:
+        super().__init__()
+        self.coder, self.then = coder, then
+
+    def adopts(self, candidate: Candidate) -> None:
+        super().adopts(candidate)
+        self.coder.departures = [self.then[candidate.number]] * 2
+
+
+def by_name(changes: object, cancel: object) -> Verdict:
+    """Of three tests the files as they are pass one; mending `sub` breaks it, until `add` is
+    mended as well."""
+    (one,) = changes or (None,)  # type: ignore[misc, attr-defined]
+    text = one.after if one else CALC
+    mended, broken = "return a - b\n" in text.split("def sub")[1], "a + b\n\n\n" not in text
+    if mended and not broken:
+        return make_verdict(True, 3, 0, 0, "")
+    names = ("keeps", "adds") if mended else ("subtracts", "adds")
+    return verdict(*((name, 5) for name in names))
+
+
+def test_where_nothing_gets_further_the_next_begin_with_what_mends_another_test(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    head = CALC.rstrip().removesuffix(" + b")
+    free = [answer(CALC)]  # half of the second wave
+    coder = Coder([" b\n```\n"], free, [" b\n\n\ndef sub(a, b):\n    return a - b\n"])
+    coder.departures = [f"{head} -", f"{head} *"]
+    start = "def add(a, b):\n    return a +"
+    climber = Climber(coder, {1: start})
+    outcome = carry_out(monkeypatch.setattr, coder, by=by_name, listener=climber, candidates=4)
+    assert "adopts 1" in climber.heard and len(outcome.rounds) == 1
+    assert outcome.best is not None and outcome.best.passes
+    assert outcome.best.changes == (Change("calc.py", CALC, RIGHT),)
+
+
+def test_what_mends_another_test_and_leads_nowhere_is_left_in_the_next_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    head = CALC.rstrip().removesuffix(" + b")
+    free = [answer(CALC)]
+    coder = Coder([" b\n```\n"], free, [" 0\n```\n"], free, free)
+    coder.departures = [f"{head} -", f"{head} *"]
+    climber = Climber(coder, {1: f"{head} - b -"})
+    outcome = carry_out(
+        monkeypatch.setattr, coder, by=by_name, listener=climber, candidates=4, rounds=2
+    )
+    assert climber.heard.count("adopts 1") == 1 and len(outcome.rounds) == 2
+    assert coder.begun[2] == [f"```python\n{head} - b -"] * 2
+    assert f"```python\n{CALC}```" in coder.prompts[3]  # the files as they were
+
+
+def test_files_that_have_no_place_in_a_prompt_any_more_end_a_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was found until then stays."""
+    long = HALF.replace("    return", "    # " + "long " * 100 + "\n    return")
+    coder = Coder([answer(long)], [answer(RIGHT)])
+    listener = Followed()
+    outcome = carry_out(monkeypatch.setattr, coder, rounds=2, context_tokens=330, listener=listener)
+    assert outcome.best is not None and outcome.best.verdict is not None
+    assert outcome.best.verdict.passed == 1 and outcome.ended
+    assert not any(heard.startswith("adopts") for heard in listener.heard)

@@ -363,6 +363,27 @@ def test_a_method_without_a_class_goes_to_the_only_file_that_has_it() -> None:
         assert change.path == "shop.py" and "        return 1\n" in change.after
 
 
+def test_code_that_leaves_lines_out_does_not_go_to_another_file() -> None:
+    one = Document("a.py", "def parse(t):\n    return t\n\n\ndef main():\n    return 1\n")
+    other = Document("b.py", "def show(t):\n    return t\n\n\ndef main():\n    return 2\n")
+    block = (
+        "def parse(t):\n    # ... existing code ...\n    return t\n\n\ndef main():\n    return 3\n"
+    )
+    with pytest.raises(EditError, match="leaves out lines"):
+        read_answer(fenced(block), [one, other])
+    new = "def extra(price):\n    # ... existing code ...\n    return 1\n"
+    with pytest.raises(EditError, match="leaves out lines"):
+        after(fenced(new))
+
+
+def test_the_file_that_the_prose_names_comes_before_one_with_a_method_of_that_name() -> None:
+    one = Document("a.py", "class A:\n    def run(self):\n        return 1\n")
+    other = Document("b.py", "class B:\n    def stop(self):\n        return 1\n")
+    block = fenced("def run(self):\n    return 2\n\n\ndef stop(self):\n    return 2\n")
+    with pytest.raises(EditError, match="a method 'run', but not its class"):
+        read_answer(f"In b.py the class needs both:\n{block}", [one, other])
+
+
 def test_a_snippet_of_a_settings_file_does_not_replace_it() -> None:
     old = '[project]\nname = "a"\nversion = "1"\n\n[tool.ruff]\nline-length = 80\n'
     with pytest.raises(EditError, match="no place"):
