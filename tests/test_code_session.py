@@ -14,11 +14,23 @@ from typing import Any
 
 import pytest
 from command_line import run
-from fake_coder import CALC, HALF, RIGHT, WAIT, Coder, answer, install, installed, judge
+from fake_coder import (
+    CALC,
+    HALF,
+    RIGHT,
+    WAIT,
+    Coder,
+    Followed,
+    answer,
+    install,
+    installed,
+    judge,
+)  # fmt: skip
 from screens import Screen
 
 from tgr_local import methods
 from tgr_local.code import repl
+from tgr_local.code.candidate import Candidate
 from tgr_local.code.edits import Change
 from tgr_local.code.project import RefusedError
 from tgr_local.code.repl_commands import COMMANDS
@@ -26,6 +38,7 @@ from tgr_local.code.session import CodeSession
 from tgr_local.code.test_output import Failure
 from tgr_local.code.workplace import Workplace
 from tgr_local.engine import Cancel
+from tgr_local.errors import CancelledError
 from tgr_local.options.config import ChatConfig, CodeConfig
 from tgr_local.system.sandbox import backends, programs
 
@@ -441,6 +454,23 @@ def test_a_task_sees_the_files_of_its_own_moment(session: CodeSession, project: 
 
 def test_the_same_judge_as_the_double(session: CodeSession) -> None:
     assert session.run_tests() == judge((), None)  # type: ignore[arg-type]
+
+
+def test_what_was_found_before_a_task_is_stopped_can_be_accepted(
+    session: CodeSession, coder: Any, project: Path
+) -> None:
+    class Stops(Followed):
+        def adopts(self, candidate: Candidate) -> None:
+            cancel.cancel()
+
+    cancel = Cancel()
+    session.code = dataclasses.replace(session.code, rounds=2)
+    session.engine = coder([answer(HALF), answer(WRONG)], [WAIT])
+    with pytest.raises(CancelledError):
+        session.carry_out("Repair it.", cancel, Stops())
+    assert (project / "calc.py").read_text() == CALC
+    session.accept()
+    assert (project / "calc.py").read_text() == HALF
 
 
 # ---- on a terminal ----

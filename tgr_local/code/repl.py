@@ -46,9 +46,18 @@ def _on_terminal(session: CodeSession, config: ChatConfig) -> int:
         except EOFError:
             return 0
         except KeyboardInterrupt:
-            print("stopped; the folder is unchanged" if asked else "Ctrl-D or /exit leaves")
+            print(_stopped(session) if asked else "Ctrl-D or /exit leaves")
         except Exception as error:
             print_error(error)
+
+
+def _stopped(session: CodeSession) -> str:
+    """What to say after Ctrl-C: what was found until then is there still."""
+    best = session.outcome.best if session.outcome else None
+    if best is None or best.verdict is None:
+        return "stopped; the folder is unchanged"
+    found = f"candidate {best.number} is the best so far ({best.verdict.summary})"
+    return f"stopped; the folder is unchanged; {found}: /diff, /table, /accept"
 
 
 def _piped(session: CodeSession) -> int:

@@ -54,6 +54,8 @@ class Task:
     """The files that the person names."""
     refusal: Callable[[str], str] = lambda path: ""
     """Why a file may not be changed; empty where it may."""
+    keep: Callable[[Outcome], None] = lambda outcome: None
+    """Called with the outcome so far, for whoever stops the task."""
 
 
 @dataclass
@@ -164,6 +166,7 @@ class _Solver:
             outcome.forward_tokens += sum(one.forward_tokens for one in candidates)
             outcome.ranked = ranked([one for some in outcome.rounds for one in some])
             outcome.seconds = time.monotonic() - self._start
+            self._task.keep(outcome)
             if outcome.best is not None and outcome.best.passes:
                 self._listener.round_ends(outcome)
                 return None

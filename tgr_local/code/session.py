@@ -117,7 +117,8 @@ class CodeSession:
         named: Sequence[str] = (),
     ) -> Outcome:
         """Carries out a task. Nothing of the folder is changed. Without a `listener` its progress
-        is printed. `named` are further files that may be changed, for this task."""
+        is printed. `named` are further files that may be changed, for this task. If it is stopped,
+        `outcome` has the candidates that were judged."""
         self.outcome, self.task = None, text
         if not self.code.test and (suggested := self.workplace.suggestion()):
             command = printable_line(shlex.quote(suggested))  # it may name folders
@@ -131,6 +132,7 @@ class CodeSession:
                 tests=self.code.test,
                 named=tuple(dict.fromkeys((*self.named, *named))),
                 refusal=self.workplace.refusal,
+                keep=self._keep,
             )
             listener = listener or stack.enter_context(
                 Report(self.say, self.code.test, self.is_live)
@@ -141,6 +143,10 @@ class CodeSession:
         self._n_tasks += 1
         self.say(cost_line(self.outcome))
         return self.outcome
+
+    def _keep(self, outcome: Outcome) -> None:
+        """What is there of a task that may be stopped."""
+        self.outcome = outcome
 
     @contextlib.contextmanager
     def _copied(self) -> Iterator[None]:
