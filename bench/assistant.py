@@ -37,12 +37,12 @@ from tgr_local.code.judge import Verdict
 from tgr_local.code.prompt import Form
 from tgr_local.code.rounds import Outcome, Task, solve
 from tgr_local.engine import Cancel, Engine
-from tgr_local.eval.bugs import checks, problem
-from tgr_local.eval.bugs.checks import Result
-from tgr_local.eval.bugs.output import Test, pytest_output
-from tgr_local.eval.bugs.problem import Bug
-from tgr_local.eval.metrics import paired
-from tgr_local.eval.tasks.code import passes
+from tgr_local.lab.eval.bugs import checks, problem
+from tgr_local.lab.eval.bugs.checks import Result
+from tgr_local.lab.eval.bugs.output import Test, pytest_output
+from tgr_local.lab.eval.bugs.problem import Bug
+from tgr_local.lab.eval.metrics import paired
+from tgr_local.lab.eval.tasks.code import passes
 from tgr_local.models import library
 from tgr_local.options.config import CodeConfig
 from tgr_local.options.resolve import resolve

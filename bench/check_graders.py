@@ -21,10 +21,10 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from tgr_local.eval.grader import Grader
-from tgr_local.eval.task import Grade, Problem
-from tgr_local.eval.tasks import get
-from tgr_local.eval.tasks.data import read_file
+from tgr_local.lab.eval.grader import Grader
+from tgr_local.lab.eval.task import Grade, Problem
+from tgr_local.lab.eval.tasks import get
+from tgr_local.lab.eval.tasks.data import read_file
 from tgr_local.system.sandbox import backends, programs
 
 Answers = Iterable[tuple[Problem, str]]

@@ -24,7 +24,6 @@ from collections import Counter
 from pathlib import Path
 
 from tgr_local import Engine, EngineConfig, SearchConfig, generate
-from tgr_local.bench import shapes
 from tgr_local.code.edits import (
     FORMATS,
     Document,
@@ -35,6 +34,7 @@ from tgr_local.code.edits import (
     read_edits,
 )
 from tgr_local.engine import EditConstraint, Sampling, Task
+from tgr_local.lab.bench import shapes
 
 TOGETHER = 32  # answers that are written in the same batches
 MOST_FILES = 3

@@ -22,8 +22,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tgr_local.engine import Engine, Sampling, Task
-from tgr_local.eval import samples, tasks
 from tgr_local.generation import advised, load, query_tokens
+from tgr_local.lab.eval import samples, tasks
 from tgr_local.options.config import EngineConfig
 
 TASK = "countdown"

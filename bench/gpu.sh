@@ -189,7 +189,7 @@ measure() {
 
 weights() {
     install
-    run -c 'import sys; from tgr_local.bench import shapes; print(shapes.model_file(sys.argv[1], "q4_k"))' "$1"
+    run -c 'import sys; from tgr_local.lab.bench import shapes; print(shapes.model_file(sys.argv[1], "q4_k"))' "$1"
 }
 
 # what a killed run left behind holds the lock too

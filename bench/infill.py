@@ -38,7 +38,7 @@ from typing import Any
 
 import server_speed
 
-from tgr_local.bench import shapes
+from tgr_local.lab.bench import shapes
 
 Json = dict[str, Any]
 Figures = dict[tuple[str, str], list[Json]]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.eval import metrics
+from tgr_local.lab.eval import metrics
 
 Floats = NDArray[np.float64]
 Edges = tuple[Floats, Floats]

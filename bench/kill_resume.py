@@ -24,9 +24,9 @@ from pathlib import Path
 
 from kill_parts import PARTS
 
-from tgr_local.eval import report, run_folder, samples
-from tgr_local.eval.samples import Key, Sample
-from tgr_local.eval.table_cells import Table
+from tgr_local.lab.eval import report, run_folder, samples
+from tgr_local.lab.eval.samples import Key, Sample
+from tgr_local.lab.eval.table_cells import Table
 
 COMMAND = [
     "eval", "run", "arithmetic3", "equations", "--limit", "4", "--k", "1..4", "--seeds", "42,7",

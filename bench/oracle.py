@@ -45,11 +45,11 @@ from tgr_local import Engine, EngineConfig, SearchConfig, load
 from tgr_local.engine import Injection, Output, Task
 from tgr_local.engine import Sequence as Cells
 from tgr_local.errors import TgrError
-from tgr_local.eval import systems, tasks
-from tgr_local.eval.grader import Grader
-from tgr_local.eval.plan import seed_of
-from tgr_local.eval.task import Problem
 from tgr_local.generation import TextSplitter, advised, query_tokens
+from tgr_local.lab.eval import systems, tasks
+from tgr_local.lab.eval.grader import Grader
+from tgr_local.lab.eval.plan import seed_of
+from tgr_local.lab.eval.task import Problem
 from tgr_local.methods import random_anchor
 from tgr_local.search import capacity, scoring
 from tgr_local.search.run import Method, Run

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.eval.metrics import Interval
+from tgr_local.lab.eval.metrics import Interval
 
 Floats = NDArray[np.floating[Any]]
 Measure = Callable[[Floats], float]

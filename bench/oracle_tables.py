@@ -17,7 +17,7 @@ import oracle_statistics as stats
 from numpy.typing import NDArray
 
 from tgr_local import SearchConfig
-from tgr_local.eval.metrics import Interval
+from tgr_local.lab.eval.metrics import Interval
 
 Record = Mapping[str, Any]
 Floats = NDArray[np.float64]

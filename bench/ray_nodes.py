@@ -22,7 +22,7 @@ from typing import Any
 
 from kill_resume import TIMED, known, timeless
 
-from tgr_local.eval import report, run_folder
+from tgr_local.lab.eval import report, run_folder
 
 COMMAND = [
     "eval", "run", "arithmetic3", "equations", "--k", "1..2", "--methods",

@@ -4,7 +4,7 @@
     python bench/repairs.py MODEL --projects FOLDER
     … [--rows chat k8 rounds] [--seed 42] [--threads 2] [--json FILE]
 
-Repairs are made from HumanEval: a defect of `tgr_local.eval.bugs.defects` in the official solution
+Repairs are made from HumanEval: a defect of `tgr_local.lab.eval.bugs` in the official solution
 that fails an example of the docstring and the official tests. The examples are the tests that the
 assistant sees, as a test file; the official tests judge what it chose, and a false pass is an edit
 that only the examples accept. `--skip` leaves out the first problems, such as those that a prompt
@@ -45,9 +45,9 @@ from tgr_local.code.judge import Verdict
 from tgr_local.code.rounds import Outcome, Task, solve
 from tgr_local.code.workplace import Workplace
 from tgr_local.engine import Engine
-from tgr_local.eval.bugs import defects
-from tgr_local.eval.metrics import interval, paired
-from tgr_local.eval.tasks.code import passes
+from tgr_local.lab.eval.bugs import defects
+from tgr_local.lab.eval.metrics import interval, paired
+from tgr_local.lab.eval.tasks.code import passes
 from tgr_local.options.config import CodeConfig
 from tgr_local.options.resolve import resolve
 from tgr_local.system.sandbox import backends, commands, programs

@@ -32,8 +32,8 @@ from typing import Any
 
 import numpy as np
 
-from tgr_local.bench import shapes
 from tgr_local.engine import Engine, Output, Sampling, Session, Task
+from tgr_local.lab.bench import shapes
 from tgr_local.models import library
 from tgr_local.options.config import EngineConfig
 

@@ -28,7 +28,7 @@ from pathlib import Path
 
 import httpx
 
-from tgr_local.bench import shapes
+from tgr_local.lab.bench import shapes
 from tgr_local.models.library import embedded_model
 
 SHAPE = shapes.Shape(8, 512, 4, 2, 1536, n_vocab=8192)  # 58 MB of random weights

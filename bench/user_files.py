@@ -34,10 +34,10 @@ from tgr_local.code.edits import Change
 from tgr_local.code.project import Project
 from tgr_local.engine import Engine, Task, load_prefix, save_prefix
 from tgr_local.errors import TgrError
-from tgr_local.eval import recipe
-from tgr_local.eval.tasks import data
-from tgr_local.fitting import samples
 from tgr_local.generation.control_vectors import ControlVector
+from tgr_local.lab.eval import recipe
+from tgr_local.lab.eval.tasks import data
+from tgr_local.lab.fitting import samples
 from tgr_local.models.library import embedded_model
 from tgr_local.options import settings
 from tgr_local.probe import record as probes

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tgr_local.eval.tasks.generated import arithmetic
+from tgr_local.lab.eval.tasks.generated import arithmetic
 
 OPERANDS = (5, 7, 8, 9)
 SEED = 20261

@@ -23,10 +23,10 @@ from gguf_models import write_model
 from surroundings import HANG, ROOT, clear
 from trained_models import MODELS, VARIABLE, TrainedModel
 
-from tgr_local.bench.peers import library
 from tgr_local.console import progress
 from tgr_local.engine import Engine, backend_devices
 from tgr_local.engine.native import native
+from tgr_local.lab.bench.peers import library
 from tgr_local.options.config import EngineConfig
 
 clear()

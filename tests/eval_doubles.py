@@ -12,12 +12,12 @@ from typing import Any
 from method_runs import RESIDUAL
 
 from tgr_local.engine import Engine
-from tgr_local.eval import phases, samples, systems
-from tgr_local.eval.making import Phase
-from tgr_local.eval.plan import SamplePlan
-from tgr_local.eval.samples import Sample
-from tgr_local.eval.store import Store
-from tgr_local.eval.task import Grade, Problem
+from tgr_local.lab.eval import phases, samples, systems
+from tgr_local.lab.eval.making import Phase
+from tgr_local.lab.eval.plan import SamplePlan
+from tgr_local.lab.eval.samples import Sample
+from tgr_local.lab.eval.store import Store
+from tgr_local.lab.eval.task import Grade, Problem
 from tgr_local.options.config import SearchConfig
 
 SMALL = SearchConfig(chunk_len=6, max_chunks=2, n_candidates=2, rollout_len=3, **RESIDUAL)

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tgr_local.eval import manifest
-from tgr_local.eval.manifest import Manifest
-from tgr_local.eval.samples import Sample
-from tgr_local.eval.store import Store
+from tgr_local.lab.eval import manifest
+from tgr_local.lab.eval.manifest import Manifest
+from tgr_local.lab.eval.samples import Sample
+from tgr_local.lab.eval.store import Store
 from tgr_local.options.config import SearchConfig
 from tgr_local.trace.json_values import to_json_value
 

@@ -15,8 +15,8 @@ import sandboxes
 from grader_cases import CASES, Rows
 
 from tgr_local.errors import InstallError
-from tgr_local.eval import tasks
-from tgr_local.eval.task import Grade, Problem
+from tgr_local.lab.eval import tasks
+from tgr_local.lab.eval.task import Grade, Problem
 from tgr_local.system.sandbox import backends, programs
 
 Load = Callable[..., list[Problem]]

@@ -16,7 +16,9 @@ import pytest
 from surroundings import ROOT
 
 from tgr_local import cli
-from tgr_local.bench import (
+from tgr_local.engine import Engine
+from tgr_local.engine.filled_prefix import fill_prefix
+from tgr_local.lab.bench import (
     boundary,
     command,
     concurrency,
@@ -26,13 +28,11 @@ from tgr_local.bench import (
     shapes,
     subject,
 )
-from tgr_local.bench.measure import Row, Spread
-from tgr_local.bench.peers import Settings
-from tgr_local.bench.plan import Plan
-from tgr_local.bench.subprocesses import Subprocess
-from tgr_local.engine import Engine
-from tgr_local.engine.filled_prefix import fill_prefix
-from tgr_local.eval import paper
+from tgr_local.lab.bench.measure import Row, Spread
+from tgr_local.lab.bench.peers import Settings
+from tgr_local.lab.bench.plan import Plan
+from tgr_local.lab.bench.subprocesses import Subprocess
+from tgr_local.lab.eval import paper
 from tgr_local.options.config import EngineConfig, SearchConfig
 
 MEASURED = {"tokens", "positions", "seconds", "resident", "cells"}

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tgr_local import cli
-from tgr_local.bench import shapes
 from tgr_local.engine import Engine, Task
+from tgr_local.lab.bench import shapes
 from tgr_local.options.config import EngineConfig
 
 pytestmark = pytest.mark.gpu

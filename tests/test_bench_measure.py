@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tgr_local.bench import memory, roofline, table
-from tgr_local.bench.measure import Row, Spread, Target, alternate_timed, shown
-from tgr_local.bench.shapes import Shape, write
 from tgr_local.engine import Engine
+from tgr_local.lab.bench import memory, roofline, table
+from tgr_local.lab.bench.measure import Row, Spread, Target, alternate_timed, shown
+from tgr_local.lab.bench.shapes import Shape, write
 from tgr_local.options.config import EngineConfig
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tgr_local import cli
-from tgr_local.bench import command, shapes
 from tgr_local.engine import Engine, Task
 from tgr_local.errors import TgrError
+from tgr_local.lab.bench import command, shapes
 from tgr_local.models import library
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from surroundings import HANG
 
-from tgr_local.eval.bugs import checks, defects
-from tgr_local.eval.bugs import problem as problems
-from tgr_local.eval.bugs.checks import Check
-from tgr_local.eval.bugs.output import headed, pytest_output
-from tgr_local.eval.bugs.problem import FAMILIES, UNSEEN, Bug, bug
+from tgr_local.lab.eval.bugs import checks, defects
+from tgr_local.lab.eval.bugs import problem as problems
+from tgr_local.lab.eval.bugs.checks import Check
+from tgr_local.lab.eval.bugs.output import headed, pytest_output
+from tgr_local.lab.eval.bugs.problem import FAMILIES, UNSEEN, Bug, bug
 
 
 def drawn(split: problems.Split, n: int, seed: int = 0) -> list[Bug]:

@@ -17,9 +17,9 @@ from engines import DEVICE, ENDLESS, EXACT, is_free, vectors
 from numpy.typing import NDArray
 from threads import in_threads, wait_until
 
-from tgr_local.bench import shapes
 from tgr_local.engine import Cancel, Engine, Sequence, Session, Task
 from tgr_local.errors import CancelledError
+from tgr_local.lab.bench import shapes
 from tgr_local.options.config import EngineConfig
 
 BOUND = 0.3  # a GPU rounds what Q4_K multiplies in blocks of 32, the CPU in blocks of 256

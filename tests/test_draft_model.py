@@ -16,12 +16,12 @@ from gguf_models import write_bert, write_mamba, write_truncated
 from gguf_models import write_model as write
 
 from tgr_local import SearchConfig, cli, generate
-from tgr_local.bench import lookup
-from tgr_local.bench.peers import Settings
-from tgr_local.bench.plan import Plan
 from tgr_local.code.edits import Document, constraint, read_edits
 from tgr_local.engine import Cancel, Engine, Output, Sampling, Session, Task, check_memory
 from tgr_local.errors import CancelledError, ModelError
+from tgr_local.lab.bench import lookup
+from tgr_local.lab.bench.peers import Settings
+from tgr_local.lab.bench.plan import Plan
 from tgr_local.models import library
 from tgr_local.options.config import EngineConfig
 

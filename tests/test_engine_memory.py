@@ -13,10 +13,10 @@ import pytest
 from engines import EXACT, GREEDY, TOKENS, generated, one_device, vectors
 from surroundings import HANG, environment
 
-from tgr_local.bench import shapes
 from tgr_local.engine import Cancel, Engine, Session, Task, available_memory
 from tgr_local.engine.native import native
 from tgr_local.errors import CapacityError
+from tgr_local.lab.bench import shapes
 from tgr_local.options.config import EngineConfig
 
 SHARE = 0.9  # of the available memory that a cache may take

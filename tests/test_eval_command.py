@@ -19,9 +19,9 @@ from judge_server import judge_server
 from surroundings import ROOT
 
 from tgr_local import cli
-from tgr_local.eval import grading, samples
-from tgr_local.eval.samples import Sample
-from tgr_local.eval.store import Store
+from tgr_local.lab.eval import grading, samples
+from tgr_local.lab.eval.samples import Sample
+from tgr_local.lab.eval.store import Store
 from tgr_local.system.sandbox import programs
 
 
@@ -424,7 +424,7 @@ def test_a_folder_that_is_not_a_run_is_refused(
 KILLED = """if True:
     import os, signal, sys, threading, time
     from tgr_local.cli import main
-    from tgr_local.eval.store import Store
+    from tgr_local.lab.eval.store import Store
     def kill(store):
         while not store.known:
             time.sleep(0.001)

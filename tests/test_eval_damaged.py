@@ -12,9 +12,9 @@ import pytest
 from run_folders import both, write
 
 from tgr_local.errors import TgrError
-from tgr_local.eval import manifest, report, run_folder, samples
-from tgr_local.eval.plan import SamplePlan
-from tgr_local.eval.store import Store
+from tgr_local.lab.eval import manifest, report, run_folder, samples
+from tgr_local.lab.eval.plan import SamplePlan
+from tgr_local.lab.eval.store import Store
 from tgr_local.system import json_checks
 
 VALUES: tuple[Any, ...] = (

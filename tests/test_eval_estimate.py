@@ -10,12 +10,12 @@ from eval_doubles import PROBLEMS, SMALL, EvenLengths, go, toy
 from run_folders import sample
 
 from tgr_local.engine import Engine
-from tgr_local.eval import phases, samples
-from tgr_local.eval.estimate import FIRST, Estimate, Work, clock, tokens
-from tgr_local.eval.live import Live
-from tgr_local.eval.making import prompt_of
-from tgr_local.eval.plan import SamplePlan
-from tgr_local.eval.store import Store
+from tgr_local.lab.eval import phases, samples
+from tgr_local.lab.eval.estimate import FIRST, Estimate, Work, clock, tokens
+from tgr_local.lab.eval.live import Live
+from tgr_local.lab.eval.making import prompt_of
+from tgr_local.lab.eval.plan import SamplePlan
+from tgr_local.lab.eval.store import Store
 
 PLAN = SamplePlan(2, (42, 7))
 

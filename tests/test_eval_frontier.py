@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from run_folders import graded, sample, write
 
-from tgr_local.eval import comparison, frontier, metrics, report, run_folder, summary, verdict
-from tgr_local.eval.comparison import Comparison
-from tgr_local.eval.frontier import Frontier
+from tgr_local.lab.eval import comparison, frontier, metrics, report, run_folder, summary, verdict
+from tgr_local.lab.eval.comparison import Comparison
+from tgr_local.lab.eval.frontier import Frontier
 from tgr_local.options.config import SearchConfig
 
 Systems = Mapping[str, tuple[int, Sequence[str]]]

@@ -32,12 +32,12 @@ from judge_server import judge_server
 from task_files import Load, grade, loader, strongest_sandbox
 
 from tgr_local.errors import TgrError
-from tgr_local.eval.task import Grade
-from tgr_local.eval.tasks import livecodebench, writingbench
-from tgr_local.eval.tasks.code import program
-from tgr_local.eval.tasks.gsm8k import answer, number, shown
-from tgr_local.eval.tasks.ifeval import plain_punkt
-from tgr_local.eval.tasks.puzzles import evaluate, expression, judge
+from tgr_local.lab.eval.task import Grade
+from tgr_local.lab.eval.tasks import livecodebench, writingbench
+from tgr_local.lab.eval.tasks.code import program
+from tgr_local.lab.eval.tasks.gsm8k import answer, number, shown
+from tgr_local.lab.eval.tasks.ifeval import plain_punkt
+from tgr_local.lab.eval.tasks.puzzles import evaluate, expression, judge
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_equal_answers_have_one_key(load: Load) -> None:
 @pytest.mark.parametrize("said", LONG_ANSWERS)
 def test_a_key_is_not_evaluated_for_ever(load: Load, said: str) -> None:
     load("math500")
-    from tgr_local.eval.tasks import maths
+    from tgr_local.lab.eval.tasks import maths
 
     assert maths.key(maths.parsed(rf"\boxed{{{said}}}"), said)
 

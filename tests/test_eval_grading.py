@@ -17,9 +17,9 @@ import sandboxes
 from surroundings import HANG, ROOT
 from threads import wait_until
 
-from tgr_local.eval import tasks
-from tgr_local.eval.grader import Grader
-from tgr_local.eval.task import FAILED, Grade, Problem
+from tgr_local.lab.eval import tasks
+from tgr_local.lab.eval.grader import Grader
+from tgr_local.lab.eval.task import FAILED, Grade, Problem
 
 SEVEN = Problem(
     "humaneval",
@@ -108,7 +108,7 @@ def trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Problem:
     caller's `sys.path`, where a benchmark of this name stands in for countdown's module."""
     (tmp_path / "sitecustomize.py").write_text(
         "import dataclasses\n"
-        "from tgr_local.eval.tasks import puzzles\n"
+        "from tgr_local.lab.eval.tasks import puzzles\n"
         "class Trouble(puzzles.Countdown):\n"
         "    def grade(self, problem, text):\n"
         "        exec(text)\n"
@@ -210,8 +210,8 @@ def test_an_unknown_task_is_refused(grader: Grader, puzzle: Problem) -> None:
 def test_a_killed_run_leaves_no_worker_and_no_files(tmp_path: Path) -> None:
     script = (
         "import os, signal\n"
-        "from tgr_local.eval.grader import Grader\n"
-        "from tgr_local.eval.task import Problem\n"
+        "from tgr_local.lab.eval.grader import Grader\n"
+        "from tgr_local.lab.eval.task import Problem\n"
         "problem = Problem('game24', '1', (), {'numbers': [4, 6], 'target': 24})\n"
         "grader = Grader(1)\n"
         "grader.submit(problem, '').result()\n"
@@ -235,8 +235,8 @@ def test_a_killed_run_leaves_no_worker_that_hangs(trouble: Problem, tmp_path: Pa
     )
     script = (
         "import threading\n"
-        "from tgr_local.eval.grader import Grader\n"
-        "from tgr_local.eval.task import Problem\n"
+        "from tgr_local.lab.eval.grader import Grader\n"
+        "from tgr_local.lab.eval.task import Problem\n"
         "problem = Problem('countdown', 'trouble', (), {'numbers': [1], 'target': 1})\n"
         "threading.Timer.start = lambda timer: None  # the run itself would end it\n"
         f"Grader(1, timeout=0.1).submit(problem, {text!r}).result()\n"
@@ -264,8 +264,8 @@ def is_alive(pid: int) -> bool:
 
 def test_it_works_from_a_script_without_a_main_guard(tmp_path: Path) -> None:
     script = (
-        "from tgr_local.eval.grader import Grader\n"
-        "from tgr_local.eval.task import Problem\n"
+        "from tgr_local.lab.eval.grader import Grader\n"
+        "from tgr_local.lab.eval.task import Problem\n"
         "problem = Problem('game24', '1', (), {'numbers': [4, 6], 'target': 24})\n"
         "with Grader(1) as grader:\n"
         "    print(grader.submit(problem, r'\\boxed{4*6}').result().correct)\n"

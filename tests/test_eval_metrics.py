@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from tgr_local.eval import metrics
+from tgr_local.lab.eval import metrics
 
 
 @pytest.mark.parametrize(

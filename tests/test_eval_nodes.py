@@ -15,12 +15,12 @@ from eval_doubles import EvenLengths, Recorder, go, timeless, toy
 
 from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CancelledError, InstallError, TgrError
-from tgr_local.eval import manifest, phases, ray_nodes, samples, systems
-from tgr_local.eval.making import EngineMaker, Job, Phase
-from tgr_local.eval.node_pool import ATTEMPTS, NodeLostError, NodePool
-from tgr_local.eval.plan import SamplePlan
-from tgr_local.eval.samples import ENGINE, Key, Sample
-from tgr_local.eval.store import Store
+from tgr_local.lab.eval import manifest, phases, ray_nodes, samples, systems
+from tgr_local.lab.eval.making import EngineMaker, Job, Phase
+from tgr_local.lab.eval.node_pool import ATTEMPTS, NodeLostError, NodePool
+from tgr_local.lab.eval.plan import SamplePlan
+from tgr_local.lab.eval.samples import ENGINE, Key, Sample
+from tgr_local.lab.eval.store import Store
 from tgr_local.options.config import SearchConfig
 
 

@@ -11,8 +11,17 @@ import numpy as np
 import pytest
 from run_folders import BOUNDARY, both, graded, write
 
-from tgr_local.eval import comparison, page, plot_panels, plots, report, run_folder, summary, tables
-from tgr_local.eval.report import Page
+from tgr_local.lab.eval import (
+    comparison,
+    page,
+    plot_panels,
+    plots,
+    report,
+    run_folder,
+    summary,
+    tables,
+)
+from tgr_local.lab.eval.report import Page
 from tgr_local.options.config import SearchConfig
 
 pytest.importorskip("matplotlib")

@@ -13,7 +13,7 @@ import pytest
 from fake_engine import fake_step
 from run_folders import both, graded, sample, write
 
-from tgr_local.eval import (
+from tgr_local.lab.eval import (
     boundaries,
     comparison,
     manifest,
@@ -27,9 +27,9 @@ from tgr_local.eval import (
     table_density,
     table_profiles,
 )
-from tgr_local.eval.comparison import Comparison
-from tgr_local.eval.tasks import TASKS
-from tgr_local.eval.tasks.data import Row
+from tgr_local.lab.eval.comparison import Comparison
+from tgr_local.lab.eval.tasks import TASKS
+from tgr_local.lab.eval.tasks.data import Row
 from tgr_local.options.config import SearchConfig
 
 

@@ -10,10 +10,10 @@ import pytest
 from eval_doubles import exercise
 from task_files import strongest_sandbox
 
-from tgr_local.eval import tasks
-from tgr_local.eval.task import Problem
-from tgr_local.eval.tasks.bugs import FALSE_PASS, N_DEFAULT
-from tgr_local.eval.tasks.repairs import changed_file
+from tgr_local.lab.eval import tasks
+from tgr_local.lab.eval.task import Problem
+from tgr_local.lab.eval.tasks.bugs import FALSE_PASS, N_DEFAULT
+from tgr_local.lab.eval.tasks.repairs import changed_file
 
 FILE = """\
 def one():

@@ -17,7 +17,7 @@ from run_folders import both, sample, write
 
 from tgr_local import cli
 from tgr_local.errors import TgrError
-from tgr_local.eval import (
+from tgr_local.lab.eval import (
     average,
     comparison,
     manifest,
@@ -30,9 +30,9 @@ from tgr_local.eval import (
     table_geometry,
     tables,
 )
-from tgr_local.eval.metrics import Interval
-from tgr_local.eval.outcome import Outcome
-from tgr_local.eval.samples import Sample
+from tgr_local.lab.eval.metrics import Interval
+from tgr_local.lab.eval.outcome import Outcome
+from tgr_local.lab.eval.samples import Sample
 from tgr_local.options.config import SearchConfig
 
 DATA = os.environ.get("TGR_DATA")

@@ -16,15 +16,15 @@ from run_folders import sample as made_up
 from tgr_local import methods
 from tgr_local.engine import Engine
 from tgr_local.errors import TgrError
-from tgr_local.eval import evaluation, making, phases, samples, systems
-from tgr_local.eval.boundaries import N_JUDGED
-from tgr_local.eval.live import Live
-from tgr_local.eval.plan import SamplePlan, seed_of
-from tgr_local.eval.request import EvaluationRequest
-from tgr_local.eval.samples import Sample
-from tgr_local.eval.store import Store
-from tgr_local.eval.task import Problem
 from tgr_local.generation import generate
+from tgr_local.lab.eval import evaluation, making, phases, samples, systems
+from tgr_local.lab.eval.boundaries import N_JUDGED
+from tgr_local.lab.eval.live import Live
+from tgr_local.lab.eval.plan import SamplePlan, seed_of
+from tgr_local.lab.eval.request import EvaluationRequest
+from tgr_local.lab.eval.samples import Sample
+from tgr_local.lab.eval.store import Store
+from tgr_local.lab.eval.task import Problem
 from tgr_local.options.config import SearchConfig
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from run_folders import sample, write
 
-from tgr_local.eval import page, report, run_folder, side_by_side, summary
-from tgr_local.eval.outcome import Outcome, reference
+from tgr_local.lab.eval import page, report, run_folder, side_by_side, summary
+from tgr_local.lab.eval.outcome import Outcome, reference
 from tgr_local.options.config import SearchConfig
 
 SYSTEMS = {"base": "base", "hot": "base", "power": "power", "markov": "markov", "tgr": "tgr-latent"}

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tgr_local.errors import TgrError
-from tgr_local.eval import samples
-from tgr_local.eval.samples import Sample
-from tgr_local.eval.store import Store
+from tgr_local.lab.eval import samples
+from tgr_local.lab.eval.samples import Sample
+from tgr_local.lab.eval.store import Store
 
 
 def test_samples_added_meanwhile_are_not_read_again(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from surroundings import ROOT
 
-from tgr_local.eval import recipe, systems, tasks
-from tgr_local.eval.systems import System
+from tgr_local.lab.eval import recipe, systems, tasks
+from tgr_local.lab.eval.systems import System
 from tgr_local.options import resolve
 from tgr_local.options.config import SearchConfig
 

@@ -16,11 +16,11 @@ from task_files import Load, grade, loader, strongest_sandbox, write
 
 from tgr_local import cli
 from tgr_local.errors import TgrError
-from tgr_local.eval import request, tasks
-from tgr_local.eval.tasks import generated
-from tgr_local.eval.tasks.benchmark import Benchmark
-from tgr_local.eval.tasks.data import Row, only_file, read_file, sample
-from tgr_local.fitting import questions
+from tgr_local.lab.eval import request, tasks
+from tgr_local.lab.eval.tasks import generated
+from tgr_local.lab.eval.tasks.benchmark import Benchmark
+from tgr_local.lab.eval.tasks.data import Row, only_file, read_file, sample
+from tgr_local.lab.fitting import questions
 
 DATA = os.environ.get("TGR_DATA")
 """Before the tests clear the environment."""
@@ -59,7 +59,7 @@ def test_an_unknown_task_names_the_nearest() -> None:
 
 def test_naming_the_tasks_imports_none_of_their_packages() -> None:
     heavy = {"math_verify", "sympy", "lm_eval", "datasets", "pyarrow", "nltk", "numpy"}
-    assert not loaded("from tgr_local.eval.tasks import TASKS; list(TASKS.values())") & heavy
+    assert not loaded("from tgr_local.lab.eval.tasks import TASKS; list(TASKS.values())") & heavy
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz", "json", "csv", "parquet"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from run_folders import graded, write
 
-from tgr_local.eval import comparison, run_folder, summary, tables, verdict
+from tgr_local.lab.eval import comparison, run_folder, summary, tables, verdict
 
 Systems = Mapping[str, tuple[int, Sequence[str]]]
 

@@ -18,8 +18,8 @@ from models.data import Sample  # noqa: E402
 from models.vocab import MERGES_FILE, Vocabulary, learn  # noqa: E402
 from tgr_local.code import prompt  # noqa: E402
 from tgr_local.code.edits import Document, Format, read_edits  # noqa: E402
-from tgr_local.eval.bugs import problem as problems  # noqa: E402
-from tgr_local.eval.bugs.problem import Bug, bug  # noqa: E402
+from tgr_local.lab.eval.bugs import problem as problems  # noqa: E402
+from tgr_local.lab.eval.bugs.problem import Bug, bug  # noqa: E402
 
 VOCABULARY = data.shared_vocabulary()
 

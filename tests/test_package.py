@@ -14,13 +14,16 @@ from command_line import loaded
 from surroundings import PACKAGE, ROOT
 
 import tgr_local
+from tgr_local.cli import LABORATORY as COMMANDS
+from tgr_local.cli import build_parser
 from tgr_local.engine import LLAMA_CPP_PYTHON
 
 MODULES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
     for path in PACKAGE.rglob("*.py")
 }
-# Each row may import the rows above it; a folder or module may import nothing else in its row.
+# Each row may import the rows above it; a folder or module may import nothing else in its row, and
+# nothing of the laboratory.
 LAYERS = [
     {"console"},
     {"errors", "answers"},
@@ -37,13 +40,14 @@ LAYERS = [
     {"openai"},
     {"chat"},
     {"code"},
-    {"server", "bench", "eval"},
-    {"fitting"},
+    {"server"},
     {"doctor", "rpc_server"},
     {"commands"},
     {"cli"},
     {"__main__"},
 ]
+# … of the laboratory, which also imports the rows above the front ends.
+LABORATORY = [{"lab.bench", "lab.eval"}, {"lab.fitting"}]
 PURE = {
     "answers",
     "search.geometry",
@@ -74,11 +78,16 @@ def imports(name: str) -> set[str]:
 
 
 def folder(name: str) -> str:
-    return name.partition(".")[0]
+    return ".".join(name.split(".")[: 2 if name.startswith("lab.") else 1])
 
 
-def layer(name: str) -> int:
-    return next(i for i, names in enumerate(LAYERS) if folder(name) in names)
+def above(name: str) -> set[str]:
+    """The folders and modules that a module may import, besides its own folder."""
+    rows = LAYERS
+    if name.startswith("lab."):
+        rows = [*LAYERS[: LAYERS.index({"openai"})], *LABORATORY]
+    height = next(i for i, row in enumerate(rows) if folder(name) in row)
+    return {one for row in rows[:height] for one in row}
 
 
 def within(name: str) -> set[str]:
@@ -87,10 +96,9 @@ def within(name: str) -> set[str]:
     return imports(name) & set(MODULES) - {"__init__", "tgr_local"}
 
 
-@pytest.mark.parametrize("name", sorted(set(MODULES) - {"__init__", "tgr_local"}))
+@pytest.mark.parametrize("name", sorted(set(MODULES) - {"__init__", "tgr_local", "lab"}))
 def test_imports_point_downwards(name: str) -> None:
-    for other in within(name):
-        assert folder(other) == folder(name) or layer(other) < layer(name), f"{name} → {other}"
+    assert {folder(other) for other in within(name)} - {folder(name)} <= above(name)
 
 
 def test_no_module_needs_itself() -> None:
@@ -102,8 +110,30 @@ def test_no_module_needs_itself() -> None:
 
 
 def test_every_folder_and_module_is_in_one_layer() -> None:
-    known = [name for names in LAYERS for name in names]
-    assert sorted(known) == sorted({folder(name) for name in MODULES} - {"__init__", "tgr_local"})
+    known = [name for names in [*LAYERS, *LABORATORY] for name in names]
+    inside = {folder(name) for name in MODULES} - {"__init__", "tgr_local", "lab"}
+    assert sorted(known) == sorted(inside)
+
+
+@pytest.mark.parametrize("use", ["cli", "server.app", "chat.terminal", "commands", "__main__"])
+def test_the_product_loads_nothing_of_the_laboratory(use: str) -> None:
+    found = loaded(f"import tgr_local.{use}, tgr_local.cli; tgr_local.cli.build_parser()")
+    assert f"tgr_local.{use}" in found
+    assert [name for name in found if name.startswith("tgr_local.lab")] == []
+
+
+def test_commands_of_the_laboratory_are_complete_when_they_are_used() -> None:
+    parser = build_parser()
+    options = parser.all_options()
+    # the folders that no other imports are commands
+    assert {f"lab.{folder}" for folder, _ in COMMANDS.values()} == set().union(*LABORATORY)
+    for name in COMMANDS:
+        command = parser.commands[name]
+        assert "--help" in command.format_help() and not command.commands
+        command.complete().complete()
+        assert command.commands and command.all_options()
+    # a settings file may set them before the laboratory is loaded
+    assert parser.all_options() == options
 
 
 def test_the_guide_for_contributors_has_the_same_layers() -> None:
@@ -111,8 +141,22 @@ def test_the_guide_for_contributors_has_the_same_layers() -> None:
     if not page.exists():
         pytest.skip("CONTRIBUTING.md is not next to the tests")
     table = page.read_text(encoding="utf-8").partition("| layer |")[2].partition("\n\n")[0]
-    rows = table.splitlines()[2:]
-    assert [set(re.findall(r"`(\w+)`", row.split("|")[1])) for row in rows] == LAYERS
+    rows = [set(re.findall(r"`([\w.]+)`", row.split("|")[1])) for row in table.splitlines()[2:]]
+    assert rows == [*LAYERS, *LABORATORY]
+
+
+def test_the_picture_of_the_architecture_is_true() -> None:
+    page = ROOT / "docs" / "architecture.md"
+    if not page.exists():
+        pytest.skip("docs/architecture.md is not next to the tests")
+    picture = page.read_text(encoding="utf-8").partition("```text\n")[2].partition("```")[0]
+    every = {name for names in [*LAYERS, *LABORATORY] for name in names}
+    rows = [set(re.findall(r"[\w.]+", line)) & every for line in picture.splitlines()]
+    height = {name: i for i, row in enumerate(rows) for name in row}
+    assert sum(map(len, rows)) == len(height) == len(every)
+    for name in set(MODULES) - {"__init__", "tgr_local", "lab"}:
+        for other in {folder(other) for other in within(name)} - {folder(name)}:
+            assert height[other] < height[folder(name)], f"{name} → {other}"
 
 
 def test_only_the_engine_folder_imports_the_extension() -> None:
@@ -175,7 +219,9 @@ try:
 except SystemExit:
     pass
 """
-    assert not loaded(f"exec({code!r})") & {"llama_cpp", "pydantic", "fastapi", "matplotlib"}
+    modules = loaded(f"exec({code!r})")
+    assert not modules & {"llama_cpp", "pydantic", "fastapi", "matplotlib"}
+    assert [name for name in modules if name.startswith("tgr_local.lab")] == []
 
 
 def test_everything_can_be_imported() -> None:
@@ -240,7 +286,8 @@ def test_the_readme_lists_every_folder_of_the_package_and_the_engine() -> None:
     assert sorted(inside) == sorted(folders)
     # a folder stands below those that it imports
     layers = [path.split("/")[1] for path in inside if path.count("/") == 2 and path[0] == "t"]
-    heights = [height for layer in layers for height, row in enumerate(LAYERS) if layer in row]
+    rows = [*LAYERS, {"lab"}]
+    heights = [height for layer in layers for height, row in enumerate(rows) if layer in row]
     assert len(heights) == len(layers) and heights == sorted(heights)
 
 
@@ -260,8 +307,8 @@ def test_a_docstring_that_lists_the_files_of_its_folder_lists_them_all(module: P
     docstring = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or ""
     listed = re.findall(r"[\w*]+\.(?:pyi?|csv|jinja|js|html|css|svg)\b", docstring)
     if not listed:
-        # whose tasks are listed by `tgr-local eval list`
-        assert module.parent == PACKAGE / "eval" / "tasks"
+        # which has folders alone, and whose tasks are listed by `tgr-local eval list`
+        assert module.parent in (PACKAGE / "lab", PACKAGE / "lab" / "eval" / "tasks")
         return
     files = [file for file in files_below(LISTS[module]) if "/" not in file]
     unlisted = [file for file in files if not any(fnmatch(file, name) for name in listed)]

@@ -17,10 +17,10 @@ from surroundings import ROOT
 
 from tgr_local.engine import Engine
 from tgr_local.errors import ModelError, TgrError
-from tgr_local.eval.grader import Grader
-from tgr_local.fitting import fit as fitting
-from tgr_local.fitting import questions
-from tgr_local.fitting.samples import Drawer, Samples, joined, read, write
+from tgr_local.lab.eval.grader import Grader
+from tgr_local.lab.fitting import fit as fitting
+from tgr_local.lab.fitting import questions
+from tgr_local.lab.fitting.samples import Drawer, Samples, joined, read, write
 from tgr_local.options.config import SearchConfig
 from tgr_local.probe import answer, features, likeness, logistic, record
 from tgr_local.search.branches import Branch

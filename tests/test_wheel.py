@@ -145,7 +145,7 @@ def test_doctor_and_peers_without_llama_cpp_python(site: Path) -> None:
     report = in_wheel(site, "from tgr_local.cli import main\nassert main(['doctor']) == 0")
     assert "ggml              built in, " in report and "llama-cpp-python" not in report
     code = (
-        "from tgr_local.bench.peers import library\nfrom tgr_local.errors import TgrError\n"
+        "from tgr_local.lab.bench.peers import library\nfrom tgr_local.errors import TgrError\n"
         "try:\n    library()\nexcept TgrError as error:\n    print(error)"
     )
     assert re.fullmatch(

@@ -9,22 +9,29 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import io
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 from tgr_local import __version__, commands, rpc_server
-from tgr_local.bench import command as bench
 from tgr_local.code import command as code
 from tgr_local.code.acp import command as acp
 from tgr_local.console.sanitize import printable_line
 from tgr_local.errors import TgrError, describe
-from tgr_local.eval import command as evaluation
-from tgr_local.fitting import command as fitting
 from tgr_local.models import command as models
 from tgr_local.options.flags import Parser
 from tgr_local.system import paths
+
+LABORATORY = {
+    "eval": ("eval", "run benchmarks and compare methods, or report on runs"),
+    "probe": ("fitting", "fit, show or test a probe: how likely a text of a model is right"),
+    "bench": ("bench", "measure speed, compared with llama.cpp in the same run"),
+}
+"""The commands of `tgr_local.lab`: folder and help. A folder is imported when its command is used;
+nothing else imports one."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -81,14 +88,23 @@ def build_parser() -> Parser:
         description="Test-time reasoning on your own machine, with any GGUF model.",
     )
     parser.add_argument("--version", action="version", version=f"tgr-local {__version__}")
-    for module in (commands, code, acp, models, evaluation, fitting, bench, rpc_server):
+    for module in (commands, code, acp, models):
         module.add_to(parser)
+    for name, (folder, text) in LABORATORY.items():
+        parser.add_later(name, text, partial(_complete, folder))
+    rpc_server.add_to(parser)
     return parser
+
+
+def _complete(folder: str, parser: Parser) -> None:
+    """Adds the arguments of a command of the laboratory."""
+    importlib.import_module(f"tgr_local.lab.{folder}.command").add_arguments(parser)
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     """The parsed arguments, with the options that files and the environment set."""
     parser = build_parser()
+    args: argparse.Namespace
     args, unknown = parser.parse_known_args(argv)
     _take_words(args, unknown)
     if args.parser.options:

@@ -8,7 +8,7 @@ from itertools import islice
 from models.agreement import run
 from models.code.data import shared_vocabulary, stream
 from models.data import turn
-from tgr_local.eval.bugs.problem import bug, output, task, user_message
+from tgr_local.lab.eval.bugs.problem import bug, output, task, user_message
 
 
 def transcripts(seed: int, n: int) -> list[list[int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tgr_local.eval.bugs.problem import Bug
+from tgr_local.lab.eval.bugs.problem import Bug
 
 
 def function(problem: Bug, text: str = "") -> str:

@@ -18,9 +18,9 @@ import numpy as np
 from models.code import answers
 from models.data import Sample, turn
 from models.vocab import Vocabulary
-from tgr_local.eval.bugs import checks, defects
-from tgr_local.eval.bugs.output import Test
-from tgr_local.eval.bugs.problem import Bug, bug, is_long, output, task, user_message
+from tgr_local.lab.eval.bugs import checks, defects
+from tgr_local.lab.eval.bugs.output import Test
+from tgr_local.lab.eval.bugs.problem import Bug, bug, is_long, output, task, user_message
 
 MERGES_FILE = Path(__file__).with_name("merges.txt")
 N_TOKENS = 2048

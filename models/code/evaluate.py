@@ -1,11 +1,11 @@
 """Measures tgr-mini-code on generated problems that it never saw: Pass@k and what the tests select.
 
-In: a GGUF file. Out: a table in Markdown, a row for each split of `tgr_local.eval.bugs`: the share
-of problems that the first answer solves, and that one of k answers solves, by the hidden tests; the
-share solved when the visible tests select among k; the share of those selections that the hidden
-tests refuse (false passes); the share of answers that apply. Answers are free, and prompts have no
-instructions, which the assistant leaves out for this model. Intervals: 95%, Wilson. Answers run in
-the sandbox.
+In: a GGUF file. Out: a table in Markdown, a row for each split of `tgr_local.lab.eval.bugs`: the
+share of problems that the first answer solves, and that one of k answers solves, by the hidden
+tests; the share solved when the visible tests select among k; the share of those selections that
+the hidden tests refuse (false passes); the share of answers that apply. Answers are free, and
+prompts have no instructions, which the assistant leaves out for this model. Intervals: 95%, Wilson.
+Answers run in the sandbox.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 from models.evaluate import pass_at, powers_of_two, wilson
 from tgr_local import EngineConfig, load
 from tgr_local.engine import Engine
-from tgr_local.eval.bugs.problem import Split
-from tgr_local.eval.task import Grade, Problem
-from tgr_local.eval.tasks.bugs import FALSE_PASS, Bugs
 from tgr_local.generation.many import generate_many
+from tgr_local.lab.eval.bugs.problem import Split
+from tgr_local.lab.eval.task import Grade, Problem
+from tgr_local.lab.eval.tasks.bugs import FALSE_PASS, Bugs
 from tgr_local.options.resolve import resolve
 from tgr_local.system.sandbox import backends, programs
 

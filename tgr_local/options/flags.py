@@ -22,6 +22,8 @@ AnyConfig = EngineConfig | SearchConfig | ChatConfig | CodeConfig | ServerConfig
 _Config = TypeVar("_Config", EngineConfig, SearchConfig, ChatConfig, CodeConfig, ServerConfig)
 Command = Callable[[argparse.Namespace], int]
 """Runs a subcommand with its parsed arguments and returns the exit code."""
+Completion = Callable[["Parser"], None]
+"""Adds the arguments and the subcommands of a subcommand to its parser."""
 
 SHORT = {
     "model": "-m", "n_ctx": "-c", "max_tokens": "-n", "n_threads": "-t", "n_gpu_layers": "-ngl",
@@ -70,6 +72,7 @@ class Parser(argparse.ArgumentParser):
         self.word_hint = "put a text of several words in quotes"
         """What to do instead of a word that no argument takes."""
         self.commands: dict[str, Parser] = {}
+        self._complete: Completion | None = None
         self._adder: Any = None
         self._rare: list[argparse.Action] = []
 
@@ -89,11 +92,32 @@ class Parser(argparse.ArgumentParser):
             is_group = self.get_default("command") is None
             self._adder = self.add_subparsers(prog=self.prog, metavar="COMMAND", required=is_group)
         sub: Parser = self._adder.add_parser(name, help=text, description=text)
+        sub.set_defaults(command=None, parser=sub)
         if command is not None:
-            sub.usage = f"{sub.prog} [options]{arguments}"
-        sub.set_defaults(command=command, parser=sub)
+            sub.runs(command, arguments)
         self.commands[name] = sub
         return sub
+
+    def add_later(self, name: str, text: str, complete: Completion) -> None:
+        """Adds a subcommand whose help is `text`; `complete` adds the rest when it is used. Its
+        options must be options of other subcommands too: `all_options` has no others."""
+        self.add_command(name, None, text)._complete = complete
+
+    def runs(self, command: Command, arguments: str = "") -> None:
+        """Makes `command` what this parser runs, and `arguments` the end of its usage line."""
+        self.usage = f"{self.prog} [options]{arguments}"
+        self.set_defaults(command=command)
+
+    def complete(self) -> Parser:
+        """Adds what `add_later` left out, once."""
+        complete, self._complete = self._complete, None
+        if complete is not None:
+            complete(self)
+        return self
+
+    def parse_known_args(self, *args: Any, **kwargs: Any) -> Any:
+        """As `argparse`'s, of the complete parser."""
+        return super(Parser, self.complete()).parse_known_args(*args, **kwargs)
 
     def add_option(self, name: str, default: Any, **about: Any) -> None:
         """Adds a flag that is absent from the parsed arguments unless it is given."""
@@ -148,7 +172,8 @@ class Parser(argparse.ArgumentParser):
             chat = self.commands.get("chat")
             return f"to talk with a model, type: {chat.prog} {word}" if chat else ""
         named = _OLLAMA.get(word, word)
-        found = [one.prog for one in self._walk() if one.prog.rpartition(" ")[2] == named]
+        every = [one for command in self.commands.values() for one in command.complete()._walk()]
+        found = [one.prog for one in every if one.prog.rpartition(" ")[2] == named]
         near = difflib.get_close_matches(word, self.commands, n=2, cutoff=0.75)
         found = found or [self.commands[name].prog for name in near]
         return f"did you mean {' or '.join(found[:2])}?" if found else ""

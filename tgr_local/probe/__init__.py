@@ -8,5 +8,5 @@ foresight.py  how likely a text with a rollout is right: the value of the rollou
 record.py     a probe: the regressions, what they were fitted on, and its file
 
 A probe knows nothing of methods. `methods.vote` and the searches of `methods` use one, and
-`tgr_local.fitting` makes one.
+`tgr_local.lab.fitting` makes one.
 """

@@ -1,0 +1,162 @@
+"""One boundary of the method in parts, each as a multiple of the plain chunk.
+
+A chunk of 512 tokens takes long, and the speed of the machine may change meanwhile. So the parts of
+a boundary are timed one right after the other, at the depth of context that they have in a run: the
+rebuild of S tokens after Q, the rollouts after Q + S, and 16 tokens in the middle of the chunk,
+after Q + 3S/2, with and without injection. The time of a token grows linearly with its context, so
+the mean of a chunk is that of its middle. `runs.py` measures whole chunks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from tgr_local import methods
+from tgr_local.engine import New
+from tgr_local.lab.bench import subject
+from tgr_local.lab.bench.measure import Floats, Row, Spread, clock
+from tgr_local.lab.bench.plan import Plan
+from tgr_local.options.config import SearchConfig
+from tgr_local.search.run import Run
+
+Q = 64  # tokens of the query
+BURST = 16  # tokens measured in the middle of a chunk
+CHUNKS, COUNTS, LENGTHS = (256, 512, 1024), (2, 4, 8, 16), (8, 16, 32, 64)  # S, K, s of the sweep
+PAPER = (
+    "the paper: rollouts 0.18 (0.06 batched), scoring 0.05, KV reset 0.03, chunk 1.00; 1.28 naive, "
+    "1.11 optimized"
+)
+
+
+class Boundary:
+    """The parts for one chunk length, in a session of their own. Use it in a ``with`` block."""
+
+    def __init__(
+        self, plan: Plan, chunk_len: int, most: int, longest: int, *, beside: int = 0
+    ) -> None:
+        """`beside`: cells for another session, since the cache does not grow while one is open."""
+        engine = plan.engine
+        self.chunk_len = chunk_len
+        self._text = subject.prompt(engine, 2 * chunk_len)
+        n_cells = Q + chunk_len + max(chunk_len, most * longest) + BURST + 8
+        engine.grow_cache(n_cells + beside)
+        self._forks = subject.Forks(engine, subject.prompt(engine, Q), most, n_cells=n_cells)
+        self._eoc = engine.eoc_token()
+
+    def rebuild(self) -> float:
+        """Reads S tokens after Q, with the residual norms that calibrate the injection."""
+        return clock(lambda: self._forks.feed(self._text[: self.chunk_len], norms=True))
+
+    def rollouts(self, n: int, lengths: tuple[int, ...]) -> list[float]:
+        """Seconds until n rollouts after Q + S have each of these lengths."""
+        start, done, marks = time.perf_counter(), 0, {}
+
+        def mark(new: list[New]) -> None:
+            nonlocal done
+            done += len(new[0][0])
+            for length in lengths:
+                if done >= length and length not in marks:
+                    marks[length] = time.perf_counter() - start
+
+        self._forks.steps(n, lengths[-1], inject=True, states=True, on_tokens=mark)
+        return [marks[length] for length in lengths]
+
+    def chunk(self) -> tuple[float, float, float]:
+        """Seconds of a chunk plain and with injection, and of reading the state at its end."""
+        forks, half = self._forks, self.chunk_len // 2
+        forks.feed(self._text[self.chunk_len : self.chunk_len + half])
+        plain = clock(lambda: forks.steps(1, BURST)) / BURST * self.chunk_len
+        injected = clock(lambda: forks.steps(1, BURST, inject=True)) / BURST * self.chunk_len
+        pending = clock(lambda: forks.feed([100], injection=forks.injection(0)))
+        return plain, injected, pending + clock(lambda: forks.feed([self._eoc], feed_states="last"))
+
+    def begin(self) -> None:
+        """Cuts the sequence back to the query."""
+        self._forks.prefix.truncate(Q)
+
+    def __enter__(self) -> Boundary:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._forks.session.close()
+
+
+def decomposition(plan: Plan) -> Iterator[Row]:
+    """The defaults of the method: S, K and s of `SearchConfig`."""
+    config = SearchConfig()
+    s, n = config.rollout_len, config.n_candidates
+    parts = np.zeros((5, plan.repeats + 1))  # the first round warms up
+    with Boundary(plan, config.chunk_len, n, s) as boundary:
+        for i in range(plan.repeats + 1):
+            boundary.begin()
+            parts[0, i] = boundary.rebuild()
+            (parts[1, i],) = boundary.rollouts(n, (s,))
+            parts[2:, i] = boundary.chunk()
+    rebuild, rollouts, plain, injected, delimiter = parts[:, 1:]
+    scoring = _scoring_seconds(plan, config)
+    seconds = {
+        "rebuild": rebuild,
+        "rollouts": rollouts,
+        "scoring": np.full_like(plain, scoring),
+        "chunk": injected,
+        "delimiter": delimiter,
+    }
+    what = f"one boundary, S={config.chunk_len} K={n} s={s}: "
+    for name, took in seconds.items():
+        values = {"s": Spread.of(took)}
+        yield Row("boundary", f"{what}{name}", Spread.of(took / plain), "plain chunks", values)
+    values = {"s plain chunk": Spread.of(plain)}
+    total = sum(seconds.values())
+    share = Spread.of(total / plain)
+    yield Row("boundary", f"{what}all", share, "plain chunks", values, note=PAPER)
+    saving = Spread.of((total - rebuild - injected * s / config.chunk_len) / plain)
+    yield Row("boundary", f"{what}with reuse_winner and shift_cells", saving, "plain chunks")
+
+
+def _scoring_seconds(plan: Plan, config: SearchConfig) -> float:
+    """Seconds of everything except rebuild, rollouts, chunk and delimiter: proposing, computing the
+    injections, scoring. This does not depend on S, so a run with short chunks measures it."""
+    short = SearchConfig(
+        chunk_len=4, n_candidates=config.n_candidates, rollout_len=config.rollout_len, max_chunks=4
+    )
+    seconds = []
+    run = Run(plan.engine, subject.prompt(plan.engine, Q), short)
+    steps = methods.get("tgr-latent").run(run)
+    start = time.perf_counter()
+    for step in steps:
+        whole, parts = time.perf_counter() - start, step.seconds
+        seconds.append(whole - (parts.total - parts.scoring))
+        start = time.perf_counter()
+    return float(np.median(seconds[1:] or seconds))
+
+
+def sweep(plan: Plan) -> Iterator[Row]:
+    """The whole boundary for other S, K and s, from the same parts without scoring, which is too
+    small to matter. A rollout of 64 tokens also gives the times of 8, 16 and 32."""
+    for chunk_len in CHUNKS:
+        fixed = np.zeros((4, plan.few))
+        rollouts = np.zeros((len(COUNTS), len(LENGTHS), plan.few))
+        with Boundary(plan, chunk_len, COUNTS[-1], LENGTHS[-1]) as boundary:
+            for i in range(plan.few):
+                boundary.begin()
+                fixed[0, i] = boundary.rebuild()
+                for j, n in enumerate(COUNTS):
+                    rollouts[j, :, i] = boundary.rollouts(n, LENGTHS)
+                fixed[1:, i] = boundary.chunk()
+        for j, n in enumerate(COUNTS):
+            yield _swept(chunk_len, n, fixed, rollouts[j])
+
+
+def _swept(chunk_len: int, n: int, fixed: Floats, rollouts: Floats) -> Row:
+    rebuild, plain, injected, delimiter = fixed
+    totals = {
+        s: Spread.of((rebuild + took + injected + delimiter) / plain)
+        for s, took in zip(LENGTHS, rollouts, strict=True)
+    }
+    total = totals.pop(32)
+    values = {f"s={s}": spread for s, spread in totals.items()}
+    what = f"one boundary, S={chunk_len} K={n} s=32: all"
+    return Row("sweep", what, total, "plain chunks", values)

@@ -1,0 +1,158 @@
+"""Steps, prefill and plain replies compared with llama_cpp; the cost of capture and of sampling."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+
+from tgr_local.lab.bench import subject
+from tgr_local.lab.bench.measure import Row, Spread, Target, alternate
+from tgr_local.lab.bench.peers import Library, Raw
+from tgr_local.lab.bench.plan import Plan
+from tgr_local.lab.bench.subprocesses import Subprocess
+
+K = 8
+PREFIX = 256  # cached tokens that the sequences share
+PLAIN = 32  # tokens of one plain reply
+
+
+def steps(plan: Plan) -> Iterator[Row]:
+    """One token for each of n sequences that share a prefix. The peer does not sample."""
+    counts = (1, K) if plan.quick else (1, 2, 4, K, 16, 32)
+    n_steps = {n: plan.n_steps if n <= K else 8 for n in counts}
+    prefix, most = subject.prompt(plan.engine, PREFIX), counts[-1]
+    n_ctx = PREFIX + most * plan.n_steps + 8
+    with (
+        subject.Forks(plan.engine, prefix, most, plan.n_steps) as forks,
+        Subprocess(Raw, plan.engine.path, plan.settings, n_ctx, most) as raw,
+    ):
+        raw.feed(prefix)
+        contenders: list[Callable[[], object]] = []
+        for n in counts:
+            contenders.append(partial(forks.steps, n, n_steps[n]))
+            contenders.append(partial(raw.forked_steps, n, PREFIX, n_steps[n]))
+        seconds = alternate(plan.repeats, contenders)
+    own = {n: seconds[2 * i] / n_steps[n] for i, n in enumerate(counts)}
+    peer = {n: seconds[2 * i + 1] / n_steps[n] for i, n in enumerate(counts)}
+    for n in counts:
+        yield Row(
+            "decode",
+            f"decode step of {n} sequence{'s' * (n > 1)}: tgr-local / raw llama_decode",
+            Spread.of(own[n] / peer[n]),
+            "of its time",
+            {
+                "ms tgr-local": Spread.of(1e3 * own[n]),
+                "ms raw": Spread.of(1e3 * peer[n]),
+            },
+        )
+    yield Row(
+        "decode",
+        f"decode step of {K} sequences / of one",
+        Spread.of(own[K] / own[1]),
+        "times",
+        {"raw llama_decode": Spread.of(peer[K] / peer[1])},
+        Target(2.8),
+    )
+
+
+def prefill(plan: Plan) -> Iterator[Row]:
+    """A prompt up to the first new token, which the peer does not sample."""
+    for n in (128,) if plan.quick else (128, 512, 2048):
+        tokens = subject.prompt(plan.engine, n)
+        with Subprocess(Raw, plan.engine.path, plan.settings, n + 8, 1) as raw:
+            own, peer = alternate(
+                plan.few if n > 128 else plan.repeats,
+                [partial(subject.prefill, plan.engine, tokens), partial(raw.read, tokens)],
+            )
+        yield Row(
+            "prefill",
+            f"prefill of {n} tokens: tgr-local / raw llama_decode",
+            Spread.of(peer / own),
+            "of its speed",
+            {"tokens/s tgr-local": Spread.of(n / own), "tokens/s raw": Spread.of(n / peer)},
+        )
+
+
+def plain(plan: Plan) -> Iterator[Row]:
+    """A plain reply of one sequence; all three sample from the full vocabulary."""
+    engine, n_ctx = plan.engine, PLAIN + 8
+    with (
+        Subprocess(Library, engine.path, plan.settings, n_ctx) as library,
+        Subprocess(Raw, engine.path, plan.settings, n_ctx, 1) as raw,
+    ):
+        own, generate, loop = PLAIN / alternate(
+            2 * plan.repeats,  # the reply is short and the three are close
+            [
+                partial(subject.generate, engine, PLAIN),
+                partial(library.generate, PLAIN),
+                partial(raw.generate, PLAIN),
+            ],
+        )
+    for name, rate, bound in (("Llama.generate", generate, 1.0), ("raw loop", loop, 0.98)):
+        yield Row(
+            "plain",
+            f"plain reply of {PLAIN} tokens: tgr-local / {name}",
+            Spread.of(own / rate),
+            "of its speed",
+            {"tokens/s tgr-local": Spread.of(own), f"tokens/s {name}": Spread.of(rate)},
+            Target(bound, at_least=True),
+        )
+
+
+def capture(plan: Plan) -> Iterator[Row]:
+    """The cost of an injection and of captured states in a step. Log-probabilities are always on:
+    the pass that samples also computes them."""
+    n = plan.n_steps
+    variants = ((False, False), (True, False), (False, True), (True, True))
+    with subject.Forks(plan.engine, subject.prompt(plan.engine, PREFIX), K, n) as forks:
+        seconds = alternate(
+            plan.repeats,
+            [
+                partial(forks.steps, K, n, inject=inject, states=states)
+                for inject, states in variants
+            ],
+        )
+    without = seconds[0]
+    names = ("injection", "states", "injection and states")
+    for name, with_ in zip(names, seconds[1:], strict=True):
+        yield Row(
+            "capture",
+            f"decode step of {K} sequences: with {name} / with neither",
+            Spread.of(100 * (with_ / without - 1)),
+            "% more",
+            {"ms with": Spread.of(1e3 * with_ / n), "ms neither": Spread.of(1e3 * without / n)},
+            Target(3) if name.endswith("and states") else None,
+        )
+
+
+def sampling(plan: Plan) -> Iterator[Row]:
+    """The parts of a step by the engine's own clocks."""
+    share, rest = np.zeros(plan.repeats), np.zeros(plan.repeats)
+    n = plan.n_steps
+    with subject.Forks(plan.engine, subject.prompt(plan.engine, PREFIX), K, n) as forks:
+        forks.steps(K, n, inject=True, states=True)
+        for i in range(plan.repeats):
+            before, start = plan.engine.stats(), time.perf_counter()
+            forks.steps(K, n, inject=True, states=True)
+            whole, after = time.perf_counter() - start, plan.engine.stats()
+            sampling_seconds = after.sample_seconds - before.sample_seconds
+            decoded = after.decode_seconds - before.decode_seconds
+            share[i] = 100 * sampling_seconds / whole
+            rest[i] = 1e6 * (whole - sampling_seconds - decoded) / n
+    yield Row(
+        "sampling",
+        f"sampling of {K} sequences, {plan.engine.n_vocab:,} tokens, log-probabilities included",
+        Spread.of(share),
+        "% of the step",
+        target=Target(3 if plan.settings.on_cpu else 12),
+    )
+    yield Row(
+        "sampling",
+        f"everything except decoding and sampling, {K} sequences",
+        Spread.of(rest),
+        "µs a step",
+        target=Target(100),
+    )

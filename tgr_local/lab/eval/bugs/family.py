@@ -1,0 +1,72 @@
+"""A family of functions: its text with slots, and the arguments that its tests pass.
+
+`draw` makes one function of a family: names, constants and one of its forms at random. The text
+is the correct one; `defects.py` breaks it, `checks.py` makes its tests.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tgr_local.lab.eval.bugs.slots import names
+
+SLOT = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True)
+class Family:
+    """Functions or classes that do the same, but for names and constants."""
+
+    name: str
+    forms: tuple[str, ...]
+    """Texts with slots; ``{f}`` is the name of the function or class."""
+    arguments: str = ""
+    """Kinds of a function's arguments, see `slots.KINDS`; of a class, those of its constructor."""
+    doc: str = ""
+    """What it does, in a sentence with slots."""
+    pick: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Choices for slots that belong together: ``{"f|cmp": ("count_above|>", …)}``."""
+    constants: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Slots of random whole numbers, with the least and the most."""
+    changes: tuple[str, ...] = ()
+    """Of a class: methods that tests call first, with the kinds of their arguments."""
+    asks: tuple[str, ...] = ()
+    """Of a class: methods whose results tests compare, likewise."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """One function or class of a family, correct."""
+
+    family: Family
+    name: str
+    text: str
+    """Its source, without an empty line at the end."""
+    doc: str
+
+
+def draw(rng: random.Random, family: Family) -> Draft:
+    """A random member of the family."""
+    form, doc = rng.choice(family.forms).strip("\n"), family.doc
+    filled: dict[str, str] = {}
+    for slots, options in family.pick.items():
+        filled |= zip(slots.split("|"), rng.choice(options).split("|"), strict=True)
+    for slot, (least, most) in family.constants.items():
+        filled[slot] = str(rng.randint(least, most))
+    for _ in range(2):  # a choice may hold a slot of another one
+        form, doc = _fill(form, filled), _fill(doc, filled)
+    used = list(dict.fromkeys(SLOT.findall(form + doc)))
+    while True:
+        named = names(rng, used)
+        # A choice of the family may have the name of a variable.
+        if not set(named.values()) & set(filled.values()):
+            break
+    return Draft(family, filled["f"], _fill(form, named), _fill(doc, named))
+
+
+def _fill(text: str, values: Mapping[str, str]) -> str:
+    """The text with the slots that have a value filled."""
+    return SLOT.sub(lambda match: values.get(match[1], match[0]), text)

@@ -1,0 +1,133 @@
+"""Cases: single boundaries of replies, with their candidates and the outcome.
+
+Every case has the same fields: the prompt; the boundary; each candidate's rollout with its score;
+where the chosen rollout and the best different one diverge; the text of the chunk; the outcome of
+the reply, and that of the reference on the same problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tgr_local.lab.eval.outcome import Outcome
+from tgr_local.lab.eval.samples import Sample
+
+_SHOWN = 400  # characters of a prompt or an answer
+
+
+@dataclass(frozen=True)
+class Case:
+    """One boundary."""
+
+    title: str
+    prompt: str
+    boundary: str
+    candidates: list[list[str]]
+    """Mark, V, P_bum, P_uni, S, rollout; best first."""
+    divergence: str
+    text: str
+    """Of the chunk that followed."""
+    result: str
+    """Outcome of the reply, and of the reference on the same problem."""
+
+
+def of_task(found: Sequence[Outcome], base: Outcome) -> list[Case]:
+    """At most one case of each kind: the search is correct and the reference wrong, the other way
+    round, and the boundary with the clearest choice."""
+    searching = [o for o in found if any("rollouts" in b for b in o.boundaries)]
+    if not searching:
+        return []
+    outcome = max(searching, key=lambda o: o.label == "tgr-latent")
+    pairs = [
+        (sample, other)
+        for problem, drawn in outcome.by_problem.items()
+        if _has_texts(sample := drawn[0]) and (other := _first(base, problem)) is not None
+    ]
+    pairs.sort(key=lambda pair: not _differ(_clearest(pair[0])))  # different rollouts first
+    wanted = {
+        f"{outcome.label} correct, {base.label} wrong": [
+            p for p in pairs if p[0].correct and p[1].correct is False
+        ],
+        f"{base.label} correct, {outcome.label} wrong": [
+            p for p in pairs if p[1].correct and p[0].correct is False
+        ],
+        "the clearest choice": sorted(pairs, key=lambda p: -_margin(_clearest(p[0]))),
+    }
+    return [_case(title, outcome, *some[0]) for title, some in wanted.items() if some]
+
+
+def _case(title: str, outcome: Outcome, sample: Sample, other: Sample) -> Case:
+    found = _clearest(sample)
+    order = np.argsort(-np.array(found["S"]), kind="stable").tolist()
+    order.remove(found["chosen"])
+    order.insert(0, found["chosen"])
+    rows = [
+        [
+            "chosen" if k == found["chosen"] else "",
+            *(f"{found[term][k]:.4f}" for term in ("V", "P_bum", "P_uni", "S")),
+            found["rollouts"][k],
+        ]
+        for k in order
+    ]
+    prompt = outcome.run.problems.get((sample.task, sample.problem), "")
+    return Case(
+        title,
+        prompt[:_SHOWN],
+        f"problem {sample.problem}, chunk {found['chunk'] + 1} of "
+        f"{sample.boundaries[-1]['chunk'] + 1}, margin {_margin(found):.4f}",
+        rows,
+        _divergence([found["rollouts"][k] for k in order]),
+        found["text"],
+        f"{result(sample)}; {other.system}: {result(other)}",
+    )
+
+
+def _divergence(rollouts: Sequence[str]) -> str:
+    """Where the first rollout and the next different one diverge."""
+    chosen, *others = rollouts
+    rejected = next((text for text in others if text != chosen), None)
+    if rejected is None:
+        return "all rollouts are equal"
+    pairs = zip(chosen, rejected, strict=False)
+    n = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(chosen), len(rejected)))
+    return (
+        f"after {chosen[max(0, n - 40) : n]!r} the chosen one continues with "
+        f"{chosen[n : n + 40]!r}, the best different one with {rejected[n : n + 40]!r}"
+    )
+
+
+def _has_texts(sample: Sample) -> bool:
+    return any("rollouts" in boundary for boundary in sample.boundaries)
+
+
+def _first(outcome: Outcome, problem: str) -> Sample | None:
+    drawn = outcome.by_problem.get(problem)
+    return drawn[0] if drawn else None
+
+
+def _clearest(sample: Sample) -> dict[str, Any]:
+    """The boundary with the largest margin, among those whose rollouts differ if there are any."""
+    shown = [b for b in sample.boundaries if "rollouts" in b]
+    return max(shown, key=lambda b: (_differ(b), _margin(b)))
+
+
+def _differ(boundary: dict[str, Any]) -> bool:
+    return len(set(boundary["rollouts"])) > 1
+
+
+def _margin(boundary: dict[str, Any]) -> float:
+    """Score of the chosen candidate minus that of the best other one."""
+    scores = list(boundary["S"])
+    best = scores.pop(boundary["chosen"])
+    return float(best - max(scores)) if scores else 0.0
+
+
+def result(sample: Sample) -> str:
+    """The grade, the answer and the cost of a sample in words."""
+    verdict = {True: "correct", False: "wrong", None: "not graded"}[sample.correct]
+    answer = f" with {sample.answer}" if sample.answer is not None else ""
+    return f"{verdict}{answer[:_SHOWN]} after {sample.cost} forward tokens ({sample.finish})"

@@ -1,0 +1,193 @@
+"""Plots of accuracy: over k and budgets, by system, by seed, by cost, by model, by option.
+
+Each function draws panels, none where it has no data, and returns the legend.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from tgr_local.lab.eval import metrics
+from tgr_local.lab.eval.comparison import Comparison, Curves
+from tgr_local.lab.eval.metrics import Interval
+from tgr_local.lab.eval.outcome import Outcome, common_seeds
+from tgr_local.lab.eval.plot_panels import (
+    COLORS,
+    HEIGHT,
+    ROW,
+    Legend,
+    Panels,
+    arms,
+    errorbar,
+    in_percent,
+    marker,
+    number_of,
+    short,
+)
+
+
+def differences(panels: Panels, compared: Comparison) -> Legend:
+    shown = []
+    if compared.one:
+        ones = [(point.outcome, point.gain) for point in compared.one.points]
+        shown.append(("one answer", compared.one.base.outcome, ones))
+    for curves, title in ((compared.at_k, "equal k"), (compared.at_tokens, "equal forward tokens")):
+        if curves is not None:
+            gains = [(curve.outcome, curves.gain(curve.outcome)) for curve in curves.curves]
+            shown.append((title, curves.base, gains))
+    for title, base, gains in shown:
+        rows = [(outcome, gain) for outcome, gain in gains if gain is not None]
+        if not rows:
+            continue
+        axes = panels.new(max(HEIGHT / 2, 1.0 + ROW * len(rows)))
+        axes.axvline(0, color="black", lw=1)
+        for y, (outcome, gain) in enumerate(rows):
+            errorbar(axes, [gain.mean], [y], xs_of=[gain], number=number_of(compared, outcome))
+        axes.set_yticks(range(len(rows)), [short(outcome.label) for outcome, _ in rows])
+        axes.set(ylim=(len(rows) - 0.5, -0.5), xlabel=f"points minus {base.label}")
+        axes.set_title(title)
+    return []
+
+
+def curves(panels: Panels, compared: Comparison) -> Legend:
+    if compared.at_k is None or compared.at_tokens is None:
+        return []
+    shown = [(compared.at_k, "equal k", "k")]
+    shown.append((compared.at_tokens, "equal forward tokens", "forward tokens per problem"))
+    if all(len(curves.places) < 2 for curves, *_ in shown):
+        return []
+    for curves, title, name in shown:
+        axes = panels.new()
+        _draw_curves(axes, curves, compared)
+        axes.set(xscale="log", xlabel=name, ylabel="Pass (%)", title=title)
+        names = [f"{place:,.0f}" for place in curves.places]
+        axes.set_xticks(curves.places, names, rotation=30 if len("".join(names)) > 32 else 0)
+        axes.minorticks_off()
+    return [(outcome.label, number_of(compared, outcome)) for outcome in compared.graded]
+
+
+def _draw_curves(axes: Any, curves: Curves, compared: Comparison) -> None:
+    """Every interval of the table; lines that would lie on each other are moved sideways."""
+    n = len(curves.curves)
+    for i, curve in enumerate(curves.curves):
+        moved = [place * 1.012 ** (2 * i - n + 1) for place in curves.places]
+        points = [(x, found) for x, found in zip(moved, curve.intervals, strict=True) if found]
+        found = [in_percent(one) for _, one in points]
+        errorbar(axes, [x for x, _ in points], [one.mean for one in found], ys_of=found,
+                  number=number_of(compared, curve.outcome), line="-")  # fmt: skip
+
+
+def auc_bars(panels: Panels, compared: Comparison) -> Legend:
+    measured = [outcome for outcome in compared.graded if len(outcome.aucs)]
+    if len(measured) < 2:
+        return []
+    axes = panels.new(max(HEIGHT / 2, 0.8 + ROW * len(measured)))
+    for y, outcome in enumerate(measured):
+        auc, number = metrics.interval(outcome.aucs, top=100), number_of(compared, outcome)
+        axes.barh(y, auc.mean, 0.6, color=COLORS[number % len(COLORS)])
+        axes.errorbar([auc.mean], [y], xerr=arms([auc]), fmt="none", color="black", lw=1)
+    axes.set_yticks(range(len(measured)), [short(outcome.label) for outcome in measured])
+    axes.set(ylim=(len(measured) - 0.5, -0.5), xlim=(0, None), xlabel="AUC")
+    return []
+
+
+def seeds(panels: Panels, compared: Comparison) -> Legend:
+    """As the table `table_accuracy.by_seed`: the same seeds and k."""
+    seeds, ks = common_seeds(compared.graded)
+    if len(seeds) < 3 or len(ks) < 2:
+        return []  # a box of two points shows nothing else
+    axes = panels.new(max(HEIGHT / 2, 0.8 + ROW * len(compared.graded)))
+    rows = [[o.auc_of_seed(seed, ks) for seed in seeds] for o in compared.graded]
+    axes.boxplot(rows, orientation="horizontal", showfliers=False, widths=0.6)
+    for y, (outcome, row) in enumerate(zip(compared.graded, rows, strict=True), 1):
+        number = number_of(compared, outcome)
+        axes.plot(row, [y] * len(row), marker(number), ms=4, color=COLORS[number % len(COLORS)])
+    labels = [short(outcome.label) for outcome in compared.graded]
+    axes.set_yticks(range(1, len(labels) + 1), labels)
+    axes.invert_yaxis()
+    axes.set(xlabel=f"AUC of a seed, k = {ks[0]} to {ks[-1]}")
+    return []
+
+
+def scaling(panels: Panels, compared: Comparison) -> Legend:
+    """A line for each system that several models have, over their parameters."""
+    of_model: dict[str, list[Outcome]] = defaultdict(list)
+    for outcome in compared.graded:
+        if len(outcome.aucs):
+            of_model[outcome.run.manifest.model["sha256"]].append(outcome)
+    lines: dict[str, list[tuple[float, Interval]]] = defaultdict(list)
+    for some in of_model.values():
+        plain = [outcome for outcome in some if outcome.system["method"] == "base"]
+        for outcome in some if plain else ():
+            if outcome.system["method"] != "base":
+                best = max(plain, key=lambda one: float(one.aucs.mean()))
+                size = outcome.run.manifest.model["parameters"] / 1e9
+                gain = metrics.paired(outcome.aucs, best.aucs, top=100)
+                lines[outcome.system["name"]].append((size, gain))
+    several = {name: sorted(line, key=lambda p: p[0]) for name, line in lines.items() if line[1:]}
+    if not several:
+        return []
+    axes = panels.new()
+    axes.axhline(0, color="black", lw=1)
+    for number, line in enumerate(several.values()):
+        gains = [gain for _, gain in line]
+        errorbar(axes, [size for size, _ in line], [gain.mean for gain in gains], ys_of=gains,
+                  number=number, line="-")  # fmt: skip
+    axes.set(xscale="log", xlabel="parameters (billions)", ylabel="points of AUC minus base")
+    sizes = sorted({size for line in several.values() for size, _ in line})
+    axes.set_xticks(sizes, [f"{size:.3g}" for size in sizes])
+    axes.minorticks_off()
+    return [(name, number) for number, name in enumerate(several)]
+
+
+def cost(panels: Panels, compared: Comparison) -> Legend:
+    measured = [outcome for outcome in compared.graded if len(outcome.aucs)]
+    if not measured:
+        return []
+    aucs = [metrics.interval(outcome.aucs, top=100) for outcome in measured]
+    for name, values in (
+        ("forward tokens per sample", [outcome.cost for outcome in measured]),
+        ("seconds per sample", [outcome.seconds for outcome in measured]),
+    ):
+        axes = panels.new()
+        for outcome, value, auc in zip(measured, values, aucs, strict=True):
+            number = number_of(compared, outcome)
+            errorbar(axes, [value], [auc.mean], ys_of=[auc], number=number)
+        axes.set(xlabel=name, ylabel="AUC")
+    return [(outcome.label, number_of(compared, outcome)) for outcome in measured]
+
+
+def sensitivity(panels: Panels, compared: Comparison) -> Legend:
+    legend: dict[str, int] = {}
+    names = {"rollout_len": "rollout length s (tokens)", "n_candidates": "candidates K"}
+    for name, label in names.items():
+        lines = _differing_in(compared.graded, name)
+        if not lines:
+            continue
+        axes, ticks = panels.new(), set()
+        for title, line in lines.items():
+            xs = [outcome.system["config"][name] for outcome in line]
+            found = [metrics.interval(outcome.aucs, top=100) for outcome in line]
+            number = legend.setdefault(title, len(legend))
+            errorbar(axes, xs, [one.mean for one in found], ys_of=found, number=number, line="-")
+            ticks |= set(xs)
+        axes.set_xticks(sorted(ticks), [str(x) for x in sorted(ticks)])
+        axes.set(xlabel=label, ylabel="AUC")
+    return list(legend.items())
+
+
+def _differing_in(found: Sequence[Outcome], name: str) -> dict[str, list[Outcome]]:
+    """Groups of two or more systems of one method that differ in this option only."""
+    alike: dict[str, list[Outcome]] = defaultdict(list)
+    for outcome in found:
+        if len(outcome.aucs) and any("S" in boundary for boundary in outcome.boundaries):
+            rest = {key: v for key, v in outcome.system["config"].items() if key != name}
+            model = outcome.run.manifest.model["sha256"]
+            alike[json.dumps([model, outcome.system["method"], rest], sort_keys=True)].append(
+                outcome
+            )
+    lines = [sorted(some, key=lambda o: o.system["config"][name]) for some in alike.values()]
+    return {line[0].system["method"]: line for line in lines if len(line) > 1}

@@ -1,0 +1,266 @@
+"""Nodes of a Ray cluster: an actor on each, which holds one engine.
+
+In: the address of a cluster, a model and its options. Out: the nodes of a `node_pool.NodePool`,
+checked: every one computes with the same model file, chat template, probes and versions as this
+process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import importlib
+import os
+import re
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tgr_local.engine import Cancel, Engine, named_adapters
+from tgr_local.errors import CancelledError, InstallError, TgrError, describe
+from tgr_local.lab.eval import manifest
+from tgr_local.lab.eval.making import EngineMaker, Job, Phase
+from tgr_local.lab.eval.node_pool import NodeLostError
+from tgr_local.lab.eval.samples import Sample
+from tgr_local.models import library
+from tgr_local.options.config import EngineConfig
+from tgr_local.probe import record
+from tgr_local.system.versions import versions
+
+LOCAL = "local"
+"""The address of a cluster that is started on this machine, for this run."""
+START_SECONDS = 600.0
+"""A node's time to get a process, and to load the model."""
+REACH_SECONDS = 5.0
+"""The time for a connection to the cluster."""
+_POLL_SECONDS = 0.5  # between looks at a flag that ends the run
+
+
+def check_address(address: str) -> None:
+    """ValueError for an address that cannot be one."""
+    if address not in ("auto", LOCAL) and not re.fullmatch(r"(ray://)?[\w.\-\[\]:]+:\d+", address):
+        raise ValueError(
+            f"ray is {address!r:.60}, but must be HOST:PORT of a Ray cluster, auto for the one of "
+            f"this machine, or {LOCAL}; name tasks before --ray"
+        )
+
+
+class Worker:
+    """The engine of a node, in a process that Ray starts there."""
+
+    def load(
+        self, model: str | None, config: EngineConfig, probes: Sequence[str]
+    ) -> dict[str, Any]:
+        """Loads the model. Returns what must be equal everywhere, and what may differ; or the error
+        as one line."""
+        try:
+            engine = Engine(library.model_file(model), config)
+            self._maker = EngineMaker(engine)
+            return {"facts": facts_of(engine, probes), "machine": manifest.machine(engine)}
+        except (TgrError, ValueError, OSError) as error:
+            return {"error": describe(error)}
+
+    def begin(self, phase: Phase, n_cells: int, parallel: int, n_jobs: int) -> int:
+        """As `Maker.begin`."""
+        return self._maker.begin(phase, n_cells, parallel, n_jobs)
+
+    def make(self, job: Job, prompt: list[int] | None) -> tuple[Sample, int]:
+        """As `Node.make`."""
+        sample = self._maker.make(job, prompt, Cancel())
+        return sample, self._maker.positions
+
+
+class RayNode:
+    """A `node_pool.Node`: one actor."""
+
+    def __init__(self, ray: Any, name: str, actor: Any, machine: dict[str, Any]) -> None:
+        self._ray, self.name, self._actor = ray, name, actor
+        self.machine = machine
+        """Its entry in the manifest."""
+
+    def begin(self, phase: Phase, n_cells: int, parallel: int, n_jobs: int) -> int:
+        config = dataclasses.replace(phase.config, probe=absolute(phase.config.probe))
+        phase = dataclasses.replace(phase, config=config)
+        called = self._actor.begin.remote(phase, n_cells, parallel, n_jobs)
+        return int(self._result(called, Cancel()))
+
+    def make(self, job: Job, prompt: list[int] | None, cancel: Cancel) -> tuple[Sample, int]:
+        found: tuple[Sample, int] = self._result(self._actor.make.remote(job, prompt), cancel)
+        return found
+
+    def _result(self, called: Any, cancel: Cancel) -> Any:
+        errors = self._ray.exceptions
+        while not self._ray.wait([called], timeout=_POLL_SECONDS)[0]:
+            if cancel.is_set():
+                raise CancelledError("the run was cancelled")
+        try:
+            return self._ray.get(called)
+        except errors.RayTaskError as error:  # raised by our own code
+            raise TgrError(f"{self.name}: {describe(error.cause)}") from error
+        except errors.RayError as error:
+            raise NodeLostError(_first_line(error)) from None
+
+
+@contextlib.contextmanager
+def connected(
+    address: str,
+    model: str | None,
+    config: EngineConfig,
+    probes: Sequence[str],
+    own: Mapping[str, str],
+) -> Iterator[list[RayNode]]:
+    """A node on every machine of a Ray cluster that has processors or GPUs; their engines end with
+    the block.
+
+    `model`, the files that `config` names, and `probes` must be where this machine has them. `own`
+    are this process' facts, with which those of every node must agree (`facts_of`). Raises
+    InstallError without Ray, TgrError where the cluster cannot be reached or a node does not fit,
+    naming it.
+    """
+    ray = import_ray()
+    try:
+        _reach(address)
+        ray.init(
+            address=address, logging_level="ERROR", log_to_driver=bool(os.environ.get("TGR_DEBUG")),
+            **({"include_dashboard": False} if address == LOCAL else {}),
+        )  # fmt: skip
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        raise TgrError(
+            f"the Ray cluster at {address} cannot be reached ({_first_line(error)}); start it with "
+            "ray start --head, or correct --ray"
+        ) from None
+    try:
+        adapters = named_adapters(config.lora)
+        config = dataclasses.replace(
+            config,
+            draft_model=absolute(config.draft_model),
+            lora=tuple(f"{absolute(str(one.path))}:{one.scale!r}" for one in adapters),
+            chat_template=absolute(config.chat_template),
+        )
+        yield _started(ray, absolute(model or "") or None, config, probes, own)
+    finally:
+        ray.shutdown()  # its actors end with their driver
+
+
+def _reach(address: str) -> None:
+    """OSError where nothing listens at an address: Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host:
+        socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
+
+
+def absolute(path: str) -> str:
+    """A file's path for the nodes, which have another current folder; other names as they are."""
+    return os.path.abspath(path) if path and os.path.exists(path) else path
+
+
+def facts_of(engine: Engine, probes: Sequence[str]) -> dict[str, str]:
+    """What every engine of a run must have in common. `probes` are paths, empty for the probe
+    next to the model file."""
+    found = {"sha256": engine.model_hash, **manifest.anywhere(versions())}
+    found["chat template"] = hashlib.sha256(engine.chat_template.encode()).hexdigest()[:12]
+    for path in probes:
+        found[f"probe {path}".strip()] = record.digest(engine, path)[:12]
+    return found
+
+
+def _started(
+    ray: Any,
+    model: str | None,
+    config: EngineConfig,
+    probes: Sequence[str],
+    own: Mapping[str, str],
+) -> list[RayNode]:
+    places = [_Place.of(node) for node in ray.nodes() if node["Alive"]]
+    places = sorted((place for place in places if place.cpus or place.gpus), key=lambda p: p.name)
+    if not places:
+        raise TgrError("the Ray cluster has no node with processors or GPUs; start one: ray start")
+    affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+    actors = [
+        ray.remote(Worker).options(
+            num_cpus=place.cpus, num_gpus=place.gpus, max_concurrency=config.n_seq_max,
+            scheduling_strategy=affinity(place.id, soft=False),
+        ).remote()
+        for place in places
+    ]  # fmt: skip
+    loads = [actor.load.remote(model, config, probes) for actor in actors]
+    ready = set(ray.wait(loads, num_returns=len(loads), timeout=START_SECONDS)[0])
+    nodes = []
+    for place, actor, load in zip(places, actors, loads, strict=True):
+        if load not in ready:
+            raise TgrError(
+                f"{place.name} had no engine after {START_SECONDS:g} s; free its processors of "
+                "other work in Ray, or stop Ray there"
+            )
+        try:
+            found = ray.get(load)
+        except ray.exceptions.RayError as error:
+            raise TgrError(
+                f"{place.name} cannot run an engine ({_first_line(error)}); install the same "
+                "tgr-local there, or stop Ray there"
+            ) from None
+        check_facts(place.name, found, own)
+        nodes.append(RayNode(ray, place.name, actor, found["machine"]))
+    return nodes
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """A machine of the cluster."""
+
+    id: str
+    name: str
+    cpus: float
+    gpus: float
+
+    @staticmethod
+    def of(node: Mapping[str, Any]) -> _Place:
+        free = node["Resources"]
+        name = f"node {node['NodeManagerAddress']} ({node['NodeID'][:6]})"
+        return _Place(node["NodeID"], name, free.get("CPU", 0), free.get("GPU", 0))
+
+
+def check_facts(name: str, found: Mapping[str, Any], own: Mapping[str, str]) -> None:
+    """TgrError where a node's answer to `Worker.load` is an error, or differs from `own`."""
+    if "error" in found:
+        raise TgrError(f"{name}: {found['error']}")
+    facts = found["facts"]
+    for key in sorted({*own, *facts}):
+        mine, theirs = own.get(key, "absent"), facts.get(key, "absent")
+        if mine != theirs and key == "sha256":
+            raise TgrError(
+                f"{name} has another model file (sha256 {theirs[:12]}… instead of {mine[:12]}…); "
+                "copy this machine's to the same path there"
+            )
+        if mine != theirs:
+            raise TgrError(f"{name} has {key} {theirs}, but here is {mine}; install the same there")
+
+
+def machines(nodes: Sequence[RayNode]) -> list[dict[str, Any]]:
+    """The different machines of the nodes, as a manifest lists them."""
+    found: list[dict[str, Any]] = []
+    for node in nodes:
+        if node.machine not in found:
+            found.append(node.machine)
+    return found
+
+
+def _first_line(error: BaseException) -> str:
+    """The part of Ray's message that says what happened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line for line in lines if re.match(r"\w*(Error|Exception): ", line)]
+    return (causes[-1:] or lines[:1] or [type(error).__name__])[0][:200].rstrip(".")
+
+
+def import_ray() -> Any:
+    """The package, which is optional. InstallError without it."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing here reports to anybody
+    os.environ.setdefault("RAY_worker_niceness", "0")  # of a cluster that is started here
+    try:
+        importlib.import_module("ray.util.scheduling_strategies")
+        return importlib.import_module("ray")
+    except ImportError:
+        raise InstallError(
+            "--ray needs Ray, which is not installed; run: pip install 'tgr-local[ray]'"
+        ) from None

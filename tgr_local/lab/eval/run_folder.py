@@ -1,0 +1,67 @@
+"""Reads a run folder, of a finished or unfinished evaluation run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from tgr_local.errors import TgrError
+from tgr_local.lab.eval import manifest, samples
+from tgr_local.lab.eval.manifest import Manifest
+from tgr_local.lab.eval.samples import Sample
+from tgr_local.system import json_checks
+from tgr_local.system.json_checks import Count
+
+
+@dataclass(frozen=True)
+class EvaluationRun:
+    """The contents of a run folder."""
+
+    folder: Path
+    manifest: Manifest
+    samples: list[Sample]
+    phases: list[dict[str, Any]]
+    """The cost of each phase; see `phases.run_phase`."""
+    problems: dict[tuple[str, str], str]
+    """(task, problem) -> the prompt."""
+    groups: dict[tuple[str, str], dict[str, str]]
+    """(task, problem) -> `Problem.groups`; only of problems that have some."""
+
+
+_PHASE = {
+    "task": str, "system": str, "samples": Count, "counted": Count, "positions": Count,
+    "seconds": Annotated[float, 0], "parallel?": Count,
+}  # fmt: skip
+_PROBLEM = {"task": str, "id": str, "prompt": str, "groups?": dict[str, str]}
+
+
+def read(folder: Path) -> EvaluationRun:
+    """The run of a folder. TgrError for a folder that is not a run folder, or a damaged file."""
+    found = manifest.read(folder)
+    problems = {
+        (line["task"], line["id"]): line for line in _lines(folder / "problems.jsonl", _PROBLEM)
+    }
+    return EvaluationRun(
+        folder,
+        found,
+        list(samples.read(folder / "samples.jsonl")),
+        _lines(folder / "phases.jsonl", _PHASE),
+        {place: line["prompt"] for place, line in problems.items()},
+        {place: line["groups"] for place, line in problems.items() if "groups" in line},
+    )
+
+
+def _lines(path: Path, shape: dict[str, Any]) -> list[dict[str, Any]]:
+    """The JSON lines of a file, none if it does not exist; an incomplete last line is left out."""
+    found: list[dict[str, Any]] = []
+    *lines, _ = path.read_bytes().split(b"\n") if path.exists() else [b""]
+    for number, line in enumerate(lines, 1):
+        try:
+            found.append(json_checks.loads(line))
+            json_checks.check(shape, found[-1])
+        except ValueError as error:
+            raise TgrError(
+                f"{path} line {number} is damaged: {error}; restore it, or delete the line"
+            ) from None
+    return found

@@ -1,0 +1,70 @@
+"""The benchmarks by name. A task is imported on first use, its packages for grading."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import cast
+
+from tgr_local.lab.eval.task import Task
+
+_PLACES = {
+    "math500": "math500:TASK",
+    "aime24": "aime:AIME24",
+    "aime25": "aime:AIME25",
+    "olympiadbench": "olympiadbench:TASK",
+    "omnimath": "omnimath:TASK",
+    "gsm8k": "gsm8k:TASK",
+    "humaneval": "humaneval:TASK",
+    "mbpp": "mbpp:TASK",
+    "bigcodebench": "bigcodebench:TASK",
+    "livecodebench": "livecodebench:TASK",
+    "ifeval": "ifeval:STRICT",
+    "ifeval-loose": "ifeval:LOOSE",
+    "writingbench": "writingbench:ALL",
+    "writingbench-arts": "writingbench:ARTS",
+    "writingbench-diversity": "writingbench:DIVERSITY",
+    "countdown": "puzzles:COUNTDOWN",
+    "game24": "puzzles:GAME24",
+    "bugs": "bugs:TASK",
+    "bugs-families": "bugs:FAMILIES",
+    "humanevalfix": "humanevalfix:TASK",
+    "aider-edit": "aider_edit:TASK",
+    "arithmetic3": "generated:ARITHMETIC3",
+    "arithmetic4": "generated:ARITHMETIC4",
+    "arithmetic5": "generated:ARITHMETIC5",
+    "arithmetic6": "generated:ARITHMETIC6",
+    "arithmetic8": "generated:ARITHMETIC8",
+    "arithmetic10": "generated:ARITHMETIC10",
+    "equations": "generated:EQUATIONS",
+}
+"""Module and name of each task."""
+
+
+class _Tasks(Mapping[str, Task]):
+    """Imports a task when it is looked up."""
+
+    def __getitem__(self, name: str) -> Task:
+        module, _, attribute = _PLACES[name].partition(":")
+        return cast(Task, getattr(importlib.import_module(f"{__name__}.{module}"), attribute))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_PLACES)
+
+    def __len__(self) -> int:
+        return len(_PLACES)
+
+
+TASKS: Mapping[str, Task] = _Tasks()
+
+
+def get(name: str) -> Task:
+    """The task of that name. Raises ValueError for another, with the nearest ones."""
+    if name not in TASKS:
+        near = difflib.get_close_matches(name.lower(), TASKS, n=3)
+        hint = f"did you mean {', '.join(near)}? " if near else ""
+        if name.lower().endswith(".gguf"):
+            hint = f"a model is named with -m {name}; "
+        raise ValueError(f"unknown task {name!r}; {hint}tgr-local eval list shows all")
+    return TASKS[name]

@@ -1,0 +1,106 @@
+"""Small Python files with a defect, generated from a seed: a failing test is shown, others are not.
+
+No file: `limit` says how many (300 by default). The user's message is that of the code assistant;
+the instructions ask for a whole function, and every form that `repairs.py` reads is accepted.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from tgr_local.lab.eval.bugs import problem as problems
+from tgr_local.lab.eval.bugs.problem import Bug, Split
+from tgr_local.lab.eval.task import Grade, Metric, Problem
+from tgr_local.lab.eval.tasks.benchmark import NO_ANSWER, exact, n_generated
+from tgr_local.lab.eval.tasks.code import SLACK, passes
+from tgr_local.lab.eval.tasks.repairs import changed_file
+from tgr_local.system.sandbox import programs
+from tgr_local.system.sandbox.programs import Limits
+
+N_DEFAULT, N_MOST = 300, 5000
+FALSE_PASS = "false pass: the shown tests pass, the hidden ones do not"
+"""`Grade.detail` of an answer that only the hidden tests refuse."""
+SYSTEM = """\
+You repair Python code. Answer with the path of the file, "::", the name of the function (a method \
+as Class.method), and then the whole corrected function in a fenced block:
+
+{path}::{name}
+```python
+(all lines of the function)
+```
+"""
+
+
+@dataclass(frozen=True)
+class Bugs:
+    """Problems of one split of `tgr_local.lab.eval.bugs`."""
+
+    name: str
+    doc: str
+    split: Split
+
+    needs_exec: ClassVar[bool] = True
+    metric: ClassVar[Metric] = "pass"
+    packages: ClassVar[tuple[str, ...]] = ()
+    limits: ClassVar[Limits] = Limits()
+
+    def load(
+        self, path: Path | None = None, *, limit: int = 0, seed: int = 0, fetch: bool = False
+    ) -> list[Problem]:
+        n = n_generated(self.name, path, limit, N_DEFAULT, N_MOST)
+        rng = random.Random(f"{self.name} {seed}")
+        found: dict[str, Problem] = {}
+        while len(found) < n:
+            made = problems.bug(rng, self.split)
+            found.setdefault(made.file, self.problem(made, rng, f"{seed}-{len(found)}"))
+        return list(found.values())
+
+    def problem(self, made: Bug, rng: random.Random, name: str) -> Problem:
+        """A generated problem as a question."""
+        printed = problems.output(rng, made)
+        asked = problems.user_message(made.path, made.file, problems.task(rng, made), printed)
+        reference = {
+            "family": made.family,
+            "kinds": list(made.kinds),
+            "path": made.path,
+            "name": made.name,
+            "file": made.file,
+            "repaired": made.repaired,
+            "visible": [line for test in made.visible for line in test.lines],
+            "hidden": [line for check in made.hidden for line in (*check.setup, check.statement)],
+        }
+        messages = (
+            {"role": "system", "content": SYSTEM.format(path=made.path, name=made.name)},
+            {"role": "user", "content": asked},
+        )
+        groups = {"family": made.family, "defect": " and ".join(made.kinds)}
+        return Problem(self.name, name, messages, reference, f"{asked}\n", groups)
+
+    def prepare(self) -> None:
+        programs.check()
+
+    def seconds(self, problem: Problem) -> float:
+        return 2 * self.limits.seconds + SLACK
+
+    def grade(self, problem: Problem, text: str) -> Grade:
+        known = problem.reference
+        code = changed_file(text, known["file"], known["name"])
+        if code is None:
+            return NO_ANSWER
+        if code.strip() == known["repaired"].strip():
+            return exact(True, code.strip())
+        if code.strip() == known["file"].strip():
+            return exact(False, code.strip(), "unchanged")
+        whole = passes(code, "\n".join([*known["visible"], *known["hidden"]]), self.limits)
+        if whole.correct or not passes(code, "\n".join(known["visible"]), self.limits).correct:
+            return whole
+        return exact(False, code.strip(), FALSE_PASS)
+
+
+TASK = Bugs("bugs", "generated Python files with a defect and a failing test; hidden tests", "test")
+FAMILIES = Bugs(
+    "bugs-families", "the same, of kinds of functions that the embedded model never saw", "families"
+)

@@ -1,0 +1,105 @@
+"""GSM8K (Cobbe et al. 2021): word problems of primary school, the answers whole numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass
+from decimal import Decimal, Inexact, localcontext
+from fractions import Fraction
+
+from tgr_local.answers import WORDS, cleaned, ungrouped
+from tgr_local.lab.eval.task import Grade, Problem
+from tgr_local.lab.eval.tasks.benchmark import END, NO_ANSWER, Benchmark, exact, last_box
+from tgr_local.lab.eval.tasks.data import Row, Source
+from tgr_local.lab.eval.tasks.maths import prompts
+
+NUMBER = re.compile(r"-?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?")
+BRACKETS = re.compile(r"(?<![\w)])\((-?[\d.]+)\)(?![\w(])")
+PLAIN = r"(?:\d+\.?\d*|\.\d+)"
+ONE = re.compile(
+    r"(?:[A-Za-z\s:]|(?<=[A-Za-z])\.\s)*[€£¥]?\s*"  # words
+    rf"([-+]?)\s*({PLAIN})(?:\s*([*/])\s*(-?{PLAIN})|\s+(\d+/\d+))?"  # 5, 2*3, 2/3 or 1 2/3
+    r"\s*[%€£¥¢]?\s*(?:/?\s*[A-Za-z](?:[A-Za-z\s./']|\^\{?-?\d\}?)*)?"  # a unit
+)
+LONGEST = 200
+"""Maximum length of a box with one number, characters."""
+
+
+def number(text: str) -> Fraction | None:
+    """The last number in a text; of a long text only the end is searched."""
+    plain = ungrouped(cleaned(text[-END:]))
+    found = NUMBER.findall(re.sub(r"(?<=\d)-(?=\d)", " ", plain))
+    try:
+        return Fraction(found[-1].replace(",", "")) if found else None
+    except (ValueError, ZeroDivisionError):
+        return None
+
+
+def only_number(box: str) -> Fraction | None:
+    """The only number in a box, possibly a fraction or a product of two, with words, a unit or an
+    equation; None where there is anything else."""
+    if len(box) > LONGEST:
+        return None
+    plain = cleaned(WORDS.sub(" u", box))
+    plain = plain if re.search(r"\d", plain) else cleaned(box)
+    plain = ungrouped(re.split(r"=|≈|\\approx", plain)[-1]).lstrip(" ,;:{").rstrip(" .,;:}\\")
+    found = ONE.fullmatch(BRACKETS.sub(r"\1", plain))
+    if found is None:
+        return None
+    sign, first, operator, second, rest = found.groups()
+    value = Fraction(first)
+    try:
+        if operator:
+            value = value * Fraction(second) if operator == "*" else value / Fraction(second)
+        elif rest:
+            value += Fraction(rest)
+    except ZeroDivisionError:
+        return None
+    return -value if sign == "-" else value
+
+
+def shown(value: Fraction) -> str:
+    """As people write it: 6.67, and a fraction only where no decimal of 28 digits is exact."""
+    with localcontext() as context, contextlib.suppress(ArithmeticError):
+        context.traps[Inexact] = True
+        return f"{Decimal(value.numerator) / value.denominator:f}"
+    return str(value)
+
+
+def answer(text: str) -> Fraction | None:
+    """The number in the last box, else after the last ####, else the last in the text."""
+    box = last_box(text)
+    return number(text.rsplit("####", maxsplit=1)[-1]) if box is None else only_number(box)
+
+
+@dataclass(frozen=True)
+class GSM8K(Benchmark):
+    """Numbers compared exactly."""
+
+    def problem(self, row: Row, index: str) -> Problem:
+        solution = row.text("answer")
+        if (gold := number(solution.rsplit("####", maxsplit=1)[-1])) is None:
+            raise ValueError(f"{row.where}: the answer has no number: {solution[-60:]!r}")
+        steps = {"steps of the solution": str(len(solution.strip().splitlines()) - 1)}
+        asked = prompts(row.text("question"))
+        return Problem(self.name, index, reference=str(gold), groups=steps, **asked)
+
+    def grade(self, problem: Problem, text: str) -> Grade:
+        found = answer(text)
+        if found is None:
+            return NO_ANSWER
+        reference = Fraction(problem.reference)
+        is_right = found == reference
+        return exact(is_right, shown(found), "" if is_right else f"not {shown(reference)}")
+
+
+TASK = GSM8K(
+    "gsm8k",
+    "1,319 word problems of primary school; numbers",
+    Source(
+        ("gsm8k/test.jsonl", "gsm8k.jsonl", "gsm8k/*test*.parquet"),
+        "https://github.com/openai/grade-school-math",
+        {"path": "openai/gsm8k", "name": "main", "split": "test"},
+    ),
+)

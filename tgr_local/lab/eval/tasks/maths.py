@@ -1,0 +1,174 @@
+"""Olympiad and school maths: a box in the reply, compared by value with the official answer.
+
+MATH-500, AIME, OlympiadBench and Omni-MATH share the question's wording and math-verify's
+judgement of whether two answers mean the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tgr_local.answers import SIGNED, WORDS, compact, normalised
+from tgr_local.lab.eval.task import Grade, Problem
+from tgr_local.lab.eval.tasks.benchmark import END, NO_ANSWER, Benchmark, exact, last_box, user
+from tgr_local.lab.eval.tasks.data import Row
+
+UNREADABLE = re.compile(r"\\(?:max|min|gcd|lcm|[lc]?dots)(?![a-z])")
+"""LaTeX of which math-verify parses only a part."""
+LETTER = re.compile(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])")
+BASE = re.compile(r"[0-9A-Za-z]+_\{?(\d+)\}?")
+MOST_DIGITS, EXPONENT_DIGITS = 4000, 15
+"""Longer numbers are not evaluated; Python does not print more than 4,300 digits."""
+MOST_TERMS = 500
+"""Longer sums are not multiplied out."""
+BOXED = "Please reason step by step, and put your final answer within \\boxed{}."
+
+
+def prompts(question: str) -> dict[str, Any]:
+    """The question as a chat and as a completion prompt, in Qwen's wording."""
+    asked = f"{question.strip()}\n{BOXED}"
+    return {"messages": user(asked), "raw": f"Question: {asked}\nAnswer:"}
+
+
+@dataclass(frozen=True)
+class Maths(Benchmark):
+    """A benchmark whose rows have a problem and one official answer."""
+
+    packages: ClassVar[tuple[str, ...]] = ("math_verify",)
+
+    def problem(self, row: Row, index: str) -> Problem:
+        question = row.text("problem", "question", "Problem", "Question")
+        answer = row.text("answer", "Answer")
+        number = next(
+            (str(row.fields[k]) for k in ("unique_id", "id", "ID") if row.fields.get(k)), index
+        )
+        groups = row.groups("level", "subject", "difficulty")
+        return Problem(self.name, number, reference=answer, groups=groups, **prompts(question))
+
+    def prepare(self) -> None:
+        super().prepare()
+        import math_verify  # noqa: F401
+
+    def grade(self, problem: Problem, text: str) -> Grade:
+        return compare(str(problem.reference), text)
+
+
+def compare(gold: str, text: str, tolerance: float = 0.0) -> Grade:
+    """Whether the last answer in `text` means the same as `gold`, a piece of LaTeX."""
+    from math_verify import verify
+
+    gold, text = (part.replace("°", r"^\circ") for part in (gold, SIGNED.sub(r"\1-", text)))
+    said, end = last_box(text), text[-END:]
+    if said and last_box(end) is None:
+        end = f"\\boxed{{{said}}}"
+    wanted, found = parsed(f"\\boxed{{{gold}}}"), parsed(end)
+    if not found and not said:
+        return NO_ANSWER
+    answer = key(found, said)
+    if said and compact(said) == compact(gold):
+        return exact(True, answer)
+    detail = f"{answer} is not {gold}"[:300]
+    if said and (unlike(gold, said) or is_huge(found) != is_huge(wanted)):
+        return exact(False, answer, detail)
+    if UNREADABLE.search(gold) or is_huge(wanted):
+        return Grade(None, 0.0, answer, f"cannot be graded: no value is known for {gold}"[:300])
+    is_right = bool(found) and bool(verify(wanted, found, timeout_seconds=None))
+    is_right = is_right or (tolerance > 0 and is_near(wanted, found, tolerance))
+    return exact(is_right, answer, "" if is_right else detail)
+
+
+def unlike(gold: str, said: str) -> bool:
+    """Whether two answers differ in something that math-verify ignores: the base of a number, or
+    letter case."""
+    bases = [BASE.fullmatch(compact(answer)) for answer in (gold, said)]
+    if bases[0] and bases[1]:
+        return bases[0][1] != bases[1][1]
+    mine, yours = ({*LETTER.findall(WORDS.sub("", answer))} for answer in (gold, said))
+    return mine != yours and {*map(str.lower, mine)} == {*map(str.lower, yours)}
+
+
+def parsed(text: str) -> list[Any]:
+    """math-verify's reading of the last answer, a box before everything else: a sympy expression
+    and its text, or nothing. Without its own timeouts, which need signals: a worker is killed."""
+    from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse
+
+    logging.getLogger("math_verify").setLevel(logging.ERROR)
+    config = [LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig()]
+    return list(parse(text, extraction_config=config, parsing_timeout=None))
+
+
+def key(found: list[Any], said: str | None) -> str | None:
+    """A key that equal answers share: the value if there is one, else the text."""
+    import sympy
+
+    value = found[0] if found else None
+    if isinstance(value, sympy.Basic) and not is_huge(found):
+        value = plain(value)
+    if isinstance(value, sympy.Number):
+        return str(sympy.nsimplify(value, rational=True))
+    if isinstance(value, sympy.Basic | sympy.MatrixBase):
+        return str(value)
+    return normalised(said or str(found[-1])) or None
+
+
+def plain(value: Any) -> Any:
+    """An expression evaluated and multiplied out, where that is quickly done, without a variable
+    that it is said to equal."""
+    import sympy
+
+    if isinstance(value, sympy.Eq) and isinstance(value.lhs, sympy.Symbol):
+        value = value.rhs
+    slow = value.has(sympy.Sum, sympy.Product, sympy.Integral, sympy.Derivative, sympy.Limit)
+    if slow or not isinstance(value, sympy.Expr) or terms(value) > MOST_TERMS:
+        return value
+    return sympy.expand(value.doit())
+
+
+def terms(value: Any) -> int:
+    """How many terms an expression has at most when it is multiplied out; none above MOST_TERMS
+    are counted but one."""
+    parts = [terms(part) for part in value.args]
+    if value.is_Add:
+        count = sum(parts)
+    elif value.is_Mul:
+        count = math.prod(parts)
+    elif value.is_Pow and parts[0] > 1:
+        count = parts[0] ** (min(abs(value.exp.p), 10) if value.exp.is_Rational else 10)
+    else:
+        count = max(parts, default=1)
+    return min(count, MOST_TERMS + 1)
+
+
+def is_huge(found: list[Any]) -> bool:
+    """Whether a number in an answer has too many digits to be evaluated."""
+    import sympy
+
+    return bool(found) and isinstance(found[0], sympy.Basic) and digits(found[0]) > MOST_DIGITS
+
+
+def digits(value: Any) -> float:
+    """About how many digits the longest number has that evaluating an expression takes."""
+    import sympy
+
+    if isinstance(value, sympy.Rational):
+        return math.log10(max(abs(value.p), value.q))
+    sizes = [digits(part) for part in value.args]
+    most = max(sizes, default=0.0)
+    if not value.is_number or not isinstance(value, sympy.Pow | sympy.factorial) or not sizes[0]:
+        return most
+    if most > MOST_DIGITS or sizes[-1] > EXPONENT_DIGITS:
+        return math.inf
+    times = abs(complex(value.args[-1]))  # the exponent, or the number of factors
+    return max(most, times * sizes[0])
+
+
+def is_near(wanted: list[Any], found: list[Any], tolerance: float) -> bool:
+    """Whether both are numbers that differ by no more than the tolerance."""
+    try:
+        return abs(float(wanted[0]) - float(found[0])) <= tolerance
+    except (TypeError, ValueError, IndexError, OverflowError):
+        return False

@@ -1,0 +1,90 @@
+"""Common code of the tasks in which a file is repaired: the changed file, out of a reply.
+
+A reply may have search-and-replace blocks, the whole function, the whole file, or code around them;
+chat models mix these. What cannot be placed is not an answer.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+
+from tgr_local.lab.eval.tasks.code import blocks, program
+from tgr_local.system.python_source import syntax_tree
+
+SEARCH = re.compile(
+    r"^<{5,9} SEARCH[ \t]*\n(.*?)^={5,9}[ \t]*\n(.*?)^>{5,9} REPLACE[ \t]*$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def changed_file(text: str, file: str, name: str) -> str | None:
+    """The file with the change of a reply; `name` is the function asked for, a method as
+    ``Class.method``. None where the reply has none that applies."""
+    found = SEARCH.findall(text)
+    if found:
+        return _replaced(file, found)
+    codes = [textwrap.dedent(code) for code in blocks(text)]
+    if not codes:
+        whole = program(text, name.partition(".")[0])
+        codes = [whole] if whole is not None else []
+    own, _, method = name.partition(".")
+    for code in reversed(codes):
+        made = _places(code)
+        if made is None:
+            continue
+        theirs = _places(file) or {}
+        if own in made and set(theirs) <= set(made):
+            return code.rstrip("\n") + "\n"
+        for wanted in dict.fromkeys((name, own)):
+            if wanted in made and wanted in theirs:
+                return _exchanged(file, theirs[wanted], _lines(code, made[wanted]))
+        if method and method in made and name in theirs:
+            return _exchanged(file, theirs[name], _lines(code, made[method]))
+    return None
+
+
+def _replaced(file: str, found: list[tuple[str, str]]) -> str | None:
+    for old, new in found:
+        at = f"\n{file}".find(f"\n{old}")
+        if not old or at < 0:
+            return None
+        file = file[:at] + new + file[at + len(old) :]
+    return file
+
+
+def _places(code: str) -> dict[str, tuple[int, int]] | None:
+    """First and last line, from 1, of every function and class at the top, and of methods. None
+    where the code cannot be parsed."""
+    try:
+        body = syntax_tree(code).body
+    except SyntaxError:
+        return None
+    found: dict[str, tuple[int, int]] = {}
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found[node.name] = _span(node)
+        if isinstance(node, ast.ClassDef):
+            for inner in node.body:
+                if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
+                    found[f"{node.name}.{inner.name}"] = _span(inner)
+    return found
+
+
+def _span(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> tuple[int, int]:
+    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+    return first, node.end_lineno or first
+
+
+def _lines(code: str, place: tuple[int, int]) -> str:
+    return "\n".join(code.split("\n")[place[0] - 1 : place[1]])
+
+
+def _exchanged(file: str, place: tuple[int, int], new: str) -> str:
+    """The file with lines exchanged by a function, which gets the indentation of the old one."""
+    lines = file.split("\n")
+    old = lines[place[0] - 1]
+    indent = old[: len(old) - len(old.lstrip())]
+    lines[place[0] - 1 : place[1]] = textwrap.indent(textwrap.dedent(new), indent).split("\n")
+    return "\n".join(lines)

@@ -1,0 +1,271 @@
+"""The verdict of a report: one sentence on what a comparison shows, and what it does not.
+
+In: a `Comparison`. Out: a sentence in plain words. Its numbers are those of the tables. With
+the metric "one" it names the frontier. Else it compares at equal forward tokens where the budget
+buys every system a sample, or at equal k. A difference counts where its 95% interval excludes zero
+and at least `FEWEST` problems differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tgr_local.lab.eval.comparison import Comparison, Curves
+from tgr_local.lab.eval.frontier import MARGIN, Frontier, Point
+from tgr_local.lab.eval.metrics import Interval
+from tgr_local.lab.eval.outcome import Outcome
+
+FEWEST = 6
+"""Problems that have to differ for a difference to count: where five do, all of them have the same
+sign by chance in 2 of 2⁵ cases, which is more than 5%."""
+_NAMED = 3  # systems with their intervals in one part of the sentence
+
+
+@dataclass(frozen=True, eq=False)
+class _Finding:
+    """One system against the reference."""
+
+    outcome: Outcome
+    gain: Interval
+    n_differing: int
+
+    @property
+    def is_clear(self) -> bool:
+        return self.n_differing >= FEWEST and (self.gain.low > 0 or self.gain.high < 0)
+
+
+def of_task(compared: Comparison) -> str:
+    """The sentence on one task."""
+    found, graded = compared.found, compared.graded
+    if found[0].metric == "diversity":
+        return "This task has no wrong answers, so it cannot tell which system is better."
+    unfinished = any(len(outcome.all_samples) < outcome.n_planned for outcome in found)
+    if compared.one:
+        return _begun(unfinished, _one_answer(compared.one, len(found) - len(graded)))
+    if compared.at_k is None or compared.at_tokens is None:
+        return "Nothing can be concluded yet: no problem has a graded sample in every system."
+    if len(graded) == 1:
+        return _begun(unfinished, _alone(compared.at_k, len(found) - 1))
+    at_cost = _findings(compared.at_tokens)
+    sentence = (
+        _compared(_at_cost(compared.at_tokens), at_cost, compared.at_tokens)
+        if at_cost
+        else _compared(_at_k(compared.at_k), _findings(compared.at_k), compared.at_k)
+    )
+    return _begun(unfinished, f"{sentence}{_out_of_reach(compared.at_tokens)}.")
+
+
+def _one_answer(one: Frontier, n_left_out: int) -> str:
+    """The frontier, and the cheapest system that keeps up with the reference."""
+    place, base = f"with one answer to each of {_problems(one.n_problems)}", one.base
+    if len(one.points) == 1:
+        return (
+            f"{place}, {base.outcome.label} is right in {100 * base.accuracy.mean:.1f}% (95% "
+            f"interval {100 * base.accuracy.low:.1f} to {100 * base.accuracy.high:.1f}) for "
+            f"{base.tokens:,.0f} forward tokens; {_nothing_compared(n_left_out)}."
+        )
+    names = _all_listed([_accuracy(point) for point in one.best])
+    order = ", fewest tokens first," if len(one.best) > 1 else ""
+    is_or_are = "is" if len(one.best) == 1 else "are"
+    return (
+        f"{place}, {names}{order} {is_or_are} on the frontier of accuracy against forward tokens; "
+        f"{_cheapest(one)}."
+    )
+
+
+def _accuracy(point: Point) -> str:
+    return f"{point.outcome.label} ({100 * point.accuracy.mean:.1f}%, {point.tokens:,.0f} tokens)"
+
+
+def _cheapest(one: Frontier) -> str:
+    found, label = one.cheapest, one.base.outcome.label
+    if one.points[0] is one.base:
+        return f"no system is cheaper than {label}"
+    if found.gain is None:
+        return (
+            f"that a cheaper system loses at most {MARGIN:g} point to {label} cannot be concluded"
+        )
+    return (
+        f"the cheapest one that loses at most {MARGIN:g} point to {label} is {found.outcome.label} "
+        f"({found.gain.mean:+.1f} points, 95% interval {found.gain.low:+.1f} to "
+        f"{found.gain.high:+.1f}), with {100 * found.share:.0f}% of its tokens"
+    )
+
+
+def _begun(unfinished: bool, sentence: str) -> str:
+    return f"So far, {sentence}" if unfinished else sentence[:1].upper() + sentence[1:]
+
+
+def _findings(curves: Curves) -> list[_Finding]:
+    """Every comparison that there is."""
+    return [
+        _Finding(curve.outcome, gain, curves.n_differing(curve.outcome))
+        for curve in curves.curves
+        if (gain := curves.gain(curve.outcome)) is not None
+    ]
+
+
+def _alone(at_k: Curves, n_left_out: int) -> str:
+    (curve,) = at_k.curves
+    label, (n, first) = curve.outcome.label, (len(curve.outcome.graded), curve.intervals[0])
+    assert first is not None
+    solves = f"{_tries(at_k.places[0])}, {label} solves {100 * first.mean:.1f}% of {_problems(n)}"
+    interval = f"(95% interval {100 * first.low:.1f} to {100 * first.high:.1f})"
+    return f"{solves} {interval}; {_nothing_compared(n_left_out)}."
+
+
+def _nothing_compared(n_left_out: int) -> str:
+    if n_left_out:
+        return "no other system has enough graded samples for a comparison"
+    return "it is the only system, so nothing is compared"
+
+
+def _at_cost(at_tokens: Curves) -> str:
+    return f"at equal cost ({at_tokens.places[-1]:,.0f} forward tokens a problem)"
+
+
+def _at_k(at_k: Curves) -> str:
+    if len(at_k.places) == 1:
+        return _tries(at_k.places[0])
+    return f"on average over {at_k.places[0]:.0f} to {at_k.places[-1]:.0f} tries"
+
+
+def _tries(k: float) -> str:
+    return "with one try" if k == 1 else f"within {k:.0f} tries"
+
+
+def _problems(n: int) -> str:
+    return "1 problem" if n == 1 else f"{n:,} problems"
+
+
+def _compared(place: str, findings: Sequence[_Finding], curves: Curves) -> str:
+    """The comparison of two or more systems, without its full stop."""
+    n = len(curves.base.graded)
+    if level := _all_equal(curves, findings):
+        return f"{place}, {level}"
+    if len(findings) == 1:
+        (one,) = findings
+        meaning = _meaning(one, curves.base, n, at_cost=bool(curves.budgets))
+        return (
+            f"{place}, {one.outcome.label} solves {_more(one.gain, n)} {curves.base.label} "
+            f"(95% interval {_interval(one.gain)}): {meaning}"
+        )
+    return f"{place}, on {_problems(n)}, {_several(findings, curves.base)}"
+
+
+def _all_equal(curves: Curves, findings: Sequence[_Finding]) -> str:
+    """What to say where no problem separates the systems; else empty."""
+    if any(one.n_differing for one in findings):
+        return ""
+    shown = [curves.base, *(one.outcome for one in findings)]
+    n, who = len(curves.base.graded), _listed([outcome.label for outcome in shown])
+    each = "both" if len(shown) == 2 else "all"
+    last = [curve.values[-1] for curve in curves.curves if curve.outcome in shown]
+    everything = np.concatenate([row for row in last if row is not None])
+    if (everything == 1).all():
+        return f"{who} {each} solve all of {_problems(n)}, which are too easy to tell them apart"
+    if (everything == 0).all():
+        return f"{who} {each} solve none of {_problems(n)}, which are too hard to tell them apart"
+    return f"{who} solve the same share of each of {_problems(n)}: no difference can be concluded"
+
+
+def _more(gain: Interval, n: int) -> str:
+    """`3.1 percentage points more of 50 problems than`."""
+    if f"{abs(gain.mean):.1f}" == "0.0":
+        return f"as many of {_problems(n)} as"
+    return f"{_points(gain.mean)} of {_problems(n)} than"
+
+
+def _points(value: float) -> str:
+    return f"{abs(value):.1f} percentage points {'more' if value > 0 else 'fewer'}"
+
+
+def _interval(gain: Interval) -> str:
+    low, high = (round(edge, 1) for edge in (gain.low, gain.high))
+    if low >= 0 or high <= 0:
+        near, far = sorted((abs(low), abs(high)))
+        return f"{near:.1f} to {far:.1f} {'more' if low >= 0 and high > 0 else 'fewer'}"
+    return f"{-low:.1f} fewer to {high:.1f} more"
+
+
+def _meaning(one: _Finding, base: Outcome, n: int, *, at_cost: bool) -> str:
+    if one.n_differing < FEWEST:
+        return (
+            f"{_problems(one.n_differing)} that differ between them are too few to conclude which "
+            "is better"
+        )
+    if one.is_clear:
+        ahead = one.outcome if one.gain.mean > 0 else base
+        at = "" if at_cost else " at an equal number of tries"
+        return (
+            f"{ahead.label} is ahead{at}, with this model and these problems; about others nothing "
+            "can be concluded"
+        )
+    unseen = max(abs(one.gain.low - one.gain.mean), abs(one.gain.high - one.gain.mean))
+    return (
+        f"which of them is better cannot be concluded, because with {_problems(n)} a difference "
+        f"below about {unseen:.0f} points is not seen"
+    )
+
+
+def _several(findings: Sequence[_Finding], base: Outcome) -> str:
+    clear = [f for f in findings if f.is_clear]
+    parts = [
+        _clear_ones([f for f in clear if f.gain.mean > 0], f"ahead of {base.label}"),
+        _clear_ones([f for f in clear if f.gain.mean < 0], f"behind {base.label}"),
+    ]
+    unclear = [f for f in findings if not f.is_clear]
+    if unclear:
+        named = [
+            f"{f.outcome.label} (95% interval {f.gain.low:+.1f} to {f.gain.high:+.1f} points)"
+            for f in unclear
+        ]
+        whom = _listed(named, last="or")
+        parts.append(f"whether {whom} is ahead of {base.label} cannot be concluded")
+    if len(unclear) < len(findings):
+        parts.append(
+            f"of {len(findings)} comparisons with 95% intervals one in twenty is clear by chance"
+        )
+    return "; ".join(part for part in parts if part)
+
+
+def _clear_ones(findings: Sequence[_Finding], relation: str) -> str:
+    """`a (by 3.1 points, 95% interval 1.0 to 5.2) and b (by …) are ahead of base`."""
+    if not findings:
+        return ""
+    ordered = sorted(findings, key=lambda f: -abs(f.gain.mean))
+    named = [
+        f"{f.outcome.label} (by {abs(f.gain.mean):.1f} points, 95% interval "
+        f"{' to '.join(f'{edge:.1f}' for edge in sorted((abs(f.gain.low), abs(f.gain.high))))})"
+        for f in ordered
+    ]
+    return f"{_listed(named)} {'is' if len(named) == 1 else 'are'} {relation}"
+
+
+def _out_of_reach(at_tokens: Curves) -> str:
+    """The systems that cannot be compared at equal cost; empty for none."""
+    last = [curve.outcome.label for curve in at_tokens.curves if curve.values[-1] is None]
+    if not last:
+        return ""
+    what = "it" if len(last) == 1 else "each"
+    return (
+        f"; at equal cost nothing can be concluded about {_listed(last)}, because the "
+        f"{at_tokens.places[-1]:,.0f} forward tokens that every system spent on a problem buy less "
+        f"than one sample of {what} (a larger --budget is spent by all)"
+    )
+
+
+def _listed(names: Sequence[str], last: str = "and") -> str:
+    """`a, b and c`; the names beyond `_NAMED` as their number."""
+    shown = list(names[:_NAMED])
+    if len(names) > _NAMED:
+        shown.append(f"{len(names) - _NAMED} more")
+    return _all_listed(shown, last)
+
+
+def _all_listed(names: Sequence[str], last: str = "and") -> str:
+    *head, end = names
+    return f"{', '.join(head)} {last} {end}" if head else end

@@ -1,0 +1,152 @@
+"""Fits a probe on samples, and measures it on problems that it has not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tgr_local.lab.fitting.samples import Samples
+from tgr_local.probe import answer, likeness, logistic
+from tgr_local.probe.logistic import sigmoid
+from tgr_local.probe.record import Judgement, Probe
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+FOLDS = 5
+FEWEST = 2 * FOLDS
+"""Problems that a fit needs."""
+_VOTE_SIZES = (1, 1, 2, 2, 3, 4, 6, 8, 12, 16)
+"""Numbers of texts of the votes that the answer's regression is fitted on."""
+_VOTES = 20  # of each problem
+_ANSWER_STRENGTH = 1.0
+_RESAMPLES = 200
+
+
+def fit(samples: Samples, model: str, cut: int, about: dict[str, Any]) -> Probe:
+    """The probe for these samples of a model with sha256 `model`, whose `about` is extended by how
+    the regressions do on problems that they have not seen (5 folds over problems). ValueError
+    unless some texts are right and some wrong, on several problems."""
+    n = len(np.unique(samples.problems))
+    if n < FEWEST:
+        raise ValueError(f"there are samples of {n} problems, but a probe needs {FEWEST}")
+    odds = held_out(samples.whole, samples.right, samples.problems)
+    long = ~np.isnan(samples.beginning[:, 0])
+    early, early_right = samples.beginning[long], samples.right[long]
+    if not 0 < early_right.sum() < len(early_right):
+        raise ValueError(
+            f"of {len(early)} texts that are longer than {cut} tokens {early_right.sum()} are "
+            "right, but a probe needs right and wrong ones; lower the cut"
+        )
+    early_odds = held_out(early, early_right, samples.problems[long])
+    votes, leads, of = simulated_votes(samples, odds)
+    lead_odds = held_out(votes, leads, of, _ANSWER_STRENGTH)
+    return Probe(
+        model,
+        _judgement(samples.whole, samples.right),
+        _judgement(early, early_right),
+        cut,
+        logistic.fit(votes, leads, strength=_ANSWER_STRENGTH),
+        {
+            **about,
+            "whole": measured(odds, samples.right, samples.problems),
+            "beginning": measured(early_odds, early_right, samples.problems[long]),
+            "answer": measured(lead_odds, leads, of),
+        },
+    )
+
+
+def _judgement(features: Floats, right: Flags) -> Judgement:
+    return Judgement(logistic.fit(features, right), likeness.fit(features))
+
+
+def held_out(
+    features: Floats, right: Flags, problems: NDArray[np.int64], strength: float = 0.01
+) -> Floats:
+    """[n] the log-odds of each text by a regression that was fitted on the other problems."""
+    found = np.zeros(len(right))
+    for fold in range(FOLDS):
+        held = problems % FOLDS == fold
+        if held.any():
+            part = logistic.fit(features[~held], right[~held], strength=strength)
+            found[held] = part.log_odds(features[held])
+    return found
+
+
+def simulated_votes(
+    samples: Samples, odds: Floats, seed: int = 0
+) -> tuple[Floats, Flags, NDArray[np.int64]]:
+    """`answer.features` of the leading answers of random votes among the samples of a problem,
+    whether they are right, and their problems."""
+    rng = np.random.default_rng(seed)
+    rows: list[Floats] = []
+    right: list[bool] = []
+    of: list[int] = []
+    for problem in np.unique(samples.problems):
+        own = np.flatnonzero(samples.problems == problem)
+        for size in rng.choice(_VOTE_SIZES, _VOTES):
+            drawn = rng.permutation(own)[:size]
+            keys = [samples.keys[i] for i in drawn]
+            row = answer.features(keys, odds[drawn])
+            if row is not None:
+                leader = next(iter(answer.tally(keys, answer.weights(odds[drawn]))))
+                rows.append(row)
+                right.append(bool(samples.right[drawn[keys.index(leader)]]))
+                of.append(int(problem))
+    return np.array(rows), np.array(right, bool), np.array(of, np.int64)
+
+
+def measured(odds: Floats, right: Flags, problems: NDArray[np.int64]) -> dict[str, Any]:
+    """How log-odds [n] tell right from wrong: AUROC with its 95% interval (bootstrap over
+    problems), AUROC within a problem, share that is right, and reliability. The AUROCs are None
+    where all texts are right, or none."""
+    differs = 0 < right.sum() < len(right)
+    low, high = _interval(odds, right, problems, logistic.auroc) if differs else (0.0, 0.0)
+    return {
+        "n": len(right),
+        "right": round(float(np.mean(right)), 4),
+        "auroc": (
+            [round(v, 4) for v in (logistic.auroc(odds, right), low, high)] if differs else None
+        ),
+        "within": _finite(logistic.auroc_within(odds, right, problems)),
+        "reliability": [
+            [n, round(mean, 4), round(share, 4)]
+            for n, mean, share in logistic.reliability(sigmoid(odds), right)
+            if n
+        ],
+    }
+
+
+def _finite(value: float) -> float | None:
+    return round(value, 4) if np.isfinite(value) else None
+
+
+def _interval(
+    odds: Floats,
+    right: Flags,
+    problems: NDArray[np.int64],
+    measure: Callable[[Floats, Flags], float],
+) -> tuple[float, float]:
+    """95%, percentile bootstrap over problems."""
+    rng = np.random.default_rng(0)
+    rows = [np.flatnonzero(problems == problem) for problem in np.unique(problems)]
+    found = []
+    for _ in range(_RESAMPLES):
+        drawn = np.concatenate([rows[i] for i in rng.integers(len(rows), size=len(rows))])
+        found.append(measure(odds[drawn], right[drawn]))
+    low, high = np.nanpercentile(found, (2.5, 97.5))
+    return float(low), float(high)
+
+
+def judged(probe: Probe, samples: Samples) -> dict[str, Any]:
+    """How a probe does on samples that it was not fitted on, as `measured`; and the share of texts
+    that are like those that it was fitted on."""
+    odds = probe.whole.right.log_odds(samples.whole)
+    return {
+        **measured(odds, samples.right, samples.problems),
+        "known": round(float(np.mean(probe.whole.known.covers(samples.whole))), 4),
+        "likelihood": _finite(logistic.auroc(samples.whole[:, 0], samples.right)),
+    }
