@@ -19,10 +19,10 @@ from tgr_local.engine import Engine
 from tgr_local.errors import ModelError, TgrError
 from tgr_local.lab.eval.grader import Grader
 from tgr_local.lab.fitting import fit as fitting
-from tgr_local.lab.fitting import questions
+from tgr_local.lab.fitting import questions, regression
 from tgr_local.lab.fitting.samples import Drawer, Samples, joined, read, write
 from tgr_local.options.config import SearchConfig
-from tgr_local.probe import answer, features, likeness, logistic, record
+from tgr_local.probe import answer, features, likeness, record
 from tgr_local.search.branches import Branch
 
 EMBEDDED = ROOT / "models" / "tgr-mini-q8_0.gguf"
@@ -49,7 +49,7 @@ def test_a_regression_equals_a_plain_newton_fit(strength: float) -> None:
     rng = np.random.default_rng(3)
     x = rng.normal(2, [1, 5, 0.1, 3], (400, 4))
     right = rng.random(400) < 1 / (1 + np.exp(-(x[:, 0] - 2 + 8 * (x[:, 2] - 2))))
-    found = logistic.fit(x, right, strength=strength)
+    found = regression.fit(x, right, strength=strength)
     bias, weights = plain_fit(x, right, strength)
     np.testing.assert_allclose(found.weights, weights, rtol=1e-3, atol=1e-5)
     assert found.bias == pytest.approx(bias, rel=1e-3)
@@ -59,32 +59,32 @@ def test_a_regression_equals_a_plain_newton_fit(strength: float) -> None:
 def test_a_feature_that_never_changes_has_no_weight() -> None:
     rng = np.random.default_rng(0)
     x = np.c_[rng.normal(size=100), np.full(100, 7.0)]
-    found = logistic.fit(x, x[:, 0] > 0)
+    found = regression.fit(x, x[:, 0] > 0)
     assert found.weights[1] == 0 and np.isfinite(found.bias)
 
 
 def test_a_fit_needs_right_and_wrong_texts() -> None:
     with pytest.raises(ValueError, match="of 5 texts 5 are right"):
-        logistic.fit(np.zeros((5, 2)), np.ones(5, bool))
+        regression.fit(np.zeros((5, 2)), np.ones(5, bool))
 
 
 def test_auroc_is_the_share_of_pairs_in_order() -> None:
     scores = np.array([0.1, 0.4, 0.4, 0.8, 0.9])
     right = np.array([False, True, False, False, True])
     # pairs (right, wrong): 0.4 beats 0.1, ties 0.4, loses to 0.8; 0.9 beats all three
-    assert logistic.auroc(scores, right) == pytest.approx((1 + 0.5 + 0 + 3) / 6)
-    assert math.isnan(logistic.auroc(scores, np.zeros(5, bool)))
+    assert regression.auroc(scores, right) == pytest.approx((1 + 0.5 + 0 + 3) / 6)
+    assert math.isnan(regression.auroc(scores, np.zeros(5, bool)))
 
 
 def test_auroc_within_compares_texts_of_one_problem() -> None:
     scores = np.array([0.1, 0.2, 0.9, 0.8])
     right = np.array([False, True, False, True])
     problems = np.array([0, 0, 1, 1])
-    assert logistic.auroc_within(scores, right, problems) == 0.5  # one pair in order, one not
+    assert regression.auroc_within(scores, right, problems) == 0.5  # one pair in order, one not
 
 
 def test_reliability_counts_every_tenth() -> None:
-    found = logistic.reliability(np.array([0.05, 0.15, 0.12, 1.0]), np.array([0, 1, 0, 1], bool))
+    found = regression.reliability(np.array([0.05, 0.15, 0.12, 1.0]), np.array([0, 1, 0, 1], bool))
     assert [n for n, _, _ in found] == [1, 2, 0, 0, 0, 0, 0, 0, 0, 1]
     assert found[1][1:] == pytest.approx((0.135, 0.5)) and found[9][1:] == (1.0, 1.0)
 
@@ -170,7 +170,7 @@ def test_a_fit_is_measured_on_problems_that_it_has_not_seen() -> None:
     samples = made_samples()
     odds = fitting.held_out(samples.whole, samples.right, samples.problems)
     fold = samples.problems % fitting.FOLDS == 2
-    alone = logistic.fit(samples.whole[~fold], samples.right[~fold])
+    alone = regression.fit(samples.whole[~fold], samples.right[~fold])
     np.testing.assert_allclose(odds[fold], alone.log_odds(samples.whole[fold]))
     probe = fitting.fit(samples, "0" * 64, 12, {"tasks": {"made": 40}})
     auroc, low, high = probe.about["whole"]["auroc"]
@@ -180,7 +180,7 @@ def test_a_fit_is_measured_on_problems_that_it_has_not_seen() -> None:
     # labels without any relation to the features
     shuffled = np.random.default_rng(0).permutation(samples.right)
     chance = fitting.held_out(samples.whole, shuffled, samples.problems)
-    assert abs(logistic.auroc(chance, shuffled) - 0.5) < 0.12
+    assert abs(regression.auroc(chance, shuffled) - 0.5) < 0.12
 
 
 def test_texts_that_are_all_right_have_no_auroc() -> None:

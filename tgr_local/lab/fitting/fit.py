@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tgr_local.lab.fitting import regression
 from tgr_local.lab.fitting.samples import Samples
-from tgr_local.probe import answer, likeness, logistic
+from tgr_local.probe import answer, likeness
 from tgr_local.probe.logistic import sigmoid
 from tgr_local.probe.record import Judgement, Probe
 
@@ -49,7 +50,7 @@ def fit(samples: Samples, model: str, cut: int, about: dict[str, Any]) -> Probe:
         _judgement(samples.whole, samples.right),
         _judgement(early, early_right),
         cut,
-        logistic.fit(votes, leads, strength=_ANSWER_STRENGTH),
+        regression.fit(votes, leads, strength=_ANSWER_STRENGTH),
         {
             **about,
             "whole": measured(odds, samples.right, samples.problems),
@@ -60,7 +61,7 @@ def fit(samples: Samples, model: str, cut: int, about: dict[str, Any]) -> Probe:
 
 
 def _judgement(features: Floats, right: Flags) -> Judgement:
-    return Judgement(logistic.fit(features, right), likeness.fit(features))
+    return Judgement(regression.fit(features, right), likeness.fit(features))
 
 
 def held_out(
@@ -71,7 +72,7 @@ def held_out(
     for fold in range(FOLDS):
         held = problems % FOLDS == fold
         if held.any():
-            part = logistic.fit(features[~held], right[~held], strength=strength)
+            part = regression.fit(features[~held], right[~held], strength=strength)
             found[held] = part.log_odds(features[held])
     return found
 
@@ -104,17 +105,17 @@ def measured(odds: Floats, right: Flags, problems: NDArray[np.int64]) -> dict[st
     problems), AUROC within a problem, share that is right, and reliability. The AUROCs are None
     where all texts are right, or none."""
     differs = 0 < right.sum() < len(right)
-    low, high = _interval(odds, right, problems, logistic.auroc) if differs else (0.0, 0.0)
+    low, high = _interval(odds, right, problems, regression.auroc) if differs else (0.0, 0.0)
     return {
         "n": len(right),
         "right": round(float(np.mean(right)), 4),
         "auroc": (
-            [round(v, 4) for v in (logistic.auroc(odds, right), low, high)] if differs else None
+            [round(v, 4) for v in (regression.auroc(odds, right), low, high)] if differs else None
         ),
-        "within": _finite(logistic.auroc_within(odds, right, problems)),
+        "within": _finite(regression.auroc_within(odds, right, problems)),
         "reliability": [
             [n, round(mean, 4), round(share, 4)]
-            for n, mean, share in logistic.reliability(sigmoid(odds), right)
+            for n, mean, share in regression.reliability(sigmoid(odds), right)
             if n
         ],
     }
@@ -148,5 +149,5 @@ def judged(probe: Probe, samples: Samples) -> dict[str, Any]:
     return {
         **measured(odds, samples.right, samples.problems),
         "known": round(float(np.mean(probe.whole.known.covers(samples.whole))), 4),
-        "likelihood": _finite(logistic.auroc(samples.whole[:, 0], samples.right)),
+        "likelihood": _finite(regression.auroc(samples.whole[:, 0], samples.right)),
     }
