@@ -206,7 +206,7 @@ class Turns:
     def use(self, scale: float, cancel: Cancel | None = None) -> SimpleNamespace:
         """A user that has begun, or waits: it begins, and ends when its `leave` is set."""
         user = SimpleNamespace(begun=threading.Event(), leave=threading.Event(), error=None)
-        n_before = len(self.turns._waiting) + self.turns._n_running
+        n_before = self.turns.n_users
 
         def run() -> None:
             try:
@@ -220,7 +220,7 @@ class Turns:
 
         user.thread = threading.Thread(target=run)
         user.thread.start()
-        while len(self.turns._waiting) + self.turns._n_running == n_before and not user.error:
+        while self.turns.n_users == n_before and not user.error:
             threading.Event().wait(0.001)
         return user
 

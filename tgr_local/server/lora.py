@@ -90,6 +90,12 @@ class ScaleTurns:
         self._waiting: list[object] = []  # in the order of arrival
         self._n_running = 0
 
+    @property
+    def n_users(self) -> int:
+        """How many run now, or wait."""
+        with self._changed:
+            return len(self._waiting) + self._n_running
+
     @contextlib.contextmanager
     def held(self, scales: Scales, cancel: Cancel) -> Iterator[None]:
         """The model has these scales for the ``with`` block. Raises CancelledError if `cancel` is
