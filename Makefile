@@ -94,6 +94,6 @@ $(STAMP): $(BIN)/python $(NATIVE)
 PEER := llama-cpp-python==$(shell sed -n 's/^set(LLAMA_CPP_PYTHON_VERSION \(.*\))$$/\1/p' CMakeLists.txt)
 $(DEV): $(STAMP)
 	CMAKE_ARGS="-DLLAMA_BUILD=OFF -DLLAVA_BUILD=OFF" $(PIP) --no-build-isolation --no-cache-dir "$(PEER)"
-	CMAKE_ARGS="$(CMAKE_ARGS) -DTGR_PEER=ON" $(PIP) --no-build-isolation --editable .
+	TGR_PEER=1 $(PIP) --no-build-isolation --editable .
 	$(PIP) "tgr-local[dev]"
 	@touch $@

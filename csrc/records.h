@@ -20,7 +20,7 @@ struct EngineParams {
     uint32_t    n_batch      = 0;
     uint32_t    n_ubatch     = 0;
     uint32_t    n_seq_max    = 0;     // 0 = chosen by the size of the vocabulary
-    uint32_t    prefix_cells = 0;     // of remembered prefixes but for the longest; 0 = nothing is remembered or shared
+    uint32_t    prefix_cells = 0;     // of remembered prefixes without the longest; 0 = nothing is remembered or shared
     bool        reproducible = false; // the same bits whatever is remembered and whatever else runs (prefixes.h)
     double      step_seconds = 0.0;   // that a step may take for prompts while other texts are written
     int32_t     n_threads    = 0;

@@ -159,7 +159,7 @@ PYBIND11_MODULE(tgr_testing, m) {
           "right ones) that ended with a wrong one.",
           py::arg("drafts"), py::arg("runs"), py::arg("widest"), py::arg("slowest"));
     m.def("asked_rows", &asked_rows,
-          "How many guesses of a draft model a batch gets for each text, of which so many tokens are left, after "
+          "How many guesses of a draft model a batch gets for each text, of which n_left tokens are left, after "
           "guesses that were right or wrong.",
           py::arg("n_left"), py::arg("guesses"), py::arg("price"), py::arg("kernels"), py::arg("n_threads"),
           py::arg("widest"), py::arg("slowest"));

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tgr_testing as testing
 from engines import DEVICE, EXACT, ROUNDING, held, is_free
 from fake_engine import install
 from gguf_models import write_model
@@ -106,6 +105,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 @pytest.fixture
 def use_products() -> Iterator[Callable[[str], None]]:
     """`use_products("ggml")`: what multiplies quantized weights here, as TGR_PRODUCTS does."""
+    testing = pytest.importorskip("tgr_testing", reason="make test builds it")
 
     def use(name: str) -> None:
         native.use_products(name)

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tgr_testing as testing
 from engines import EXACT, KEEPING, ROUNDING, TOKENS, assert_same, exact, held, vectors
 from gguf_models import write_bert, write_mamba, write_truncated
 from gguf_models import write_model as write
@@ -24,6 +23,8 @@ from tgr_local.lab.bench.peers import Settings
 from tgr_local.lab.bench.plan import Plan
 from tgr_local.models import library
 from tgr_local.options.config import EngineConfig
+
+testing = pytest.importorskip("tgr_testing", reason="make test builds it")
 
 GREEDY = Sampling(temperature=0)
 WARM = Sampling(temperature=0.7, top_k=2)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tgr_testing as testing
 from engines import ROUNDING, TOKENS, assert_same, held, vectors
 from gguf_models import N_PLAIN, write_mamba
 
@@ -18,6 +17,8 @@ from tgr_local.code.edits import FORMATS, Document, Format, constraint, read_edi
 from tgr_local.engine import Cancel, Engine, Output, Sampling, Session, Task
 from tgr_local.engine.steered import SteeredEngine
 from tgr_local.errors import CancelledError
+
+testing = pytest.importorskip("tgr_testing", reason="make test builds it")
 
 REPEATED = (TOKENS[:9] * 6)[:50]
 """A prompt in which everything is said several times."""

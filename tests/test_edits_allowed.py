@@ -6,10 +6,11 @@ from __future__ import annotations
 import random
 
 import pytest
-import tgr_testing as testing
 from plain_edits import PlainEdits
 
 from tgr_local.engine import EditConstraint, Opening
+
+testing = pytest.importorskip("tgr_testing", reason="make test builds it")
 
 LINES = ["", "a", "ab", "  a", "=", "==", "===x", "é", "a", "b`", "<", ">x", "~"]
 SPELLED = b"abx: =<>`\n#" + "é".encode() + b"\xc3\xe2\x82\xac\xff"  # each byte is a token

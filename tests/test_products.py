@@ -8,11 +8,12 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-import tgr_testing as testing
 from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
 
 from tgr_local.engine import Engine, Sampling, Task
+
+testing = pytest.importorskip("tgr_testing", reason="make test builds it")
 
 pytestmark = pytest.mark.skipif(
     not testing.has_products(Type.Q8_0), reason="the processor has no AVX2, or TGR_PRODUCTS is set"
