@@ -293,8 +293,8 @@ def test_where_nothing_gets_further_the_next_begin_with_what_mends_another_test(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     head = CALC.rstrip().removesuffix(" + b")
-    free = [answer(CALC)]  # half of the second wave
-    coder = Coder([" b\n```\n"], free, [" b\n\n\ndef sub(a, b):\n    return a - b\n"])
+    first, free = [" b\n```\n"], [answer(CALC)]  # the third wave is the first one again
+    coder = Coder(first, free, first, [" b\n\n\ndef sub(a, b):\n    return a - b\n"])
     coder.departures = [f"{head} -", f"{head} *"]
     start = "def add(a, b):\n    return a +"
     climber = Climber(coder, {1: start})
@@ -308,16 +308,16 @@ def test_what_mends_another_test_and_leads_nowhere_is_left_in_the_next_round(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     head = CALC.rstrip().removesuffix(" + b")
-    free = [answer(CALC)]
-    coder = Coder([" b\n```\n"], free, [" 0\n```\n"], free, free)
+    first, free = [" b\n```\n"], [answer(CALC)]
+    coder = Coder(first, free, first, [" 0\n```\n"], [" 0\n```\n"], free, free)
     coder.departures = [f"{head} -", f"{head} *"]
     climber = Climber(coder, {1: f"{head} - b -"})
     outcome = carry_out(
         monkeypatch.setattr, coder, by=by_name, listener=climber, candidates=4, rounds=2
     )
     assert climber.heard.count("adopts 1") == 1 and len(outcome.rounds) == 2
-    assert coder.begun[2] == [f"```python\n{head} - b -"] * 2
-    assert f"```python\n{CALC}```" in coder.prompts[3]  # the files as they were
+    assert coder.begun[3] == [f"```python\n{head} - b -"] * 2
+    assert f"```python\n{CALC}```" in coder.prompts[4]  # the files as they were
 
 
 def test_files_that_have_no_place_in_a_prompt_any_more_end_a_task(

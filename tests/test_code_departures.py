@@ -360,6 +360,9 @@ def test_four_waves_at_most_and_half_of_the_second_is_free(
     outcome = carry_out(monkeypatch.setattr, coder, candidates=k)
     assert [len(some) for some in coder.begun] == [k] * 4
     assert [some.count("") for some in coder.begun] == [0, (k + 1) // 2, 0, 0]
+    first = [*coder.begun[0], *filter(None, coder.begun[1])]
+    assert [*coder.begun[2], *coder.begun[3]][: len(first)] == first  # once more, then others
+    assert len({one.seed for one in outcome.rounds[0]}) == 4 * k
     assert [one.number for one in outcome.rounds[0]] == list(range(1, 4 * k + 1))
 
 

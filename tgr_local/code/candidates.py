@@ -5,7 +5,8 @@ Where failing tests choose among them, each departs from the code as it is in an
 each is written freely. The replies share the cells of the prompt and advance together; the tests of
 a complete one run while the others are still written, and where one passes the rest is stopped. An
 answer that departs is short: while all of them take fewer tokens than k whole answers and none gets
-further in the tests, k more are written, half of the second k freely.
+further in the tests, k more are written: half of the second k freely, the third k with the
+beginnings of the first ones again.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ class _Writer:
         self._n_looked = 0
         self._candidates: list[Candidate] = []
         self._answers: list[_Answer] = []
-        self._later: list[Departure] = []  # of further waves
+        self._later: list[Departure] = []  # of further waves, the next ones first
         self._n_waves = 0
 
     def write(self) -> list[Candidate]:
@@ -240,6 +241,9 @@ class _Writer:
         if not departs or self._stop.is_set() or is_enough:
             return range(0)
         n_free = (batch.k + 1) // 2 if self._n_waves == 1 and not batch.goes_on else 0
+        if self._n_waves == 2:  # a right beginning may have been continued wrongly
+            again = [one.departure for one in self._answers if one.departure is not None]
+            self._later = again + self._later
         n = batch.k - n_free
         return self._begin(n, min(n, len(self._later)) + n_free)
 
