@@ -63,8 +63,8 @@ def decode(data: bytes) -> tuple[str, ByteStyle]:
     body = data[len(mark) :]
     if not encoding.startswith("utf-16") and b"\0" in body:
         raise StyleError("it is a binary file (it holds NUL bytes)")
-    codecs = [encoding] if encoding else [_declared(body), "utf-8"]
-    for codec in codecs:
+    tried = [encoding] if encoding else [_declared(body), "utf-8"]
+    for codec in tried:
         if codec and (text := _exact(body, codec)) is not None:
             break
     else:

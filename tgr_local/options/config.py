@@ -38,7 +38,7 @@ class EngineConfig:
     )
     prefix_cells: int = option(
         16384,
-        "cells that earlier requests may hold, without the longest; 0 = every request is read again",
+        "cells that earlier requests may hold, the longest aside; 0 = every request is read again",
         low=0,
     )
     reproducible: bool = option(
