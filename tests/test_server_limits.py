@@ -18,7 +18,14 @@ from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.openai.completions import completion_request, respond
 from tgr_local.options.config import EngineConfig, SearchConfig, ServerConfig
 from tgr_local.server.errors import ApiError
-from tgr_local.server.limits import Memory, cache_line, limit_cache, memory_needed, within_limits
+from tgr_local.server.limits import (
+    Memory,
+    cache_line,
+    limit_cache,
+    memory_needed,
+    within_limits,
+    within_time,
+)
 
 X = "x" * 1_000_000
 
@@ -198,6 +205,18 @@ def small() -> Iterator[Engine]:
 def asked(engine: Engine, **body: Any) -> Any:
     config = SearchConfig(chunk_len=32, max_chunks=4)
     return completion_request(engine, {"prompt": "1+1="} | body, config=config)
+
+
+def test_a_request_that_waited_has_the_rest_of_its_time(small: Engine) -> None:
+    limits = ServerConfig(request_seconds=100)
+    for own, waited, left in ((0, 30, 70), (90, 30, 70), (20, 30, 20), (0, 0, 100)):
+        request = asked(small, tgr={"max_seconds": own})
+        assert within_time(request, limits, waited).config.max_seconds == left
+        unlimited = within_time(request, ServerConfig(request_seconds=0), waited)
+        assert unlimited.config.max_seconds == own
+    for own in (0, 0.5):  # 0 would be no limit
+        late = within_time(asked(small, tgr={"max_seconds": own}), limits, 103)
+        assert late.config.max_seconds == (own or 1)
 
 
 def test_memory_needed_grows_with_each_option(small: Engine) -> None:

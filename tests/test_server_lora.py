@@ -4,6 +4,7 @@ exact beside requests with others."""
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,17 +14,26 @@ from typing import Any
 import pytest
 from engines import EXACT
 from lora_files import pairs_for, write_adapter
-from serving import Served, served
+from serving import HELD, Served, long_text, served
 from surroundings import HANG
 from threads import in_threads
 
 from tgr_local import TgrLlama
 from tgr_local.engine import Adapter, Cancel
-from tgr_local.errors import CancelledError
+from tgr_local.errors import CancelledError, CapacityError
+from tgr_local.server.errors import ApiError
 from tgr_local.server.lora import ScaleTurns
 
 BODY: dict[str, Any] = {"prompt": "he said", "max_tokens": 12, "temperature": 0}
 SCALES = (0.5, 0.0, -0.7, 1.0)
+LIMITED = f"""import sys
+from tgr_local.openai import answer
+def told(engine, request, *args, write=answer.write, **more):
+    print("max_seconds:", request.config.max_seconds, file=sys.stderr, flush=True)
+    return write(engine, request, *args, **more)
+answer.write = told
+{HELD}"""
+"""As `HELD`, and tells how long each reply may take when it begins."""
 
 
 @pytest.fixture(scope="module")
@@ -184,6 +194,38 @@ def test_a_server_without_adapters_says_so(model: Any, tmp_path: Path) -> None:
         assert server.client.post("/v1/completions", json=BODY | {"lora": []}).status_code == 200
 
 
+def test_who_waits_for_scales_delays_nobody_and_gets_the_time_that_is_left(
+    model: Any, adapter: Path, tmp_path: Path
+) -> None:
+    (slots := tmp_path / "slots").mkdir()
+    options = {"start": LIMITED, "request_seconds": 1000, "slot_save_path": slots}
+    with adapted(model, adapter, tmp_path, **options) as server:
+        post, times, held = server.client.post, list[float](), server.hold()
+
+        def watched() -> None:
+            with held:
+                server.until(server.is_held)
+                server.until(lambda: server.gauge("tgr_running") == 4)
+                for _ in range(3):
+                    assert post("/tokenize", json={"content": "he"}).status_code == 200
+                    times.append(time.monotonic())
+
+        def restored() -> int:
+            server.until(server.is_held)
+            return post("/slots/0?action=restore", json={"filename": "no.bin"}).status_code
+
+        def late() -> None:
+            server.until(server.is_held)
+            wrote(server)
+
+        body = long_text(max_tokens=8, lora=one(1.0), stream=True)
+        made = in_threads(watched, lambda: server.chat("he", **body), restored, restored, late)
+        assert made[0] is None and made[2:] == [400, 400, None], made
+        said = [line for line in server.lines if line.startswith("max_seconds:")]
+        first, second = (float(line.split()[1]) for line in said)
+        assert first <= 1000 and 0 < second <= 1000 - (times[-1] - times[0])
+
+
 # --- whose turn it is ---
 
 
@@ -195,10 +237,15 @@ class Turns:
         self.engine.set_adapter_scales = self._set
         self.turns = ScaleTurns(self.engine)
         self.n_set = 0
-        self.threads: list[threading.Thread] = []
+        self.is_setting, self.may_set = threading.Event(), threading.Event()
+        self.may_set.set()
 
     def _set(self, scales: Any) -> None:
+        self.is_setting.set()
+        assert self.may_set.wait(HANG)
         if 9 in scales:
+            raise CapacityError("12 MiB of RAM are too few")
+        if 8 in scales:
             raise MemoryError
         self.n_set += 1
         self.engine.adapters = (Adapter(Path("a"), *scales),)
@@ -257,10 +304,44 @@ def test_who_stops_waiting_lets_others_begin() -> None:
     for user in (first, late):
         user.leave.set()
         user.thread.join(HANG)
-    failed = turns.use(9)  # no memory for it
-    failed.thread.join(HANG)
-    assert isinstance(failed.error, MemoryError)
+    for scale, kind in ((9, ApiError), (8, MemoryError)):  # no memory for it
+        failed = turns.use(scale)
+        failed.thread.join(HANG)
+        assert isinstance(failed.error, kind)
+        if isinstance(failed.error, ApiError):
+            assert (failed.error.status, failed.error.code) == (503, "out_of_memory")
+            assert "12 MiB of RAM are too few" in failed.error.message
+        assert turns.turns.n_users == 0
     last = turns.use(1.0)
     assert last.begun.wait(HANG)
     last.leave.set()
     last.thread.join(HANG)
+
+
+def test_a_change_under_way_delays_no_cancel() -> None:
+    """The event loop cancels, and does nothing else meanwhile."""
+    turns, cancel = Turns(), Cancel()
+    turns.may_set.clear()
+    changing = turns.use(1.0)
+    assert turns.is_setting.wait(HANG)
+    waiting, late = turns.use(0.5, cancel), turns.use(1.0)
+    in_threads(cancel.cancel)
+    waiting.thread.join(HANG)
+    assert isinstance(waiting.error, CancelledError)
+    found = []
+
+    def look() -> None:
+        with turns.turns.held_as_they_are():
+            found.append(turns.engine.adapters[0].scale)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    looking.join(0.05)
+    assert looking.is_alive() and not changing.begun.is_set() and not late.begun.is_set()
+    turns.may_set.set()
+    looking.join(HANG)
+    assert found == [1.0] and late.begun.wait(HANG) and turns.n_set == 1
+    for user in (changing, late):
+        user.leave.set()
+        user.thread.join(HANG)
+        assert user.error is None

@@ -193,13 +193,14 @@ def _add_state(app: FastAPI, service: Service) -> None:
             return SlotRequest.parse(fields).filename
 
         def make(loaded: LoadedModel, filename: str, cancel: Cancel) -> Any:
-            if action == "save":
-                with loaded.scales.held_as_they_are():
-                    return loaded.slots.save(loaded.engine, number, filename, cancel)
-            with loaded.scales.held(service.models.lora.default, cancel):
+            if action == "restore":
                 return loaded.slots.restore(loaded.engine, number, filename, cancel)
+            with loaded.scales.held_as_they_are():
+                return loaded.slots.save(loaded.engine, number, filename, cancel)
 
-        return JsonResponse(await service.run(request, read, make, model=model or None, quick=True))
+        quick = action == "save"  # a restore waits for the scales
+        made = await service.run(request, read, make, model=model or None, quick=quick)
+        return JsonResponse(made)
 
     @app.get("/props", **ANSWERS)
     async def props(model: str = "") -> Response:

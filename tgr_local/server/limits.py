@@ -23,6 +23,8 @@ _LEAST_MEMORY = 256 << 20  # bytes that running requests may take together, howe
 _LEAST_CACHE = 128 << 20  # bytes that the KV cache may grow to, likewise
 _TYPICAL_QUERY = 512  # tokens; what the cache is sized for at the start
 
+_LEAST_SECONDS = 1.0  # for a reply that waited long, less than what its job has in addition
+
 # bytes, measured: of a token of a reply, of an alternative reported for one, of a token in the
 # record of a rollout, and of a character of a grammar in a sampler
 _TOKEN, _ALTERNATIVE, _RECORDED, _GRAMMAR = 250, 400, 12, 32
@@ -73,6 +75,17 @@ def within_limits(
                 min(trained, most),
             )
     return dataclasses.replace(request, config=config)
+
+
+def within_time(request: PreparedRequest, limits: ServerConfig, seconds: float) -> PreparedRequest:
+    """The request when its reply begins, `seconds` after its job, so that it ends before that."""
+    if not limits.request_seconds:
+        return request
+    left = max(_LEAST_SECONDS, limits.request_seconds - seconds)
+    most = _lower(request.config.max_seconds, left)
+    return dataclasses.replace(
+        request, config=dataclasses.replace(request.config, max_seconds=most)
+    )
 
 
 def memory_needed(engine: Engine, request: PreparedRequest) -> int:

@@ -17,10 +17,11 @@ from typing import Any
 from pydantic import Field
 
 from tgr_local.engine import Cancel, Engine, named_adapters, rescaled
-from tgr_local.errors import CancelledError, ModelError
+from tgr_local.errors import CancelledError, CapacityError, ModelError, describe
 from tgr_local.models import gguf_header
 from tgr_local.openai.client_parameters import ADAPTERS_MAX, LoraScale
 from tgr_local.openai.validation import RequestBody, RequestError, shown
+from tgr_local.server.errors import ApiError
 
 Scales = tuple[float, ...]
 _TASK, _PREFIX = "adapter.lora.task_name", "adapter.lora.prompt_prefix"
@@ -89,6 +90,7 @@ class ScaleTurns:
         self._changed = threading.Condition()
         self._waiting: list[object] = []  # in the order of arrival
         self._n_running = 0
+        self._changing = False  # one that runs is setting its scales
 
     @property
     def n_users(self) -> int:
@@ -99,7 +101,7 @@ class ScaleTurns:
     @contextlib.contextmanager
     def held(self, scales: Scales, cancel: Cancel) -> Iterator[None]:
         """The model has these scales for the ``with`` block. Raises CancelledError if `cancel` is
-        set first, CapacityError where there is no memory for them."""
+        set first, ApiError where there is no memory for them."""
         me = object()
         with cancel.watched(self._wake), self._changed:
             self._waiting.append(me)
@@ -108,19 +110,22 @@ class ScaleTurns:
                     if cancel.is_set():
                         raise CancelledError("cancelled while others used other LoRA scales")
                     self._changed.wait()
-                if not self._have(scales):
-                    self._engine.set_adapter_scales(scales)
                 self._n_running += 1
+                self._changing = changes = not self._have(scales)
             finally:
                 self._waiting.remove(me)
                 self._changed.notify_all()
         with self._running():
+            if changes:
+                self._change(scales)
             yield
 
     @contextlib.contextmanager
     def held_as_they_are(self) -> Iterator[None]:
-        """The scales do not change during the ``with`` block."""
+        """The scales do not change during the ``with`` block. Waits only for a change under way."""
         with self._changed:
+            while self._changing:
+                self._changed.wait()
             self._n_running += 1
         with self._running():
             yield
@@ -134,9 +139,23 @@ class ScaleTurns:
                 self._n_running -= 1
                 self._changed.notify_all()
 
+    def _change(self, scales: Scales) -> None:
+        """Without the lock, for which the event loop waits when it cancels another."""
+        try:
+            self._engine.set_adapter_scales(scales)
+        except CapacityError as error:  # of the memory; no prompt is too long
+            message = f"there is no memory for a change of LoRA scales: {describe(error)}"
+            headers = {"Retry-After": "1"}
+            raise ApiError(503, message, code="out_of_memory", headers=headers) from None
+        finally:
+            with self._changed:
+                self._changing = False
+                self._changed.notify_all()
+
     def _may_begin(self, me: object, scales: Scales) -> bool:
-        is_first = self._waiting[0] is me
-        return is_first and (not self._n_running or self._have(scales))
+        if self._changing or self._waiting[0] is not me:
+            return False
+        return not self._n_running or self._have(scales)
 
     def _have(self, scales: Scales) -> bool:
         return scales == tuple(one.scale for one in self._engine.adapters)

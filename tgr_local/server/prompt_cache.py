@@ -4,9 +4,10 @@ be read again after a restart, or when others have taken their place in the cach
 In: a loaded engine, the prompts of a request before it begins, and word that requests have ended.
 Out: remembered prefixes in the engine, and files of `prefix_files` in the folder, which together
 keep within a bound; the least recently used go first. A file that cannot be used is passed over.
-A text is written when it is new by half, when its model rests or leaves, and never while a request
-waits for it. One whose file had to go is written again once it is used again. No failure of the
-disk or of memory ends a request, the thread that writes, or the unloading of a model.
+A text is written when it is new by half, and when its model rests or leaves. A request with other
+LoRA scales waits for the one that is being written, and the others are lost. One whose file had to
+go is written again once it is used again. No failure of the disk or of memory ends a request, the
+thread that writes, or the unloading of a model.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +43,7 @@ LEAST_TOKENS = 256  # fewer are read again in a few seconds
 ENDING = ".prompt"
 PAUSE_SECONDS = 10.0  # for a file that found no room, as it is read whole before that is known
 _FILES_MOST = 4096  # whose prompts are known, the latest used
+_SCALES_MOST = 16  # sets of scales whose files are known, the latest used
 _UNFINISHED_SECONDS = 3600  # after which a file that is being written was given up
 _HEADER = 1 << 16  # bytes of a file without its data, at most
 _HALF, _QUARTER = 2, 4  # 1/share of a text that must be new, so that it is written again
@@ -112,6 +115,15 @@ class PromptFolder:
             yield from self.path.glob(pattern)
 
 
+@dataclass
+class _Known:
+    """What is known of the files that one set of scales has."""
+
+    prompts: dict[Path, _Tokens] = field(default_factory=dict)
+    has_looked: bool = False
+    """Whether these are all."""
+
+
 class PromptCache:
     """The prompts of one model. Any thread; files are written by one of its own. Inside `hold` the
     scales of the model's adapters do not change."""
@@ -123,8 +135,7 @@ class PromptCache:
         hold: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
         self._engine, self._folder, self._hold = engine, folder, hold
-        self._known_of: dict[tuple[Adapter, ...], dict[Path, _Tokens]] = {}
-        self._looked: set[tuple[Adapter, ...]] = set()
+        self._known_of: dict[tuple[Adapter, ...], _Known] = {}  # the latest used last
         self._no_room: dict[Path, float] = {}  # when they found none
         self._lock, self._loading = threading.Lock(), threading.Lock()
         self._changed, self._closed = threading.Event(), False
@@ -136,16 +147,22 @@ class PromptCache:
     @property
     def has_looked(self) -> bool:
         """Whether the files of the folder are known that the present scales have."""
-        return self._engine.adapters in self._looked
+        with self._lock:
+            return self._known.has_looked
 
     @property
-    def _known(self) -> dict[Path, _Tokens]:
-        return self._known_of.setdefault(self._engine.adapters, {})
+    def _known(self) -> _Known:
+        """Of the present scales. The caller holds the lock."""
+        adapters = self._engine.adapters
+        known = self._known_of[adapters] = self._known_of.pop(adapters, _Known())
+        while len(self._known_of) > _SCALES_MOST:
+            del self._known_of[next(iter(self._known_of))]
+        return known
 
     def restore(self, prompts: Sequence[Sequence[int]], cancel: Cancel) -> None:
         """Loads for each prompt the file that saves it the most reading. Raises CancelledError."""
-        if self._looked and not self.has_looked:  # the first request with these scales
-            self._look()
+        if not self.has_looked and self._engine.known_hash:  # the first request with these scales
+            self._look(cancel)
         for prompt in prompts:
             tokens = np.array(prompt, np.int32)
             while not self._restore(tokens, cancel):
@@ -157,19 +174,19 @@ class PromptCache:
 
     def save(self, share: int = _QUARTER) -> None:
         """Writes every remembered text of which more than 1/share is in no file."""
-        with self._hold():
-            self._save(share)
-
-    def _save(self, share: int) -> None:
         having: set[Path | None] = set()
         try:
             for tokens, digest in remembered(self._engine):
-                path, n_kept = self._best(np.array(tokens, np.int32), _n_worth)
-                having.add(path)
-                n_new = len(tokens) - n_kept
-                if not digest and n_new >= max(LEAST_TOKENS, len(tokens) // share):
-                    self._write(tokens)
-            self._forget_removed(having)
+                if not digest and len(tokens) >= LEAST_TOKENS:
+                    _ = self._engine.model_hash  # may take long: before the scales are held
+                with self._hold():
+                    path, n_kept = self._best(np.array(tokens, np.int32), _n_worth)
+                    having.add(path)
+                    n_new = len(tokens) - n_kept
+                    if not digest and n_new >= max(LEAST_TOKENS, len(tokens) // share):
+                        self._write(tokens)
+            with self._hold():
+                self._forget_removed(having)
         except (TgrError, OSError, MemoryError) as error:
             if not isinstance(error, CancelledError):  # the model is leaving
                 self._folder.tell(f"a prompt is not kept: {describe(error)}")
@@ -187,6 +204,9 @@ class PromptCache:
 
     def _work(self) -> None:
         if not self.has_looked:
+            if self._folder.files():
+                with contextlib.suppress(TgrError, OSError, MemoryError):  # `_look` says so
+                    _ = self._engine.model_hash  # as in `save`
             with self._hold():
                 self._look()
         while not self._closed:
@@ -195,11 +215,13 @@ class PromptCache:
             if not self._closed:
                 self.save(share=_HALF)
 
-    def _look(self) -> None:
-        """Reads which prompts the files of this model have."""
+    def _look(self, cancel: Cancel | None = None) -> None:
+        """Reads which prompts the files of this model have. Raises CancelledError by `cancel`."""
         for path, _ in self._folder.files()[:_FILES_MOST]:
             if self._closed:
                 return
+            if cancel and cancel.is_set():
+                raise CancelledError("cancelled while kept prompts were looked for")
             try:
                 tokens = saved_tokens(self._engine, path)
             except (PrefixError, OSError, MemoryError) as error:
@@ -209,11 +231,14 @@ class PromptCache:
             else:
                 if tokens is not None:
                     with self._lock:
-                        self._known[path] = np.array(tokens, np.int32)
-        self._looked.add(self._engine.adapters)
+                        self._known.prompts[path] = np.array(tokens, np.int32)
+        with self._lock:
+            self._known.has_looked = True
 
     def _write(self, tokens: list[int]) -> None:
         assert self._folder.path is not None
+        if (tokens, b"") not in remembered(self._engine):  # it had to go, or the scales changed
+            return
         path = self._folder.path / f"{self._name(tokens)}{ENDING}"
         engine = self._engine
         norms = 4 * engine.n_layer
@@ -233,7 +258,7 @@ class PromptCache:
             whole = np.array(saved.tokens, np.int32)
             parts = self._parts(path, whole)
             with self._lock:
-                self._known[path] = whole
+                self._known.prompts[path] = whole
             for part in parts:
                 self._forget(part)
                 part.unlink(missing_ok=True)
@@ -248,7 +273,7 @@ class PromptCache:
         with self._lock:
             return [
                 other
-                for other, known in self._known.items()
+                for other, known in self._known.prompts.items()
                 if other != path and _n_worth(whole, known) == len(known)
             ]
 
@@ -266,7 +291,8 @@ class PromptCache:
         """The file that has most of a text, by `n_same`, the shortest of several, and how much."""
         with self._lock:
             found = [
-                (n_same(known, tokens), -len(known), path) for path, known in self._known.items()
+                (n_same(known, tokens), -len(known), path)
+                for path, known in self._known.prompts.items()
             ]
         n, _, path = max(found, default=(0, 0, None), key=lambda one: one[:2])
         return path, n
@@ -335,14 +361,14 @@ class PromptCache:
 
     def _forget(self, path: Path) -> None:
         with self._lock:
-            self._known.pop(path, None)
+            self._known.prompts.pop(path, None)
             self._no_room.pop(path, None)
 
     def _forget_removed(self, having: set[Path | None]) -> None:
         """Forgets removed files but those of remembered texts, which would be written again at
         once; `restore` forgets these when they are used."""
         with self._lock:
-            others = [path for path in self._known if path not in having]
+            others = [path for path in self._known.prompts if path not in having]
         for path in others:
             if not os.path.lexists(path):
                 self._forget(path)

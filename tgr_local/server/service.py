@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,7 @@ from tgr_local.server.bodies import Bodies, Body, Fields
 from tgr_local.server.errors import ApiError
 from tgr_local.server.jobs import Job, Jobs, Put, Work
 from tgr_local.server.lease import Lease, without_folder
-from tgr_local.server.limits import memory_needed, within_limits
+from tgr_local.server.limits import memory_needed, within_limits, within_time
 from tgr_local.server.loaded import LoadedModel, Setup
 from tgr_local.server.log import Facts, Log, facts_of
 from tgr_local.server.metrics import Metrics
@@ -134,8 +135,8 @@ class Service:
         quick: bool = False,
     ) -> Any:
         """Runs `read` on the body and `make` on its result, in a job, and returns that result;
-        `model` is for bodies that name none, and `quick` jobs have a queue of their own, which does
-        not wait for replies. Raises ApiError."""
+        `model` is for bodies that name none. `quick` jobs have a queue of their own, which does not
+        wait for replies; `make` of others runs with the default scales. Raises ApiError."""
         body = await self.body(request)
         lease = await self._lease(request, body, model)
 
@@ -200,7 +201,7 @@ class Service:
         facts = facts_of(request.scope)
 
         def work(cancel: Cancel, put: Put) -> None:
-            loaded = lease.model
+            start, loaded = time.monotonic(), lease.model
             with body.used(cancel) as fields:
                 if self.limits.log_prompts:
                     facts["request"] = fields
@@ -216,6 +217,7 @@ class Service:
             ):
                 put(_Begun(prepared, translation, translation.opening()))
                 loaded.restore(prepared.prompts, cancel)
+                prepared = within_time(prepared, self.limits, time.monotonic() - start)
                 if prepared.stream:
 
                     def pass_on(made: ApiEvent) -> None:
