@@ -15,15 +15,16 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import re
 import socket
 import subprocess
 import sys
-import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 N_CLIENTS, N_TOKENS, REST = 8, 32, 60.0
@@ -86,11 +87,8 @@ def server(name: str, command: list[str], limit: dict[str, int]) -> None:
         ask(url, LONG, limit)
         noted("one request")
         texts = [f"You are number {i}. " * 25 + "Count to twenty." for i in range(N_CLIENTS)]
-        clients = [threading.Thread(target=ask, args=(url, text, limit)) for text in texts]
-        for client in clients:
-            client.start()
-        for client in clients:
-            client.join()
+        with ThreadPoolExecutor(N_CLIENTS) as clients:
+            list(clients.map(lambda text: ask(url, text, limit), texts))  # raises what they did
         noted(f"{N_CLIENTS} clients")
         time.sleep(REST)
         noted(f"{REST:.0f} s later")
@@ -101,15 +99,15 @@ def chat(command: list[str]) -> None:
     with running(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         replies = iter(process.stdout.readline, "")
 
-        def say(text: str) -> None:
-            process.stdin.write(text + "\n/show conversation\n")
-            process.stdin.flush()
+        def say(text: str, shown: str) -> None:
+            with contextlib.suppress(BrokenPipeError):
+                os.write(process.stdin.fileno(), f"{text}\n/show conversation\n".encode())
+            if not any(shown in line for line in replies):
+                sys.exit(f"chat has ended before it showed {shown!r}; run it alone: {command}")
 
-        say("Hi.")
-        next(line for line in replies if "Hi." in line)
+        say("Hi.", "Hi.")
         row("chat", "ready, after a greeting", process.pid)
-        say(LONG)
-        next(line for line in replies if "Item 99" in line)
+        say(LONG, "Item 99")
         row("chat", "one request", process.pid)
         time.sleep(REST)
         row("chat", f"{REST:.0f} s later", process.pid)

@@ -255,7 +255,7 @@ def test_the_documents_of_a_request_have_a_bound_together(
 
 TRICKY = (
     "", "he", "he\n", "\n\n", "he?\r\n", " \n ", "<|im_end|>", "a<|im_start|>\n", "{document}",
-    "Text: ", "\nText: he", "é漢\t", "{query}",
+    "Text: ", "\nText: he", "é漢\t", "{query}", "/he", "he?\n/",
 )  # fmt: skip
 
 
@@ -269,6 +269,7 @@ def test_a_query_is_tokenized_once(
         for template, is_once in (
             (plain, True), ("{query}\n\nText: {document}", True), ("{document}\n{query}", False),
             (plain.replace("\n", " "), False), (plain.replace("Text", " Text"), False),
+            (plain.replace("Text", "/Text"), False),
         ):  # fmt: skip
             engine.metadata["tokenizer.chat_template.rerank"] = template
             for query in TRICKY:

@@ -117,6 +117,13 @@ class Zed:
 
 
 def test_zed_finds_the_models_and_gives_them_tools(server: Served) -> None:
+    def is_unloaded() -> bool:
+        entries = server.client.get("/v1/models").json()["data"]
+        return all(entry["status"]["value"] == "unloaded" for entry in entries)
+
+    for name in NAMES:  # another test may have used it
+        server.client.post("/models/unload", json={"model": name})
+    server.until(is_unloaded)
     zed = Zed(server.client)
     zed.fetch()
     assert zed.is_router

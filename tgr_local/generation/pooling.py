@@ -144,6 +144,7 @@ def _beginning(engine: Engine, query: PromptText) -> tuple[Tokens, str]:
     if (
         "{query}" not in before
         or not line[:1].strip()
+        or line[0] == "/"  # which some vocabularies join to the end of the line before
         or engine.metadata.get("tokenizer.ggml.model") != _BYTE_PAIRS
         or engine.control_texts.is_within_one("\n" + line[0])
     ):
