@@ -119,7 +119,7 @@ class Bodies:
 class Body:
     """One body. Its reservation ends when it is used or garbage-collected."""
 
-    def __init__(self, bodies: Bodies, listed: str) -> None:
+    def __init__(self, bodies: Bodies, listed: str = "") -> None:
         self.data = bytearray()
         self.n_reserved = 0
         self.fields: Fields | None = None
