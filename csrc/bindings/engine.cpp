@@ -123,7 +123,7 @@ void bind_engine(py::module_ & m) {
             "Their text; of control tokens only where `special`, and those that are `shown`.", py::arg("tokens"),
             py::arg("special"), py::arg("shown"))
         .def("grow_cache", &Engine::grow_cache, release(),
-             "Makes room for n_sessions sessions of n_cells, if the cache grows and no session is open or it is bounded.",
+             "Makes room for n_sessions of n_cells each, if the cache grows and no session is open or it is bounded.",
              py::arg("n_cells"), py::arg("n_sessions"))
         .def("shrink_cache", &Engine::shrink_cache, release(),
              "Makes the cache as small as n_cells again, if no session is open; remembered prefixes stay.",
