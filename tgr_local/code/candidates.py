@@ -84,8 +84,8 @@ class Batch:
     allowance: int = 0
     """New tokens after which no further k candidates begin to depart; 0 = the first k are all."""
     goes_on: bool = False
-    """Whether a round goes on with these: no candidate is free, however few ways there are to
-    depart from the code."""
+    """Whether a round goes on with these: of the first k none is free, however few ways there are
+    to depart from the code."""
     before: Verdict | None = None
     """What the tests say of `changes`. No further k candidates begin where one gets beyond it."""
     tried: frozenset[str] = frozenset()
@@ -240,7 +240,7 @@ class _Writer:
         is_enough = n_tokens >= batch.allowance or self._n_waves == _WAVES or self._is_beyond
         if not departs or self._stop.is_set() or is_enough:
             return range(0)
-        n_free = (batch.k + 1) // 2 if self._n_waves == 1 and not batch.goes_on else 0
+        n_free = (batch.k + 1) // 2 if self._n_waves == 1 else 0
         if self._n_waves == 2:  # a right beginning may have been continued wrongly
             again = [one.departure for one in self._answers if one.departure is not None]
             self._later = again + self._later
