@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Sequence
 
 import pytest
 from fake_coder import CALC, HALF, RIGHT, Coder, Followed, answer, carry_out, make_verdict
@@ -14,6 +15,7 @@ from tgr_local.code.edits import Change
 from tgr_local.code.judge import Verdict
 from tgr_local.code.ranking import failing, furthest, sideways
 from tgr_local.code.test_output import Failure
+from tgr_local.engine import Cancel
 
 OTHER = CALC.replace("a + b", "a - b")
 """Only `sub` is mended."""
@@ -277,11 +279,10 @@ class Climber(Followed):
         self.coder.departures = [self.then[candidate.number]] * 2
 
 
-def by_name(changes: object, cancel: object) -> Verdict:
+def by_name(changes: Sequence[Change], cancel: Cancel) -> Verdict:
     """Of three tests the files as they are pass one; mending `sub` breaks it, until `add` is
     mended as well."""
-    (one,) = changes or (None,)  # type: ignore[misc, attr-defined]
-    text = one.after if one else CALC
+    text = changes[0].after if changes else CALC
     mended, broken = "return a - b\n" in text.split("def sub")[1], "a + b\n\n\n" not in text
     if mended and not broken:
         return make_verdict(True, 3, 0, 0, "")

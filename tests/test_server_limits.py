@@ -120,7 +120,7 @@ def test_an_endless_request_ends_at_its_time_limit(server: Served, options: dict
 
 
 def ends(server: Served) -> list[int]:
-    """The tokens that end a text: the turn's and the document's, which is the first token here."""
+    """The tokens that end a text: the turn's, and the document's, which also begins one here."""
     info = server.client.get("/tokenizer_info").json()
     text = info["eos_token"] + info["bos_token"]
     tokens: list[int] = server.client.post("/tokenize", json={"content": text}).json()["tokens"]
