@@ -107,7 +107,8 @@ def of_events(events: Sequence[Any]) -> Json:
 def lasting(value: Any) -> Any:
     """A response without what is new each time: its id, when, and how long."""
     if isinstance(value, Mapping):
-        kept = {k: lasting(one) for k, one in value.items() if k not in ("created", "seconds")}
+        new = ("created", "seconds", "timings")
+        kept = {k: lasting(one) for k, one in value.items() if k not in new}
         if isinstance(name := kept.get("id"), str):
             kept["id"] = re.sub(r"^((?:chat)?cmpl-)[0-9a-f]{32}$", r"\1", name)
         return kept

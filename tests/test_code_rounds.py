@@ -135,7 +135,7 @@ def test_one_that_passes_stops_the_others_while_they_are_written(
     assert [one.state for one in outcome.rounds[0]] == ["stopped", "done", "stopped"]
     assert outcome.best is not None and outcome.best.number == 2 and outcome.best.passes
     assert all(one.forward_tokens > 0 for one in outcome.rounds[0])  # they cost something
-    assert list(dict.fromkeys(listener.states[2])) == ["writing", "testing", "done"]
+    assert list(dict.fromkeys(listener.states[2])) == ["waiting", "writing", "testing", "done"]
     assert listener.heard == ["before 0", "context file", "round 1: [1, 2, 3]", "best 2"]
 
 

@@ -261,10 +261,10 @@ class _Writer:
         self._n_waves += 1
         for index in range(first, first + n):
             self._candidates.append(Candidate(batch.first + index, batch.config.seed + index))
-            self._answers.append(_Answer())
-        for index, departure in enumerate(some, first):
-            self._answers[index] = _Answer(departure, departure.text)
-            self._update(index, departure.text, begun=departure.text)
+            departure = some[index - first] if index - first < len(some) else None
+            begun = departure.text if departure else ""
+            self._answers.append(_Answer(departure, begun))
+            self._update(index, begun, begun=begun)
         return range(first, first + n)
 
     def _prompt(self, index: int) -> Prompt:

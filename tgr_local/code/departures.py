@@ -286,7 +286,7 @@ def _places(engine: Engine, copy: Copy) -> list[_Place]:
 
 def _fixed(copy: Copy) -> list[tuple[int, int]]:
     """Where Python code is left as it is, in bytes from and to."""
-    if not copy.document.path.endswith((".py", ".pyi")):
+    if not copy.is_python:
         return []
     lines = copy.code.split("\n")
     starts = list(accumulate((len(line.encode()) + 1 for line in lines), initial=0))

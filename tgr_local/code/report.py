@@ -52,7 +52,6 @@ class Report:
         self._stack = contextlib.ExitStack()
         self._rows: dict[int, Candidate] = {}
         self._seen: list[object] = []  # what the prompt shows
-        self._round = 0
 
     def __enter__(self) -> Report:
         return self
@@ -91,10 +90,8 @@ class Report:
         self.note("room", f"for {_FORMS[form]}")
 
     def round_begins(self, number: int, candidates: Sequence[Candidate]) -> None:
-        goes_on = number == self._round
-        self._round = number
-        n = plural(len(candidates), "candidate")
-        self.note("" if goes_on else f"round {number}", f"{n} more" if goes_on else n)
+        if candidates:  # else the round goes on, and each is heard of when it begins
+            self.note(f"round {number}", plural(len(candidates), "candidate"))
         self._rows = {one.number: one for one in candidates}
         if self._view:
             self._stack.enter_context(self._view.shown(candidates))
@@ -181,6 +178,7 @@ class _View:
         self._texts: dict[int, str] = {}
         self._finished: list[str] = []
         self._region: Region | None = None
+        self._is_single = False
         self._start = 0.0
 
     @contextlib.contextmanager
@@ -188,6 +186,7 @@ class _View:
         from tgr_local.console import region
 
         self._start = time.monotonic()
+        self._is_single = len(candidates) == 1
         self._rows = {one.number: one for one in candidates}
         self._texts = {one.number: "" for one in candidates}
         self._console = region.make_console()
@@ -202,7 +201,7 @@ class _View:
         with self._region.lock:
             self._rows[candidate.number] = candidate
             whole = self._texts.get(candidate.number, "") + text
-            if len(self._rows) == 1:
+            if self._is_single:
                 *lines, whole = whole.split("\n")
                 self._finished += lines
             self._texts[candidate.number] = whole[-_SHOWN:]

@@ -92,8 +92,8 @@ class Listener(Protocol):
         """What the prompt shows."""
 
     def round_begins(self, number: int, candidates: Sequence[Candidate]) -> None:
-        """Candidates of a round are about to be written: its first ones, or those that begin with
-        the edit that was adopted last."""
+        """Candidates of a round are about to be written: these, or, where the round goes on with
+        the edit that was adopted last, none that are known yet; each is heard of when it begins."""
 
     def update(self, candidate: Candidate, text: str) -> None:
         """A candidate changed, or has new text."""
@@ -194,7 +194,8 @@ class _Solver:
 
     def _written(self, number: int, stage: Stage, batch: Batch) -> list[Candidate]:
         """The candidates of a batch, and what several of them are together."""
-        waiting = [Candidate(batch.first + i, batch.config.seed + i) for i in range(batch.k)]
+        n = 0 if batch.goes_on else batch.k  # how many places are left to depart from shows later
+        waiting = [Candidate(batch.first + i, batch.config.seed + i) for i in range(n)]
         self._listener.round_begins(number, waiting)
         made = write_candidates(
             stage.engine, batch, self._judge, self._listener.update, self._cancel

@@ -95,7 +95,9 @@ class Follower:
             self._set(repair="in_progress")
         else:
             self._set(write="in_progress")
-        title = f"Round {number}: {plural(len(candidates), 'candidate')}"
+        title = f"Round {number}"
+        if candidates:
+            title += f": {plural(len(candidates), 'candidate')}"
         if self._adopted:
             title += f" with the edit of {self._adopted}"
         self._start(f"round-{self._batch}", title, "think")
