@@ -166,7 +166,7 @@ run() { (cd "$out" && env -u PYTHONPATH LLAMA_CPP_LIB_PATH="$out/cmake/peer" "$o
 tests() {
     install
     local parallel=()
-    run -c "import xdist" 2>/dev/null && parallel=(-n 4 --dist loadfile)
+    run -c "import xdist" 2>/dev/null && parallel=(-n "$(($(nproc) > 8 ? 8 : ($(nproc) + 1) / 2))" --dist loadfile)
     local files=("$root"/tests/test_engine*.py
         "$root"/tests/test_{bench_gpu,device,cancel,early_exit,fairness,families,moves}.py
         "$root"/tests/test_{prefix_files,prefixes,reuse,trajectory}.py)
