@@ -13,6 +13,7 @@
 #include "rpc.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 namespace tgr {
@@ -20,7 +21,8 @@ namespace tgr {
 Model::Model(const EngineParams & params, Interrupt & interrupt, const LoadCheck & check) :
     params_(params),
     interrupt_(interrupt),
-    weights_(load_weights(params, check)) {
+    weights_(load_weights(params, check)),
+    threads_(params.n_threads, !params.fixed_threads) {
     check_kind();
     adapters_.load(weights_.get(), params_); // before the context, whose graphs have room for them
     describe();
@@ -222,16 +224,22 @@ int32_t Model::decode(Batch & batch) {
     graph_capture(context_.get(), batch.states, batch.norms);
     graph_place(context_.get(), batch.cells, batch.injections, batch.view_of, batch.views);
 
-    llama_batch tokens   = {};
-    tokens.n_tokens      = int32_t(n);
-    tokens.token         = batch.tokens.data();
-    tokens.pos           = batch.positions.data();
-    tokens.n_seq_id      = n_seq_ids_.data();
-    tokens.seq_id        = seq_ids_.data();
-    tokens.logits        = batch.output.data();
-    const int32_t n_seqs = 1 + *std::max_element(batch.sequences.begin(), batch.sequences.end());
+    llama_batch tokens       = {};
+    tokens.n_tokens          = int32_t(n);
+    tokens.token             = batch.tokens.data();
+    tokens.pos               = batch.positions.data();
+    tokens.n_seq_id          = n_seq_ids_.data();
+    tokens.seq_id            = seq_ids_.data();
+    tokens.logits            = batch.output.data();
+    const int32_t  n_seqs    = 1 + *std::max_element(batch.sequences.begin(), batch.sequences.end());
+    const int32_t  n_threads = threads_.next(n);
+    const uint64_t n_lost    = cores_lost();
+    const auto     start     = std::chrono::steady_clock::now();
+    llama_set_n_threads(context_.get(), n_threads, n_threads);
     const int32_t status = tgr::decode(context_.get(), tokens, n_seqs);
     llama_synchronize(context_.get());
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+    threads_.took(time.count(), cores_lost() - n_lost);
     require_servers(params_.rpc); // of a lost one the results are zeros
     return status;
 }
@@ -242,7 +250,7 @@ void Model::sample(Batch & batch, const std::atomic<bool> & closed) {
     for (Row & row : rows) {
         row.logits = llama_get_logits_ith(context_.get(), row.batch_index);
     }
-#pragma omp parallel for schedule(dynamic) num_threads(params_.n_threads) if (n_rows > 1 && info_.n_vocab > 8192)
+#pragma omp parallel for schedule(dynamic) num_threads(threads_.now()) if (n_rows > 1 && info_.n_vocab > 8192)
     for (int32_t i = 0; i < n_rows; ++i) {
         if (rows[i].draft) { // follows in its text
             continue;

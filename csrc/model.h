@@ -12,6 +12,7 @@
 #include "interrupt.h"
 #include "loading.h"
 #include "records.h"
+#include "thread_count.h"
 #include "token_texts.h"
 
 #include "llama-cpp.h"
@@ -91,6 +92,7 @@ public:
 
     // Decodes a batch; llama_decode's status: 0 = done, 2 = interrupted.
     int32_t decode(Batch & batch);
+    int32_t n_threads() const { return threads_.now(); } // of a step of few tokens
 
     // Turns the keys of moved tokens to their new positions. False, with what llama.cpp says in `reason`, when that
     // failed; the cache is lost then.
@@ -140,6 +142,7 @@ private:
     DeviceBytes cell_bytes_;       // of every further cell, buffers included
     uint32_t    known_to_fit_ = 0; // cells
 
+    ThreadCount                 threads_;
     std::vector<llama_seq_id *> seq_ids_; // of decode
     std::vector<int32_t>        n_seq_ids_;
 };

@@ -16,16 +16,17 @@ namespace tgr {
 // Python sets every field but `rpc`: the defaults are those of its EngineConfig.
 struct EngineParams {
     std::string path;
-    uint32_t    n_ctx        = 0; // cells; 0 = grows to what sessions reserve
-    uint32_t    n_batch      = 0;
-    uint32_t    n_ubatch     = 0;
-    uint32_t    n_seq_max    = 0;     // 0 = chosen by the size of the vocabulary
-    uint32_t    prefix_cells = 0;     // of remembered prefixes without the longest; 0 = nothing is remembered or shared
-    bool        reproducible = false; // the same bits whatever is remembered and whatever else runs (prefixes.h)
-    double      step_seconds = 0.0;   // that a step may take for prompts while other texts are written
-    int32_t     n_threads    = 0;
-    int32_t     n_gpu_layers = 0;                   // -1 = all
-    int32_t     main_gpu     = 0;                   // the only GPU to use; -1 = all
+    uint32_t    n_ctx         = 0; // cells; 0 = grows to what sessions reserve
+    uint32_t    n_batch       = 0;
+    uint32_t    n_ubatch      = 0;
+    uint32_t    n_seq_max     = 0; // 0 = chosen by the size of the vocabulary
+    uint32_t    prefix_cells  = 0; // of remembered prefixes without the longest; 0 = nothing is remembered or shared
+    bool        reproducible  = false; // the same bits whatever is remembered and whatever else runs (prefixes.h)
+    double      step_seconds  = 0.0;   // that a step may take for prompts while other texts are written
+    int32_t     n_threads     = 0;     // at most
+    bool        fixed_threads = false; // never fewer (thread_count.h)
+    int32_t     n_gpu_layers  = 0;     // -1 = all
+    int32_t     main_gpu      = 0;     // the only GPU to use; -1 = all
     std::vector<std::string>                   rpc; // addresses of servers whose devices come before the GPUs
     std::vector<float>                         tensor_split;
     int32_t                                    flash_attn = 0;               // -1 = llama.cpp decides, 0 = off, 1 = on
@@ -62,6 +63,7 @@ struct EngineStats {
     uint64_t n_accepted     = 0; // … and right
     uint64_t n_draft_model  = 0; // positions that passed through the draft model
     double   decode_seconds = 0, sample_seconds = 0, draft_seconds = 0; // the last one in the draft model
+    int32_t  n_threads = 0;                                             // of a step of few tokens, now
     uint32_t n_ctx = 0, n_seq_max = 0;
     uint32_t cells_used = 0, cells_peak = 0, cells_reserved = 0;
     uint32_t cells_remembered = 0, n_prefixes = 0;

@@ -1,8 +1,9 @@
-// The module tgr_testing, which no wheel has: drafts, constraints of edits and products of quantized weights without an
-// engine, for tests.
+// The module tgr_testing, which no wheel has: drafts, constraints of edits, products of quantized weights and numbers
+// of threads without an engine, for tests.
 #include "drafts.h"
 #include "edits.h"
 #include "quantized/products.h"
+#include "thread_count.h"
 
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
@@ -169,6 +170,12 @@ PYBIND11_MODULE(tgr_testing, m) {
         .def("allowed", &EditText::allowed, "The tokens that may come next.")
         .def("accept", &EditText::accept, "Adds a token; whether it was allowed.", py::arg("token"))
         .def("cost", [](EditText & text) { return text.edits.cost(); }, "Tokens to the end of the answer at least.");
+    py::class_<ThreadCount>(m, "ThreadCount", "How many threads a step takes.")
+        .def(py::init<int32_t, bool>(), py::arg("most"), py::arg("adapts"))
+        .def("next", &ThreadCount::next, "Of a step of so many tokens.", py::arg("n_tokens"))
+        .def("took", &ThreadCount::took, "That step's time, and how often it lost a core.", py::arg("seconds"),
+             py::arg("n_lost"))
+        .def("now", &ThreadCount::now, "Those of a step while nothing is tried out.");
     m.def(
         "has_products", [](int type) { return has_products(ggml_type(type)); },
         "Whether weights of this GGML type are multiplied by our kernels here.", py::arg("type"));

@@ -150,6 +150,7 @@ EngineStats Engine::count() {
     scheduler_.count_drafts(stats);
     stats.n_ctx            = model_.n_ctx();
     stats.n_seq_max        = model_.params().n_seq_max;
+    stats.n_threads        = model_.n_threads();
     stats.cells_used       = cache_.pool().n_used();
     stats.n_prefixes       = uint32_t(cache_.prefixes().size());
     stats.cells_remembered = cache_.pool().n_kept();

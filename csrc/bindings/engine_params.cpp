@@ -14,6 +14,7 @@ void bind_engine_params(py::module_ & m) {
         .def_readwrite("reproducible", &EngineParams::reproducible)
         .def_readwrite("step_seconds", &EngineParams::step_seconds)
         .def_readwrite("n_threads", &EngineParams::n_threads)
+        .def_readwrite("fixed_threads", &EngineParams::fixed_threads)
         .def_readwrite("n_gpu_layers", &EngineParams::n_gpu_layers)
         .def_readwrite("main_gpu", &EngineParams::main_gpu)
         .def_readwrite("rpc", &EngineParams::rpc)

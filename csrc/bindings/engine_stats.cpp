@@ -14,6 +14,7 @@ void bind_engine_stats(py::module_ & m) {
         .def_readonly("decode_seconds", &EngineStats::decode_seconds)
         .def_readonly("sample_seconds", &EngineStats::sample_seconds)
         .def_readonly("draft_seconds", &EngineStats::draft_seconds)
+        .def_readonly("n_threads", &EngineStats::n_threads)
         .def_readonly("n_ctx", &EngineStats::n_ctx)
         .def_readonly("n_seq_max", &EngineStats::n_seq_max)
         .def_readonly("cells_used", &EngineStats::cells_used)

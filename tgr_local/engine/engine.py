@@ -77,6 +77,7 @@ class Engine:
                 rpc.check(endpoint)
         params.tensor_split = list(config.tensor_split)
         params.n_threads = self.n_threads = config.n_threads or default_threads(self.path)
+        params.fixed_threads = bool(config.n_threads)
         params.flash_attn = {"auto": -1, "off": 0, "on": 1}[config.flash_attn]
         params.type_k = cache.CACHE_TYPES[config.type_k].ggml_id
         params.type_v = cache.CACHE_TYPES[config.type_v].ggml_id

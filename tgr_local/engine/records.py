@@ -80,6 +80,8 @@ class EngineStats:
     sample_seconds: float
     draft_seconds: float
     """In the draft model; not part of the other two."""
+    n_threads: int
+    """Of a step of few tokens now: fewer than the engine's while other programs want the cores."""
     n_ctx: int
     """Cells of the KV cache now."""
     n_seq_max: int
