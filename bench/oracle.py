@@ -11,18 +11,22 @@ grader grades. So the anchors' chances of success are known, and with them
 - the share of each score that the anchor explains, and not the luck of the rollout.
 
 With shared seeds, completion j has the same seeds under every anchor; then equal texts are written
-once. With --begin the boundary is the beginning of the text. With --swap the arms are instead the
-state's own anchor, that of the boundary before, which is another problem's, none, and none with the
-whole text as context.
+once. --left leaves out boundaries where little is left to decide; --problems names the problems,
+such as those that are sometimes right. With --begin the boundary is the beginning of the text. With
+--swap the arms are instead the state's own anchor, that of the boundary before, which is another
+problem's, none, and none with the whole text as context.
 
     python bench/oracle.py TASK [--data DATA] [--model FILE] [--out FILE.jsonl]
         [--boundaries 100] [--completions 32] [--kinds shared,independent] [--begin | --swap]
-        [--setting relative_strength=0.05 ...] [--options chunk_len=22,max_chunks=6]
-        [--lengths 4,12,29] [--length 12] [--seeds 42,1234,3407] [--parallel 250] [--threads 1]
+        [--setting divergence=0.01 ...] [--options chunk_len=22,max_chunks=6] [--problems 3,17]
+        [--lengths 4,12,29] [--length 12] [--left 48] [--seeds 42,1234,3407] [--parallel 250]
+        [--threads 0]
+    python bench/oracle.py TASK --report [--out FILE.jsonl]
 
 Prints an estimate of the forward tokens on stderr before it starts, the hours left after every
 boundary, and Markdown tables at the end. Every boundary is kept in FILE; the same command goes on
-where it was interrupted, and with more --boundaries or --kinds it adds what is missing.
+where it was interrupted, and with more --boundaries or --kinds it adds what is missing. --report
+prints the tables of a FILE, also an unfinished one or another machine's, without a model.
 """
 
 from __future__ import annotations
@@ -46,27 +50,33 @@ from tgr_local.engine import Injection, Output, Task
 from tgr_local.engine import Sequence as Cells
 from tgr_local.errors import TgrError
 from tgr_local.generation import TextSplitter, advised, query_tokens
-from tgr_local.lab.eval import systems, tasks
+from tgr_local.lab.eval import manifest, systems, tasks
 from tgr_local.lab.eval.grader import Grader
 from tgr_local.lab.eval.plan import seed_of
 from tgr_local.lab.eval.task import Problem
 from tgr_local.methods import random_anchor
-from tgr_local.search import capacity, scoring
+from tgr_local.models.strengths import Strength
+from tgr_local.search import capacity, scoring, strength
 from tgr_local.search.run import Method, Run
 from tgr_local.search.seeds import CHUNK, derived_seed
 from tgr_local.search.steering import Steering
 from tgr_local.search.trajectory import Trajectory
 from tgr_local.system.versions import versions
 
-SETTINGS = (
-    "relative_strength=0.05",
-    "relative_strength=0.1",
-    "relative_strength=0.2",
-    "calibration=unscaled",
-)
+SETTINGS = {
+    "divergence": ("divergence=0.01", "divergence=0.02", "divergence=0.05"),
+    "residual": (
+        "relative_strength=0.05",
+        "relative_strength=0.1",
+        "relative_strength=0.2",
+        "calibration=unscaled",
+    ),
+}
+"""The settings by the calibration that the model is advised to use."""
 KINDS = ("shared", "independent")
 N_SWAPPED = 4  # arms with --swap
 INJECTION = {"divergence", "relative_strength", "calibration", "eta", "rank", "injection_seed"}
+WEIGHTS = ("foresight_weight", "lambda_b", "lambda_u")  # of the score, which the tables compute
 N_BESIDE = 3  # sequences other than the completions: the text, the query, a state
 MIDDLE = 1 << 32  # the purpose of the seed that draws a boundary
 
@@ -242,10 +252,14 @@ class Experiment:
         options, seeds = self.options, self.options.seeds
         seed = seed_of(seeds[number % len(seeds)], problem.task, problem.id, 0)
         config = dataclasses.replace(self.config, seed=seed)
-        query = query_tokens(self.engine, problem.messages, config)
+        raw = not self.engine.chat_template
+        prompt = problem.raw if raw else problem.messages
+        query = query_tokens(self.engine, prompt, config, raw=raw)
         c = Completions(Run(self.engine, query, config), options.parallel, options.lengths)
         with c:
             found = c.walk(options.begin)
+            if not options.begin:
+                found = [one for one in found if len(c.generated) - one[0] >= options.left]
             where: Record = {"number": number, "problem": problem.id}
             if not found:
                 yield where | {"state": None}
@@ -369,10 +383,10 @@ class Checkpoint:
     """The records of a run, a line each; the first line says what they depend on."""
 
     def __init__(self, path: Path, head: Record) -> None:
-        lines = path.read_text("utf-8").splitlines(True) if path.exists() else []
-        whole = [json.loads(line) for line in lines if line.endswith("\n")]
+        whole = read_lines(path) if path.exists() else []
         if whole and whole[0] != head:
-            changed = [name for name in head if head[name] != whole[0].get(name)]
+            names = sorted({*head, *whole[0]})
+            changed = [name for name in names if head.get(name) != whole[0].get(name)]
             raise ValueError(
                 f"{path} is of a run with other {', '.join(changed)}; name another file with --out"
             )
@@ -396,6 +410,12 @@ class Checkpoint:
     def state(self, number: int) -> Record | None:
         """The record with a boundary's state."""
         return next((r for r in self.records if r["number"] == number and "state" in r), None)
+
+
+def read_lines(path: Path) -> list[Record]:
+    """The whole lines of a checkpoint."""
+    lines = path.read_text("utf-8").splitlines(True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def run(experiment: Experiment, problems: Sequence[Problem], checkpoint: Checkpoint) -> None:
@@ -432,35 +452,49 @@ def run(experiment: Experiment, problems: Sequence[Problem], checkpoint: Checkpo
             )  # fmt: skip
 
 
-def report(options: argparse.Namespace, checkpoint: Checkpoint, config: SearchConfig) -> None:
-    """Prints the tables."""
-    numbers = [r["number"] for r in checkpoint.records if r.get("state")]
-    used = set(numbers[: options.boundaries + int(options.swap)])
-    records = [
-        r for r in checkpoint.records if r.get("kind") in options.kinds and r["number"] in used
-    ]
-    n_empty = sum("state" in r and r["state"] is None for r in checkpoint.records)
+def report(options: argparse.Namespace, head: Record, all_records: Sequence[Record]) -> None:
+    """Prints the tables of the first `options.boundaries` boundaries."""
+    config = SearchConfig(**{name: head["options"][name] for name in WEIGHTS})
+    kinds = ["swap"] if head["swap"] else options.kinds
+    numbers = [r["number"] for r in all_records if r.get("state")]
+    used = set(numbers[: options.boundaries + int(head["swap"])])
+    records = [r for r in all_records if r.get("kind") in kinds and r["number"] in used]
+    n_empty = sum("state" in r and r["state"] is None for r in all_records)
     tokens, seconds = (sum(r[name] for r in records) for name in ("tokens", "seconds"))
+    print(f"model sha256 {head['model']}; {head['versions']}")
     print(
         f"{len(used)} boundaries, {n_empty} texts without one; {tokens:,} forward tokens of "
         f"completions in {seconds:,.0f} s\n"
     )
-    if options.swap:
+    if head["swap"]:
         print(tables.swapped(records))
         return
     groups: dict[tuple[str, str], list[tables.Cell]] = {}
-    for text in options.setting:
-        for kind in options.kinds:
-            mine = [r for r in records if (r["setting"], r["kind"]) == (_variant(text).name, kind)]
+    for name in head["settings"]:
+        for kind in kinds:
+            mine = [r for r in records if (r["setting"], r["kind"]) == (name, kind)]
             if mine:
-                groups[text, kind] = [tables.Cell.of(record, config) for record in mine]
+                cells = [tables.Cell.of(record, config) for record in mine]
+                groups[name.partition(":")[2], kind] = cells
     print(tables.ceiling(groups))
-    print(tables.regrets(groups, options.lengths.index(options.length)))
-    print(tables.signal(groups, options.lengths))
+    print(tables.regrets(groups, _place(head["lengths"], options.length)))
+    print(tables.signal(groups, head["lengths"]))
+
+
+def _place(lengths: Sequence[int], length: int | None) -> int:
+    """The number of the length that the regrets are of. ValueError for one that is not there."""
+    if length is not None and length not in lengths:
+        known = ", ".join(map(str, lengths))
+        raise ValueError(f"length is {length}, but must be one of --lengths, {known}")
+    return min(1, len(lengths) - 1) if length is None else lengths.index(length)
 
 
 def _variant(text: str) -> systems.System:
     return systems.from_text(f"tgr-latent:{text}")
+
+
+def _texts(text: str) -> list[str]:
+    return text.split(",")
 
 
 def _numbers(text: str) -> list[int]:
@@ -479,54 +513,96 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--length", type=int, help="that of the regrets; the second of them")
     parser.add_argument("--parallel", type=int, default=250, help="completions in a batch")
     parser.add_argument("--seeds", type=_numbers, default=[42, 1234, 3407])
-    parser.add_argument("--kinds", type=lambda text: text.split(","), default=list(KINDS))
+    parser.add_argument("--kinds", type=_texts, default=list(KINDS))
+    parser.add_argument("--problems", type=_texts, help="their ids, in this order; all by default")
     parser.add_argument("--options", default="", help="of all, as in chunk_len=22,max_chunks=6")
     parser.add_argument("--setting", action="append", help="options of the injection; repeatable")
+    parser.add_argument("--left", type=int, default=0, help="tokens after a boundary at least")
     parser.add_argument("--begin", action="store_true", help="boundaries where texts begin")
     parser.add_argument("--swap", action="store_true")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=0, help="0 = as `tgr-local run` has it")
+    parser.add_argument("--report", action="store_true", help="the tables of FILE, without a model")
     options = parser.parse_args()
-    options.setting = options.setting or list(SETTINGS)
     options.kinds = ["swap"] if options.swap else options.kinds
-    options.length = options.length or options.lengths[min(1, len(options.lengths) - 1)]
     parts = ["oracle", options.task, *(["begin"] * options.begin), *(["swap"] * options.swap)]
     options.out = options.out or Path("-".join(parts) + ".jsonl")
     if not options.swap and not set(options.kinds) <= set(KINDS):
         parser.error(f"--kinds is {','.join(options.kinds)}, but must be of {', '.join(KINDS)}")
-    for text in options.setting:
+    for text in options.setting or ():
         if not (given := set(_variant(text).options)) <= INJECTION:
             other = ", ".join(sorted(given - INJECTION))
             parser.error(f"--setting has {other}, but is of {', '.join(sorted(INJECTION))} alone")
     if not 1 <= options.parallel <= 256 - N_BESIDE:
         parser.error(f"--parallel is {options.parallel}, but must be 1 to {256 - N_BESIDE}")
-    if options.length not in options.lengths:
-        parser.error(f"--length is {options.length}, but must be one of --lengths")
     if options.completions < 4:
         parser.error(f"--completions is {options.completions}, but halves need at least 4")
     return options
 
 
+def problems_of(options: argparse.Namespace) -> list[Problem]:
+    """Those named, in their order, or all in a random order. ValueError for an unknown one."""
+    found = tasks.get(options.task).load(options.data)
+    if options.problems is None:
+        np.random.default_rng(options.seeds[0]).shuffle(found)
+        return found
+    known = {problem.id: problem for problem in found}
+    if unknown := [name for name in options.problems if name not in known]:
+        raise ValueError(f"{options.task} has no problem {unknown[0]!r}; remove it from --problems")
+    return [known[name] for name in options.problems]
+
+
+def _strengths(
+    engine: Engine, config: SearchConfig, settings: Sequence[systems.System]
+) -> dict[str, Strength]:
+    """The strengths of the settings that need one, measured now, so that no boundary pays for it.
+    TgrError where one cannot be measured, ValueError for one that would have no effect."""
+    found = {}
+    for setting in settings:
+        its = setting.resolve(config, engine.n_embd)
+        for unit, calibration in (("divergence", "divergence"), ("relative_strength", "residual")):
+            if unit in setting.options and its.calibration != calibration:
+                raise ValueError(
+                    f"{setting.name} has no effect with the calibration {its.calibration}; add "
+                    f"calibration={calibration} to --options"
+                )
+        if strength.is_needed(its):
+            one = strength.prepare(engine, its)
+            if one is None:
+                raise TgrError(
+                    f"the strength of {setting.name} cannot be measured; raise its divergence"
+                )
+            found[setting.name] = one
+    return found
+
+
 def measure(options: argparse.Namespace) -> None:
-    settings = [_variant(text) for text in options.setting]
-    task = tasks.get(options.task)
+    _place(options.lengths, options.length)
+    problems = problems_of(options)
     engine_config = EngineConfig(n_threads=options.threads, n_seq_max=options.parallel + N_BESIDE)
     with load(options.model, engine_config) as engine, Grader(1) as grader:
         config = _variant(options.options).resolve(advised(engine), engine.n_embd)
-        problems = task.load(options.data)
-        np.random.default_rng(options.seeds[0]).shuffle(problems)
+        texts = options.setting or SETTINGS.get(config.calibration, SETTINGS["residual"])
+        settings = [_variant(text) for text in texts]
         head = {
             "task": options.task,
             "model": engine.model_hash,
-            "versions": versions(),
-            "options": dataclasses.asdict(config) | {"stop": list(config.stop)},
+            "versions": manifest.anywhere(versions()),
+            "options": dataclasses.asdict(config),
             "settings": [setting.name for setting in settings],
             "completions": options.completions,
             "lengths": options.lengths,
             "seeds": options.seeds,
             "swap": options.swap,
             "begin": options.begin,
+            "problems": options.problems,
+            "left": options.left,
         }
-        checkpoint = Checkpoint(options.out, head)
+        strengths = _strengths(engine, config, settings)
+        checkpoint = Checkpoint(options.out, json.loads(json.dumps(head)))
+        for name, found in strengths.items():
+            print(
+                f"{name}: zeta {found.zeta:.3g}, divergence {found.divergence:.3g}", file=sys.stderr
+            )
         arms = N_SWAPPED if options.swap else len(options.kinds) * (config.n_candidates + 1)
         n_texts = options.boundaries * len(settings) * arms * options.completions
         print(
@@ -538,13 +614,20 @@ def measure(options: argparse.Namespace) -> None:
             file=sys.stderr,
         )
         run(Experiment(engine, grader, config, settings, options), problems, checkpoint)
-        print(f"{engine.description}, sha256 {engine.model_hash}; {versions()}")
-    report(options, checkpoint, config)
+        print(engine.description)
+    report(options, head, checkpoint.records)
 
 
 def main() -> int:
+    options = parsed()
     try:
-        measure(parsed())
+        if options.report:
+            lines = read_lines(options.out)
+            if not lines:
+                raise ValueError(f"{options.out} holds no boundary; name another file with --out")
+            report(options, lines[0], lines[1:])
+        else:
+            measure(options)
     except (TgrError, ValueError, OSError) as error:
         print(f"oracle: {error}", file=sys.stderr)
         return 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import math
 import sys
@@ -248,3 +249,47 @@ def test_a_run_of_other_options_is_not_continued(tmp_path: Path) -> None:
     assert again.missing(1, ["shared"], ["a"]) == ["state", "shared"]
     with pytest.raises(ValueError, match="of a run with other seeds; name another file"):
         oracle.Checkpoint(path, {"task": "x", "seeds": [2]})
+
+
+def options_of(monkeypatch: pytest.MonkeyPatch, *words: str) -> argparse.Namespace:
+    monkeypatch.setattr(sys, "argv", ["oracle.py", *words])
+    found: argparse.Namespace = oracle.parsed()
+    return found
+
+
+def test_a_run_by_divergence_measures_its_strengths_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its records pay for no measurement, and give the same tables without a model."""
+    out = str(tmp_path / "run.jsonl")
+    words = [
+        "arithmetic6", "--out", out, "--boundaries", "2", "--completions", "4", "--parallel", "36",
+        "--kinds", "shared", "--setting", "divergence=0.05", "--lengths", "4,8", "--left", "20",
+        "--threads", "1", "--options", "chunk_len=16,max_chunks=9",
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="no effect with the calibration residual; add calib"):
+        oracle.measure(options_of(monkeypatch, *words))
+    words[-1] += ",calibration=divergence"
+    oracle.measure(options_of(monkeypatch, *words))
+    shown = capsys.readouterr()
+    assert "tgr-latent:divergence=0.05: zeta " in shown.err
+    head, *records = oracle.read_lines(Path(out))
+    measured = [record for record in records if "tokens" in record]
+    assert len(measured) == 2
+    # 36 chunks, and the rest of as many texts, of at most 9 * 16 tokens that are read again
+    assert all(record["tokens"] < 2 * 36 * 144 for record in measured)
+    only = options_of(monkeypatch, "arithmetic6", "--out", out, "--kinds", "shared", "--report")
+    oracle.report(only, head, records)
+    assert capsys.readouterr().out in shown.out
+    only.length = 5
+    with pytest.raises(ValueError, match="length is 5, but must be one of --lengths, 4, 8"):
+        oracle.report(only, head, records)
+
+
+def test_problems_are_taken_in_the_order_in_which_they_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = oracle.problems_of(options_of(monkeypatch, "arithmetic6", "--problems", "0-7,0-3"))
+    assert [problem.id for problem in found] == ["0-7", "0-3"]
+    with pytest.raises(ValueError, match="arithmetic6 has no problem 'x'; remove it from --prob"):
+        oracle.problems_of(options_of(monkeypatch, "arithmetic6", "--problems", "0-7,x"))
