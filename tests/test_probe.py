@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import run
+from engines import EXACT
 from surroundings import ROOT
 
 from tgr_local.engine import Engine
-from tgr_local.errors import ModelError, TgrError
+from tgr_local.errors import CapacityError, ModelError, TgrError
 from tgr_local.lab.eval.grader import Grader
 from tgr_local.lab.fitting import fit as fitting
 from tgr_local.lab.fitting import questions, regression
 from tgr_local.lab.fitting.samples import Drawer, Samples, joined, read, write
-from tgr_local.options.config import SearchConfig
+from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.probe import answer, features, likeness, record
 from tgr_local.search.branches import Branch
 
@@ -339,6 +340,32 @@ def test_samples_are_drawn_once_and_counted_to_the_token(tmp_path: Path) -> None
             Drawer(engine, config, 4, tmp_path / "s")
         with pytest.raises(ValueError, match="samples is 900, but the engine holds"):
             Drawer(engine, config, 900, tmp_path / "s")
+
+
+def test_questions_are_drawn_side_by_side(tmp_path: Path) -> None:
+    """Their samples are those of one after another, in the order of the questions, in fewer steps;
+    what is wrong with one of them ends the work."""
+    file = tmp_path / "q.jsonl"
+    sums = ["2 + 3", "9 * 8 + 1", "4 + 4 + 4 + 4", "7 - 5 * 2 + 30"]
+    file.write_text("".join(f'{{"question": "What is {one}?"}}\n' for one in sums))
+    asked = questions.of_file(file, 4)
+    config = SearchConfig(chunk_len=8, max_chunks=20)
+    drawn, steps = [], []
+    for n_seq_max in (4, 12):  # of samples of 3: one question at a time, and all four
+        with Engine(EMBEDDED, EngineConfig(**EXACT | {"n_seq_max": n_seq_max})) as engine:
+            drawer = Drawer(engine, config, 3, tmp_path / str(n_seq_max))
+            before = engine.stats().n_decodes
+            drawn.append(list(drawer.each(asked, 8)))
+            steps.append(engine.stats().n_decodes - before)
+    alone, together = ([part for part in parts if part is not None] for parts in drawn)
+    assert len(alone) == len(together) == 4
+    assert [part.keys for part in alone] == [part.keys for part in together]
+    for a, b in zip(alone, together, strict=True):
+        np.testing.assert_allclose(a.whole, b.whole, rtol=1e-4, atol=1e-4)
+    assert steps[1] < 0.6 * steps[0]
+    broken = dataclasses.replace(asked[2], messages=({"role": "user", "content": "x" * 10**6},))
+    with Engine(EMBEDDED) as engine, pytest.raises(CapacityError):
+        list(Drawer(engine, config, 3, tmp_path / "b").each([*asked[:2], broken, asked[3]], 8))
 
 
 def test_samples_are_kept_by_settings_and_by_what_judges_them(tmp_path: Path) -> None:

@@ -77,7 +77,8 @@ class EngineMaker:
         self._phase = phase
         if methods.get(phase.system.method).steers:
             strength.prepare(self.engine, phase.config)  # which no sample must pay for
-        at_once = min(parallel or _fitting(self.engine, phase, n_cells), n_jobs)
+        n_seqs = methods.get(phase.system.method).sequences(self.engine, phase.config)
+        at_once = min(parallel or fitting(self.engine, n_seqs, n_cells), n_jobs)
         # a sample that does not fit would get the free cells between the others, and each of its
         # tokens would attend across all of them
         self.engine.grow_cache(n_cells, at_once)
@@ -142,10 +143,10 @@ def _where(phase: Phase, job: Job) -> tuple[str, str, str, int, int]:
     return phase.task, problem.id, phase.system.name, seed, index
 
 
-def _fitting(engine: Engine, phase: Phase, n_cells: int) -> int:
-    """Estimated number of samples that fit into the engine's sequences and memory."""
-    method = methods.get(phase.system.method)
-    most = engine.n_seq_max // method.sequences(engine, phase.config)
+def fitting(engine: Engine, n_seqs: int, n_cells: int) -> int:
+    """Estimated number of works, of at most so many sequences and cells each, that fit into the
+    engine's sequences and memory."""
+    most = engine.n_seq_max // n_seqs
     capacity = engine.config.n_ctx or _free_bytes(engine) // engine.cell_bytes
     return max(1, min(most, capacity // max(n_cells, 1)))
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
+import queue
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.answers import CLOSE_THINK, answer_key
-from tgr_local.engine import Cancel, Engine
+from tgr_local.engine import Cancel, Engine, Workers
 from tgr_local.errors import TgrError
 from tgr_local.generation import query_tokens
+from tgr_local.lab.eval.making import fitting
 from tgr_local.lab.fitting.questions import Question
 from tgr_local.methods import best_of_n
 from tgr_local.options.config import SearchConfig
@@ -99,22 +103,68 @@ class Drawer:
         lengths: list[int] = []
         apart = max(1, len(questions) // _PILOTS)
         for i, question in enumerate(questions[::apart][:_PILOTS]):
-            texts, _ = self._texts(i, question, _PILOT_SAMPLES, 0)
+            texts, _ = self._texts(i, question, _PILOT_SAMPLES, 0, self._cancel)
             lengths += [len(text.tokens) for text, _ in texts]
         return max(1, round(_CUT_SHARE * float(np.median(lengths))))
 
     def each(self, questions: Sequence[Question], cut: int) -> Iterator[Samples | None]:
-        """The samples of each question in turn; None for one of which nothing can be said."""
-        for i, question in enumerate(questions):
-            yield self._one(i, question, cut)
+        """The samples of each question in turn; None for one of which nothing can be said. As many
+        questions are drawn at a time as fit, so that the last texts of one do not wait alone."""
+        todo, lock = iter(enumerate(questions)), threading.Lock()
+        found: dict[int, Samples | None] = {}
+        failures: list[BaseException] = []
+        news: queue.SimpleQueue[None] = queue.SimpleQueue()  # Ctrl-C cannot leave it locked
+        cancel, workers = Cancel(self._cancel), Workers()
 
-    def _one(self, index: int, question: Question, cut: int) -> Samples | None:
-        messages = list(map(dict, question.messages))
-        name = json.dumps([messages, question.judged_by, index, cut])
-        file = self._folder / f"{_short_hash(name)}.npz"
+        def work() -> None:
+            while not cancel.is_set():
+                with lock:
+                    index, question = next(todo, (-1, None))
+                if question is None:
+                    return
+                try:
+                    found[index] = self._one(index, question, cut, cancel)
+                except BaseException as error:
+                    failures.append(error)
+                    cancel.cancel()
+                news.put(None)
+
+        try:
+            for _ in range(self._at_once(questions, cut)):
+                workers.start(work)
+            for i in range(len(questions)):
+                while i not in found and not failures:
+                    news.get()
+                if failures:
+                    raise failures[0]
+                yield found.pop(i)
+        finally:
+            cancel.cancel()
+            workers.wait()
+
+    def _at_once(self, questions: Sequence[Question], cut: int) -> int:
+        """How many questions fit; the cache has room for them then, if any is not drawn yet."""
+        config, engine = dataclasses.replace(self._config, n_samples=self._n), self._engine
+        cells = 0
+        for i, question in enumerate(questions):
+            if self._file(i, question, cut).exists():
+                continue
+            with contextlib.suppress(TgrError, ValueError):  # which its drawing raises
+                n_query = len(self._query(question, config, None))
+                cells = max(cells, best_of_n.METHOD.cells(engine, n_query, config))
+        at_once = min(len(questions), fitting(engine, self._n, cells)) if cells else 1
+        engine.grow_cache(cells, at_once)
+        return at_once
+
+    def _query(self, question: Question, config: SearchConfig, cancel: Cancel | None) -> list[int]:
+        prompt = question.raw if self._raw else question.messages
+        return query_tokens(self._engine, prompt, config, raw=self._raw, cancel=cancel)
+
+    def _one(self, index: int, question: Question, cut: int, cancel: Cancel) -> Samples | None:
+        file = self._file(index, question, cut)
         if file.exists():
             return read(file)
-        texts, n_decoded = self._texts(index, question, self._n, cut)
+        texts, n_decoded = self._texts(index, question, self._n, cut, cancel)
         ended = [(text, early) for text, early in texts if text.ended]
         strings = [
             self._engine.detokenize(text.tokens)
@@ -137,16 +187,20 @@ class Drawer:
         write(file, found)
         return found
 
+    def _file(self, index: int, question: Question, cut: int) -> Path:
+        messages = list(map(dict, question.messages))
+        name = json.dumps([messages, question.judged_by, index, cut])
+        return self._folder / f"{_short_hash(name)}.npz"
+
     def _texts(
-        self, index: int, question: Question, n: int, cut: int
+        self, index: int, question: Question, n: int, cut: int, cancel: Cancel | None
     ) -> tuple[list[tuple[Branch, Floats | None]], int]:
         """n texts, each with the features of its beginning; and the positions decoded."""
         engine = self._engine
         seed = derived_seed(self._config.seed, index) >> 1
         config = dataclasses.replace(self._config, seed=seed, n_samples=n)
-        prompt = question.raw if self._raw else question.messages
-        query = query_tokens(engine, prompt, config, raw=self._raw, cancel=self._cancel)
-        run = Run(engine, query, config, cancel=self._cancel)
+        query = self._query(question, config, cancel)
+        run = Run(engine, query, config, cancel=cancel)
         limit = text_limit(engine, len(query), config)
         with Branches(run, best_of_n.METHOD, limit=limit, least=n, states=True) as branches:
             root = branches.read_query()
