@@ -11,7 +11,8 @@ namespace tgr {
 namespace {
 
 constexpr size_t LONGEST    = 32;   // tokens: in longer steps the threads wait for each other rarely
-constexpr size_t N_TURNS    = 8;    // steps with each number
+constexpr size_t N_TURNS    = 8;    // steps with each number that is as fast as the present one
+constexpr double SLOW       = 1.5;  // times as slow as the present one: two steps are enough
 constexpr double OFTEN      = 50;   // cores lost in a second
 constexpr double FIRST      = 0.25; // seconds
 constexpr double LAST       = 8.0;  // seconds between trials that change nothing
@@ -42,8 +43,8 @@ void ThreadCount::took(double seconds, uint64_t n_lost) {
     n_lost_ += n_lost;
     if (is_trial_) {
         times_[n_steps_ % tried_.size()] += seconds;
-        if (++n_steps_ == N_TURNS * tried_.size()) {
-            decide();
+        if (++n_steps_ % tried_.size() == 0) {
+            end_turn();
         }
     } else if (seconds_ >= pause_) { // a trial that met no step of its size ends too
         const bool is_busy = now_ < most_ || double(n_lost_) >= OFTEN * seconds_;
@@ -64,6 +65,23 @@ void ThreadCount::begin() {
         }
     }
     times_.assign(tried_.size(), 0);
+}
+
+// Each number was tried once more.
+void ThreadCount::end_turn() {
+    const size_t n_turns = n_steps_ / tried_.size();
+    if (n_turns > 1) {
+        for (size_t i = tried_.size() - 1; i > 0; --i) {
+            if (times_[i] > SLOW * times_[0]) {
+                tried_.erase(tried_.begin() + ptrdiff_t(i));
+                times_.erase(times_.begin() + ptrdiff_t(i));
+            }
+        }
+        n_steps_ = n_turns * tried_.size();
+    }
+    if (n_turns == N_TURNS || tried_.size() == 1) {
+        decide();
+    }
 }
 
 void ThreadCount::decide() {

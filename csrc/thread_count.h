@@ -28,6 +28,7 @@ public:
 
 private:
     void begin();
+    void end_turn();
     void decide();
 
     int32_t              most_, now_;
