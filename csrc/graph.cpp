@@ -337,7 +337,8 @@ std::vector<std::string> without_attention(const llama_model * model, ggml_type 
     std::vector<std::string> names;
     for (uint32_t il = 0; il < hparams.n_layer(); ++il) {
         const ggml_backend_dev_t device = device_of(model, int32_t(il));
-        if (hparams.is_recr(il) || ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU) {
+        const bool attends = !hparams.is_recr(il) && hparams.n_head(il) > 0 && hparams.n_head_kv(il) > 0;
+        if (!attends || ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU) {
             continue;
         }
         const ggml_context_ptr ctx(ggml_init({ 8 * ggml_tensor_overhead(), nullptr, /*no_alloc =*/true }));
