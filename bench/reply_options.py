@@ -43,8 +43,6 @@ VARIANTS: dict[str, Json] = {
     "greedy": {"temperature": 0.0},
     "normalize_scores": {"normalize_scores": True},
     "rollout_states": {"rollout_states": "after"},
-    "gain": {"foresight": "gain", "n_mc": 2},
-    "gain, common_noise": {"foresight": "gain", "common_noise": True, "reevaluate": 2},
     "geometry": {"geometry_top": 3, "min_n_eff": 1.0, "raised_lambda_u": 4.0, "delta": -0.9},
     "geometry, apcs": {"max_apcs": -0.5, "raised_lambda_u": 3.0, "delta": 0.5},
     "reuse_winner": {"reuse_winner": True, "top_logprobs": 2},

@@ -151,11 +151,6 @@ def test_whole_numbers_are_numbers() -> None:
     [
         ({"sigma": -0.1}, "sigma is -0.1, but must be at least 0"),
         ({"n_candidates": 0}, "n_candidates is 0, but must be between 1 and 255"),
-        ({"foresight": "x"}, "foresight is 'x', but must be one of value, gain, probe"),
-        (
-            {"foresight_temperature": "x"},
-            "foresight_temperature is 'x', but must be one of one, sampling",
-        ),
         ({"rollout_states": "x"}, "rollout_states is 'x', but must be one of before, after"),
         (
             {"calibration": "none"},

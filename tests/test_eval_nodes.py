@@ -139,7 +139,6 @@ def test_a_node_must_have_the_probe_of_this_machine(engine: Engine) -> None:
         ("vote", {}, True),
         ("auto", {"vote_weight": "probe"}, True),
         ("vote", {"vote_weight": "count"}, False),
-        ("tgr-latent", {"foresight": "probe"}, True),
         ("tgr-latent", {}, False),
     ],
 )

@@ -274,64 +274,6 @@ def test_only_the_best_candidates_decide_whether_lambda_u_is_raised(engine: Engi
         assert found(step).scores.weights.lambda_u == (9.0 if apcs > between else 0.5)
 
 
-def test_common_noise_gives_all_candidates_the_same_random_numbers(engine: Engine) -> None:
-    """Without an effect of the anchors, all candidates then have the same rollouts."""
-    for common in (False, True):
-        config = with_(eta=0.0, n_mc=2, reevaluate=2, common_noise=common)
-        for step in steps_of(engine, "tgr-latent", config):
-            texts = [tuple(tokens.tolist()) for tokens in found(step).tokens]
-            first, again = {*texts[:6:2]}, {*texts[6::2]}
-            assert (len(first) == len(again) == 1) == common
-            assert len({texts[0], texts[1], texts[6], texts[7]}) == 4, "each has its own noise"
-
-
-def test_common_noise_leaves_the_first_candidate_as_it_was(engine: Engine) -> None:
-    (ours, *_), (theirs, *_) = (
-        steps_of(engine, "tgr-latent", with_(common_noise=common)) for common in (False, True)
-    )
-    for k in range(3):
-        same = np.array_equal(found(ours).tokens[k], found(theirs).tokens[k])
-        assert same == (k == 0)
-
-
-@pytest.mark.parametrize("common", [False, True])
-def test_the_gain_is_over_a_rollout_with_the_same_random_numbers(
-    engine: Engine, common: bool
-) -> None:
-    def first(**options: Any) -> Any:
-        config = with_(n_mc=2, common_noise=common, calibration="absolute", **options)
-        step, *_ = steps_of(engine, "tgr-latent", config)
-        return step.counts.rollouts, found(step)
-
-    cost, value = first()
-    _, plain = first(eta=0.0)
-    cost_of_gain, gain = first(foresight="gain")
-    assert [t.tolist() for t in gain.tokens] == [t.tolist() for t in value.tokens]
-    wanted = value.scores.foresight - plain.scores.foresight
-    np.testing.assert_allclose(gain.scores.foresight, wanted, atol=1e-5)
-    assert np.abs(wanted).min() > 0.01
-    # three candidates with two rollouts of four tokens; as many without injection, or two
-    assert (cost, cost_of_gain) == (24, 32 if common else 48)
-    assert (gain.scores.chosen == value.scores.chosen) or not common
-
-
-def test_without_an_effect_of_the_anchors_the_gain_is_zero(engine: Engine) -> None:
-    """In rollouts that are made once more and deepened, too."""
-    options: dict[str, Any] = {"reevaluate": 2, "min_gap": 1e9, "max_rollout": 14}
-    for common in (False, True):
-        config = with_(eta=0.0, foresight="gain", common_noise=common, **options)
-        for step in steps_of(engine, "tgr-latent", config):
-            np.testing.assert_allclose(found(step).scores.foresight, 0.0, atol=1e-5)
-            assert max(len(tokens) for tokens in found(step).tokens) == 14
-
-
-def test_the_budget_pays_for_the_rollouts_without_injection(engine: Engine) -> None:
-    options: dict[str, Any] = {"foresight": "gain", "reevaluate": 2, "min_gap": 1e9}
-    for budget in range(60, 400, 23):
-        config = with_(max_forward_tokens=budget, max_rollout=12, **options)
-        assert spent(steps_of(engine, "tgr-latent", config)) <= budget
-
-
 def test_the_winners_rollout_begins_the_chunk(engine: Engine) -> None:
     config = with_(reuse_winner=True, calibration="absolute", n_mc=2)
     plain, reused = (

@@ -78,26 +78,6 @@ def test_expected_cosine_of_a_candidate(d_z: int, cosine: float) -> None:
     assert mean == pytest.approx(cosine, abs=0.01)
 
 
-def test_a_candidate_towards_a_direction_is_as_far_as_noise_is() -> None:
-    z = random_units(1, 60)[0]
-    directions = 7 * rng(1).standard_normal((4, 60))
-    found = geometry.propose_towards(z, directions, 0.05, rng())
-    for anchor, direction in zip(found, directions, strict=True):
-        tangent = direction - (direction @ z) * z
-        moved = z + 0.05 * np.sqrt(59) * tangent / np.linalg.norm(tangent)
-        np.testing.assert_allclose(anchor, moved / np.linalg.norm(moved))
-    np.testing.assert_allclose(found @ z, 1 / np.sqrt(1 + 0.05**2 * 59))
-
-
-def test_a_candidate_without_a_direction_is_drawn_as_noise() -> None:
-    z = random_units(1, 60)[0]
-    directions = np.stack([np.zeros(60), np.ones(60), 3 * z])
-    found = geometry.propose_towards(z, directions, 0.05, rng())
-    noise = geometry.propose(z, 3, 0.05, rng())
-    same = [np.allclose(a, b) for a, b in zip(found, noise, strict=True)]
-    assert same == [True, False, True]
-
-
 @pytest.mark.parametrize(
     ("n", "sigma", "message"),
     [(0, 0.1, "candidates is 0"), (4, -0.1, "sigma is -0.1"), (4, np.nan, "sigma is nan")],
@@ -175,26 +155,6 @@ def test_injection_scale() -> None:
         geometry.injection_scale(norms, -1, "residual", 8.0)
     with pytest.raises(ValueError, match="layer 1 is nan"):
         geometry.injection_scale(np.array([10.0, np.nan]), 0.1, "residual", 8.0)
-
-
-def test_an_injection_in_some_layers() -> None:
-    rho = np.array([1.0, 2.0, 3.0])
-    assert geometry.in_layers(rho, 0, -1).tolist() == [1, 2, 3]
-    assert geometry.in_layers(rho, 1, 1).tolist() == [0, 2, 0]
-    assert geometry.in_layers(rho, 1, -1).tolist() == [0, 2, 3]
-    for first, last in ((2, 1), (0, 3), (3, -1)):
-        with pytest.raises(ValueError, match=f"first_layer is {first} and last_layer {last}, but"):
-            geometry.in_layers(rho, first, last)
-
-
-def test_identity_maps_give_every_layer_the_anchor() -> None:
-    anchors = random_units(2, 5)
-    vectors = geometry.maps_of("identity", 3, 5, 5, 8, 0).vectors(anchors)
-    assert vectors.shape == (2, 3, 5) and vectors.dtype == np.float32
-    for layer in range(3):
-        np.testing.assert_allclose(vectors[:, layer], anchors, rtol=1e-6)
-    with pytest.raises(ValueError, match=r"takes \[n, 5\], as wide as the model: set d_z to 0"):
-        geometry.maps_of("identity", 3, 5, 4, 8, 0).vectors(anchors[:, :4])
 
 
 def test_cosines_of_hand_checked_rows() -> None:

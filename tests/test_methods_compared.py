@@ -22,7 +22,7 @@ from compared import (
     with_,
 )
 from engines import TOKENS, is_free
-from reference import Reference, log_softmax
+from reference import Reference
 from runs import assert_identical, decoded, spent, text_of
 
 from tgr_local import methods
@@ -216,22 +216,6 @@ def test_token_rollouts_are_scored_without_anchors_and_the_winner_begins_the_chu
         np.testing.assert_allclose(step.logprobs, wanted, atol=1e-4)
         assert step.counts.rollouts == 4 * 4 and step.counts.chunk == 2
         written += step.tokens.tolist()
-
-
-@pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0])
-def test_foresight_may_be_in_the_distribution_of_the_draw(
-    engine: Engine, temperature: float
-) -> None:
-    config = with_(temperature=temperature, foresight_temperature="sampling")
-    found = steps_of(engine, "tgr-token", config)[0].candidates
-    assert found is not None
-    wanted = [0.0] * 4
-    for k, tokens in enumerate(found.tokens) if temperature else ():
-        text = PROMPT + tokens.tolist()[:-1]
-        logits = Reference(engine.path).forward(text).logits[len(PROMPT) - 1 :]
-        logprobs = log_softmax(logits / temperature)
-        wanted[k] = float(logprobs[range(len(tokens)), tokens].mean())
-    np.testing.assert_allclose(found.scores.foresight, wanted, atol=1e-4)
 
 
 def test_options_of_anchors_do_not_change_tgr_token(engine: Engine) -> None:

@@ -48,26 +48,6 @@ def test_foresight_is_the_mean_over_a_rollouts_own_tokens() -> None:
     np.testing.assert_allclose(scoring.foresight(logprobs, np.array([3, 2])), [-2.0, -2.0])
 
 
-def test_values_take_the_place_of_log_probabilities() -> None:
-    scores = scoring.score(
-        -np.ones((3, 2)), np.zeros((3, 2, 2)), np.array([2, 2, 1]), np.eye(2), EAST,
-        delta=0.2, weights=WEIGHTS, normalize=False, owners=np.array([0, 0, 1]),
-        values=np.array([0.5, 2.5, -1.0]),
-    )  # fmt: skip
-    np.testing.assert_allclose(scores.foresight, [1.5, -1.0])
-
-
-def test_a_baseline_is_subtracted_from_the_foresight_of_each_rollout() -> None:
-    logprobs = -np.array([[1.0, 3.0], [2.0, 4.0], [1.0, 0.0]])
-    scores = scoring.score(
-        logprobs, np.zeros((3, 2, 2)), np.array([2, 2, 1]), np.eye(2), EAST,
-        delta=0.2, weights=WEIGHTS, normalize=False, owners=np.array([0, 0, 1]),
-        baseline=np.array([-2.5, -2.0, -1.75]),
-    )  # fmt: skip
-    # V is -2, -3 and -1, its gain 0.5, -1 and 0.75
-    np.testing.assert_allclose(scores.foresight, [-0.25, 0.75])
-
-
 def test_bumpiness_of_hand_checked_paths() -> None:
     still = [EAST] * 4
     back_and_forth = [EAST, -EAST, EAST, -EAST]  # ‖±4 e‖² = 16, the largest there is

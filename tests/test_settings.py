@@ -120,6 +120,7 @@ def test_paths_in_the_users_file_begin_at_that_file(
         "chat_template": "mine.jinja", "draft_model": "weights/draft.gguf",
     }  # fmt: skip
     lines = [f'{name} = "{value}"' for name, value in paths.items()]
+    lines.append('method = "vote"')  # which reads a probe
     own.write_text("\n".join([*lines, 'lora = ["a.gguf", "b.gguf:0.5"]', f'model = "{small}"']))
     assert settings.models_dir() == own.parent / "weights"
     for named, names in (

@@ -138,9 +138,8 @@ def test_a_control_vector_of_another_model_is_refused(engine: Engine) -> None:
         steered(engine, ControlVector(np.ones((2, 32))))
 
 
-@pytest.mark.parametrize("options", [{}, {"injection_maps": "identity", "first_layer": 1}], ids=str)
 def test_a_steered_search_adds_its_injections(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     injected: list[NDArray[np.float32]] = []
     plain = Session.injection
@@ -150,9 +149,7 @@ def test_a_steered_search_adds_its_injections(
         return plain(session, vectors, **how)
 
     monkeypatch.setattr(Session, "injection", injection)
-    config = SearchConfig(
-        chunk_len=8, max_chunks=1, n_candidates=3, rollout_len=4, **{**PAPER, **options}
-    )
+    config = SearchConfig(chunk_len=8, max_chunks=1, n_candidates=3, rollout_len=4, **PAPER)
     vector = ControlVector(vectors(engine))
     before = engine.stats().n_positions
     reply = generate(steered(engine, vector), "hello", config, raw=True)

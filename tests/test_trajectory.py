@@ -64,10 +64,6 @@ EXTENSIONS: list[dict[str, Any]] = [
     {"keep_head": 3, "suffix_tokens": 4},
     {"reevaluate": 2, "n_mc": 2},
     {"min_gap": 1e9, "max_rollout": 11},
-    {"proposal": "branches"},
-    {"proposal": "branches", "d_z": 16, "n_candidates": 1},
-    {"injection_maps": "identity", "first_layer": 1},
-    {"last_layer": 0},
     {"reuse_winner": True},
     {"reuse_winner": True, "rollout_len": 20, "reevaluate": 1},
     {"reuse_winner": True, "keep_head": 1, "min_gap": 1e9, "max_rollout": 9, "n_mc": 2},
@@ -175,12 +171,7 @@ def test_tgr_latent_follows_the_method_step_by_step(
         rho = geometry.injection_scale(
             norms, config.relative_strength, config.calibration, np.sqrt(config.rank * d_h)
         )
-        first, last = config.first_layer, range(engine.n_layer)[config.last_layer]
-        rho = np.array([r if first <= i <= last else 0.0 for i, r in enumerate(rho)])
-        unscaled = maps.vectors(found.anchors)
-        if config.injection_maps == "identity":
-            unscaled = np.stack([found.anchors] * engine.n_layer, axis=1).astype(np.float32)
-        vectors = config.eta * rho[:, None] * unscaled
+        vectors = config.eta * rho[:, None] * maps.vectors(found.anchors)
 
         V, bumpy = [], []
         rollouts = zip(found.tokens, found.logprobs, found.owners, strict=True)

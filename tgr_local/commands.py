@@ -202,17 +202,13 @@ def _strength(path: Path | None, config: SearchConfig, args: argparse.Namespace)
     if config.calibration != "divergence":
         return "", f"calibration {config.calibration}"
     facts = library.card(path).facts() if path else {}
-    last = config.last_layer if config.last_layer >= 0 else (facts.get("layers") or 0) - 1
-    is_random = config.injection_maps == "random"
     engine = configured(args, EngineConfig)
     found = path and strengths.of_model(
         path,
         divergence=config.divergence,
-        injection_maps=config.injection_maps,
-        rank=config.rank if is_random else 0,
-        injection_seed=config.injection_seed if is_random else 0,
+        rank=config.rank,
+        injection_seed=config.injection_seed,
         d_z=config.d_z or facts.get("width"),
-        layers=f"{config.first_layer}-{last}",
         type_k=engine.type_k,
         type_v=engine.type_v,
         control_vector="",

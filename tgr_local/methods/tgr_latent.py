@@ -14,8 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.engine import Injection, Output
-from tgr_local.probe import foresight
-from tgr_local.search.capacity import first_rollout, rollouts_of
 from tgr_local.search.needs import chunk_method
 from tgr_local.search.run import ANCHOR_OPTIONS, SEARCH_OPTIONS, Run
 from tgr_local.search.steering import Steering
@@ -38,8 +36,7 @@ class _Decision(NamedTuple):
 def run(run: Run) -> Iterator[Step]:
     """Reset, sample, roll out, score, write, extract; again until the text ends. The chunks before
     ``search_from`` are written plainly."""
-    judge = foresight.judge_of(run.engine, run.config)
-    with Trajectory(run, METHOD, judge) as trajectory:
+    with Trajectory(run, METHOD) as trajectory:
         steering = Steering(trajectory)
         z = yield from trajectory.opening(steering.anchor, norms=steering.measures)
         while z is not None:
@@ -49,7 +46,7 @@ def run(run: Run) -> Iterator[Step]:
             chunk = trajectory.write(injection)
             finish = trajectory.finish(chunk)
             search: dict[str, Any] = {"origin": z, "candidates": candidates, "anchor": anchor}
-            search["figures"] = {**figures, **(judge.figures if judge and finish else {})}
+            search["figures"] = figures
             if finish is not None:
                 yield trajectory.step(chunk, finish, **search)
                 return
@@ -67,7 +64,7 @@ def _decide(trajectory: Trajectory, steering: Steering, z: NDArray[np.float64]) 
     if not _is_uncertain(trajectory):
         (injection,) = steering.injections(z[None])
         return _Decision(z, injection, None, figures)
-    anchors = _proposed(trajectory, steering, z)
+    anchors = steering.propose(z, trajectory.config.n_candidates)
     injections = steering.injections(anchors)
     outputs = trajectory.roll_out(injections)
     if trajectory.late:  # they may have been cut short
@@ -87,18 +84,6 @@ def _decide(trajectory: Trajectory, steering: Steering, z: NDArray[np.float64]) 
     return _Decision(anchors[chosen], injections[chosen], candidates, figures)
 
 
-def _proposed(
-    trajectory: Trajectory, steering: Steering, z: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """The candidate anchors [K, d_z]."""
-    config = trajectory.config
-    if config.proposal == "branches":
-        ends = trajectory.branch_ends(config.n_candidates)
-        if ends is not None:
-            return steering.propose_towards(z, ends)
-    return steering.propose(z, config.n_candidates)
-
-
 def _is_uncertain(trajectory: Trajectory) -> bool:
     """Search on demand: whether the mean entropy of the newest w tokens calls for a search. A
     boundary without tokens before it is always searched."""
@@ -116,7 +101,7 @@ def _reevaluated(
     """Top-m re-evaluation: the best m are rolled out once more, and all their rollouts count."""
     config = trajectory.config
     best = candidates.scores.best(config.reevaluate)
-    n_most = rollouts_of(len(best), config) * first_rollout(config)
+    n_most = len(best) * config.n_mc * config.rollout_len
     if not len(best) or not trajectory.affords(n_most):
         return candidates, outputs
     more = trajectory.roll_out([injections[k] for k in best])

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from tgr_local.options.config import SearchConfig
-from tgr_local.probe import foresight
 from tgr_local.search.needs import chunk_method
 from tgr_local.search.run import SEARCH_OPTIONS, Run
 from tgr_local.search.steps import Step
@@ -29,23 +28,16 @@ _WITHOUT_ANCHORS: dict[str, Any] = {
     "min_n_eff": 0.0,
     "max_apcs": 1.0,
     "share_repulsion": False,
-    "common_noise": False,
     "reuse_winner": True,
 }
-
-
-def _without_anchors(config: SearchConfig) -> dict[str, Any]:
-    gain = config.foresight == "gain"  # over no injection, which is what it has
-    return {**_WITHOUT_ANCHORS, "foresight": "value" if gain else config.foresight}
 
 
 def run(run: Run) -> Iterator[Step]:
     """Reset, roll out, score, continue the winner; again until the text ends. The chunks before
     ``search_from`` are written without a search."""
-    run = run.with_options(**_without_anchors(run.config))
+    run = run.with_options(**_WITHOUT_ANCHORS)
     config = run.config
-    judge = foresight.judge_of(run.engine, config)
-    with Trajectory(run, METHOD, judge) as trajectory:
+    with Trajectory(run, METHOD) as trajectory:
         trajectory.read_query()
         no_anchors = np.zeros((config.n_candidates, 0))
         while True:
@@ -58,15 +50,14 @@ def run(run: Run) -> Iterator[Step]:
                     trajectory.adopt(chosen, outputs[chosen])
             chunk = trajectory.write()
             finish = trajectory.finish(chunk)
-            figures = judge.figures if judge and finish is not None else {}
-            yield trajectory.step(chunk, finish, candidates=candidates, figures=figures)
+            yield trajectory.step(chunk, finish, candidates=candidates)
             if finish is not None:
                 return
             trajectory.reset()
 
 
 def _changed(config: SearchConfig) -> SearchConfig:
-    return dataclasses.replace(config, **_without_anchors(config))
+    return dataclasses.replace(config, **_WITHOUT_ANCHORS)
 
 
 METHOD = chunk_method(

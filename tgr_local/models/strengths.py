@@ -22,8 +22,8 @@ HIGHEST = 1e6
 _FORMAT = 1
 _MOST_BYTES = 1 << 16
 _SETTINGS: dict[str, Any] = {
-    "model": str, "divergence": float, "injection_maps": str, "rank": int, "d_z": int,
-    "injection_seed": int, "layers": str, "type_k": str, "type_v": str, "control_vector": str,
+    "model": str, "divergence": float, "rank": int, "d_z": int,
+    "injection_seed": int, "type_k": str, "type_v": str, "control_vector": str,
 }  # fmt: skip
 _SHAPE: dict[str, Any] = {
     "format": int, "settings": _SETTINGS, "zeta": float, "divergence": float,

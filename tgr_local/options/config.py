@@ -149,41 +149,18 @@ class SearchConfig:
     )
     n_candidates: int = option(8, "K: candidate anchors tried at a boundary", low=1, high=255)
     rollout_len: int = option(32, "s: tokens in one rollout", low=1)
-    rollout_end: str = option(
-        "length",
-        "where a rollout ends: after s tokens, or at the end of its line, after at most "
-        "max_rollout tokens",
-        choices=("length", "line"),
-    )
     n_mc: int = option(1, "N_MC: rollouts for each candidate", low=1, high=64)
     sigma: float = option(0.05, "σ: proposal radius", low=0)
-    proposal: str = option(
-        "noise",
-        "directions of the candidates: Gaussian noise, or where branches without injection lead",
-        choices=("noise", "branches"),
-    )
     delta: float = option(
         0.2, "δ: cosine above which a candidate is too close to the last anchor", low=-1, high=1
     )
     foresight_weight: float = option(1.0, "weight of the foresight term V", low=0)
-    foresight_temperature: str = option(
-        "one",
-        "distribution whose log-probabilities V averages: the model's own, at temperature one, or "
-        "the one that the tokens were drawn from",
-        choices=("one", "sampling"),
-    )
     lambda_b: float = option(0.5, "λ_b: weight of the bumpiness term", low=0)
     lambda_u: float = option(0.5, "λ_u: weight of the uniformity term", low=0)
     rollout_states: str = option(
         "before",
         "states that bumpiness compares: before each token, where it is sampled, or after it",
         choices=("before", "after"),
-    )
-    foresight: str = option(
-        "value",
-        "V: mean log-probability of a rollout, its gain over one without injection and with the "
-        "same random numbers, or log-odds that the text with it is right, by the model's probe",
-        choices=("value", "gain", "probe"),
     )
     normalize_scores: bool = option(False, "z-score each term over the candidates before weighing")
 
@@ -194,9 +171,7 @@ class SearchConfig:
     min_gap: float = option(
         0.0, "double s while the two best scores differ by less than this; 0 = never", low=0
     )
-    max_rollout: int = option(
-        128, "maximum tokens of a rollout; with min_gap or rollout_end line", low=1
-    )
+    max_rollout: int = option(128, "maximum tokens of a rollout; with min_gap", low=1)
     search_entropy: float = option(
         0.0,
         "search only if the newest tokens have at least this mean entropy, nats; 0 = always",
@@ -211,9 +186,6 @@ class SearchConfig:
     )
     max_apcs: float = option(1.0, "raise λ_u where APCS is above this; 1 = never", low=-1, high=1)
     raised_lambda_u: float = option(2.0, "λ_u where min_n_eff or max_apcs raises it", low=0)
-    common_noise: bool = option(
-        False, "all candidates at a boundary are rolled out with the same random numbers"
-    )
     reuse_winner: bool = option(False, "begin the chunk with the winner's rollout")
     share_repulsion: bool = option(
         False, "P_uni also counts the anchors that parallel trajectories chose at this boundary"
@@ -236,13 +208,6 @@ class SearchConfig:
         low=1e-5,
         high=10,
     )
-    injection_maps: str = option(
-        "random",
-        "maps of an anchor to the layers: seeded Gaussian B A, or the identity",
-        choices=("random", "identity"),
-    )
-    first_layer: int = option(0, "first layer that is injected", low=0)
-    last_layer: int = option(-1, "last layer that is injected; -1 = the last one", low=-1)
     injection_seed: int = option(
         42, "seed of the projection W and the maps A, B", low=0, high=2**63 - 1
     )
@@ -450,11 +415,6 @@ class SearchConfig:
             raise ValueError(
                 f"max_rollout is {self.max_rollout}, but cannot be below rollout_len, which is "
                 f"{self.rollout_len}; raise max_rollout, or drop min_gap"
-            )
-        if self.min_gap and self.rollout_end == "line":
-            raise ValueError(
-                f"min_gap is {self.min_gap}, but a rollout to the end of its line cannot be "
-                "doubled; drop min_gap, or set rollout_end to length"
             )
         if self.loop_guard == 1:
             raise ValueError("loop_guard is 1, but must be 0, for off, or at least 2")

@@ -4,9 +4,8 @@ features.py   what is seen of a text: confidences, and two of its states
 logistic.py   a logistic regression: log-odds and chances
 likeness.py   whether a text is like those that a probe was fitted on
 answer.py     how likely the leading answer of several texts is right
-foresight.py  how likely a text with a rollout is right: the value of the rollout
 record.py     a probe: the regressions, what they were fitted on, and its file
 
-A probe knows nothing of methods. `methods.vote` and the searches of `methods` use one, and
-`tgr_local.lab.fitting` fits one.
+A probe knows nothing of methods. `methods.vote` uses one, and `tgr_local.lab.fitting`
+fits one.
 """

@@ -30,29 +30,11 @@ def _n_tail(config: SearchConfig) -> int:
 def n_rollouts(config: SearchConfig) -> int:
     """Rollouts at a boundary at most, each with a sequence of its own."""
     again = min(config.reevaluate, config.n_candidates)
-    return rollouts_of(config.n_candidates, config) + (rollouts_of(again, config) if again else 0)
-
-
-def rollouts_of(n_candidates: int, config: SearchConfig) -> int:
-    """Rollouts that `n_candidates` take: N_MC of each, and for the gain one without
-    injection for each noise, which with ``common_noise`` the candidates share."""
-    n_noises = config.n_mc * (1 if config.common_noise else n_candidates)
-    return n_candidates * config.n_mc + (n_noises if config.foresight == "gain" else 0)
-
-
-def first_rollout(config: SearchConfig) -> int:
-    """Tokens of a rollout at most, before it is doubled."""
-    return config.max_rollout if config.rollout_end == "line" else config.rollout_len
-
-
-def branch_positions(config: SearchConfig) -> int:
-    """Positions of the branches that propose the candidates of a boundary, at most."""
-    branches = config.proposal == "branches"
-    return config.n_candidates * first_rollout(config) if branches else 0
+    return (config.n_candidates + again) * config.n_mc
 
 
 def longest_rollout(config: SearchConfig) -> int:
-    return config.max_rollout if config.min_gap else first_rollout(config)
+    return config.max_rollout if config.min_gap else config.rollout_len
 
 
 def guard_positions(config: SearchConfig) -> int:
@@ -60,15 +42,8 @@ def guard_positions(config: SearchConfig) -> int:
     return 1 + longest_rollout(config) if config.guard else 0
 
 
-def rollouts_are_chunks(config: SearchConfig) -> bool:
-    """Whether a winner that ends its line is the whole chunk."""
-    return config.reuse_winner and config.rollout_end == "line"
-
-
-def most_chunks(config: SearchConfig, *, searches: bool) -> int:
+def most_chunks(config: SearchConfig) -> int:
     """Chunks of a text at most."""
-    if searches and rollouts_are_chunks(config):
-        return config.max_chunks
     return -(-config.token_limit // config.chunk_len)
 
 
@@ -130,8 +105,7 @@ def cells_needed(
             )
     if longest > trained:
         space = (trained - n_query - config.keep_head) // 2
-        doubles = config.min_gap or config.rollout_end == "line"
-        lengths = f"chunk_len and {'max_rollout' if doubles else 'rollout_len'}"
+        lengths = f"chunk_len and {'max_rollout' if config.min_gap else 'rollout_len'}"
         also = f", or set {lengths} to {space} or less" if space > 0 else ""
         also += " and lower keep_head" if config.keep_head else ""
         raise CapacityError(
@@ -167,13 +141,12 @@ def positions_needed(
     each = min(n_retained(config), limit)
     if searches:
         each += n_rollouts(config) * longest_rollout(config)
-        each += branch_positions(config) if steers else 0
         each += 0 if engine.rolls_back else config.chunk_len
     if steers:
         each += STATE_COST + (guard_positions(config) if searches else 0)
     pending = steers and may_steer(config) and strength.is_pending(engine, config)
     once = strength.N_POSITIONS if pending else 0
-    return n_query + limit + once + most_chunks(config, searches=searches) * each
+    return n_query + limit + once + most_chunks(config) * each
 
 
 def check_shift(engine: Engine) -> None:

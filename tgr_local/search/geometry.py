@@ -73,26 +73,6 @@ def propose(z: Floats, n: int, sigma: float, rng: np.random.Generator) -> NDArra
     return unit(z + sigma * (eps - np.outer(eps @ z, z)))
 
 
-def propose_towards(
-    z: Floats, directions: Floats, sigma: float, rng: np.random.Generator
-) -> NDArray[np.float64]:
-    """Candidate anchors [n, d_z] around z [d_z] towards directions [n, d_z]: u the unit tangent
-    part of a direction at z, a = unit(z + σ √(d_z − 1) u).
-
-    √(d_z − 1) is the root mean square length of the v of `propose`, so aᵀz is what it is there on
-    average. A direction without a tangent part is replaced by the noise of `propose`.
-    """
-    z = unit(z)
-    anchors = propose(z, len(directions), sigma, rng)
-    tangents = np.asarray(directions, np.float64)
-    tangents = tangents - np.outer(tangents @ z, z)
-    lengths = np.linalg.norm(tangents, axis=1)
-    found = lengths > _SAME * max(1.0, float(np.abs(directions).max()))
-    u = tangents[found] / lengths[found, None]
-    anchors[found] = unit(z + sigma * np.sqrt(z.size - 1) * u)
-    return anchors
-
-
 @dataclass(frozen=True, eq=False)
 class InjectionMaps:
     """The fixed low-rank maps of every layer: B_l A_l turns an anchor into layer l's injection."""
@@ -140,35 +120,6 @@ class InjectionMaps:
         return np.ascontiguousarray(high.swapaxes(0, 1))
 
 
-@dataclass(frozen=True)
-class IdentityMaps:
-    """In the place of random maps: every layer's vector is the anchor itself."""
-
-    n_layer: int
-    d_h: int
-    unscaled: float = 1.0
-
-    def vectors(self, anchors: Floats) -> NDArray[np.float32]:
-        """The anchors [n, d_h] in every layer -> [n, n_layer, d_h]. ValueError for another width
-        than d_h."""
-        if anchors.ndim != 2 or anchors.shape[1] != self.d_h:
-            raise ValueError(
-                f"the anchors have shape {anchors.shape}, but injection_maps identity takes "
-                f"[n, {self.d_h}], as wide as the model: set d_z to 0"
-            )
-        found = np.repeat(np.asarray(anchors, np.float32)[:, None], self.n_layer, axis=1)
-        return np.ascontiguousarray(found)
-
-
-def maps_of(
-    kind: str, n_layer: int, d_h: int, d_z: int, rank: int, seed: int
-) -> InjectionMaps | IdentityMaps:
-    """The maps of ``injection_maps``: "random" or "identity"."""
-    if kind == "identity":
-        return IdentityMaps(n_layer, d_h)
-    return InjectionMaps.draw(n_layer, d_h, d_z, rank, seed)
-
-
 def map_bytes(n_layer: int, d_h: int, d_z: int, rank: int) -> int:
     """Bytes of the injection maps and of the projection of anchors, if there is one."""
     W = 0 if d_z == d_h else d_z * d_h
@@ -205,19 +156,6 @@ def injection_scale(
             'use calibration="absolute"'
         )
     return strength * norms
-
-
-def in_layers(rho: Floats, first: int, last: int) -> NDArray[np.float64]:
-    """ρ [n_layer] in the layers first … last (−1 = the last one), 0 in the others. ValueError for
-    layers that do not exist."""
-    end = len(rho) - 1 if last < 0 else last
-    if not first <= end < len(rho):
-        raise ValueError(
-            f"first_layer is {first} and last_layer {last}, but the model has the layers 0 to "
-            f"{len(rho) - 1}; choose a range of them"
-        )
-    layers = np.arange(len(rho))
-    return np.where((first <= layers) & (layers <= end), np.asarray(rho, np.float64), 0.0)
 
 
 def pairwise_cosines(x: Floats) -> NDArray[np.float64]:

@@ -21,12 +21,12 @@ class Maps:
     """The maps that all trajectories with the same `injection_seed` share."""
 
     W: NDArray[np.float32] | None
-    injection: geometry.InjectionMaps | geometry.IdentityMaps
+    injection: geometry.InjectionMaps
 
 
 # at 8B size they are 10 MB and take 50 ms to draw: they are kept while a trajectory uses them, and
 # the newest ones also after that
-_in_use: weakref.WeakValueDictionary[tuple[str | int, ...], Maps] = weakref.WeakValueDictionary()
+_in_use: weakref.WeakValueDictionary[tuple[int, ...], Maps] = weakref.WeakValueDictionary()
 _newest: list[Maps] = []
 _lock = threading.Lock()
 
@@ -42,9 +42,9 @@ if hasattr(os, "register_at_fork"):
 
 def of(engine: Engine, config: SearchConfig) -> Maps:
     """The maps for a model by its options. Raises CapacityError where the memory is too small."""
-    kind, n_layer, d_h = config.injection_maps, engine.n_layer, engine.n_embd
+    n_layer, d_h = engine.n_layer, engine.n_embd
     d_z, rank, seed = config.d_z or d_h, config.rank, config.injection_seed
-    key = (kind, n_layer, d_h, d_z, rank, seed)
+    key = (n_layer, d_h, d_z, rank, seed)
     with _lock:
         maps = _in_use.get(key)
         if maps is None:
@@ -57,7 +57,7 @@ def of(engine: Engine, config: SearchConfig) -> Maps:
                 )
             maps = Maps(
                 geometry.projection(d_z, d_h, seed),
-                geometry.maps_of(kind, n_layer, d_h, d_z, rank, seed),
+                geometry.InjectionMaps.draw(n_layer, d_h, d_z, rank, seed),
             )
             _in_use[key] = maps
         _newest[:] = [maps]

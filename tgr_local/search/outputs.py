@@ -19,17 +19,14 @@ def median_norms(norms: Seq[NDArray[np.float32]]) -> NDArray[np.float64]:
 
 
 def padded(
-    outputs: Seq[Output], as_sampled: bool = False
+    outputs: Seq[Output],
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """The log-probabilities [n, longest] and states [n, longest, n_embd] of n generations, with
-    zeros after their ends. The log-probabilities are the model's own at temperature 1, or
-    `as_sampled`, in the distribution that each token was drawn from."""
+    zeros after their ends. The log-probabilities are the model's own at temperature 1."""
     longest = max(len(output.tokens) for output in outputs)
     logprobs = np.zeros((len(outputs), longest), np.float32)
     states = np.zeros((*logprobs.shape, outputs[0].states.shape[1]), np.float32)
     for i, output in enumerate(outputs):
-        logprobs[i, : len(output.tokens)] = (
-            output.sampled_logprobs if as_sampled else output.logprobs
-        )
+        logprobs[i, : len(output.tokens)] = output.logprobs
         states[i, : len(output.tokens)] = output.states
     return logprobs, states

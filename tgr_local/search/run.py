@@ -42,26 +42,27 @@ _BREAKER_TOKENS = (
 
 RESET_OPTIONS = ("suffix_tokens", "keep_head", "max_cached_tokens", "shift_cells")
 STEERING_OPTIONS = (
-    "d_z", "rank", "eta", "calibration", "divergence", "injection_maps", "first_layer",
-    "last_layer", "injection_seed", "relative_strength", "eoc_token",
+    "d_z", "rank", "eta", "calibration", "divergence", "injection_seed",
+    "relative_strength", "eoc_token",
 )  # fmt: skip
 SEARCH_OPTIONS = (
-    "n_candidates", "rollout_len", "rollout_end", "max_rollout", "foresight_weight",
-    "foresight_temperature", "lambda_b", "rollout_states", "foresight", "normalize_scores", "probe",
+    "n_candidates", "rollout_len", "foresight_weight", "lambda_b", "rollout_states",
+    "normalize_scores",
 )  # fmt: skip
 """Of a search, with anchors or without."""
 ANCHOR_OPTIONS = (
-    "n_mc", "sigma", "proposal", "delta", "lambda_u", "reevaluate", "min_gap", "search_entropy",
-    "entropy_window", "geometry_top", "min_n_eff", "max_apcs", "raised_lambda_u", "common_noise",
-    "reuse_winner", "share_repulsion", "guard",
+    "n_mc", "sigma", "delta", "lambda_u", "reevaluate", "min_gap", "max_rollout",
+    "search_entropy", "entropy_window", "geometry_top", "min_n_eff", "max_apcs",
+    "raised_lambda_u", "reuse_winner", "share_repulsion", "guard",
 )  # fmt: skip
 """Of a search that tries anchors."""
 _OPTIONS_OF_SOME = {
     *RESET_OPTIONS, *STEERING_OPTIONS, *SEARCH_OPTIONS, *ANCHOR_OPTIONS, "search_from", "n_samples",
-    "vote_weight", "vote_bar", "vote_wave", "vote_keep", "vote_cut", "power_alpha", "power_blocks",
-    "power_steps", "tree_breadth", "tree_proposals", "tree_value", "tree_value_samples",
-    "tree_resets", "graph_merges", "graph_refines", "exit_threshold", "exit_at", "exit_gap",
-    "exit_prefix", "exit_tokens", "kappa_max", "step_min", "step_max", "max_proposals",
+    "vote_weight", "vote_bar", "vote_wave", "vote_keep", "vote_cut", "probe", "power_alpha",
+    "power_blocks", "power_steps", "tree_breadth", "tree_proposals", "tree_value",
+    "tree_value_samples", "tree_resets", "graph_merges", "graph_refines", "exit_threshold",
+    "exit_at", "exit_gap", "exit_prefix", "exit_tokens", "kappa_max", "step_min", "step_max",
+    "max_proposals",
 }  # fmt: skip
 
 

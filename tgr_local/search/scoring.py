@@ -39,8 +39,7 @@ class Scores:
     """The score of K candidates, term by term; every array is float64 [K] and not yet weighed."""
 
     foresight: NDArray[np.float64]
-    """V: mean log-probability per token, nats; its gain over no injection; or log-odds by the
-    model's probe."""
+    """V: mean log-probability per token, nats."""
     bumpiness: NDArray[np.float64]
     """P_bum: mean squared second difference of the unit states, 0 to 16."""
     uniformity: NDArray[np.float64]
@@ -140,23 +139,17 @@ def score(
     owners: Integers,
     others: Sequence[Floats] = (),
     rollout_states: str = "before",
-    baseline: Floats | float = 0.0,
-    values: Floats | None = None,
 ) -> Scores:
     """Score K candidate anchors [K, d_z], drawn around z [d_z], by their n rollouts.
 
     logprobs [n, s] in nats, states [n, s, d_h] before each token, lengths [n], and owners [n] in
     0 … K−1; V and P_bum are means over the rollouts of a candidate. `others` [d_z] repel as z does.
     P_bum is of the states "before" each token, or of those "after" each but the last: after one
-    token is before the next. `baseline` [n], nats, is subtracted from the V of each rollout;
-    `values` [n] are these V where they are not mean log-probabilities.
-    Padding may hold anything. ValueError for shapes that do not fit, a
+    token is before the next. Padding may hold anything. ValueError for shapes that do not fit, a
     candidate without a rollout, a length outside 1 … s, or a value that is not finite, naming the
     candidate.
     """
     _check(logprobs, states, lengths, anchors, owners)
-    if values is None:
-        values = foresight(logprobs, lengths)
     first = 1 if rollout_states == "after" else 0
 
     def mean(term: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -164,7 +157,7 @@ def score(
         return np.asarray(sums / np.bincount(owners, minlength=len(anchors)))
 
     return combine(
-        mean(np.asarray(values, np.float64) - baseline),
+        mean(foresight(logprobs, lengths)),
         mean(bumpiness(states[:, first:], lengths - first)),
         uniformity(anchors, z, delta, others),
         weights,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 # purposes of a seed
-PROPOSE, ROLLOUT, CHUNK, BRANCH = range(4)
+PROPOSE, ROLLOUT, CHUNK = range(3)
 
 
 def derived_seed(*parts: int) -> int:

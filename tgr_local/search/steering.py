@@ -13,8 +13,6 @@ from tgr_local.search import geometry, maps, strength
 from tgr_local.search.seeds import PROPOSE, derived_seed
 from tgr_local.search.trajectory import Trajectory
 
-_EQUAL = 1e-4  # relative difference under which two states are the same but for rounding
-
 
 class Steering:
     """The anchors of one trajectory and their injection, by its config."""
@@ -51,24 +49,8 @@ class Steering:
 
     def propose(self, z: NDArray[np.float64], n: int) -> NDArray[np.float64]:
         """n anchors [n, d_z] around z [d_z]; the same ones when asked again at a boundary."""
-        return geometry.propose(z, n, self._config.sigma, self._rng())
-
-    def propose_towards(
-        self, z: NDArray[np.float64], ends: NDArray[np.float32]
-    ) -> NDArray[np.float64]:
-        """Anchors [n, d_z] around z [d_z], each towards where one branch ends and the others do
-        not: the state at its end, ends [n, d_h], less the mean of all. Noise for equal ends."""
-        directions = ends - ends.mean(axis=0)
-        size = np.linalg.norm(directions, axis=1)
-        directions[size <= _EQUAL * np.linalg.norm(ends, axis=1)] = 0
-        if self._maps.W is not None:
-            directions = directions @ self._maps.W.T
-        return geometry.propose_towards(z, directions, self._config.sigma, self._rng())
-
-    def _rng(self) -> np.random.Generator:
-        """The noise of this boundary."""
         seed = derived_seed(self._config.seed, self._trajectory.run.index, PROPOSE)
-        return np.random.default_rng(seed)
+        return geometry.propose(z, n, self._config.sigma, np.random.default_rng(seed))
 
     def injections(self, anchors: NDArray[np.float64]) -> list[Injection]:
         """The injection of each anchor [n, d_z], in the place of those of the last call.
@@ -86,7 +68,7 @@ class Steering:
 
 def injected(
     config: SearchConfig,
-    injection: geometry.InjectionMaps | geometry.IdentityMaps,
+    injection: geometry.InjectionMaps,
     anchors: NDArray[np.float64],
     norms: NDArray[np.float64],
     zeta: float,
@@ -95,5 +77,4 @@ def injected(
     the measured ζ give ρ where the calibration needs them."""
     strength = zeta if config.calibration == "divergence" else config.relative_strength
     rho = geometry.injection_scale(norms, strength, config.calibration, injection.unscaled)
-    rho = geometry.in_layers(rho, config.first_layer, config.last_layer)
     return np.asarray(config.eta * rho[:, None] * injection.vectors(anchors))

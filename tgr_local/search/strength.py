@@ -93,16 +93,12 @@ def _key(engine: Engine, config: SearchConfig) -> tuple[Any, ...]:
 
 def _settings(engine: Engine, config: SearchConfig, model: str) -> dict[str, Any]:
     """All that a strength depends on."""
-    last = engine.n_layer - 1 if config.last_layer < 0 else config.last_layer
-    is_random = config.injection_maps == "random"
     return {
         "model": model,
         "divergence": config.divergence,
-        "injection_maps": config.injection_maps,
-        "rank": config.rank if is_random else 0,
+        "rank": config.rank,
         "d_z": config.d_z or engine.n_embd,
-        "injection_seed": config.injection_seed if is_random else 0,
-        "layers": f"{config.first_layer}-{last}",
+        "injection_seed": config.injection_seed,
         "type_k": engine.config.type_k,
         "type_v": engine.config.type_v,
         "control_vector": engine.digest.hex(),
@@ -318,8 +314,7 @@ def vectors(engine: Engine, config: SearchConfig) -> NDArray[np.float64]:
     drawn = maps.of(engine, config)
     rng = np.random.default_rng(_SEED)
     anchors = geometry.unit(rng.standard_normal((N_ANCHORS, config.d_z or engine.n_embd)))
-    layers = geometry.in_layers(np.ones(engine.n_layer), config.first_layer, config.last_layer)
-    return np.asarray(layers[:, None] * drawn.injection.vectors(anchors), np.float64)
+    return np.asarray(drawn.injection.vectors(anchors), np.float64)
 
 
 def _tokens(engine: Engine, prompt: str) -> list[int]:

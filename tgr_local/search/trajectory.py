@@ -21,23 +21,19 @@ from tgr_local.engine import Injection, New, Output, Sequence, Task
 from tgr_local.errors import CancelledError
 from tgr_local.models.strengths import Strength
 from tgr_local.search import strength
-from tgr_local.search.candidates import Judge, scored
+from tgr_local.search.candidates import scored
 from tgr_local.search.capacity import (
     SPARE_CELLS,
     STATE_COST,
-    branch_positions,
     check_shift,
-    first_rollout,
     guard_positions,
     longest_rollout,
     n_rollouts,
     retained_tokens,
-    rollouts_are_chunks,
-    rollouts_of,
 )
 from tgr_local.search.outputs import median_norms
 from tgr_local.search.run import Method, Run
-from tgr_local.search.seeds import BRANCH, CHUNK, ROLLOUT, derived_seed
+from tgr_local.search.seeds import CHUNK, ROLLOUT, derived_seed
 from tgr_local.search.shared_anchors import shared_anchors_of
 from tgr_local.search.steps import Candidates, Counts, Finish, Step
 
@@ -48,15 +44,14 @@ class Trajectory:
     """The text of a run, chunk after chunk; use it in a ``with`` block.
 
     `method` says whether the context is brought back to Q and the newest tokens at every chunk,
-    whether candidates are tried, and whether the states at the chunks' ends are read. `judge`
-    values the rollouts; None = by their log-probabilities.
+    whether candidates are tried, and whether the states at the chunks' ends are read.
     Raises ValueError for a prompt without tokens or a budget below one step, and CapacityError,
     with the numbers, when the run cannot fit.
     """
 
-    def __init__(self, run: Run, method: Method, judge: Judge | None = None) -> None:
+    def __init__(self, run: Run, method: Method) -> None:
         engine, config = run.engine, run.config
-        self.run, self.engine, self.config, self._judge = run, engine, config, judge
+        self.run, self.engine, self.config = run, engine, config
         if method.resets and config.shift_cells:
             check_shift(engine)
         self.generated: list[int] = []
@@ -66,10 +61,10 @@ class Trajectory:
         self._rollout_cells = self._first_rollouts = self._guard_cost = 0
         if method.searches:
             self._rollout_cells = n_rollouts(config) * longest_rollout(config)
-            self._first_rollouts = rollouts_of(config.n_candidates, config) * first_rollout(config)
+            self._first_rollouts = config.n_candidates * config.n_mc * config.rollout_len
             if method.steers:
                 self._guard_cost = guard_positions(config)
-                self._first_rollouts += branch_positions(config) + self._guard_cost
+                self._first_rollouts += self._guard_cost
         self._state_cost = STATE_COST if method.steers else 0
         self._eoc = engine.eoc_token(config.eoc_token) if method.steers else -1
 
@@ -85,9 +80,7 @@ class Trajectory:
         self._main: Sequence
         self._root: Sequence | None = None  # Q alone, for a model that cannot roll back to it
         self._n_context = 0  # generated tokens in the context
-        # of this boundary; the last number names the random numbers
-        self._rollouts: list[tuple[Sequence, Injection | None, int]] = []
-        self._plain: dict[int, tuple[Sequence, Output]] = {}  # without injection, by their noise
+        self._rollouts: list[tuple[Sequence, Injection | None]] = []  # of this boundary
         self._begun: Output | None = None  # the rollout that the chunk begins with
         self._injections: list[Injection] = []
         # [n, n_layer] residual norms of the tokens of Q, and of what follows it in the context
@@ -170,74 +163,39 @@ class Trajectory:
         parts = [norms for norms in (self._query_norms, self._tail_norms) if norms is not None]
         return median_norms(parts) if parts else np.zeros(self.engine.n_layer)
 
-    def branch_ends(self, n: int) -> NDArray[np.float32] | None:
-        """The states [n, d_h] at the ends of n rollouts without injection, which are dropped: each
-        is the state that the last token was sampled from. None where the time is up."""
-        forks = [self._main.fork() for _ in range(n)]
-        outputs = self._run_rollouts(
-            [
-                self._continuation(fork, None, first_rollout(self.config), (BRANCH, k))
-                for k, fork in enumerate(forks)
-            ]
-        )
-        for fork in forks:
-            fork.drop()
-        if self.late:  # they may have been cut short
-            return None
-        return np.stack([output.states[-1] for output in outputs])
-
     def roll_out(self, injections: Seq[Injection | None]) -> list[Output]:
         """N_MC rollouts under each injection, candidate-major, all in one batch that shares the
         prefix; each decodes the pending token itself.
-
-        With ``common_noise`` the j-th rollouts under all injections have the same random numbers.
-        For the gain as foresight there is one more rollout for each set of random numbers, without
-        injection, which is not among the outputs.
 
         A second call at a boundary adds to the first. The rollouts' cells stay until the chunk is
         written, so that `deepen` and `adopt` can continue them, by their index among all outputs of
         the boundary.
         """
         config, first = self.config, len(self._rollouts)
-        begin = 1 + max((noise for *_, noise in self._rollouts), default=-1)
-        for k, injection in enumerate(injections):
-            own = begin + (0 if config.common_noise else k * config.n_mc)
-            self._rollouts += [(self._main.fork(), injection, own + j) for j in range(config.n_mc)]
-        tried = self._rollouts[first:]
-        noises = sorted({noise for *_, noise in tried}) if config.foresight == "gain" else []
-        plain = [(self._main.fork(), None, noise) for noise in noises]
-        outputs = self._run_rollouts(
+        for injection in injections:
+            self._rollouts += [(self._main.fork(), injection) for _ in range(config.n_mc)]
+        return self._run_rollouts(
             [
-                self._continuation(fork, injection, first_rollout(config), (ROLLOUT, noise))
-                for fork, injection, noise in [*tried, *plain]
+                self._continuation(fork, injection, config.rollout_len, (ROLLOUT, first + i))
+                for i, (fork, injection) in enumerate(self._rollouts[first:])
             ]
         )
-        for (fork, _, noise), output in zip(plain, outputs[len(tried) :], strict=True):
-            self._plain[noise] = fork, output
-        return outputs[: len(tried)]
 
     @property
     def n_rollouts(self) -> int:
-        """Those of this boundary, the ones without injection included."""
-        return len(self._rollouts) + len(self._plain)
+        """Those of this boundary."""
+        return len(self._rollouts)
 
     def deepen(self, outputs: Seq[Output], n: int) -> list[Output]:
         """All rollouts of this boundary, each continued by n tokens unless it has ended."""
-        rollouts = [*zip(self._rollouts, outputs, strict=False)]
-        rollouts += [((fork, None, noise), old) for noise, (fork, old) in self._plain.items()]
         tasks = []
-        for (fork, injection, noise), old in rollouts:
+        for i, ((fork, injection), old) in enumerate(zip(self._rollouts, outputs, strict=True)):
             if old.finish == "length":
                 written = old.tokens.tolist()
-                purpose = (ROLLOUT, noise, len(written))
+                purpose = (ROLLOUT, i, len(written))
                 tasks.append(self._continuation(fork, injection, n, purpose, written))
         more = iter(self._run_rollouts(tasks) if tasks else [])
-        joined = [old.joined(next(more)) if old.finish == "length" else old for _, old in rollouts]
-        for ((fork, _, noise), _), new in zip(
-            rollouts[len(outputs) :], joined[len(outputs) :], strict=True
-        ):
-            self._plain[noise] = fork, new
-        return joined[: len(outputs)]
+        return [old.joined(next(more)) if old.finish == "length" else old for old in outputs]
 
     @property
     def late(self) -> bool:
@@ -267,13 +225,8 @@ class Trajectory:
             if owners is None:
                 owners = [k for k in range(len(anchors)) for _ in range(config.n_mc)]
             others = self._shared.of_others(run.index, run.cancel) if self._shared else []
-            plain = []
-            if self._plain:
-                noises = [noise for *_, noise in self._rollouts[: len(outputs)]]
-                plain = [self._plain[noise][1] for noise in noises]
-            values = self._judge.values(outputs) if self._judge else None
             candidates = scored(
-                anchors, origin, outputs, np.array(owners, np.int64), others, config, plain, values
+                anchors, origin, outputs, np.array(owners, np.int64), others, config
             )
         run.report("scored", candidates=candidates)
         return candidates
@@ -289,8 +242,6 @@ class Trajectory:
         for number, (sequence, *_) in enumerate(self._rollouts):
             if number != rollout:
                 sequence.drop()
-        for sequence, _ in self._plain.values():
-            sequence.drop()
         with self.run.timed("scoring"):
             fork = self._main.fork()
             feed = [self._pending, *output.tokens.tolist()]
@@ -330,7 +281,7 @@ class Trajectory:
         `write` continues it. Its cells stay, so it costs nothing; only where it must be cut and the
         model cannot roll back, its beginning is decoded again."""
         space = min(self.config.chunk_len, self.config.token_limit - len(self.generated))
-        sequence, injection, _ = self._rollouts.pop(rollout)
+        sequence, injection = self._rollouts.pop(rollout)
         if len(output.tokens) > space:
             if self.engine.rolls_back:
                 # the pending token is one of its cells
@@ -353,10 +304,7 @@ class Trajectory:
         with run.timed("chunk"):
             for sequence, *_ in self._rollouts:
                 sequence.drop()
-            for sequence, _ in self._plain.values():
-                sequence.drop()
             self._rollouts.clear()
-            self._plain.clear()
             begun, self._begun = self._begun, None
             n_begun = len(begun.tokens) if begun else 0
             if begun:
@@ -369,7 +317,7 @@ class Trajectory:
             ]
             if run.left is not None:
                 limits.append(run.left - self._state_cost)
-            if begun and (begun.finish == "stop" or min(limits) < 1 or self._is_chunk(begun)):
+            if begun and (begun.finish == "stop" or min(limits) < 1):
                 return begun
             task = self._continuation(self._main, injection, max(1, min(limits)), (CHUNK, 0))
             (output,) = run.generate(
@@ -534,31 +482,14 @@ class Trajectory:
             self.run.count(rebuild=len(feed))
 
     def _run_rollouts(self, tasks: Seq[Task]) -> list[Output]:
-        run, to_line_end = self.run, self.config.rollout_end == "line"
-        if to_line_end:
-            tasks = [dataclasses.replace(task, stop=(*task.stop, "\n")) for task in tasks]
+        run = self.run
         run.report("rollouts")
         with run.timed("rollouts"):
             outputs = run.generate(tasks)
             run.count(rollouts=sum(output.n_decoded for output in outputs))
-        if to_line_end:  # the end of a line is not that of the text
-            outputs = [
-                output.beginning(len(output.tokens))
-                if output.finish == "stop" and not run.has_ended(task, output)
-                else output
-                for task, output in zip(tasks, outputs, strict=True)
-            ]
         return outputs
 
-    def _is_chunk(self, rollout: Output) -> bool:
-        """Whether a winner is the whole chunk: it came to the end of its line."""
-        return rollouts_are_chunks(self.config) and b"\n" in self.engine.detokenize(
-            rollout.tokens[-1:].tolist()
-        )
-
     def _take(self, output: Output) -> None:
-        if self._judge:
-            self._judge.take(output)
         self.generated += output.tokens.tolist()
         self._n_context += len(output.tokens)
         self.entropies += output.entropies.tolist()
@@ -612,7 +543,7 @@ class Trajectory:
             n,
             derived_seed(self.config.seed, self.run.index, *purpose),
             injection=injection,
-            states=rolls_out or self._judge is not None,
+            states=rolls_out,
             n_top=0 if rolls_out and not self.config.reuse_winner else self.run.n_top,
             drafts=not self._resets,  # the context is the whole text
         )

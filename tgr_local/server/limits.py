@@ -95,7 +95,7 @@ def memory_needed(engine: Engine, request: PreparedRequest) -> int:
     n_replies = len(request.prompts) * request.best_of
     n_seqs = method.sequences(engine, config)
     at_once = min(n_replies, max(1, engine.n_seq_max // n_seqs))
-    n_steps = most_chunks(config, searches=method.searches)
+    n_steps = most_chunks(config)
     n_texts = 1 if method.resets else n_seqs
     text = config.token_limit * (_TOKEN * n_texts + _ALTERNATIVE * config.top_logprobs)
     maps = moment = record = 0
@@ -109,8 +109,6 @@ def memory_needed(engine: Engine, request: PreparedRequest) -> int:
         n_tokens = n_rollouts(config) * longest_rollout(config)
         moment += 8 * n_tokens * engine.n_embd
         record += _RECORDED * n_tokens
-        if config.foresight == "probe":
-            moment += 4 * config.chunk_len * engine.n_embd  # the states of the chunk
     grammar = request.form.grammar if request.form else ""
     moment += _GRAMMAR * max(len(config.grammar), len(grammar)) * n_seqs
     if request.echo and request.logprobs is not None:

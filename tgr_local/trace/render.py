@@ -81,11 +81,8 @@ def summary(replies: Sequence[Reply]) -> str:
 
 
 def _reasons(reply: Reply) -> list[str]:
-    """How a vote came to its answer, and how likely that is right where a probe says so; how many
-    choices of a search a probe judged."""
+    """How a vote came to its answer, and how likely that is right where a probe says so."""
     figures = reply.figures
-    if "by probe" in figures:
-        return [f"{100 * figures['by probe']:.0f}% of the choices by the probe"]
     if "share" not in figures:
         return []
     if not figures["answers"]:

@@ -133,8 +133,7 @@ def as_text(value: Any) -> str:
 
 def reads_probe(system: System, config: SearchConfig) -> bool:
     """Whether its samples depend on the model's probe, or on there being none."""
-    votes = system.method in ("vote", "auto") and config.vote_weight in ("auto", "probe")
-    return votes or config.foresight == "probe"
+    return system.method in ("vote", "auto") and config.vote_weight in ("auto", "probe")
 
 
 def record(system: System, config: SearchConfig, probe: str) -> dict[str, Any]:
