@@ -229,7 +229,6 @@ def error_cases(model: Model) -> Iterator[Case]:
         "chunk_len": lambda: ask(chunk_len=True),
         "temperature": lambda: ask(temperature=float("nan")),
         "calibration": lambda: ask(calibration="relative"),
-        "max_rollout": lambda: ask(min_gap=0.1, max_rollout=2),
         "loop_guard": lambda: ask(loop_guard=1),
         "steps": lambda: ask(step_min=1.0, step_max=0.5),
         "stop": lambda: ask(stop="a"),

@@ -289,9 +289,7 @@ def options() -> dict[str, Body]:
             continue
         near = [name for start, name in _METHOD_OF.items() if spec.name.startswith(start)]
         for method in near or ["tgr-latent"]:
-            # what another limit would hide
-            more = {"max_rollout": INT_MAX} if spec.name in ("rollout_len", "min_gap") else {}
-            found[f"option at its bound: {spec.name}"] = tgr(method, **more | {spec.name: value})
+            found[f"option at its bound: {spec.name}"] = tgr(method, **{spec.name: value})
     for method in METHODS:
         found[f"method: {method}, wide"] = tgr(
             method, n_candidates=255, n_mc=64, rollout_len=64, n_samples=255, tree_breadth=64,

@@ -51,7 +51,7 @@ def of_counts(counts: Any) -> Json:
 def of_scores(scores: Any) -> Json:
     weights = parts(scores.weights, "foresight_weight", "lambda_b", "lambda_u")
     shown = parts(scores, "foresight", "bumpiness", "uniformity", "total", "chosen", "normalized")
-    return {**shown, "gap": exact(scores.gap), "weights": weights}
+    return {**shown, "weights": weights}
 
 
 def of_candidates(candidates: Any) -> Json | None:

@@ -143,8 +143,6 @@ def crew_cases(model: Model, seeds: Sequence[int]) -> Iterator[Case]:
     for seed in seeds:
         share: Json = {"share_repulsion": True, "delta": -0.2, "lambda_u": 2.0}
         yield Case(f"crew/share_repulsion/{seed}", many(seed, 3, "tgr-latent", **share))
-        share |= {"reevaluate": 2, "min_gap": 0.1, "max_rollout": 12}
-        yield Case(f"crew/share_repulsion, deep/{seed}", many(seed, 3, "tgr-latent", **share))
     yield Case("crew/many", many(seeds[0], 12, "tgr-latent", max_tokens=45))
     yield Case("crew/one", many(seeds[0], 1, "tgr-latent"))
 
@@ -195,9 +193,6 @@ def event_cases(model: Model, seed: int) -> Iterator[Case]:
         yield Case(f"events/stream/{method}", streamed(method, max_tokens=60))
     yield Case("events/stream/thinking_budget", streamed("tgr-latent", thinking_budget=24))
     yield Case("events/stream/stop", streamed("tgr-latent", stop=("3", "the")))
-    yield Case(
-        "events/stream/deep", streamed("tgr-latent", reevaluate=2, min_gap=0.2, max_rollout=12)
-    )
     yield Case("events/listener", lambda: listened("tgr-latent", thinking_budget=30))
     yield Case("events/listener, got", lambda: listened("got", max_tokens=40))
     yield Case("events/verbatim", verbatim)

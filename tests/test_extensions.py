@@ -184,39 +184,6 @@ def test_the_best_are_rolled_out_once_more_and_averaged(engine: Engine) -> None:
     assert_rolled_out(engine, config, again)
 
 
-def test_rollouts_deepen_while_the_two_best_are_near(engine: Engine) -> None:
-    plain = with_(calibration="absolute", max_chunks=1)
-    config = dataclasses.replace(plain, min_gap=1e9, max_rollout=11)
-    short, deep = (steps_of(engine, "tgr-latent", c) for c in (plain, config))
-    for before, after in zip(found(short[0]).tokens, found(deep[0]).tokens, strict=True):
-        assert len(after) == 11  # 4, 8, and what was left
-        np.testing.assert_array_equal(before, after[:4])
-    V = [np.mean(logprobs) for logprobs in found(deep[0]).logprobs]
-    np.testing.assert_allclose(found(deep[0]).scores.foresight, V, rtol=1e-6)
-    assert deep[0].counts.rollouts == 3 * 11
-    assert_rolled_out(engine, config, deep)
-
-
-def test_deepening_stops_as_soon_as_the_gap_is_wide_enough(engine: Engine) -> None:
-    plain = with_(max_chunks=1, n_candidates=4)
-    gaps = {}
-    for length in (4, 8, 16):
-        forced = dataclasses.replace(plain, min_gap=1e9, max_rollout=length)
-        (step,) = steps_of(engine, "tgr-latent", forced)
-        gaps[length] = found(step).scores.gap
-    for wide in (gaps[4] * 0.99, gaps[4] * 1.01, max(gaps[4], gaps[8]) * 1.01):
-        (step,) = steps_of(engine, "tgr-latent", dataclasses.replace(plain, min_gap=wide))
-        wanted = next((n for n, gap in gaps.items() if gap >= wide), None)
-        lengths = {len(tokens) for tokens in found(step).tokens}
-        assert lengths == {wanted} if wanted else min(lengths) > 16
-
-
-def test_one_candidate_is_not_rolled_out_again(engine: Engine) -> None:
-    config = with_(n_candidates=1, min_gap=1e9, reuse_winner=True)
-    for step in steps_of(engine, "tgr-latent", config):
-        assert step.counts.rollouts == 4
-
-
 @pytest.mark.parametrize("window", [1, 5, 100])
 def test_search_runs_only_after_uncertain_tokens(engine: Engine, window: int) -> None:
     config = with_(max_chunks=8, entropy_window=window)
@@ -344,10 +311,10 @@ def test_trajectories_of_a_group_repel_each_other(engine: Engine) -> None:
 def test_trajectories_that_decide_at_different_times_still_repeat(
     model: Callable[..., Path], load: Callable[..., Engine]
 ) -> None:
-    """Searches on demand and deepened rollouts part their ways, and not all fit at once."""
+    """Searches on demand part their ways, and not all fit at once."""
     engine = load(model(), n_ctx=256, n_seq_max=10)
     config = with_(
-        share_repulsion=True, lambda_u=20.0, min_gap=0.3, max_rollout=9, max_chunks=5,
+        share_repulsion=True, lambda_u=20.0, max_chunks=5,
         search_entropy=4.0, entropy_window=3, reuse_winner=True,
     )  # fmt: skip
     runs = group_of(engine, "tgr-latent", config, 5)
@@ -413,8 +380,6 @@ def test_random_anchor_draws_as_the_method_does_without_rollouts(engine: Engine)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"min_gap": 0.1, "max_rollout": 3}, "max_rollout is 3, but cannot be below rollout_len"),
-        ({"min_gap": -1.0}, "min_gap is -1.0, but must be at least 0"),
         ({"max_apcs": 1.5}, "max_apcs is 1.5, but must be between -1 and 1"),
         ({"min_n_eff": 2.0}, "min_n_eff is 2.0, but must be between 0 and 1"),
         ({"entropy_window": 0}, "entropy_window is 0, but must be between 1 and"),
@@ -435,7 +400,7 @@ def test_long_extensions_are_refused_with_the_numbers(engine: Engine) -> None:
             {"keep_head": 9000},
             "for 4096; shorten it and lower keep",
         ),
-        ("tgr-latent", {"min_gap": 0.1, "max_rollout": 4090}, "chunk_len and max_rollout to 2043"),
+        ("tgr-latent", {"rollout_len": 4090}, "chunk_len and rollout_len to 2043"),
     ):
         config = with_(**{"chunk_len": 600, "max_chunks": 20, **options})
         with pytest.raises(CapacityError, match=message):

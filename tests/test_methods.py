@@ -25,12 +25,12 @@ EXTENSIONS: list[dict[str, Any]] = [
     {"keep_head": 3, "suffix_tokens": 4},
     {"max_cached_tokens": 40},
     {"reevaluate": 9, "n_mc": 2},
-    {"min_gap": 1e9, "max_rollout": 14, "max_apcs": -1.0},
+    {"max_apcs": -1.0},
     {"reuse_winner": True, "rollout_len": 9},
     {"n_mc": 2, "reevaluate": 2, "reuse_winner": True},
     {
         "keep_head": 2, "suffix_tokens": 5, "max_cached_tokens": 40, "reevaluate": 2,
-        "min_gap": 0.2, "max_rollout": 9, "search_entropy": 4.0, "reuse_winner": True,
+        "search_entropy": 4.0, "reuse_winner": True,
     },
 ]  # fmt: skip
 

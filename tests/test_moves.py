@@ -26,7 +26,6 @@ RUNS: list[tuple[str, dict[str, Any]]] = [
     ("markov", {"keep_head": 3, "suffix_tokens": 4}),
     ("markov", {"max_cached_tokens": 40}),
     ("tgr-latent", {"max_cached_tokens": 40, "reevaluate": 2, "n_mc": 2}),
-    ("tgr-latent", {"min_gap": 1e9, "max_rollout": 14}),
     ("tgr-latent", {"reuse_winner": True}),
     ("tgr-latent", {"reuse_winner": True, "rollout_len": 9}),
     ("tgr-token", {"rollout_len": 12}),

@@ -63,10 +63,9 @@ OPTIONS: list[dict[str, Any]] = [
 EXTENSIONS: list[dict[str, Any]] = [
     {"keep_head": 3, "suffix_tokens": 4},
     {"reevaluate": 2, "n_mc": 2},
-    {"min_gap": 1e9, "max_rollout": 11},
     {"reuse_winner": True},
     {"reuse_winner": True, "rollout_len": 20, "reevaluate": 1},
-    {"reuse_winner": True, "keep_head": 1, "min_gap": 1e9, "max_rollout": 9, "n_mc": 2},
+    {"reuse_winner": True, "keep_head": 1, "n_mc": 2},
 ]
 
 every_method = pytest.mark.parametrize("method", METHODS)

@@ -71,9 +71,8 @@ def _decide(trajectory: Trajectory, steering: Steering, z: NDArray[np.float64]) 
         return _Decision(anchors[0], injections[0], None, figures)
     candidates = trajectory.choose(anchors, z, outputs)
     candidates, outputs = _reevaluated(trajectory, z, injections, candidates, outputs)
-    candidates, outputs = _deepened(trajectory, z, candidates, outputs)
     chosen = candidates.scores.chosen
-    first = candidates.owners.tolist().index(chosen)
+    first = chosen * trajectory.config.n_mc
     if trajectory.config.guard:
         excess = trajectory.excess(first, outputs[first])
         figures = {**figures, "excess": excess, "plain": 0.0}
@@ -110,23 +109,6 @@ def _reevaluated(
     outputs = outputs + more
     owners = [*candidates.owners, *np.repeat(best, config.n_mc)]
     return trajectory.choose(candidates.anchors, z, outputs, owners), outputs
-
-
-def _deepened(
-    trajectory: Trajectory, z: NDArray[np.float64], candidates: Candidates, outputs: list[Output]
-) -> tuple[Candidates, list[Output]]:
-    """Selective deepening: while the two best are too near each other, s doubles, up to
-    ``max_rollout``."""
-    config = trajectory.config
-    length = config.rollout_len
-    while candidates.scores.gap < config.min_gap and length < config.max_rollout:
-        more = min(length, config.max_rollout - length)
-        if not trajectory.affords(trajectory.n_rollouts * more):
-            break
-        outputs = trajectory.deepen(outputs, more)
-        candidates = trajectory.choose(candidates.anchors, z, outputs, candidates.owners.tolist())
-        length += more
-    return candidates, outputs
 
 
 METHOD = chunk_method(

@@ -22,7 +22,6 @@ from tgr_local.search.trajectory import Trajectory
 _WITHOUT_ANCHORS: dict[str, Any] = {
     "n_mc": 1,
     "reevaluate": 0,
-    "min_gap": 0.0,
     "lambda_u": 0.0,
     "delta": 0.0,
     "min_n_eff": 0.0,

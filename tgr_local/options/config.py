@@ -168,10 +168,6 @@ class SearchConfig:
     reevaluate: int = option(
         0, "m: best candidates rolled out once more, at most K; 0 = none", low=0, high=255
     )
-    min_gap: float = option(
-        0.0, "double s while the two best scores differ by less than this; 0 = never", low=0
-    )
-    max_rollout: int = option(128, "maximum tokens of a rollout; with min_gap", low=1)
     search_entropy: float = option(
         0.0,
         "search only if the newest tokens have at least this mean entropy, nats; 0 = always",
@@ -411,11 +407,6 @@ class SearchConfig:
             object.__setattr__(self, "seed", drawn_seed())
         if self.dry_sequence_breakers == ("none",):
             object.__setattr__(self, "dry_sequence_breakers", ())
-        if self.min_gap and self.max_rollout < self.rollout_len:
-            raise ValueError(
-                f"max_rollout is {self.max_rollout}, but cannot be below rollout_len, which is "
-                f"{self.rollout_len}; raise max_rollout, or drop min_gap"
-            )
         if self.loop_guard == 1:
             raise ValueError("loop_guard is 1, but must be 0, for off, or at least 2")
         if self.step_min > self.step_max:

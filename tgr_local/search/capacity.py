@@ -29,17 +29,12 @@ def _n_tail(config: SearchConfig) -> int:
 
 def n_rollouts(config: SearchConfig) -> int:
     """Rollouts at a boundary at most, each with a sequence of its own."""
-    again = min(config.reevaluate, config.n_candidates)
-    return (config.n_candidates + again) * config.n_mc
-
-
-def longest_rollout(config: SearchConfig) -> int:
-    return config.max_rollout if config.min_gap else config.rollout_len
+    return (config.n_candidates + min(config.reevaluate, config.n_candidates)) * config.n_mc
 
 
 def guard_positions(config: SearchConfig) -> int:
     """Positions of the guard at a boundary at most: the winner's rollout and the token before."""
-    return 1 + longest_rollout(config) if config.guard else 0
+    return 1 + config.rollout_len if config.guard else 0
 
 
 def most_chunks(config: SearchConfig) -> int:
@@ -89,7 +84,7 @@ def cells_needed(
         retained = min(retained, n_retained(config))
     written = min(limit, retained + chunk)
     searches = searches and may_steer(config)
-    rollout = longest_rollout(config) if searches else 0
+    rollout = config.rollout_len if searches else 0
     rollouts = n_rollouts(config) * rollout
     if searches and steers and config.guard:
         rollouts = max(rollouts, 2 * rollout + 1)
@@ -105,8 +100,7 @@ def cells_needed(
             )
     if longest > trained:
         space = (trained - n_query - config.keep_head) // 2
-        lengths = f"chunk_len and {'max_rollout' if config.min_gap else 'rollout_len'}"
-        also = f", or set {lengths} to {space} or less" if space > 0 else ""
+        also = f", or set chunk_len and rollout_len to {space} or less" if space > 0 else ""
         also += " and lower keep_head" if config.keep_head else ""
         raise CapacityError(
             f"the query has {n_query} tokens and grows to {longest} with its chunks and rollouts, "
@@ -140,7 +134,7 @@ def positions_needed(
     limit = config.token_limit
     each = min(n_retained(config), limit)
     if searches:
-        each += n_rollouts(config) * longest_rollout(config)
+        each += n_rollouts(config) * config.rollout_len
         each += 0 if engine.rolls_back else config.chunk_len
     if steers:
         each += STATE_COST + (guard_positions(config) if searches else 0)

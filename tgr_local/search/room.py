@@ -13,7 +13,7 @@ from typing import Any
 from tgr_local.engine import Engine
 from tgr_local.errors import CapacityError, ContextError
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.capacity import SPARE_CELLS, cells_needed, longest_rollout, n_rollouts
+from tgr_local.search.capacity import SPARE_CELLS, cells_needed, n_rollouts
 
 CONTEXT_LIMITS = ("n_ctx", "n_ctx_train")
 """What ends a reply in the place of an option where the context is full."""
@@ -131,12 +131,10 @@ def _with_chunks(
     }
     if searches:
         retained = config.keep_head + (changes["suffix_tokens"] or chunk)
-        longest = longest_rollout(config)
-        length = min(longest, (room - retained - 1) // max(2, n_rollouts(config)))
-        if length < min(_LEAST_ROLLOUT, longest):
+        length = min(config.rollout_len, (room - retained - 1) // max(2, n_rollouts(config)))
+        if length < min(_LEAST_ROLLOUT, config.rollout_len):
             return None
-        changes["rollout_len"] = min(config.rollout_len, length)
-        changes["max_rollout"] = min(config.max_rollout, length)
+        changes["rollout_len"] = length
     return dataclasses.replace(config, **changes)
 
 

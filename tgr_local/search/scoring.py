@@ -56,14 +56,6 @@ class Scores:
         """The n candidates with the largest score, best first; the lowest index among equals."""
         return np.argsort(-self.total, kind="stable")[:n]
 
-    @property
-    def gap(self) -> float:
-        """Score of the best candidate minus that of the second; inf when there is only one."""
-        if len(self.total) < 2:
-            return float("inf")
-        first, second = self.total[self.best(2)]
-        return float(first - second)
-
     def spread(self) -> dict[str, float]:
         """Standard deviation of each unweighed term over the candidates."""
         return {

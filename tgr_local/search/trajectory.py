@@ -27,7 +27,6 @@ from tgr_local.search.capacity import (
     STATE_COST,
     check_shift,
     guard_positions,
-    longest_rollout,
     n_rollouts,
     retained_tokens,
 )
@@ -60,7 +59,7 @@ class Trajectory:
         self._resets = method.resets
         self._rollout_cells = self._first_rollouts = self._guard_cost = 0
         if method.searches:
-            self._rollout_cells = n_rollouts(config) * longest_rollout(config)
+            self._rollout_cells = n_rollouts(config) * config.rollout_len
             self._first_rollouts = config.n_candidates * config.n_mc * config.rollout_len
             if method.steers:
                 self._guard_cost = guard_positions(config)
@@ -168,34 +167,22 @@ class Trajectory:
         prefix; each decodes the pending token itself.
 
         A second call at a boundary adds to the first. The rollouts' cells stay until the chunk is
-        written, so that `deepen` and `adopt` can continue them, by their index among all outputs of
-        the boundary.
+        written, so that `adopt` can continue one, by its index among all outputs of the boundary.
         """
-        config, first = self.config, len(self._rollouts)
+        first, n_mc, length = len(self._rollouts), self.config.n_mc, self.config.rollout_len
         for injection in injections:
-            self._rollouts += [(self._main.fork(), injection) for _ in range(config.n_mc)]
-        return self._run_rollouts(
-            [
-                self._continuation(fork, injection, config.rollout_len, (ROLLOUT, first + i))
-                for i, (fork, injection) in enumerate(self._rollouts[first:])
-            ]
-        )
-
-    @property
-    def n_rollouts(self) -> int:
-        """Those of this boundary."""
-        return len(self._rollouts)
-
-    def deepen(self, outputs: Seq[Output], n: int) -> list[Output]:
-        """All rollouts of this boundary, each continued by n tokens unless it has ended."""
-        tasks = []
-        for i, ((fork, injection), old) in enumerate(zip(self._rollouts, outputs, strict=True)):
-            if old.finish == "length":
-                written = old.tokens.tolist()
-                purpose = (ROLLOUT, i, len(written))
-                tasks.append(self._continuation(fork, injection, n, purpose, written))
-        more = iter(self._run_rollouts(tasks) if tasks else [])
-        return [old.joined(next(more)) if old.finish == "length" else old for old in outputs]
+            self._rollouts += [(self._main.fork(), injection) for _ in range(n_mc)]
+        run = self.run
+        run.report("rollouts")
+        with run.timed("rollouts"):
+            outputs = run.generate(
+                [
+                    self._continuation(fork, injection, length, (ROLLOUT, first + i))
+                    for i, (fork, injection) in enumerate(self._rollouts[first:])
+                ]
+            )
+            run.count(rollouts=sum(output.n_decoded for output in outputs))
+        return outputs
 
     @property
     def late(self) -> bool:
@@ -222,9 +209,9 @@ class Trajectory:
         """
         config, run = self.config, self.run
         with run.timed("scoring"):
+            others = self._shared.of_others(run.index, run.cancel) if self._shared else []
             if owners is None:
                 owners = [k for k in range(len(anchors)) for _ in range(config.n_mc)]
-            others = self._shared.of_others(run.index, run.cancel) if self._shared else []
             candidates = scored(
                 anchors, origin, outputs, np.array(owners, np.int64), others, config
             )
@@ -481,14 +468,6 @@ class Trajectory:
             self.run.decode([Task(self._main, feed, injection=injection)])
             self.run.count(rebuild=len(feed))
 
-    def _run_rollouts(self, tasks: Seq[Task]) -> list[Output]:
-        run = self.run
-        run.report("rollouts")
-        with run.timed("rollouts"):
-            outputs = run.generate(tasks)
-            run.count(rollouts=sum(output.n_decoded for output in outputs))
-        return outputs
-
     def _take(self, output: Output) -> None:
         self.generated += output.tokens.tolist()
         self._n_context += len(output.tokens)
@@ -532,14 +511,13 @@ class Trajectory:
         self.run.report("tokens", tokens=tuple(tokens), text=text)
 
     def _continuation(
-        self, sequence: Sequence, injection: Injection | None, n: int, purpose: tuple[int, ...],
-        written: Seq[int] = (),
-    ) -> Task:  # fmt: skip
-        """Up to n tokens after the generated ones and those `written` in this sequence alone."""
+        self, sequence: Sequence, injection: Injection | None, n: int, purpose: tuple[int, int]
+    ) -> Task:
+        """Up to n tokens after the generated ones."""
         rolls_out = purpose[0] != CHUNK
         return self.run.continuation(
             sequence,
-            [*self.generated, *written],
+            self.generated,
             n,
             derived_seed(self.config.seed, self.run.index, *purpose),
             injection=injection,

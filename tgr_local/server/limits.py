@@ -14,7 +14,7 @@ from tgr_local.methods import Method
 from tgr_local.openai.requests import PreparedRequest
 from tgr_local.options.config import ServerConfig
 from tgr_local.search import geometry
-from tgr_local.search.capacity import longest_rollout, most_chunks, n_rollouts
+from tgr_local.search.capacity import most_chunks, n_rollouts
 from tgr_local.server.errors import ApiError
 
 Number = TypeVar("Number", int, float)
@@ -106,7 +106,7 @@ def memory_needed(engine: Engine, request: PreparedRequest) -> int:
         moment = 16 * n_anchors * engine.n_layer * engine.n_embd
         record = 8 * n_anchors * d_z
     if method.searches:
-        n_tokens = n_rollouts(config) * longest_rollout(config)
+        n_tokens = n_rollouts(config) * config.rollout_len
         moment += 8 * n_tokens * engine.n_embd
         record += _RECORDED * n_tokens
     grammar = request.form.grammar if request.form else ""
