@@ -76,7 +76,7 @@ OPTIONS: list[Json] = [
     {"calibration": "absolute"}, {"normalize_scores": True}, {"thinking_budget": 16},
     {"max_forward_tokens": 200}, {"share_repulsion": True}, {"reuse_winner": True},
     {"chunk_len": 8}, {"progress": True}, {"stop": ["7"]}, {"loop_guard": 2}, {"thinking": False},
-    {"search_entropy": 0.7}, {"geometry_top": 2, "min_n_eff": 1.0}, {"tree_value": "prompt"},
+    {"tree_value": "prompt"},
 ]  # fmt: skip
 SAMPLING: list[Json] = [
     {"temperature": 0}, {"temperature": 1.4}, {"top_p": 0.8}, {"top_k": 5}, {"top_k": -1},

@@ -40,16 +40,13 @@ def test_movement_of_hand_checked_anchors() -> None:
     assert found.means["angle"] == pytest.approx(np.pi / 3)
 
 
-def test_only_the_best_candidates_are_measured() -> None:
+def test_all_candidates_are_measured() -> None:
     plain = step(0, X, Y)
     assert plain.candidates is not None
-    scores = dataclasses.replace(plain.candidates.scores, total=np.array([-1.0, 3.0, 2.0]))
-    found = dataclasses.replace(plain.candidates, anchors=np.array([X, Y, Z]), scores=scores)
-    plain = dataclasses.replace(plain, candidates=found)
-    two, all_ = measure(plain, None, top=2), measure(plain, None)
-    assert (two.n_measured, all_.n_measured) == (2, 3)
-    assert two.apcs == two.min_cosine == pytest.approx(0)
-    assert two.n_eff == pytest.approx(1) and all_.n_eff == pytest.approx(2)
+    found = dataclasses.replace(plain.candidates, anchors=np.array([X, Y, Z]))
+    three = measure(dataclasses.replace(plain, candidates=found), None)
+    assert three.n_measured == 3 and three.n_eff == pytest.approx(2)
+    assert three.apcs == pytest.approx(0) and three.min_cosine == pytest.approx(0)
 
 
 def test_a_step_without_candidates_is_not_measured() -> None:

@@ -184,63 +184,6 @@ def test_the_best_are_rolled_out_once_more_and_averaged(engine: Engine) -> None:
     assert_rolled_out(engine, config, again)
 
 
-@pytest.mark.parametrize("window", [1, 5, 100])
-def test_search_runs_only_after_uncertain_tokens(engine: Engine, window: int) -> None:
-    config = with_(max_chunks=8, entropy_window=window)
-    plain = steps_of(engine, "tgr-latent", config)
-    usual = float(np.median([np.mean(step.entropies[-window:]) for step in plain]))
-    searched = []
-    steps = steps_of(engine, "tgr-latent", dataclasses.replace(config, search_entropy=usual))
-    entropies = np.concatenate([step.entropies for step in steps])
-    for step in steps:
-        newest = entropies[: 6 * step.index][-window:]
-        assert (step.candidates is not None) == (not newest.size or newest.mean() >= usual)
-        searched.append(step.candidates is not None)
-        if step.candidates is None:
-            np.testing.assert_array_equal(step.anchor, step.origin)  # type: ignore[arg-type]
-            assert step.counts.rollouts == 0
-    assert set(searched) == {False, True}
-
-
-def test_without_a_search_the_chunk_is_steered_by_its_own_anchor(engine: Engine) -> None:
-    config = with_(search_entropy=1e9, calibration="absolute", relative_strength=1.0)
-    first, second, *_ = steps_of(engine, "tgr-latent", config)
-    assert first.candidates is not None and second.candidates is None
-    assert second.origin is not None
-    (injection,) = vectors_of(engine, config, second.origin[None])
-    context = PROMPT + first.tokens.tolist()
-    wanted, _ = decoded(Reference(engine.path), context, second.tokens.tolist(), injection)
-    np.testing.assert_allclose(second.logprobs, wanted, atol=1e-4)
-
-
-@pytest.mark.parametrize("options", [{"min_n_eff": 1.0}, {"max_apcs": -1.0}], ids=str)
-def test_lambda_u_is_raised_where_candidates_are_alike(
-    engine: Engine, options: dict[str, Any]
-) -> None:
-    config = with_(raised_lambda_u=50.0, delta=-1.0, n_candidates=8, max_chunks=1)
-    (plain,) = steps_of(engine, "tgr-latent", config)
-    (raised,) = steps_of(engine, "tgr-latent", dataclasses.replace(config, **options))
-    scores = found(plain).scores
-    wanted = scores.foresight - 0.5 * scores.bumpiness - 50 * scores.uniformity
-    np.testing.assert_array_equal(found(raised).scores.total, wanted)
-    assert found(raised).scores.weights.lambda_u == 50.0
-    assert found(raised).scores.chosen == wanted.argmax() != scores.chosen
-
-
-def test_only_the_best_candidates_decide_whether_lambda_u_is_raised(engine: Engine) -> None:
-    config = with_(n_candidates=8, max_chunks=1)
-    (plain,) = steps_of(engine, "tgr-latent", config)
-    best = found(plain).anchors[found(plain).scores.best(3)]
-    measures = {0: geometry.apcs(found(plain).anchors), 3: geometry.apcs(best)}
-    between = sum(measures.values()) / 2
-    for top, apcs in measures.items():
-        (step,) = steps_of(
-            engine, "tgr-latent",
-            dataclasses.replace(config, max_apcs=between, geometry_top=top, raised_lambda_u=9.0),
-        )  # fmt: skip
-        assert found(step).scores.weights.lambda_u == (9.0 if apcs > between else 0.5)
-
-
 def test_the_winners_rollout_begins_the_chunk(engine: Engine) -> None:
     config = with_(reuse_winner=True, calibration="absolute", n_mc=2)
     plain, reused = (
@@ -308,23 +251,6 @@ def test_trajectories_of_a_group_repel_each_other(engine: Engine) -> None:
     assert [text_of(run) for run in apart] != [text_of(run) for run in runs]
 
 
-def test_trajectories_that_decide_at_different_times_still_repeat(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
-    """Searches on demand part their ways, and not all fit at once."""
-    engine = load(model(), n_ctx=256, n_seq_max=10)
-    config = with_(
-        share_repulsion=True, lambda_u=20.0, max_chunks=5,
-        search_entropy=4.0, entropy_window=3, reuse_winner=True,
-    )  # fmt: skip
-    runs = group_of(engine, "tgr-latent", config, 5)
-    assert len({tuple(step.counts.rollouts for step in run) for run in runs}) > 1
-    for pause in (0.0, 0.001, 0.003):
-        again = group_of(engine, "tgr-latent", config, 5, pause)
-        for run, same in zip(runs, again, strict=True):
-            assert_identical(run, same)
-
-
 def test_shared_repulsion_has_no_effect_on_a_single_trajectory(engine: Engine) -> None:
     shared = steps_of(engine, "tgr-latent", with_(share_repulsion=True))
     assert_identical(shared, steps_of(engine, "tgr-latent"))
@@ -380,9 +306,8 @@ def test_random_anchor_draws_as_the_method_does_without_rollouts(engine: Engine)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_apcs": 1.5}, "max_apcs is 1.5, but must be between -1 and 1"),
-        ({"min_n_eff": 2.0}, "min_n_eff is 2.0, but must be between 0 and 1"),
-        ({"entropy_window": 0}, "entropy_window is 0, but must be between 1 and"),
+        ({"delta": 1.5}, "delta is 1.5, but must be between -1 and 1"),
+        ({"reevaluate": 256}, "reevaluate is 256, but must be between 0 and 255"),
         ({"keep_head": -1}, "keep_head is -1, but must be between 0 and"),
         ({"reuse_winner": 1}, "reuse_winner is 1, but must be of type bool"),
     ],

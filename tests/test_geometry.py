@@ -182,16 +182,6 @@ def test_effective_dimension_without_spread_is_one() -> None:
     assert geometry.effective_dimension(random_units(1, 9)) == 1.0
 
 
-def test_a_cloud_is_collapsed_by_either_measure() -> None:
-    square = np.array([[1.0, 1.0, 5.0], [1.0, -1.0, 5.0], [-1.0, 1.0, 5.0], [-1.0, -1.0, 5.0]])
-    alike = geometry.apcs(square)  # N_eff/n = 2/4
-    assert not geometry.collapsed(square, 0.49, alike + 0.01)
-    assert geometry.collapsed(square, 0.51, 1.0)
-    assert geometry.collapsed(square, 0.0, alike - 0.01)
-    same = np.tile(X, (4, 1))
-    assert not geometry.collapsed(same, 0.0, 1.0)  # 0 and 1 ask for nothing
-
-
 def test_angle() -> None:
     assert geometry.angle(X, 3 * Y) == pytest.approx(np.pi / 2)
     assert geometry.angle(X, X) == 0.0

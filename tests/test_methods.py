@@ -25,12 +25,11 @@ EXTENSIONS: list[dict[str, Any]] = [
     {"keep_head": 3, "suffix_tokens": 4},
     {"max_cached_tokens": 40},
     {"reevaluate": 9, "n_mc": 2},
-    {"max_apcs": -1.0},
     {"reuse_winner": True, "rollout_len": 9},
     {"n_mc": 2, "reevaluate": 2, "reuse_winner": True},
     {
         "keep_head": 2, "suffix_tokens": 5, "max_cached_tokens": 40, "reevaluate": 2,
-        "search_entropy": 4.0, "reuse_winner": True,
+        "reuse_winner": True,
     },
 ]  # fmt: skip
 

@@ -212,16 +212,6 @@ def test_the_best_are_in_order() -> None:
     assert scores.best(3).tolist() == [1, 3, 2] and scores.best(0).size == 0
 
 
-@pytest.mark.parametrize("normalize", [False, True])
-def test_changing_lambda_u_equals_scoring_with_it(normalize: bool) -> None:
-    terms = ([-1.0, -1.2], [0.3, 0.1], [0.8, 0.1])
-    raised = Weights(1.0, 0.5, 3.0)
-    scores = scoring.with_lambda_u(combine(*terms, normalize=normalize), 3.0)
-    wanted = combine(*terms, weights=raised, normalize=normalize)
-    np.testing.assert_array_equal(scores.total, wanted.total)
-    assert scores.weights == raised and scores.chosen == wanted.chosen == 1
-
-
 def test_equal_rollouts_score_as_one() -> None:
     arrays, anchors = rollouts(2), np.array([EAST, NORTH])
     twice = {name: np.repeat(array, 2, axis=0) for name, array in arrays.items()}

@@ -61,9 +61,6 @@ def _decide(trajectory: Trajectory, steering: Steering, z: NDArray[np.float64]) 
     if not steering.is_ready():
         return _Decision(None, None, None, {"plain": 1.0})
     figures = steering.figures
-    if not _is_uncertain(trajectory):
-        (injection,) = steering.injections(z[None])
-        return _Decision(z, injection, None, figures)
     anchors = steering.propose(z, trajectory.config.n_candidates)
     injections = steering.injections(anchors)
     outputs = trajectory.roll_out(injections)
@@ -81,13 +78,6 @@ def _decide(trajectory: Trajectory, steering: Steering, z: NDArray[np.float64]) 
     if trajectory.config.reuse_winner:
         trajectory.adopt(first, outputs[first])
     return _Decision(anchors[chosen], injections[chosen], candidates, figures)
-
-
-def _is_uncertain(trajectory: Trajectory) -> bool:
-    """Search on demand: whether the mean entropy of the newest w tokens calls for a search. A
-    boundary without tokens before it is always searched."""
-    newest = trajectory.entropies[-trajectory.config.entropy_window :]
-    return not newest or float(np.mean(newest)) >= trajectory.config.search_entropy
 
 
 def _reevaluated(

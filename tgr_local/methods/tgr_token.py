@@ -24,8 +24,6 @@ _WITHOUT_ANCHORS: dict[str, Any] = {
     "reevaluate": 0,
     "lambda_u": 0.0,
     "delta": 0.0,
-    "min_n_eff": 0.0,
-    "max_apcs": 1.0,
     "share_repulsion": False,
     "reuse_winner": True,
 }

@@ -168,20 +168,6 @@ class SearchConfig:
     reevaluate: int = option(
         0, "m: best candidates rolled out once more, at most K; 0 = none", low=0, high=255
     )
-    search_entropy: float = option(
-        0.0,
-        "search only if the newest tokens have at least this mean entropy, nats; 0 = always",
-        low=0,
-    )
-    entropy_window: int = option(32, "w: newest tokens that search_entropy averages", low=1)
-    geometry_top: int = option(
-        0, "M: best candidates that APCS and N_eff are measured on; 0 = all K", low=0
-    )
-    min_n_eff: float = option(
-        0.0, "raise λ_u where N_eff/M is below this; 0 = never", low=0, high=1
-    )
-    max_apcs: float = option(1.0, "raise λ_u where APCS is above this; 1 = never", low=-1, high=1)
-    raised_lambda_u: float = option(2.0, "λ_u where min_n_eff or max_apcs raises it", low=0)
     reuse_winner: bool = option(False, "begin the chunk with the winner's rollout")
     share_repulsion: bool = option(
         False, "P_uni also counts the anchors that parallel trajectories chose at this boundary"

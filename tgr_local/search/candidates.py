@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tgr_local.engine import Output
 from tgr_local.options.config import SearchConfig
-from tgr_local.search import geometry, scoring
+from tgr_local.search import scoring
 from tgr_local.search.outputs import padded
 from tgr_local.search.steps import Candidates
 
@@ -40,9 +40,6 @@ def scored(
         others=others,
         rollout_states=config.rollout_states,
     )
-    top = anchors[scores.best(config.geometry_top or len(anchors))]
-    if geometry.collapsed(top, config.min_n_eff, config.max_apcs):
-        scores = scoring.with_lambda_u(scores, config.raised_lambda_u)
     return Candidates(
         anchors, [o.tokens for o in outputs], [o.logprobs for o in outputs], scores, owners
     )

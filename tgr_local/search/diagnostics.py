@@ -24,13 +24,13 @@ class Geometry:
     """The measures of one boundary and of the step from z_{t-1} to z_t that its chunk made."""
 
     apcs: float | None = None
-    """Mean pairwise cosine of the top M candidates."""
+    """Mean pairwise cosine of the candidates."""
     min_cosine: float | None = None
     """Their smallest pairwise cosine."""
     n_eff: float | None = None
-    """Their effective dimension, 1 to M - 1."""
+    """Their effective dimension, 1 to K - 1."""
     n_measured: int | None = None
-    """M, or K where that is less."""
+    """K."""
     similarity: float | None = None
     """cos(z_t, z_{t-1})."""
     angle: float | None = None
@@ -50,18 +50,18 @@ class Diagnostics:
     """Share of the steps with a similarity over 0.99."""
 
 
-def measure(step: Step, before: Step | None, top: int = 0) -> Geometry:
-    """The measures of a step and of the turn from the one before; `top` is M, 0 = all candidates.
+def measure(step: Step, before: Step | None) -> Geometry:
+    """The measures of a step and of the turn from the one before.
 
     The steps must have their anchors and states in full, as a method yields them.
     """
-    return Geometry(**_of_candidates(step, top), **_of_movement(step, before))  # type: ignore[arg-type]
+    return Geometry(**_of_candidates(step), **_of_movement(step, before))  # type: ignore[arg-type]
 
 
-def diagnostics(steps: Sequence[Step], top: int = 0) -> Diagnostics:
+def diagnostics(steps: Sequence[Step]) -> Diagnostics:
     """The measures of a run; see `measure`."""
     pairs = zip(steps, [None, *steps], strict=False)
-    return summary([measure(step, before, top) for step, before in pairs])
+    return summary([measure(step, before) for step, before in pairs])
 
 
 def summary(boundaries: list[Geometry]) -> Diagnostics:
@@ -78,16 +78,15 @@ def summary(boundaries: list[Geometry]) -> Diagnostics:
     return Diagnostics(boundaries, means, cycling)
 
 
-def _of_candidates(step: Step, top: int) -> dict[str, float | int]:
+def _of_candidates(step: Step) -> dict[str, float | int]:
     found = step.candidates
     if found is None or not found.anchors.size:
         return {}
-    best = found.anchors[found.scores.best(top or len(found.anchors))]
     return {
-        "apcs": geometry.apcs(best),
-        "min_cosine": geometry.min_pairwise_cosine(best),
-        "n_eff": geometry.effective_dimension(best),
-        "n_measured": len(best),
+        "apcs": geometry.apcs(found.anchors),
+        "min_cosine": geometry.min_pairwise_cosine(found.anchors),
+        "n_eff": geometry.effective_dimension(found.anchors),
+        "n_measured": len(found.anchors),
     }
 
 

@@ -188,14 +188,6 @@ def effective_dimension(x: Floats) -> float:
     return float(np.exp(-np.sum(p * np.log(p))))
 
 
-def collapsed(x: Floats, min_n_eff: float, max_apcs: float) -> bool:
-    """Whether the rows of x [n, d] are too much alike: N_eff/n below min_n_eff, or APCS above
-    max_apcs. 0 and 1 leave either measure out."""
-    if min_n_eff > 0 and effective_dimension(x) / len(x) < min_n_eff:
-        return True
-    return max_apcs < 1 and apcs(x) > max_apcs
-
-
 def step_similarity(z: Floats, z_previous: Floats) -> float:
     """cos(z_t, z_{t−1}) of two vectors [d]; over 0.99 the chain counts as cycling."""
     return float(unit(z) @ unit(z_previous))

@@ -7,7 +7,6 @@ and `owners` which candidate it tried.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -155,13 +154,6 @@ def score(
         weights,
         normalize,
     )
-
-
-def with_lambda_u(scores: Scores, lambda_u: float) -> Scores:
-    """The scores of the same terms under another λ_u."""
-    weights = dataclasses.replace(scores.weights, lambda_u=lambda_u)
-    terms = scores.foresight, scores.bumpiness, scores.uniformity
-    return combine(*terms, weights, scores.normalized)
 
 
 def _z_score(term: NDArray[np.float64]) -> NDArray[np.float64]:

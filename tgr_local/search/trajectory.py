@@ -54,8 +54,6 @@ class Trajectory:
         if method.resets and config.shift_cells:
             check_shift(engine)
         self.generated: list[int] = []
-        self.entropies: list[float] = []
-        """Of each generated token's distribution, nats."""
         self._resets = method.resets
         self._rollout_cells = self._first_rollouts = self._guard_cost = 0
         if method.searches:
@@ -471,7 +469,6 @@ class Trajectory:
     def _take(self, output: Output) -> None:
         self.generated += output.tokens.tolist()
         self._n_context += len(output.tokens)
-        self.entropies += output.entropies.tolist()
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:

@@ -111,15 +111,15 @@ def make_header(engine: Engine, prompt: list[int], config: SearchConfig, method:
     )
 
 
-def make_boundaries(engine: Engine, steps: Sequence[Step], top: int = 0) -> list[Boundary]:
+def make_boundaries(engine: Engine, steps: Sequence[Step]) -> list[Boundary]:
     """A boundary for each step of a run; see `make_boundary`."""
     pairs = zip(steps, [None, *steps], strict=False)
-    return [make_boundary(engine, step, before, top) for step, before in pairs]
+    return [make_boundary(engine, step, before) for step, before in pairs]
 
 
-def make_boundary(engine: Engine, step: Step, before: Step | None, top: int = 0) -> Boundary:
-    """A step with its texts, its cosines, and the geometry of its `top` candidates (0 = all) and of
-    the turn from `before`, the previous step."""
+def make_boundary(engine: Engine, step: Step, before: Step | None) -> Boundary:
+    """A step with its texts, its cosines, and the geometry of its candidates and of the turn from
+    `before`, the previous step."""
 
     def text(tokens: NDArray[np.int32]) -> str:
         return engine.detokenize(tokens.tolist()).decode("utf-8", "replace")
@@ -127,7 +127,7 @@ def make_boundary(engine: Engine, step: Step, before: Step | None, top: int = 0)
     found = step.candidates
     cosines = None if found is None or step.origin is None else found.anchors @ step.origin
     rollouts = tuple(text(tokens) for tokens in found.tokens) if found else ()
-    return Boundary(step, text(step.tokens), rollouts, cosines, measure(step, before, top))
+    return Boundary(step, text(step.tokens), rollouts, cosines, measure(step, before))
 
 
 def make_footer(reply: Reply) -> Footer:
@@ -146,7 +146,7 @@ def make_footer(reply: Reply) -> Footer:
 def make_trace(engine: Engine, header: Header, reply: Reply) -> Trace:
     """A finished run. `header` may be that of another reply to the same prompt: the seed is taken
     from `reply`."""
-    boundaries = make_boundaries(engine, reply.steps, header.config["geometry_top"])
+    boundaries = make_boundaries(engine, reply.steps)
     return Trace(_with_seed(header, reply.seed), boundaries, make_footer(reply))
 
 
@@ -219,7 +219,7 @@ def write_events(
             clear(file)
             _write_line(file, header, vectors)
         if isinstance(event, Step):
-            boundary = make_boundary(engine, event, before, header.config["geometry_top"])
+            boundary = make_boundary(engine, event, before)
             _write_line(file, boundary, vectors)
             before = event
         elif isinstance(event, Reply):

@@ -34,7 +34,7 @@ def measured(steps: Sequence[Step], config: SearchConfig) -> list[dict[str, Any]
     that method searched."""
     if not any(step.candidates or step.origin is not None or step.figures for step in steps):
         return []
-    shapes = diagnostics(steps, config.geometry_top).boundaries
+    shapes = diagnostics(steps).boundaries
     triples = zip(steps, [None, *steps], shapes, strict=False)
     return [
         found
