@@ -140,9 +140,6 @@ def crew_cases(model: Model, seeds: Sequence[int]) -> Iterator[Case]:
         yield Case(f"crew/{method}/heard", streamed(seeds[0], method))
         run = many(seeds[0], 4, method, thinking_budget=15, max_tokens=60)
         yield Case(f"crew/{method}/thinking_budget", run)
-    for seed in seeds:
-        share: Json = {"share_repulsion": True, "delta": -0.2, "lambda_u": 2.0}
-        yield Case(f"crew/share_repulsion/{seed}", many(seed, 3, "tgr-latent", **share))
     yield Case("crew/many", many(seeds[0], 12, "tgr-latent", max_tokens=45))
     yield Case("crew/one", many(seeds[0], 1, "tgr-latent"))
 

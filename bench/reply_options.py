@@ -48,7 +48,6 @@ VARIANTS: dict[str, Json] = {
     "max_tokens": {"max_tokens": 47},
     "chunk_len": {"chunk_len": 16, "rollout_len": 8, "max_chunks": 6},
     "loop_guard": {"loop_guard": 3, "temperature": 0.05, "max_chunks": 12},
-    "share_repulsion alone": {"share_repulsion": True},
 }  # fmt: skip
 
 # options of one method, in addition to BASE

@@ -9,19 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import held, is_free
-from method_runs import PROMPT, group_of, steps_of, with_
+from engines import held
+from method_runs import PROMPT, steps_of, with_
 from numpy.typing import NDArray
 from reference import Reference
-from runs import assert_identical, decoded, spent, text_of
-from threads import in_threads
+from runs import decoded, spent, text_of
 
 from tgr_local import methods
-from tgr_local.engine import Cancel, Engine
-from tgr_local.errors import CancelledError, CapacityError
+from tgr_local.engine import Engine
+from tgr_local.errors import CapacityError
 from tgr_local.options.config import SearchConfig
-from tgr_local.search import geometry, scoring
-from tgr_local.search.steps import Progress, Step
+from tgr_local.search import geometry
+from tgr_local.search.steps import Step
 
 # --- what a reset retains ---
 
@@ -231,47 +230,6 @@ def test_a_reused_rollout_is_reported_like_any_text(engine: Engine) -> None:
     )
     assert seen == text_of(steps)
     assert all(len(step.top_ids or ()) == len(step.tokens) for step in steps)
-
-
-def test_trajectories_of_a_group_repel_each_other(engine: Engine) -> None:
-    config = with_(share_repulsion=True, lambda_u=20.0, n_candidates=8)
-    runs, again = (group_of(engine, "tgr-latent", config, 4) for _ in range(2))
-    for run, same in zip(runs, again, strict=True):
-        assert_identical(run, same)
-    for boundary in range(4):
-        chosen: list[NDArray[Any]] = []
-        for run in runs:  # equally long, so that all decide at once and the lower ranks go first
-            step = run[boundary]
-            assert step.origin is not None and step.anchor is not None
-            wanted = scoring.uniformity(found(step).anchors, step.origin, 0.2, chosen)
-            np.testing.assert_allclose(found(step).scores.uniformity, wanted)
-            chosen.append(step.anchor)
-    apart = group_of(engine, "tgr-latent", dataclasses.replace(config, share_repulsion=False), 4)
-    assert text_of(apart[0]) == text_of(runs[0])
-    assert [text_of(run) for run in apart] != [text_of(run) for run in runs]
-
-
-def test_shared_repulsion_has_no_effect_on_a_single_trajectory(engine: Engine) -> None:
-    shared = steps_of(engine, "tgr-latent", with_(share_repulsion=True))
-    assert_identical(shared, steps_of(engine, "tgr-latent"))
-
-
-def test_a_group_with_shared_repulsion_can_be_cancelled(engine: Engine) -> None:
-    group, cancel = engine.lockstep_group(3), Cancel()
-    config = with_(share_repulsion=True, max_chunks=1000)
-
-    def on_event(progress: Progress) -> None:
-        if progress.chunk == 3:
-            cancel.cancel()
-
-    def one(index: int) -> Any:
-        with group.participant(index) as participant:
-            more: dict[str, Any] = {"participant": participant, "cancel": cancel}
-            return steps_of(engine, "tgr-latent", config, on_event=on_event, **more)
-
-    results = in_threads(*(lambda i=i: one(i) for i in range(3)))
-    assert all(isinstance(result, CancelledError) for result in results)
-    assert is_free(engine)
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,7 @@ def test_token_rollouts_are_scored_without_anchors_and_the_winner_begins_the_chu
 def test_options_of_anchors_do_not_change_tgr_token(engine: Engine) -> None:
     anchored = with_(
         lambda_u=3.0, delta=-1.0, n_mc=3, reevaluate=2,
-        share_repulsion=True, sigma=2.0, eta=9.0,
+        sigma=2.0, eta=9.0,
     )  # fmt: skip
     assert_identical(steps_of(engine, "tgr-token", anchored), steps_of(engine, "tgr-token"))
     assert methods.get("tgr-token").sequences(engine, anchored) == 1 + 4

@@ -108,13 +108,6 @@ def test_uniformity_is_the_cosine_in_excess_of_delta() -> None:
     np.testing.assert_allclose(excess, [0.8, 0.0, 0.0, 0.4], atol=1e-7)
 
 
-def test_others_repel_as_the_old_anchor_does() -> None:
-    anchors = np.array([EAST, NORTH])
-    apart = scoring.uniformity(anchors, EAST, 0.2, [NORTH, -EAST])
-    np.testing.assert_allclose(apart, [0.8, 0.8])
-    np.testing.assert_allclose(scoring.uniformity(anchors, EAST, 0.2, [EAST]), [1.6, 0.0])
-
-
 def test_total_of_hand_checked_terms() -> None:
     scores = combine([-1.0, -2.0], [4.0, 0.0], [0.0, 0.8])
     np.testing.assert_allclose(scores.total, [-3.0, -2.2])

@@ -97,8 +97,6 @@ class Session:
         self._reservations = reservations
         self._plain = 0  # the injection of tokens that get none of their task's
         reservations[session] = reservation
-        self.on_run: Callable[[], object] | None = None
-        """Called when a run begins."""
 
     def close(self) -> None:
         """Cancels what runs and frees all sequences and injections. May be called again."""
@@ -230,8 +228,6 @@ class Session:
             self._reservation.job = job = self._submit(tasks)
             if self._reservation.group:
                 waits.search()  # the group may stand still for a participant that waits
-        if self.on_run:
-            self.on_run()
         return job
 
     def _news(

@@ -41,8 +41,6 @@ def run(run: Run) -> Iterator[Step]:
         z = yield from trajectory.opening(steering.anchor, norms=steering.measures)
         while z is not None:
             anchor, injection, candidates, figures = _decide(trajectory, steering, z)
-            if anchor is not None:
-                trajectory.share(anchor)
             chunk = trajectory.write(injection)
             finish = trajectory.finish(chunk)
             search: dict[str, Any] = {"origin": z, "candidates": candidates, "anchor": anchor}

@@ -24,7 +24,6 @@ _WITHOUT_ANCHORS: dict[str, Any] = {
     "reevaluate": 0,
     "lambda_u": 0.0,
     "delta": 0.0,
-    "share_repulsion": False,
     "reuse_winner": True,
 }
 

@@ -169,9 +169,6 @@ class SearchConfig:
         0, "m: best candidates rolled out once more, at most K; 0 = none", low=0, high=255
     )
     reuse_winner: bool = option(False, "begin the chunk with the winner's rollout")
-    share_repulsion: bool = option(
-        False, "P_uni also counts the anchors that parallel trajectories chose at this boundary"
-    )
 
     # injection
     d_z: int = option(0, "width of an anchor; 0 = the width of the model", low=0, high=65536)

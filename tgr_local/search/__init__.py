@@ -10,7 +10,6 @@ steering.py        states to anchors, anchors to candidates and injections
 candidates.py      rollouts to scored candidates
 maps.py            the maps of a model that turn anchors into injections
 strength.py        measures how strong an injection must be
-shared_anchors.py  the anchors that a lockstep group shares
 geometry.py        anchors, injections, measures: pure numpy
 scoring.py         the score and its terms: pure numpy
 outputs.py         arrays made of the outputs of the engine

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Seq
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,12 +17,11 @@ def scored(
     origin: NDArray[np.float64],
     outputs: list[Output],
     owners: NDArray[np.int64],
-    others: Seq[NDArray[np.float64]],
     config: SearchConfig,
 ) -> Candidates:
     """The anchors [K, d_z], drawn around origin [d_z], with the scores of their n rollouts.
 
-    `owners` [n] are the candidates of the outputs, `others` the anchors that repel too.
+    `owners` [n] are the candidates of the outputs.
     """
     logprobs, states = padded(outputs)
     scores = scoring.score(
@@ -37,7 +34,6 @@ def scored(
         weights=scoring.Weights(config.foresight_weight, config.lambda_b, config.lambda_u),
         normalize=config.normalize_scores,
         owners=owners,
-        others=others,
         rollout_states=config.rollout_states,
     )
     return Candidates(

@@ -51,7 +51,7 @@ SEARCH_OPTIONS = (
 )  # fmt: skip
 """Of a search, with anchors or without."""
 ANCHOR_OPTIONS = (
-    "n_mc", "sigma", "delta", "lambda_u", "reevaluate", "reuse_winner", "share_repulsion", "guard",
+    "n_mc", "sigma", "delta", "lambda_u", "reevaluate", "reuse_winner", "guard",
 )  # fmt: skip
 """Of a search that tries anchors."""
 _OPTIONS_OF_SOME = {

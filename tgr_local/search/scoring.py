@@ -7,7 +7,6 @@ and `owners` which candidate it tried.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,13 +86,9 @@ def bumpiness(states: Floats, lengths: Integers) -> NDArray[np.float64]:
     return terms
 
 
-def uniformity(
-    anchors: Floats, z: Floats, delta: float, others: Sequence[Floats] = ()
-) -> NDArray[np.float64]:
-    """P_uni [n] = max(0, aᵀz − δ) of unit anchors [n, d_z], drawn around z [d_z]; and as much for
-    each of the `others` [d_z] in the place of z, added up."""
-    cosines = anchors.astype(np.float64) @ np.stack([z, *others]).T
-    return np.asarray(np.maximum(0.0, cosines - delta).sum(axis=1))
+def uniformity(anchors: Floats, z: Floats, delta: float) -> NDArray[np.float64]:
+    """P_uni [n] = max(0, aᵀz − δ) of unit anchors [n, d_z], drawn around z [d_z]."""
+    return np.asarray(np.maximum(0.0, anchors.astype(np.float64) @ z - delta))
 
 
 def combine(
@@ -128,13 +123,12 @@ def score(
     weights: Weights,
     normalize: bool,
     owners: Integers,
-    others: Sequence[Floats] = (),
     rollout_states: str = "before",
 ) -> Scores:
     """Score K candidate anchors [K, d_z], drawn around z [d_z], by their n rollouts.
 
     logprobs [n, s] in nats, states [n, s, d_h] before each token, lengths [n], and owners [n] in
-    0 … K−1; V and P_bum are means over the rollouts of a candidate. `others` [d_z] repel as z does.
+    0 … K−1; V and P_bum are means over the rollouts of a candidate.
     P_bum is of the states "before" each token, or of those "after" each but the last: after one
     token is before the next. Padding may hold anything. ValueError for shapes that do not fit, a
     candidate without a rollout, a length outside 1 … s, or a value that is not finite, naming the
@@ -150,7 +144,7 @@ def score(
     return combine(
         mean(foresight(logprobs, lengths)),
         mean(bumpiness(states[:, first:], lengths - first)),
-        uniformity(anchors, z, delta, others),
+        uniformity(anchors, z, delta),
         weights,
         normalize,
     )

@@ -33,7 +33,6 @@ from tgr_local.search.capacity import (
 from tgr_local.search.outputs import median_norms
 from tgr_local.search.run import Method, Run
 from tgr_local.search.seeds import CHUNK, ROLLOUT, derived_seed
-from tgr_local.search.shared_anchors import shared_anchors_of
 from tgr_local.search.steps import Candidates, Counts, Finish, Step
 
 _CHUNKS = 32  # that one task writes at most
@@ -67,13 +66,6 @@ class Trajectory:
 
         state = 0 if config.search_from else self._state_cost
         run.open(method, least=state + self._least_cost(0))
-        self._shared = (
-            shared_anchors_of(run.participant)
-            if run.participant and config.share_repulsion
-            else None
-        )
-        if self._shared:
-            self._shared.join(run.session)
         self._main: Sequence
         self._root: Sequence | None = None  # Q alone, for a model that cannot roll back to it
         self._n_context = 0  # generated tokens in the context
@@ -92,8 +84,6 @@ class Trajectory:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if self._shared:
-            self._shared.leave()
         if (self.generated or self._reads_along) and not self._was_reset:
             self.run.remember(self._main)
         self.run.close()
@@ -207,12 +197,9 @@ class Trajectory:
         """
         config, run = self.config, self.run
         with run.timed("scoring"):
-            others = self._shared.of_others(run.index, run.cancel) if self._shared else []
             if owners is None:
                 owners = [k for k in range(len(anchors)) for _ in range(config.n_mc)]
-            candidates = scored(
-                anchors, origin, outputs, np.array(owners, np.int64), others, config
-            )
+            candidates = scored(anchors, origin, outputs, np.array(owners, np.int64), config)
         run.report("scored", candidates=candidates)
         return candidates
 
@@ -254,12 +241,6 @@ class Trajectory:
         with run.timed("calibration"):
             n_cells = run.n_cells - self._length
             return strength.measure(self.engine, run.session, self.config, n_cells, decode)
-
-    def share(self, anchor: NDArray[np.float64]) -> None:
-        """Shares the chosen anchor with the trajectories of the same lockstep group, where
-        ``share_repulsion`` asks for it."""
-        if self._shared:
-            self._shared.add(self.run.index, anchor)
 
     def adopt(self, rollout: int, output: Output) -> None:
         """Begins the chunk with a rollout of this boundary, or as much of it as the limits allow;
