@@ -50,7 +50,7 @@ def of_counts(counts: Any) -> Json:
 
 def of_scores(scores: Any) -> Json:
     weights = parts(scores.weights, "foresight_weight", "lambda_b", "lambda_u")
-    shown = parts(scores, "foresight", "bumpiness", "uniformity", "total", "chosen", "normalized")
+    shown = parts(scores, "foresight", "bumpiness", "uniformity", "total", "chosen")
     return {**shown, "weights": weights}
 
 

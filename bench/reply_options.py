@@ -37,8 +37,6 @@ VARIANTS: dict[str, Json] = {
     "penalties": {"repeat_penalty": 1.3, "frequency_penalty": 0.5, "presence_penalty": 0.4},
     "truncation": {"top_k": 12, "top_p": 0.9, "min_p": 0.02, "temperature": 1.3},
     "greedy": {"temperature": 0.0},
-    "normalize_scores": {"normalize_scores": True},
-    "rollout_states": {"rollout_states": "after"},
     "reuse_winner": {"reuse_winner": True, "top_logprobs": 2},
     "reuse_winner, long": {"reuse_winner": True, "rollout_len": 24, "max_tokens": 47},
     "narrow anchors": {"d_z": 16, "rank": 2, "injection_seed": 7},
@@ -56,7 +54,7 @@ OF_METHODS: dict[str, list[Json]] = {
     "markov": [{"keep_head": 9, "suffix_tokens": 13}, {"shift_cells": True}],
     "random-anchor": [{"calibration": "absolute"}, {"sigma": 1.0, "max_cached_tokens": 100}],
     "tgr-latent": [{"sigma": 1.0, "delta": 0.9}],
-    "tgr-token": [{"normalize_scores": True}, {"rollout_len": 20}, {"rollout_len": 30}],
+    "tgr-token": [{"rollout_len": 20}, {"rollout_len": 30}],
     "hard-geometry": [
         {"kappa_max": 0.3, "max_proposals": 20}, {"step_min": 0.2, "step_max": 0.4}, {"d_z": 12},
     ],

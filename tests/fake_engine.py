@@ -76,7 +76,7 @@ def fake_step(index: int, text: str, finish: str | None, search: bool = True) ->
         anchors=anchors,
         tokens=[tokens[:3], tokens[:2]],
         logprobs=[np.full(n, -1.5, np.float32) for n in (3, 2)],
-        scores=combine(*terms, Weights(1.0, 0.5, 0.5), False),
+        scores=combine(*terms, Weights(1.0, 0.5, 0.5)),
         owners=np.array([0, 1]),
     )
     return Step(

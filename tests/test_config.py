@@ -56,7 +56,7 @@ def test_the_defaults_are_the_methods() -> None:
         "λ_b": 0.5, "λ_u": 0.5, "T": 0.6,
     }  # fmt: skip
     assert (config.d_z, config.calibration, config.seed) == (0, "divergence", 42)
-    assert not config.normalize_scores and config.suffix_tokens == 0
+    assert not config.reuse_winner and config.suffix_tokens == 0
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,6 @@ def test_whole_numbers_are_numbers() -> None:
     [
         ({"sigma": -0.1}, "sigma is -0.1, but must be at least 0"),
         ({"n_candidates": 0}, "n_candidates is 0, but must be between 1 and 255"),
-        ({"rollout_states": "x"}, "rollout_states is 'x', but must be one of before, after"),
         (
             {"calibration": "none"},
             "calibration is 'none', but must be one of divergence, residual, absolute, unscaled",
@@ -211,8 +210,8 @@ def test_updated_replaces_and_refuses_unknown_keys() -> None:
         (SearchConfig, "sigma", "0.25", 0.25),
         (SearchConfig, "sigma", "1e-3", 0.001),
         (SearchConfig, "n_candidates", "4", 4),
-        (SearchConfig, "normalize_scores", "on", True),
-        (SearchConfig, "normalize_scores", "True", True),
+        (SearchConfig, "reuse_winner", "on", True),
+        (SearchConfig, "reuse_winner", "True", True),
         (SearchConfig, "thinking", "off", False),
         (SearchConfig, "thinking", "no", False),
         (SearchConfig, "thinking", "0", False),

@@ -14,11 +14,11 @@ from tgr_local.options.config import SearchConfig
 
 
 def test_a_system_is_a_method_with_options() -> None:
-    text = "tgr-latent:lambda_b=0,rank=4,normalize-scores=on"
+    text = "tgr-latent:lambda_b=0,rank=4,reuse-winner=on"
     found = systems.from_text(text)
     assert (found.name, found.method) == (text, "tgr-latent")
     config = found.resolve(SearchConfig(temperature=0.9), 64)
-    assert (config.lambda_b, config.rank, config.normalize_scores) == (0, 4, True)
+    assert (config.lambda_b, config.rank, config.reuse_winner) == (0, 4, True)
     assert config.temperature == 0.9
 
 

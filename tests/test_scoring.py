@@ -15,9 +15,9 @@ WEIGHTS = Weights(foresight_weight=1.0, lambda_b=0.5, lambda_u=0.25)
 EAST, NORTH = np.eye(2)
 
 
-def combine(*terms: list[float], weights: Weights = WEIGHTS, normalize: bool = False) -> Scores:
+def combine(*terms: list[float], weights: Weights = WEIGHTS) -> Scores:
     v, bum, uni = (np.array(term) for term in terms)
-    return scoring.combine(v, bum, uni, weights, normalize)
+    return scoring.combine(v, bum, uni, weights)
 
 
 def rollouts(n: int, seed: int = 0) -> dict[str, NDArray[Any]]:
@@ -29,16 +29,13 @@ def rollouts(n: int, seed: int = 0) -> dict[str, NDArray[Any]]:
     }
 
 
-def score(
-    arrays: dict[str, NDArray[Any]], anchors: NDArray[Any], n_mc: int = 1, normalize: bool = False
-) -> Scores:
+def score(arrays: dict[str, NDArray[Any]], anchors: NDArray[Any], n_mc: int = 1) -> Scores:
     return scoring.score(
         **arrays,
         anchors=anchors,
         z=EAST,
         delta=0.2,
         weights=WEIGHTS,
-        normalize=normalize,
         owners=np.repeat(np.arange(len(anchors)), n_mc),
     )
 
@@ -126,29 +123,8 @@ def test_ties_go_to_the_lowest_index() -> None:
     assert combine([-2.0, -1.0, -1.0], [0.0] * 3, [0.0] * 3).chosen == 1
 
 
-def test_normalized_terms_have_mean_zero_and_deviation_one() -> None:
-    scores = combine([-1.0, -3.0], [4.0, 4.0], [0.1, 0.3], normalize=True)
-    np.testing.assert_allclose(scores.total, [1.0 + 0.25, -1.0 - 0.25])
-    np.testing.assert_array_equal(scores.foresight, [-1.0, -3.0])
-    assert scores.normalized
-
-
-def test_normalized_terms_do_not_depend_on_scale_or_offset() -> None:
-    rng = np.random.default_rng(0)
-    v, bum, uni = rng.standard_normal((3, 8))
-    one = scoring.combine(v, bum, uni, WEIGHTS, True)
-    other = scoring.combine(7 * v - 3, 0.1 * bum + 2, 5 * uni, WEIGHTS, True)
-    np.testing.assert_allclose(one.total, other.total)
-
-
-def test_a_spread_of_rounding_alone_counts_as_none() -> None:
-    scores = combine([0.1, 0.1 + 1e-16, 0.3 - 0.2], [0.0] * 3, [0.0] * 3, normalize=True)
-    np.testing.assert_array_equal(scores.total, [0.0, 0.0, 0.0])
-
-
-@pytest.mark.parametrize("normalize", [False, True])
-def test_one_candidate_is_chosen(normalize: bool) -> None:
-    assert combine([-1.0], [2.0], [0.5], normalize=normalize).chosen == 0
+def test_one_candidate_is_chosen() -> None:
+    assert combine([-1.0], [2.0], [0.5]).chosen == 0
 
 
 def test_score_is_the_combination_of_its_terms() -> None:
@@ -163,22 +139,6 @@ def test_score_is_the_combination_of_its_terms() -> None:
         assert term.dtype == np.float64 and term.shape == (4,)
 
 
-def test_states_after_the_tokens_are_those_before_the_next() -> None:
-    """Three rollouts of four tokens or fewer: the last has too few states after its tokens."""
-    states = np.array([
-        [NORTH, EAST, EAST, EAST],  # 2, 0 before the tokens; 0 after
-        [EAST, EAST, -EAST, EAST],  # 4, 16; 16
-        [EAST, EAST, -EAST, NORTH],  # 4, of three tokens; none, so (0 + 16) / 2
-    ])  # fmt: skip
-    arrays = {"logprobs": np.zeros((3, 4)), "states": states, "lengths": np.array([4, 4, 3])}
-    for rollout_states, wanted in (("before", [1.0, 10.0, 4.0]), ("after", [0.0, 16.0, 8.0])):
-        scores = scoring.score(
-            **arrays, anchors=np.array([EAST] * 3), z=EAST, delta=0.2, weights=WEIGHTS,
-            normalize=False, owners=np.arange(3), rollout_states=rollout_states,
-        )  # fmt: skip
-        np.testing.assert_allclose(scores.bumpiness, wanted)
-
-
 def test_rollouts_of_a_candidate_are_averaged_candidate_major() -> None:
     arrays, anchors = rollouts(6), np.array([EAST, NORTH])
     scores = score(arrays, anchors, n_mc=3)
@@ -191,7 +151,7 @@ def test_rollouts_of_a_candidate_are_averaged_candidate_major() -> None:
 def test_a_candidate_may_have_more_rollouts_than_another() -> None:
     arrays, anchors = rollouts(3), np.array([EAST, NORTH])
     scores = scoring.score(
-        **arrays, anchors=anchors, z=EAST, delta=0.2, weights=WEIGHTS, normalize=False,
+        **arrays, anchors=anchors, z=EAST, delta=0.2, weights=WEIGHTS,
         owners=np.array([0, 1, 0]),
     )  # fmt: skip
     v = scoring.foresight(arrays["logprobs"], arrays["lengths"])

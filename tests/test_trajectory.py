@@ -47,8 +47,6 @@ OPTIONS: list[dict[str, Any]] = [
     {"rank": 1},
     {"d_z": 16},
     {"d_z": 100},
-    {"normalize_scores": True},
-    {"rollout_states": "after"},
     {"suffix_tokens": 3},
     {"suffix_tokens": 20},
     {"calibration": "absolute"},
@@ -179,7 +177,7 @@ def test_tgr_latent_follows_the_method_step_by_step(
             wanted, states = decoded(reference, context, tokens.tolist(), injection)
             np.testing.assert_allclose(logprobs, wanted, atol=1e-4)
             V.append(wanted.mean())
-            g = geometry.unit(states[config.rollout_states == "after" :])
+            g = geometry.unit(states)
             second = g[2:] - 2 * g[1:-1] + g[:-2]
             bumpy.append(np.mean(np.sum(second**2, axis=1)) if len(g) > 2 else np.nan)
         known = np.array(bumpy)[np.isfinite(bumpy)]
@@ -190,7 +188,6 @@ def test_tgr_latent_follows_the_method_step_by_step(
             np.array([np.array(bumpy)[mine].mean() for mine in own]),
             np.maximum(0, found.anchors @ z - config.delta),
             scoring.Weights(config.foresight_weight, config.lambda_b, config.lambda_u),
-            config.normalize_scores,
         )
         for term in ("foresight", "bumpiness", "uniformity"):
             ours, theirs = getattr(found.scores, term), getattr(scores, term)

@@ -157,12 +157,6 @@ class SearchConfig:
     foresight_weight: float = option(1.0, "weight of the foresight term V", low=0)
     lambda_b: float = option(0.5, "λ_b: weight of the bumpiness term", low=0)
     lambda_u: float = option(0.5, "λ_u: weight of the uniformity term", low=0)
-    rollout_states: str = option(
-        "before",
-        "states that bumpiness compares: before each token, where it is sampled, or after it",
-        choices=("before", "after"),
-    )
-    normalize_scores: bool = option(False, "z-score each term over the candidates before weighing")
 
     # extensions of the search
     reevaluate: int = option(

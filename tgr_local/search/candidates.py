@@ -32,9 +32,7 @@ def scored(
         origin,
         delta=config.delta,
         weights=scoring.Weights(config.foresight_weight, config.lambda_b, config.lambda_u),
-        normalize=config.normalize_scores,
         owners=owners,
-        rollout_states=config.rollout_states,
     )
     return Candidates(
         anchors, [o.tokens for o in outputs], [o.logprobs for o in outputs], scores, owners

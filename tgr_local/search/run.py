@@ -46,8 +46,7 @@ STEERING_OPTIONS = (
     "relative_strength", "eoc_token",
 )  # fmt: skip
 SEARCH_OPTIONS = (
-    "n_candidates", "rollout_len", "foresight_weight", "lambda_b", "rollout_states",
-    "normalize_scores",
+    "n_candidates", "rollout_len", "foresight_weight", "lambda_b",
 )  # fmt: skip
 """Of a search, with anchors or without."""
 ANCHOR_OPTIONS = (

@@ -17,8 +17,6 @@ from tgr_local.search.geometry import Floats, unit
 
 Integers = NDArray[np.integer[Any]]
 
-_NO_SPREAD = 1e-12  # relative range under which a term's values differ by rounding alone
-
 
 @dataclass(frozen=True)
 class Weights:
@@ -43,12 +41,10 @@ class Scores:
     uniformity: NDArray[np.float64]
     """P_uni: cosine to the old anchor in excess of δ."""
     total: NDArray[np.float64]
-    """J, of the terms as they are or z-scored."""
+    """J."""
     chosen: int
     """The candidate with the largest score, the lowest index among equals."""
     weights: Weights
-    normalized: bool
-    """Whether each term was z-scored over the candidates before it was weighed."""
 
     def best(self, n: int) -> NDArray[np.intp]:
         """The n candidates with the largest score, best first; the lowest index among equals."""
@@ -96,20 +92,14 @@ def combine(
     bumpiness: NDArray[np.float64],
     uniformity: NDArray[np.float64],
     weights: Weights,
-    normalize: bool,
 ) -> Scores:
-    """J = w V − λ_b P_bum − λ_u P_uni of K candidates, each term float64 [K]; ties to the lowest.
-
-    With normalize each term is z-scored over the K candidates first; one without spread becomes 0.
-    """
-    scale = _z_score if normalize else np.asarray
+    """J = w V − λ_b P_bum − λ_u P_uni of K candidates, each term [K]; ties to the lowest."""
     total = (
-        weights.foresight_weight * scale(foresight)
-        - weights.lambda_b * scale(bumpiness)
-        - weights.lambda_u * scale(uniformity)
+        weights.foresight_weight * foresight
+        - weights.lambda_b * bumpiness
+        - weights.lambda_u * uniformity
     )
-    chosen = int(np.argmax(total))
-    return Scores(foresight, bumpiness, uniformity, total, chosen, weights, normalize)
+    return Scores(foresight, bumpiness, uniformity, total, int(np.argmax(total)), weights)
 
 
 def score(
@@ -121,21 +111,17 @@ def score(
     *,
     delta: float,
     weights: Weights,
-    normalize: bool,
     owners: Integers,
-    rollout_states: str = "before",
 ) -> Scores:
     """Score K candidate anchors [K, d_z], drawn around z [d_z], by their n rollouts.
 
     logprobs [n, s] in nats, states [n, s, d_h] before each token, lengths [n], and owners [n] in
     0 … K−1; V and P_bum are means over the rollouts of a candidate.
-    P_bum is of the states "before" each token, or of those "after" each but the last: after one
-    token is before the next. Padding may hold anything. ValueError for shapes that do not fit, a
+    Padding may hold anything. ValueError for shapes that do not fit, a
     candidate without a rollout, a length outside 1 … s, or a value that is not finite, naming the
     candidate.
     """
     _check(logprobs, states, lengths, anchors, owners)
-    first = 1 if rollout_states == "after" else 0
 
     def mean(term: NDArray[np.float64]) -> NDArray[np.float64]:
         sums = np.bincount(owners, term, minlength=len(anchors))
@@ -143,18 +129,10 @@ def score(
 
     return combine(
         mean(foresight(logprobs, lengths)),
-        mean(bumpiness(states[:, first:], lengths - first)),
+        mean(bumpiness(states, lengths)),
         uniformity(anchors, z, delta),
         weights,
-        normalize,
     )
-
-
-def _z_score(term: NDArray[np.float64]) -> NDArray[np.float64]:
-    if np.ptp(term) <= _NO_SPREAD * np.abs(term).max():
-        return np.zeros_like(term)
-    standard: NDArray[np.float64] = (term - term.mean()) / term.std()
-    return standard
 
 
 def _check(

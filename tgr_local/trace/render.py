@@ -279,12 +279,9 @@ def _candidates(boundary: Boundary, candidates: Candidates, width: int) -> Itera
 
 
 def _margin(scores: Scores, second: int) -> str:
-    """The winner's lead over the second; unless the terms are z-scored, also what each term adds
-    to the lead."""
+    """The winner's lead over the second, and what each term adds to it."""
     lead = scores.total[scores.chosen] - scores.total[second]
     text = f"{lead:.4f} over candidate {second}"
-    if scores.normalized:
-        return f"{text}; each term is z-scored"
     weights = scores.weights
     terms = (
         ("V", weights.foresight_weight, scores.foresight),
