@@ -25,13 +25,10 @@ VARIANTS: dict[str, Json] = {
     "reevaluate": {"reevaluate": 2},
     "n_mc": {"n_mc": 2},
     "n_mc, reevaluate": {"n_mc": 2, "reevaluate": 3},
-    "lazy reset": {"max_cached_tokens": 110},
-    "lazy reset, late": {"max_cached_tokens": 80, "suffix_tokens": 30},
     "shift_cells": {"shift_cells": True},
-    "shift_cells, keep_head": {"shift_cells": True, "keep_head": 5, "suffix_tokens": 11},
-    "suffix_tokens": {"suffix_tokens": 9},
+    "shift_cells, keep_head": {"shift_cells": True, "keep_head": 5},
     "keep_head": {"keep_head": 7},
-    "keep_head, suffix_tokens": {"keep_head": 12, "suffix_tokens": 33, "chunk_len": 16},
+    "keep_head, short chunks": {"keep_head": 12, "chunk_len": 16},
     "forward tokens": {"max_forward_tokens": 260},
     "forward tokens, few": {"max_forward_tokens": 90, "reevaluate": 4},
     "penalties": {"repeat_penalty": 1.3, "frequency_penalty": 0.5, "presence_penalty": 0.4},
@@ -51,8 +48,8 @@ VARIANTS: dict[str, Json] = {
 # options of one method, in addition to BASE
 OF_METHODS: dict[str, list[Json]] = {
     "base": [{"max_chunks": 1}, {"chunk_len": 64, "max_tokens": 90}],
-    "markov": [{"keep_head": 9, "suffix_tokens": 13}, {"shift_cells": True}],
-    "random-anchor": [{"calibration": "absolute"}, {"sigma": 1.0, "max_cached_tokens": 100}],
+    "markov": [{"keep_head": 9}, {"shift_cells": True}],
+    "random-anchor": [{"calibration": "absolute"}, {"sigma": 1.0}],
     "tgr-latent": [{"sigma": 1.0, "delta": 0.9}],
     "tgr-token": [{"rollout_len": 20}, {"rollout_len": 30}],
     "hard-geometry": [

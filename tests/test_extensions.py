@@ -42,9 +42,9 @@ def assert_read_in(engine: Engine, steps: list[Step], before: list[list[int]]) -
         np.testing.assert_allclose(step.logprobs, logprobs, atol=1e-4)
 
 
-@pytest.mark.parametrize(("head", "tail"), [(1, 1), (3, 4), (2, 12), (8, 6), (100, 6)])
-def test_keep_head_keeps_the_first_tokens_too(engine: Engine, head: int, tail: int) -> None:
-    steps = steps_of(engine, "markov", with_(keep_head=head, suffix_tokens=tail))
+@pytest.mark.parametrize("head", [1, 3, 8, 100])
+def test_keep_head_keeps_the_first_tokens_too(engine: Engine, head: int) -> None:
+    steps, tail = steps_of(engine, "markov", with_(keep_head=head)), 6
 
     def kept(text: list[int]) -> list[int]:
         return text if len(text) <= head + tail else text[:head] + text[-tail:]
@@ -59,45 +59,12 @@ def test_keep_head_keeps_the_first_tokens_too(engine: Engine, head: int, tail: i
 def test_delethink_is_markov_with_a_head_and_a_carry_over(engine: Engine) -> None:
     """Their C = 16 and m = 8: the first 16 tokens have the whole text before them, and from then on
     every 8 have the query, the head, and the 8 before."""
-    config = with_(chunk_len=8, suffix_tokens=8, keep_head=2, max_chunks=5)
+    config = with_(chunk_len=8, keep_head=2, max_chunks=5)
     steps = steps_of(engine, "markov", config)
     text = text_of(steps)
     assert len(text) == 40
     before = [text[:0], text[:8], *(text[:2] + text[at - 8 : at] for at in (16, 24, 32))]
     assert_read_in(engine, steps, [PROMPT + context for context in before])
-
-
-@pytest.mark.parametrize("limit", [1, 30, 34, 40, 44, 1000])
-def test_a_lazy_reset_comes_only_when_the_cache_would_pass_its_limit(
-    engine: Engine, limit: int
-) -> None:
-    steps = steps_of(engine, "markov", with_(max_cached_tokens=limit))
-    before, held_back = [], 1
-    context: list[int] = []
-    for step in steps:
-        if step.index:
-            context = context + steps[step.index - 1].tokens.tolist()
-            fits = len(PROMPT) + len(context) - held_back + 6 + 8 <= limit
-            assert step.counts.rebuild == (0 if fits else 6)
-            context = context if fits else context[-6:]
-        before.append(PROMPT + context)
-        assert step.cells <= max(limit, len(PROMPT) + 2 * 6)
-    assert_read_in(engine, steps, before)
-    n_rebuilds = sum(step.counts.rebuild > 0 for step in steps)
-    assert n_rebuilds == {1: 3, 30: 2, 34: 2, 40: 1, 44: 0, 1000: 0}[limit]
-
-
-def test_a_lazy_reset_of_the_search_counts_its_rollouts(engine: Engine) -> None:
-    plain = with_(n_candidates=4, rollout_len=5)
-    lazy = dataclasses.replace(plain, max_cached_tokens=1000)
-    steps = steps_of(engine, "tgr-latent", lazy)
-    assert not any(step.counts.rebuild for step in steps)
-    # |Q| and three chunks, then all rollouts
-    assert max(step.cells for step in steps) == len(PROMPT) - 1 + 3 * 6 + 4 * 5
-    for limit, rebuilds in ((9 + 6 + 20 + 8, [0, 0, 6, 6]), (9 + 12 + 20 + 8, [0, 0, 0, 6])):
-        edge = dataclasses.replace(plain, max_cached_tokens=limit)
-        steps = steps_of(engine, "tgr-latent", edge)
-        assert [step.counts.rebuild for step in steps] == rebuilds
 
 
 def test_shifted_cells_are_those_of_a_rebuild_where_context_leaves_no_trace(
@@ -106,7 +73,7 @@ def test_shifted_cells_are_those_of_a_rebuild_where_context_leaves_no_trace(
     """In a model of one layer the cell of a token depends on nothing but the token."""
     engine = load(model(n_layer=1))
     for method in ("markov", "tgr-latent"):
-        for kept in ({}, {"keep_head": 2, "suffix_tokens": 3}, {"suffix_tokens": 9}):
+        for kept in ({}, {"keep_head": 2}):
             config = with_(calibration="absolute", temperature=0.0, **kept)
             rebuilt = steps_of(engine, method, config)
             shifted = steps_of(engine, method, dataclasses.replace(config, shift_cells=True))
@@ -277,7 +244,6 @@ def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
 
 def test_long_extensions_are_refused_with_the_numbers(engine: Engine) -> None:
     for method, options, message in (
-        ("markov", {"max_cached_tokens": 9000}, "to 8992 tokens .* 4096; lower max_cached_tokens"),
         (
             "markov",
             {"keep_head": 9000},

@@ -22,16 +22,12 @@ from tgr_local.search.run import Run
 from tgr_local.search.steps import Progress, Step
 
 EXTENSIONS: list[dict[str, Any]] = [
-    {"keep_head": 3, "suffix_tokens": 4},
-    {"max_cached_tokens": 40},
+    {"keep_head": 3},
     {"reevaluate": 9, "n_mc": 2},
     {"reuse_winner": True, "rollout_len": 9},
     {"n_mc": 2, "reevaluate": 2, "reuse_winner": True},
-    {
-        "keep_head": 2, "suffix_tokens": 5, "max_cached_tokens": 40, "reevaluate": 2,
-        "reuse_winner": True,
-    },
-]  # fmt: skip
+    {"keep_head": 2, "reevaluate": 2, "reuse_winner": True},
+]
 
 TRIALS: dict[str, Any] = {"exit_at": "chunk", "exit_prefix": "=", "exit_tokens": 2}
 
@@ -144,7 +140,7 @@ def test_cancel_at_any_stage_leaves_nothing(
                 cancel.cancel()
                 decoded.append(engine.stats().n_positions)  # noqa: B023
 
-        long = dataclasses.replace(config, chunk_len=24, max_cached_tokens=0)
+        long = dataclasses.replace(config, chunk_len=24)
         try:
             steps_of(engine, method, long, on_event=on_event, cancel=cancel)
         except CancelledError:
@@ -219,8 +215,7 @@ def test_options_that_a_method_does_not_use_change_nothing(engine: Engine, metho
     others = {
         spec.name: changed(config, spec.name)
         for spec in dataclasses.fields(SearchConfig)
-        # refused by others, or by got
-        if not METHODS[method].uses(spec.name) and spec.name != "tree_resets"
+        if not METHODS[method].uses(spec.name)
     }
     before = steps_of(engine, method, config)
     after = steps_of(engine, method, dataclasses.replace(config, **others))

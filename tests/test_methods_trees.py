@@ -12,7 +12,6 @@ import pytest
 from compared import (
     END,
     PROMPT,
-    assert_read_after,
     assert_read_after_the_query,
     branches_of,
     only,
@@ -98,52 +97,6 @@ def test_thoughts_are_ranked_by_the_values_that_the_model_gives(
                 assert_read_after_the_query(engine, thought.tokens, thought.logprobs)
         assert lengths == [[9 + n] * 2 for n in (6, 12, 18)]
     assert len(asked) == 2 * (2 + 4 + 4)
-
-
-def test_a_tree_of_one_branch_with_resets_is_markov(engine: Engine) -> None:
-    for more in ({}, {"suffix_tokens": 4, "keep_head": 2}):
-        config = with_(temperature=0.0, max_chunks=5, **more)
-        tree = dataclasses.replace(config, tree_breadth=1, tree_proposals=1, tree_resets=True)
-        assert text_of(steps_of(engine, "tot", tree)) == text_of(steps_of(engine, "markov", config))
-    assert text_of(steps_of(engine, "base", config)) != text_of(steps_of(engine, "tot", tree))
-
-
-@pytest.mark.parametrize("asks", [False, True])
-def test_a_tree_with_resets_holds_the_newest_tokens_and_counts_what_it_decodes(
-    engine: Engine, asks: bool
-) -> None:
-    more = {"max_chunks": 5, "tree_resets": True, "suffix_tokens": 4}
-    config = with_(**(ASKING if asks else {}) | more)
-    with branches_of(engine, config) as branches:
-        tree = tot.Tree(branches)
-        while tree.expand():
-            for thought in (one for one in tree.kept if not one.ended):
-                begin, end = thought.dropped
-                assert len(thought.sequence) == len(branches.context(thought)) - 1 <= 9 + 4 + 6
-                context = branches.context(thought)  # its newest chunk was written in it
-                newest = context[:-6], context[-6:], thought.logprobs[-6:]
-                assert_read_after(engine, *newest)
-                assert begin == 0 and end == max(0, len(thought.tokens) - 4 - 6)
-    before = engine.stats().n_positions
-    steps = steps_of(engine, "tot", config)
-    assert engine.stats().n_positions - before == spent(steps)
-    assert sum(step.counts.rebuild for step in steps) > 0
-    assert spent(steps) <= tot.positions(engine, len(PROMPT), config)
-    assert max(step.cells for step in steps) <= tot.cells(engine, len(PROMPT), config)
-    for budget in (spent(steps) - 1, spent(steps) // 2):
-        fewer = steps_of(engine, "tot", dataclasses.replace(config, max_forward_tokens=budget))
-        assert spent(fewer) <= budget and text_of(fewer)
-
-
-def test_texts_with_resets_may_be_longer_than_the_model_was_trained_for(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
-    short = load(model(n_ctx_train=128))
-    config = with_(chunk_len=30, max_chunks=8, temperature=0.0, tree_resets=True)
-    steps = steps_of(short, "tot", config)
-    assert len(text_of(steps)) == 240
-    with pytest.raises(ValueError, match="got merges whole texts"):
-        steps_of(short, "got", config)
 
 
 @pytest.mark.parametrize("method", ["tot", "got"])

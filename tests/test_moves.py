@@ -23,15 +23,13 @@ from tgr_local.openai.logprobs import read_prompt
 
 RUNS: list[tuple[str, dict[str, Any]]] = [
     *((method, {}) for method in sorted(methods.METHODS)),
-    ("markov", {"keep_head": 3, "suffix_tokens": 4}),
-    ("markov", {"max_cached_tokens": 40}),
-    ("tgr-latent", {"max_cached_tokens": 40, "reevaluate": 2, "n_mc": 2}),
+    ("markov", {"keep_head": 3}),
+    ("tgr-latent", {"reevaluate": 2, "n_mc": 2}),
     ("tgr-latent", {"reuse_winner": True}),
     ("tgr-latent", {"reuse_winner": True, "rollout_len": 9}),
     ("tgr-token", {"rollout_len": 12}),
     ("got", {"graph_merges": 3, "tree_value": "prompt"}),
-    ("tot", {"tree_resets": True}),
-    ("tot", {"tree_resets": True, "suffix_tokens": 4, "keep_head": 2, "tree_value": "prompt"}),
+    ("tot", {"tree_value": "prompt"}),
 ]
 every_run = pytest.mark.parametrize(("method", "options"), RUNS, ids=str)
 

@@ -32,7 +32,7 @@ RUNS: list[tuple[str, dict[str, Any]]] = [
     *((method, {}) for method in sorted(methods.METHODS)),
     ("tgr-latent", {"calibration": "absolute", "n_mc": 2}),
     ("tgr-latent", {"repeat_penalty": 1.3, "presence_penalty": 0.5, "temperature": 0.8}),
-    ("tgr-latent", {"max_cached_tokens": 200, "reuse_winner": True}),
+    ("tgr-latent", {"reuse_winner": True}),
     ("base", {"grammar": "root ::= [a-z ]+", "temperature": 0.8}),
     ("base", {"stop": ("a", "e"), "temperature": 0.8}),
 ]

@@ -124,13 +124,6 @@ def test_too_little_room_for_chunks_is_one_plain_chunk(small: Engine) -> None:
     assert all(step.candidates is None for step in reply.steps)
 
 
-def test_a_lazy_reset_and_a_tail_are_shortened(small: Engine) -> None:
-    lazy = fitted(small, 20, SearchConfig(chunk_len=64, max_cached_tokens=5000), resets=True)
-    assert lazy.chunk_len == 64 and 64 < lazy.max_cached_tokens <= CELLS
-    tail = fitted(small, 20, SearchConfig(chunk_len=128, suffix_tokens=256), resets=True)
-    assert tail.suffix_tokens == 2 * tail.chunk_len
-
-
 def test_a_short_reply_says_nothing_of_the_search(small: Engine) -> None:
     reply = generate(small, [5] * 20, SearchConfig(**QUICK, max_tokens=5), method="tgr-latent")
     assert reply.note == ""

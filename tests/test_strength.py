@@ -388,7 +388,7 @@ def test_a_strength_that_is_too_high_is_held_back(engine: Engine) -> None:
 @pytest.mark.parametrize(
     "more",
     [{"n_candidates": 1}, {"n_mc": 2}, {"reevaluate": 2}, {"reuse_winner": True},
-     {"reuse_winner": True, "eta": 1e4}, {"shift_cells": True}, {"max_cached_tokens": 40}],
+     {"reuse_winner": True, "eta": 1e4}, {"shift_cells": True}],
 )  # fmt: skip
 def test_it_holds_with_every_extension(engine: Engine, more: dict[str, Any]) -> None:
     before = engine.stats().n_positions

@@ -47,8 +47,6 @@ OPTIONS: list[dict[str, Any]] = [
     {"rank": 1},
     {"d_z": 16},
     {"d_z": 100},
-    {"suffix_tokens": 3},
-    {"suffix_tokens": 20},
     {"calibration": "absolute"},
     {"calibration": "unscaled", "eta": 0.1},
     {"eta": 0.0},
@@ -59,7 +57,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"repeat_penalty": 1.3, "top_k": 20, "top_p": 0.9, "min_p": 0.01},
 ]
 EXTENSIONS: list[dict[str, Any]] = [
-    {"keep_head": 3, "suffix_tokens": 4},
+    {"keep_head": 3},
     {"reevaluate": 2, "n_mc": 2},
     {"reuse_winner": True},
     {"reuse_winner": True, "rollout_len": 20, "reevaluate": 1},
@@ -110,8 +108,8 @@ def test_cells_needed_by_hand(
         return cells_needed(engine, 50, config, resets=resets, searches=searches) - 50 - 8
 
     assert n_cells() == 100 + 100
-    assert n_cells(rollout_len=20, suffix_tokens=30) == 30 + 160
-    assert n_cells(rollout_len=20, suffix_tokens=30, searches=False) == 30 + 100
+    assert n_cells(rollout_len=20, keep_head=30) == 130 + 160
+    assert n_cells(rollout_len=20, keep_head=30, searches=False) == 130 + 100
     assert n_cells(resets=False, searches=False) == 300
     assert n_cells(max_chunks=1) == 100
     assert n_cells(max_chunks=1, rollout_len=20) == 100  # nothing is searched before the first
@@ -125,10 +123,9 @@ def test_cells_needed_by_hand(
 
 def test_plain_chunks_are_read_in_the_right_context(engine: Engine) -> None:
     reference = Reference(engine.path)
-    for method, keeps in (("base", 10**6), ("markov", 8), ("markov", 3), ("markov", 20)):
-        config = SMALL if keeps > 100 else with_(suffix_tokens=keeps)
+    for method, keeps in (("base", 10**6), ("markov", SMALL.chunk_len)):
         written: list[int] = []
-        for step in steps_of(engine, method, config=config):
+        for step in steps_of(engine, method):
             tokens = step.tokens.tolist()
             logprobs, _ = decoded(reference, PROMPT + written[-keeps:], tokens)
             np.testing.assert_allclose(step.logprobs, logprobs, atol=1e-4)
@@ -148,7 +145,7 @@ def test_tgr_latent_follows_the_method_step_by_step(
     W = geometry.projection(d_z, d_h, config.injection_seed)
     maps = geometry.InjectionMaps.draw(engine.n_layer, d_h, d_z, config.rank, config.injection_seed)
     delimiter = engine.eoc_token(config.eoc_token)
-    head, tail = config.keep_head, config.suffix_tokens or config.chunk_len
+    head, tail = config.keep_head, config.chunk_len
 
     h_eoc = reference.forward([*PROMPT, delimiter]).states[-1]
     written: list[int] = []
@@ -224,9 +221,8 @@ def test_residual_norms_are_medians_over_the_tokens_of_the_prefix(engine: Engine
     np.testing.assert_allclose(found[1], np.median([*query[::8], *rebuilt]), rtol=1e-5)
 
 
-@pytest.mark.parametrize("suffix_tokens", [0, 3])
-def test_reset_with_q_kept_equals_a_full_rebuild(engine: Engine, suffix_tokens: int) -> None:
-    config = with_(suffix_tokens=suffix_tokens)
+def test_reset_with_q_kept_equals_a_full_rebuild(engine: Engine) -> None:
+    config = SMALL
     with Trajectory(Run(engine, PROMPT, config), TGR_LATENT) as trajectory:
         trajectory.read_query(norms=True)
         injection = trajectory.injections(np.ones((3, 2, 64)))[0]
@@ -236,7 +232,7 @@ def test_reset_with_q_kept_equals_a_full_rebuild(engine: Engine, suffix_tokens: 
         trajectory.read_state(injection)
         trajectory.reset(norms=True)
         h, norms = trajectory.read_state(), trajectory.residual_norms
-        context = PROMPT + trajectory.generated[-trajectory.config.suffix_tokens :]
+        context = PROMPT + trajectory.generated[-config.chunk_len :]
         trajectory.run.index += 1
         kept = trajectory.write()
     with Trajectory(Run(engine, context, config), TGR_LATENT) as fresh:
@@ -266,7 +262,7 @@ def test_positions_of_every_kind_are_counted(
     written = 0
     for step in steps:
         counts, last = step.counts, step.finish is not None
-        kept = min(config.suffix_tokens or config.chunk_len, written)
+        kept = min(config.chunk_len, written)
         assert counts.query == (len(PROMPT) - 1 if step.index == 0 else 0)
         assert counts.rebuild == (0 if method == "base" else kept)
         assert counts.chunk == len(step.tokens) == len(step.logprobs) == len(step.entropies)

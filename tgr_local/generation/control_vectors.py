@@ -168,7 +168,7 @@ def winning_control_vector(
 
     `engine` and `config` are those that the reply was generated with. Raises ValueError for a step
     that has no anchor, and for one whose vector was scaled by norms that are no longer known: those
-    from before a lazy reset or a shift (`max_cached_tokens`, `shift_cells`).
+    from before a shift (`shift_cells`).
     """
     config = advised(engine, config)
     try:
@@ -181,10 +181,9 @@ def winning_control_vector(
         raise ValueError(f"step {step} of method {reply.method} has no anchor; use tgr-latent")
     run = next(run for run in reversed(reply.runs) if run.first <= chosen.index)
     steps = reply.steps[run.first : chosen.index]
-    moved = "max_cached_tokens" if config.max_cached_tokens else "shift_cells"
-    if steps and config.calibration == "residual" and getattr(config, moved):
+    if steps and config.calibration == "residual" and config.shift_cells:
         raise ValueError(
-            f"step {step} was injected by norms from before a reset that {moved} put off; take the "
+            f"step {step} was injected by norms from before shift_cells moved the cells; take the "
             "first step, or generate without it"
         )
     head, tail = retained_tokens([int(token) for one in steps for token in one.tokens], config)

@@ -32,7 +32,7 @@ def run(run: Run) -> Iterator[Step]:
 
 def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
     n_texts = _cells(engine, config, _limit(engine, n_query, config))
-    options = "tree_breadth", "tree_proposals", "graph_merges", "graph_refines", "tree_resets"
+    options = "tree_breadth", "tree_proposals", "graph_merges", "graph_refines"
     return cells_for(engine, n_query, n_texts, sequences(engine, config), *options)
 
 
@@ -104,8 +104,6 @@ class Graph(tot.Tree):
 
 
 def _limit(engine: Engine, n_query: int, config: SearchConfig) -> int:
-    if config.tree_resets:
-        raise ValueError("tree_resets is on, but got merges whole texts; turn it off, or take tot")
     # the longest text of all: the best thought, the turn that quotes the others, the reply
     quotes = config.tree_breadth if config.graph_merges else 1
     times = 1 + quotes if config.graph_merges or config.graph_refines else 1

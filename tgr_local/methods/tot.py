@@ -2,8 +2,7 @@
 
 Yao et al., "Tree of Thoughts: Deliberate Problem Solving with Large Language Models" (NeurIPS
 2023). A thought is a text of whole chunks. At each level every kept thought is continued by k
-sampled chunks, all are valued, and the b best are kept. With `tree_resets` the context of a
-thought is the query and its newest tokens, as in `markov`.
+sampled chunks, all are valued, and the b best are kept.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from tgr_local.engine import Engine
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import prompts
 from tgr_local.search.branches import Branch, Branches, cells_for, text_limit
-from tgr_local.search.capacity import n_retained
 from tgr_local.search.run import Method, Run
 from tgr_local.search.steps import Step
 
@@ -38,33 +36,22 @@ def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
 
 
 def sequences(engine: Engine, config: SearchConfig) -> int:
-    n_roots = int(config.tree_resets and not engine.rolls_back)
-    return n_roots + config.tree_breadth * (1 + config.tree_proposals * (1 + askers(config)))
+    return config.tree_breadth * (1 + config.tree_proposals * (1 + askers(config)))
 
 
 def positions(engine: Engine, n_query: int, config: SearchConfig) -> int:
     limit = _limit(engine, n_query, config)
-    again = config.tree_breadth * n_retained(config) if config.tree_resets else 0
-    return n_query + n_levels(limit, config) * (level_cells(engine, limit, config) + again)
+    return n_query + n_levels(limit, config) * level_cells(engine, limit, config)
 
 
 def _limit(engine: Engine, n_query: int, config: SearchConfig) -> int:
     cells = functools.partial(_cells, engine, config)
-    space = text_limit(engine, n_query, config, extra=value_cost(engine, config), cells=cells)
-    if config.tree_resets and space >= _reset_length(config):
-        return config.token_limit  # no context grows with the text
-    return space
+    return text_limit(engine, n_query, config, extra=value_cost(engine, config), cells=cells)
 
 
 def _cells(engine: Engine, config: SearchConfig, limit: int) -> int:
     """Cells of the thoughts of a level, without the query."""
-    held = min(limit, _reset_length(config)) if config.tree_resets else limit
-    return config.tree_breadth * held + level_cells(engine, limit, config)
-
-
-def _reset_length(config: SearchConfig) -> int:
-    """Tokens of a thought in its context at most, with resets."""
-    return n_retained(config) + config.chunk_len
+    return config.tree_breadth * limit + level_cells(engine, limit, config)
 
 
 # --- shared with the graph of thoughts ---
@@ -75,7 +62,7 @@ class Tree:
 
     def __init__(self, branches: Branches) -> None:
         self.branches, self.config = branches, branches.config
-        self.kept = [branches.read_query(cuts=self.config.tree_resets)]
+        self.kept = [branches.read_query()]
         self.figures: dict[str, float] = {"levels": 0, "thoughts": 0}
         self._values: dict[Branch, float] = {}
         self._cost = value_cost(branches.engine, self.config)
@@ -95,12 +82,9 @@ class Tree:
         k = self.config.tree_proposals
         n_children = len(growing) * k
         wanted = min(self.config.chunk_len, branches.limit - len(growing[0].tokens))
-        again = branches.reset_cost(growing) if self.config.tree_resets else 0
-        allowed = branches.allowance(n_children, wanted, n_children * self._cost + again)
+        allowed = branches.allowance(n_children, wanted, n_children * self._cost)
         if not allowed:
             return False
-        if again:
-            branches.reset(growing)
         children = [branches.fork(thought) for thought in growing for _ in range(k)]
         for thought in growing:
             thought.sequence.drop()
@@ -193,8 +177,5 @@ METHOD = Method(
         "tree_proposals",
         "tree_value",
         "tree_value_samples",
-        "tree_resets",
-        "keep_head",
-        "suffix_tokens",
     ),
 )

@@ -127,14 +127,8 @@ class SearchConfig:
     # chunks
     chunk_len: int = option(512, "S: maximum tokens of a chunk", low=1)
     max_chunks: int = option(24, "L: maximum number of chunks", low=1)
-    suffix_tokens: int = option(
-        0, "newest generated tokens retained at a reset; 0 = exactly the last chunk", low=0
-    )
     keep_head: int = option(
         0, "h: first generated tokens retained at every reset; Delethink uses 100", low=0
-    )
-    max_cached_tokens: int = option(
-        0, "lazy reset: reset only before the cache exceeds this; 0 = at every boundary", low=0
     )
     shift_cells: bool = option(
         False, "at a reset shift the cells of the chunk instead of decoding it again"
@@ -309,9 +303,6 @@ class SearchConfig:
     )
     tree_value_samples: int = option(
         3, "ratings that the model gives for a thought", low=1, high=64
-    )
-    tree_resets: bool = option(
-        False, "tot: a thought is continued from the query and its newest tokens, as in markov"
     )
     graph_merges: int = option(1, "merged thoughts tried at a level; 0 = none", low=0, high=64)
     graph_refines: int = option(1, "refined thoughts tried at a level; 0 = none", low=0, high=64)

@@ -2,9 +2,8 @@
 
 `Branches` is a policy over a `Run`, for the methods that compare whole texts: a `Branch` is one
 text; `Branches` forks texts, continues many of them in one batch, and turns the chosen one into
-steps. The context of a text is the query and the whole text, unless a method resets it. Every
-decoded position is counted: those of the chosen text as `chunk`, what is decoded again as
-`rebuild`, all others as `discarded`.
+steps. The context of a text is the query and the whole text. Every decoded position is counted:
+those of the chosen text as `chunk`, what is decoded again as `rebuild`, all others as `discarded`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from tgr_local.engine import Engine, Output, Sampling, Sequence, Task
 from tgr_local.errors import CapacityError, ContextError
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.capacity import SPARE_CELLS, retained_tokens
+from tgr_local.search.capacity import SPARE_CELLS
 from tgr_local.search.room import context_limit, most_tokens, text_room
 from tgr_local.search.run import Method, Run, penalty_history
 from tgr_local.search.seeds import CHUNK, ROLLOUT, derived_seed
@@ -33,8 +32,8 @@ Top = tuple[NDArray[np.int32], NDArray[np.float32]]
 
 @dataclass(eq=False)
 class Branch:
-    """A text after the query. Its cells hold the query and the text, without what a reset has
-    dropped, and without the last token, which is pending: the next task decodes it."""
+    """A text after the query. Its cells hold the query and the text, without the last token, which
+    is pending: the next task decodes it."""
 
     sequence: Sequence
     tokens: list[int] = field(default_factory=list)
@@ -51,9 +50,6 @@ class Branch:
     None unless `Branches` reads states, and for no tokens."""
     state_sum: NDArray[np.float64] | None = None
     """[n_embd] the sum of the states that its tokens were sampled from; None likewise."""
-
-    dropped: tuple[int, int] = (0, 0)
-    """Begin and end of the tokens that are not in its context, since a reset has dropped them."""
 
     @property
     def likelihood(self) -> float:
@@ -169,9 +165,8 @@ class Branches:
         return Branch(sequence)
 
     def context(self, branch: Branch) -> list[int]:
-        """The query and the text, without what a reset has dropped."""
-        begin, end = branch.dropped
-        return self.run.query + branch.tokens[:begin] + branch.tokens[end:]
+        """The query and the text."""
+        return self.run.query + branch.tokens
 
     def text(self, tokens: list[int]) -> str:
         return self.engine.detokenize(tokens).decode("utf-8", "replace")
@@ -190,33 +185,7 @@ class Branches:
             branch.ended and whole,
             branch.first_state if whole else None,
             branch.state_sum if whole else None,
-            branch.dropped,
         )
-
-    def reset_cost(self, branches: Seq[Branch]) -> int:
-        """Positions that a reset of these texts takes."""
-        return sum(len(kept) for branch in branches if (kept := self._after_reset(branch)))
-
-    def reset(self, branches: Seq[Branch]) -> None:
-        """Brings the context of each text to the query and what a reset retains of the text, which
-        is decoded again in one batch. A text that is no longer than that stays as it is. For texts
-        of `read_query` with `cuts`; one that was reset cannot be cut."""
-        run, tasks = self.run, []
-        with run.timed("rebuild"):
-            for branch in branches:
-                if not (kept := self._after_reset(branch)):
-                    continue
-                if self._root is None:
-                    branch.sequence.truncate(len(run.query) - 1)
-                else:
-                    branch.sequence.drop()
-                    branch.sequence = self._root.fork()
-                head, _ = retained_tokens(branch.tokens, self.config)
-                end = len(branch.tokens) - len(kept) + len(head)
-                branch.dropped = (len(head), end)
-                tasks.append(Task(branch.sequence, [run.query[-1], *kept[:-1]]))
-            if tasks:
-                run.count(rebuild=sum(output.n_decoded for output in run.decode(tasks)))
 
     def cut_cost(self, n_tokens: int) -> int:
         """Positions that it takes to cut a fork to `n_tokens`."""
@@ -362,7 +331,7 @@ class Branches:
         the last step the `figures`. What of the text is in no step yet is counted as discarded, in
         `Run.unclaimed`."""
         run, size, n = self.run, self.config.chunk_len, len(chosen.tokens)
-        if not chosen.sequence.is_dropped and not any(chosen.dropped):
+        if not chosen.sequence.is_dropped:
             run.remember(chosen.sequence)
         n_steps = max(1, -(-n // size))
         left = n  # of its tokens
@@ -388,12 +357,6 @@ class Branches:
             yield step
 
     # --- parts ---
-
-    def _after_reset(self, branch: Branch) -> list[int]:
-        """The tokens that a reset retains; empty where it would drop none."""
-        head, tail = retained_tokens(branch.tokens, self.config)
-        kept = head + tail
-        return kept if len(kept) < len(branch.tokens) else []
 
     def _sequence_of(self, branch: Branch, n: int) -> Sequence:
         """A fork of the text's sequence, cut to the query and n tokens."""

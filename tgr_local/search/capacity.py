@@ -13,18 +13,14 @@ SPARE_CELLS = 8  # the pending token, the delimiter, and a little more
 
 def n_retained(config: SearchConfig) -> int:
     """Generated tokens that a reset retains at most: the head and the newest."""
-    return config.keep_head + _n_tail(config)
+    return config.keep_head + config.chunk_len
 
 
 def retained_tokens(generated: list[int], config: SearchConfig) -> tuple[list[int], list[int]]:
     """What a reset retains of the generated tokens: the head, and the tail of the newest."""
     if len(generated) <= n_retained(config):
         return [], generated
-    return generated[: config.keep_head], generated[-_n_tail(config) :]
-
-
-def _n_tail(config: SearchConfig) -> int:
-    return config.suffix_tokens or config.chunk_len
+    return generated[: config.keep_head], generated[-config.chunk_len :]
 
 
 def n_rollouts(config: SearchConfig) -> int:
@@ -67,9 +63,8 @@ def cells_needed(
     steers: bool = False,
 ) -> int:
     """Cells of one trajectory: |Q| + what a reset retains + the larger of a chunk and all rollouts;
-    without resets |Q| + all new tokens. A lazy reset may use up to ``max_cached_tokens``. A text
-    that may be steered also has room to measure the strength, where that is not known and the
-    cache allows it.
+    without resets |Q| + all new tokens. A text that may be steered also has room to measure the
+    strength, where that is not known and the cache allows it.
 
     Raises ValueError for a query without tokens, and CapacityError, with the numbers, when it can
     never fit.
@@ -90,14 +85,6 @@ def cells_needed(
         rollouts = max(rollouts, 2 * rollout + 1)
     n_cells = n_query + max(written, retained + rollouts) + SPARE_CELLS
     longest = n_query + max(written, retained + rollout)
-    if resets:
-        lazy = min(config.max_cached_tokens, n_query + limit + rollouts + SPARE_CELLS)
-        n_cells = max(n_cells, lazy)
-        if (lazily := min(lazy - SPARE_CELLS, n_query + limit + rollout)) > trained:
-            raise CapacityError(
-                f"a text may grow to {lazily} tokens before a reset, but the model was trained for "
-                f"{trained}; lower max_cached_tokens"
-            )
     if longest > trained:
         space = (trained - n_query - config.keep_head) // 2
         also = f", or set chunk_len and rollout_len to {space} or less" if space > 0 else ""

@@ -93,14 +93,6 @@ def fitted(
 
     if fits(config):
         return config
-    if config.max_cached_tokens:
-        room_cached = n_query + room
-        lazy = dataclasses.replace(
-            config, max_cached_tokens=min(config.max_cached_tokens, room_cached)
-        )
-        if fits(lazy):
-            return lazy
-        config = dataclasses.replace(config, max_cached_tokens=0)
     for part in range(_PARTS, 0, -1):
         chunk = config.chunk_len * part // _PARTS
         if chunk < min(LEAST_CHUNK, config.chunk_len):
@@ -122,15 +114,13 @@ def _with_chunks(
 ) -> SearchConfig | None:
     """The config with chunks of `chunk` tokens, rollouts that fit with them, and the same limit;
     None where the rollouts would be too short."""
-    tail = config.suffix_tokens * chunk // config.chunk_len
     changes: dict[str, Any] = {
         "chunk_len": chunk,
         "max_chunks": -(-limit // chunk),
         "max_tokens": limit,
-        "suffix_tokens": max(1, tail) if config.suffix_tokens else 0,
     }
     if searches:
-        retained = config.keep_head + (changes["suffix_tokens"] or chunk)
+        retained = config.keep_head + chunk
         length = min(config.rollout_len, (room - retained - 1) // max(2, n_rollouts(config)))
         if length < min(_LEAST_ROLLOUT, config.rollout_len):
             return None

@@ -40,7 +40,7 @@ _BREAKER_TOKENS = (
 )
 
 
-RESET_OPTIONS = ("suffix_tokens", "keep_head", "max_cached_tokens", "shift_cells")
+RESET_OPTIONS = ("keep_head", "shift_cells")
 STEERING_OPTIONS = (
     "d_z", "rank", "eta", "calibration", "divergence", "injection_seed",
     "relative_strength", "eoc_token",
@@ -57,7 +57,7 @@ _OPTIONS_OF_SOME = {
     *RESET_OPTIONS, *STEERING_OPTIONS, *SEARCH_OPTIONS, *ANCHOR_OPTIONS, "search_from", "n_samples",
     "vote_weight", "vote_bar", "vote_wave", "vote_keep", "vote_cut", "probe", "power_alpha",
     "power_blocks", "power_steps", "tree_breadth", "tree_proposals", "tree_value",
-    "tree_value_samples", "tree_resets", "graph_merges", "graph_refines", "exit_threshold",
+    "tree_value_samples", "graph_merges", "graph_refines", "exit_threshold",
     "exit_at", "exit_gap", "exit_prefix", "exit_tokens", "kappa_max", "step_min", "step_max",
     "max_proposals",
 }  # fmt: skip

@@ -23,7 +23,6 @@ from tgr_local.models.strengths import Strength
 from tgr_local.search import strength
 from tgr_local.search.candidates import scored
 from tgr_local.search.capacity import (
-    SPARE_CELLS,
     STATE_COST,
     check_shift,
     guard_positions,
@@ -120,12 +119,9 @@ class Trajectory:
         """Brings the cache to Q and the retained tokens, decoded again without injection; the last
         of them is pending. Q's cells stay, since Q never changes.
 
-        A lazy reset does nothing while the next step fits; ``shift_cells`` removes what is not
-        retained from the cache and decodes nothing. The residual norms then stay those of the last
-        time that they were measured.
+        ``shift_cells`` removes what is not retained from the cache and decodes nothing. The
+        residual norms then stay those of the last time that they were measured.
         """
-        if self._fits_lazily():
-            return
         run = self.run
         run.report("rebuild")
         with run.timed("rebuild"):
@@ -504,11 +500,6 @@ class Trajectory:
             drafts=not self._resets,  # the context is the whole text
         )
 
-    def _fits_lazily(self) -> bool:
-        limit = self.config.max_cached_tokens
-        next_step = max(self.config.chunk_len, self._rollout_cells) + SPARE_CELLS
-        return bool(limit) and self._length + next_step <= limit
-
     def _least_cost(self, index: int) -> int:
         """Positions that the step of that index takes at least: rebuild, rollouts, one token, and
         the reading of its state."""
@@ -518,7 +509,5 @@ class Trajectory:
 
     def _rebuild_cost(self) -> int:
         if not self._resets or not self.generated or self.config.shift_cells:
-            return 0
-        if self._fits_lazily():
             return 0
         return sum(map(len, retained_tokens(self.generated, self.config)))
