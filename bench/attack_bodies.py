@@ -146,7 +146,7 @@ def expensive() -> dict[str, Body]:
         "option: proposals": tgr(
             "hard-geometry", max_proposals=100_000, d_z=65536, n_candidates=255
         ),
-        "option: thoughts": tgr("tot", tree_breadth=64, tree_proposals=64, tree_value_samples=64),
+        "option: thoughts": tgr("tot", tree_breadth=64, tree_proposals=64),
         "option: samples": tgr("best-of-n", n_samples=255, chunk_len=4000),
         "32 replies": (COMPLETION, completion(n=32, max_tokens=4000)),
         "stop: 1 MB": (COMPLETION, completion(max_tokens=400, stop="x" * 1_000_000)),

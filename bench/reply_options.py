@@ -62,11 +62,10 @@ OF_METHODS: dict[str, list[Json]] = {
         {"power_blocks": 15, "max_chunks": 3},
     ],
     "tot": [
-        {"tree_value": "prompt", "tree_value_samples": 2}, {"tree_breadth": 3, "chunk_len": 16},
+        {"tree_breadth": 3, "chunk_len": 16},
     ],
     "got": [
         {"graph_merges": 2, "graph_refines": 0}, {"graph_merges": 0, "graph_refines": 2},
-        {"tree_value": "prompt", "tree_value_samples": 1, "max_chunks": 2},
         {"tree_breadth": 3, "max_chunks": 2},
     ],
     "vote": [{"vote_keep": 2}, {"vote_weight": "count", "vote_bar": 2.0}, {"vote_wave": 1}],

@@ -76,7 +76,7 @@ OPTIONS: list[Json] = [
     {"calibration": "absolute"}, {"thinking_budget": 16},
     {"max_forward_tokens": 200}, {"reuse_winner": True},
     {"chunk_len": 8}, {"progress": True}, {"stop": ["7"]}, {"loop_guard": 2}, {"thinking": False},
-    {"tree_value": "prompt"},
+
 ]  # fmt: skip
 SAMPLING: list[Json] = [
     {"temperature": 0}, {"temperature": 1.4}, {"top_p": 0.8}, {"top_k": 5}, {"top_k": -1},

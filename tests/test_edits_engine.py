@@ -18,7 +18,7 @@ FILES = [
 
 def short(**options: object) -> SearchConfig:
     small = {"chunk_len": 16, "max_tokens": 90, "n_candidates": 2, "rollout_len": 4, "n_mc": 1}
-    small |= {"n_samples": 2, "tree_breadth": 1, "tree_proposals": 2, "tree_value": "likelihood"}
+    small |= {"n_samples": 2, "tree_breadth": 1, "tree_proposals": 2}
     return SearchConfig(**small | options)  # type: ignore[arg-type]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,6 @@ from tgr_local.errors import CapacityError
 from tgr_local.methods import got, tot
 from tgr_local.search import prompts
 from tgr_local.search.branches import Branch, text_limit
-
-ASKING = {"tree_value": "prompt", "tree_value_samples": 2, "tree_proposals": 2, "max_chunks": 3}
 
 
 def test_a_tree_without_branches_is_base(engine: Engine) -> None:
@@ -75,61 +72,6 @@ def test_equal_thoughts_count_once_and_ended_ones_stay(
         assert len(tree.kept) == 3 and tree.best.ended
 
 
-def test_thoughts_are_ranked_by_the_values_that_the_model_gives(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-
-    def value_of(reply: str) -> float:
-        asked.append(reply)
-        return float(len(asked) % 5)
-
-    monkeypatch.setattr(prompts, "value_of", value_of)
-    config = with_(**ASKING)
-    with branches_of(engine, config) as branches:
-        tree = tot.Tree(branches)
-        lengths = []
-        while tree.expand():
-            values = [tree.rank(thought)[0] for thought in tree.kept]
-            assert values == sorted(values, reverse=True) and min(values) > 0
-            lengths.append([len(thought.sequence) for thought in tree.kept])
-            for thought in tree.kept:
-                assert_read_after_the_query(engine, thought.tokens, thought.logprobs)
-        assert lengths == [[9 + n] * 2 for n in (6, 12, 18)]
-    assert len(asked) == 2 * (2 + 4 + 4)
-
-
-@pytest.mark.parametrize("method", ["tot", "got"])
-def test_value_prompts_count_towards_the_budget(engine: Engine, method: str) -> None:
-    config = with_(**ASKING)
-    before = engine.stats().n_positions
-    whole = steps_of(engine, method, config)
-    assert engine.stats().n_positions - before == spent(whole)
-    n_cells = methods.get(method).cells(engine, len(PROMPT), config)
-    assert max(step.cells for step in whole) <= n_cells
-    least = 9 + tot.least(engine, config)
-    for budget in (least, least + 300, spent(whole) - 1):
-        steps = steps_of(engine, method, dataclasses.replace(config, max_forward_tokens=budget))
-        assert spent(steps) <= budget and text_of(steps)
-    with pytest.raises(ValueError, match=f"takes at least {least}"):
-        steps_of(engine, method, dataclasses.replace(config, max_forward_tokens=least - 1))
-
-
-@pytest.mark.parametrize(
-    ("reply", "value"),
-    [
-        ("sure", 20.0),
-        ("Likely.", 1.0),
-        ("It is impossible, surely", 0.001),
-        ("unlikely", 0.0),
-        ("likely, not sure", 1.0),
-        ("", 0.0),
-    ],
-)
-def test_a_value_is_read_from_the_first_word_that_names_one(reply: str, value: float) -> None:
-    assert prompts.value_of(reply) == value
-
-
 def test_a_turn_follows_the_chat_template(engine: Engine) -> None:
     turn = prompts.Turn(engine, prompts.merge_request(2), thinking=True)
     context = engine.tokenize("<|im_start|>assistant\nOne")
@@ -153,8 +95,8 @@ def test_a_model_without_a_template_is_asked_in_plain_text(
 ) -> None:
     for template in ("", "{{ messages[-1].content }}"):  # the second drops what was said before
         monkeypatch.setattr(engine, "chat_template", template)
-        turn = prompts.Turn(engine, prompts.VALUE, thinking=False)
-        assert engine.detokenize(turn.after([])).decode() == f"\n\n{prompts.VALUE}\n\n"
+        turn = prompts.Turn(engine, prompts.REFINE, thinking=False)
+        assert engine.detokenize(turn.after([])).decode() == f"\n\n{prompts.REFINE}\n\n"
 
 
 def test_a_graph_without_merging_and_refining_is_a_tree(engine: Engine) -> None:

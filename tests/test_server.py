@@ -197,14 +197,8 @@ def test_too_long_prompts_are_refused_with_the_numbers(server: Served) -> None:
 def test_clients_know_an_overflow_by_its_words(server: Served, length: int, stream: bool) -> None:
     """Each API has the words that its clients look for, before they shorten a conversation."""
     user = [{"role": "user", "content": "a" * length}]
-    # with the ratings of its thoughts a prompt of 3900 tokens grows to more than 4096
-    options = {
-        "method": "tot",
-        "tree_value": "prompt",
-        "tree_value_samples": 64,
-        "tree_breadth": 1,
-        "tree_proposals": 2,
-    }
+    # with the request to merge its thoughts a prompt of 3900 tokens grows to more than 4096
+    options = {"method": "got", "tree_breadth": 8, "tree_proposals": 2}
     more = {"stream": stream, "tgr": options}
     words = "exceeds the available context size (4096 tokens)"
     for path, body in (

@@ -52,7 +52,7 @@ def test_a_thinking_budget_closes_the_thinking(engine: Engine, method: str) -> N
 
 @pytest.mark.parametrize("method", ["tgr-latent", "tot"])
 def test_an_answer_is_written_within_the_budget(engine: Engine, method: str) -> None:
-    asks: dict[str, Any] = {"thinking_budget": 8, "tree_value": "prompt", "tree_proposals": 2}
+    asks: dict[str, Any] = {"thinking_budget": 8, "tree_proposals": 2}
     config = SearchConfig(**vars(THINKING) | asks)
     whole = generate(engine, opened(engine), config, method=method)
     with pytest.raises(ValueError, match="takes at least") as too_low:

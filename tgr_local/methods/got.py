@@ -1,7 +1,7 @@
 """``got``: Graph of Thoughts over chunks: a tree whose thoughts are also merged and refined.
 
 Besta et al., "Graph of Thoughts: Solving Elaborate Problems with Large Language Models" (AAAI
-2024). Each level generates, scores and keeps the b best as `tot` does; then the kept thoughts are
+2024). Each level generates and keeps the b likeliest as `tot` does; then the kept thoughts are
 merged into new ones (aggregation), the best is refined, and the b best of all go on.
 """
 
@@ -22,7 +22,7 @@ from tgr_local.search.steps import Step
 def run(run: Run) -> Iterator[Step]:
     """Level after level until every kept thought has ended, then yields the best."""
     limit = _limit(run.engine, len(run.query), run.config)
-    with Branches(run, METHOD, limit=limit, least=tot.least(run.engine, run.config)) as branches:
+    with Branches(run, METHOD, limit=limit, least=run.config.tree_proposals) as branches:
         graph = Graph(branches)
         while graph.expand():
             graph.merge()
@@ -40,22 +40,22 @@ def _cells(engine: Engine, config: SearchConfig, limit: int) -> int:
     """Cells of the thoughts of a level, without the query."""
     new = max(config.graph_merges, config.graph_refines)
     merging = config.tree_breadth * limit + _turn_tokens(engine, config) + new * limit
-    rereading = new * (limit + 1 + tot.value_cost(engine, config))
-    beside = max(tot.level_cells(engine, limit, config), merging if new else 0, rereading)
+    rereading = new * (limit + 1)
+    beside = max(tot.level_cells(limit, config), merging if new else 0, rereading)
     return config.tree_breadth * limit + beside
 
 
 def sequences(engine: Engine, config: SearchConfig) -> int:
     new = config.tree_breadth * config.tree_proposals, config.graph_merges, config.graph_refines
-    return 1 + config.tree_breadth + max(new) * (1 + tot.askers(config))
+    return 1 + config.tree_breadth + max(new)
 
 
 def positions(engine: Engine, n_query: int, config: SearchConfig) -> int:
     limit, n_new = _limit(engine, n_query, config), config.graph_merges + config.graph_refines
-    # each new thought is written after a turn that may quote all others, decoded again and valued
+    # each new thought is written after a turn that may quote all others, decoded again
     turns = 2 * (_turn_tokens(engine, config) + config.tree_breadth * limit)
-    rewritten = turns + n_new * (2 * limit + 1 + tot.value_cost(engine, config))
-    level = tot.level_cells(engine, limit, config) + (rewritten if n_new else 0)
+    rewritten = turns + n_new * (2 * limit + 1)
+    level = tot.level_cells(limit, config) + (rewritten if n_new else 0)
     return n_query + tot.n_levels(limit, config) * level
 
 
@@ -89,7 +89,7 @@ class Graph(tot.Tree):
         asked = prompts.Turn(branches.engine, request, thinking=self.config.thinking)
         turn = asked.after(branches.context(best), quoted)
         length = max(len(thought.tokens) for thought in self.kept)
-        cost = len(turn) + n * (2 * length + 1 + self._cost)
+        cost = len(turn) + n * (2 * length + 1)
         if not n or branches.late or not branches.affords(cost):
             return
         (replies,) = branches.ask([best], [turn], n, length, stop=self.config.stop)
@@ -107,7 +107,7 @@ def _limit(engine: Engine, n_query: int, config: SearchConfig) -> int:
     # the longest text of all: the best thought, the turn that quotes the others, the reply
     quotes = config.tree_breadth if config.graph_merges else 1
     times = 1 + quotes if config.graph_merges or config.graph_refines else 1
-    extra = max(_turn_tokens(engine, config), tot.value_cost(engine, config))
+    extra = _turn_tokens(engine, config)
     cells = functools.partial(_cells, engine, config)
     return text_limit(engine, n_query, config, times=times, extra=extra, cells=cells)
 
@@ -130,8 +130,6 @@ METHOD = Method(
     options=(
         "tree_breadth",
         "tree_proposals",
-        "tree_value",
-        "tree_value_samples",
         "graph_merges",
         "graph_refines",
     ),

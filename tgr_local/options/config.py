@@ -296,14 +296,6 @@ class SearchConfig:
     # tot, got
     tree_breadth: int = option(2, "b: thoughts kept at a level", low=1, high=64)
     tree_proposals: int = option(4, "k: continuations of each kept thought", low=1, high=64)
-    tree_value: str = option(
-        "likelihood",
-        "value of a thought: its mean log-probability, or the model's own rating",
-        choices=("likelihood", "prompt"),
-    )
-    tree_value_samples: int = option(
-        3, "ratings that the model gives for a thought", low=1, high=64
-    )
     graph_merges: int = option(1, "merged thoughts tried at a level; 0 = none", low=0, high=64)
     graph_refines: int = option(1, "refined thoughts tried at a level; 0 = none", low=0, high=64)
 

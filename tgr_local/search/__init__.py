@@ -19,5 +19,5 @@ capacity.py        cells and sequences that a trajectory needs; the tokens that 
 seeds.py           a seed for every draw
 steps.py           the records: Step, Candidates, Counts, Seconds, Progress
 diagnostics.py     the geometry of a run, from its steps
-prompts.py         requests to the model about its own text (tot, got)
+prompts.py         requests to the model about its own text (got)
 """

@@ -240,7 +240,7 @@ class Branches:
 
     def ask(
         self, branches: Seq[Branch], turns: Seq[Seq[int]], n_replies: int, n_tokens: int, *,
-        sampling: Sampling | None = None, stop: tuple[str, ...] = (),
+        stop: tuple[str, ...] = (),
     ) -> list[list[Output]]:  # fmt: skip
         """Appends a turn to a copy of each text and samples n_replies replies to it, each of at
         most n_tokens. The texts do not change."""
@@ -258,7 +258,7 @@ class Branches:
             )
             self.run.count(discarded=sum(output.n_decoded for output in read))
         tasks: list[Task] = []
-        sampling = dataclasses.replace(sampling or self.sampling, edit_tokens=n_tokens)
+        sampling = dataclasses.replace(self.sampling, edit_tokens=n_tokens)
         for text, fork in zip(asked, forks, strict=True):
             for sequence in (fork, *(fork.fork() for _ in range(n_replies - 1))):
                 tasks.append(

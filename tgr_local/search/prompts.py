@@ -7,24 +7,16 @@ and their tokens do not change.
 
 from __future__ import annotations
 
-import re
 import weakref
 from collections.abc import Sequence
 
 from tgr_local.answers import CLOSE_THINK, CLOSING, OPEN_THINK
 from tgr_local.engine import Engine
 
-VALUE = (
-    "Judge whether the reasoning so far can lead to the right answer. Reply with one word: sure, "
-    "likely or impossible."
-)
 REFINE = (
     "Check the solution above, correct its mistakes and improve it. Write the improved solution "
     "from the beginning."
 )
-VALUE_TOKENS = 12  # of a reply to VALUE
-VALUES = {"sure": 20.0, "likely": 1.0, "impossible": 0.001}  # of Yao et al.
-
 _QUOTE, _REPLY = "[[a quoted text]]", "[[the reply so far]]"
 
 
@@ -61,12 +53,6 @@ class Turn:
         for text, piece in zip(quoted, rest, strict=True):
             tokens += [*text, *piece]
         return tokens
-
-
-def value_of(reply: str) -> float:
-    """The value that a reply to VALUE names; 0 when it names none."""
-    named = re.search(rf"\b({'|'.join(VALUES)})\b", reply.lower())
-    return VALUES[named[1]] if named else 0.0
 
 
 _known: weakref.WeakKeyDictionary[Engine, dict[tuple[str, bool, str], list[list[int]]]] = (
