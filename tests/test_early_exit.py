@@ -97,11 +97,6 @@ def test_at_lines_it_is_greedy_base_and_the_trials_are_extra(mini: Engine) -> No
     assert ours.steps[-1].figures["trials"] == n_lines > 5, "none after the thinking"
 
 
-def test_a_gap_leaves_trials_out(mini: Engine) -> None:
-    all_of_them, some = (reply_of(mini, exit_gap=gap).steps[-1].figures for gap in (0, 40))
-    assert 1 < some["trials"] <= reply_of(mini).n_tokens // 40 < all_of_them["trials"]
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -121,9 +116,9 @@ def test_no_answer_is_tried_where_it_cannot_be_one(mini: Engine, options: dict[s
 
 
 def test_threshold_0_exits_at_the_first_boundary(mini: Engine) -> None:
-    reply = reply_of(mini, exit_threshold=0.0, exit_gap=10)
+    reply = reply_of(mini, exit_threshold=0.0)
     base = reply_of(mini, "base")
-    line = "\n".join(base.text.split("\n")[:2])
+    line = base.text.partition("\n")[0]
     assert reply.text.startswith(f"{line}\n</think>\n\n{PREFIX}") and reply.text.endswith("}.")
     assert reply.steps[-1].figures["trials"] == reply.steps[-1].figures["exited"] == 1
     assert reply.finish == "stop" and reply.closed is None
@@ -141,7 +136,7 @@ def test_the_confidence_is_that_of_the_greedy_answer(mini: Engine) -> None:
     """As a session of its own computes it, after the text that the reply has before the answer. It
     reads the text token by token, as the reply wrote it: with Q8_0 weights a matrix product of many
     columns rounds in another way than one of one column, on some processors."""
-    reply = reply_of(mini, exit_threshold=0.5, exit_gap=30)
+    reply = reply_of(mini, exit_threshold=0.5)
     thinking, answer = reply.text.split(PREFIX)
     given = mini.tokenize(f"\n\n{PREFIX}")
     before = [*query(mini), *reply.tokens]
@@ -174,7 +169,7 @@ def test_all_tokens_of_an_exit_are_read_after_the_query(engine: Engine) -> None:
 
 
 def test_a_trial_goes_on_until_all_of_its_braces_are_closed(mini: Engine) -> None:
-    options: dict[str, Any] = {"exit_prefix": PREFIX + "{", "exit_gap": 30, "exit_tokens": 6}
+    options: dict[str, Any] = {"exit_prefix": PREFIX + "{", "exit_tokens": 6}
     reply = reply_of(mini, exit_threshold=0.0, **options)
     trial = reply.text.split(PREFIX + "{")[1]
     assert trial.index("}") < len(trial) - 1
@@ -182,9 +177,7 @@ def test_a_trial_goes_on_until_all_of_its_braces_are_closed(mini: Engine) -> Non
 
 
 def test_a_stop_text_within_a_trial_ends_the_reply(mini: Engine) -> None:
-    reply = generate(
-        mini, QUESTION, lines(exit_threshold=0.0, exit_gap=10, stop=("}",)), method="early-exit"
-    )
+    reply = generate(mini, QUESTION, lines(exit_threshold=0.0, stop=("}",)), method="early-exit")
     assert reply.finish == "stop" and reply.text.startswith(PREFIX) and "}" not in reply.text
 
 
@@ -220,7 +213,7 @@ def test_a_budget_is_never_exceeded_and_pays_no_trial_that_it_cannot_end(mini: E
 
 def test_new_tokens_hold_for_the_trials_too(mini: Engine) -> None:
     for limit in range(20, 90, 7):
-        reply = reply_of(mini, max_tokens=limit, exit_threshold=0.0, exit_gap=12)
+        reply = reply_of(mini, max_tokens=limit, exit_threshold=0.0)
         assert reply.n_tokens <= limit and reply.text
 
 

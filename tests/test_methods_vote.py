@@ -74,7 +74,7 @@ def test_the_budget_is_kept_and_used(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("weight", ["probe", "likelihood", "count"])
-@pytest.mark.parametrize("more", [{}, {"vote_keep": 1}, {"vote_keep": 2, "vote_cut": 20}])
+@pytest.mark.parametrize("more", [{}, {"vote_keep": 1}, {"vote_keep": 2}])
 def test_every_position_is_counted(embedded: Engine, weight: str, more: dict[str, Any]) -> None:
     counts, figures, _, decoded = replied(embedded, vote_weight=weight, vote_bar=2, **more)
     assert counts.total == decoded
@@ -106,7 +106,7 @@ def test_it_stops_once_the_leader_is_sure(embedded: Engine) -> None:
 
 
 def test_the_dropped_texts_are_the_least_promising(engine: Engine) -> None:
-    with branches_of(engine, with_(vote_keep=2, vote_wave=4, vote_cut=6, vote_bar=2)) as branches:
+    with branches_of(engine, with_(vote_keep=2, vote_wave=4, vote_bar=2)) as branches:
         poll = vote.Poll(branches, vote.ByCount())
         root = branches.read_query()
         texts = [branches.fork(root) for _ in range(4)]

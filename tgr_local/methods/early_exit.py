@@ -64,7 +64,7 @@ class Text:
         self.branch = branches.read_query()
         self._query = self._engine.detokenize(self._run.query, special=True)
         self._text = b""
-        self._n_yielded = self._tried_at = 0  # tokens
+        self._n_yielded = 0  # tokens
         self._trials, self._confidence, self._exited, self._is_cut = 0, 0.0, False, False
         # what must follow a rule is not to be tried with a text of ours
         form, sampling = self._engine.reply_format, branches.sampling
@@ -176,7 +176,7 @@ class Text:
     def _try(self) -> None:
         """Writes a trial answer, where the limits allow it, and goes on from it if it is sure."""
         run, config, branch, closing = self._run, self._config, self.branch, self._closing
-        if closing is None or len(branch.tokens) - self._tried_at < config.exit_gap:
+        if closing is None:
             return
         end = closing.rstrip("\n")
         closed, beginning = self._engine.tokenize(end), closing[len(end) :] + config.exit_prefix
@@ -186,7 +186,7 @@ class Text:
         most = len(given) + config.exit_tokens
         if len(branch.tokens) + most > self._branches.limit or not run.affords(most + 1):
             return
-        self._tried_at, n_given = len(branch.tokens), len(branch.tokens) + len(given)
+        n_given = len(branch.tokens) + len(given)
         run.report("rollouts")
         trial = self._branches.fork(branch)
         with run.timed("rollouts"):
@@ -299,5 +299,5 @@ METHOD = Method(
     sequences,
     positions=positions,
     about="ends the thinking as soon as a trial answer is sure",
-    options=("exit_threshold", "exit_at", "exit_gap", "exit_prefix", "exit_tokens"),
+    options=("exit_threshold", "exit_at", "exit_prefix", "exit_tokens"),
 )

@@ -33,7 +33,7 @@ Floats = NDArray[np.float64]
 TEMPERATURE = 0.1
 """Of the softmax that turns mean log-probabilities into votes; CISC's is fitted, this is ours."""
 OPTIONS = (
-    "n_samples", "vote_weight", "vote_bar", "vote_wave", "vote_keep", "vote_cut", "probe",
+    "n_samples", "vote_weight", "vote_bar", "vote_wave", "vote_keep", "probe",
 )  # fmt: skip
 """Of a vote."""
 _GRID = 4001  # points of the integral of a Beta density
@@ -225,7 +225,7 @@ class Poll:
     @property
     def _cut(self) -> int:
         """Tokens after which beginnings are judged."""
-        return self._config.vote_cut or self._judge.cut or self._config.chunk_len
+        return self._judge.cut or self._config.chunk_len
 
     @property
     def _is_sure(self) -> bool:

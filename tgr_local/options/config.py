@@ -273,9 +273,6 @@ class SearchConfig:
     vote_keep: int = option(
         0, "samples of a wave that are written to their ends, the most promising; 0 = all", low=0
     )
-    vote_cut: int = option(
-        0, "tokens after which the others are dropped; 0 = those of the probe, or a chunk", low=0
-    )
     probe: str = option(
         "",
         "file of the model's probe; empty = the one next to the model file",
@@ -311,7 +308,6 @@ class SearchConfig:
         "where trial answers are written: at the end of a line, a paragraph or a chunk",
         choices=("line", "paragraph", "chunk"),
     )
-    exit_gap: int = option(0, "new tokens between two trial answers at least", low=0)
     exit_prefix: str = option("The answer is \\boxed{", "beginning of a trial answer", longest=1024)
     exit_tokens: int = option(20, "tokens that a trial answer is given at most", low=1)
 

@@ -55,10 +55,10 @@ ANCHOR_OPTIONS = (
 """Of a search that tries anchors."""
 _OPTIONS_OF_SOME = {
     *RESET_OPTIONS, *STEERING_OPTIONS, *SEARCH_OPTIONS, *ANCHOR_OPTIONS, "search_from", "n_samples",
-    "vote_weight", "vote_bar", "vote_wave", "vote_keep", "vote_cut", "probe", "power_alpha",
+    "vote_weight", "vote_bar", "vote_wave", "vote_keep", "probe", "power_alpha",
     "power_blocks", "power_steps", "tree_breadth", "tree_proposals",
     "graph_merges", "graph_refines", "exit_threshold",
-    "exit_at", "exit_gap", "exit_prefix", "exit_tokens", "kappa_max", "step_min", "step_max",
+    "exit_at", "exit_prefix", "exit_tokens", "kappa_max", "step_min", "step_max",
     "max_proposals",
 }  # fmt: skip
 
