@@ -65,12 +65,7 @@ from tgr_local.system.versions import versions
 
 SETTINGS = {
     "divergence": ("divergence=0.01", "divergence=0.02", "divergence=0.05"),
-    "residual": (
-        "relative_strength=0.05",
-        "relative_strength=0.1",
-        "relative_strength=0.2",
-        "calibration=unscaled",
-    ),
+    "residual": ("relative_strength=0.05", "relative_strength=0.1", "relative_strength=0.2"),
 }
 """The settings by the calibration that the model is advised to use."""
 KINDS = ("shared", "independent")

@@ -18,7 +18,6 @@ BASE: dict[str, Any] = {
 # options of tgr-latent, in addition to BASE
 VARIANTS: dict[str, Json] = {
     "absolute": {"calibration": "absolute", "eta": 0.5},
-    "unscaled": {"calibration": "unscaled", "eta": 0.05},
     "residual, strong": {"calibration": "residual", "relative_strength": 0.4, "eta": 1.5},
     "foresight alone": {"lambda_b": 0.0, "lambda_u": 0.0},
     "penalties alone": {"foresight_weight": 0.0, "delta": -0.5, "lambda_u": 2.0},

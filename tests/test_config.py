@@ -153,7 +153,7 @@ def test_whole_numbers_are_numbers() -> None:
         ({"n_candidates": 0}, "n_candidates is 0, but must be between 1 and 255"),
         (
             {"calibration": "none"},
-            "calibration is 'none', but must be one of divergence, residual, absolute, unscaled",
+            "calibration is 'none', but must be one of divergence, residual, absolute",
         ),
         ({"stop": ("a", "")}, "stop holds an empty text; remove it"),
         ({"top_p": 1.5}, "top_p is 1.5, but must be between 0 and 1"),

@@ -120,22 +120,6 @@ def test_mean_square_norm_of_an_injection_is_one(d_h: int, d_z: int, rank: int) 
     assert squares.var() == pytest.approx(variance, rel=0.25)
 
 
-@pytest.mark.parametrize("rank", [2, 8, 32])
-def test_unscaled_maps_have_entries_of_variance_one_and_push_by_the_root_of_r_d_h(
-    rank: int,
-) -> None:
-    maps = InjectionMaps.draw(n_layer=1000, d_h=96, d_z=96, rank=rank, seed=1)
-    (rho,) = geometry.injection_scale(np.ones(1), 0.05, "unscaled", maps.unscaled)
-    vectors = rho * maps.vectors(random_units(1, 96))[0]
-    A, B = maps.A * np.sqrt(rank), maps.B * np.sqrt(96)  # entries N(0, 1)
-    assert A.std() == pytest.approx(1, rel=0.01) and B.std() == pytest.approx(1, rel=0.01)
-    np.testing.assert_allclose(
-        vectors, (B @ (A @ random_units(1, 96)[0])[..., None])[..., 0], rtol=1e-3, atol=1e-3
-    )
-    root_mean_square = np.sqrt(np.mean(np.sum(vectors**2, axis=1)))
-    assert root_mean_square == pytest.approx(np.sqrt(rank * 96), rel=0.06)
-
-
 def test_maps_refuse_bad_sizes_and_foreign_anchors() -> None:
     with pytest.raises(ValueError, match="rank is 0"):
         InjectionMaps.draw(n_layer=2, d_h=8, d_z=8, rank=0, seed=0)
@@ -146,15 +130,14 @@ def test_maps_refuse_bad_sizes_and_foreign_anchors() -> None:
 
 def test_injection_scale() -> None:
     norms = np.array([10.0, 40.0])
-    np.testing.assert_allclose(geometry.injection_scale(norms, 0.1, "residual", 8.0), [1.0, 4.0])
-    np.testing.assert_allclose(geometry.injection_scale(norms, 0.1, "absolute", 8.0), [1.0, 1.0])
-    np.testing.assert_allclose(geometry.injection_scale(norms, 0.1, "unscaled", 8.0), [8.0, 8.0])
+    np.testing.assert_allclose(geometry.injection_scale(norms, 0.1, "residual"), [1.0, 4.0])
+    np.testing.assert_allclose(geometry.injection_scale(norms, 0.1, "absolute"), [1.0, 1.0])
     with pytest.raises(ValueError, match="calibration is 'relative'"):
-        geometry.injection_scale(norms, 0.1, "relative", 8.0)
+        geometry.injection_scale(norms, 0.1, "relative")
     with pytest.raises(ValueError, match="strength is -1"):
-        geometry.injection_scale(norms, -1, "residual", 8.0)
+        geometry.injection_scale(norms, -1, "residual")
     with pytest.raises(ValueError, match="layer 1 is nan"):
-        geometry.injection_scale(np.array([10.0, np.nan]), 0.1, "residual", 8.0)
+        geometry.injection_scale(np.array([10.0, np.nan]), 0.1, "residual")
 
 
 def test_cosines_of_hand_checked_rows() -> None:

@@ -261,7 +261,7 @@ def test_a_file_that_is_cut_off_is_refused(engine: Engine, tmp_path: Path) -> No
             ControlVector.load(path, engine.n_layer)
 
 
-@pytest.mark.parametrize("calibration", ["divergence", "residual", "absolute", "unscaled"])
+@pytest.mark.parametrize("calibration", ["divergence", "residual", "absolute"])
 def test_the_winner_of_a_search_steers_as_it_did(
     engine: Engine, tmp_path: Path, calibration: str
 ) -> None:

@@ -48,7 +48,6 @@ OPTIONS: list[dict[str, Any]] = [
     {"d_z": 16},
     {"d_z": 100},
     {"calibration": "absolute"},
-    {"calibration": "unscaled", "eta": 0.1},
     {"eta": 0.0},
     {"sigma": 0.0},
     {"temperature": 0.0},
@@ -162,9 +161,7 @@ def test_tgr_latent_follows_the_method_step_by_step(
 
         norms = reference.forward(context[:-1]).residual_norms
         norms = np.median(norms, axis=1)
-        rho = geometry.injection_scale(
-            norms, config.relative_strength, config.calibration, np.sqrt(config.rank * d_h)
-        )
+        rho = geometry.injection_scale(norms, config.relative_strength, config.calibration)
         vectors = config.eta * rho[:, None] * maps.vectors(found.anchors)
 
         V, bumpy = [], []

@@ -165,8 +165,8 @@ class SearchConfig:
     calibration: str = option(
         "divergence",
         "unit of the injection: what it does to the model, measured once for a model; a share of "
-        "the median residual norm; absolute; or with unscaled maps A, B",
-        choices=("divergence", "residual", "absolute", "unscaled"),
+        "the median residual norm; or absolute",
+        choices=("divergence", "residual", "absolute"),
     )
     divergence: float = option(
         0.01,

@@ -98,12 +98,6 @@ class InjectionMaps:
         B = rng.standard_normal((n_layer, d_h, rank), dtype=np.float32)
         return cls(A / np.float32(np.sqrt(rank)), B / np.float32(np.sqrt(d_h)))
 
-    @property
-    def unscaled(self) -> float:
-        """√(r d_h): the factor by which the vectors of maps with entries N(0, 1) are longer."""
-        _, d_h, rank = self.B.shape
-        return float(np.sqrt(rank * d_h))
-
     def vectors(self, anchors: Floats) -> NDArray[np.float32]:
         """B_l A_l a for anchors [n, d_z] -> [n, n_layer, d_h]; η and ρ_l are the caller's.
 
@@ -127,19 +121,17 @@ def map_bytes(n_layer: int, d_h: int, d_z: int, rank: int) -> int:
 
 
 def injection_scale(
-    residual_norms: Floats, strength: float, calibration: str, unscaled: float
+    residual_norms: Floats, strength: float, calibration: str
 ) -> NDArray[np.float64]:
-    """ρ [n_layer], the unit of an injection: ρ_l = ζ ("divergence"), 1 ("absolute"), √(r d_h)
-    ("unscaled") or ζ · median‖h_l‖₂ ("residual").
+    """ρ [n_layer], the unit of an injection: ρ_l = ζ ("divergence"), 1 ("absolute") or
+    ζ · median‖h_l‖₂ ("residual").
 
-    residual_norms [n_layer] is median‖h_l‖₂ over the prefix tokens, strength is ζ, unscaled is
-    `InjectionMaps.unscaled`. ValueError for another calibration, a negative or non-finite strength,
-    or non-finite norms.
+    residual_norms [n_layer] is median‖h_l‖₂ over the prefix tokens, strength is ζ. ValueError for
+    another calibration, a negative or non-finite strength, or non-finite norms.
     """
-    if calibration not in ("divergence", "absolute", "unscaled", "residual"):
+    if calibration not in ("divergence", "absolute", "residual"):
         raise ValueError(
-            f'calibration is {calibration!r} but must be "divergence", "absolute", "unscaled" or '
-            '"residual"'
+            f'calibration is {calibration!r} but must be "divergence", "absolute" or "residual"'
         )
     if not (np.isfinite(strength) and strength >= 0):
         raise ValueError(
@@ -147,8 +139,7 @@ def injection_scale(
         )
     norms = np.asarray(residual_norms, dtype=np.float64)
     if calibration != "residual":
-        of_all = {"divergence": strength, "absolute": 1.0, "unscaled": unscaled}
-        return np.full_like(norms, of_all[calibration])
+        return np.full_like(norms, 1.0 if calibration == "absolute" else strength)
     if not np.isfinite(norms).all():
         layer = int(np.argmin(np.isfinite(norms)))
         raise ValueError(

@@ -76,5 +76,5 @@ def injected(
     """η ρ_l B_l A_l a of anchors [n, d_z] -> [n, n_layer, d_h]. The residual norms [n_layer] and
     the measured ζ give ρ where the calibration needs them."""
     strength = zeta if config.calibration == "divergence" else config.relative_strength
-    rho = geometry.injection_scale(norms, strength, config.calibration, injection.unscaled)
+    rho = geometry.injection_scale(norms, strength, config.calibration)
     return np.asarray(config.eta * rho[:, None] * injection.vectors(anchors))
