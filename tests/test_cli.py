@@ -114,8 +114,8 @@ def test_a_flag_of_llama_cpp_with_another_name_is_found(
     capsys: pytest.CaptureFixture[str], flag: str, ours: str | None
 ) -> None:
     assert run("run", "x", f"{flag}=1") == 2
-    hint = f"; did you mean {ours}?" if ours else ""
-    assert capsys.readouterr().err == f"tgr-local: unknown argument '{flag}=1'{hint}\n"
+    hint = f"did you mean {ours}?" if ours else "tgr-local run --help-all has all flags"
+    assert capsys.readouterr().err == f"tgr-local: unknown argument '{flag}=1'; {hint}\n"
 
 
 def test_texts_to_stop_at_may_be_several() -> None:
@@ -344,7 +344,7 @@ def test_bytes_that_are_not_text_are_refused_with_their_offset() -> None:
         (
             "run x --quantum",
             2,
-            "unknown argument '--quantum'",
+            "unknown argument '--quantum'; tgr-local run --help-all has all flags",
         ),
         ("run -3+4", 2, "unknown argument '-3+4'; a text that begins with - goes after --"),
         ("run x -k 0", 2, "replies is 0, but must be at least 1"),

@@ -116,6 +116,7 @@ def test_a_run_uses_the_settings(
     ("project", "variables", "message"),
     [
         ("sigm = 1", {}, "tgr-local.toml: unknown option 'sigm'; did you mean sigma"),
+        ("zzzz = 1", {}, "tgr-local.toml: unknown option 'zzzz'; tgr-local run --help-all has all"),
         ("[search]\nsigma = 1", {}, "tgr-local.toml: search is a table, but tables are not used"),
         (
             "[sigma]\nx = 1",

@@ -74,7 +74,7 @@ class _Tgr(RequestBody):
     """How this request is answered: the method, and any option of the search."""
 
     noun: ClassVar[str] = "option"
-    listing: ClassVar[str] = "tgr-local run --help"
+    listing: ClassVar[str] = "tgr-local run --help-all"
     method: str | None = Field(None, description="name of the method")
     progress: bool | None = Field(
         None, description="a stream also reports what the search does, in chunks without choices"

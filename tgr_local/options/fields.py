@@ -22,6 +22,8 @@ class Config(Protocol):
 
 
 _Config = TypeVar("_Config", bound=Config)
+LISTING = "tgr-local run --help-all has all"
+"""What to do about the name of no option."""
 _INT_MAX = 2**31 - 1  # the engine counts in 32 bits
 _NAME_LENGTH = 64  # characters of a name that is compared with known ones
 
@@ -223,7 +225,7 @@ def updated(config: _Config, values: Mapping[str, Any]) -> _Config:
     for key in values:
         if key not in known:
             near = near_names(key, known)
-            hint = f"did you mean {', '.join(near)}?" if near else "tgr-local run --help has all"
+            hint = f"did you mean {', '.join(near)}?" if near else LISTING
             raise ValueError(f"unknown option {key!r:.80}; {hint}")
     return dataclasses.replace(config, **values)
 

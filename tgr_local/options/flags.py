@@ -189,8 +189,10 @@ class Parser(argparse.ArgumentParser):
             near = [flag(_LLAMA_CPP[name])]
         if near:
             return ValueError(f"unknown argument {text!r}; did you mean {', '.join(near)}?")
-        hint = "" if text.startswith("--") else "; a text that begins with - goes after --"
-        return ValueError(f"unknown argument {text!r}{hint}")
+        listing = "--help-all" if "--help-all" in known else "--help"
+        hint = f"{self.prog} {listing} has all flags"
+        hint = hint if text.startswith("--") else "a text that begins with - goes after --"
+        return ValueError(f"unknown argument {text!r}; {hint}")
 
 
 class _HelpAll(argparse.Action):

@@ -21,6 +21,7 @@ from typing import Any
 
 from tgr_local.console.sanitize import printable_json, printable_line
 from tgr_local.options.config import SearchConfig
+from tgr_local.options.fields import LISTING
 from tgr_local.options.flags import flag
 from tgr_local.system.files import utf8_text
 from tgr_local.system.paths import expanded, folder
@@ -114,8 +115,8 @@ def _of_file(path: Path, options: Mapping[str, Any]) -> Iterator[Setting]:
             raise ValueError(f"{path}: {name:.60} is a table, but tables are not used; {_ONE_LINE}")
         if name not in options:
             near = difflib.get_close_matches(name, options, n=3)
-            hint = f"; did you mean {', '.join(near)}?" if near else ""
-            raise ValueError(f"{path}: unknown option {name!r:.60}{hint}")
+            hint = f"did you mean {', '.join(near)}?" if near else LISTING
+            raise ValueError(f"{path}: unknown option {name!r:.60}; {hint}")
         if path == PROJECT_FILE and name not in _PROJECT_OPTIONS:
             raise ValueError(
                 f"{path} sets {name}, but the file of a project may only set the method and "
