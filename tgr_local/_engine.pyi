@@ -31,6 +31,7 @@ class EngineParams:
     reproducible: bool
     step_seconds: float
     n_threads: int
+    fixed_threads: bool
     n_gpu_layers: int
     main_gpu: int
     rpc: Sequence[str]
@@ -105,6 +106,8 @@ class EngineStats:
     def sample_seconds(self) -> float: ...
     @property
     def draft_seconds(self) -> float: ...
+    @property
+    def n_threads(self) -> int: ...
     @property
     def n_ctx(self) -> int: ...
     @property

@@ -171,7 +171,9 @@ def _model(model: str | None, config: EngineConfig) -> Iterator[Finding]:
             yield Finding("gpu", "warning", warning)
         if warning := slow_cache(engine):
             yield Finding("cache", "warning", warning)
-        computing = f"{engine.n_threads} for computation; one that waits: {waiting()}"
+        adapts = engine.n_threads > 1 and not engine.config.n_threads
+        fewer = ", fewer while other programs want the cores" if adapts else ""
+        computing = f"{engine.n_threads} for computation{fewer}; one that waits: {waiting()}"
         yield Finding("threads", "ok", computing)
         cells = f"{config.n_ctx} cells" if config.n_ctx else "grows as needed"
         context = f"trained with {engine.n_ctx_train} tokens; cache: {cells}"
