@@ -177,6 +177,27 @@ def test_a_report_takes_another_reference(
     assert "must be one of base, markov" in capsys.readouterr().err
 
 
+def test_a_report_may_be_on_some_systems_of_some_runs(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*command, "--methods", "base,markov,random-anchor", "--k", "1,2") == 0
+    other = ["--out", str(tmp_path / "other"), "--methods", "random-anchor", "--k", "1,2"]
+    assert run(*command, *other) == 0
+    capsys.readouterr()
+    folders = [str(tmp_path / name) for name in ("run", "other")]
+    report = ["eval", "report", *folders, "--out", str(tmp_path / "a.md")]
+    chosen = ["--system", "markov", "--system", "base"]
+    assert run(*report, *chosen) == 0
+    text = (tmp_path / "a.md").read_text(encoding="utf-8")
+    table = text.split("### At equal k")[1].split("###")[0]
+    assert re.findall(r"^\| ([a-z-]+) \|", table, re.MULTILINE) == ["system", "base", "markov"]
+    assert "- run: `other" not in text and "- samples: `8, seeds" in text
+    assert run(*report, *chosen, "--reference", "random-anchor") == 2
+    assert "must be one of base, markov" in capsys.readouterr().err
+    assert run(*report, "--system", "nobody") == 2
+    assert "system is 'nobody', but must be one of base, mark" in capsys.readouterr().err
+
+
 def test_the_time_for_a_grade_may_change(command: list[str], tmp_path: Path) -> None:
     assert run(*command, "--methods", "base", "--k", "1") == 0
     assert run(*command, "--methods", "base", "--k", "1", "--grade-seconds", "20") == 0

@@ -35,6 +35,8 @@ def add_arguments(group: Parser) -> None:
     add("runs", nargs="+", metavar="RUN", help="the folder of a run")
     text = "report.html or report.md to write (default: report.html in the first folder)"
     add("--out", metavar="FILE", help=text)
+    text = "a system to report on; may be given several times (default: all)"
+    add("--system", action="append", metavar="NAME", help=text)
     text = "system that the others are compared with (default: that of the runs)"
     add("--reference", metavar="NAME", help=text)
     text = "samples or one (default: that of the runs)"
@@ -153,7 +155,7 @@ def _list(_: argparse.Namespace) -> int:
 
 
 def _report_on(args: argparse.Namespace) -> int:
-    return _report(args.runs, args.out, args.reference, args.k, args.metric)
+    return _report(args.runs, args.out, args.reference, args.k, args.metric, args.system)
 
 
 def _report(
@@ -162,11 +164,13 @@ def _report(
     reference: str | None = None,
     k: str | None = None,
     metric: str | None = None,
+    systems: Sequence[str] | None = None,
     *,
     shown: bool = False,
 ) -> int:
     """Writes report.md and report.html to the first run folder, or to `out`; a name that ends in
-    .md gets the tables only. `reference`, `k` and `metric` replace those of the runs."""
+    .md gets the tables only. `reference`, `k` and `metric` replace those of the runs; `systems`
+    leaves the others out."""
     from tgr_local.lab.eval import manifest, page, report, request, run_folder
 
     changes: dict[str, Any] = {"metric": manifest.read_metric(metric)} if metric else {}
@@ -174,6 +178,8 @@ def _report(
     if path.suffix not in (".html", ".md"):
         raise ValueError(f"out is {out!r}, but a report must end in .html or .md")
     read = [run_folder.read(Path(folder)) for folder in folders]
+    if systems:
+        read = run_folder.limited(read, systems)
     if reference:
         request.check_reference(
             reference, [s["name"] for run in read for s in run.manifest.systems]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -50,6 +52,28 @@ def read(folder: Path) -> EvaluationRun:
         {place: line["prompt"] for place, line in problems.items()},
         {place: line["groups"] for place, line in problems.items() if "groups" in line},
     )
+
+
+def limited(runs: Sequence[EvaluationRun], systems: Sequence[str]) -> list[EvaluationRun]:
+    """The runs with these systems only, without runs that have none of them. ValueError for a
+    system that no run has."""
+    known = list(dict.fromkeys(s["name"] for run in runs for s in run.manifest.systems))
+    for name in systems:
+        if name not in known:
+            raise ValueError(f"system is {name!r}, but must be one of {', '.join(known)}")
+    found = []
+    for run in runs:
+        kept = [system for system in run.manifest.systems if system["name"] in systems]
+        if kept:
+            found.append(
+                dataclasses.replace(
+                    run,
+                    manifest=dataclasses.replace(run.manifest, systems=kept),
+                    samples=[sample for sample in run.samples if sample.system in systems],
+                    phases=[phase for phase in run.phases if phase["system"] in systems],
+                )
+            )
+    return found
 
 
 def _lines(path: Path, shape: dict[str, Any]) -> list[dict[str, Any]]:
