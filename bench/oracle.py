@@ -473,6 +473,7 @@ def report(options: argparse.Namespace, head: Record, all_records: Sequence[Reco
                 groups[name.partition(":")[2], kind] = cells
     print(tables.ceiling(groups))
     print(tables.regrets(groups, _place(head["lengths"], options.length)))
+    print(tables.lookahead(groups, head["lengths"]))
     print(tables.signal(groups, head["lengths"]))
 
 

@@ -73,6 +73,27 @@ def gain_of_winner(scores: Floats, x: Floats) -> float:
     return float(np.mean(_chosen(scores, axis=0) * x, axis=1).sum() - x.mean())
 
 
+def apart(
+    measure: Callable[[Floats, Floats], float],
+    scores: Floats,
+    x: Floats,
+    rng: np.random.Generator,
+    n_draws: int = 100,
+) -> float:
+    """`measure` of scores and x [K, n] where columns share seeds, as if every candidate of a choice
+    had a seed of its own: the mean over random pairings that put no seed twice into a column.
+    ValueError for fewer completions than anchors."""
+    n_anchors, n = x.shape
+    if n < n_anchors:
+        raise ValueError(f"x has shape {x.shape}, but needs a completion for each anchor")
+    rows = np.arange(n_anchors)[:, None]
+    found = []
+    for _ in range(n_draws):
+        columns = rng.permutation(n)[(np.arange(n) + rows) % n]  # [K, n]
+        found.append(measure(scores[rows, columns], x[rows, columns]))
+    return float(np.mean(found))
+
+
 def half_moments(scores: Floats, x: Floats) -> NDArray[np.float64]:
     """[3] covariance and variances over anchors of the mean score in one half of the completions
     and the success in the other, for `correlation`."""

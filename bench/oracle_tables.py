@@ -17,6 +17,7 @@ import oracle_statistics as stats
 from numpy.typing import NDArray
 
 from tgr_local import SearchConfig
+from tgr_local.lab.eval import metrics
 from tgr_local.lab.eval.metrics import Interval
 
 Record = Mapping[str, Any]
@@ -165,6 +166,38 @@ def regrets(groups: Groups, at: int) -> str:
         shown = [points(stats.bootstrap(column[:, None], stats.mean)) for column in columns]
         rows.append([setting, kind, name, *shown])
     return table(heads, rows)
+
+
+def lookahead(groups: Groups, lengths: Sequence[int]) -> str:
+    """What the likeliest rollout of each length gains over one completion without injection: with
+    the seeds of the run, with a seed for each candidate, and among K rollouts without injection."""
+    heads = (
+        "setting", "seeds", "s", "V, less none", "V, rollout kept, less none",
+        "own seeds: V, less none", "own seeds: V, rollout kept, less none",
+        "likeliest of K without injection, kept, less one",
+    )  # fmt: skip
+    rows = []
+    for (setting, kind), cells in groups.items():
+        for at, length in enumerate(lengths):
+            found = np.array([_lookahead(cell, at) for cell in cells])
+            shown = [points(stats.bootstrap(column[:, None], stats.mean)) for column in found.T]
+            rows.append([setting, kind, str(length), *shown])
+    return table(heads, rows)
+
+
+def _lookahead(cell: Cell, at: int) -> list[float]:
+    V, x, rng = cell.V[at, :-1], cell.success, np.random.default_rng(0)
+    measures = stats.gain_of_choice, stats.gain_of_winner
+    gains = [measure(V, x) for measure in measures]
+    if cell.shared:
+        gains += [stats.apart(measure, V, x, rng) for measure in measures]
+    else:
+        gains *= 2
+    none, keys = cell.x[-1], cell.V[at, -1]
+    _, place = np.unique(keys, return_inverse=True)  # equal rollouts share what becomes of them
+    shares = np.bincount(place, none) / np.bincount(place)
+    likeliest = metrics.best_of_k(shares[place], keys, len(x)) - none.mean()
+    return [*(gain + cell.cost for gain in gains), float(likeliest)]
 
 
 def signal(groups: Groups, lengths: Sequence[int]) -> str:

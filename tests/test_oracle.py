@@ -140,6 +140,17 @@ def test_a_choice_by_the_luck_of_a_rollout_gains_nothing() -> None:
     assert np.mean([stats.gain_of_winner(x, x) for x in ALIKE]) > 0.2
 
 
+def test_a_choice_among_candidates_with_seeds_of_their_own() -> None:
+    luck = np.array([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])  # the seed decides, not the anchor
+    assert stats.gain_of_winner(luck, luck) == pytest.approx(0.0)
+    # a column never has seed 0 twice, so two columns of three have it
+    assert stats.apart(stats.gain_of_winner, luck, luck, RNG) == pytest.approx(2 / 3 - 1 / 3)
+    anchor = np.array([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]])
+    assert stats.apart(stats.gain_of_choice, anchor, anchor, RNG) == pytest.approx(0.5)
+    with pytest.raises(ValueError, match="a completion for each anchor"):
+        stats.apart(stats.gain_of_winner, luck.T, luck.T, RNG)
+
+
 def test_correlations_of_anchors_and_of_texts() -> None:
     x = drawn([0.1, 0.9], boundaries=1)[0]
     assert stats.correlation(stats.text_moments(2 * x + 1, x)) == pytest.approx(1.0)
@@ -172,7 +183,7 @@ def test_the_tables_of_records() -> None:
         "setting": "one",
         "success": ["1111", "0000", "0101"],
         "same": [0.5, 1.0],
-        "V": [[[-1.0] * 4, [-2.0] * 4, [-1.5] * 4]],
+        "V": [[[-1.0] * 4, [-2.0] * 4, [-1.6, -1.5] * 2]],
         "P_bum": [[[2.0] * 4, [None, 1.0, 1.0, 1.0], [4.0] * 4]],
         "P_uni": [0.5, 0.5],
     }
@@ -186,6 +197,10 @@ def test_the_tables_of_records() -> None:
     assert row[9].startswith("+50.0")  # the best is right in all texts, none in half of them
     row = tables.regrets(groups, 0).splitlines()[2].split(" | ")
     assert row[3:8] == [f"+{r} [+{r}, +{r}]" for r in ("0.0", "87.5", "37.5", "50.0", "50.0")]
+    row = tables.lookahead(groups, [4]).splitlines()[2].split(" | ")
+    # the first anchor has the largest V under all seeds; without injection the likelier half is
+    # right, and five of six pairs have one of it
+    assert row[2:] == ["4", *["+50.0 [+50.0, +50.0]"] * 4, "+33.3 [+33.3, +33.3] |"]
     assert tables.signal(groups, [4]).splitlines()[2].startswith("| one | shared | 4 | 100.0")
     swap = {"setting": "tgr-latent:eta=2", "success": ["11", "01", "00", "11"]}
     last = tables.swapped([swap]).splitlines()[-1]
