@@ -8,6 +8,8 @@ grader grades. So the anchors' chances of success are known, and with them
 - the variance of success between anchors beyond binomial noise, and what the best anchor gains;
 - how far the choice by V, by -P_bum, by S and by chance stays behind it: the first s tokens of a
   completion are a rollout of s tokens, judged by the other completions of its anchor;
+- what the likeliest rollout gains if it goes on, also with a seed for each candidate, and what the
+  likeliest of as many rollouts without injection gains;
 - the share of each score that the anchor explains, and not the luck of the rollout.
 
 With shared seeds, completion j has the same seeds under every anchor; then equal texts are written
