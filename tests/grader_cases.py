@@ -99,8 +99,25 @@ CASES: dict[str, tuple[Rows, list[str], list[str]]] = {
             "    return max(x)\n\ndef other(): return unfinished(",
             "return max(x)",
             "Sure:\n```python\ndef top(x: List):\n    return max(x)\n```\nUse:\n```\ntop([])\n```",
+            # checks of its own that are wrong, and an end that a limit cut off
+            "```python\ndef top(x: List):\n    return max(x)\n\nassert top([1]) == 2\nprint(top([",
         ],
         ["    return min(x)", "```python\ndef top(x): return 3/0\n```", "I cannot."],
+    ),
+    "humaneval-code": (
+        [
+            {
+                "task_id": "HumanEval/0",
+                "prompt": "from typing import List\n\ndef top(x: List[int]):\n    ''' Top. '''\n",
+                "entry_point": "top",
+                "test": "def check(f):\n    assert f([1, 3, 2]) == 3\n",
+            }
+        ],
+        [
+            "def top(x: List):\n    return max(x)\n```\n\nUse it so:\n```python\ntop([1])\n```",
+            "from typing import List\n\n\ndef top(x):\n    return max(x)\n",
+        ],
+        ["def top(x):\n    return min(x)\n```", "```\nI cannot."],
     ),
     "mbpp": (
         [

@@ -34,7 +34,7 @@ from task_files import Load, grade, loader, strongest_sandbox
 from tgr_local.errors import TgrError
 from tgr_local.lab.eval.task import Grade
 from tgr_local.lab.eval.tasks import livecodebench, writingbench
-from tgr_local.lab.eval.tasks.code import program
+from tgr_local.lab.eval.tasks.code import definitions, program
 from tgr_local.lab.eval.tasks.gsm8k import answer, number, shown
 from tgr_local.lab.eval.tasks.ifeval import plain_punkt
 from tgr_local.lab.eval.tasks.puzzles import evaluate, expression, judge
@@ -346,3 +346,21 @@ def test_without_a_judge_nothing_is_graded(load: Load, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(("answer", "score"), JUDGE_SCORES)
 def test_the_judges_score_is_found(answer: str, score: int | None) -> None:
     assert writingbench.score(answer) == score
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("import math\n\n@cache\ndef f(x):\n    return 1\n\nN = 2\n", "whole"),
+        ("def f(x):\n    return 1\n\nprint(f(1))\nfor i in [1]:\n    f(i)\n", "def f(x):\n    return 1\n"),
+        ("def f(x):\n    return 1\n\nif __name__ == '__main__':\n    f(0)\n", "def f(x):\n    return 1\n"),
+        ("def f(x):\n    return 1\n\ndef g(x):\n    return '", "def f(x):\n    return 1\n"),
+        ("def f(x):\n    return (", "whole"),  # nothing of it can be saved
+        ("x = 1\nprint(x)", "whole"),  # it does not define the function
+        ("try:\n    import re\nexcept ImportError:\n    re = None\n\ndef f(x):\n    return re\n", "whole"),
+    ],
+)  # fmt: skip
+def test_of_a_program_the_definitions_count(code: str, expected: str) -> None:
+    found = definitions(code, "f")
+    wanted = code if expected == "whole" else expected
+    assert found.split() == wanted.split()

@@ -42,7 +42,7 @@ def test_every_task_keeps_its_promises() -> None:
         assert task.name == name and task.metric in ("pass", "score", "diversity")
         assert 10 < len(task.doc) < 100 and "\n" not in task.doc
     assert {n for n, t in tasks.TASKS.items() if t.needs_exec} == {
-        "humaneval", "mbpp", "bigcodebench", "livecodebench", "humanevalfix", "aider-edit",
+        "humaneval", "humaneval-code", "mbpp", "bigcodebench", "livecodebench", "humanevalfix", "aider-edit",
         "bugs", "bugs-families",
     }  # fmt: skip
     assert set(CASES) <= set(tasks.TASKS)
@@ -189,7 +189,10 @@ def test_right_answers_pass_and_wrong_ones_fail(load: Load, name: str) -> None:
     _, right, wrong = CASES[name]
     (problem,) = load(name)
     assert problem.task == name and json.loads(json.dumps(problem.reference)) == problem.reference
-    assert problem.raw and all(m["role"] in ("system", "user") for m in problem.messages)
+    assert problem.raw and problem.messages[0]["role"] in ("system", "user")
+    assert all(m["role"] in ("system", "user") for m in problem.messages[1:]) or (
+        name == "humaneval-code" and problem.messages[-1]["content"].endswith("```python\n")
+    )
     for text in right:
         found = grade(problem, text)
         assert (found.correct, found.score) == (True, 1.0), (text, found)

@@ -17,6 +17,7 @@ _PLACES = {
     "omnimath": "omnimath:TASK",
     "gsm8k": "gsm8k:TASK",
     "humaneval": "humaneval:TASK",
+    "humaneval-code": "humaneval:CODE",
     "mbpp": "mbpp:TASK",
     "bigcodebench": "bigcodebench:TASK",
     "livecodebench": "livecodebench:TASK",

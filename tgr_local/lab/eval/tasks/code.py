@@ -6,6 +6,7 @@ not pass.
 
 from __future__ import annotations
 
+import ast
 import re
 import secrets
 import textwrap
@@ -41,6 +42,7 @@ def __run(code):
     os.write(1, b'\\n' + word + b'\\n')
 __run({code!r})
 """
+_MOST_CUTS = 200  # statements at the end of a cut program
 SLACK = 10.0
 """Seconds that a grader waits beyond the time limit of a program."""
 
@@ -82,6 +84,39 @@ def program(text: str, name: str) -> str | None:
     except SyntaxError:
         return None
     return text if text.strip() else None
+
+
+def definitions(code: str, name: str) -> str:
+    """The code without what is no part of an answer, as EvalPlus has it: examples and checks that
+    the model adds at the top, which may be wrong, and an end that a limit cut off. All of it where
+    it does not define `name`."""
+    lines = code.split("\n")
+    starts = [i for i, line in enumerate(lines) if line[:1].strip()][-_MOST_CUTS:]
+    for end in [len(lines), *reversed(starts)]:
+        text = "\n".join(lines[:end])
+        if not defines(text, name):
+            break
+        try:
+            tree = syntax_tree(text)
+        except SyntaxError:
+            continue
+        kept = [node for node in tree.body if not _is_use(node)]
+        return "\n\n".join(_source(lines, node) for node in kept) + "\n"
+    return code
+
+
+def _is_use(node: ast.stmt) -> bool:
+    """Whether a statement at the top only uses what the program defines."""
+    if isinstance(node, ast.If):
+        return "__name__" in {one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)}
+    return isinstance(node, ast.Expr | ast.Assert | ast.For | ast.While | ast.With)
+
+
+def _source(lines: list[str], node: ast.stmt) -> str:
+    """The lines of a statement, with its decorators."""
+    decorators = getattr(node, "decorator_list", [])
+    first = min([node.lineno, *(one.lineno for one in decorators)])
+    return "\n".join(lines[first - 1 : node.end_lineno])
 
 
 def as_program(code: str) -> str:

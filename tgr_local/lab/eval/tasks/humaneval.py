@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tgr_local.lab.eval.task import Grade, Problem
 from tgr_local.lab.eval.tasks.benchmark import user
-from tgr_local.lab.eval.tasks.code import Code, blocks, defines, passes, program
+from tgr_local.lab.eval.tasks.code import Code, blocks, defines, definitions, passes, program
 from tgr_local.lab.eval.tasks.data import Row, Source
 
 STOP = re.compile(r"\n(?:class|def|#|if|print)")
@@ -35,7 +35,8 @@ class HumanEval(Code):
         head, name = problem.reference["prompt"], problem.reference["entry_point"]
         whole = program(text, name)
         if whole is not None and defines(whole, name):
-            return f"{head}\n    pass\n\n{whole}"  # the head brings its imports and helpers
+            # the head brings its imports and helpers
+            return f"{head}\n    pass\n\n{definitions(whole, name)}"
         body = blocks(text)[-1] if blocks(text) else text
         body = STOP.split(f"\n{body}")[0][1:]
         if not body.strip():
@@ -48,12 +49,33 @@ class HumanEval(Code):
         return passes(code, tests, self.limits)
 
 
-TASK = HumanEval(
-    "humaneval",
-    "164 Python functions from their docstrings; hidden tests",
-    Source(
-        ("humaneval/HumanEval.jsonl.gz", "HumanEval.jsonl.gz", "HumanEval.jsonl"),
-        "https://github.com/openai/human-eval",
-        {"path": "openai/openai_humaneval", "split": "test"},
-    ),
+class HumanEvalCode(HumanEval):
+    """As EvalPlus (Liu et al. 2023) asks an instruct model, and reports of code models count: the
+    answer begins with its program, so that no reasoning comes before it."""
+
+    def problem(self, row: Row, index: str) -> Problem:
+        problem = super().problem(row, index)
+        asked = (
+            "Please provide a self-contained Python script that solves the following problem in a "
+            f"markdown code block:\n```\n{problem.raw.strip()}\n```\n"
+        )
+        begun = {
+            "role": "assistant",
+            "content": "Below is a Python script with a self-contained function that solves the "
+            "problem and passes corresponding tests:\n```python\n",
+        }
+        return replace(problem, messages=(*user(asked), begun))
+
+    def code(self, problem: Problem, text: str) -> str | None:
+        return super().code(problem, f"```python\n{text}")
+
+
+SOURCE = Source(
+    ("humaneval/HumanEval.jsonl.gz", "HumanEval.jsonl.gz", "HumanEval.jsonl"),
+    "https://github.com/openai/human-eval",
+    {"path": "openai/openai_humaneval", "split": "test"},
+)
+TASK = HumanEval("humaneval", "164 Python functions from their docstrings; hidden tests", SOURCE)
+CODE = HumanEvalCode(
+    "humaneval-code", "the same, asked as EvalPlus does: the answer begins with its program", SOURCE
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tgr_local.lab.eval.task import Grade, Problem
 from tgr_local.lab.eval.tasks.benchmark import user
-from tgr_local.lab.eval.tasks.code import Code, passes, program
+from tgr_local.lab.eval.tasks.code import Code, definitions, passes, program
 from tgr_local.lab.eval.tasks.data import Row, Source
 from tgr_local.lab.eval.tasks.puzzles import whole
 
@@ -36,7 +36,9 @@ class MBPP(Code):
 
     def code(self, problem: Problem, text: str) -> str | None:
         text = text.partition("[DONE]")[0]
-        return program(text, called(problem.reference["tests"][0]))
+        name = called(problem.reference["tests"][0])
+        found = program(text, name)
+        return definitions(found, name) if found is not None and name else found
 
     def judged(self, problem: Problem, code: str) -> Grade:
         tests = [problem.reference["setup"], *problem.reference["tests"]]
