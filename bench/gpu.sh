@@ -1,31 +1,30 @@
 #!/usr/bin/env bash
-# Builds the engine with CUDA from llama.cpp's source alone, runs its tests on the GPU, and measures it at Q4_K_M.
+# Builds the engine for a GPU from llama.cpp's source alone, runs its tests there, and measures it at Q4_K_M.
 #
-#   bench/gpu.sh [--cpu] [--source DIR] [--out DIR] [PHASE ...]
+#   bench/gpu.sh [--backend NAME] [--source DIR] [--out DIR] [PHASE ...]
 #
 #   --build            the engine, and llama.cpp to compare with; continues where it was stopped
 #   --test             the engine's tests, with all layers on the GPU
 #   --weights SHAPE    the random weights that --bench SHAPE measures
 #   --bench SHAPE      0.6b, 1.7b, 4b or 8b; or embedded, the embedded model
 #
-# Without a phase: all of them. Each takes less than ten minutes on 16 cores. The build is kept in --out (build/gpu);
-# results go to $OUT, or there too. It needs no package registry: --source is a llama.cpp source tree (src, include,
-# ggml, ...), $PYTHON (python3) a Python 3.10+ with its headers, the modules named below, and llama-cpp-python of the
-# pinned version, built for anything, since its libraries are not used. Without --source pip fetches the source. --cpu
-# does all of it without CUDA, to try it out. $CMAKE_ARGS has more arguments for CMake; with
-# -DCMAKE_CUDA_ARCHITECTURES=90 --build needs no GPU.
+# Without a phase: all of them. Each takes less than ten minutes on 16 cores. --backend is cuda (the default), vulkan, or
+# cpu, which tries it all out without a GPU. Vulkan without a GPU computes on Mesa's software device, slowly. The build is
+# kept in --out (build/gpu-NAME); results go to $OUT, or there too. It needs no package registry: --source is a llama.cpp
+# source tree (src, include, ggml, ...), $PYTHON (python3) a Python 3.10+ with its headers, the modules named below, and
+# llama-cpp-python of the pinned version, built for anything, since its libraries are not used. Without --source pip
+# fetches the source. $CMAKE_ARGS has more arguments for CMake; with -DCMAKE_CUDA_ARCHITECTURES=90 --build needs no GPU.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 python=${PYTHON:-python3}
-out=$root/build/gpu cuda=ON source=${TGR_LLAMA_CPP_SOURCE:-} phases=()
+out='' backend=cuda source=${TGR_LLAMA_CPP_SOURCE:-} phases=()
 modules="numpy jinja2 markupsafe pydantic pybind11 pytest gguf rich prompt_toolkit wcwidth diskcache typing_extensions"
 
 fail() { echo "gpu.sh: $*" >&2; exit 1; }
-usage() { sed -n '2,17s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,18s/^# \{0,1\}//p' "$0"; }
 while [ $# -gt 0 ]; do
     case $1 in
-        --cpu) cuda=OFF ;;
-        --source | --out) [ $# -gt 1 ] || fail "$1 needs a value"; declare "${1#--}=$2"; shift ;;
+        --backend | --source | --out) [ $# -gt 1 ] || fail "$1 needs a value"; declare "${1#--}=$2"; shift ;;
         --build | --test) phases+=("${1#--}") ;;
         --weights | --bench) [ $# -gt 1 ] || fail "$1 needs a shape"; phases+=("${1#--} $2"); shift ;;
         -h | --help) usage; exit 0 ;;
@@ -35,10 +34,14 @@ while [ $# -gt 0 ]; do
 done
 [ ${#phases[@]} -gt 0 ] ||
     phases=(build test "bench 0.6b" "bench 1.7b" "bench 4b" "bench 8b" "bench embedded")
+case $backend in
+    cuda | vulkan) device=gpu ;;
+    cpu) device=cpu ;;
+    *) fail "--backend is $backend, but must be cuda, vulkan or cpu" ;;
+esac
+out=${out:-$root/build/gpu-$backend}
 mkdir -p "$out" "${OUT:-$out}"
 out=$(cd "$out" && pwd) results=$(cd "${OUT:-$out}" && pwd)
-device=gpu
-[ $cuda = ON ] || device=cpu
 
 # --- what must be there ---
 need() { command -v "$1" >/dev/null || fail "$1 is missing; $2"; }
@@ -64,10 +67,17 @@ check_build() {
         fail "$headers has no Python.h; install Python's headers, or put -DPython_INCLUDE_DIR=DIR into CMAKE_ARGS"
     [ -z "$source" ] || [ -f "$source/src/llama-graph.cpp" ] ||
         fail "--source is $source, where no llama.cpp source is"
-    [ $cuda = OFF ] && return
-    need nvcc "install the CUDA toolkit, or try it out with --cpu"
+    if [ $backend = vulkan ]; then
+        need glslc "install glslc, with the headers of Vulkan and of SPIR-V"
+        [[ ${CMAKE_ARGS:-} == *Vulkan_INCLUDE_DIR* ]] || printf '%s\n' '#include <vulkan/vulkan.h>' \
+            '#ifndef VK_EXT_layer_settings' '#error' '#endif' | c++ -x c++ -fsyntax-only - 2>/dev/null ||
+            fail "Vulkan's headers are missing or older than 1.3.272; install newer ones, or put" \
+                "-DVulkan_INCLUDE_DIR=DIR into CMAKE_ARGS"
+    fi
+    [ $backend = cuda ] || return 0
+    need nvcc "install the CUDA toolkit, or try it out with --backend cpu"
     has_gpu || [[ ${CMAKE_ARGS:-} == *CMAKE_CUDA_ARCHITECTURES* ]] ||
-        fail "nvidia-smi finds no GPU; name one in CMAKE_ARGS (-DCMAKE_CUDA_ARCHITECTURES=90), or try it out with --cpu"
+        fail "nvidia-smi finds no GPU; name one in CMAKE_ARGS (-DCMAKE_CUDA_ARCHITECTURES=90), or try it out with --backend cpu"
 }
 
 # Puts links into $out/cuda to what nvcc does not find itself: cuBLAS of Python's packages, the driver's library. Appends
@@ -114,21 +124,28 @@ build() {
     local generator more=() extra=()
     [ -z "$source" ] || export TGR_LLAMA_CPP_SOURCE=$(cd "$source" && pwd)
     generator=$(command -v ninja >/dev/null && echo Ninja || echo "Unix Makefiles")
-    [ $cuda = OFF ] || find_cuda
+    case $backend in
+        cuda)
+            find_cuda
+            more+=(-DGGML_CUDA=ON)
+            ;;
+        vulkan) more+=(-DGGML_VULKAN=ON) ;;
+    esac
     read -ra extra <<<"${CMAKE_ARGS:-}"
-    cmake -S "$root" -B "$out/cmake" -G "$generator" -DTGR_GGML=bundled -DGGML_CUDA=$cuda \
+    cmake -S "$root" -B "$out/cmake" -G "$generator" -DTGR_GGML=bundled \
         -DPython_EXECUTABLE="$(command -v "$python")" -Dpybind11_DIR="$("$python" -m pybind11 --cmakedir)" \
         -DCMAKE_BUILD_TYPE=Release "${more[@]}" "${extra[@]}"
     cmake --build "$out/cmake" --parallel "$(nproc)" --target _engine _chat tgr_testing peer
-    [ $cuda = OFF ] || grep -q cudaGraphLaunch "$out"/cmake/_engine*.so || fail "the engine was built without CUDA graphs"
-    if [ $cuda = ON ] && ! has_gpu; then
+    [ $backend != cuda ] || grep -q cudaGraphLaunch "$out"/cmake/_engine*.so ||
+        fail "the engine was built without CUDA graphs"
+    if [ $backend = cuda ] && ! has_gpu; then
         echo "gpu.sh: the engine is built, but not loaded: nvidia-smi finds no GPU"
         return
     fi
     install
     run -c 'import tgr_local._engine as e; print("\n".join(" ".join(map(str, d)) for d in e.devices()))' |
         tee "$results/devices.txt"
-    [ $cuda = OFF ] || grep -qi cuda "$results/devices.txt" || fail "the engine was built, but finds no GPU"
+    [ $backend = cpu ] || grep -qi "$backend" "$results/devices.txt" || fail "the engine was built, but finds no GPU"
     run -c 'import llama_cpp; print(llama_cpp.llama_print_system_info().decode())' | tee -a "$results/devices.txt"
     grep -q "LLAMAFILE = 1" "$results/devices.txt" || fail "the engine was built without tinyBLAS"
 }
@@ -157,6 +174,10 @@ found = [path for path in sys.path if os.path.isdir(path) and os.path.realpath(p
 found = [path for path in found if os.path.basename(path) != "lib-dynload"]
 (packages / "gpu.pth").write_text("\n".join([str(site), *map(os.path.abspath, found)]) + "\n")
 END
+    # ggml skips Mesa's software device unless it is named
+    [ $backend != vulkan ] || [ -n "${GGML_VK_VISIBLE_DEVICES:-}" ] || run -c '
+import sys, tgr_local._engine as engine
+sys.exit(all(kind not in ("gpu", "igpu") for _, _, kind, *_ in engine.devices()))' || export GGML_VK_VISIBLE_DEVICES=0
 }
 
 # llama-cpp-python computes with what was built here too
@@ -168,7 +189,7 @@ tests() {
     local parallel=()
     run -c "import xdist" 2>/dev/null && parallel=(-n "$(($(nproc) > 8 ? 8 : ($(nproc) + 1) / 2))" --dist loadfile)
     local files=("$root"/tests/test_engine*.py
-        "$root"/tests/test_{bench_gpu,device,cancel,early_exit,fairness,families,moves}.py
+        "$root"/tests/test_{bench_gpu,device,cancel,early_exit,fairness,families,layer_fit,moves}.py
         "$root"/tests/test_{prefix_files,prefixes,reuse,trajectory}.py)
     # without TF32 a product depends less on how many tokens it is for; left out: a test that needs the server's packages
     TGR_TEST_DEVICE=$device NVIDIA_TF32_OVERRIDE=0 run -m pytest -q -p no:cacheprovider "${parallel[@]}" \

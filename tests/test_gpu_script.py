@@ -15,7 +15,8 @@ from surroundings import ROOT, environment
         (["--fast"], "unknown argument --fast; see --help"),
         (["--bench"], "--bench needs a shape"),
         (["--out"], "--out needs a value"),
-        (["--cpu", "--test"], "cannot import numpy"),
+        (["--backend", "opencl"], "--backend is opencl, but must be cuda, vulkan or cpu"),
+        (["--backend", "cpu", "--test"], "cannot import numpy"),
     ],
 )
 def test_it_says_what_is_missing(tmp_path: Path, arguments: list[str], message: str) -> None:
