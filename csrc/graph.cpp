@@ -127,6 +127,7 @@ void after_ubatch(llama_adapter_cvec & cvec, const llm_graph_result & res, ggml_
     if (!state) {
         return;
     }
+    state->n_splits = uint32_t(ggml_backend_sched_get_n_splits(sched));
     const auto copy = [&](ggml_tensor * tensor, float * to, size_t n) {
         ggml_backend_tensor_get_async(ggml_backend_sched_get_tensor_backend(sched, tensor), tensor, to, 0,
                                       n * sizeof(float));
@@ -288,6 +289,10 @@ uint64_t graph_n_built(llama_context * ctx) {
 
 uint64_t graph_n_whole(llama_context * ctx) {
     return state_of(ctx).n_whole;
+}
+
+uint32_t graph_n_splits(llama_context * ctx) {
+    return state_of(ctx).n_splits;
 }
 
 const char * graph_no_shift(llama_context * ctx) {

@@ -4,7 +4,7 @@
 //
 // These files are compiled into our copy of libllama. The engine calls the functions below; llama.cpp's own files call
 // those of graph_hooks.h, from the lines that csrc/patches adds. What takes a context must be called from the thread
-// that decodes, but for graph_n_built and graph_n_whole.
+// that decodes, but for graph_n_built, graph_n_whole and graph_n_splits.
 #pragma once
 
 #include "extent.h"
@@ -53,6 +53,9 @@ void graph_place(llama_context * ctx, const std::vector<uint32_t> & cells, const
 // whole cache instead.
 uint64_t graph_n_built(llama_context * ctx);
 uint64_t graph_n_whole(llama_context * ctx);
+
+// The parts of the last graph that was computed, each on one device; what goes from one to the next is copied.
+uint32_t graph_n_splits(llama_context * ctx);
 
 // Why tokens in the cache cannot move to other positions; nullptr when they can.
 const char * graph_no_shift(llama_context * ctx);

@@ -33,6 +33,7 @@ struct graph_state_t {
     bool                  on_gpu = false; // some layer is
     std::atomic<uint64_t> n_built{ 0 };   // graphs; read by other threads
     std::atomic<uint64_t> n_whole{ 0 };   // … whose attention looks at the whole cache
+    std::atomic<uint32_t> n_splits{ 0 };  // of the last graph; read by other threads
 
     bool reserving      = false; // buffers, for graphs with all of our nodes
     bool capture_states = false;

@@ -201,6 +201,7 @@ void Model::check_injection() {
     if (!std::all_of(state, state + info_.n_embd, [](float x) { return std::isfinite(x); }) ||
         !std::all_of(logits, logits + info_.n_vocab, [](float x) { return x < INFINITY; })) {
         refuse(params_.path, "computes numbers that are not finite: its weights are damaged");
+    stats.n_splits       = context_ ? graph_n_splits(context_.get()) : 0;
     }
     if (*low == *high) {
         refuse(params_.path, "gives every token the same probability, as an embedding model does");

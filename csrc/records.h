@@ -67,6 +67,7 @@ struct EngineStats {
     uint32_t n_ctx = 0, n_seq_max = 0;
     uint32_t cells_used = 0, cells_peak = 0, cells_reserved = 0;
     uint32_t cells_remembered = 0, n_prefixes = 0;
+    uint32_t n_splits       = 0; // of the last graph: its parts, each on one device
     uint32_t n_sequences = 0, n_sessions = 0, n_waiting = 0, n_jobs = 0;
 };
 

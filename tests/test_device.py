@@ -1,4 +1,5 @@
-"""The engine as a GPU runs it: Q4_K weights, flash attention, an F16 cache, all layers there.
+"""The engine as a GPU runs it: Q4_K weights, flash attention, an F16 cache, all layers there, or
+half of them.
 
 `bench/gpu.sh --test` runs this on a GPU (TGR_TEST_DEVICE=gpu); elsewhere it runs on the CPU. What
 was written, however its cells came about, must have the log-probabilities that the CPU gives the
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import DEVICE, ENDLESS, EXACT, is_free, vectors
+from engines import DEVICE, ENDLESS, is_free, vectors
 from numpy.typing import NDArray
 from threads import in_threads, wait_until
 
@@ -36,10 +37,18 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return shapes.model_file("tiny", "q4_k")
 
 
+@pytest.fixture(
+    scope="module",
+    params=(pytest.param(-1, id="all"), pytest.param(2, id="half")) if DEVICE == "gpu" else (0,),
+)
+def layers(request: pytest.FixtureRequest) -> int:
+    """Layers on the device; of the three there are, the output layer is one."""
+    return int(request.param)
+
+
 @pytest.fixture(scope="module")
-def _engines(path: Path) -> Iterator[tuple[Engine, Engine]]:
+def _engines(path: Path, layers: int) -> Iterator[tuple[Engine, Engine]]:
     common: dict[str, Any] = {"n_threads": 1, "prefix_cells": 1000}
-    layers = EXACT["n_gpu_layers"]
     used = EngineConfig(flash_attn="on", n_gpu_layers=layers, n_batch=64, n_ubatch=64, **common)
     exact = EngineConfig(flash_attn="off", n_gpu_layers=0, type_k="f32", type_v="f32", **common)
     with Engine(path, used) as engine, Engine(path, exact) as plain:
@@ -90,8 +99,38 @@ def check(found: NDArray[np.float32], wanted: NDArray[np.float32]) -> None:
     assert np.abs(found - wanted).max() < BOUND
 
 
-def test_all_layers_are_on_the_device(engine: Engine) -> None:
-    assert all(("CPU" in name.upper()) == (DEVICE != "gpu") for name in engine.devices())
+def test_the_layers_are_on_the_device(engine: Engine, layers: int) -> None:
+    on_device = [not name.upper().startswith("CPU") for name in engine.devices()]
+    n = 3 if layers < 0 else layers
+    assert on_device == [False] * (3 - n) + [True] * n
+
+
+def test_injections_states_and_norms_split_no_graph(engine: Engine) -> None:
+    """Each further part of a graph is a copy to another device, and a wait for it."""
+
+    def splits(steer: NDArray[np.float32] | None, n_generate: int, **options: Any) -> int:
+        with engine.session(400, 2) as session:
+            sequence = session.sequence()
+            text(40)(session, sequence)
+            injection = None if steer is None else session.injection(steer)
+            feed = TEXT[40:80]
+            task = Task(
+                sequence,
+                feed,
+                n_generate=n_generate,
+                injection=injection,
+                ignore_eog=True,
+                **options,
+            )
+            session.run([task])
+        return engine.stats().n_splits
+
+    for n_generate in (1, 4):  # the last graph reads the prompt, writes a token
+        plain = splits(None, n_generate)
+        assert plain >= 1
+        assert splits(STEERS[0], n_generate) == plain
+        assert splits(None, n_generate, states=True) == plain
+        assert splits(STEERS[0], n_generate, states=True, norms=True) == plain
 
 
 def test_other_tokens_before_would_be_noticed(engine: Engine, plain: Engine) -> None:

@@ -8,6 +8,7 @@ void bind_engine_stats(py::module_ & m) {
         .def_readonly("n_decodes", &EngineStats::n_decodes)
         .def_readonly("n_graphs", &EngineStats::n_graphs)
         .def_readonly("n_whole_graphs", &EngineStats::n_whole_graphs)
+        .def_readonly("n_splits", &EngineStats::n_splits)
         .def_readonly("n_drafted", &EngineStats::n_drafted)
         .def_readonly("n_accepted", &EngineStats::n_accepted)
         .def_readonly("n_draft_model", &EngineStats::n_draft_model)

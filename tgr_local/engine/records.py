@@ -70,6 +70,8 @@ class EngineStats:
     """Compute graphs that were built; a decode uses the last one again where it can."""
     n_whole_graphs: int
     """… in which attention looks at the whole cache instead of each sequence's own cells."""
+    n_splits: int
+    """Parts of the last graph, each on one device; tensors are copied from one to the next."""
     n_drafted: int
     """Positions that were guesses at the next tokens of a text (`Task.drafts`)."""
     n_accepted: int
