@@ -15,9 +15,8 @@
 
 namespace tgr {
 
-static constexpr double   most_of_memory = 0.9;     // of what is available
-static constexpr uint32_t few_cells      = 256;     // of a cache that grows, at the start
-static constexpr uint32_t large_cache    = 1 << 15; // which a cell's bytes are measured with
+static constexpr uint32_t few_cells   = 256;     // of a cache that grows, at the start
+static constexpr uint32_t large_cache = 1 << 15; // which a cell's bytes are measured with
 
 // On a CPU ggml's flash attention takes up to twice the time of the plain one (docs/log.md). llama.cpp always wants it
 // for quantised values.
@@ -26,22 +25,27 @@ static llama_flash_attn_type flash_attention(const llama_model * model, const En
     return plain ? LLAMA_FLASH_ATTN_TYPE_DISABLED : llama_flash_attn_type(params.flash_attn);
 }
 
+llama_context_params context_params(const llama_model * model, const EngineParams & params, uint32_t n_cells) {
+    const uint64_t n_ctx = (std::max<uint64_t>(n_cells, 1) + 255) / 256 * 256;
+    auto           make  = llama_context_default_params();
+    make.n_ctx           = uint32_t(std::min<uint64_t>(n_ctx, UINT32_MAX - 255));
+    make.n_batch         = params.n_batch;
+    make.n_ubatch        = params.n_ubatch;
+    make.n_seq_max       = params.n_seq_max;
+    make.n_outputs_max   = std::max(params.n_seq_max, 1u);
+    make.n_threads       = params.n_threads;
+    make.n_threads_batch = params.n_threads;
+    make.flash_attn_type = flash_attention(model, params);
+    make.type_k          = params.type_k;
+    make.type_v          = params.type_v;
+    make.kv_unified      = true; // forks share the cells of their prefix
+    make.swa_full        = true; // a sliding-window cache could not be rolled back
+    make.no_perf         = true;
+    return make;
+}
+
 llama_context_params Model::context_params(uint32_t n_cells) const {
-    const uint64_t n_ctx     = (std::max<uint64_t>(n_cells, 1) + 255) / 256 * 256;
-    auto           make      = llama_context_default_params();
-    make.n_ctx               = uint32_t(std::min<uint64_t>(n_ctx, UINT32_MAX - 255));
-    make.n_batch             = params_.n_batch;
-    make.n_ubatch            = params_.n_ubatch;
-    make.n_seq_max           = params_.n_seq_max;
-    make.n_outputs_max       = std::max(params_.n_seq_max, 1u);
-    make.n_threads           = params_.n_threads;
-    make.n_threads_batch     = params_.n_threads;
-    make.flash_attn_type     = flash_attention(weights_.get(), params_);
-    make.type_k              = params_.type_k;
-    make.type_v              = params_.type_v;
-    make.kv_unified          = true; // forks share the cells of their prefix
-    make.swa_full            = true; // a sliding-window cache could not be rolled back
-    make.no_perf             = true;
+    auto make                = tgr::context_params(weights_.get(), params_, n_cells);
     make.abort_callback      = info_.rolls_back ? Interrupt::requested : Interrupt::closed;
     make.abort_callback_data = &interrupt_;
     return make;
@@ -64,10 +68,12 @@ llama_context_ptr Model::made_context(uint32_t n_cells) {
         if (reason.find("GGML_ASSERT") != std::string::npos) {
             refuse(params_.path, "cannot be run (" + reason + ")");
         }
-        throw ModelError("no context of " + std::to_string(n_cells) + " cells could be made: " +
-                         (reason.empty() || is_out_of_memory(reason)
-                              ? "lower n_gpu_layers, n_ctx or n_batch, or use a smaller cache type such as type_k=q8_0"
-                              : reason));
+        const std::string what = "no context of " + std::to_string(n_cells) + " cells could be made: ";
+        if (reason.empty() || is_out_of_memory(reason)) {
+            throw MemoryError(what + "lower n_gpu_layers, n_ctx or n_batch, or use a smaller cache type such as "
+                                     "type_k=q8_0");
+        }
+        throw ModelError(what + reason);
     }
     if (is_on_cpu()) { // llama.cpp has written zeros into the logits of as many tokens as there can ever be in a batch
         const size_t n_logits = size_t(llama_n_seq_max(made.get())) * size_t(llama_vocab_n_tokens(vocab_));

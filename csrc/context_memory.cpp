@@ -116,6 +116,22 @@ DeviceBytes taken_bytes(llama_context * ctx) {
     return bytes;
 }
 
+DeviceBytes weight_bytes(const llama_model * model) {
+    DeviceBytes bytes;
+    for (const auto & [type, n_bytes] : model->memory_breakdown()) {
+        bytes[device_of(type)] += n_bytes;
+    }
+    return bytes;
+}
+
+int32_t n_layers(const llama_model * model) {
+    return int32_t(model->hparams.n_layer_all);
+}
+
+bool has_experts(const llama_model * model) {
+    return model->hparams.n_expert > 0;
+}
+
 uint64_t compute_bytes(llama_context * ctx) {
     uint64_t total = 0;
     for (const auto & [device, bytes] : buffers_of(*ctx)) {

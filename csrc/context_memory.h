@@ -1,5 +1,5 @@
 // What a context takes of the memory of its devices: the cache, the buffers that decoding computes in, the outputs and
-// our table of injections.
+// our table of injections; and what the weights of a model take.
 //
 // Compiled into our copy of libllama. Call these from the thread that decodes.
 #pragma once
@@ -17,6 +17,8 @@ namespace tgr {
 
 using DeviceBytes = std::map<ggml_backend_dev_t, uint64_t>;
 
+constexpr double most_of_memory = 0.9; // of what is available on a device, for all that an engine may take there
+
 // Of a context that is not there yet: nothing of it is taken. Empty where llama.cpp refuses the parameters; its log
 // says why.
 DeviceBytes planned_bytes(llama_model * model, const llama_context_params & params, int32_t n_rows,
@@ -27,5 +29,11 @@ DeviceBytes taken_bytes(llama_context * ctx);
 
 // Of the buffers that decoding computes in, on all devices. They grow when a graph does not fit into them.
 uint64_t compute_bytes(llama_context * ctx);
+
+// Of the weights of a model, which may be planned only (no_alloc).
+DeviceBytes weight_bytes(const llama_model * model);
+
+int32_t n_layers(const llama_model * model); // without the output layer; those that only guess tokens are counted
+bool    has_experts(const llama_model * model);
 
 } // namespace tgr

@@ -11,13 +11,33 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace tgr {
 
 // Called while a model loads, in the loading thread, at intervals of at least 100 ms. What it throws ends the load.
 using LoadCheck = std::function<void()>;
 
-// Throws ModelError; std::invalid_argument for a main_gpu that does not exist.
+// llama.cpp's parameters of a load, with what they point to.
+struct LoadParams {
+    LoadParams()                   = default;
+    LoadParams(const LoadParams &) = delete;
+    LoadParams(LoadParams &&)      = default; // the pattern is longer than a text that moves
+
+    llama_model_params                            made;
+    std::vector<ggml_backend_dev_t>               devices;
+    std::vector<float>                            split;
+    std::string                                   experts; // names of weights
+    std::vector<llama_model_tensor_buft_override> in_ram;
+};
+
+// Without a way to read the file. Throws as load_weights does.
+LoadParams load_params(const EngineParams & params);
+
+// Whether there are devices other than the CPU that these parameters may use.
+bool has_gpus(const EngineParams & params);
+
+// Throws ModelError, of lack of memory MemoryError; std::invalid_argument for a main_gpu that does not exist.
 std::shared_ptr<llama_model> load_weights(const EngineParams & params, const LoadCheck & check);
 
 // Whether an error in llama.cpp's log is lack of memory.

@@ -21,23 +21,47 @@ namespace tgr {
 Model::Model(const EngineParams & params, Interrupt & interrupt, const LoadCheck & check) :
     params_(params),
     interrupt_(interrupt),
-    weights_(load_weights(params, check)),
     threads_(params.n_threads, !params.fixed_threads) {
-    check_kind();
-    adapters_.load(weights_.get(), params_); // before the context, whose graphs have room for them
-    describe();
-    const uint32_t n_states = states_in_memory();
-    if (params_.n_seq_max == 0) {
-        const uint32_t most = info_.n_vocab <= 16384 ? 256 : 96; // output rows of a large vocabulary are large
-        params_.n_seq_max   = std::min(most, n_states);
-        if (params_.reproducible) { // who comes first must not depend on what was before (Scheduler::schedule)
-            params_.n_seq_max = std::min(params_.n_seq_max, std::max(params_.n_batch * 3 / 4, 1u));
+    LayerFit   fit(params, check);
+    const auto load_fitted = [&] {
+        fit.apply(params_);
+        load(check);
+    };
+    bool again = false;
+    try {
+        load_fitted();
+    } catch (const MemoryError &) {
+        if (!(again = fit.lower())) {
+            throw;
+        }
+    } catch (const CapacityError &) {
+        if (!(again = fit.lower())) {
+            throw;
         }
     }
-    make_first_context();
+    if (again) {
+        context_.reset();
+        weights_.reset();
+        load_fitted();
+    }
+    info_.fitted    = fit.was_needed();
+    info_.lowered   = fit.is_lowered();
+    info_.fit_cells = fit.n_cells();
+    info_.n_cpu_moe = params_.n_cpu_moe;
     check_memory_kind();
     check_injection();
     check_reproducible();
+}
+
+void Model::load(const LoadCheck & check) {
+    weights_ = load_weights(params_, check);
+    check_kind();
+    adapters_ = Adapters();
+    adapters_.load(weights_.get(), params_); // before the context, whose graphs have room for them
+    info_ = ModelInfo();
+    describe();
+    params_.n_seq_max = n_sequences(weights_.get(), params_);
+    make_first_context();
 }
 
 template <class Read> static std::string read_text(Read && read) {
@@ -106,15 +130,23 @@ void Model::describe() {
     info_.without_attention = without_attention(model, params_.type_k, params_.type_v);
 }
 
-// How many states of recurrent layers, one for each sequence, take half a gigabyte; no fewer than a search with the
-// default options needs.
-uint32_t Model::states_in_memory() const {
-    const uint64_t bytes = std::max<uint64_t>(memory_state_bytes(weights_.get()), 1);
-    if (bytes > info_.size_bytes) {
-        refuse(params_.path, "says that a text's recurrent state has " + std::to_string(bytes) +
-                                 " bytes, more than its weights have");
+uint32_t n_sequences(const llama_model * model, const EngineParams & params) {
+    const uint64_t bytes = std::max<uint64_t>(memory_state_bytes(model), 1);
+    if (bytes > llama_model_size(model)) {
+        refuse(params.path, "says that a text's recurrent state has " + std::to_string(bytes) +
+                                " bytes, more than its weights have");
     }
-    return uint32_t(std::max<uint64_t>((uint64_t(512) << 20) / bytes, 10));
+    if (params.n_seq_max != 0) {
+        return params.n_seq_max;
+    }
+    // states of recurrent layers that take half a gigabyte; no fewer than a search with the default options needs
+    const auto n_states = uint32_t(std::max<uint64_t>((uint64_t(512) << 20) / bytes, 10));
+    // output rows of a large vocabulary are large
+    uint32_t n = std::min(llama_vocab_n_tokens(llama_model_get_vocab(model)) <= 16384 ? 256u : 96u, n_states);
+    if (params.reproducible) { // who comes first must not depend on what was before (Scheduler::schedule)
+        n = std::min(n, std::max(params.n_batch * 3 / 4, 1u));
+    }
+    return n;
 }
 
 void Model::check_memory_kind() {
@@ -169,6 +201,7 @@ void Model::check_reproducible() {
 void Model::count_graphs(EngineStats & stats) const {
     stats.n_graphs       = before_.n_graphs + (context_ ? graph_n_built(context_.get()) : 0);
     stats.n_whole_graphs = before_.n_whole_graphs + (context_ ? graph_n_whole(context_.get()) : 0);
+    stats.n_splits       = context_ ? graph_n_splits(context_.get()) : 0;
 }
 
 // Decodes one token with an injection after every layer: an architecture that llama.cpp builds without its
@@ -201,7 +234,6 @@ void Model::check_injection() {
     if (!std::all_of(state, state + info_.n_embd, [](float x) { return std::isfinite(x); }) ||
         !std::all_of(logits, logits + info_.n_vocab, [](float x) { return x < INFINITY; })) {
         refuse(params_.path, "computes numbers that are not finite: its weights are damaged");
-    stats.n_splits       = context_ ? graph_n_splits(context_.get()) : 0;
     }
     if (*low == *high) {
         refuse(params_.path, "gives every token the same probability, as an embedding model does");

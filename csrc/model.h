@@ -10,6 +10,7 @@
 #include "context_memory.h"
 #include "drafts.h"
 #include "interrupt.h"
+#include "layer_fit.h"
 #include "loading.h"
 #include "records.h"
 #include "thread_count.h"
@@ -25,6 +26,12 @@
 #include <vector>
 
 namespace tgr {
+
+// Of a context for such a model, without a way to end its decodes.
+llama_context_params context_params(const llama_model * model, const EngineParams & params, uint32_t n_cells);
+
+// How many sequences there are at a time.
+uint32_t n_sequences(const llama_model * model, const EngineParams & params);
 
 class Model {
 public:
@@ -112,6 +119,7 @@ public:
 
 private:
     void                 sample(Row & row, const std::atomic<bool> & closed) const;
+    void                 load(const LoadCheck & check);
     void                 check_kind();
     void                 describe();
     llama_context_params context_params(uint32_t n_cells) const;
@@ -123,7 +131,6 @@ private:
     void                 measure_cells();
     bool                 copy_context(uint32_t n_cells);
     bool                 replace_context(uint32_t n_cells);
-    uint32_t             states_in_memory() const;
     void                 check_memory_kind();
     void                 check_injection();
     void                 check_reproducible();

@@ -13,6 +13,8 @@
 
 namespace tgr {
 
+constexpr int32_t auto_layers = -2;
+
 // Python sets every field but `rpc`: the defaults are those of its EngineConfig.
 struct EngineParams {
     std::string path;
@@ -25,7 +27,8 @@ struct EngineParams {
     double      step_seconds  = 0.0;   // that a step may take for prompts while other texts are written
     int32_t     n_threads     = 0;     // at most
     bool        fixed_threads = false; // never fewer (thread_count.h)
-    int32_t     n_gpu_layers  = 0;     // -1 = all
+    int32_t     n_gpu_layers  = 0;     // -1 = all, auto_layers = as many as fit
+    int32_t     n_cpu_moe     = 0;     // layers, from the first one on, whose experts stay in RAM
     int32_t     main_gpu      = 0;     // the only GPU to use; -1 = all
     std::vector<std::string>                   rpc; // addresses of servers whose devices come before the GPUs
     std::vector<float>                         tensor_split;
@@ -52,6 +55,10 @@ struct ModelInfo {
     std::vector<std::pair<std::string, std::string>> metadata;
     std::vector<std::string>                         devices;           // of every layer, then of the output layer
     std::vector<std::string>                         without_attention; // those that cannot attend to such a cache
+    bool                                             fitted = false;    // the engine chose how many layers are on GPUs
+    bool     lowered   = false; // … and had to take fewer, since memory ran out while it loaded
+    uint32_t fit_cells = 0;     // … beside a cache of so many cells
+    int32_t  n_cpu_moe = 0;     // layers whose experts stay in RAM
 };
 
 struct EngineStats {
@@ -59,6 +66,7 @@ struct EngineStats {
     uint64_t n_decodes      = 0; // calls of llama_decode
     uint64_t n_graphs       = 0; // that were built; a step may use the last one again
     uint64_t n_whole_graphs = 0; // … whose attention looks at the whole cache
+    uint32_t n_splits       = 0; // of the last graph: its parts, each on one device
     uint64_t n_drafted      = 0; // positions that were guesses at the next tokens
     uint64_t n_accepted     = 0; // … and right
     uint64_t n_draft_model  = 0; // positions that passed through the draft model
@@ -67,7 +75,6 @@ struct EngineStats {
     uint32_t n_ctx = 0, n_seq_max = 0;
     uint32_t cells_used = 0, cells_peak = 0, cells_reserved = 0;
     uint32_t cells_remembered = 0, n_prefixes = 0;
-    uint32_t n_splits       = 0; // of the last graph: its parts, each on one device
     uint32_t n_sequences = 0, n_sessions = 0, n_waiting = 0, n_jobs = 0;
 };
 

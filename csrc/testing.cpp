@@ -1,10 +1,12 @@
-// The module tgr_testing, which no wheel has: drafts, constraints of edits, products of quantized weights and numbers
-// of threads without an engine, for tests.
+// The module tgr_testing, which no wheel has: drafts, constraints of edits, products of quantized weights, numbers of
+// threads and where layers go without an engine, for tests.
 #include "drafts.h"
 #include "edits.h"
+#include "fitting.h"
 #include "quantized/products.h"
 #include "thread_count.h"
 
+#include <pybind11/functional.h>
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -176,6 +178,21 @@ PYBIND11_MODULE(tgr_testing, m) {
         .def("took", &ThreadCount::took, "That step's time, and how often it lost a core.", py::arg("seconds"),
              py::arg("n_lost"))
         .def("now", &ThreadCount::now, "Those of a step while nothing is tried out.");
+    m.def(
+        "placements",
+        [](int n_layers, bool has_experts) {
+            const Placements                 all(n_layers, has_experts);
+            std::vector<std::pair<int, int>> pairs;
+            for (uint32_t i = 0; i < all.size(); ++i) {
+                pairs.emplace_back(all[i].n_gpu_layers, all[i].n_cpu_moe);
+            }
+            return pairs;
+        },
+        "(layers on GPUs, layers whose experts are in RAM), from all on GPUs to none.", py::arg("n_layers"),
+        py::arg("has_experts"));
+    m.def("first_that_fits", &first_that_fits,
+          "The first of n placements that takes no more of any device than `most`.", py::arg("n"), py::arg("most"),
+          py::arg("taken"));
     m.def(
         "has_products", [](int type) { return has_products(ggml_type(type)); },
         "Whether weights of this GGML type are multiplied by our kernels here.", py::arg("type"));

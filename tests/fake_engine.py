@@ -51,6 +51,8 @@ class FakeEngine:
     def most_cells(self) -> int:
         return 10_000
 
+    layer_fit: Any = None
+
     def devices_without_attention(self) -> list[str]:
         return []
 

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 from command_line import finished, run
+from fake_engine import FakeEngine
 from surroundings import HANG, environment
 
 from tgr_local import doctor
+from tgr_local.engine import LayerFit
 from tgr_local.engine.native import native
 from tgr_local.errors import TgrError
 from tgr_local.system import processor
@@ -131,6 +133,35 @@ def test_an_unused_gpu_is_a_warning(
     assert run("run", "q", "--model", "f.gguf", "--n-gpu-layers", str(layers)) == 0
     err = capsys.readouterr().err
     assert ("tgr-local: warning: this machine has an NVIDIA GPU, but" in err) == loud
+
+
+@pytest.mark.parametrize(
+    ("fit", "note"),
+    [
+        (LayerFit(3, 3, 0, 4096, lowered=False), ""),
+        (LayerFit(2, 3, 0, 4096, lowered=False), "2 of 3 layers are on the GPU: as many as fit"),
+        (
+            LayerFit(3, 3, 1, 512, lowered=False),
+            "3 of 3 layers are on the GPU, the experts of 1 of them in RAM: as many as fit beside "
+            "a cache of 512 cells",
+        ),
+        (LayerFit(2, 3, 0, 512, lowered=True), "2 of 3 layers are on the GPU: its memory ran out"),
+    ],
+)
+def test_a_part_of_the_model_in_ram_is_said_once(
+    double: None,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    fit: LayerFit,
+    note: str,
+) -> None:
+    monkeypatch.setattr(FakeEngine, "layer_fit", fit)
+    assert run("run", "q", "--model", "f.gguf") == 0
+    err = capsys.readouterr().err
+    assert err.count("layers are on the GPU") == (note != "") and note in err
+    assert run("doctor", "--model", "f.gguf") == 0
+    (line,) = [one for one in capsys.readouterr().out.splitlines() if "layers  " in one]
+    assert line.count("layers are on the GPU") == (note != "") and note in line
 
 
 def test_the_embedded_model_beside_the_extension_comes_first(

@@ -16,60 +16,19 @@ from pathlib import Path
 
 import pytest
 from command_line import finished, process
-from engines import ENDLESS, TOKENS, assert_same, greedy_task, vectors
+from engines import ENDLESS, TOKENS, assert_same
+from rpc_servers import Server, free_port, outputs, server
 from surroundings import HANG, environment
 
-from tgr_local.engine import Engine, FreeMemory, Output, Task, memory_need, rpc
+from tgr_local.engine import Engine, FreeMemory, Task, memory_need, rpc
 from tgr_local.errors import ModelError, TgrError
 from tgr_local.options.config import EngineConfig
-
-Server = tuple[str, "subprocess.Popen[bytes]"]
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-@contextlib.contextmanager
-def server(*flags: str) -> Iterator[Server]:
-    """A server on this machine, that answers."""
-    port = free_port()
-    started = process("rpc-server", "--port", str(port), "-t", "1", *flags, double=False)
-    try:
-        for _ in range(int(HANG / 0.1)):
-            with contextlib.suppress(ModelError):
-                rpc.check(f"127.0.0.1:{port}")
-                break
-            assert started.poll() is None
-            time.sleep(0.1)
-        yield f"127.0.0.1:{port}", started
-    finally:
-        started.kill()
-        started.communicate()
 
 
 @pytest.fixture
 def servers() -> Iterator[list[Server]]:
     with server() as one, server() as two:
         yield [one, two]
-
-
-def outputs(engine: Engine) -> list[Output]:
-    """A greedy text, plain and steered, with its states; and one from a fork that was shifted."""
-    with engine.session(256, 4) as session:
-        injection = session.injection(vectors()[0])
-        plain, steered = session.sequence(), session.sequence()
-        found = session.run(
-            [
-                greedy_task(engine, plain, TOKENS),
-                greedy_task(engine, steered, TOKENS, injection=injection),
-            ]
-        )
-        fork = plain.fork()
-        fork.truncate(len(TOKENS) // 2)
-        return [*found, *session.run([greedy_task(engine, fork, TOKENS[:3])])]
 
 
 def test_layers_on_two_servers_compute_what_they_compute_here(

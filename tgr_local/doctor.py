@@ -145,7 +145,7 @@ def _devices() -> Iterator[Finding]:
 
 
 def _model(model: str | None, config: EngineConfig) -> Iterator[Finding]:
-    from tgr_local.engine import Engine, gpu_devices, slow_cache, unused_gpu
+    from tgr_local.engine import Engine, gpu_devices, layers_in_ram, slow_cache, unused_gpu
     from tgr_local.engine.native import waiting
 
     path = library.model_file(model)
@@ -162,6 +162,8 @@ def _model(model: str | None, config: EngineConfig) -> Iterator[Finding]:
         counts = collections.Counter(layers).items()
         where = ", ".join(f"{n} on {device}" for device, n in counts)
         why = "" if gpu_devices() else "; ggml sees no GPU"
+        if note := layers_in_ram(engine):
+            why = f"; {note}"
         if config.n_gpu_layers == 0:
             why = "; n_gpu_layers is 0"
         if config.main_gpu >= 0:

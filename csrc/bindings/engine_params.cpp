@@ -16,6 +16,7 @@ void bind_engine_params(py::module_ & m) {
         .def_readwrite("n_threads", &EngineParams::n_threads)
         .def_readwrite("fixed_threads", &EngineParams::fixed_threads)
         .def_readwrite("n_gpu_layers", &EngineParams::n_gpu_layers)
+        .def_readwrite("n_cpu_moe", &EngineParams::n_cpu_moe)
         .def_readwrite("main_gpu", &EngineParams::main_gpu)
         .def_readwrite("rpc", &EngineParams::rpc)
         .def_readwrite("tensor_split", &EngineParams::tensor_split)

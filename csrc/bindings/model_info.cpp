@@ -27,6 +27,10 @@ void bind_model_info(py::module_ & m) {
         .def_readonly("state_bytes", &ModelInfo::state_bytes)
         .def_readonly("rolls_back", &ModelInfo::rolls_back)
         .def_readonly("devices", &ModelInfo::devices)
+        .def_readonly("fitted", &ModelInfo::fitted)
+        .def_readonly("lowered", &ModelInfo::lowered)
+        .def_readonly("fit_cells", &ModelInfo::fit_cells)
+        .def_readonly("n_cpu_moe", &ModelInfo::n_cpu_moe)
         .def_property_readonly("classifier",
                                [](const ModelInfo & i) {
                                    const py::ssize_t n = i.n_embd > 0 ? py::ssize_t(i.classifier.size()) / i.n_embd : 0;

@@ -49,6 +49,7 @@ from tgr_local.engine.installation import fits_every_processor as fits_every_pro
 from tgr_local.engine.installation import ggml_build as ggml_build
 from tgr_local.engine.installation import ggml_package as ggml_package
 from tgr_local.engine.installation import gpu_devices as gpu_devices
+from tgr_local.engine.installation import layers_in_ram as layers_in_ram
 from tgr_local.engine.installation import peer_library as peer_library
 from tgr_local.engine.installation import processor_features as processor_features
 from tgr_local.engine.installation import rebuild as rebuild
@@ -72,6 +73,7 @@ from tgr_local.engine.prefix_files import saved_tokens as saved_tokens
 from tgr_local.engine.prompt_text import ControlTexts as ControlTexts
 from tgr_local.engine.prompt_text import PromptText as PromptText
 from tgr_local.engine.records import EngineStats as EngineStats
+from tgr_local.engine.records import LayerFit as LayerFit
 from tgr_local.engine.records import MemoryUse as MemoryUse
 from tgr_local.engine.records import Output as Output
 from tgr_local.engine.records import Sampling as Sampling

@@ -22,7 +22,7 @@ from tgr_local.engine.edits import EditConstraint
 from tgr_local.engine.lockstep import LockstepGroup, Participant
 from tgr_local.engine.native import native
 from tgr_local.engine.prompt_text import ControlTexts, PromptText
-from tgr_local.engine.records import EngineStats, MemoryUse, Sampling
+from tgr_local.engine.records import EngineStats, LayerFit, MemoryUse, Sampling
 from tgr_local.engine.reply_format import ReplyFormat
 from tgr_local.engine.session import INT_MAX, Session, check_whole
 from tgr_local.errors import CancelledError, CapacityError, ModelError, TgrError
@@ -34,8 +34,8 @@ from tgr_local.system import confined
 _TEMPLATE_MOST = 1 << 20  # characters of a chat template
 _POOLINGS = {"0": "", "1": "mean", "2": "cls", "3": "last", "4": "rank"}  # llama_pooling_type
 _SAME_NAMES = (
-    "n_ctx", "n_batch", "n_ubatch", "n_gpu_layers", "main_gpu", "use_mmap", "prefix_cells",
-    "reproducible", "step_seconds",
+    "n_ctx", "n_batch", "n_ubatch", "n_gpu_layers", "n_cpu_moe", "main_gpu", "use_mmap",
+    "prefix_cells", "reproducible", "step_seconds",
 )  # fmt: skip
 
 
@@ -235,6 +235,15 @@ class Engine:
     def devices(self) -> list[str]:
         """The device of every layer, then of the output layer; [n_layer + 1]."""
         return list(self._native.info.devices)
+
+    @property
+    def layer_fit(self) -> LayerFit | None:
+        """How much of the model is on GPUs, where n_gpu_layers leaves it open and there is one."""
+        info, devices = self._native.info, self.devices()
+        if not info.fitted:
+            return None
+        n_on_gpu = sum(not name.upper().startswith("CPU") for name in devices)
+        return LayerFit(n_on_gpu, len(devices), info.n_cpu_moe, info.fit_cells, info.lowered)
 
     def devices_without_attention(self) -> list[str]:
         """The GPUs that hold layers but have no flash attention for a cache of these types."""

@@ -31,6 +31,21 @@ def unused_gpu(engine: Engine) -> str | None:
     )
 
 
+def layers_in_ram(engine: Engine) -> str | None:
+    """What of the model is not on the GPU, where the engine chose that; None if it is all there, or
+    if there is no GPU."""
+    fit = engine.layer_fit
+    if fit is None or (fit.n_on_gpu == fit.n_layers and not fit.n_cpu_moe):
+        return None
+    experts = f", the experts of {fit.n_cpu_moe} of them in RAM" if fit.n_cpu_moe else ""
+    why = (
+        "its memory ran out when more was loaded"
+        if fit.lowered
+        else f"as many as fit beside a cache of {fit.n_cells} cells"
+    )
+    return f"{fit.n_on_gpu} of {fit.n_layers} layers are on the GPU{experts}: {why}"
+
+
 def ggml_package() -> str:
     """The package that has the ggml which the engine computes with."""
     return {"bundled": "tgr-local", "installed": "llama-cpp-python"}[native.ggml]

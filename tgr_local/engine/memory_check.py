@@ -14,9 +14,10 @@ from pathlib import Path
 from tgr_local.engine.adapters import named_adapters
 from tgr_local.engine.devices import available_memory, backend_devices
 from tgr_local.models import library
-from tgr_local.options.config import EngineConfig
+from tgr_local.options.config import AUTO_LAYERS, EngineConfig
 
 _SHARE = 1.1  # of the weights: with the cache and the buffers of a typical model
+_USABLE = 0.75  # of the memory of GPUs, which a screen uses too
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class FreeMemory:
 
     ram: int | None
     gpu: int
+    gpu_total: int = 0
+    """What the GPUs have, free or not."""
 
     def fits(
         self, need: MemoryNeed, config: EngineConfig, loaded: Iterable[MemoryNeed] = ()
@@ -75,7 +78,11 @@ def free_memory(config: EngineConfig) -> FreeMemory:
         gpus = gpus[config.main_gpu : config.main_gpu + 1]
     if config.n_gpu_layers == 0:
         gpus = []
-    return FreeMemory(available_memory(), sum(device.memory_free for device in gpus))
+    return FreeMemory(
+        available_memory(),
+        sum(device.memory_free for device in gpus),
+        sum(device.memory_total for device in gpus),
+    )
 
 
 def memory_need(path: Path, config: EngineConfig, free: FreeMemory) -> MemoryNeed:
@@ -99,4 +106,6 @@ def _need_of(path: Path, config: EngineConfig, free: FreeMemory) -> MemoryNeed:
     n_layers = int(layers) + 1 if layers.isdecimal() and len(layers) < 8 else 1
     wanted = n_layers if config.n_gpu_layers < 0 else config.n_gpu_layers
     on_gpu = min(wanted, n_layers) / n_layers if free.gpu else 0.0
+    if config.n_gpu_layers == AUTO_LAYERS and free.gpu_total:  # the rest stays in RAM
+        on_gpu = min(on_gpu, _USABLE * free.gpu_total / _SHARE / max(n_bytes, 1))
     return MemoryNeed(ram=int(n_bytes * (1 - on_gpu)), gpu=int(n_bytes * on_gpu))

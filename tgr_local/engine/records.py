@@ -100,6 +100,21 @@ class EngineStats:
 
 
 @dataclass(frozen=True)
+class LayerFit:
+    """How much of a model the engine put on GPUs, where the options leave it open."""
+
+    n_on_gpu: int
+    """Layers; the output layer is one, and the last of them."""
+    n_layers: int
+    n_cpu_moe: int
+    """Layers, from the first one on, whose experts stay in RAM."""
+    n_cells: int
+    """Of the cache that there is memory for beside it."""
+    lowered: bool
+    """Whether a GPU's memory ran out while more was loaded."""
+
+
+@dataclass(frozen=True)
 class MemoryUse:
     """Bytes that a model takes in addition to its weights."""
 

@@ -19,6 +19,8 @@ from tgr_local.options.fields import check_unicode, notes_given, option, validat
 DEFAULT_METHOD = "tgr-latent"
 RANDOM_SEED = -1
 """Stands for a seed that is drawn."""
+AUTO_LAYERS = -2
+"""Stands for as many layers on the GPU as fit (`EngineConfig.n_gpu_layers`)."""
 
 
 def drawn_seed() -> int:
@@ -56,7 +58,19 @@ class EngineConfig:
         low=0,
         high=512,
     )
-    n_gpu_layers: int = option(-1, "layers put on the GPU; -1 = all, 0 = none", low=-1)
+    n_gpu_layers: int = option(
+        AUTO_LAYERS,
+        "layers put on the GPU; auto or -2 = as many as fit beside the cache, all or -1, 0 = none",
+        low=-2,
+        words={"auto": AUTO_LAYERS, "all": -1},
+    )
+    n_cpu_moe: int = option(
+        0,
+        "layers, from the first one on, whose experts stay in RAM; 0 = those that do not fit where "
+        "n_gpu_layers is auto, else none",
+        low=0,
+        high=1000,
+    )
     main_gpu: int = option(
         -1, "the only GPU to use, by its number in doctor; -1 = split over all GPUs", low=-1
     )

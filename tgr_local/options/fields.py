@@ -38,12 +38,15 @@ def option(
     longest: int | None = None,
     most: int | None = None,
     is_path: bool = False,
+    words: Mapping[str, int] | None = None,
 ) -> Any:
     """A dataclass field with its documentation and its bounds, all inclusive: of a number, the
     characters of a text, and the number of items. A text that `is_path` names a file of this
-    machine, which no request over HTTP may set."""
+    machine, which no request over HTTP may set. `words` are what a user may write instead of some
+    numbers."""
     bounds = {"low": low, "high": high, "choices": choices, "longest": longest, "most": most}
-    return field(default=default, metadata={"doc": doc, "is_path": is_path, **bounds})
+    about = {"doc": doc, "is_path": is_path, "words": words or {}}
+    return field(default=default, metadata=about | bounds)
 
 
 def given_names(config: Config) -> frozenset[str]:
@@ -142,7 +145,7 @@ def _rules(config_type: type[Config]) -> tuple[_Rule, ...]:
     rules = []
     for spec in dataclasses.fields(config_type):
         bounds = dict(spec.metadata)
-        del bounds["doc"], bounds["is_path"]
+        del bounds["doc"], bounds["is_path"], bounds["words"]
         rule = _Rule(spec.name, types[spec.name], **bounds)
         if rule.type is int and rule.high is None:
             rule = rule._replace(high=_INT_MAX)
@@ -240,6 +243,9 @@ def parse(
     if name not in types:
         updated(config_type(), {name: text})
     kind = types[name]
+    words: Mapping[str, int] = config_type.__dataclass_fields__[name].metadata["words"]
+    if text in words:
+        return words[text]
     try:
         if kind is bool:
             return {"true": True, "on": True, "yes": True, "1": True}.get(text.lower()) or {

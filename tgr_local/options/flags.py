@@ -43,7 +43,7 @@ _LLAMA_CPP = {
     "--cache-type-k": "type_k", "--cache-type-v": "type_v", "--mlock": "use_mlock",
     "--chat-template-file": "chat_template", "--reasoning-budget": "thinking_budget",
     "--budget": "max_forward_tokens", "--dry-sequence-breaker": "dry_sequence_breakers",
-    "--lora-scaled": "lora",
+    "--lora-scaled": "lora", "-ncmoe": "n_cpu_moe",
 }  # fmt: skip
 """Flags of llama.cpp, and of other subcommands, whose name is another one here."""
 _OLLAMA = {"ls": "list"}
@@ -254,6 +254,8 @@ def _help(spec: dataclasses.Field[Any], own_default: Any) -> str:
     low, high = spec.metadata["low"], spec.metadata["high"]
     bounds = "" if low is None else f"; at least {low}" if high is None else f"; {low} to {high}"
     default = own_default or spec.default
+    for word, number in spec.metadata["words"].items():
+        default = word if default == number else default
     if isinstance(default, bool):
         default = "on" if default else "off"
     elif default in ("", ()):

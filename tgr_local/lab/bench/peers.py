@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import logging
@@ -19,7 +20,7 @@ import numpy as np
 from tgr_local.engine import LLAMA_CPP_PYTHON, Engine, peer_library
 from tgr_local.errors import TgrError
 from tgr_local.options.cache import CACHE_TYPES
-from tgr_local.options.config import EngineConfig
+from tgr_local.options.config import AUTO_LAYERS, EngineConfig
 
 TEMPERATURE = 0.6
 
@@ -76,6 +77,9 @@ class Settings:
         # the engine's "auto"; llama.cpp itself chooses "on" on a CPU, which is slower
         if flash_attn == "auto" and on_cpu and not config.type_v.startswith("q"):
             flash_attn = "off"
+        fit = engine.layer_fit
+        if config.n_gpu_layers == AUTO_LAYERS:
+            config = dataclasses.replace(config, n_gpu_layers=fit.n_on_gpu if fit else -1)
         return cls(engine.n_threads, flash_attn, on_cpu, config)
 
     def shown(self) -> dict[str, Any]:
