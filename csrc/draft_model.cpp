@@ -17,6 +17,7 @@ static constexpr size_t MOST_TOGETHER = 16; // unread tokens of a text that go i
 static EngineParams params_of(const EngineParams & target) {
     EngineParams params = target;
     params.path         = target.draft_model;
+    params.draft_model.clear();
     params.n_seq_max    = DraftModel::MOST_TEXTS;
     params.reproducible = false; // its guesses depend on what it has read before, which no option changes
     return params;
