@@ -63,6 +63,22 @@ public:
 // hooks, called by llama.cpp
 //
 
+static constexpr int64_t few_tokens = 32; // for which llama.cpp keeps a layer's operations where its weights are
+
+// Lets an addition be computed where its table is. ggml would have that of the last layer before another device
+// computed there, and copy the table in every step. In a prompt it copies the weights too, and the table is nothing
+// beside them.
+static void keep_at_table(const llm_graph_context & graph, ggml_tensor * sum, const ggml_tensor * table) {
+    const auto type = ggml_backend_buffer_get_type(table->buffer);
+    for (int i = 0; i < ggml_backend_sched_get_n_backends(graph.sched); ++i) {
+        const auto backend = ggml_backend_sched_get_backend(graph.sched, i);
+        if (ggml_backend_supports_buft(backend, type)) {
+            ggml_backend_sched_set_tensor_backend(graph.sched, sum, backend);
+            return;
+        }
+    }
+}
+
 ggml_tensor * inject(const llm_graph_context & graph, ggml_tensor * cur, int il) {
     graph_state_t * state = graph.cvec ? graph.cvec->tgr.get() : nullptr;
     if (!state || il < 0 || il >= state->n_layer) {
@@ -87,6 +103,9 @@ ggml_tensor * inject(const llm_graph_context & graph, ggml_tensor * cur, int il)
             ggml_set_input(rows);
         }
         cur = ggml_add_id(ctx0, cur, state->table[il], rows); // one kernel: on a GPU each costs a launch
+        if (state->on_gpu && graph.n_tokens < few_tokens) {
+            keep_at_table(graph, cur, state->table[il]);
+        }
     }
     if (input->norms) {
         ggml_tensor * norm = ggml_sum_rows(ctx0, ggml_sqr(ctx0, cur));
