@@ -348,18 +348,21 @@ def test_the_judges_score_is_found(answer: str, score: int | None) -> None:
     assert writingbench.score(answer) == score
 
 
+F = "def f(x):\n    return 1\n"
+
+
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        ("import math\n\n@cache\ndef f(x):\n    return 1\n\nN = 2\n", "whole"),
-        ("def f(x):\n    return 1\n\nprint(f(1))\nfor i in [1]:\n    f(i)\n", "def f(x):\n    return 1\n"),
-        ("def f(x):\n    return 1\n\nif __name__ == '__main__':\n    f(0)\n", "def f(x):\n    return 1\n"),
-        ("def f(x):\n    return 1\n\ndef g(x):\n    return '", "def f(x):\n    return 1\n"),
+        (f"import math\n\n@cache\n{F}\nN = 2\n", "whole"),
+        (f"{F}\nprint(f(1))\nfor i in [1]:\n    f(i)\n", F),
+        (f"{F}\nif __name__ == '__main__':\n    f(0)\n", F),
+        (f"{F}\ndef g(x):\n    return '", F),  # a limit cut it off
         ("def f(x):\n    return (", "whole"),  # nothing of it can be saved
         ("x = 1\nprint(x)", "whole"),  # it does not define the function
-        ("try:\n    import re\nexcept ImportError:\n    re = None\n\ndef f(x):\n    return re\n", "whole"),
+        (f"try:\n    import re\nexcept ImportError:\n    re = None\n\n{F}", "whole"),
     ],
-)  # fmt: skip
+)
 def test_of_a_program_the_definitions_count(code: str, expected: str) -> None:
     found = definitions(code, "f")
     wanted = code if expected == "whole" else expected

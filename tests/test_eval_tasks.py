@@ -42,8 +42,8 @@ def test_every_task_keeps_its_promises() -> None:
         assert task.name == name and task.metric in ("pass", "score", "diversity")
         assert 10 < len(task.doc) < 100 and "\n" not in task.doc
     assert {n for n, t in tasks.TASKS.items() if t.needs_exec} == {
-        "humaneval", "humaneval-code", "mbpp", "bigcodebench", "livecodebench", "humanevalfix", "aider-edit",
-        "bugs", "bugs-families",
+        "humaneval", "humaneval-code", "mbpp", "bigcodebench", "livecodebench", "humanevalfix",
+        "aider-edit", "bugs", "bugs-families",
     }  # fmt: skip
     assert set(CASES) <= set(tasks.TASKS)
 
