@@ -21,7 +21,7 @@ namespace tgr {
 Model::Model(const EngineParams & params, Interrupt & interrupt, const LoadCheck & check) :
     params_(params),
     interrupt_(interrupt),
-    threads_(params.n_threads, !params.fixed_threads) {
+    threads_(params.n_threads, false) {
     LayerFit   fit(params, check);
     const auto load_fitted = [&] {
         fit.apply(params_);
@@ -48,6 +48,7 @@ Model::Model(const EngineParams & params, Interrupt & interrupt, const LoadCheck
     info_.lowered   = fit.is_lowered();
     info_.fit_cells = fit.n_cells();
     info_.n_cpu_moe = params_.n_cpu_moe;
+    threads_        = ThreadCount(params_.n_threads, !params_.fixed_threads && is_on_cpu());
     check_memory_kind();
     check_injection();
     check_reproducible();
@@ -257,22 +258,24 @@ int32_t Model::decode(Batch & batch) {
     graph_capture(context_.get(), batch.states, batch.norms);
     graph_place(context_.get(), batch.cells, batch.injections, batch.view_of, batch.views);
 
-    llama_batch tokens       = {};
-    tokens.n_tokens          = int32_t(n);
-    tokens.token             = batch.tokens.data();
-    tokens.pos               = batch.positions.data();
-    tokens.n_seq_id          = n_seq_ids_.data();
-    tokens.seq_id            = seq_ids_.data();
-    tokens.logits            = batch.output.data();
-    const int32_t  n_seqs    = 1 + *std::max_element(batch.sequences.begin(), batch.sequences.end());
-    const int32_t  n_threads = threads_.next(n);
-    const uint64_t n_lost    = cores_lost();
-    const auto     start     = std::chrono::steady_clock::now();
-    llama_set_n_threads(context_.get(), n_threads, n_threads);
+    llama_batch tokens    = {};
+    tokens.n_tokens       = int32_t(n);
+    tokens.token          = batch.tokens.data();
+    tokens.pos            = batch.positions.data();
+    tokens.n_seq_id       = n_seq_ids_.data();
+    tokens.seq_id         = seq_ids_.data();
+    tokens.logits         = batch.output.data();
+    const int32_t n_seqs  = 1 + *std::max_element(batch.sequences.begin(), batch.sequences.end());
+    n_threads_            = threads_.next(n);
+    const uint64_t n_lost = cores_lost();
+    const auto     start  = std::chrono::steady_clock::now();
+    llama_set_n_threads(context_.get(), n_threads_, n_threads_);
     const int32_t status = tgr::decode(context_.get(), tokens, n_seqs);
     llama_synchronize(context_.get());
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
-    threads_.took(time.count(), cores_lost() - n_lost);
+    if (status == 0) {
+        threads_.took(time.count(), cores_lost() - n_lost);
+    }
     require_servers(params_.rpc); // of a lost one the results are zeros
     return status;
 }
@@ -283,7 +286,7 @@ void Model::sample(Batch & batch, const std::atomic<bool> & closed) {
     for (Row & row : rows) {
         row.logits = llama_get_logits_ith(context_.get(), row.batch_index);
     }
-#pragma omp parallel for schedule(dynamic) num_threads(threads_.now()) if (n_rows > 1 && info_.n_vocab > 8192)
+#pragma omp parallel for schedule(dynamic) num_threads(n_threads_) if (n_rows > 1 && info_.n_vocab > 8192)
     for (int32_t i = 0; i < n_rows; ++i) {
         if (rows[i].draft) { // follows in its text
             continue;

@@ -150,7 +150,8 @@ private:
     uint32_t    known_to_fit_ = 0; // cells
 
     ThreadCount                 threads_;
-    std::vector<llama_seq_id *> seq_ids_; // of decode
+    int32_t                     n_threads_ = 1; // of the last step
+    std::vector<llama_seq_id *> seq_ids_;       // of decode
     std::vector<int32_t>        n_seq_ids_;
 };
 

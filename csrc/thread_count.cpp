@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#if defined(__unix__) || defined(__APPLE__)
+#ifdef __linux__
 #include <sys/resource.h>
 #endif
 
@@ -10,13 +10,15 @@ namespace tgr {
 
 namespace {
 
-constexpr size_t LONGEST    = 32;   // tokens: in longer steps the threads wait for each other rarely
-constexpr size_t N_TURNS    = 8;    // steps with each number that is as fast as the present one
-constexpr double SLOW       = 1.5;  // times as slow as the present one: two steps are enough
-constexpr double OFTEN      = 50;   // cores lost in a second
-constexpr double FIRST      = 0.25; // seconds
-constexpr double LAST       = 8.0;  // seconds between trials that change nothing
-constexpr double NOTICEABLE = 0.93; // of the time with the present number
+constexpr size_t BLOCK    = 4;    // steps; in the first one the runtime may make threads
+constexpr size_t N_BLOCKS = 6;    // of a trial, half of them with the other number
+constexpr double SLOW     = 1.4;  // times as slow: two blocks are enough
+constexpr double FASTER   = 0.93; // of the time, to go over to the other number
+constexpr double AS_FAST  = 1.02; // likewise, for a larger one while nobody takes cores away
+constexpr double OFTEN    = 50;   // cores lost in a second
+constexpr double FIRST    = 0.25; // seconds before a trial
+constexpr double LAST     = 8.0;  // likewise, after some that changed nothing
+constexpr double RARE     = 20;   // times as long as the last trial
 
 } // namespace
 
@@ -24,80 +26,92 @@ ThreadCount::ThreadCount(int32_t most, bool adapts) :
     most_(most),
     now_(most),
     adapts_(adapts && most > 1),
-    pause_(FIRST) {}
+    pause_(FIRST),
+    wait_(FIRST) {}
 
 int32_t ThreadCount::next(size_t n_tokens) {
     n_tokens_ = n_tokens;
-    is_trial_ = adapts_ && !tried_.empty() && n_tokens == trial_tokens_;
     if (!adapts_ || n_tokens > LONGEST) {
         return most_;
     }
-    return is_trial_ ? tried_[n_steps_ % tried_.size()] : now_;
+    return other_ > 0 && n_steps_ / BLOCK % 2 == 1 ? other_ : now_;
 }
 
 void ThreadCount::took(double seconds, uint64_t n_lost) {
     if (!adapts_ || n_tokens_ > LONGEST) {
         return;
     }
+    if (other_ > 0) {
+        trial_seconds_ += seconds;
+        if (n_steps_ % BLOCK > 0) {
+            steps_.push_back({ n_tokens_, seconds, n_steps_ / BLOCK % 2 == 1 });
+        }
+        if (++n_steps_ % (2 * BLOCK) == 0) {
+            end_block();
+        }
+        return;
+    }
     seconds_ += seconds;
     n_lost_ += n_lost;
-    if (is_trial_) {
-        times_[n_steps_ % tried_.size()] += seconds;
-        if (++n_steps_ % tried_.size() == 0) {
-            end_turn();
-        }
-    } else if (seconds_ >= pause_) { // a trial that met no step of its size ends too
-        const bool is_busy = now_ < most_ || double(n_lost_) >= OFTEN * seconds_;
-        seconds_ = n_lost_ = 0;
-        tried_.clear();
-        if (is_busy) {
+    if (seconds_ >= pause_) {
+        is_busy_ = double(n_lost_) >= OFTEN * seconds_;
+        seconds_ = 0;
+        n_lost_  = 0;
+        if (is_busy_ || now_ < most_) {
             begin();
         }
     }
 }
 
+// Half and twice the number have their turns, where both can be.
 void ThreadCount::begin() {
-    trial_tokens_ = n_tokens_;
-    n_steps_      = 0;
-    for (const int32_t n : { now_, now_ / 2, std::min(2 * now_, most_) }) {
-        if (n > 0 && std::find(tried_.begin(), tried_.end(), n) == tried_.end()) {
-            tried_.push_back(n);
-        }
-    }
-    times_.assign(tried_.size(), 0);
+    const bool can_rise = now_ < most_, can_fall = now_ > 1;
+    down_          = can_fall && (!can_rise || !down_) && (is_busy_ || !can_rise);
+    other_         = down_ ? now_ / 2 : std::min(2 * now_, most_);
+    n_steps_       = 0;
+    trial_seconds_ = 0;
+    steps_.clear();
 }
 
-// Each number was tried once more.
-void ThreadCount::end_turn() {
-    const size_t n_turns = n_steps_ / tried_.size();
-    if (n_turns > 1) {
-        for (size_t i = tried_.size() - 1; i > 0; --i) {
-            if (times_[i] > SLOW * times_[0]) {
-                tried_.erase(tried_.begin() + ptrdiff_t(i));
-                times_.erase(times_.begin() + ptrdiff_t(i));
-            }
-        }
-        n_steps_ = n_turns * tried_.size();
-    }
-    if (n_turns == N_TURNS || tried_.size() == 1) {
-        decide();
+// Both numbers had a block.
+void ThreadCount::end_block() {
+    const double slow = slowness();
+    if (slow > SLOW) {
+        end(false);
+    } else if (n_steps_ == N_BLOCKS * BLOCK) {
+        end(slow < (is_busy_ || down_ ? FASTER : AS_FAST));
     }
 }
 
-void ThreadCount::decide() {
-    const size_t best = size_t(std::min_element(times_.begin(), times_.end()) - times_.begin());
-    if (times_[best] < NOTICEABLE * times_[0]) {
-        now_   = tried_[best];
-        pause_ = FIRST;
-    } else {
-        pause_ = std::min(2 * pause_, LAST);
+void ThreadCount::end(bool changes) {
+    if (changes) {
+        now_ = other_;
     }
-    seconds_ = n_lost_ = 0;
-    tried_.clear();
+    wait_  = changes ? FIRST : std::min(2 * wait_, LAST);
+    pause_ = std::max(wait_, changes ? 0 : RARE * trial_seconds_);
+    other_ = 0;
+}
+
+// Steps of as many tokens have one mean; a step counts as its share of that.
+double ThreadCount::slowness() const {
+    std::array<double, LONGEST + 1> mean = {};
+    std::array<size_t, LONGEST + 1> n    = {};
+    for (const Step & step : steps_) {
+        mean[step.n_tokens] += step.seconds;
+        ++n[step.n_tokens];
+    }
+    double share[2] = {};
+    size_t count[2] = {};
+    for (const Step & step : steps_) {
+        const double all = mean[step.n_tokens];
+        share[step.other] += all > 0 ? step.seconds * double(n[step.n_tokens]) / all : 1;
+        ++count[step.other];
+    }
+    return share[1] / double(count[1]) / (share[0] / double(count[0]));
 }
 
 uint64_t cores_lost() {
-#if defined(__unix__) || defined(__APPLE__)
+#ifdef __linux__
     rusage usage = {};
     if (getrusage(RUSAGE_SELF, &usage) == 0) {
         return uint64_t(usage.ru_nivcsw);

@@ -2,10 +2,12 @@
 //
 // In: the tokens and the time of every step, and how often the system took a core away from this process meanwhile.
 // Out: the threads of the next step. The threads of a step wait for each other after every operation, so where one of
-// them has no core, all stand still: then fewer are faster. Which number is the fastest is measured, on steps of equal
-// size in turns. Where nobody takes a core away, every step has all threads.
+// them has no core, all stand still: then fewer are faster. Which number is faster is measured: blocks of steps with
+// the present number and with half or twice as many in turns, each step compared with steps of as many tokens. Where
+// nobody takes a core away, a number that is as fast goes up again.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -27,24 +29,36 @@ public:
     int32_t now() const { return now_; }
 
 private:
-    void begin();
-    void end_turn();
-    void decide();
+    static constexpr size_t LONGEST = 32; // tokens: in longer steps the threads wait for each other rarely
 
-    int32_t              most_, now_;
-    bool                 adapts_;
-    size_t               n_tokens_ = 0;         // of the step under way
-    double               seconds_  = 0;         // since the last trial
-    uint64_t             n_lost_   = 0;         // likewise
-    double               pause_;                // seconds until the next trial at least
-    std::vector<int32_t> tried_;                // numbers that are tried out in turns; empty = none
-    std::vector<double>  times_;                // of each, all its steps together
-    size_t               n_steps_      = 0;     // of the trial
-    size_t               trial_tokens_ = 0;     // of each of its steps
-    bool                 is_trial_     = false; // the step under way
+    struct Step {
+        size_t n_tokens;
+        double seconds;
+        bool   other; // with the other number
+    };
+
+    void   begin();
+    void   end_block();
+    void   end(bool changes);
+    double slowness() const; // of the other number: its time over that of the present one
+
+    int32_t           most_, now_;
+    bool              adapts_;
+    size_t            n_tokens_ = 0;          // of the step under way
+    double            seconds_  = 0;          // since the last trial
+    uint64_t          n_lost_   = 0;          // likewise
+    double            pause_;                 // seconds until the next trial at least
+    double            wait_;                  // the same, where trials are short
+    bool              is_busy_       = false; // cores were lost before this trial
+    int32_t           other_         = 0;     // the number that is tried; 0 = none
+    bool              down_          = false; // the last one was half
+    size_t            n_steps_       = 0;     // of the trial
+    double            trial_seconds_ = 0;
+    std::vector<Step> steps_; // of the trial, without the first of each block
 };
 
-// How often the system took a core away from a thread of this process that had work; 0 where the system does not say.
+// How often the system took a core away from a thread of this process that had work; 0 where it does not say (Linux
+// does).
 uint64_t cores_lost();
 
 } // namespace tgr

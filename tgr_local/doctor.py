@@ -9,6 +9,7 @@ import collections
 import dataclasses
 import os
 import platform
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -173,7 +174,7 @@ def _model(model: str | None, config: EngineConfig) -> Iterator[Finding]:
             yield Finding("gpu", "warning", warning)
         if warning := slow_cache(engine):
             yield Finding("cache", "warning", warning)
-        adapts = engine.n_threads > 1 and not engine.config.n_threads
+        adapts = engine.n_threads > 1 and not engine.config.n_threads and sys.platform == "linux"
         fewer = ", fewer while other programs want the cores" if adapts else ""
         computing = f"{engine.n_threads} for computation{fewer}; one that waits: {waiting()}"
         yield Finding("threads", "ok", computing)

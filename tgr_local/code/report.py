@@ -186,7 +186,8 @@ class _View:
         from tgr_local.console import region
 
         self._start = time.monotonic()
-        self._is_single = len(candidates) == 1
+        if candidates:  # else the round goes on
+            self._is_single = len(candidates) == 1
         self._rows = {one.number: one for one in candidates}
         self._texts = {one.number: "" for one in candidates}
         self._console = region.make_console()

@@ -92,11 +92,8 @@ def slow_cache(engine: Engine) -> str | None:
         if on_cpu
         else "attention without it is slower and takes larger buffers"
     )
-    if config.type_k == config.type_v and config.type_k in ("f16", "q8_0", "q4_0"):
-        return (
-            f"{' and '.join(devices)} cannot compute flash attention with heads of this model's "
-            f"width, so {instead}"
-        )
+    if config.type_k == config.type_v == "f16":  # nothing else helps either
+        return f"{' and '.join(devices)} cannot compute this model's flash attention, so {instead}"
     return (
         f"{' and '.join(devices)} cannot compute flash attention with type_k={config.type_k} and "
         f"type_v={config.type_v}, so {instead}: set both to the same type, f16, q8_0 or q4_0"
