@@ -63,10 +63,10 @@ void ThreadCount::took(double seconds, uint64_t n_lost) {
     }
 }
 
-// Half and twice the number have their turns, where both can be.
+// On in a direction that was right, else half and twice the number in turns.
 void ThreadCount::begin() {
     const bool can_rise = now_ < most_, can_fall = now_ > 1;
-    down_          = can_fall && (!can_rise || !down_) && (is_busy_ || !can_rise);
+    down_          = can_fall && (!can_rise || (is_busy_ && down_ == changed_));
     other_         = down_ ? now_ / 2 : std::min(2 * now_, most_);
     n_steps_       = 0;
     trial_seconds_ = 0;
@@ -87,9 +87,10 @@ void ThreadCount::end(bool changes) {
     if (changes) {
         now_ = other_;
     }
-    wait_  = changes ? FIRST : std::min(2 * wait_, LAST);
-    pause_ = std::max(wait_, changes ? 0 : RARE * trial_seconds_);
-    other_ = 0;
+    changed_ = changes;
+    wait_    = changes ? FIRST : std::min(2 * wait_, LAST);
+    pause_   = std::max(wait_, changes ? 0 : RARE * trial_seconds_);
+    other_   = 0;
 }
 
 // Steps of as many tokens have one mean; a step counts as its share of that.

@@ -52,6 +52,7 @@ private:
     bool              is_busy_       = false; // cores were lost before this trial
     int32_t           other_         = 0;     // the number that is tried; 0 = none
     bool              down_          = false; // the last one was half
+    bool              changed_       = false; // by the last trial
     size_t            n_steps_       = 0;     // of the trial
     double            trial_seconds_ = 0;
     std::vector<Step> steps_; // of the trial, without the first of each block

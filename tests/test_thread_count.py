@@ -14,7 +14,6 @@ from tgr_local import load
 from tgr_local.engine import Task
 from tgr_local.options.config import EngineConfig
 
-OFTEN = 10  # cores lost in a step
 MIXED = (1, 1, 1, 5, 1, 1, 9, 1, 2, 1, 3)  # tokens of the steps of several clients
 Make = Callable[[int, bool], Any]
 
@@ -31,7 +30,7 @@ def run(
     seconds: Callable[[int], float],
     n: int,
     sizes: Sequence[int] = (8,),
-    lost: int = OFTEN,
+    busy: bool = True,
     noise: float = 0,
 ) -> list[int]:
     """The threads of n steps that take ``seconds(threads)`` and a tenth more for each token."""
@@ -41,13 +40,14 @@ def run(
         tokens = sizes[i % len(sizes)]
         used.append(count.next(tokens))
         factor = (1 + tokens / 10) * (1 + noise * float(rng.normal()))
-        count.took(seconds(used[-1]) * max(factor, 0.1), lost)
+        time = seconds(used[-1]) * max(factor, 0.1)
+        count.took(time, round(1 + 200 * time) if busy else 0)  # cores lost meanwhile
     return used
 
 
 def test_all_threads_while_nobody_takes_a_core(make: Make) -> None:
     count = make(8, True)
-    assert set(run(count, lambda n: 0.05 * n, 500, lost=0)) == {8}
+    assert set(run(count, lambda n: 0.05 * n, 500, busy=False)) == {8}
 
 
 @pytest.mark.parametrize("sizes", [(8,), (1, 2), MIXED])
@@ -79,7 +79,7 @@ def test_all_again_once_the_machine_is_free(make: Make, half: float) -> None:
     count = make(2, True)
     run(count, lambda n: 0.01 * n, 300)
     assert count.now() == 1
-    run(count, lambda n: 0.01 * (half if n == 1 else 1), 3000, lost=0)
+    run(count, lambda n: 0.01 * (half if n == 1 else 1), 3000, busy=False)
     assert count.now() == 2
 
 
