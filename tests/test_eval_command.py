@@ -86,6 +86,33 @@ def test_another_config_does_not_resume(
         assert says in capsys.readouterr().err.replace("config.", "")
 
 
+def test_a_run_with_former_options_resumes_where_they_changed_nothing(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command += ["--methods", "base"]
+    assert run(*command) == 0
+    path = tmp_path / "run" / "manifest.json"
+    about = json.loads(path.read_bytes())
+    about["systems"][0]["config"] |= {"min_gap": 0.0, "rollout_end": "length", "last_layer": -1}
+    path.write_text(json.dumps(about), encoding="utf-8")
+    assert run("eval", "report", str(path.parent)) == 0
+    page = (path.parent / "report.md").read_text(encoding="utf-8")
+    assert "n_candidates 2" in page and not re.search("min_gap|rollout_end|last_layer", page)
+    assert run(*command) == 0
+
+    about["systems"][0]["config"]["min_gap"] = 0.5
+    path.write_text(json.dumps(about), encoding="utf-8")
+    assert run("eval", "report", str(path.parent)) == 0
+    page = (path.parent / "report.md").read_text(encoding="utf-8")
+    assert "min_gap 0.5" in page and "rollout_end" not in page
+    capsys.readouterr()
+    assert run(*command) == 1
+    says = (
+        "options: systems.base.config.min_gap was 0.5 and has left the search; repeat its options"
+    )
+    assert says in capsys.readouterr().err
+
+
 def test_a_system_without_any_reply_is_named_at_the_end(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

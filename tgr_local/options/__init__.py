@@ -6,6 +6,7 @@ config.py.
 
 config.py     EngineConfig, SearchConfig, ChatConfig, ServerConfig
 fields.py     a field with documentation and bounds; checking and parsing values
+former.py     options that have left the search
 cache.py      types of the KV cache and the bytes of a cell
 resolve.py    the user's setting, else the model file's recommendation, else the default
 settings.py   options from files and the environment

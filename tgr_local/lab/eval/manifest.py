@@ -25,6 +25,7 @@ from tgr_local.lab.eval.task import Metric, Problem
 from tgr_local.models.strengths import Strength
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import types_of
+from tgr_local.options.former import FORMER, without_former
 from tgr_local.system import json_checks
 from tgr_local.system.json_checks import Count
 from tgr_local.system.processor import processor
@@ -168,7 +169,8 @@ def now() -> str:
 
 
 def read(folder: Path) -> Manifest:
-    """The manifest of a run folder. TgrError where it is missing or damaged."""
+    """The manifest of a run folder, without former options that changed nothing. TgrError where it
+    is missing or damaged."""
     path = folder / NAME
     try:
         data = json_checks.loads(path.read_bytes())
@@ -181,6 +183,8 @@ def read(folder: Path) -> Manifest:
             items = [item["name"] if isinstance(item, dict) else item for item in data[name]]
             if not items or len(set(items)) < len(items):
                 raise ValueError(f"{name} is {items!r:.60}, but must be a list without repetition")
+        for system in data["systems"]:
+            system["config"] = without_former(system["config"])
         found: Manifest = from_json_value(Manifest, data)
     except OSError as error:
         raise TgrError(
@@ -247,4 +251,8 @@ def _differences(name: str, known: Any, wanted: Any) -> list[str]:
         keys = [*known, *(key for key in wanted if key not in known)]
         pairs = ((key, known.get(key, "absent"), wanted.get(key, "absent")) for key in keys)
         return [change for key, a, b in pairs for change in _differences(f"{name}.{key}", a, b)]
-    return [] if known == wanted else [f"{name} was {known!r:.60} and is {wanted!r:.60}"]
+    if known == wanted:
+        return []
+    left = name.rpartition(".")[2] in FORMER
+    now = "has left the search" if left else f"is {wanted!r:.60}"
+    return [f"{name} was {known!r:.60} and {now}"]

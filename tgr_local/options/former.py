@@ -1,0 +1,32 @@
+"""Options that have left the search. Files from before may name them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+FORMER: Mapping[str, Any] = {
+    "suffix_tokens": 0, "max_cached_tokens": 0, "rollout_end": "length", "proposal": "noise",
+    "foresight_temperature": "one", "rollout_states": "before", "foresight": "value",
+    "normalize_scores": False, "min_gap": 0.0, "max_rollout": 128, "search_entropy": 0.0,
+    "entropy_window": 32, "geometry_top": 0, "min_n_eff": 0.0, "max_apcs": 1.0,
+    "raised_lambda_u": 2.0, "common_noise": False, "share_repulsion": False,
+    "injection_maps": "random", "first_layer": 0, "last_layer": -1, "vote_cut": 0,
+    "tree_value": "likelihood", "tree_value_samples": 3, "tree_resets": False, "exit_gap": 0,
+}  # fmt: skip
+"""Their defaults: what the search does now."""
+
+
+def has_left(name: str, written: str = "") -> str:
+    """The error for an option that has left, as the user has written its name; empty for any other
+    name."""
+    return f"{written or name} has left the search; remove it" if name in FORMER else ""
+
+
+def without_former(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options without the former ones that have their default, and so change nothing."""
+    return {
+        name: value
+        for name, value in options.items()
+        if name not in FORMER or value != FORMER[name]
+    }
