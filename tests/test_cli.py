@@ -340,6 +340,8 @@ def test_bytes_that_are_not_text_are_refused_with_their_offset() -> None:
         ("run x --n-candidates 0", 2, "n_candidates is 0, but must be between 1 and 255"),
         ("run x --flash-attn no", 2, "flash_attn is 'no', but must be one of auto, on, off"),
         ("run x --sigm 1", 2, "unknown argument '--sigm'; did you mean --sigma?"),
+        ("run x --min-gap=0", 2, "--min-gap has left the search; remove it"),
+        ("run x --no-common-noise", 2, "--no-common-noise has left the search; remove it"),
         ("run x --sigma", 2, "argument --sigma: expected one argument; see tgr-local run --help"),
         (
             "run x --quantum",

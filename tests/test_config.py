@@ -200,6 +200,8 @@ def test_updated_replaces_and_refuses_unknown_keys() -> None:
         updated(SearchConfig(), {"sigmar": 1})
     with pytest.raises(ValueError, match="unknown option 'n_ctx'"):
         updated(SearchConfig(), {"n_ctx": 1})
+    with pytest.raises(ValueError, match=r"^min_gap has left the search; remove it$"):
+        updated(SearchConfig(), {"min_gap": 0.0})
     with pytest.raises(ValueError, match="sigma is -1"):
         updated(SearchConfig(), {"sigma": -1})
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from typing_extensions import Self
 
 from tgr_local.options.fields import near_names
+from tgr_local.options.former import has_left
 
 _DEPTH_MOST = 200  # levels of nesting
 _HALF = re.compile("[\ud800-\udfff]")
@@ -75,10 +76,9 @@ class RequestBody(BaseModel):
         # before pydantic, which would make an error of every one
         for name in body if isinstance(body, dict) else ():
             if name not in cls.model_fields:
-                raise RequestError(
-                    f"unknown {cls.noun} {shown(name)}{hint(name, cls.model_fields, cls.listing)}",
-                    str(name)[:_SHOWN_MOST],
-                )
+                near = hint(name, cls.model_fields, cls.listing)
+                why = has_left(str(name)) or f"unknown {cls.noun} {shown(name)}{near}"
+                raise RequestError(why, str(name)[:_SHOWN_MOST])
         for name in cls.resent if isinstance(body, dict) else ():
             if (whole := _without_halves(body.get(name))) is not body.get(name):
                 body = {**body, name: whole}

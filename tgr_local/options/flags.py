@@ -17,6 +17,7 @@ from tgr_local.options.config import (
     ServerConfig,
 )
 from tgr_local.options.fields import parse, types_of, updated
+from tgr_local.options.former import has_left
 
 AnyConfig = EngineConfig | SearchConfig | ChatConfig | CodeConfig | ServerConfig
 _Config = TypeVar("_Config", EngineConfig, SearchConfig, ChatConfig, CodeConfig, ServerConfig)
@@ -184,6 +185,9 @@ class Parser(argparse.ArgumentParser):
         if not text.startswith("-"):
             return ValueError(f"unknown argument {text!r}; {self.word_hint}")
         name = text.partition("=")[0]
+        field = name.removeprefix("--no-").removeprefix("--").replace("-", "_")
+        if left := has_left(field, name):
+            return ValueError(left)
         near = difflib.get_close_matches(name, known, n=3)
         if name in _LLAMA_CPP and flag(_LLAMA_CPP[name]) in known:
             near = [flag(_LLAMA_CPP[name])]

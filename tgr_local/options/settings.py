@@ -23,6 +23,7 @@ from tgr_local.console.sanitize import printable_json, printable_line
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import LISTING
 from tgr_local.options.flags import flag
+from tgr_local.options.former import has_left
 from tgr_local.system.files import utf8_text
 from tgr_local.system.paths import expanded, folder
 
@@ -91,10 +92,13 @@ def fill(args: argparse.Namespace, options: Mapping[str, Any]) -> list[Path]:
 
 
 def misspelt(options: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Iterator[str]:
-    """A message for each variable whose name is almost that of an option."""
+    """A message for each variable whose name is almost that of an option, or that of a former
+    one."""
     known = [PREFIX + name.upper() for name in options]
     for name in environ:
-        if name.startswith(PREFIX) and name not in known:
+        if left := name.startswith(PREFIX) and has_left(name[len(PREFIX) :].lower(), name):
+            yield left
+        elif name.startswith(PREFIX) and name not in known:
             for near in difflib.get_close_matches(name, known, n=1, cutoff=0.85):
                 yield f"{name} is not an option; did you mean {near}?"
 
@@ -116,7 +120,8 @@ def _of_file(path: Path, options: Mapping[str, Any]) -> Iterator[Setting]:
         if name not in options:
             near = difflib.get_close_matches(name, options, n=3)
             hint = f"did you mean {', '.join(near)}?" if near else LISTING
-            raise ValueError(f"{path}: unknown option {name!r:.60}; {hint}")
+            why = has_left(name) or f"unknown option {name!r:.60}; {hint}"
+            raise ValueError(f"{path}: {why}")
         if path == PROJECT_FILE and name not in _PROJECT_OPTIONS:
             raise ValueError(
                 f"{path} sets {name}, but the file of a project may only set the method and "
