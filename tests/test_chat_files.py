@@ -134,6 +134,14 @@ def test_a_save_that_fails_names_the_file(
     assert error.value.filename == f"{tmp_path}/x" and list(tmp_path.iterdir()) == []
 
 
+def test_former_options_of_a_saved_conversation_are_dropped(session: Any, tmp_path: Path) -> None:
+    path = tmp_path / "old.jsonl"
+    path.write_text(HEADER.replace("{}", '{"min_gap": 0.5, "sigma": 0.3}'))
+    assert output(session, f"/load {path}")[0] == "old: 0 turns, method base"
+    assert session.conversation.user_options == {"sigma": 0.3}
+    assert session.conversation.config.sigma == 0.3
+
+
 HEADER = '{"format": "tgr-chat 1", "model": "m", "method": "base", "system": "", "options": {}}'
 USER = '{"role": "user", "content": "q"}'
 

@@ -21,6 +21,7 @@ from tgr_local.errors import TgrError
 from tgr_local.methods import METHODS
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import updated
+from tgr_local.options.former import FORMER
 from tgr_local.system.paths import folder, private
 from tgr_local.trace.json_values import require_type
 
@@ -159,9 +160,13 @@ def _record(record: Any, number: int) -> dict[str, Any]:
 
 
 def _options(record: dict[str, Any]) -> dict[str, Any]:
-    """The options of the first line, with tuples where JSON has lists."""
+    """The options of the first line, with tuples where JSON has lists, and without former ones."""
     options = require_type(dict, record["options"]).items()
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in options}
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in options
+        if name not in FORMER
+    }
 
 
 def _saved(records: list[dict[str, Any]]) -> Saved:
