@@ -16,8 +16,8 @@ from command_line import run
 from engines import EXACT
 from surroundings import ROOT
 
-from tgr_local.engine import Engine
-from tgr_local.errors import CapacityError, ModelError, TgrError
+from tgr_local.engine import Cancel, Engine
+from tgr_local.errors import CancelledError, CapacityError, ModelError, TgrError
 from tgr_local.lab.eval.grader import Grader
 from tgr_local.lab.fitting import fit as fitting
 from tgr_local.lab.fitting import questions, regression
@@ -366,6 +366,18 @@ def test_questions_are_drawn_side_by_side(tmp_path: Path) -> None:
     broken = dataclasses.replace(asked[2], messages=({"role": "user", "content": "x" * 10**6},))
     with Engine(EMBEDDED) as engine, pytest.raises(CapacityError):
         list(Drawer(engine, config, 3, tmp_path / "b").each([*asked[:2], broken, asked[3]], 8))
+
+
+def test_a_cancel_between_questions_ends_the_drawing(tmp_path: Path) -> None:
+    file = tmp_path / "q.jsonl"
+    file.write_text('{"question": "What is 2 + 3?"}\n{"question": "What is 2 + 4?"}\n')
+    asked = questions.of_file(file, 2)
+    cancel = Cancel()
+    with Engine(EMBEDDED) as engine:
+        drawer = Drawer(engine, SearchConfig(chunk_len=8), 3, tmp_path / "s", cancel=cancel)
+        cancel.cancel()
+        with pytest.raises(CancelledError, match="cancelled while samples were drawn"):
+            list(drawer.each(asked, 8))
 
 
 def test_samples_are_kept_by_settings_and_by_what_judges_them(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tgr_local.answers import CLOSE_THINK, answer_key
 from tgr_local.engine import Cancel, Engine, Workers
-from tgr_local.errors import TgrError
+from tgr_local.errors import CancelledError, TgrError
 from tgr_local.generation import query_tokens
 from tgr_local.lab.eval.making import fitting
 from tgr_local.lab.fitting.questions import Question
@@ -109,7 +109,8 @@ class Drawer:
 
     def each(self, questions: Sequence[Question], cut: int) -> Iterator[Samples | None]:
         """The samples of each question in turn; None for one of which nothing can be said. As many
-        questions are drawn at a time as fit, so that the last texts of one do not wait alone."""
+        questions are drawn at a time as fit, so that the last texts of one do not wait alone.
+        Raises CancelledError when the drawer's cancel is set."""
         todo, lock = iter(enumerate(questions)), threading.Lock()
         found: dict[int, Samples | None] = {}
         failures: list[BaseException] = []
@@ -128,6 +129,9 @@ class Drawer:
                     failures.append(error)
                     cancel.cancel()
                 news.put(None)
+            # a worker that ends between questions is news too
+            failures.append(CancelledError("cancelled while samples were drawn"))
+            news.put(None)
 
         try:
             for _ in range(self._at_once(questions, cut)):
