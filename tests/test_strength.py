@@ -181,13 +181,16 @@ def test_cache_types_and_control_vectors_have_one_too(
 
 @pytest.mark.parametrize(
     "damage",
-    [b"", b"{", b"[]", b'{"format": 1}', b"\xff" * 10, b" " * (1 << 17), b"other settings"],
-)
+    [b"", b"{", b"[]", b'{"format": 1}', b"\xff" * 10, b" " * (1 << 17), b"other settings",
+     b"format 1"],
+)  # fmt: skip
 def test_a_damaged_file_is_measured_again(engine: Engine, damage: bytes) -> None:
     first = strength.prepare(engine, MEASURED)
     (path,) = (paths.folder("cache") / "strengths").glob("*.json")
     if damage == b"other settings":
         damage = json.dumps(json.loads(path.read_bytes()) | {"settings": {"rank": "x"}}).encode()
+    if damage == b"format 1":
+        damage = json.dumps(json.loads(path.read_bytes()) | {"format": 1}).encode()
     path.write_bytes(damage)
     assert strengths.of_model(engine.path) == []
     strength._known.clear()

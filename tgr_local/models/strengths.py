@@ -19,7 +19,7 @@ from tgr_local.system import json_checks, paths
 
 HIGHEST = 1e6
 """ζ at most."""
-_FORMAT = 1
+_FORMAT = 2  # 1 had the layers and the maps among the settings
 _MOST_BYTES = 1 << 16
 _SETTINGS: dict[str, Any] = {
     "model": str, "divergence": float, "rank": int, "d_z": int,
