@@ -18,6 +18,7 @@ from surroundings import ROOT
 from tgr_local import cli
 from tgr_local.engine import Engine
 from tgr_local.engine.filled_prefix import fill_prefix
+from tgr_local.errors import TgrError
 from tgr_local.lab.bench import (
     boundary,
     command,
@@ -106,6 +107,21 @@ def test_a_run_prints_a_table_and_writes_both_files(
     for row in found["rows"]:
         verdict = f"{row['target']}: {'met' if row['met'] else 'MISSED'}"
         assert row["what"] in out and row["what"] in page.read_text() and verdict in out
+
+
+@pytest.mark.parametrize(("flags", "n_threads"), [([], 1), (["--n-threads", "2"], 2)])
+def test_the_engine_computes_with_as_many_threads_as_its_peers(
+    tiny: Path, flags: list[str], n_threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs = []
+
+    def load(path: Path, config: EngineConfig, **_: bool) -> None:
+        configs.append(config)
+        raise TgrError("the config is known")
+
+    monkeypatch.setattr("tgr_local.engine.load_with_progress", load)
+    assert cli.main(["bench", "--model", str(tiny), *flags]) == 1
+    assert [config.n_threads for config in configs] == [n_threads]
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python itself cannot do it before 3.11")

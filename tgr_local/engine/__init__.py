@@ -39,6 +39,7 @@ from tgr_local.engine.cancel import Cancel as Cancel
 from tgr_local.engine.cancel import watched as watched
 from tgr_local.engine.devices import available_memory as available_memory
 from tgr_local.engine.devices import backend_devices as backend_devices
+from tgr_local.engine.devices import default_threads as default_threads
 from tgr_local.engine.devices import physical_cores as physical_cores
 from tgr_local.engine.devices import require_address_space as require_address_space
 from tgr_local.engine.devices import serve_devices as serve_devices

@@ -133,12 +133,14 @@ def run(args: argparse.Namespace) -> int:
         )
         if name not in (None, "-")
     }
-    from tgr_local.engine import load_with_progress
+    from tgr_local.engine import default_threads, load_with_progress
     from tgr_local.lab.bench import long_figure, machine, subject, table
     from tgr_local.lab.bench.peers import Settings
     from tgr_local.lab.bench.plan import Plan
     from tgr_local.models.library import size
 
+    # as llama.cpp, without fewer threads while other programs want the cores
+    config = dataclasses.replace(config, n_threads=config.n_threads or default_threads(path))
     if "figure" in files:
         long_figure.matplotlib_figure()
     rows: list[Row] = []
