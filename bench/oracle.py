@@ -58,6 +58,7 @@ from tgr_local.lab.eval.plan import seed_of
 from tgr_local.lab.eval.task import Problem
 from tgr_local.methods import random_anchor
 from tgr_local.models.strengths import Strength
+from tgr_local.options.former import without_former
 from tgr_local.search import capacity, scoring, strength
 from tgr_local.search.run import Method, Run
 from tgr_local.search.seeds import CHUNK, derived_seed
@@ -74,6 +75,7 @@ KINDS = ("shared", "independent")
 N_SWAPPED = 4  # arms with --swap
 INJECTION = {"divergence", "relative_strength", "calibration", "eta", "rank", "injection_seed"}
 WEIGHTS = ("foresight_weight", "lambda_b", "lambda_u")  # of the score, which the tables compute
+REPORTED = {"model", "versions", "options", "settings", "lengths", "swap"}  # of the first line
 N_BESIDE = 3  # sequences other than the completions: the text, the query, a state
 MIDDLE = 1 << 32  # the purpose of the seed that draws a boundary
 
@@ -381,6 +383,8 @@ class Checkpoint:
 
     def __init__(self, path: Path, head: Record) -> None:
         whole = read_lines(path) if path.exists() else []
+        if whole and "options" in whole[0]:
+            whole[0]["options"] = without_former(whole[0]["options"])
         if whole and whole[0] != head:
             names = sorted({*head, *whole[0]})
             changed = [name for name in names if head.get(name) != whole[0].get(name)]
@@ -410,9 +414,19 @@ class Checkpoint:
 
 
 def read_lines(path: Path) -> list[Record]:
-    """The whole lines of a checkpoint."""
-    lines = path.read_text("utf-8").splitlines(True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+    """The whole lines of a checkpoint. ValueError for a file of another kind."""
+    try:
+        lines = path.read_text("utf-8").splitlines(True)
+        found = [json.loads(line) for line in lines if line.endswith("\n")]
+    except ValueError:
+        found = [None]
+    if not all(isinstance(record, dict) for record in found):
+        raise _other_kind(path)
+    return found
+
+
+def _other_kind(path: Path) -> ValueError:
+    return ValueError(f"{path} is not a checkpoint of the oracle; name another file with --out")
 
 
 def run(experiment: Experiment, problems: Sequence[Problem], checkpoint: Checkpoint) -> None:
@@ -623,6 +637,8 @@ def main() -> int:
             lines = read_lines(options.out)
             if not lines:
                 raise ValueError(f"{options.out} holds no boundary; name another file with --out")
+            if not lines[0].keys() >= REPORTED:
+                raise _other_kind(options.out)
             report(options, lines[0], lines[1:])
         else:
             measure(options)

@@ -266,6 +266,30 @@ def test_a_run_of_other_options_is_not_continued(tmp_path: Path) -> None:
         oracle.Checkpoint(path, {"task": "x", "seeds": [2]})
 
 
+def test_a_run_with_former_options_is_continued_where_they_changed_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    oracle.Checkpoint(path, {"options": {"sigma": 0.1, "min_gap": 0.0}})
+    oracle.Checkpoint(path, {"options": {"sigma": 0.1}})
+    path.write_text('{"options": {"sigma": 0.1, "min_gap": 0.5}}\n')
+    with pytest.raises(ValueError, match="of a run with other options; name another file"):
+        oracle.Checkpoint(path, {"options": {"sigma": 0.1}})
+
+
+@pytest.mark.parametrize("text", ['{"a": 1}\n', '{\n "a": 1\n}\n', "[1]\n", "7\n", "\ud800\n"])
+def test_a_report_on_a_file_of_another_kind_is_one_sentence(
+    text: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "other.jsonl"
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    monkeypatch.setattr(sys, "argv", ["oracle.py", "x", "--report", "--out", str(path)])
+    assert oracle.main() == 1
+    says = f"oracle: {path} is not a checkpoint of the oracle; name another file with --out\n"
+    assert capsys.readouterr().err == says
+
+
 def options_of(monkeypatch: pytest.MonkeyPatch, *words: str) -> argparse.Namespace:
     monkeypatch.setattr(sys, "argv", ["oracle.py", *words])
     found: argparse.Namespace = oracle.parsed()
