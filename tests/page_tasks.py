@@ -225,9 +225,19 @@ def settings(visit: Visit) -> None:
     body = visit.sent[-1]
     assert body["tgr"] == {"progress": True, "method": "tgr-token", "n_candidates": 3}
     assert body["messages"][0] == {"role": "system", "content": "Be short."}
+    page.evaluate(
+        """() => {
+            const saved = JSON.parse(localStorage.getItem("tgr-local.settings"));
+            saved.options.min_gap = 0.5;  // which has left the search
+            localStorage.setItem("tgr-local.settings", JSON.stringify(saved));
+        }"""
+    )
     page.reload()
     page.locator("#method option[value='markov']").wait_for(state="attached")
     assert page.input_value("#method") == "tgr-token"
+    visit.ask(QUESTION)
+    visit.finished(2)
+    assert visit.sent[-1]["tgr"] == body["tgr"]
     page.click("#open-settings")
     page.locator("#settings").get_by_text("Reset all options").click()
     assert page.locator("#setting-n_candidates").input_value() == ""

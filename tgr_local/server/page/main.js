@@ -259,6 +259,9 @@ async function describe() {
     about.models = names.filter((id) => !about.methods.some((method) => id.endsWith(`:${method}`)));
     const { method, progress, ...options } = schema.components.schemas.TgrOptions.properties;
     about.options = options;
+    const saved = Object.entries(settings.options);
+    const kept = saved.filter(([name]) => name in options); // the others have left the search
+    if (kept.length < saved.length) saveSettings({ options: Object.fromEntries(kept) });
     showChoices();
     if (!isKnown) view.renew(); // nothing could be rendered before
     isKnown = true;
