@@ -593,6 +593,11 @@ def measure(options: argparse.Namespace) -> None:
     engine_config = EngineConfig(n_threads=options.threads, n_seq_max=options.parallel + N_BESIDE)
     with load(options.model, engine_config) as engine, Grader(1) as grader:
         config = _variant(options.options).resolve(advised(engine), engine.n_embd)
+        if "shared" in options.kinds and options.completions < config.n_candidates:
+            raise ValueError(
+                f"--completions is {options.completions}, but shared seeds need one for each of "
+                f"{config.n_candidates} candidates; raise it, or name --kinds independent"
+            )
         texts = options.setting or SETTINGS.get(config.calibration, SETTINGS["residual"])
         settings = [_variant(text) for text in texts]
         head = {

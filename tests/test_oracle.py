@@ -302,10 +302,12 @@ def test_a_run_by_divergence_measures_its_strengths_first(
     """Its records pay for no measurement, and give the same tables without a model."""
     out = str(tmp_path / "run.jsonl")
     words = [
-        "arithmetic6", "--out", out, "--boundaries", "2", "--completions", "4", "--parallel", "36",
+        "arithmetic6", "--out", out, "--boundaries", "2", "--completions", "8", "--parallel", "72",
         "--kinds", "shared", "--setting", "divergence=0.05", "--lengths", "4,8", "--left", "20",
         "--threads", "1", "--options", "chunk_len=16,max_chunks=9",
     ]  # fmt: skip
+    with pytest.raises(ValueError, match="--completions is 7, but shared seeds need one for each"):
+        oracle.measure(options_of(monkeypatch, *words, "--completions", "7"))
     with pytest.raises(ValueError, match="no effect with the calibration residual; add calib"):
         oracle.measure(options_of(monkeypatch, *words))
     words[-1] += ",calibration=divergence"
@@ -315,8 +317,8 @@ def test_a_run_by_divergence_measures_its_strengths_first(
     head, *records = oracle.read_lines(Path(out))
     measured = [record for record in records if "tokens" in record]
     assert len(measured) == 2
-    # 36 chunks, and the rest of as many texts, of at most 9 * 16 tokens that are read again
-    assert all(record["tokens"] < 2 * 36 * 144 for record in measured)
+    # 72 chunks, and the rest of as many texts, of at most 9 * 16 tokens that are read again
+    assert all(record["tokens"] < 2 * 72 * 144 for record in measured)
     only = options_of(monkeypatch, "arithmetic6", "--out", out, "--kinds", "shared", "--report")
     oracle.report(only, head, records)
     assert capsys.readouterr().out in shown.out
