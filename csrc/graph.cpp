@@ -360,8 +360,8 @@ std::vector<std::string> without_attention(const llama_model * model, ggml_type 
     const auto &             hparams = model->hparams;
     std::vector<std::string> names;
     for (uint32_t il = 0; il < hparams.n_layer(); ++il) {
-        const ggml_backend_dev_t device = device_of(model, int32_t(il));
-        const bool attends = !hparams.is_recr(il) && hparams.n_head(il) > 0 && hparams.n_head_kv(il) > 0;
+        const ggml_backend_dev_t device  = device_of(model, int32_t(il));
+        const bool               attends = !hparams.is_recr(il) && hparams.n_head(il) > 0 && hparams.n_head_kv(il) > 0;
         if (!attends || ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU) {
             continue;
         }
