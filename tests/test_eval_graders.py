@@ -196,7 +196,7 @@ def test_the_word_of_a_passed_test_is_not_lying_about(load: Load, place: str, wh
         "        os.write(1, f'\\n{word}\\n'.encode())\n"
         "    os._exit(0)\n"
     )
-    call = "search()" if when == "at once" else "atexit.register(search)"
+    call = "_ = search()" if when == "at once" else "_ = atexit.register(search)"
     reply = f"```python\n{search}{call}\ndef double(x): return 0\n```"
     found = grade(load("mbpp")[0], reply)
     assert (found.correct, found.detail) == (False, "ended before its tests did")
