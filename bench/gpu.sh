@@ -197,7 +197,7 @@ tests() {
         "$root"/tests/test_{bench_gpu,device,cancel,early_exit,fairness,families,layer_fit,moves}.py
         "$root"/tests/test_{prefix_files,prefixes,reuse,trajectory}.py)
     # without TF32 a product depends less on how many tokens it is for; left out: a test that needs the server's packages
-    TGR_TEST_DEVICE=$device NVIDIA_TF32_OVERRIDE=0 run -m pytest -q -p no:cacheprovider "${parallel[@]}" "${limits[@]}" \
+    TGR_TEST_DEVICE=$device NVIDIA_TF32_OVERRIDE=0 run -m pytest -v --tb=short -p no:cacheprovider "${parallel[@]}" "${limits[@]}" \
         -c "$root/pyproject.toml" --rootdir "$root" "${files[@]}" \
         --deselect tests/test_engine_loading.py::test_control_c_ends_a_command_that_loads 2>&1 | tee "$results/tests.txt"
 }

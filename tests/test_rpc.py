@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from command_line import finished, process
 from engines import ENDLESS, TOKENS, assert_same
+from families import FAMILIES, Family
 from rpc_servers import Server, free_port, outputs, server
 from surroundings import HANG, environment
 
@@ -41,6 +42,15 @@ def test_layers_on_two_servers_compute_what_they_compute_here(
     assert len(set(engine.devices())) == 2 and all(d.startswith("RPC") for d in engine.devices())
     for ours, theirs in zip(outputs(engine), here, strict=True):
         assert_same(ours, theirs)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_every_family_loads_onto_a_device(family: Family, tmp_path: Path) -> None:
+    """Layers without keys are not asked whether the device has attention for them."""
+    path = family.write(tmp_path / "model.gguf")
+    with server() as (name, _), Engine(path, EngineConfig(n_gpu_layers=-1, rpc=name)) as engine:
+        assert all(device.startswith("RPC") for device in engine.devices())
+        engine.devices_without_attention()
 
 
 def test_a_server_keeps_large_tensors_and_uses_no_damaged_ones(
