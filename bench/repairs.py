@@ -12,8 +12,8 @@ was chosen on. FOLDER has projects and a `tasks.tsv`: name, task, test command.
 
 A row is one way to ask. `chat` rows are what a person does without the assistant: the files, the
 wish and the failing output in one request, the code taken from the answer by the same reader, and
-the tests tried on each answer. Everything runs as `tgr-local code` runs it. Intervals are 95%, by
-bootstrap over the tasks.
+the tests tried on each answer. The rows `file8`, `function8`, `quoted8` and `system8` also ask for
+a form. Everything runs as `tgr-local code` runs it. Intervals are 95%, by bootstrap over the tasks.
 """
 
 from __future__ import annotations
@@ -65,11 +65,30 @@ class Row:
     k: int
     rounds: int = 1
     is_chat: bool = False
+    closing: str = ""
+    """A sentence at the end of the request."""
+    system: str = ""
+    """A system message in the place of that of the model's template."""
 
 
+_QUOTED = (
+    "Answer with SEARCH/REPLACE blocks. Each has a line <<<<<<< SEARCH, lines of the file, a line "
+    "=======, the lines that take their place, and a line >>>>>>> REPLACE."
+)
 ROWS = {
     "chat": Row(1, is_chat=True),
     "chat8": Row(8, is_chat=True),
+    "file8": Row(8, is_chat=True, closing="Write the whole changed file in a fenced block."),
+    "function8": Row(
+        8, is_chat=True, closing="Write each function that you change, whole, in a fenced block."
+    ),
+    "quoted8": Row(8, is_chat=True, closing=_QUOTED),
+    "system8": Row(
+        8,
+        is_chat=True,
+        system="You change code. Write the whole changed file in a fenced block, after a line with "
+        "its name, and nothing else.",
+    ),
     "k1": Row(1),
     "k8": Row(8),
     "rounds": Row(8, rounds=3),
@@ -201,6 +220,26 @@ def projects(folder: Path) -> Iterator[Repair]:
 # ---- rows ----
 
 
+@contextlib.contextmanager
+def asked(row: Row) -> Iterator[None]:
+    """Requests with the row's sentence and system message, without what only the assistant has."""
+    ask, free = prompt.conversation, departures.Found()
+
+    def conversation(user: str, *more: str) -> list[prompt.Message]:
+        said = f"{user.rstrip()}\n\n{row.closing}\n" if row.closing else user
+        system = [{"role": "system", "content": row.system}] if row.system else []
+        return [*system, *ask(said, *more)]
+
+    with (
+        mock.patch.object(prompt, "conversation", conversation),
+        mock.patch.object(departures, "find", lambda *_: free),
+        mock.patch.object(rounds, "combine", lambda *_: ()),
+        mock.patch.object(rounds, "furthest", lambda *_: None),
+        mock.patch.object(rounds, "sideways", lambda *_: None),
+    ):
+        yield
+
+
 def solved(engine: Engine, one: Repair, row: Row, config: SearchConfig, sandbox: str) -> Solved:
     """What a row makes of a task, in a folder of its own."""
     code = CodeConfig(
@@ -213,13 +252,7 @@ def solved(engine: Engine, one: Repair, row: Row, config: SearchConfig, sandbox:
             (folder / path).write_bytes(text.encode())
         subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
         place = Workplace(folder, code)
-        with place.copied(), contextlib.ExitStack() as stack:
-            if row.is_chat:
-                free = departures.Found()
-                stack.enter_context(mock.patch.object(departures, "find", lambda *_: free))
-                stack.enter_context(mock.patch.object(rounds, "combine", lambda *_: ()))
-                stack.enter_context(mock.patch.object(rounds, "furthest", lambda *_: None))
-                stack.enter_context(mock.patch.object(rounds, "sideways", lambda *_: None))
+        with place.copied(), asked(row) if row.is_chat else contextlib.nullcontext():
             task = Task(
                 one.task, place.paths(), place.read, place.judge, one.test, refusal=place.refusal
             )
@@ -273,10 +306,11 @@ def main() -> int:
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=["chat", "chat8", "k8"])
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--sandbox", choices=backends.CHOICES, default=commands.strongest())
+    parser.add_argument("--sandbox", choices=backends.CHOICES, help="none: with your rights")
     parser.add_argument("--json", type=Path, help="file for all figures")
     options = parser.parse_args()
-    programs.choose(programs.strongest())
+    sandbox = options.sandbox or commands.strongest()
+    programs.choose(sandbox if options.sandbox else programs.strongest())
     tasks = list(
         projects(options.projects)
         if options.projects
@@ -295,7 +329,7 @@ def main() -> int:
             rows = found[name] = []
             for i, one in enumerate(tasks):
                 config = dataclasses.replace(own, seed=options.seed + 1000 * i)
-                rows.append(solved(engine, one, ROWS[name], config, options.sandbox))
+                rows.append(solved(engine, one, ROWS[name], config, sandbox))
                 last = rows[-1]
                 said = f"{name} {one.name}: {last.n_passed} pass, hidden {last.hidden}"
                 print(f"{said}, {last.seconds:.0f} s", file=sys.stderr, flush=True)
