@@ -13,7 +13,9 @@ was chosen on. FOLDER has projects and a `tasks.tsv`: name, task, test command.
 A row is one way to ask. `chat` rows are what a person does without the assistant: the files, the
 wish and the failing output in one request, the code taken from the answer by the same reader, and
 the tests tried on each answer. The rows `file8`, `function8`, `quoted8` and `system8` also ask for
-a form. Everything runs as `tgr-local code` runs it. Intervals are 95%, by bootstrap over the tasks.
+a form; `no-tests` and `no-output` are the assistant, whose prompt lacks the source of the failing
+tests, or what they print. Everything runs as `tgr-local code` runs it. Intervals are 95%, by
+bootstrap over the tasks.
 """
 
 from __future__ import annotations
@@ -38,9 +40,8 @@ from pathlib import Path
 from unittest import mock
 
 from tgr_local import EngineConfig, SearchConfig, load, methods
-from tgr_local.code import departures, prompt, rounds
+from tgr_local.code import context, departures, prompt, rounds
 from tgr_local.code.candidate import Candidate
-from tgr_local.code.context import Context
 from tgr_local.code.judge import Verdict
 from tgr_local.code.rounds import Outcome, Task, solve
 from tgr_local.code.workplace import Workplace
@@ -69,6 +70,8 @@ class Row:
     """A sentence at the end of the request."""
     system: str = ""
     """A system message in the place of that of the model's template."""
+    without: str = ""
+    """What the prompt does not show: tests, or their output."""
 
 
 _QUOTED = (
@@ -92,6 +95,8 @@ ROWS = {
     "k1": Row(1),
     "k8": Row(8),
     "rounds": Row(8, rounds=3),
+    "no-tests": Row(8, without="tests"),
+    "no-output": Row(8, without="output"),
 }
 
 
@@ -137,7 +142,7 @@ class Clock:
         if candidate.passes and self.first is None:
             self.first = time.monotonic() - self.start
 
-    def context(self, context: Context, form: prompt.Form) -> None: ...
+    def context(self, shown: context.Context, form: prompt.Form) -> None: ...
     def round_begins(self, number: int, candidates: Sequence[Candidate]) -> None: ...
     def round_ends(self, outcome: Outcome) -> None: ...
     def adopts(self, candidate: Candidate) -> None: ...
@@ -221,6 +226,17 @@ def projects(folder: Path) -> Iterator[Repair]:
 
 
 @contextlib.contextmanager
+def shown(row: Row) -> Iterator[None]:
+    """Prompts without what the row leaves out."""
+    with contextlib.ExitStack() as stack:
+        if row.without == "tests":
+            stack.enter_context(mock.patch.object(context._Builder, "_add_tests", lambda _: None))
+        if row.without == "output":
+            stack.enter_context(mock.patch.object(prompt, "tail", lambda *_: ""))
+        yield
+
+
+@contextlib.contextmanager
 def asked(row: Row) -> Iterator[None]:
     """Requests with the row's sentence and system message, without what only the assistant has."""
     ask, free = prompt.conversation, departures.Found()
@@ -252,7 +268,7 @@ def solved(engine: Engine, one: Repair, row: Row, config: SearchConfig, sandbox:
             (folder / path).write_bytes(text.encode())
         subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
         place = Workplace(folder, code)
-        with place.copied(), asked(row) if row.is_chat else contextlib.nullcontext():
+        with place.copied(), asked(row) if row.is_chat else shown(row):
             task = Task(
                 one.task, place.paths(), place.read, place.judge, one.test, refusal=place.refusal
             )
