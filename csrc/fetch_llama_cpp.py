@@ -8,7 +8,9 @@ is ``patches/llama.cpp.patch``, whose format is in ``hooks_patch.py``.
 from __future__ import annotations
 
 import argparse
+import filecmp
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -107,6 +109,14 @@ def insert(patch: str, out: Path, version: str) -> None:
         )
 
 
+def keep_times(before: Path, out: Path) -> None:
+    """Gives each file that is as it was its old time, so that nothing is compiled anew for it."""
+    for file in out.rglob("*"):
+        old = before / file.relative_to(out)
+        if file.is_file() and old.is_file() and filecmp.cmp(file, old, shallow=False):
+            os.utime(file, ns=(old.stat().st_atime_ns, old.stat().st_mtime_ns))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--version", required=True, help="of llama-cpp-python")
@@ -128,12 +138,17 @@ def main() -> None:
     state = hashlib.sha256(what.encode()).hexdigest()
     if stamp.is_file() and stamp.read_text() == state:
         return
-    shutil.rmtree(args.out, ignore_errors=True)
+    before = args.out.with_name(args.out.name + ".before")
+    shutil.rmtree(before, ignore_errors=True)
+    if args.out.is_dir():
+        args.out.rename(before)
     if args.source:
         copy(args.source, parts, args.out)
     else:
         unpack(args.version, parts, args.out)
     insert(patch, args.out, args.version)
+    keep_times(before, args.out)
+    shutil.rmtree(before, ignore_errors=True)
     stamp.write_text(state)
 
 

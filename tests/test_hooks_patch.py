@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -206,3 +207,18 @@ def test_a_move_to_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     hooks_patch.main()
     fetch_llama_cpp.insert(patch.read_text(), plain, "0.3.35")
     assert (plain / "src" / "a.cpp").read_text() == by_hand
+
+
+def test_a_file_that_is_as_it_was_keeps_its_time(tmp_path: Path) -> None:
+    before, out = tmp_path / "before", tmp_path / "out"
+    for folder, changed in ((before, "int x;"), (out, "int y;")):
+        (folder / "src").mkdir(parents=True)
+        (folder / "src" / "same.cpp").write_text(PLAIN)
+        (folder / "src" / "changed.cpp").write_text(changed)
+    (out / "new.h").write_text("")
+    for name in ("same.cpp", "changed.cpp"):
+        os.utime(before / "src" / name, (1000, 1000))
+    fetch_llama_cpp.keep_times(before, out)
+    times = {file.name: file.stat().st_mtime for file in out.rglob("*") if file.is_file()}
+    assert times["same.cpp"] == 1000
+    assert times["changed.cpp"] > 1000 and times["new.h"] > 1000
