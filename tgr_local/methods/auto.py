@@ -72,5 +72,5 @@ METHOD = Method(
     sequences,
     positions=positions,
     about="vote with settings for your model; one text where nothing can be compared",
-    options=vote.OPTIONS,
+    options=vote.METHOD.options,
 )

@@ -10,6 +10,7 @@ from functools import partial
 
 from tgr_local.engine import Engine
 from tgr_local.options.config import SearchConfig
+from tgr_local.options.groups import SampleOptions
 from tgr_local.search.branches import Branch, Branches, cells_for, text_limit
 from tgr_local.search.run import Method, Run
 from tgr_local.search.steps import Step
@@ -56,5 +57,5 @@ METHOD = Method(
     cells,
     sequences,
     about="writes several texts, shows the likeliest one",
-    options=("n_samples",),
+    options=(SampleOptions,),
 )

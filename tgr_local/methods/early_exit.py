@@ -17,6 +17,7 @@ import numpy as np
 from tgr_local.answers import CLOSE_THINK, CLOSING
 from tgr_local.engine import Engine, New, Output, Task
 from tgr_local.options.config import SearchConfig
+from tgr_local.options.groups import ExitOptions
 from tgr_local.search.branches import Branch, Branches, cells_for, text_limit
 from tgr_local.search.run import Method, Run, penalty_history
 from tgr_local.search.seeds import CHUNK, derived_seed
@@ -299,5 +300,5 @@ METHOD = Method(
     sequences,
     positions=positions,
     about="ends the thinking as soon as a trial answer is sure",
-    options=("exit_threshold", "exit_at", "exit_prefix", "exit_tokens"),
+    options=(ExitOptions,),
 )

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from tgr_local.engine import Engine
 from tgr_local.methods import tot
 from tgr_local.options.config import SearchConfig
+from tgr_local.options.groups import GraphOptions, TreeOptions
 from tgr_local.search import prompts
 from tgr_local.search.branches import Branch, Branches, cells_for, text_limit
 from tgr_local.search.run import Method, Run
@@ -127,10 +128,5 @@ METHOD = Method(
     sequences,
     positions=positions,
     about="the same, and merges and refines thoughts",
-    options=(
-        "tree_breadth",
-        "tree_proposals",
-        "graph_merges",
-        "graph_refines",
-    ),
+    options=(TreeOptions, GraphOptions),
 )

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.options.config import SearchConfig
+from tgr_local.options.groups import HardGeometryOptions
 from tgr_local.search import geometry
 from tgr_local.search.needs import chunk_method
 from tgr_local.search.run import Run
@@ -117,5 +118,5 @@ METHOD = chunk_method(
     resets=True,
     steers=True,
     about="markov with directions that bend no more than a rule allows",
-    options=("kappa_max", "step_min", "step_max", "max_proposals", "sigma"),
+    options=(HardGeometryOptions,),
 )

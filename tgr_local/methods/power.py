@@ -16,6 +16,7 @@ import numpy as np
 
 from tgr_local.engine import Engine
 from tgr_local.options.config import SearchConfig
+from tgr_local.options.groups import PowerOptions
 from tgr_local.search.branches import Branch, Branches, cells_for, text_limit
 from tgr_local.search.run import Method, Run
 from tgr_local.search.seeds import PROPOSE, derived_seed
@@ -151,5 +152,5 @@ METHOD = Method(
     sequences,
     positions=positions,
     about="rewrites parts of a text until it is likely as a whole",
-    options=("power_alpha", "power_blocks", "power_steps"),
+    options=(PowerOptions,),
 )

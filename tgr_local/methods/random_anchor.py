@@ -45,5 +45,4 @@ METHOD = chunk_method(
     resets=True,
     steers=True,
     about="markov with a random direction in every chunk, untested",
-    options=("sigma", "delta"),
 )

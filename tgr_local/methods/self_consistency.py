@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from tgr_local.answers import answer_key
 from tgr_local.methods import best_of_n
+from tgr_local.options.groups import SampleOptions
 from tgr_local.search.branches import Branches
 from tgr_local.search.run import Method, Run
 from tgr_local.search.steps import Step
@@ -44,5 +45,5 @@ METHOD = Method(
     best_of_n.cells,
     best_of_n.sequences,
     about="writes several texts, shows the most frequent answer",
-    options=("n_samples",),
+    options=(SampleOptions,),
 )

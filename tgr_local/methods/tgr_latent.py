@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tgr_local.engine import Injection, Output
 from tgr_local.search.needs import chunk_method
-from tgr_local.search.run import ANCHOR_OPTIONS, SEARCH_OPTIONS, Run
+from tgr_local.search.run import Run
 from tgr_local.search.steering import Steering
 from tgr_local.search.steps import Candidates, Step
 from tgr_local.search.trajectory import Trajectory
@@ -106,5 +106,4 @@ METHOD = chunk_method(
     searches=True,
     steers=True,
     about="tries directions before each further chunk, follows the best one",
-    options=(*SEARCH_OPTIONS, *ANCHOR_OPTIONS),
 )

@@ -14,7 +14,7 @@ import numpy as np
 
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.needs import chunk_method
-from tgr_local.search.run import SEARCH_OPTIONS, Run
+from tgr_local.search.run import Run
 from tgr_local.search.steps import Step
 from tgr_local.search.trajectory import Trajectory
 
@@ -63,5 +63,4 @@ METHOD = chunk_method(
     searches=True,
     changed=_changed,
     about="tries beginnings of each further chunk, continues the best one",
-    options=SEARCH_OPTIONS,
 )

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from tgr_local.engine import Engine
 from tgr_local.options.config import SearchConfig
+from tgr_local.options.groups import TreeOptions
 from tgr_local.search.branches import Branch, Branches, cells_for, text_limit
 from tgr_local.search.run import Method, Run
 from tgr_local.search.steps import Step
@@ -118,5 +119,5 @@ METHOD = Method(
     sequences,
     positions=positions,
     about="a tree of thoughts: keeps the best beginnings, chunk by chunk",
-    options=("tree_breadth", "tree_proposals"),
+    options=(TreeOptions,),
 )

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from tgr_local.answers import answer_key, is_comparable
 from tgr_local.engine import Engine
 from tgr_local.options.config import SearchConfig
+from tgr_local.options.groups import SampleOptions, VoteOptions
 from tgr_local.probe import answer, features, record
 from tgr_local.probe.record import Probe
 from tgr_local.search.branches import Branch, Branches, cells_for, text_limit
@@ -32,10 +33,6 @@ Floats = NDArray[np.float64]
 
 TEMPERATURE = 0.1
 """Of the softmax that turns mean log-probabilities into votes; CISC's is fitted, this is ours."""
-OPTIONS = (
-    "n_samples", "vote_weight", "vote_bar", "vote_wave", "vote_keep", "probe",
-)  # fmt: skip
-"""Of a vote."""
 _GRID = 4001  # points of the integral of a Beta density
 
 
@@ -353,5 +350,5 @@ METHOD = Method(
     sequences,
     positions=positions,
     about="writes texts in waves until one answer leads clearly",
-    options=OPTIONS,
+    options=(SampleOptions, VoteOptions),
 )

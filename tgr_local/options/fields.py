@@ -78,6 +78,12 @@ def notes_given(config_type: type[_Config]) -> type[_Config]:
     return config_type
 
 
+def group_of(config_type: type[Config], name: str) -> type[Config]:
+    """The class that declares a field: the config, or a base of it."""
+    bases = (base for base in config_type.__bases__ if dataclasses.is_dataclass(base))
+    return next((base for base in bases if name in base.__dataclass_fields__), config_type)
+
+
 def types_of(config_type: Any) -> dict[str, Any]:
     """The types of a config's fields. (``typing.get_type_hints`` of Python 3.10 refuses the class,
     whose pseudo-fields have no types.)"""

@@ -16,7 +16,7 @@ from tgr_local.options.config import (
     SearchConfig,
     ServerConfig,
 )
-from tgr_local.options.fields import parse, types_of, updated
+from tgr_local.options.fields import group_of, parse, types_of, updated
 from tgr_local.options.former import has_left
 
 AnyConfig = EngineConfig | SearchConfig | ChatConfig | CodeConfig | ServerConfig
@@ -228,9 +228,9 @@ def add_config_flags(
     defaults: Mapping[str, Any] | None = None,
 ) -> None:
     """Adds a flag for each field of a config, or for those in `only`, in a help group with that
-    title. If `folded`, ``--help`` shows those of `EVERYDAY` alone. `defaults` are what the help
-    calls a subcommand's own defaults."""
-    group = parser.add_argument_group(title)
+    title, and one for each base of the config. If `folded`, ``--help`` shows those of `EVERYDAY`
+    alone. `defaults` are what the help calls a subcommand's own defaults."""
+    groups: dict[type, Any] = {config_type: parser.add_argument_group(title)}
     types = types_of(config_type)
     for spec in dataclasses.fields(config_type):
         if only and spec.name not in only:
@@ -249,7 +249,11 @@ def add_config_flags(
             simple = {int: "N", float: "X", str: "TEXT"}
             about["metavar"] = "{" + ",".join(choices) + "}" if choices else (many | simple)[kind]
             about["action"] = "append" if kind == tuple[str, ...] else "store"
-        action = group.add_argument(*_flags(spec.name), **about)
+        owner = group_of(config_type, spec.name)
+        if owner not in groups:
+            also = (owner.__doc__ or "").lower().rstrip(".")
+            groups[owner] = parser.add_argument_group(f"{title}: {also}")
+        action = groups[owner].add_argument(*_flags(spec.name), **about)
         if folded and spec.name not in EVERYDAY:
             parser.hide(action)
 

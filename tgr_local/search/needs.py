@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tgr_local.engine import Engine
+from tgr_local.options import groups
 from tgr_local.options.config import SearchConfig
+from tgr_local.options.fields import Config
 from tgr_local.search.capacity import cells_needed, positions_needed, sequences_needed
 from tgr_local.search.room import fitted
 from tgr_local.search.run import Method, Run
@@ -20,10 +22,11 @@ def chunk_method(
     resets: bool = False,
     searches: bool = False,
     steers: bool = False,
-    options: tuple[str, ...] = (),
+    options: tuple[type[Config], ...] = (),
     changed: Callable[[SearchConfig], SearchConfig] = lambda config: config,
 ) -> Method:
-    """A method whose `run` is one `Trajectory`. `changed` gives the config that it runs with."""
+    """A method whose `run` is one `Trajectory`. `changed` gives the config that it runs with,
+    `options` are those beside those of its kind."""
 
     def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
         config = changed(config) if resets else fit(engine, n_query, config)
@@ -43,6 +46,13 @@ def chunk_method(
         config = changed(config)
         return fitted(engine, n_query, config, resets=resets, searches=searches, steers=steers)
 
+    kinds: list[tuple[bool, type[Config]]] = [
+        (resets, groups.ResetOptions),
+        (searches or steers, groups.BoundaryOptions),
+        (searches, groups.RolloutOptions),
+        (searches and steers, groups.AnchorOptions),
+        (steers, groups.SteeringOptions),
+    ]
     return Method(
         name,
         run,
@@ -54,5 +64,5 @@ def chunk_method(
         positions=positions if resets else None,
         fit=fit,
         about=about,
-        options=options,
+        options=(*(group for is_used, group in kinds if is_used), *options),
     )

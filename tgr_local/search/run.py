@@ -30,6 +30,7 @@ from tgr_local.engine import (
 )
 from tgr_local.errors import BudgetError, CancelledError, TgrError
 from tgr_local.options.config import SearchConfig
+from tgr_local.options.fields import Config, group_of
 from tgr_local.search.steps import Counts, Finish, OnProgress, Progress, Seconds, Step
 
 LEAST_DRAFTING = 100_000_000
@@ -38,29 +39,6 @@ _PENALTY_TOKENS = 64  # tokens before the pending one that repetition penalties 
 _BREAKER_TOKENS = (
     160  # … before those that DRY looks at, in which a breaker of 40 characters begins
 )
-
-
-RESET_OPTIONS = ("keep_head", "shift_cells")
-STEERING_OPTIONS = (
-    "d_z", "rank", "eta", "calibration", "divergence", "injection_seed",
-    "relative_strength", "eoc_token",
-)  # fmt: skip
-SEARCH_OPTIONS = (
-    "n_candidates", "rollout_len", "foresight_weight", "lambda_b",
-)  # fmt: skip
-"""Of a search, with anchors or without."""
-ANCHOR_OPTIONS = (
-    "n_mc", "sigma", "delta", "lambda_u", "reevaluate", "reuse_winner", "guard",
-)  # fmt: skip
-"""Of a search that tries anchors."""
-_OPTIONS_OF_SOME = {
-    *RESET_OPTIONS, *STEERING_OPTIONS, *SEARCH_OPTIONS, *ANCHOR_OPTIONS, "search_from", "n_samples",
-    "vote_weight", "vote_bar", "vote_wave", "vote_keep", "probe", "power_alpha",
-    "power_blocks", "power_steps", "tree_breadth", "tree_proposals",
-    "graph_merges", "graph_refines", "exit_threshold",
-    "exit_at", "exit_prefix", "exit_tokens", "kappa_max", "step_min", "step_max",
-    "max_proposals",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -90,19 +68,12 @@ class Method:
 
     about: str = ""
     """What it does, in a few words for everybody."""
-    options: tuple[str, ...] = ()
-    """The fields of `SearchConfig` that it uses in addition to those of all methods of its kind."""
+    options: tuple[type[Config], ...] = ()
+    """The groups of options that it uses, beside what `SearchConfig` declares itself."""
 
     def uses(self, option: str) -> bool:
         """Whether a field of `SearchConfig` changes what it does."""
-        if option in self.options:
-            return True
-        if option == "search_from":
-            return self.searches or self.steers
-        for names, kind in ((RESET_OPTIONS, self.resets), (STEERING_OPTIONS, self.steers)):
-            if option in names:
-                return kind
-        return option not in _OPTIONS_OF_SOME
+        return group_of(SearchConfig, option) in (SearchConfig, *self.options)
 
     def fitted(self, engine: Engine, n_query: int, config: SearchConfig) -> SearchConfig:
         """The config whose run fits into the context after a query of `n_query` tokens. Raises

@@ -1,0 +1,209 @@
+"""The options of a reply that only some methods use, in groups: the bases of `SearchConfig`.
+
+A method names the groups that it uses (`search.run.Method.options`). A group's docstring is its
+title in ``--help-all``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tgr_local.options.fields import option
+
+
+@dataclass(frozen=True)
+class BoundaryOptions:
+    """Which chunks are searched or steered."""
+
+    search_from: int = option(
+        1,
+        "first chunk that is searched or injected, counted from 0, so that short replies cost what "
+        "plain ones do; 0 = all, as in the paper and by default in eval",
+        low=0,
+    )
+
+
+@dataclass(frozen=True)
+class RolloutOptions:
+    """Rollouts and their score."""
+
+    n_candidates: int = option(8, "K: candidate anchors tried at a boundary", low=1, high=255)
+    rollout_len: int = option(32, "s: tokens in one rollout", low=1)
+    foresight_weight: float = option(1.0, "weight of the foresight term V", low=0)
+    lambda_b: float = option(0.5, "λ_b: weight of the bumpiness term", low=0)
+
+
+@dataclass(frozen=True)
+class AnchorOptions:
+    """The search among anchors."""
+
+    n_mc: int = option(1, "N_MC: rollouts for each candidate", low=1, high=64)
+    delta: float = option(
+        0.2, "δ: cosine above which a candidate is too close to the last anchor", low=-1, high=1
+    )
+    lambda_u: float = option(0.5, "λ_u: weight of the uniformity term", low=0)
+    reevaluate: int = option(
+        0, "m: best candidates rolled out once more, at most K; 0 = none", low=0, high=255
+    )
+    reuse_winner: bool = option(False, "begin the chunk with the winner's rollout")
+    guard: float = option(
+        0.3,
+        "nats a token by which the winner's rollout may be likelier under its injection than "
+        "plainly; above it the chunk is written plainly; 0 = off",
+        low=0,
+    )
+
+
+@dataclass(frozen=True)
+class SteeringOptions:
+    """Anchors and their injection."""
+
+    sigma: float = option(0.05, "σ: proposal radius", low=0)
+    d_z: int = option(0, "width of an anchor; 0 = the width of the model", low=0, high=65536)
+    rank: int = option(8, "r: rank of the injection", low=1, high=4096)
+    eta: float = option(1.0, "η: injection scale", low=0)
+    calibration: str = option(
+        "divergence",
+        "unit of the injection: what it does to the model, measured once for a model; a share of "
+        "the median residual norm; or absolute",
+        choices=("divergence", "residual", "absolute"),
+    )
+    divergence: float = option(
+        0.01,
+        "D: mean KL divergence of the next token between the plain model and the model under a "
+        "random anchor, nats; with calibration divergence",
+        low=1e-5,
+        high=10,
+    )
+    injection_seed: int = option(
+        42, "seed of the projection W and the maps A, B", low=0, high=2**63 - 1
+    )
+    relative_strength: float = option(
+        0.05,
+        "ζ: injection as a share of the median residual norm; with calibration residual",
+        low=0,
+    )
+    eoc_token: str = option(
+        "", "end-of-chunk delimiter, one token of the vocabulary; empty = automatic", longest=256
+    )
+
+
+@dataclass(frozen=True)
+class ResetOptions:
+    """The reset at every chunk."""
+
+    keep_head: int = option(
+        0, "h: first generated tokens retained at every reset; Delethink uses 100", low=0
+    )
+    shift_cells: bool = option(
+        False, "at a reset shift the cells of the chunk instead of decoding it again"
+    )
+
+
+@dataclass(frozen=True)
+class SampleOptions:
+    """Samples, by best-of-n, self-consistency, vote and auto."""
+
+    n_samples: int = option(8, "n: samples generated; by vote at most", low=1, high=255)
+
+
+@dataclass(frozen=True)
+class VoteOptions:
+    """Votes, by vote and auto."""
+
+    vote_weight: str = option(
+        "auto",
+        "weight of a sample's vote: its chance to be right by the model's probe, its likelihood, "
+        "or 1; auto = probe if the model has one, else likelihood",
+        choices=("auto", "probe", "likelihood", "count"),
+    )
+    vote_bar: float = option(
+        0.95,
+        "stop once the leading answer has at least this chance; above 1 = never",
+        low=0,
+        high=2,
+    )
+    vote_wave: int = option(4, "samples started together", low=1, high=250)
+    vote_keep: int = option(
+        0, "samples of a wave that are written to their ends, the most promising; 0 = all", low=0
+    )
+    probe: str = option(
+        "",
+        "file of the model's probe; empty = the one next to the model file",
+        longest=4096,
+        is_path=True,
+    )
+
+
+@dataclass(frozen=True)
+class PowerOptions:
+    """Proposals towards p^α, by power."""
+
+    power_alpha: float = option(
+        4.0,
+        "α: sample from the α-th power of p; proposals have temperature 1/α",
+        low=1,
+        high=100,
+    )
+    power_blocks: int = option(16, "blocks that the new tokens are divided into", low=1)
+    power_steps: int = option(10, "proposals for each block; 0 = none", low=0)
+
+
+@dataclass(frozen=True)
+class TreeOptions:
+    """Trees of thoughts, by tot and got."""
+
+    tree_breadth: int = option(2, "b: thoughts kept at a level", low=1, high=64)
+    tree_proposals: int = option(4, "k: continuations of each kept thought", low=1, high=64)
+
+
+@dataclass(frozen=True)
+class GraphOptions:
+    """Graphs of thoughts, by got."""
+
+    graph_merges: int = option(1, "merged thoughts tried at a level; 0 = none", low=0, high=64)
+    graph_refines: int = option(1, "refined thoughts tried at a level; 0 = none", low=0, high=64)
+
+
+@dataclass(frozen=True)
+class ExitOptions:
+    """Trial answers, by early-exit."""
+
+    exit_threshold: float = option(
+        0.95,
+        "confidence in a trial answer at which the thinking ends; over 1 = never",
+        low=0,
+        high=2,
+    )
+    exit_at: str = option(
+        "line",
+        "where trial answers are written: at the end of a line, a paragraph or a chunk",
+        choices=("line", "paragraph", "chunk"),
+    )
+    exit_prefix: str = option("The answer is \\boxed{", "beginning of a trial answer", longest=1024)
+    exit_tokens: int = option(20, "tokens that a trial answer is given at most", low=1)
+
+
+@dataclass(frozen=True)
+class HardGeometryOptions:
+    """A rule on anchors, by hard-geometry."""
+
+    kappa_max: float = option(1.6, "κ_max: maximum turn over mean step length", low=0)
+    step_min: float = option(0.0, "minimum length of a new step, radians", low=0, high=math.pi / 2)
+    step_max: float = option(
+        math.pi / 2, "maximum length of a new step, radians", low=0, high=math.pi
+    )
+    max_proposals: int = option(
+        1000,
+        "maximum proposals at a boundary; then the one nearest to the rule is taken",
+        low=1,
+        high=100_000,
+    )
+
+    def __post_init__(self) -> None:
+        if self.step_min > self.step_max:
+            raise ValueError(
+                f"step_min is {self.step_min}, but cannot exceed step_max, which is "
+                f"{self.step_max}; lower step_min or raise step_max"
+            )
