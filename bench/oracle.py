@@ -56,7 +56,7 @@ from tgr_local.lab.eval import manifest, systems, tasks
 from tgr_local.lab.eval.grader import Grader
 from tgr_local.lab.eval.plan import seed_of
 from tgr_local.lab.eval.task import Problem
-from tgr_local.methods import random_anchor
+from tgr_local.methods import markov, random_anchor
 from tgr_local.models.strengths import Strength
 from tgr_local.options.former import without_former
 from tgr_local.search import capacity, scoring, strength
@@ -217,7 +217,7 @@ def _method(parallel: int) -> Method:
     """What `Completions` needs of the cache: one more sequence for Q, and those of a wave."""
 
     def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
-        needed = capacity.cells_needed(engine, n_query, config, resets=True, searches=False)
+        needed = markov.METHOD.cells(engine, n_query, config)
         return needed + config.token_limit + parallel * (
             capacity.n_retained(config) + config.chunk_len + 2
         )  # fmt: skip

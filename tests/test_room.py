@@ -20,8 +20,8 @@ from tgr_local.engine import Engine, SteeredEngine
 from tgr_local.errors import CapacityError, ContextError
 from tgr_local.methods import METHODS
 from tgr_local.models.library import embedded_model
-from tgr_local.search.capacity import SPARE_CELLS, cells_needed
-from tgr_local.search.room import difference, fitted, longest_text, most_tokens
+from tgr_local.search.capacity import SPARE_CELLS
+from tgr_local.search.room import difference, longest_text, most_tokens
 
 every_method = pytest.mark.parametrize("method", sorted(METHODS))
 QUICK: dict[str, Any] = {
@@ -89,16 +89,16 @@ def test_a_prompt_that_does_not_fit_names_the_option(small: Engine) -> None:
 
 # --- chunks and rollouts that fit ---
 
-LATENT: dict[str, bool] = {"resets": True, "searches": True, "steers": True}
+LATENT = METHODS["tgr-latent"]
 
 
 def test_a_search_gets_shorter_chunks_and_rollouts_beside_a_long_prompt(small: Engine) -> None:
     config = SearchConfig()  # chunks of 512
-    used = fitted(small, 20, config, **LATENT)
+    used = LATENT.fitted(small, 20, config)
     # a chunk is retained while the next one is written
     assert 64 <= used.chunk_len <= (CELLS - 28) // 2 < config.chunk_len
     assert used.token_limit == config.token_limit and 8 <= used.rollout_len < config.rollout_len
-    assert cells_needed(small, 20, used, **LATENT) <= CELLS
+    assert LATENT.cells(small, 20, used) <= CELLS
     assert difference(config, used) == (
         f"the context is small for this prompt: chunks have {used.chunk_len} tokens instead of "
         f"512, rollouts have {used.rollout_len} tokens instead of 32"
@@ -107,13 +107,13 @@ def test_a_search_gets_shorter_chunks_and_rollouts_beside_a_long_prompt(small: E
 
 def test_a_search_that_fits_is_not_changed(small: Engine) -> None:
     config = SearchConfig(chunk_len=32, rollout_len=4)
-    assert fitted(small, 20, config, **LATENT) is config
+    assert LATENT.fitted(small, 20, config) is config
     assert difference(config, config) == ""
 
 
 def test_too_little_room_for_chunks_is_one_plain_chunk(small: Engine) -> None:
     config = SearchConfig(search_from=0)
-    used = fitted(small, 200, config, **LATENT)
+    used = LATENT.fitted(small, 200, config)
     assert (used.chunk_len, used.max_chunks, used.token_limit) == (48, 1, 48)
     assert used.search_from == 1  # nothing is searched
     assert difference(config, used).endswith(
@@ -132,9 +132,9 @@ def test_a_short_reply_says_nothing_of_the_search(small: Engine) -> None:
 def test_rollouts_that_are_never_written_are_not_reserved(engine: Engine) -> None:
     """A reply of a single chunk is not searched by default."""
     short = SearchConfig(max_tokens=50, rollout_len=100)
-    assert cells_needed(engine, 20, short, **LATENT) == 20 + 50 + SPARE_CELLS
+    assert LATENT.cells(engine, 20, short) == 20 + 50 + SPARE_CELLS
     searched = dataclasses.replace(short, search_from=0, guard=0.0)
-    assert cells_needed(engine, 20, searched, **LATENT) > 800
+    assert LATENT.cells(engine, 20, searched) > 800
 
 
 def test_the_longest_text_is_found_by_its_cells() -> None:

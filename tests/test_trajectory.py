@@ -27,7 +27,6 @@ from tgr_local.engine import Cancel, Engine, Sampling, Task
 from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry, scoring
-from tgr_local.search.capacity import cells_needed
 from tgr_local.search.run import Run
 from tgr_local.search.seeds import derived_seed
 from tgr_local.search.steps import Counts, Progress, Seconds, Step
@@ -101,20 +100,20 @@ def test_derived_seeds_change_with_every_part() -> None:
 def test_cells_needed_by_hand(
     engine: Engine,
 ) -> None:
-    def n_cells(*, resets: bool = True, searches: bool = True, **options: Any) -> int:
+    def n_cells(method: str = "tgr-latent", **options: Any) -> int:
         config = SearchConfig(chunk_len=100, n_candidates=4, n_mc=2, rollout_len=10, max_chunks=3)
-        config = dataclasses.replace(config, **options)
-        return cells_needed(engine, 50, config, resets=resets, searches=searches) - 50 - 8
+        config = dataclasses.replace(config, calibration="residual", **options)
+        return methods.get(method).cells(engine, 50, config) - 50 - 8
 
     assert n_cells() == 100 + 100
     assert n_cells(rollout_len=20, keep_head=30) == 130 + 160
-    assert n_cells(rollout_len=20, keep_head=30, searches=False) == 130 + 100
-    assert n_cells(resets=False, searches=False) == 300
+    assert n_cells("markov", rollout_len=20, keep_head=30) == 130 + 100
+    assert n_cells("base") == 300
     assert n_cells(max_chunks=1) == 100
     assert n_cells(max_chunks=1, rollout_len=20) == 100  # nothing is searched before the first
     assert n_cells(max_chunks=1, rollout_len=20, search_from=0) == 160
     assert n_cells(max_tokens=130) == 100 + 80  # the rollouts, after a whole chunk
-    assert n_cells(max_tokens=130, searches=False) == 130
+    assert n_cells("markov", max_tokens=130) == 130
 
 
 # --- against the reference ---

@@ -18,7 +18,7 @@ from tgr_local.generation.writer import ALONE
 from tgr_local.methods import Method
 from tgr_local.options.config import DEFAULT_METHOD, SearchConfig
 from tgr_local.search import strength
-from tgr_local.search.capacity import may_steer
+from tgr_local.search.capacity import may_measure
 from tgr_local.search.steps import Counts, Progress
 
 
@@ -84,9 +84,8 @@ def generate_each(
     prepared = [query.prepared(engine, config) for query in asked]
     method = methods.get(method)
     n, measured = len(queries) * k, 0
-    is_pending = method.steers and may_steer(config) and strength.is_pending(engine, config)
     is_paid = not 0 < config.max_forward_tokens < strength.N_POSITIONS
-    if n > 1 and is_pending and is_paid:
+    if n > 1 and is_paid and may_measure(engine, config, method):
         if on_event:  # measured now, since in a group all would wait for one
             on_event(0, Progress(0, "calibration"))
         found = strength.prepare(engine, config, cancel, config.max_seconds / 2)

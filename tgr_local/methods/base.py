@@ -6,19 +6,21 @@ The text is cut into steps of S tokens only for the stream; the cache is never r
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 
-from tgr_local.search.needs import chunk_method
-from tgr_local.search.run import Run
+from tgr_local.engine import Engine
+from tgr_local.options.config import SearchConfig
+from tgr_local.search.capacity import SPARE_CELLS
+from tgr_local.search.room import text_room
+from tgr_local.search.run import Method, Run
 from tgr_local.search.steps import Step
 from tgr_local.search.trajectory import Trajectory
 
 
 def run(run: Run) -> Iterator[Step]:
     """Plain sampling. The text ends where the context is full."""
-    run = run.with_options(
-        max_tokens=METHOD.fitted(run.engine, len(run.query), run.config).token_limit
-    )
+    run = run.with_options(max_tokens=fit(run.engine, len(run.query), run.config).token_limit)
     with Trajectory(run, METHOD) as trajectory:
         trajectory.begin()
         with contextlib.closing(trajectory.chunks()) as chunks:
@@ -31,8 +33,24 @@ def run(run: Run) -> Iterator[Step]:
                     return
 
 
-METHOD = chunk_method(
+def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
+    return n_query + fit(engine, n_query, config).token_limit + SPARE_CELLS
+
+
+def sequences(engine: Engine, config: SearchConfig) -> int:
+    return 1
+
+
+def fit(engine: Engine, n_query: int, config: SearchConfig) -> SearchConfig:
+    room = text_room(engine, n_query)
+    return dataclasses.replace(config, max_tokens=room) if room < config.token_limit else config
+
+
+METHOD = Method(
     "base",
     run,
+    cells,
+    sequences,
+    fit=fit,
     about="plain sampling: one text, as every other program writes it",
 )

@@ -8,8 +8,7 @@ nearly every proposal turns by a right angle, so a hard rule has to propose a gr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +16,9 @@ from numpy.typing import NDArray
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.groups import HardGeometryOptions
 from tgr_local.search import geometry
-from tgr_local.search.needs import chunk_method
-from tgr_local.search.run import Run
+from tgr_local.search.chunkwise import Decision, chunk_method
 from tgr_local.search.seeds import PROPOSE, derived_seed
 from tgr_local.search.steering import Steering
-from tgr_local.search.steps import Step
 from tgr_local.search.trajectory import Trajectory
 
 _AT_ONCE = 64  # proposals drawn together; which one is taken does not depend on it
@@ -29,37 +26,15 @@ _AT_ONCE = 64  # proposals drawn together; which one is taken does not depend on
 Anchor = NDArray[np.float64]
 
 
-def run(run: Run) -> Iterator[Step]:
-    """Reset, propose until an anchor passes, write, extract; again until the text ends.
-
-    Each step reports its proposals and whether one was accepted; the first, where there is no turn
-    to judge, does not.
-    """
-    with Trajectory(run, METHOD) as trajectory:
-        steering = Steering(trajectory)
-        before: Anchor | None = None
-        z = yield from trajectory.opening(steering.anchor, norms=steering.measures)
-        while z is not None:
-            is_ready = steering.is_ready()
-            rng = np.random.default_rng(derived_seed(run.config.seed, run.index, PROPOSE))
-            anchor, n, passed = z, 0, False
-            if is_ready:
-                anchor, n, passed = propose(before, z, run.config, rng, lambda: trajectory.late)
-            figures = steering.figures if is_ready else {"plain": 1.0}
-            if is_ready and before is not None:
-                figures = {"proposals": n, "accepted": int(passed), **figures}
-            injection = steering.injections(anchor[None])[0] if is_ready else None
-            chunk = trajectory.write(injection)
-            finish = trajectory.finish(chunk)
-            search: dict[str, Any] = {
-                "origin": z, "anchor": anchor if is_ready else None, "figures": figures,
-            }  # fmt: skip
-            if finish is not None:
-                yield trajectory.step(chunk, finish, **search)
-                return
-            before, z = z, steering.anchor(trajectory.read_state(injection))
-            yield trajectory.step(chunk, None, **search, state=z)
-            trajectory.reset(norms=steering.measures)
+def _decide(trajectory: Trajectory, steering: Steering) -> Decision:
+    """The first anchor that passes. Each step reports its proposals and whether one was accepted;
+    the first, where there is no turn to judge, does not."""
+    config, before = trajectory.config, steering.before
+    rng = np.random.default_rng(derived_seed(config.seed, trajectory.run.index, PROPOSE))
+    anchor, n, passed = propose(before, steering.z, config, rng, lambda: trajectory.late)
+    counts = {} if before is None else {"proposals": n, "accepted": int(passed)}
+    (injection,) = steering.injections(anchor[None])
+    return Decision(anchor, injection, figures={**counts, **steering.figures})
 
 
 def propose(
@@ -114,8 +89,7 @@ def breaches(
 
 METHOD = chunk_method(
     "hard-geometry",
-    run,
-    resets=True,
+    _decide,
     steers=True,
     about="markov with directions that bend no more than a rule allows",
     options=(HardGeometryOptions,),

@@ -14,7 +14,7 @@ geometry.py        anchors, injections, measures: pure numpy
 scoring.py         the score and its terms: pure numpy
 outputs.py         arrays made of the outputs of the engine
 room.py            the room that a query leaves: chunks and rollouts that fit
-needs.py           chunk_method: the record of a method, from its flags
+chunkwise.py       chunk_method: the loop of a method with resets, and its record, from its flags
 capacity.py        cells and sequences that a trajectory needs; the tokens that a reset retains
 seeds.py           a seed for every draw
 steps.py           the records: Step, Candidates, Counts, Seconds, Progress

@@ -6,6 +6,7 @@ from tgr_local.engine import Engine
 from tgr_local.errors import CapacityError
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import strength
+from tgr_local.search.run import Method
 
 STATE_COST = 2  # positions that reading a state decodes: the chunk's last token and the delimiter
 SPARE_CELLS = 8  # the pending token, the delimiter, and a little more
@@ -38,33 +39,24 @@ def most_chunks(config: SearchConfig) -> int:
     return -(-config.token_limit // config.chunk_len)
 
 
-def sequences_needed(
-    engine: Engine, config: SearchConfig, *, resets: bool, searches: bool, steers: bool
-) -> int:
-    """Sequences of one trajectory: its own and one for each rollout. A model that cannot roll back
-    also needs one for Q alone, to which a reset returns, and one on which a state is read."""
+def sequences_needed(engine: Engine, config: SearchConfig, method: Method) -> int:
+    """Sequences of one trajectory with resets: its own and one for each rollout. A model that
+    cannot roll back also needs one for Q alone, to which a reset returns, and one on which a state
+    is read."""
     beside = 0
-    if searches:  # the guard needs the winner's rollout and another sequence
-        beside = max(n_rollouts(config), 1 + int(guard_positions(config) > 0 and steers))
-    if steers and may_steer(config) and strength.is_pending(engine, config):
+    if method.searches:  # the guard needs the winner's rollout and another sequence
+        beside = max(n_rollouts(config), 1 + int(guard_positions(config) > 0 and method.steers))
+    if may_measure(engine, config, method):
         beside = max(beside, min(strength.N_SEQUENCES, engine.n_seq_max - 2))
     if engine.rolls_back:
         return 1 + beside
-    return 1 + int(resets) + max(beside, int(steers))
+    return 2 + max(beside, int(method.steers))
 
 
-def cells_needed(
-    engine: Engine,
-    n_query: int,
-    config: SearchConfig,
-    *,
-    resets: bool,
-    searches: bool,
-    steers: bool = False,
-) -> int:
-    """Cells of one trajectory: |Q| + what a reset retains + the larger of a chunk and all rollouts;
-    without resets |Q| + all new tokens. A text that may be steered also has room to measure the
-    strength, where that is not known and the cache allows it.
+def cells_needed(engine: Engine, n_query: int, config: SearchConfig, method: Method) -> int:
+    """Cells of one trajectory with resets: |Q| + what a reset retains + the larger of a chunk and
+    all rollouts. A text that may be steered also has room to measure the strength, where that is
+    not known and the cache allows it.
 
     Raises ValueError for a query without tokens, and CapacityError, with the numbers, when it can
     never fit.
@@ -74,14 +66,12 @@ def cells_needed(
     trained, n_ctx = engine.n_ctx_train, engine.config.n_ctx
     limit = config.token_limit
     chunk = min(config.chunk_len, limit)
-    retained = limit - 1 if limit > chunk else 0  # by the last boundary
-    if resets:
-        retained = min(retained, n_retained(config))
+    # by the last boundary
+    retained = min(limit - 1, n_retained(config)) if limit > chunk else 0
     written = min(limit, retained + chunk)
-    searches = searches and may_steer(config)
-    rollout = config.rollout_len if searches else 0
+    rollout = config.rollout_len if method.searches and may_steer(config) else 0
     rollouts = n_rollouts(config) * rollout
-    if searches and steers and config.guard:
+    if rollout and method.steers and config.guard:
         rollouts = max(rollouts, 2 * rollout + 1)
     n_cells = n_query + max(written, retained + rollouts) + SPARE_CELLS
     longest = n_query + max(written, retained + rollout)
@@ -98,7 +88,7 @@ def cells_needed(
             f"the query has {n_query} tokens and needs {n_cells} cells with its chunks and "
             f"rollouts, but n_ctx is {n_ctx}; raise n_ctx (-c), or lower chunk_len or rollout_len"
         )
-    if steers and may_steer(config) and strength.is_pending(engine, config):
+    if may_measure(engine, config, method):
         measuring = n_query + retained + strength.N_CELLS + SPARE_CELLS
         n_cells = max(n_cells, min(measuring, n_ctx or engine.most_cells()))
     return n_cells
@@ -112,21 +102,23 @@ def may_steer(config: SearchConfig) -> bool:
     return config.token_limit > config.search_from * config.chunk_len
 
 
-def positions_needed(
-    engine: Engine, n_query: int, config: SearchConfig, *, searches: bool, steers: bool
-) -> int:
+def may_measure(engine: Engine, config: SearchConfig, method: Method) -> bool:
+    """Whether a run may measure the strength of its injection."""
+    return method.steers and may_steer(config) and strength.is_pending(engine, config)
+
+
+def positions_needed(engine: Engine, n_query: int, config: SearchConfig, method: Method) -> int:
     """Positions that a trajectory with resets decodes at most: |Q|, all new tokens, and for each
     chunk what the reset retains, all rollouts and a state. Where the model cannot roll back, a
     winner that is too long is decoded again."""
     limit = config.token_limit
     each = min(n_retained(config), limit)
-    if searches:
+    if method.searches:
         each += n_rollouts(config) * config.rollout_len
         each += 0 if engine.rolls_back else config.chunk_len
-    if steers:
-        each += STATE_COST + (guard_positions(config) if searches else 0)
-    pending = steers and may_steer(config) and strength.is_pending(engine, config)
-    once = strength.N_POSITIONS if pending else 0
+    if method.steers:
+        each += STATE_COST + (guard_positions(config) if method.searches else 0)
+    once = strength.N_POSITIONS if may_measure(engine, config, method) else 0
     return n_query + limit + once + most_chunks(config) * each
 
 

@@ -14,6 +14,7 @@ from tgr_local.engine import Engine
 from tgr_local.errors import CapacityError, ContextError
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.capacity import SPARE_CELLS, cells_needed, n_rollouts
+from tgr_local.search.run import Method
 
 CONTEXT_LIMITS = ("n_ctx", "n_ctx_train")
 """What ends a reply in the place of an option where the context is full."""
@@ -68,25 +69,15 @@ def most_tokens(limit: int, cells: Callable[[int], int], n_cells: int) -> int:
     return low
 
 
-def fitted(
-    engine: Engine,
-    n_query: int,
-    config: SearchConfig,
-    *,
-    resets: bool,
-    searches: bool = False,
-    steers: bool = False,
-) -> SearchConfig:
-    """`config` for a trajectory that fits after a query of `n_query` tokens: itself, or with a
-    lower limit, or with shorter chunks and rollouts. Where these would be too short, the text is
-    one chunk without a search, which fills the context. Raises as `text_room`."""
+def fitted(engine: Engine, n_query: int, config: SearchConfig, method: Method) -> SearchConfig:
+    """`config` for a trajectory with resets that fits after a query of `n_query` tokens: itself, or
+    with shorter chunks and rollouts. Where these would be too short, the text is one chunk without
+    a search, which fills the context. Raises as `text_room`."""
     room, limit = text_room(engine, n_query), config.token_limit
-    if not resets:
-        return dataclasses.replace(config, max_tokens=room) if room < limit else config
 
     def fits(one: SearchConfig) -> bool:
         try:
-            cells_needed(engine, n_query, one, resets=True, searches=searches, steers=steers)
+            cells_needed(engine, n_query, one, method)
         except CapacityError:
             return False
         return True
@@ -97,7 +88,7 @@ def fitted(
         chunk = config.chunk_len * part // _PARTS
         if chunk < min(LEAST_CHUNK, config.chunk_len):
             break
-        shorter = _with_chunks(config, chunk, room, limit, searches)
+        shorter = _with_chunks(config, chunk, room, limit, method.searches)
         if shorter and fits(shorter):
             return shorter
     return dataclasses.replace(

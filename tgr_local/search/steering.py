@@ -17,10 +17,15 @@ from tgr_local.search.trajectory import Trajectory
 class Steering:
     """The anchors of one trajectory and their injection, by its config."""
 
+    z: NDArray[np.float64]
+    """[d_z] z_{t-1}, the state at the end of the text, from the first `read` on."""
+
     def __init__(self, trajectory: Trajectory) -> None:
         self._trajectory, self._config = trajectory, trajectory.config
         self._maps = maps.of(trajectory.engine, trajectory.config)
         self._strength: Strength | None = None
+        self.before: NDArray[np.float64] | None = None
+        """[d_z] the state that led to `z`; None where there was none."""
 
     @property
     def measures(self) -> bool:
@@ -42,6 +47,12 @@ class Steering:
         """ζ and the divergence that was measured for it, by name, for the record of a step."""
         found = self._strength
         return {"zeta": found.zeta, "divergence": found.divergence} if found else {}
+
+    def read(self, injection: Injection | None = None) -> NDArray[np.float64]:
+        """Reads `z` [d_z] of the text so far, whose newest token is decoded under `injection`."""
+        self.before = getattr(self, "z", None)
+        self.z = self.anchor(self._trajectory.read_state(injection))
+        return self.z
 
     def anchor(self, h: NDArray[np.float32]) -> NDArray[np.float64]:
         """z = unit(W h) [d_z] of a state h [d_h]."""

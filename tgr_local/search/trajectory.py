@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from collections.abc import Sequence as Seq
 from typing import Any
 
@@ -26,7 +26,6 @@ from tgr_local.search.capacity import (
     STATE_COST,
     check_shift,
     guard_positions,
-    n_rollouts,
     retained_tokens,
 )
 from tgr_local.search.outputs import median_norms
@@ -53,9 +52,8 @@ class Trajectory:
             check_shift(engine)
         self.generated: list[int] = []
         self._resets = method.resets
-        self._rollout_cells = self._first_rollouts = self._guard_cost = 0
+        self._first_rollouts = self._guard_cost = 0
         if method.searches:
-            self._rollout_cells = n_rollouts(config) * config.rollout_len
             self._first_rollouts = config.n_candidates * config.n_mc * config.rollout_len
             if method.steers:
                 self._guard_cost = guard_positions(config)
@@ -288,32 +286,6 @@ class Trajectory:
             self._take(output)
             self._count_chunk(output)
         return begun.joined(output) if begun else output
-
-    def opening(
-        self, as_state: Callable[[NDArray[np.float32]], NDArray[np.float64]], *, norms: bool
-    ) -> Generator[Step, None, NDArray[np.float64] | None]:
-        """The chunks before `search_from`, which are written plainly; afterwards the cache holds
-        the first context of a search, read with `norms` if asked for. The value is z [d_z],
-        `as_state` of the state [d_h] at its end; None where the text has ended."""
-        run, first = self.run, self.config.search_from
-        if not first:
-            self.read_query(norms=norms)
-            return as_state(self.read_state())
-        if norms:
-            self.read_query(norms=True)
-        else:
-            self.begin()
-        while True:
-            chunk = self.first_chunk() if run.index == 0 else self.write()
-            finish = self.finish(chunk)
-            is_last = run.index + 1 == first
-            z = as_state(self.read_state()) if finish is None and is_last else None
-            yield self.step(chunk, finish, state=z)
-            if finish is not None:
-                return None
-            self.reset(norms=norms)
-            if z is not None:
-                return z
 
     def first_chunk(self) -> Output:
         """Writes a chunk after Q, which its task may read too (`begin`)."""

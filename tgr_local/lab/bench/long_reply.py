@@ -27,7 +27,7 @@ from tgr_local.lab.bench.cold_start import peak_resident
 from tgr_local.lab.bench.measure import Floats, Row, Spread, clock
 from tgr_local.lab.bench.plan import Plan
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.capacity import SPARE_CELLS, cells_needed
+from tgr_local.search.capacity import SPARE_CELLS
 from tgr_local.search.run import Run
 
 CHUNKS = 4  # of the real reply
@@ -42,9 +42,8 @@ def growth(plan: Plan) -> Iterator[Row]:
         config = replace(config, chunk_len=64, rollout_len=4)
     lengths = doubling(2 * config.chunk_len, plan.long_tokens)
     yield from _chunks(plan, config)
-    n_cells = cells_needed(
-        plan.engine, Q, replace(config, max_tokens=lengths[-1]), resets=True, searches=True
-    )
+    needs = methods.get("tgr-latent").cells
+    n_cells = needs(plan.engine, Q, replace(config, max_tokens=lengths[-1]))
     constant = resident_with(plan, n_cells)
     growing = [resident_with(plan, Q + length + SPARE_CELLS) for length in lengths]
     measured = np.array(seconds_at(plan, config, lengths))

@@ -1,0 +1,129 @@
+"""The methods that write chunk after chunk, each from the query and the newest tokens: their loop,
+and the record that their flags make."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tgr_local.engine import Injection
+from tgr_local.options import groups
+from tgr_local.options.config import SearchConfig
+from tgr_local.options.fields import Config
+from tgr_local.search.capacity import cells_needed, positions_needed, sequences_needed
+from tgr_local.search.room import fitted
+from tgr_local.search.run import Method, Run
+from tgr_local.search.steering import Steering
+from tgr_local.search.steps import Candidates, Step
+from tgr_local.search.trajectory import Trajectory
+
+
+class Decision(NamedTuple):
+    """How the next chunk is written."""
+
+    anchor: NDArray[np.float64] | None = None
+    """[d_z]; None = plainly."""
+    injection: Injection | None = None
+    candidates: Candidates | None = None
+    """From which it was chosen."""
+    figures: Mapping[str, float] = {}
+    """For the record of the step."""
+
+
+Decide = Callable[..., Decision]
+"""Decides at a boundary, given the `Trajectory` and, where the method steers, its `Steering`."""
+
+
+def _plainly(_: Trajectory) -> Decision:
+    return Decision()
+
+
+def chunk_method(
+    name: str,
+    decide: Decide = _plainly,
+    *,
+    about: str,
+    searches: bool = False,
+    steers: bool = False,
+    fixed: Mapping[str, Any] | None = None,
+    options: tuple[type[Config], ...] = (),
+) -> Method:
+    """A method that resets the context at every chunk. From chunk `search_from` on `decide` says
+    how the next one is written; those before are written plainly. It runs with the `fixed` options,
+    and uses `options` beside those of its kind."""
+
+    def steps(run: Run) -> Iterator[Step]:
+        return _steps(run.with_options(**fixed) if fixed else run, method, decide)
+
+    def used(config: SearchConfig) -> SearchConfig:
+        return dataclasses.replace(config, **fixed) if fixed else config
+
+    kinds: list[tuple[bool, type[Config]]] = [
+        (True, groups.ResetOptions),
+        (searches or steers, groups.BoundaryOptions),
+        (searches, groups.RolloutOptions),
+        (searches and steers, groups.AnchorOptions),
+        (steers, groups.SteeringOptions),
+    ]
+    method = Method(
+        name,
+        steps,
+        lambda engine, n_query, config: cells_needed(engine, n_query, used(config), method),
+        lambda engine, config: sequences_needed(engine, used(config), method),
+        resets=True,
+        searches=searches,
+        steers=steers,
+        positions=lambda engine, n, config: positions_needed(engine, n, used(config), method),
+        fit=lambda engine, n_query, config: fitted(engine, n_query, used(config), method),
+        about=about,
+        options=(*(group for is_used, group in kinds if is_used), *options),
+    )
+    return method
+
+
+def _steps(run: Run, method: Method, decide: Decide) -> Iterator[Step]:
+    """Decide, write, read the state, reset; again until the text ends."""
+    first = run.config.search_from
+    with Trajectory(run, method) as trajectory:
+        steering = Steering(trajectory) if method.steers else None
+        norms = steering is not None and steering.measures
+        if steering and first and not norms:
+            trajectory.begin()
+        else:
+            trajectory.read_query(norms=norms)
+        if steering and not first:
+            steering.read()
+        while True:
+            is_plain = run.index < first
+            decision = Decision() if is_plain else _decision(trajectory, steering, decide)
+            origin = None if is_plain or steering is None else steering.z
+            if is_plain and run.index == 0:
+                chunk = trajectory.first_chunk()
+            else:
+                chunk = trajectory.write(decision.injection)
+            finish, state = trajectory.finish(chunk), None
+            if steering and finish is None and run.index + 1 >= first:
+                state = steering.read(decision.injection)
+            yield trajectory.step(
+                chunk,
+                finish,
+                origin=origin,
+                candidates=decision.candidates,
+                anchor=decision.anchor,
+                state=state,
+                figures=dict(decision.figures),
+            )
+            if finish is not None:
+                return
+            trajectory.reset(norms=norms)
+
+
+def _decision(trajectory: Trajectory, steering: Steering | None, decide: Decide) -> Decision:
+    """What `decide` says; plainly where the strength of an injection cannot be measured."""
+    if steering is None:
+        return decide(trajectory)
+    return decide(trajectory, steering) if steering.is_ready() else Decision(figures={"plain": 1.0})
