@@ -290,11 +290,6 @@ class Session:
     def _row(self, injection: Injection) -> int:
         return injection._row if injection.session is self else -1
 
-    @property
-    def is_running(self) -> bool:
-        """Whether a run is under way. For other threads; answers between two decodes."""
-        return bool(self._native.is_busy(self._id))
-
 
 class Sequence:
     """Tokens in the cache, freed by `drop` or by the garbage collector."""
