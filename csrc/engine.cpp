@@ -318,10 +318,6 @@ std::string Engine::memory_layout() {
     });
 }
 
-bool Engine::is_busy(uint64_t session) {
-    return ask([&] { return scheduler_.is_busy(session); });
-}
-
 int32_t Engine::injection(uint64_t session, std::vector<float> vectors, Injected injected) {
     if (vectors.size() != size_t(info().n_layer) * info().n_embd) {
         throw std::invalid_argument("an injection needs n_layer × n_embd values");

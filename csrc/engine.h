@@ -104,7 +104,6 @@ public:
     void     drop(uint64_t session, int32_t sequence);
     uint32_t length(uint64_t session, int32_t sequence);
     void     remember(uint64_t session, int32_t sequence); // as a prefix
-    bool     is_busy(uint64_t session);                    // between two decodes
 
     // Remembered prefixes, latest first; the longest of a prompt with its data; see CacheAllocator.
     std::vector<std::pair<std::vector<llama_token>, std::string>> prefixes();

@@ -157,8 +157,6 @@ void bind_engine(py::module_ & m) {
         .def("length", &Engine::length, release(), "Its number of tokens.", py::arg("session"), py::arg("sequence"))
         .def("remember", &Engine::remember, release(), "Keeps its cells as a prefix.", py::arg("session"),
              py::arg("sequence"))
-        .def("is_busy", &Engine::is_busy, release(), "Whether some job of it runs; answered between two decodes.",
-             py::arg("session"))
         .def("prefixes", &prefixes, "(tokens, digest) of the remembered prefixes, the latest first.")
         .def("read_prefix", &read_prefix,
              "The longest prefix of the tokens that is remembered: tokens, and as bytes: float32 norms [n, n_layer], "
