@@ -66,6 +66,8 @@ FOLLOWED: list[Any] = [
     {"type": "object", "patternProperties": {"^x-": {"type": "integer"}},
      "additionalProperties": False},
     {"type": "object", "patternProperties": {"^x-": {"type": "integer"}}, "minProperties": 1},
+    {"properties": {"b": {"type": "object"}}, "patternProperties": {"b$": {"type": "number"}}},
+    {"type": "object", "patternProperties": {"b$": {}}, "not": {"required": ["b"]}},
     {"type": "object", "propertyNames": {"enum": ["u", "v"]}, "additionalProperties": {"const": 1}},
     {"type": "object", "propertyNames": {"maxLength": 3}},
     {"type": "object", "patternProperties": {"^a": {"type": "integer"}},

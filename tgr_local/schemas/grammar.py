@@ -330,8 +330,9 @@ class _Writer:
         schemas = one.additional
         if schemas is None and (named or (one.listed and not one.by_pattern)):
             return None
+        excluded = sorted({*named, *one.properties, *one.forbidden})
         if one.by_pattern:
-            if named or len(one.by_pattern) > 1 or one.names:
+            if excluded or len(one.by_pattern) > 1 or one.names:
                 return None
             ((expression, inner),) = one.by_pattern
             if not self._has_value(inner):
@@ -339,7 +340,7 @@ class _Writer:
             return self._pair(f'"\\"" ({patterns.pattern(expression).body}) "\\""', inner)
         if schemas is not None and not self._has_value(schemas):
             return None
-        key = self._other_key(one, sorted({*named, *one.properties, *one.forbidden}))
+        key = self._other_key(one, excluded)
         return key and self._pair(key, schemas or ())
 
     def _other_key(self, one: Alternative, excluded: list[str]) -> str | None:
