@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from fractions import Fraction
 from typing import Any
 
@@ -218,6 +219,30 @@ def test_a_deep_schema_is_refused() -> None:
         schema = {"items": schema}
     with pytest.raises(RequestError, match="nested too deeply"):
         json_grammar(schema)
+
+
+UUID, MAIL = {"type": "string", "format": "uuid"}, {"type": "string", "format": "email"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "expression"),
+    [
+        (UUID, "[0-9a-fA-F-]{36}"),
+        (UUID | {"minLength": 1, "maxLength": 36}, "[0-9a-fA-F-]{36}"),
+        ({"allOf": [UUID, {"maxLength": 100}]}, "[0-9a-fA-F-]{36}"),
+        (MAIL | {"minLength": 5}, r"\S+@\S+"),
+        # notes, beside what counts more
+        (MAIL | {"maxLength": 9}, ".{0,9}"),
+        ({"allOf": [MAIL, {"maxLength": 9}]}, ".{0,9}"),
+        (UUID | {"pattern": "^2+$"}, "2+"),
+        ({"allOf": [UUID, {"pattern": "^2+$"}]}, "2+"),
+    ],
+    ids=str,
+)
+def test_a_format_is_followed_where_its_lengths_fit(schema: Any, expression: str) -> None:
+    texts, source = Texts(schema_grammar(schema)), random.Random(1)
+    for _ in range(50):
+        assert re.fullmatch(expression, json.loads(texts.draw(source)), re.DOTALL)
 
 
 @pytest.mark.parametrize("open_ends", [False, True])

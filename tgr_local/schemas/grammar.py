@@ -209,8 +209,7 @@ class _Writer:
         least, most = one.least, one.most
         if len(one.patterns) > 1:
             self._normal.unfollowed(f"{one.place}.pattern".lstrip("."), "is one of several")
-        if one.patterns or one.format in _FORMATS:
-            text = one.patterns[0] if one.patterns else f"^({_FORMATS[one.format]})$"
+        if text := one.patterns[0] if one.patterns else _format(one):
             read = patterns.pattern(text)
             too_long = most is not None and (read.most is None or read.most > most)
             if read.single and (too_long or read.least < least):
@@ -400,6 +399,17 @@ class _Writer:
             must = "" if least else "?"
             inner = f"( {' | '.join(firsts)} ){must}" if firsts else ""
         return f'"{{" {space} {inner} {space} "}}"' if inner else f'"{{" {space} "}}"'
+
+
+def _format(one: Alternative) -> str:
+    """The expression of a text's format; empty for a format that is a note, as one is whose texts
+    do not all have the lengths that are demanded."""
+    if one.format not in _FORMATS:
+        return ""
+    text = f"^({_FORMATS[one.format]})$"
+    read = patterns.pattern(text)
+    fits = one.most is None or (read.most is not None and read.most <= one.most)
+    return text if fits and one.least <= read.least else ""
 
 
 def literal(text: str) -> str:

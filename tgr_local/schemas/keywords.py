@@ -185,10 +185,9 @@ class Keywords:
                 self._bad("pattern", f"has {error}, which no grammar can follow")
         elif given is not None:
             self._bad("pattern", f"is {given!r:.80}, but must be a text")
-        is_plain = not patterns and not least and most is None
         return Alternative(
             "string", least=least, most=most, patterns=patterns,
-            format=form if isinstance(form, str) and is_plain else "",
+            format=form if isinstance(form, str) else "",
         )  # fmt: skip
 
     def _array(self) -> Alternative:
