@@ -101,7 +101,7 @@ def run(engine: Engine, documents: list[Document], n: int, rng: random.Random) -
         some = subject(documents, format, rng)
         new = ["new/made.py"] if rng.random() < 0.2 and format != "function" else []
         edits = constraint(some, format, new_paths=new)
-        least = engine.with_edits(edits).edit_tokens
+        least = engine.edit_tokens(edits)
         limits = [least + rng.randint(*ROOM) for _ in range(min(TOGETHER, n - done))]
         for answer, finish in written(engine, edits, limits, rng.randrange(1 << 30)):
             count = counts[format]
@@ -133,7 +133,7 @@ def replies(engine: Engine, documents: list[Document], n: int, rng: random.Rando
         format = FORMATS[i % len(FORMATS)]
         some = subject(documents, format, rng)
         edits = constraint(some, format)
-        least = engine.with_edits(edits).edit_tokens
+        least = engine.edit_tokens(edits)
         config = SearchConfig(
             max_tokens=least + rng.randint(*ROOM), seed=rng.randrange(1 << 30), chunk_len=24,
             n_candidates=2, n_mc=1, rollout_len=4, max_chunks=1000,
@@ -156,7 +156,7 @@ def cost(engine: Engine, documents: list[Document], n_tokens: int, rng: random.R
         some = subject(documents, format, rng)
         edits = constraint(some, format)
         began = time.perf_counter()
-        engine.with_edits(edits)
+        engine.edit_tokens(edits)
         made = time.perf_counter() - began
         figures = {}
         for name, one in (("without", None), ("with", edits)):

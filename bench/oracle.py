@@ -60,7 +60,7 @@ from tgr_local.methods import markov, random_anchor
 from tgr_local.models.strengths import Strength
 from tgr_local.options.former import without_former
 from tgr_local.search import capacity, scoring, strength
-from tgr_local.search.run import Method, Run
+from tgr_local.search.run import Method, Request, Run
 from tgr_local.search.seeds import CHUNK, derived_seed
 from tgr_local.search.steering import Steering
 from tgr_local.search.trajectory import Trajectory
@@ -254,7 +254,8 @@ class Experiment:
         raw = not self.engine.chat_template
         prompt = problem.raw if raw else problem.messages
         query = query_tokens(self.engine, prompt, config, raw=raw)
-        c = Completions(Run(self.engine, query, config), options.parallel, options.lengths)
+        run = Run(self.engine, Request(query, config, random_anchor.METHOD))
+        c = Completions(run, options.parallel, options.lengths)
         with c:
             found = c.walk(options.begin)
             if not options.begin:

@@ -16,7 +16,7 @@ from tgr_local import methods
 from tgr_local.engine import Engine, Sampling
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.branches import Branches
-from tgr_local.search.run import Method, Run
+from tgr_local.search.run import Method, Request, Run
 from tgr_local.search.steps import Step
 
 END = token_id("<|im_end|>")
@@ -34,13 +34,15 @@ def with_(**options: Any) -> SearchConfig:
 
 def steps_of(engine: Engine, method: str, config: SearchConfig = SMALL, **more: Any) -> list[Step]:
     """The steps of a method on the same prompt."""
-    return list(methods.get(method).run(Run(engine, PROMPT, config, **more)))
+    request = Request(PROMPT, config, methods.get(method))
+    return list(request.method.run(Run(engine, request, **more)))
 
 
 def branches_of(engine: Engine, config: SearchConfig = SMALL, **more: Any) -> Branches:
     """Branches of a run whose reservation fits every test."""
     method = Method("test", lambda run: iter(()), lambda *_: 3000, lambda *_: 60)
-    return Branches(Run(engine, PROMPT, config, **more), method, limit=config.token_limit, least=1)
+    run = Run(engine, Request(PROMPT, config, method), **more)
+    return Branches(run, method, limit=config.token_limit, least=1)
 
 
 def assert_read_after_the_query(engine: Engine, tokens: list[int], logprobs: Any) -> None:
@@ -60,4 +62,4 @@ def only(
     """Lets the model draw these tokens alone."""
     bias = tuple((token, 50.0) for token in tokens)
     sampling = Sampling(temperature, logit_bias=bias)
-    monkeypatch.setattr(Sampling, "of", classmethod(lambda cls, config: sampling))
+    monkeypatch.setattr(Sampling, "of", classmethod(lambda cls, *_: sampling))

@@ -63,9 +63,9 @@ class Coder(FakeEngine):
     def chat_prompt(self, messages: Sequence[Mapping[str, str]], **_: Any) -> str:
         return "".join(f"[{one['role']}]\n{one['content']}" for one in messages)
 
-    def with_edits(self, edits: Any) -> Coder:
+    def edit_tokens(self, edits: Any) -> int:
         self.edits = edits
-        return self
+        return 0
 
 
 def query_tokens(engine: Coder, messages: Any, config: SearchConfig, **_: Any) -> list[int]:

@@ -45,7 +45,7 @@ class FakeEngine:
     def tokenize(self, text: str, **_: bool) -> list[int]:
         return list(text.encode())
 
-    def detokenize(self, tokens: Any, *, special: bool = False) -> bytes:
+    def detokenize(self, tokens: Any, *, special: bool = False, **_: Any) -> bytes:
         return bytes(tokens)
 
     def most_cells(self) -> int:

@@ -13,7 +13,7 @@ from threads import in_threads
 from tgr_local import methods
 from tgr_local.engine import Engine
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.run import Run
+from tgr_local.search.run import Request, Run
 from tgr_local.search.steps import Progress, Step
 
 PROMPT = TOKENS[:10]
@@ -40,7 +40,8 @@ def steps_of(
     **more: Any,
 ) -> list[Step]:
     """The steps of a method."""
-    return list(methods.get(method).run(Run(engine, prompt, config, **more)))
+    request = Request(prompt, config, methods.get(method))
+    return list(request.method.run(Run(engine, request, **more)))
 
 
 def group_of(

@@ -23,7 +23,7 @@ from tgr_local.generation import Event, Reply, TextDelta, generate_each, query_t
 from tgr_local.generation.thinking import Reserve, visible_grammar
 from tgr_local.methods import METHODS
 from tgr_local.openai import aio
-from tgr_local.search.run import Run
+from tgr_local.search.run import Request, Run
 from tgr_local.search.steps import Counts, Progress, Step
 
 SMALL = SearchConfig(
@@ -92,8 +92,8 @@ def test_the_reserve_can_be_given_and_the_limit_may_be_the_chunks(engine: Engine
 
 def test_the_reserve_is_an_eighth_and_no_more_than_256(engine: Engine) -> None:
     def kept(**options: Any) -> int:
-        config = SearchConfig(**options)
-        return Reserve.of(engine, config, METHODS["markov"], [1] * 20).tokens
+        request = Request([1] * 20, SearchConfig(**options), METHODS["markov"])
+        return Reserve.of(engine, request).tokens
 
     assert [kept(max_tokens=n) for n in (1, 8, 800, 10_000)] == [1, 1, 100, 256]
     assert kept(max_tokens=100, answer_tokens=40) == 40

@@ -22,7 +22,7 @@ from surroundings import HANG
 from tgr_local import SearchConfig, generate
 from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CancelledError, CapacityError
-from tgr_local.generation import Reply, generate_each
+from tgr_local.generation import Reply, write_each
 from tgr_local.openai import aio, answer
 from tgr_local.openai.completions import chunks, respond
 from tgr_local.openai.requests import chat_request, completion_request
@@ -131,9 +131,9 @@ def test_the_end_of_a_choice_is_sent_at_once(
                 assert is_sent.wait(HANG), "the end of the first reply was not sent"
             on_event(i, event)
 
-        return generate_each(*arguments, on_event=delayed, **more)
+        return write_each(*arguments, on_event=delayed, **more)
 
-    monkeypatch.setattr(answer, "generate_each", write)
+    monkeypatch.setattr(answer, "write_each", write)
     body = {"messages": ASK, "seed": 5, "stream": True, "stop": [stop]} | options
     parts = []
     for part in chunks(engine, chat_request(engine, body, config=SMALL, method="base")):

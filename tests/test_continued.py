@@ -14,7 +14,7 @@ from openai_calls import SMALL
 from tool_models import CLOCK, WEATHER, tool, write_tool_model
 
 from tgr_local import SearchConfig, TgrLlama, generate, generate_many, stream
-from tgr_local.engine import Engine, ReplyFormat
+from tgr_local.engine import Engine
 from tgr_local.openai import completions
 from tgr_local.openai.calls import ReplyReader
 from tgr_local.openai.events import TextPart
@@ -24,6 +24,7 @@ from tgr_local.openai.response_store import Responses
 from tgr_local.openai.responses import responses_request
 from tgr_local.openai.validation import RequestError
 from tgr_local.options.config import EngineConfig
+from tgr_local.search.reply_format import ReplyFormat
 
 ASK = {"role": "user", "content": "Count."}
 BEGUN = {"role": "assistant", "content": "1, 2,"}

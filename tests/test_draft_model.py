@@ -114,7 +114,7 @@ def test_edits_are_those_without(drafting: Loads) -> None:
     engine = drafting("good")
     files = [Document("a.py", "def add(values):\n    total = 0\n    return total")]
     edits = constraint(files, "replace")
-    n = engine.with_edits(edits).edit_tokens + 60
+    n = engine.edit_tokens(edits) + 60
     sampling = Sampling(0.8, edits=edits, edit_tokens=n)
     with engine.session(2 * n + 200, 2) as session:
         ours, theirs = both(session, TOKENS, n_generate=n, sampling=sampling, ignore_eog=False)

@@ -202,7 +202,7 @@ def test_edits_are_those_without_drafts(engine: Engine, session: Any, format: Fo
     files = [Document("calc.py", f"def add(values):\n    total = 0\n{lines}    return total")]
     edits = constraint(files, format)
     known = engine.tokenize(files[0].text)
-    n = engine.with_edits(edits).edit_tokens + 150
+    n = engine.edit_tokens(edits) + 150
     before = drafted(engine)
     for temperature in (0.0, 0.8):
         sampling = Sampling(temperature, edits=edits, edit_tokens=n, logit_bias=FEW)

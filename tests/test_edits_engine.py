@@ -25,7 +25,7 @@ def short(**options: object) -> SearchConfig:
 @pytest.mark.parametrize("format", FORMATS)
 def test_noise_becomes_edits_that_apply_within_the_limit(engine: Engine, format: Format) -> None:
     edits = constraint(FILES, format, new_paths=["new.py"])
-    least = engine.with_edits(edits).edit_tokens
+    least = engine.edit_tokens(edits)
     with engine.session(4000, 16) as session:
         tasks = [
             Task(
@@ -103,7 +103,7 @@ def test_several_replies_and_llama_cpp_pythons_functions_take_edits(engine: Engi
 
 def test_a_limit_below_the_shortest_edit_is_refused(engine: Engine) -> None:
     edits = constraint(FILES, "replace")
-    least = engine.with_edits(edits).edit_tokens
+    least = engine.edit_tokens(edits)
     for method in ("base", "best-of-n"):
         config = short(max_tokens=least)
         reply = generate(engine, "x", config, method=method, raw=True, edits=edits)

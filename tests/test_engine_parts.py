@@ -12,7 +12,7 @@ from tgr_local.engine import Cancel, Engine, New, Output, Sampling, Task
 from tgr_local.errors import CancelledError
 from tgr_local.methods import get
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.run import Run
+from tgr_local.search.run import Request, Run
 from tgr_local.search.steps import Step
 from tgr_local.search.trajectory import Trajectory
 
@@ -139,7 +139,7 @@ def written(engine: Engine, config: SearchConfig, most: int) -> list[Step]:
     with pytest.MonkeyPatch.context() as patch:
         plain = Trajectory.chunks
         patch.setattr(Trajectory, "chunks", lambda self: plain(self, most))
-        return list(get("base").run(Run(engine, TOKENS, config)))
+        return list(get("base").run(Run(engine, Request(TOKENS, config, get("base")))))
 
 
 def test_base_writes_the_same_chunks_in_one_task(engine: Engine) -> None:

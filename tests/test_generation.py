@@ -18,11 +18,11 @@ from surroundings import HANG
 from threads import in_threads
 
 import tgr_local
+from tgr_local import methods
 from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CancelledError, CapacityError, ModelError
 from tgr_local.generation import (
     Event,
-    LineLimits,
     Reply,
     TextDelta,
     TextSplitter,
@@ -33,10 +33,13 @@ from tgr_local.generation import (
     generate_steps,
     query_tokens,
     stream,
+    write_each,
 )
 from tgr_local.methods import METHODS
 from tgr_local.openai.requests import chat_request
 from tgr_local.options.config import SearchConfig
+from tgr_local.search.reply_format import LineLimits
+from tgr_local.search.run import Request
 from tgr_local.search.steps import Counts, Progress, Step
 
 SMALL = SearchConfig(
@@ -56,7 +59,7 @@ every_method = pytest.mark.parametrize("method", sorted(METHODS))
 class Bytes:
     """An engine whose tokens are bytes."""
 
-    def detokenize(self, tokens: Sequence[int], *, special: bool = False) -> bytes:
+    def detokenize(self, tokens: Sequence[int], **_: Any) -> bytes:
         return bytes(tokens)
 
 
@@ -174,9 +177,8 @@ def test_the_indentation_of_a_text_ends_it_under_every_method(engine: Engine, me
     prompt, lines = engine.tokenize("he"), LineLimits(n_indent=4)
     events: list[Event] = []
     for follow in (None, lambda _, event: events.append(event)):
-        (reply,) = generate_each(
-            engine, [prompt], config, 1, method=method, verbatim=True, lines=lines, on_event=follow
-        )
+        request = Request(prompt, config, methods.get(method), verbatim=True, lines=lines)
+        (reply,) = write_each(engine, [request], on_event=follow)
         assert (reply.text, reply.finish, reply.limit) == (wanted, "length", "n_indent")
         assert engine.detokenize(reply.tokens) == f"{wanted}\n  z".encode()
         assert reply.tokens == [token for step in reply.steps for token in step.tokens.tolist()]
@@ -242,7 +244,7 @@ def test_a_reply_is_its_steps(engine: Engine, method: str) -> None:
 def test_a_verbatim_reply_keeps_its_outer_space(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "detokenize", lambda tokens, special=False: b" x\n" * len(tokens))
+    monkeypatch.setattr(engine, "detokenize", lambda tokens, **_: b" x\n" * len(tokens))
     config = dataclasses.replace(SMALL, max_tokens=2)
     options: dict[str, Any] = {"method": "base", "raw": True}
     assert generate(engine, "hello", config, **options).text == "x\n x"

@@ -18,7 +18,7 @@ from tgr_local.engine import Cancel, Engine, Sequence
 from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.methods import METHODS
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.run import Run
+from tgr_local.search.run import Request, Run
 from tgr_local.search.steps import Progress, Step
 
 EXTENSIONS: list[dict[str, Any]] = [
@@ -152,7 +152,8 @@ def test_cancel_at_any_stage_leaves_nothing(
 
 @every_method
 def test_a_run_that_is_dropped_or_fails_leaves_nothing(engine: Engine, method: str) -> None:
-    stream: Iterator[Step] = methods.get(method).run(Run(engine, PROMPT, SMALL))
+    request = Request(PROMPT, SMALL, methods.get(method))
+    stream: Iterator[Step] = request.method.run(Run(engine, request))
     assert not any(held(engine.stats()).values())  # nothing before the first step is asked for
     next(stream)
     del stream

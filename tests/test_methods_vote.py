@@ -22,7 +22,7 @@ from tgr_local.methods import auto, vote
 from tgr_local.options.config import SearchConfig
 from tgr_local.probe import features, record
 from tgr_local.search.branches import Branch
-from tgr_local.search.run import Run
+from tgr_local.search.run import Request, Run
 from tgr_local.search.steps import Counts
 from tgr_local.trace import render
 
@@ -34,6 +34,11 @@ SETTINGS = SearchConfig(chunk_len=32, max_chunks=24, n_samples=6, vote_wave=3)
 def embedded() -> Iterator[Engine]:
     with Engine(ROOT / "models" / "tgr-mini-q8_0.gguf") as engine:
         yield engine
+
+
+def run_of(engine: Engine, prompt: str, config: SearchConfig) -> Run:
+    """A run of the vote."""
+    return Run(engine, Request(query_tokens(engine, prompt, config), config, vote.METHOD))
 
 
 def replied(engine: Engine, **options: Any) -> tuple[Counts, dict[str, float], str, int]:
@@ -91,7 +96,7 @@ def test_a_text_that_a_limit_ended_frees_its_cells_once_another_leads(
         SETTINGS, max_tokens=150, n_samples=8, vote_wave=1, vote_bar=2, seed=seed
     )
     before = embedded.stats().n_positions
-    steps = list(vote.METHOD.run(Run(embedded, query_tokens(embedded, QUESTION, config), config)))
+    steps = list(vote.METHOD.run(run_of(embedded, QUESTION, config)))
     assert steps[-1].figures["samples"] == 8
     assert spent(steps) == embedded.stats().n_positions - before
 
@@ -187,7 +192,7 @@ def test_the_log_odds_are_those_of_the_whole_text(embedded: Engine) -> None:
         )
         config = SearchConfig(chunk_len=chunk_len, max_tokens=60, temperature=0, max_chunks=24)
         method = vote.METHOD
-        run = Run(embedded, query, config)
+        run = Run(embedded, Request(query, config, method))
         with vote.Branches(run, method, limit=60, least=1, states=True) as branches:
             texts = [branches.fork(branches.read_query())]
             for _ in branches.rounds(texts):
@@ -284,8 +289,7 @@ def test_a_vote_says_how_it_came_to_its_answer(embedded: Engine) -> None:
 
 def test_no_chance_is_told_where_no_answer_was_judged(embedded: Engine) -> None:
     config = dataclasses.replace(SETTINGS, max_tokens=5)  # no text ends
-    run = Run(embedded, query_tokens(embedded, QUESTION, config), config)
-    figures = list(vote.METHOD.run(run))[-1].figures
+    figures = list(vote.METHOD.run(run_of(embedded, QUESTION, config)))[-1].figures
     assert figures["answers"] == 0 and not {"chance", "posterior"} & figures.keys()
 
 

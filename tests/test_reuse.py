@@ -22,7 +22,7 @@ from tgr_local.errors import CancelledError
 from tgr_local.generation import generate, generate_each, generate_many
 from tgr_local.openai.llama import TgrLlama
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.run import Run
+from tgr_local.search.run import Request, Run
 from tgr_local.search.steps import Counts, Progress, Step
 
 CELLS = 4096
@@ -162,8 +162,8 @@ def test_a_run_that_is_cancelled_leaves_its_query(pair: tuple[Engine, Engine]) -
                 cancel.cancel()
 
         with pytest.raises(CancelledError):
-            run = Run(engine, prompt, SMALL, on_event=on_event, cancel=cancel)
-            list(methods.get(method).run(run))
+            request = Request(prompt, SMALL, methods.get(method))
+            list(request.method.run(Run(engine, request, on_event=on_event, cancel=cancel)))
         assert first(steps_of(engine, method, SMALL, prompt)).reused == len(prompt) - 1, method
 
 

@@ -154,13 +154,18 @@ def test_a_steered_search_adds_its_injections(
     before = engine.stats().n_positions
     reply = generate(steered(engine, vector), "hello", config, raw=True)
     assert engine.stats().n_positions - before == reply.counts.total
-    alone, *candidates = injected
-    assert np.array_equal(alone, vector.added)
     tried = reply.steps[0].candidates
     assert tried is not None
-    for made, anchor in zip(candidates, tried.anchors, strict=True):
+    for made, anchor in zip(injected, tried.anchors, strict=True):
         own = ControlVector.of_anchor(engine, anchor, config, [])
-        np.testing.assert_allclose(made, (own + vector).added, atol=1e-6)
+        np.testing.assert_allclose(made, own.added, atol=1e-6)
+    with steered(engine, vector).session(64, 1) as session:
+        injection = session.injection(injected[0])
+        task = Task(session.sequence(), TOKENS, injection=injection, feed_logprobs=True)
+        made = session.run([task])[0].feed_logprobs
+    both = ControlVector(injected[0]) + vector
+    np.testing.assert_allclose(made, logprobs(steered(engine, both), TOKENS), atol=2e-5)
+    del session, injection, task
     assert is_free(engine)
 
 

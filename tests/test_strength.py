@@ -25,7 +25,7 @@ from tgr_local.generation.control_vectors import ControlVector
 from tgr_local.models import file_hash, strengths
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.search import geometry, maps, strength
-from tgr_local.search.run import Run
+from tgr_local.search.run import Request, Run
 from tgr_local.system import paths
 
 STEERERS = ["tgr-latent", "random-anchor", "hard-geometry"]
@@ -462,5 +462,5 @@ def test_a_run_that_stays_plain_reserves_nothing_to_measure(engine: Engine) -> N
     assert method.cells(engine, len(PROMPT), short) <= markov + 2 * SMALL.rollout_len * 8
     assert method.cells(engine, len(PROMPT), LONG) > strength.N_CELLS
     assert method.sequences(engine, LONG) > strength.N_SEQUENCES
-    run = Run(engine, PROMPT, LONG)
+    run = Run(engine, Request(PROMPT, LONG, method))
     assert run.spent == 0

@@ -13,15 +13,17 @@ from engines import EXACT, is_free
 from openai_calls import SMALL
 from tool_models import CLOCK, WEATHER, tool, write_tool_model
 
-from tgr_local import SearchConfig, TgrLlama, generate
-from tgr_local.engine import Engine, GrammarTrigger, ReplyFormat, SteeredEngine
-from tgr_local.generation import Tools, chat_query
+from tgr_local import SearchConfig, TgrLlama, methods
+from tgr_local.engine import Engine, GrammarTrigger
+from tgr_local.generation import Tools, chat_query, write_each
 from tgr_local.openai.calls import ReplyReader
 from tgr_local.openai.completions import chunks, respond
 from tgr_local.openai.events import CallArguments, CallBegun, TextPart
 from tgr_local.openai.requests import chat_request
 from tgr_local.openai.validation import RequestError
 from tgr_local.options.config import EngineConfig
+from tgr_local.search.reply_format import ReplyFormat
+from tgr_local.search.run import Request
 from tgr_local.system import confined
 
 ASK = [{"role": "user", "content": "What is the weather?"}]
@@ -130,7 +132,9 @@ def test_calls_and_results_of_earlier_turns_are_in_the_prompt(caller: Engine) ->
     assert chat_request(caller, {"messages": turns, "tools": TOOLS}).prompts
 
 
-def test_thinking_comes_before_a_forced_call_and_is_free(caller: Engine) -> None:
+def test_thinking_comes_before_a_forced_call_and_is_free(
+    caller: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     thought = "<think>\n{{ message.reasoning_content }}\n</think>\n\n"
     shown = "{% if message.reasoning_content %}" + thought + "{% endif %}"
     template = caller.chat_template.replace(
@@ -138,11 +142,10 @@ def test_thinking_comes_before_a_forced_call_and_is_free(caller: Engine) -> None
     )
     template = template.replace("assistant\n{% endif %}", "assistant\n<think>\n{% endif %}")
     assert template != caller.chat_template
-    thinker = caller.with_format(ReplyFormat("", "", 0))
-    thinker.reply_format, thinker.chat_template = None, template
+    monkeypatch.setattr(caller, "chat_template", template)
     body = {"tools": [tool(WEATHER)], "tool_choice": "required", "parallel_tool_calls": False}
     body["tgr"] = {"thinking_budget": 12}
-    message = made(thinker, **body)["message"]
+    message = made(caller, **body)["message"]
     (call,) = message["tool_calls"]
     assert json.loads(call["function"]["arguments"])["days"] >= 1
     assert message["reasoning_content"]
@@ -186,16 +189,14 @@ def test_what_does_not_go_with_tools_is_refused(caller: Engine) -> None:
             chat_request(caller, {"messages": ASK, **body})
 
 
-def test_any_variables_reach_the_template(engine: Engine) -> None:
-    other = engine.with_format(ReplyFormat("", "", 0))
-    other.reply_format = None
-    other.chat_template = "{{ flavour.kind }} {{ reasoning_effort }}" + engine.chat_template
+def test_any_variables_reach_the_template(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    template = "{{ flavour.kind }} {{ reasoning_effort }}" + engine.chat_template
+    monkeypatch.setattr(engine, "chat_template", template)
     variables = {"flavour": {"kind": "é"}}
     body = {"messages": ASK, "chat_template_kwargs": variables, "reasoning_effort": "low"}
-    request = chat_request(other, body)
-    assert (
-        other.detokenize(request.prompts[0], special=True).decode().startswith("é low<|im_start|>")
-    )
+    request = chat_request(engine, body)
+    prompt = engine.detokenize(request.prompts[0], special=True).decode()
+    assert prompt.startswith("é low<|im_start|>")
 
 
 def test_llama_takes_tools(tmp_path: Path) -> None:
@@ -221,12 +222,14 @@ def test_a_grammar_that_began_holds_to_the_end(engine: Engine, method: str) -> N
         grammar='root ::= "@" [0-9]{3} ";" [a-c]{20,40} "."',
         trigger=GrammarTrigger(("@",)),
     )
-    biased = SteeredEngine(engine.with_format(form), logit_bias=[(at, 4.0)])
     config = SearchConfig(**vars(WARM) | {"max_chunks": 12, "power_blocks": 3, "power_steps": 2})
     begun = 0
     for seed in range(3):
-        config = SearchConfig(**vars(config) | {"seed": seed})
-        reply = generate(biased, [1, 2, 3], config, method=method, verbatim=True)
+        request = Request(
+            [1, 2, 3], config, methods.get(method), verbatim=True, form=form,
+            logit_bias=((at, 4.0),),
+        ).with_options(seed=seed)  # fmt: skip
+        (reply,) = write_each(engine, [request])
         text = engine.detokenize(reply.tokens).decode("utf-8", "replace")
         _, found, after = text.partition("@")
         begun += bool(found)

@@ -27,7 +27,7 @@ from tgr_local.engine import Cancel, Engine, Sampling, Task
 from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry, scoring
-from tgr_local.search.run import Run
+from tgr_local.search.run import Request, Run
 from tgr_local.search.seeds import derived_seed
 from tgr_local.search.steps import Counts, Progress, Seconds, Step
 from tgr_local.search.trajectory import Trajectory
@@ -72,7 +72,8 @@ def steps_of(
     config: SearchConfig = SMALL,
     **more: Any,
 ) -> list[Step]:
-    return list(methods.get(method).run(Run(engine, prompt, config, **more)))
+    request = Request(prompt, config, methods.get(method))
+    return list(request.method.run(Run(engine, request, **more)))
 
 
 def with_(**options: Any) -> SearchConfig:
@@ -206,7 +207,7 @@ def test_tgr_latent_follows_the_method_step_by_step(
 def test_residual_norms_are_medians_over_the_tokens_of_the_prefix(engine: Engine) -> None:
     """The last layer is measured on some tokens of each part."""
     prompt = TOKENS * 6  # 143 in the query's cells: every eighth is measured in the last layer
-    with Trajectory(Run(engine, prompt, SMALL), TGR_LATENT) as trajectory:
+    with Trajectory(Run(engine, Request(prompt, SMALL, TGR_LATENT)), TGR_LATENT) as trajectory:
         trajectory.read_query(norms=True)
         trajectory.write()
         trajectory.reset(norms=True)
@@ -219,7 +220,7 @@ def test_residual_norms_are_medians_over_the_tokens_of_the_prefix(engine: Engine
 
 def test_reset_with_q_kept_equals_a_full_rebuild(engine: Engine) -> None:
     config = SMALL
-    with Trajectory(Run(engine, PROMPT, config), TGR_LATENT) as trajectory:
+    with Trajectory(Run(engine, Request(PROMPT, config, TGR_LATENT)), TGR_LATENT) as trajectory:
         trajectory.read_query(norms=True)
         injection = trajectory.injections(np.ones((3, 2, 64)))[0]
         outputs = trajectory.roll_out([injection] * 3)
@@ -231,7 +232,7 @@ def test_reset_with_q_kept_equals_a_full_rebuild(engine: Engine) -> None:
         context = PROMPT + trajectory.generated[-config.chunk_len :]
         trajectory.run.index += 1
         kept = trajectory.write()
-    with Trajectory(Run(engine, context, config), TGR_LATENT) as fresh:
+    with Trajectory(Run(engine, Request(context, config, TGR_LATENT)), TGR_LATENT) as fresh:
         fresh.read_query(norms=True)
         np.testing.assert_allclose(h, fresh.read_state(), atol=1e-5)
         np.testing.assert_allclose(norms, fresh.residual_norms, rtol=1e-5)
@@ -315,7 +316,7 @@ def test_the_deadline_ends_the_reply(engine: Engine, method: str) -> None:
 def letters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets the random model write small letters only, so that its text can be searched."""
     sampling = Sampling(0.8, grammar="root ::= [a-z]{500}")
-    monkeypatch.setattr(Sampling, "of", classmethod(lambda cls, config: sampling))
+    monkeypatch.setattr(Sampling, "of", classmethod(lambda cls, *_: sampling))
 
 
 @every_method
@@ -340,7 +341,7 @@ def test_an_end_token_ends_the_reply(
 ) -> None:
     end = token_id("<|im_end|>")
     sampling = Sampling(0.0, logit_bias=((end, 1e9),))
-    monkeypatch.setattr(Sampling, "of", classmethod(lambda cls, config: sampling))
+    monkeypatch.setattr(Sampling, "of", classmethod(lambda cls, *_: sampling))
     before = engine.stats().n_positions
     (step,) = steps_of(engine, method)
     assert engine.stats().n_positions - before == step.counts.total
@@ -353,7 +354,7 @@ def test_an_end_token_ends_the_reply(
 def test_every_chunk_and_every_rollout_draws_with_a_seed_of_its_own(engine: Engine) -> None:
     texts = []
     for index in (0, 1):
-        with Trajectory(Run(engine, PROMPT, SMALL), TGR_LATENT) as trajectory:
+        with Trajectory(Run(engine, Request(PROMPT, SMALL, TGR_LATENT)), TGR_LATENT) as trajectory:
             trajectory.read_query()
             trajectory.run.index = index
             (zero, *_) = trajectory.injections(np.zeros((1, 2, 64)))
@@ -541,7 +542,7 @@ def test_resident_memory_does_not_grow_after_chunk_3(engine: Engine) -> None:
     """Within 2%, or 4 MiB where that is more: allocators keep arenas per thread."""
     config = SearchConfig(chunk_len=24, n_candidates=8, rollout_len=8, temperature=0.0)
     sizes = []
-    for step in methods.get("tgr-latent").run(Run(engine, PROMPT, config)):
+    for step in TGR_LATENT.run(Run(engine, Request(PROMPT, config, TGR_LATENT))):
         sizes.append(resident_bytes())
         del step
     assert len(sizes) == 24

@@ -20,7 +20,7 @@ from tgr_local.code.edits import Change
 from tgr_local.code.judge import Verdict
 from tgr_local.code.prompt import Form
 from tgr_local.code.ranking import ranked
-from tgr_local.engine import Cancel, Engine
+from tgr_local.engine import Cancel, EditConstraint, Engine
 from tgr_local.errors import CapacityError
 from tgr_local.options.config import CodeConfig, SearchConfig
 
@@ -46,8 +46,8 @@ class Stage:
     """The end of what failing tests print."""
     context: Context
     form: Form
-    engine: Engine
-    """With the constraint of the edits, for a model that has learnt a form of them."""
+    edits: EditConstraint | None
+    """What answers can only be, of a model that has learnt a form of edits; None = anything."""
     candidates: list[Candidate] = field(default_factory=list)
 
 
@@ -156,7 +156,7 @@ class Asker:
         again = prompt.conversation(
             user, best.answer, self.tail(best.verdict), best.problem or "it changes nothing"
         )
-        n_tokens = len(self.tokens(stage.engine, again))
+        n_tokens = len(self.tokens(again, stage.edits))
         return again if n_tokens + self.needed(stage) <= self._engine.n_ctx_train else plain
 
     def copies(
@@ -181,8 +181,9 @@ class Asker:
             begun = {"role": "assistant", "content": opening + code.rstrip()}
             try:
                 tokens = generation.query_tokens(
-                    stage.engine, [*messages, begun], config, cancel=self._cancel
-                )
+                    self._engine, [*messages, begun], config, edits=stage.edits,
+                    cancel=self._cancel,
+                )  # fmt: skip
             except CapacityError:
                 continue
             n_more = max(0, len(tokens) - len(query))
@@ -193,6 +194,10 @@ class Asker:
             found.append(Copy(document, opening, code, tokens, n_head, function))
         return tuple(found)
 
-    def tokens(self, engine: Engine, messages: list[prompt.Message]) -> list[int]:
-        """The tokens of messages in the model's chat template."""
-        return generation.query_tokens(engine, messages, self._config, cancel=self._cancel)
+    def tokens(
+        self, messages: list[prompt.Message], constraint: EditConstraint | None
+    ) -> list[int]:
+        """The tokens of messages in the model's chat template, before answers of a constraint."""
+        return generation.query_tokens(
+            self._engine, messages, self._config, edits=constraint, cancel=self._cancel
+        )

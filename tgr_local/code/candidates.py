@@ -31,7 +31,7 @@ from tgr_local.code.imports import completed
 from tgr_local.code.judge import Verdict
 from tgr_local.code.natural import codes, is_whole, read_answer
 from tgr_local.code.prompt import Form
-from tgr_local.engine import Cancel, Engine
+from tgr_local.engine import Cancel, EditConstraint, Engine
 from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.generation import Event, Prompt, Query, Reply, TextDelta
 from tgr_local.methods import Method
@@ -63,6 +63,8 @@ class Batch:
     fence: str
     """Longer than any in the documents."""
     form: Form
+    edits: EditConstraint | None
+    """What answers can only be: edits of the documents, of this form; None = anything."""
     functions: tuple[Function, ...] | None
     """Those that may be changed, with the form ``function``; None = all of Python files."""
     is_learnt: bool
@@ -99,8 +101,7 @@ def write_candidates(
     on_update: OnUpdate | None = None,
     cancel: Cancel | None = None,
 ) -> list[Candidate]:
-    """Writes and judges the candidates of a round; those that were stopped are among them. The
-    engine's constraint, if it has one, is that of the batch's documents and form.
+    """Writes and judges the candidates of a round; those that were stopped are among them.
 
     Raises CancelledError by `cancel`, and the errors of `generate_many` and of `judge`.
     """
@@ -211,7 +212,7 @@ class _Writer:
                 self._engine, [self._prompt(i) for i in wave],
                 dataclasses.replace(batch.config, seed=batch.config.seed + wave.start),
                 apart=True,
-                method=batch.method, until=None if batch.is_learnt else is_whole,
+                method=batch.method, edits=batch.edits, until=None if batch.is_learnt else is_whole,
                 on_event=on_event, cancel=self._stop,
             )  # fmt: skip
         except CancelledError as error:

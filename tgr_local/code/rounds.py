@@ -198,7 +198,7 @@ class _Solver:
         waiting = [Candidate(batch.first + i, batch.config.seed + i) for i in range(n)]
         self._listener.round_begins(number, waiting)
         made = write_candidates(
-            stage.engine, batch, self._judge, self._listener.update, self._cancel
+            self._engine, batch, self._judge, self._listener.update, self._cancel
         )
         made += self._combined(stage, made)
         stage.candidates.extend(made)
@@ -250,12 +250,12 @@ class _Solver:
             raise ValueError(
                 "no file of the project points to the task; name the files that may be changed"
             )
-        form, engine = self._ask.form(context), self._engine
+        form, constraint = self._ask.form(context), None
         if self._ask.has_learnt and self._code.constrained:
             functions = context.functions if form == "function" else None
             constraint = edits.constraint(context.documents, form, functions=functions)
-            engine = engine.with_edits(constraint)
-        return Stage(changes, verdict, output, context, form, engine)
+            self._engine.edit_tokens(constraint)  # raises where the vocabulary can write none
+        return Stage(changes, verdict, output, context, form, constraint)
 
     def _after(self, candidate: Candidate, outcome: Outcome) -> Stage | None:
         """The stage in which candidates begin with the edit of this one; None where the files have
@@ -276,7 +276,7 @@ class _Solver:
         the number of new tokens that a round may still take which goes on; None = it begins."""
         context, k = stage.context, self._code.candidates
         messages = self._ask.messages(stage)
-        query = self._ask.tokens(stage.engine, messages)
+        query = self._ask.tokens(messages, stage.edits)
         needed = self._ask.needed(stage)
         room = self._engine.n_ctx_train - len(query)
         if room < LEAST_ANSWER:
@@ -321,6 +321,7 @@ class _Solver:
             documents=context.documents,
             changes=stage.changes,
             form=stage.form,
+            edits=stage.edits,
             functions=context.functions if stage.form == "function" else None,
             is_learnt=self._ask.has_learnt,
             config=dataclasses.replace(config, seed=self._config.seed + first - 1),

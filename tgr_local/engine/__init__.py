@@ -1,25 +1,24 @@
 """One model, one KV cache, and one worker thread that decodes all running work together.
 
 In: token ids, injections, sampling options. Out: token ids, log-probabilities, hidden states. What
-depends on the model file alone is here too: its tokenizer, its chat template, the format of its
-replies. The engine does not know anchors or methods, nor when a reply is complete. Only this folder
-imports the native extension; any number of Python threads may use an `Engine`.
+depends on the model file alone is here too: its tokenizer, its chat template. The engine does not
+know requests, anchors or methods, nor when a reply is complete. Only this folder imports the native
+extension; any number of Python threads may use an `Engine`.
 
 A `Session` reserves cells of the cache and owns `Sequence` and `Injection` handles. Work is a list
 of `Task`, decoded together by `Session.run`, which returns one `Output` for each.
 
 engine.py          Engine: text functions, capacity, sessions
 adapters.py        LoRA adapters: files, scales, what they must be
-session.py         Session, Sequence, Injection, Task
+session.py         Session, Sequence, Injection, Task, Added
 lockstep.py        LockstepGroup, Participant: sessions decoded in the same batches
 prefix_files.py    remembered prefixes in files
 filled_prefix.py   a remembered prefix that was never read, for measurements
 edits.py           EditConstraint: an answer that can only be edits of given files
 prompt_text.py     PromptText: a chat's prompt, in which what users write is not a control token
 rendering.py       a chat template applied to messages whose texts stay texts
-reply_format.py    ReplyFormat: how replies are written and read, as a chat template has it
-steered.py         SteeredEngine: an engine with a control vector and a logit bias
-records.py         Sampling, Output, EngineStats
+steered.py         SteeredEngine: a view of an engine, whose sessions are steered
+records.py         Sampling, GrammarTrigger, Output, EngineStats
 cancel.py          Cancel
 devices.py         devices of ggml, cores
 rpc.py             servers that hold a part of a model
@@ -74,12 +73,11 @@ from tgr_local.engine.prefix_files import saved_tokens as saved_tokens
 from tgr_local.engine.prompt_text import ControlTexts as ControlTexts
 from tgr_local.engine.prompt_text import PromptText as PromptText
 from tgr_local.engine.records import EngineStats as EngineStats
+from tgr_local.engine.records import GrammarTrigger as GrammarTrigger
 from tgr_local.engine.records import LayerFit as LayerFit
 from tgr_local.engine.records import MemoryUse as MemoryUse
 from tgr_local.engine.records import Output as Output
 from tgr_local.engine.records import Sampling as Sampling
-from tgr_local.engine.reply_format import GrammarTrigger as GrammarTrigger
-from tgr_local.engine.reply_format import ReplyFormat as ReplyFormat
 from tgr_local.engine.session import Injection as Injection
 from tgr_local.engine.session import New as New
 from tgr_local.engine.session import OnTokens as OnTokens

@@ -145,8 +145,8 @@ def _rank(name: str, part: str, tensor: gguf_header.Tensor) -> int:
 
 
 class LoadedFiles:
-    """The model file and the adapters of an engine, which its copies share: whether they are still
-    those that were loaded, and what stands for them. Any thread."""
+    """The model file and the adapters of an engine: whether they are still those that were loaded,
+    and what stands for them. Any thread."""
 
     def __init__(self, model: Path, adapters: tuple[Adapter, ...]) -> None:
         self.adapters = adapters

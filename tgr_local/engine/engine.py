@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 import os
@@ -22,13 +21,12 @@ from tgr_local.engine.edits import EditConstraint
 from tgr_local.engine.lockstep import LockstepGroup, Participant
 from tgr_local.engine.native import native
 from tgr_local.engine.prompt_text import ControlTexts, PromptText
-from tgr_local.engine.records import EngineStats, LayerFit, MemoryUse, Sampling
-from tgr_local.engine.reply_format import ReplyFormat
-from tgr_local.engine.session import INT_MAX, Session, check_whole
+from tgr_local.engine.records import EngineStats, LayerFit, MemoryUse
+from tgr_local.engine.session import INT_MAX, Added, Session, check_whole
 from tgr_local.errors import CancelledError, CapacityError, ModelError, TgrError
 from tgr_local.models import gguf_header, library
 from tgr_local.options import cache
-from tgr_local.options.config import EngineConfig, SearchConfig
+from tgr_local.options.config import EngineConfig
 from tgr_local.system import confined
 
 _TEMPLATE_MOST = 1 << 20  # characters of a chat template
@@ -124,12 +122,6 @@ class Engine:
         self.classifier: NDArray[np.float32] = info.classifier
         """What makes the scores of a reranker from a text's state, [n_classes, n_embd]; [0, n_embd]
         where there is none."""
-        self.reply_format: ReplyFormat | None = None
-        """What a chat template says about the replies; None = they are plain text."""
-        self.edits: EditConstraint | None = None
-        """What the answers must be, from their beginning to their end; None = anything."""
-        self.edit_tokens = 0
-        """Tokens that such an answer takes at least, its end token included."""
         self.control_texts = ControlTexts(self.n_vocab, functools.partial(_text_of, self._native))
         """The texts of the vocabulary's control tokens."""
         template = template or chat_templates.of_model(
@@ -249,48 +241,6 @@ class Engine:
         """The GPUs that hold layers but have no flash attention for a cache of these types."""
         return list(self._native.info.without_attention)
 
-    # --- the format of replies ---
-
-    def with_edits(self, edits: EditConstraint | None) -> Engine:
-        """This engine, for replies whose answers are edits: the same model, cache and worker. They
-        are whole within every limit of tokens. Raises ValueError where the model's vocabulary can
-        write none of them."""
-        engine = copy.copy(self)
-        engine.edits = edits
-        engine.edit_tokens = self._native.edit_tokens(edits.params) if edits else 0
-        return engine
-
-    def with_format(self, form: ReplyFormat) -> Engine:
-        """This engine, for replies in a format: the same model, cache and worker."""
-        engine = copy.copy(self)
-        engine.reply_format = form
-        return engine
-
-    @property
-    def shown_tokens(self) -> tuple[int, ...]:
-        """Control tokens that belong to the text of a reply."""
-        return self.reply_format.shown if self.reply_format else ()
-
-    def sampling(self, config: SearchConfig, query: Seq[int]) -> Sampling:
-        """How the tokens after `query` are drawn, with the grammar of the reply's format or the
-        constraint of its edits."""
-        sampling, form = Sampling.of(config), self.reply_format
-        if self.edits:
-            return dataclasses.replace(sampling, edits=self.edits, edit_tokens=config.token_limit)
-        if form is None or not form.grammar:
-            return sampling
-        if form.trigger is None or config.grammar:  # which the config has for an answer
-            prefix = form.grammar_prefix if config.grammar == form.grammar else ""
-            return dataclasses.replace(sampling, grammar_prefix=prefix)
-        tag = form.trigger.think_tag
-        end = self.detokenize(query[-16:], special=True).decode("utf-8", "replace").rstrip()
-        return dataclasses.replace(
-            sampling,
-            grammar=form.grammar,
-            grammar_prefix=tag if tag and end.endswith(tag) else "",
-            trigger=form.trigger,
-        )
-
     # --- text ---
 
     def tokenize(
@@ -306,11 +256,17 @@ class Engine:
         with threads.inside():
             return list(self._native.tokenize(text, add_special, parse_special))
 
-    def detokenize(self, tokens: Seq[int] | NDArray[np.int32], *, special: bool = False) -> bytes:
-        """Bytes of the tokens; `special` also prints control tokens that do not belong to the text.
-        May end inside a character."""
+    def detokenize(
+        self,
+        tokens: Seq[int] | NDArray[np.int32],
+        *,
+        special: bool = False,
+        shown: Seq[int] = (),
+    ) -> bytes:
+        """Bytes of the tokens, of control tokens those that are `shown`, or with `special` all. May
+        end inside a character."""
         with threads.inside():
-            return bytes(self._native.detokenize(tokens, special, self.shown_tokens))
+            return bytes(self._native.detokenize(tokens, special, shown))
 
     def prompt_tokens(self, prompt: PromptText) -> list[int]:
         """Token ids of a chat's prompt, in which a message's text is not a control token."""
@@ -322,6 +278,11 @@ class Engine:
         """Raises ValueError for GBNF that does not parse, or that no text with `prefix` follows."""
         with threads.inside():
             self._native.check_grammar(grammar, prefix)
+
+    def edit_tokens(self, edits: EditConstraint) -> int:
+        """Tokens that an answer of edits takes at least, its end token included. Raises ValueError
+        where the model's vocabulary can write none."""
+        return int(self._native.edit_tokens(edits.params))
 
     def chat_prompt(
         self,
@@ -419,6 +380,7 @@ class Engine:
         prompt: Seq[int] = (),
         norms: bool = False,
         digest: bytes = b"",
+        added: Added | None = None,
         participant: Participant | None = None,
         cancel: Cancel | None = None,
     ) -> Session:
@@ -427,7 +389,8 @@ class Engine:
 
         `prompt` is what a task with `Task.reuse` will read, with `Task.norms` if `norms`: cells of
         it that are in the cache already are not reserved again. `digest` names the control vector
-        that it is read under, as in `Session.injection`.
+        that it is read under, as in `Session.injection`. `added` applies to all that the session
+        decodes.
 
         Raises CapacityError if they can never be free, or on a deadlock: when every session in the
         way is used by a thread that waits for a reservation itself, or for this thread. Of the
@@ -436,6 +399,9 @@ class Engine:
         """
         check_whole("n_cells", n_cells, 0, INT_MAX)
         check_whole("n_seqs", n_seqs, 0, INT_MAX)
+        if added and added.vectors is not None:
+            n_seqs += 1  # a row of the table for the injection alone
+            digest = digest or added.digest
         group, index = (participant.group._native, participant.index) if participant else (None, 0)
         request = self._native.open(n_cells, n_seqs, group, index, prompt, digest, norms)
 
@@ -464,7 +430,7 @@ class Engine:
             if cancel and cancel.is_set():
                 raise CancelledError
             reservation = waits.Reservation(n_cells, n_seqs, group)
-            return Session(self._native, admitted, reservation, self._reservations)
+            return Session(self._native, admitted, reservation, self._reservations, added)
         except BaseException as error:
             request.withdraw()
             if isinstance(error, CancelledError):

@@ -8,10 +8,23 @@ from dataclasses import dataclass
 
 from tgr_local.engine.edits import EditConstraint
 from tgr_local.engine.native import native
-from tgr_local.engine.reply_format import GrammarTrigger
 from tgr_local.options.config import SearchConfig
 
 Output = native.Output
+
+
+@dataclass(frozen=True)
+class GrammarTrigger:
+    """Where a grammar begins: at the first of some texts outside of the thinking, of 2048
+    bytes each at most."""
+
+    words: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+    """ECMAScript patterns, at whose first group that matched the grammar begins."""
+    think_tag: str = ""
+    """Begins thinking; empty = there is none."""
+    think_ends: tuple[str, ...] = ()
+    """Each ends thinking; one that is a trigger, too, counts."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +60,8 @@ class Sampling:
     logit_bias: tuple[tuple[int, float], ...] = ()
 
     @classmethod
-    def of(cls, config: SearchConfig) -> Sampling:
-        return cls(**{name: getattr(config, name) for name in _shared()})
+    def of(cls, config: SearchConfig, logit_bias: tuple[tuple[int, float], ...] = ()) -> Sampling:
+        return cls(**{name: getattr(config, name) for name in _shared()}, logit_bias=logit_bias)
 
 
 @functools.cache

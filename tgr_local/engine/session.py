@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import hashlib
 import itertools
 import time
 from collections.abc import Callable, Generator, Iterator, MutableMapping
@@ -73,6 +75,26 @@ class Task:
     """Number of likeliest alternatives to report for each generated token."""
 
 
+@dataclass(frozen=True, eq=False)
+class Added:
+    """What applies to all that a session decodes: `vectors`, which its injections are added to, and
+    `logit_bias`, which the biases of its tasks are added to."""
+
+    vectors: NDArray[np.float32] | None = None
+    """[n_layer, n_embd], added to the residual stream after every layer at every position."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """Pairs of a token and a number added to its logit."""
+    digest: bytes = field(init=False)
+    """What tells the prefixes that were read under different vectors apart; empty = none."""
+
+    def __post_init__(self) -> None:
+        digest = b""
+        if self.vectors is not None:
+            data = np.ascontiguousarray(self.vectors).tobytes()
+            digest = hashlib.blake2b(data, digest_size=16).digest()
+        object.__setattr__(self, "digest", digest)
+
+
 READ_SECONDS = 0.5
 """Between two calls of `OnRead`."""
 OnRead = Callable[[int], None]
@@ -90,13 +112,17 @@ class Session:
         session: int,
         reservation: waits.Reservation,
         reservations: MutableMapping[int, waits.Reservation],
+        added: Added,
     ) -> None:
         self._id = session
         self._native = engine
         self._reservation = reservation
         self._reservations = reservations
-        self._plain = 0  # the injection of tokens that get none of their task's
+        self._added = added
         reservations[session] = reservation
+        self._plain = 0  # the injection of tokens that get none of their task's
+        if added.vectors is not None:
+            self._plain = self._table_row(added.vectors, added.digest)
 
     def close(self) -> None:
         """Cancels what runs and frees all sequences and injections. May be called again."""
@@ -128,17 +154,27 @@ class Session:
         Tokens decoded under it are remembered only if it has a digest, and only for sessions whose
         injection has the same one.
         """
+        always = self._added.vectors
+        return Injection(self, self._table_row(vectors, digest if always is None else None, always))
+
+    def _table_row(
+        self,
+        vectors: NDArray[np.float32],
+        digest: bytes | None,
+        added: NDArray[np.float32] | None = None,
+    ) -> int:
+        """The row of the engine's table that gets vectors, with those that are `added`."""
         info = self._native.info
         expected = (info.n_layer, info.n_embd)
         if np.shape(vectors) != expected:
             raise ValueError(f"vectors have shape {np.shape(vectors)}, but must have {expected}")
         with np.errstate(over="ignore"):
-            vectors = np.asarray(vectors, np.float32)
+            vectors = np.asarray(vectors if added is None else vectors + added, np.float32)
         if not np.isfinite(vectors).all():
             raise ValueError(
                 "vectors hold a value that is not finite; check what they were made of"
             )
-        return Injection(self, self._native.injection(self._id, vectors, digest))
+        return int(self._native.injection(self._id, vectors, digest))
 
     def remember(self, sequence: Sequence) -> None:
         """Keeps the sequence's tokens in the cache after this session, for tasks with `reuse`:
@@ -282,13 +318,22 @@ class Session:
     def _submit(self, tasks: Seq[Task]) -> native.Job:
         for task in tasks:
             _check(task, self._native.info.n_vocab)
+        tasks = [self._biased(task) for task in tasks] if self._added.logit_bias else tasks
         # -1 for handles of another session, whose ids may be in use here too
         sequences = [task.sequence._id if task.sequence.session is self else -1 for task in tasks]
-        injections = [0 if task.injection is None else self._row(task.injection) for task in tasks]
+        injections = [self._row(task.injection) for task in tasks]
         return self._native.submit(self._id, tasks, sequences, injections, self._plain)
 
-    def _row(self, injection: Injection) -> int:
+    def _row(self, injection: Injection | None) -> int:
+        if injection is None:
+            return self._plain
         return injection._row if injection.session is self else -1
+
+    def _biased(self, task: Task) -> Task:
+        bias = (*task.sampling.logit_bias, *self._added.logit_bias)
+        return dataclasses.replace(
+            task, sampling=dataclasses.replace(task.sampling, logit_bias=bias)
+        )
 
 
 class Sequence:

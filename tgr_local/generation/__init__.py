@@ -1,13 +1,14 @@
 """From a prompt to a reply: one, several in the same batches, or its events as they come.
 
-In: an engine, a prompt, a config, a method. Out: replies and their events. It does not know HTTP,
-terminals, or how a method searches, and of files those of control vectors alone.
+In: an engine, a prompt, a config, a method, of which it makes a `Request` that goes down through
+the layers. Out: replies and their events. It does not know HTTP, terminals, or how a method
+searches, and of files those of control vectors alone.
 
-prompt.py           Prompt, the query's tokens, loading a model
+prompt.py           Prompt, the query's tokens, the request, loading a model
 messages.py         the messages of a chat, as templates want them, and the one that is continued
-chat_format.py      chat_query: a chat with tools in its template, ReplyFormat
+chat_format.py      chat_query: a chat with tools in its template, the format of its replies
 reply.py            Reply, generate, stream, generate_steps
-many.py             generate_many, generate_each
+many.py             generate_many, generate_each, write_each
 writer.py           ReplyWriter: the runs that write a reply, which never is without an answer
 thinking.py         what is kept of the limits for an answer, the options of both runs
 threads.py          in_threads, streamed: work in threads of its own
@@ -21,19 +22,20 @@ from tgr_local.generation.chat_format import Tools as Tools
 from tgr_local.generation.chat_format import chat_query as chat_query
 from tgr_local.generation.many import generate_each as generate_each
 from tgr_local.generation.many import generate_many as generate_many
+from tgr_local.generation.many import write_each as write_each
 from tgr_local.generation.prompt import Prompt as Prompt
 from tgr_local.generation.prompt import Query as Query
 from tgr_local.generation.prompt import advised as advised
 from tgr_local.generation.prompt import check_writes as check_writes
 from tgr_local.generation.prompt import load as load
 from tgr_local.generation.prompt import query_tokens as query_tokens
+from tgr_local.generation.prompt import request_of as request_of
 from tgr_local.generation.prompt import tokens_within as tokens_within
 from tgr_local.generation.reply import Event as Event
 from tgr_local.generation.reply import Reply as Reply
 from tgr_local.generation.reply import generate as generate
 from tgr_local.generation.reply import generate_steps as generate_steps
 from tgr_local.generation.reply import stream as stream
-from tgr_local.generation.text import LineLimits as LineLimits
 from tgr_local.generation.text import TextDelta as TextDelta
 from tgr_local.generation.text import TextSplitter as TextSplitter
 from tgr_local.generation.threads import in_threads as in_threads

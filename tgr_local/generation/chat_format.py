@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tgr_local.answers import AFTER_THINK, CLOSE_THINK, CLOSING, OPEN_THINK
-from tgr_local.engine import Cancel, Engine, GrammarTrigger, PromptText, ReplyFormat
+from tgr_local.engine import Cancel, Engine, GrammarTrigger, PromptText
 from tgr_local.errors import ModelError
 from tgr_local.generation.messages import KINDS, Part
 from tgr_local.generation.prompt import applied as applied_template
 from tgr_local.generation.prompt import begun_format, tokens_within
-from tgr_local.generation.text import Kind
 from tgr_local.options.config import SearchConfig
 from tgr_local.schemas import followable
+from tgr_local.search.reply_format import Kind, ReplyFormat
 from tgr_local.system import confined
 
 _PROBE = "The answer is 42."
@@ -70,13 +70,15 @@ def chat_query(
     tools: Tools | None = None,
     variables: Mapping[str, Any] | None = None,
     as_text: bool = False,
+    are_edits: bool = False,
     continued: Part | None = None,
     bounded: bool = True,
     cancel: Cancel | None = None,
 ) -> ChatQuery:
     """The messages in the model's template. `variables` are given to the template. With `as_text`
-    a reply is not read in a format unless it may have calls. `continued` is the part of the last
-    message that the replies go on with. A query that is not `bounded` may be of any length.
+    a reply is not read in a format unless it may have calls; nor is one whose answer consists of
+    edits (`are_edits`). `continued` is the part of the last message that the replies go on with. A
+    query that is not `bounded` may be of any length.
 
     Raises ModelError for a model without a template, ValueError for functions that make no usable
     grammar, CapacityError for a prompt that is far too long, and CancelledError by `cancel`.
@@ -97,7 +99,7 @@ def chat_query(
         request["tool_choice"] = "required" if tools.named else tools.choice
         if tools.parallel is not None:
             request["parallel"] = tools.parallel
-    is_text = as_text or engine.edits or is_plain(engine, cancel)
+    is_text = as_text or are_edits or is_plain(engine, cancel)
     if not tools.callable and is_text:
         applied = applied_template(
             engine, request["messages"], {**request, "only_prompt": True}, cancel
@@ -112,7 +114,7 @@ def chat_query(
                 tokens_within(engine, applied["text"], bounded=bounded), form, continued=kind
             )
         opened = _opened(
-            engine.chat_template, applied["prompt"], config, bool(config.grammar or engine.edits)
+            engine.chat_template, applied["prompt"], config, bool(config.grammar or are_edits)
         )
         return ChatQuery(tokens_within(engine, applied["text"] + opened, bounded=bounded), None)
     # the prompt describes all functions as they are given; the calls follow other schemas, or one

@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 from tgr_local import methods
 from tgr_local.engine import Cancel, EditConstraint, Engine, LockstepGroup
 from tgr_local.errors import CancelledError, CapacityError
-from tgr_local.generation.prompt import Prompt, advised, query_of
+from tgr_local.generation.prompt import Prompt, advised, request_of
 from tgr_local.generation.reply import Event, Reply, write_reply
-from tgr_local.generation.text import Kind, LineLimits
 from tgr_local.generation.threads import in_threads
 from tgr_local.generation.writer import ALONE
 from tgr_local.methods import Method
 from tgr_local.options.config import DEFAULT_METHOD, SearchConfig
 from tgr_local.search import strength
 from tgr_local.search.capacity import may_measure
+from tgr_local.search.run import Request
 from tgr_local.search.steps import Counts, Progress
 
 
@@ -59,8 +59,6 @@ def generate_each(
     method: str | Method = DEFAULT_METHOD,
     raw: bool = False,
     verbatim: bool = False,
-    lines: LineLimits | None = None,
-    continued: Kind | None = None,
     apart: bool = False,
     edits: EditConstraint | None = None,
     until: Callable[[int, str], bool] | None = None,
@@ -69,21 +67,40 @@ def generate_each(
 ) -> list[Reply]:
     """Writes k replies to each of several prompts, all as `generate_many` does: those to prompt j
     are replies j·k to j·k + k - 1, with the seeds from ``config.seed`` on, or where the prompts are
-    to be `apart` from the seed of the prompt before on. `lines` hold for `verbatim` texts.
-    `continued` = prompts of tokens end within this part of the message."""
+    to be `apart` from the seed of the prompt before on."""
+    method = methods.get(method)
+    config = advised(engine, config)
+    requests = [
+        request_of(
+            engine, prompt, config, method, raw=raw, verbatim=verbatim, edits=edits, cancel=cancel
+        )
+        for prompt in prompts
+    ]
+    return write_each(
+        engine, requests, k, apart=apart, until=until, on_event=on_event, cancel=cancel
+    )
+
+
+def write_each(
+    engine: Engine,
+    requests: Sequence[Request],
+    k: int = 1,
+    *,
+    apart: bool = False,
+    until: Callable[[int, str], bool] | None = None,
+    on_event: Callable[[int, Event], None] | None = None,
+    cancel: Cancel | None = None,
+) -> list[Reply]:
+    """Writes k replies to each of several requests, as `generate_each` does, which differ in their
+    queries alone."""
     if not isinstance(k, int):
         raise ValueError(f"k is {k!r:.80}, but must be a whole number")
     if k < 1:
         raise ValueError(f"k is {k}, but must be at least 1")
-    if not prompts:
+    if not requests:
         raise ValueError("prompts is empty, but must hold at least one")
-    engine = engine.with_edits(edits) if edits else engine
-    config = advised(engine, config)
-    asked = [query_of(engine, prompt, config, raw=raw, cancel=cancel) for prompt in prompts]
-    queries = [query.tokens for query in asked]
-    prepared = [query.prepared(engine, config) for query in asked]
-    method = methods.get(method)
-    n, measured = len(queries) * k, 0
+    config, method = requests[0].config, requests[0].method
+    n, measured = len(requests) * k, 0
     is_paid = not 0 < config.max_forward_tokens < strength.N_POSITIONS
     if n > 1 and is_paid and may_measure(engine, config, method):
         if on_event:  # measured now, since in a group all would wait for one
@@ -100,8 +117,8 @@ def generate_each(
     if n > 1:  # each call of the engine waits for the end of a step; a single reply needs none
         engine.grow_cache(
             max(
-                method.cells(engine, len(query), method.fitted(engine, len(query), config))
-                for query in queries
+                method.cells(engine, len(request.query), request.fitted(engine).config)
+                for request in requests
             ),
             min(n, engine.n_seq_max // n_seqs),
         )
@@ -123,16 +140,10 @@ def generate_each(
         on_own = (lambda event: on_event(number, event)) if on_event else None
         with contextlib.ExitStack() as stack:
             own = [stack.enter_context(group.participant(number)) for group in groups]
-            writer, options = prepared[number // k]
+            seed = config.seed + (number if apart else number % k)
             reply = write_reply(
-                writer,
-                queries[number // k],
-                dataclasses.replace(options, seed=options.seed + (number if apart else number % k)),
-                method,
-                raw=raw,
-                continued=continued or asked[number // k].continued,
-                verbatim=verbatim,
-                lines=lines,
+                engine,
+                requests[number // k].with_options(seed=seed),
                 until=functools.partial(until, number) if until else None,
                 participants=(own[0], own[1], own[2]) if own else ALONE,
                 on_event=on_own,

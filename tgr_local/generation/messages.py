@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from tgr_local.generation.text import Kind
+from tgr_local.search.reply_format import Kind
 
 _SYSTEM = ("system", "developer")
 Part = Literal["content", "reasoning_content"]

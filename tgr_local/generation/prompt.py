@@ -12,7 +12,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from tgr_local.answers import CLOSE_THINK, OPEN_THINK
-from tgr_local.engine import Cancel, Engine, PromptText, ReplyFormat
+from tgr_local.engine import Cancel, EditConstraint, Engine, PromptText
 from tgr_local.errors import ContextError, ModelError
 from tgr_local.generation.messages import (
     KINDS,
@@ -20,10 +20,12 @@ from tgr_local.generation.messages import (
     one_system,
     without_empty_end,
 )
-from tgr_local.generation.text import Kind
+from tgr_local.methods import Method
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.options.fields import given_names
 from tgr_local.options.resolve import resolve
+from tgr_local.search.reply_format import Kind, ReplyFormat
+from tgr_local.search.run import Request
 from tgr_local.system import confined
 
 _CHARS_OF_A_TOKEN = 8  # more than most texts have
@@ -83,16 +85,6 @@ class Query:
     continued: Kind | None = None
     """The part of the message that Q ends within."""
 
-    def prepared(self, engine: Engine, config: SearchConfig) -> tuple[Engine, SearchConfig]:
-        """The engine and the config for a reply that goes on with a text: nothing is thought any
-        more, and a grammar holds for both together. Raises ValueError for a text that does not
-        begin so."""
-        if not self.begun:
-            return engine, config
-        if config.grammar:
-            engine = engine.with_format(begun_format(engine, config.grammar, self.begun))
-        return engine, dataclasses.replace(config, thinking=False)
-
 
 def begun_format(engine: Engine, grammar: str, begun: str) -> ReplyFormat:
     """Of a text whose beginning is in the prompt. Raises ValueError if the grammar has none that
@@ -120,6 +112,7 @@ def query_tokens(
     *,
     raw: bool = False,
     anew: bool = False,
+    edits: EditConstraint | None = None,
     cancel: Cancel | None = None,
 ) -> list[int]:
     """The query Q: a question or messages in the model's chat template, or with `raw` the text
@@ -127,20 +120,45 @@ def query_tokens(
     the assistant. Raises ModelError for a model without a template, CapacityError for a text that
     is far too long for the model, and CancelledError by `cancel`.
 
-    Where the thinking must end before the answer begins (`thinking_budget`, `grammar`, edits),
+    Where the thinking must end before the answer begins (`thinking_budget`, `grammar`, `edits`),
     it is opened here for models that open it themselves.
     """
-    return query_of(engine, prompt, config, raw=raw, anew=anew, cancel=cancel).tokens
+    return _query(engine, prompt, config, raw, anew, edits, cancel).tokens
 
 
-def query_of(
+def request_of(
     engine: Engine,
     prompt: Prompt,
     config: SearchConfig,
+    method: Method,
     *,
     raw: bool = False,
-    anew: bool = False,
+    verbatim: bool = False,
+    edits: EditConstraint | None = None,
     cancel: Cancel | None = None,
+) -> Request:
+    """The request for a reply to a prompt, whose query is that of `query_tokens`; `config` is one
+    of `advised`. After the beginning of an answer nothing is thought any more, and a grammar holds
+    for both together. Raises as `query_tokens`, and ValueError for a beginning that the grammar
+    does not allow."""
+    query = _query(engine, prompt, config, raw, False, edits, cancel)
+    request = Request(
+        query.tokens, config, method, raw, verbatim, continued=query.continued, edits=edits
+    )
+    if not query.begun:
+        return request
+    form = begun_format(engine, config.grammar, query.begun) if config.grammar else None
+    return dataclasses.replace(request.with_options(thinking=False), form=form)
+
+
+def _query(
+    engine: Engine,
+    prompt: Prompt,
+    config: SearchConfig,
+    raw: bool,
+    anew: bool,
+    edits: EditConstraint | None,
+    cancel: Cancel | None,
 ) -> Query:
     """The query as `query_tokens` has it, and the text that the reply goes on with."""
     if isinstance(prompt, Query):
@@ -162,7 +180,7 @@ def query_of(
     if part:
         begun = "" if thinks else str(messages[-1]["content"])
         return Query(tokens_within(engine, text), begun, KINDS[part])
-    if config.thinking and (config.thinking_budget or config.grammar or engine.edits):
+    if config.thinking and (config.thinking_budget or config.grammar or edits):
         ends = text.text.rstrip().endswith((OPEN_THINK, CLOSE_THINK))
         text += "" if ends or OPEN_THINK not in engine.chat_template else f"{OPEN_THINK}\n"
     return Query(tokens_within(engine, text))

@@ -16,13 +16,13 @@ from typing import Literal
 from tgr_local import methods
 from tgr_local.engine import Cancel, EditConstraint, Engine
 from tgr_local.errors import CancelledError
-from tgr_local.generation.prompt import Prompt, advised, query_of
-from tgr_local.generation.text import Kind, LineLimits, TextDelta
+from tgr_local.generation.prompt import Prompt, advised, request_of
+from tgr_local.generation.text import TextDelta
 from tgr_local.generation.threads import streamed
 from tgr_local.generation.writer import ALONE, MethodRun, Participants, ReplyWriter
 from tgr_local.methods import Method
 from tgr_local.options.config import DEFAULT_METHOD, SearchConfig
-from tgr_local.search.run import Run
+from tgr_local.search.run import Request, Run
 from tgr_local.search.steps import Counts, Finish, OnProgress, Progress, Step
 
 _SHOWN = 40  # characters of a text in a repr
@@ -133,14 +133,11 @@ def generate(
     """
     start = time.monotonic()
     method = methods.get(method)
-    engine = engine.with_edits(edits) if edits else engine
-    config = advised(engine, config)
-    query = query_of(engine, prompt, config, raw=raw, cancel=cancel)
-    engine, config = query.prepared(engine, config)
-    reply = write_reply(
-        engine, query.tokens, config, method, raw=raw, verbatim=verbatim,
-        continued=query.continued, on_event=on_event, cancel=cancel,
+    request = request_of(
+        engine, prompt, advised(engine, config), method, raw=raw, verbatim=verbatim, edits=edits,
+        cancel=cancel,
     )  # fmt: skip
+    reply = write_reply(engine, request, on_event=on_event, cancel=cancel)
     return dataclasses.replace(reply, seconds=time.monotonic() - start)
 
 
@@ -155,12 +152,9 @@ def generate_steps(
     cancel: Cancel | None = None,
 ) -> Iterator[Step]:
     """The steps of one reply, each as its chunk is done. Closing the iterator frees the cache."""
-    config = advised(engine, config)
-    query = query_of(engine, prompt, config, raw=raw, cancel=cancel)
-    engine, config = query.prepared(engine, config)
-    method = methods.get(method)
-    config = method.fitted(engine, len(query.tokens), config)
-    return method.run(Run(engine, query.tokens, config, on_event=on_event, cancel=cancel))
+    config, method = advised(engine, config), methods.get(method)
+    request = request_of(engine, prompt, config, method, raw=raw, cancel=cancel).fitted(engine)
+    return method.run(Run(engine, request, on_event=on_event, cancel=cancel))
 
 
 def stream(
@@ -191,33 +185,21 @@ def stream(
 
 def write_reply(
     engine: Engine,
-    query: list[int],
-    config: SearchConfig,
-    method: Method,
+    request: Request,
     *,
-    raw: bool = False,
-    verbatim: bool = False,
-    lines: LineLimits | None = None,
-    continued: Kind | None = None,
     until: Callable[[str], bool] | None = None,
     participants: Participants = ALONE,
     on_event: OnEvent | None = None,
     cancel: Cancel | None = None,
 ) -> Reply:
-    """One reply to a query of tokens, which is not a chat's if it is `raw`. `lines` hold for a
-    `verbatim` text. `continued` = the query ends within this part of the message, and may
-    get nothing more if it is an answer. `until` is called with each piece of the answer, and True
-    ends it there. `participants` place its runs in lockstep groups."""
-    start = time.monotonic()
-    if config.grammar and engine.edits:
+    """The reply to a request. `until` is called with each piece of the answer, and True ends it
+    there. `participants` place its runs in lockstep groups."""
+    start, config = time.monotonic(), request.config
+    if config.grammar and request.edits:
         raise ValueError("an answer cannot follow a grammar and consist of edits; leave one out")
     if config.grammar:  # a reply may end before its grammar is used
         engine.check_grammar(config.grammar)
-    writer = ReplyWriter(
-        engine, query, config, method, raw=raw, verbatim=verbatim, lines=lines,
-        continued=continued, until=until,
-        on_event=on_event, cancel=cancel,
-    )  # fmt: skip
+    writer = ReplyWriter(engine, request, until=until, on_event=on_event, cancel=cancel)
 
     def reply(finish: Finish | Literal["cancelled"], counts: Counts) -> Reply:
         return Reply(
@@ -229,7 +211,7 @@ def write_reply(
             counts=sum((step.counts for step in writer.steps), counts),
             seconds=time.monotonic() - start,
             seed=config.seed,
-            method=method.name,
+            method=request.method.name,
             closed=writer.closed,
             runs=writer.runs,
             closed_by=writer.closed_by,

@@ -6,14 +6,13 @@ import codecs
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from tgr_local.answers import CLOSE_THINK, OPEN_THINK
 from tgr_local.engine import Engine
+from tgr_local.search.reply_format import Kind
 
-Kind = Literal["thinking", "answer"]
 _LOOP_TOKENS = 64  # fewer do not count as a loop: rules of dashes and rows of zeros are text
 _LOOP_NEWEST = 8192  # tokens that are searched for a loop
 
@@ -26,16 +25,6 @@ class TextDelta:
     kind: Kind
 
 
-@dataclass(frozen=True)
-class LineLimits:
-    """Where a text ends at one of its lines, as llama.cpp has it for editors; 0 = no limit."""
-
-    n_indent: int = 0
-    """It ends before a new line that begins with fewer spaces and tabs."""
-    t_max_predict_ms: int = 0
-    """It ends with the first line break after this many milliseconds since its first token."""
-
-
 class TextSplitter:
     """Turns tokens into pieces of thinking and answer. Bytes that may still become a character, a
     tag or a stop text are buffered until it is clear. With `verbatim` all text is answer and does
@@ -43,7 +32,7 @@ class TextSplitter:
     belongs to the answer, ends the thinking as its tag does. `continued` = the prompt ends within
     this part of the message; an answer keeps the white space at its beginning then. With
     `tags_are_text` the answer has no tags and no stop texts: it ends by itself. `n_indent` is that
-    of `LineLimits`."""
+    of `LineLimits`. `shown` = control tokens that belong to the text."""
 
     def __init__(
         self,
@@ -57,6 +46,7 @@ class TextSplitter:
         closers: tuple[str, ...] = (),
         tags_are_text: bool = False,
         n_indent: int = 0,
+        shown: Sequence[int] = (),
     ) -> None:
         opened = not verbatim and (continued == "thinking" or thinking_is_open(engine, prompt))
         self.kind: Kind = "thinking" if opened else "answer"
@@ -67,7 +57,7 @@ class TextSplitter:
         """Whether a line with too little indentation was found; it is dropped."""
         self.has_answer = False
         """Whether the answer has more than white space so far."""
-        self._engine = engine
+        self._engine, self._shown = engine, shown
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._stop = stop
         self._keeps_space = continued == "answer"
@@ -85,7 +75,7 @@ class TextSplitter:
 
     def feed(self, tokens: Sequence[int]) -> list[TextDelta]:
         """The pieces that these tokens complete."""
-        return self.feed_text(self._engine.detokenize(tokens))
+        return self.feed_text(self._engine.detokenize(tokens, shown=self._shown))
 
     def feed_text(self, text: bytes) -> list[TextDelta]:
         """The same for the text of tokens."""

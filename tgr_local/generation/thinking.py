@@ -11,7 +11,7 @@ from tgr_local.engine import Cancel, Engine
 from tgr_local.generation.text import TextSplitter
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.room import context_limit, longest_text
-from tgr_local.search.run import Method
+from tgr_local.search.run import Request
 from tgr_local.search.seeds import derived_seed
 from tgr_local.search.steps import Step
 
@@ -40,20 +40,25 @@ class Reserve:
         return self.limit - self.tokens
 
     @classmethod
-    def of(
-        cls, engine: Engine, config: SearchConfig, method: Method, query: Sequence[int]
-    ) -> Reserve:
-        """The reserve of a reply to a query."""
+    def of(cls, engine: Engine, request: Request) -> Reserve:
+        """The reserve of a reply. Raises ValueError where the limits leave no room for an edit."""
+        query, config, method = request.query, request.config, request.method
         limit, option = config.token_limit, length_option(config)
         closing = len(engine.tokenize(NO_THINKING))
         space = longest_text(engine) - len(query)
         if method.resets and space > 0:  # a single chunk may be all that fits
-            space = method.fitted(engine, len(query), config).token_limit
+            space = request.fitted(engine).config.token_limit
         fills = not method.resets or space < limit
         if fills and 0 < space - closing < limit:
             limit, option = space - closing, context_limit(engine)
         kept = config.answer_tokens or max(1, min(limit // _SHARE, _MOST_KEPT))
-        kept = min(limit, max(kept, engine.edit_tokens))
+        least = engine.edit_tokens(request.edits) if request.edits else 0
+        if limit < least:
+            raise ValueError(
+                f"{option} leaves {limit} tokens for the reply, but the shortest edit takes "
+                f"{least}; raise it, or shorten the prompt"
+            )
+        kept = min(limit, max(kept, least))
         # an answer reads the query again, with the newest tokens of the thinking
         budget, again = config.max_forward_tokens, len(query) - 1 + closing
         spare = budget - max(1, len(query) - 1) - again
@@ -82,11 +87,11 @@ def length_option(config: SearchConfig) -> str:
     return "max_tokens" if 0 < config.max_tokens <= horizon else "max_chunks"
 
 
-def thinking_config(config: SearchConfig) -> SearchConfig:
-    """The config of a run that ends with the thinking."""
+def thinking_request(request: Request) -> Request:
+    """The request of a run that ends with the thinking."""
+    config = request.config
     limit = config.token_limit
-    return dataclasses.replace(
-        config,
+    return dataclasses.replace(request, edits=None).with_options(
         grammar="",
         stop=(*config.stop, CLOSE_THINK),
         max_tokens=min(config.thinking_budget or limit, limit),

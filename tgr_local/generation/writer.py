@@ -1,7 +1,7 @@
 """A reply under way: the runs of a method that write it.
 
-In: an engine, a query of tokens, a config, a method. Out: steps, tokens and text, as attributes of
-a `ReplyWriter`, and their events. One run writes most replies. A second one writes the answer where
+In: an engine, a `Request`. Out: steps, tokens and text, as attributes of a `ReplyWriter`, and their
+events. One run writes most replies. A second one writes the answer where
 the thinking is ended from outside: by an option, by a limit, of which a part is kept for the answer
 (`thinking.Reserve`), by a loop or by the user. Where there is no answer still, since the model
 ended its text or wrote nothing but white space, another run begins with a visible character.
@@ -20,13 +20,7 @@ from tgr_local import methods
 from tgr_local.answers import AFTER_THINK, CLOSE_THINK, CLOSING
 from tgr_local.engine import Cancel, Engine, Participant
 from tgr_local.errors import BudgetError, CapacityError
-from tgr_local.generation.text import (
-    Kind,
-    LineLimits,
-    TextDelta,
-    TextSplitter,
-    is_loop,
-)
+from tgr_local.generation.text import TextDelta, TextSplitter, is_loop
 from tgr_local.generation.thinking import (
     NO_THINKING,
     AnswerNow,
@@ -34,14 +28,13 @@ from tgr_local.generation.thinking import (
     answer_config,
     length_option,
     may_think,
-    thinking_config,
+    thinking_request,
     visible_grammar,
 )
-from tgr_local.methods import Method
-from tgr_local.options.config import SearchConfig
 from tgr_local.search import capacity
+from tgr_local.search.reply_format import LineLimits
 from tgr_local.search.room import context_limit, difference, longest_text
-from tgr_local.search.run import HeldBack, Run
+from tgr_local.search.run import HeldBack, Request, Run
 from tgr_local.search.steps import Finish, Progress, Step
 
 Participants = tuple[Participant | None, Participant | None, Participant | None]
@@ -50,7 +43,6 @@ where there is no answer still."""
 ALONE: Participants = (None, None, None)
 _BUDGETS = ("max_forward_tokens", "max_seconds")
 _Verdict = Finish | Literal["answer"] | None
-_AnswerRun = tuple[Method, list[int], SearchConfig]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,65 +55,44 @@ class MethodRun:
     """Q, the tokens of its prompt."""
 
 
-def _splitter(
-    engine: Engine,
-    query: list[int],
-    config: SearchConfig,
-    verbatim: bool,
-    continued: Kind | None,
-    n_indent: int,
-) -> TextSplitter:
+def _splitter(engine: Engine, request: Request, lines: LineLimits | None) -> TextSplitter:
     """Splits the text of a reply, of which a format is read whole."""
-    if (form := engine.reply_format) is None or form.is_text or engine.edits:
-        are_edits = engine.edits is not None
-        return TextSplitter(
-            engine,
-            query,
-            config.stop,
-            verbatim=verbatim,
-            continued=continued,
-            tags_are_text=are_edits,
-            n_indent=n_indent,
-        )
-    closers = form.trigger.think_ends if form.trigger else ()
-    closers = tuple(tag for tag in closers if CLOSE_THINK not in tag)  # which has it ends with it
+    form, closers = request.form, tuple[str, ...]()
+    is_read = form is not None and not form.is_text and request.edits is None
+    if is_read and form and form.trigger:  # what has the tag ends with it
+        closers = tuple(tag for tag in form.trigger.think_ends if CLOSE_THINK not in tag)
     return TextSplitter(
         engine,
-        query,
-        config.stop,
-        verbatim=verbatim,
-        continued=continued,
-        keep_tags=True,
+        request.query,
+        request.config.stop,
+        verbatim=request.verbatim,
+        continued=request.continued,
+        keep_tags=is_read,
         closers=closers,
+        tags_are_text=request.edits is not None,
+        n_indent=lines.n_indent if lines and not is_read else 0,
+        shown=request.shown,
     )
 
 
 class ReplyWriter:
-    """One reply. `write` it once; the attributes hold what there is, after a cancel too. `lines`
-    hold for a `verbatim` text. `continued` = the query ends within this part of the message.
-    `until` is called with each piece of the answer; True ends it."""
+    """One reply. `write` it once; the attributes hold what there is, after a cancel too. `until` is
+    called with each piece of the answer; True ends it."""
 
     def __init__(
         self,
         engine: Engine,
-        query: list[int],
-        config: SearchConfig,
-        method: Method,
+        request: Request,
         *,
-        raw: bool = False,
-        verbatim: bool = False,
-        lines: LineLimits | None = None,
-        continued: Kind | None = None,
         until: Callable[[str], bool] | None = None,
         on_event: Callable[[TextDelta | Progress | Step], None] | None = None,
         cancel: Cancel | None = None,
     ) -> None:
-        self.engine, self.query, self.config, self.method = engine, query, config, method
-        self._lines = lines if verbatim else None
-        self._continued = continued
+        self.engine, self.request = engine, request
+        self.query, self.config = request.query, request.config
+        self._lines = request.lines if request.verbatim else None
         self._until, self._is_complete = until, False
-        n_indent = self._lines.n_indent if self._lines else 0
-        self.text = _splitter(engine, query, config, verbatim, continued, n_indent)
+        self.text = _splitter(engine, request, self._lines)
         self.steps: list[Step] = []
         self.tokens: list[int] = []
         """Of the steps."""
@@ -133,31 +104,26 @@ class ReplyWriter:
         self.runs: list[MethodRun] = []
         self._emit = on_event or (lambda event: None)
         # else the text is split once a chunk, not at every token
-        self._follows = bool(on_event or config.max_seconds > 0 or self._lines or until)
+        self._follows = bool(on_event or self.config.max_seconds > 0 or self._lines or until)
         self._cancel = AnswerNow(cancel, self.text, self._follows, self._reached)
         self._start = time.monotonic()
         self._began: float | None = None  # the first token, by time.monotonic
-        opened = self.text.kind == "thinking"
+        opened, ruled = self.text.kind == "thinking", self.config.grammar or request.edits
         self._may_think = opened or (
-            not (raw or verbatim or engine.edits) and may_think(engine, query, config)
+            not (request.raw or request.verbatim or request.edits)
+            and may_think(engine, self.query, self.config)
         )
         # an answer may be empty where the whole text is asked for, or a grammar allows it
-        self._must_speak = not (verbatim or continued == "answer" or config.grammar or engine.edits)
-        self._reserve = Reserve.of(engine, config, method, query)
-        if self._reserve.limit < engine.edit_tokens:
-            raise ValueError(
-                f"{self._reserve.option} leaves {self._reserve.limit} tokens for the reply, but "
-                f"the shortest edit takes {engine.edit_tokens}; raise it, or shorten the prompt"
-            )
+        self._must_speak = not (request.verbatim or request.continued == "answer" or ruled)
+        self._reserve = Reserve.of(engine, request)
         self._held = HeldBack(tokens=self._reserve.thinking)
         self._held.positions = self._reserve.positions if self._may_think else 0
         self._is_cut = self._answers = False
         self._first = self._n_before = 0  # steps and tokens before the run under way
         self._context: tuple[list[int], list[int]] = ([], [])  # of the answer's run, after Q
-        self._used = config  # of the first run, as far as it fits together with Q
-        # a grammar holds for the answer alone, so the thinking is a run of its own
-        first = config.thinking_budget or config.grammar or engine.edits
-        self._thinks_first = opened and bool(first)
+        self._used = self.config  # of the first run, as far as it fits together with Q
+        # a rule holds for the answer alone, so the thinking is a run of its own
+        self._thinks_first = opened and bool(self.config.thinking_budget or ruled)
 
     def write(self, participants: Participants = ALONE) -> Finish:
         """Writes the whole reply; returns why it ended."""
@@ -193,9 +159,9 @@ class ReplyWriter:
         if self._may_think and self._reserve.thinking < 1:
             self.closed_by = self._reserve.option
             return "answer"
-        config = thinking_config(self.config) if self._thinks_first else self.config
+        request = thinking_request(self.request) if self._thinks_first else self.request
         try:
-            return self._write(self.method, self.query, config, participant)
+            return self._write(request, participant)
         except BudgetError:
             if not self._held.positions or self._is_out_of_time:
                 raise
@@ -216,14 +182,14 @@ class ReplyWriter:
         self._first, self._n_before = len(self.steps), len(self.tokens)
         failure: Exception | None = None
         spent = (again and finish == "budget") or self.closed_by in _BUDGETS
-        for method, query, config in self._answer_runs(kept, after, again=again, spent=spent):
+        for request in self._answer_runs(kept, after, again=again, spent=spent):
             try:
-                written = self._write(method, query, config, participant)
+                written = self._write(request, participant)
                 assert written != "answer"
-                failure = None
-                late = bool(self.config.max_seconds) and not config.max_seconds
+                failure, seconds = None, request.config.max_seconds
+                late = bool(self.config.max_seconds) and not seconds
                 finish = "budget" if late and written == "length" else written
-                if not (again and config.max_seconds and self.text.is_silent):
+                if not (again and seconds and self.text.is_silent):
                     break
                 if self._first:
                     self._end(self._first - 1, None)
@@ -253,33 +219,25 @@ class ReplyWriter:
             self.steps[index] = dataclasses.replace(self.steps[index], finish=finish)
 
     def _write(
-        self,
-        method: Method,
-        query: list[int],
-        config: SearchConfig,
-        participant: Participant | None,
+        self, request: Request, participant: Participant | None
     ) -> Finish | Literal["answer"]:
         """One run. Returns why the reply ended, or that the answer is due. Raises BudgetError for a
         run without a step, and CapacityError."""
-        n_steps = len(self.steps)
-        engine = self.engine
-        config = method.fitted(engine, len(query), config)
+        n_steps, method = len(self.steps), request.method
+        request = request.fitted(self.engine)
         if not self._answers:
-            self._used = config
-        if engine.edits and not self._is_edits:
-            engine = engine.with_edits(None)
-        elif engine.edits:  # nothing but their end ends them
-            config = dataclasses.replace(config, stop=())
+            self._used = request.config
+        if request.edits:  # nothing but their end ends them
+            request = request.with_options(stop=())
         run = Run(
-            engine,
-            query,
-            config,
+            self.engine,
+            request,
             participant=participant,
             on_event=self._on_progress if self._follows else None,
             cancel=self._cancel,
             held_back=self._held,
         )
-        self.runs.append(MethodRun(n_steps, query))
+        self.runs.append(MethodRun(n_steps, request.query))
         steps = method.run(run)
         with contextlib.closing(steps):  # type: ignore[type-var]
             try:
@@ -301,7 +259,7 @@ class ReplyWriter:
     @property
     def _is_edits(self) -> bool:
         """Whether what is written now can only be edits."""
-        return bool(self.engine.edits) and (self._answers or not self._thinks_first)
+        return bool(self.request.edits) and (self._answers or not self._thinks_first)
 
     def _late(self) -> Finish | Literal["answer"]:
         """The verdict on a run whose budget ended between two steps."""
@@ -399,7 +357,10 @@ class ReplyWriter:
         """The same for another answer: what was before the first one."""
         if self._answers:
             return self._context
-        text, end = TextSplitter(self.engine, self.query, continued=self._continued), 0
+        text = TextSplitter(
+            self.engine, self.query, continued=self.request.continued, shown=self.request.shown
+        )
+        end = 0
         for i, token in enumerate(self.tokens):
             thought = text.kind == "thinking"
             text.feed([token])
@@ -408,10 +369,10 @@ class ReplyWriter:
 
     def _answer_runs(
         self, kept: list[int], after: list[int], *, again: bool, spent: bool
-    ) -> Iterator[_AnswerRun]:
-        """Method, query and config of the runs to try: the method itself, unless its budget is
-        `spent`, with what a reset would retain of the thinking; then plain sampling with as much as
-        the limits leave room for."""
+    ) -> Iterator[Request]:
+        """The requests of the runs to try: that of the method itself, unless its budget is `spent`,
+        with what a reset would retain of the thinking; then plain sampling with as much as the
+        limits leave room for."""
         seconds = time.monotonic() - self._start
         if again and spent:
             seconds = max(seconds, self.config.max_seconds)
@@ -419,11 +380,12 @@ class ReplyWriter:
             return
         if again:
             config = dataclasses.replace(config, grammar=visible_grammar(config.stop))
-        if self.method.resets:
+        if self.request.method.resets:
             kept = kept[-capacity.n_retained(self.config) :]
         query = [*self.query, *kept, *after]
-        if not spent and self._fits(len(query), config):
-            yield self.method, query, config
+        request = dataclasses.replace(self.request, query=query, config=config)
+        if not spent and self._fits(request):
+            yield request
         rest = len(self.query) + len(after)
         cells = min(longest_text(self.engine), self.engine.most_cells() - capacity.SPARE_CELLS)
         cells -= rest
@@ -433,15 +395,16 @@ class ReplyWriter:
         n_kept = max(0, min(len(kept), room - min(config.max_tokens, self._reserve.tokens)))
         if room > 0:
             query = [*self.query, *kept[len(kept) - n_kept :], *after]
-            n_tokens = min(config.max_tokens, cells - n_kept)
-            yield methods.get("base"), query, dataclasses.replace(config, max_tokens=n_tokens)
+            plain = dataclasses.replace(request, query=query, method=methods.get("base"))
+            yield plain.with_options(max_tokens=min(config.max_tokens, cells - n_kept))
             late = answer_config(self.config, self.steps, self.config.max_seconds)
             if again and config.max_seconds and late:  # the time was up before the first token
-                yield methods.get("base"), query, dataclasses.replace(late, grammar=config.grammar)
+                late = dataclasses.replace(late, grammar=config.grammar)
+                yield dataclasses.replace(plain, config=late)
 
-    def _fits(self, n_query: int, config: SearchConfig) -> bool:
+    def _fits(self, request: Request) -> bool:
         try:
-            self.method.cells(self.engine, n_query, config)
+            request.method.cells(self.engine, len(request.query), request.config)
         except CapacityError:
             return False
         return True
@@ -459,7 +422,7 @@ class ReplyWriter:
         tokens = list(progress.tokens)
         n, pieces = self._feed(tokens, progress.text)
         if n < len(tokens):
-            text = self.engine.detokenize(tokens[:n])
+            text = self.engine.detokenize(tokens[:n], shown=self.request.shown)
             progress = dataclasses.replace(progress, tokens=progress.tokens[:n], text=text)
         self.unfinished += tokens[:n]
         self._emit(progress)
@@ -502,7 +465,7 @@ class ReplyWriter:
         is_late = 0 < lines.t_max_predict_ms < ms
         pieces: list[TextDelta] = []
         for n, token in enumerate(tokens, 1):
-            text = self.engine.detokenize([token])
+            text = self.engine.detokenize([token], shown=self.request.shown)
             pieces += self.text.feed_text(text)
             if self.text.dedented or (is_late and b"\n" in text):
                 self.limit = "n_indent" if self.text.dedented else "t_max_predict_ms"

@@ -68,7 +68,7 @@ class Text:
         self._n_yielded = 0  # tokens
         self._trials, self._confidence, self._exited, self._is_cut = 0, 0.0, False, False
         # what must follow a rule is not to be tried with a text of ours
-        form, sampling = self._engine.reply_format, branches.sampling
+        form, sampling = self._run.request.form, branches.sampling
         self._may_try = not (form or sampling.grammar or sampling.edits)
 
     def write_chunk(self) -> Finish | None:
@@ -143,7 +143,7 @@ class Text:
             (output,) = run.generate([task], on_tokens=on_tokens, stop_early=True)
             run.count(chunk=output.n_decoded)
         _add(branch, output)
-        new = self._engine.detokenize(output.tokens)
+        new = run.text(output.tokens)
         branch.ended = run.has_ended(task, output)
         self._text += new
         self._is_cut = output.finish == "cancelled"
@@ -208,7 +208,7 @@ class Text:
         branch.sequence.drop()
         self._may_try = False
         self.branch, new = trial, trial.tokens[len(branch.tokens) :]
-        text = self._engine.detokenize(new)
+        text = run.text(new)
         self._text += text
         run.report("tokens", tokens=tuple(new), text=text)
 
@@ -216,8 +216,8 @@ class Text:
         """Appends the `given` tokens to a trial and writes its answer greedily, at most
         ``exit_tokens``, until the braces that they open are closed or the line ends. Returns the
         positions that were decoded, and whether the answer came to such an end."""
-        run, config, engine = self._run, self._config, self._engine
-        text = beginning = engine.detokenize(given)
+        run, config = self._run, self._config
+        text = beginning = run.text(given)
         ends = ("}", "\n") if depth(text) > 0 else ("\n",)
         n_decoded, left, before = 0, config.exit_tokens, [*run.query, *trial.tokens]
         feed = [before.pop(), *given]
@@ -233,7 +233,7 @@ class Text:
                 history=penalty_history([*before, feed[0]], sampling),
                 feed_logprobs=len(feed) > 1,
                 stop=(*config.stop, *ends),
-                shown=engine.shown_tokens,
+                shown=run.request.shown,
                 tail=text[len(text) - longest + 1 :],
                 n_top=run.n_top,
             )
@@ -242,7 +242,7 @@ class Text:
             if len(feed) > 1:
                 _give(trial, given, output.feed_logprobs.tolist())
             _add(trial, output)
-            new = engine.detokenize(output.tokens)
+            new = run.text(output.tokens)
             text, answer, left = text + new, answer + new, left - len(output.tokens)
             self._is_cut = output.finish == "cancelled"
             trial.ended = run.has_ended(task, output)

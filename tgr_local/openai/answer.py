@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from tgr_local.engine import Cancel, Engine, SteeredEngine, Task
-from tgr_local.generation import Event, Reply, generate_each, in_threads
+from tgr_local.engine import Cancel, Engine, Task
+from tgr_local.generation import Event, Reply, in_threads, write_each
 from tgr_local.generation.text import TextDelta
 from tgr_local.openai.bodies import CHOICES_MAX
 from tgr_local.openai.calls import ReplyReader
@@ -145,6 +145,7 @@ class Choice:
             verbatim=not request.chat,
             counts_only=request.logprobs is None,
             continued=request.continued,
+            shown=request.shown,
         )
         self._n_tokens, self._told = 0, 0.0
         self._texts: dict[Kind, list[str]] = {"answer": [], "thinking": []}
@@ -211,12 +212,9 @@ class Answer:
     def __init__(
         self, engine: Engine, request: PreparedRequest, cancel: Cancel | None = None
     ) -> None:
-        engine = engine.with_format(request.form) if request.form else engine
-        bias = request.logit_bias
-        self.engine = SteeredEngine(engine, logit_bias=bias) if bias else engine
-        self.request = request
+        self.engine, self.request = engine, request
         self.choices = [
-            Choice(self.engine, request, number, number * request.n + i, cancel)
+            Choice(engine, request, number, number * request.n + i, cancel)
             for number in range(len(request.prompts))
             for i in range(request.best_of)
         ]
@@ -267,25 +265,14 @@ class Answer:
         self._counts += Counts(query=read.n_decoded, reused=read.n_reused)
 
     def _reply(self, numbers: range, on_event: OnReplyEvent, cancel: Cancel | None) -> None:
-        request, k = self.request, self.request.best_of
-        prompts = [request.prompts[number] for number in numbers]
+        k = self.request.best_of
         first = numbers.start * k
 
         def handle(i: int, event: Event) -> None:
             on_event(first + i, event)
 
-        generate_each(
-            self.engine,
-            prompts,
-            request.config,
-            k,
-            method=request.method,
-            verbatim=not request.chat,
-            lines=request.lines,
-            continued=request.continued,
-            on_event=handle,
-            cancel=cancel,
-        )
+        requests = [self.request.of(number) for number in numbers]
+        write_each(self.engine, requests, k, on_event=handle, cancel=cancel)
 
     # --- events ---
 
@@ -311,7 +298,7 @@ class Answer:
     def _written(self, step: Step) -> Progress:
         """That a chunk is complete, with its tokens."""
         tokens = step.tokens.tolist()
-        text = self.engine.detokenize(tokens)
+        text = self.engine.detokenize(tokens, shown=self.request.shown)
         return Progress(step.index, "written", tokens=tuple(tokens), text=text)
 
     def ended(self, choice: Choice) -> list[ApiEvent]:
@@ -375,7 +362,8 @@ class Answer:
         if reply.tokens[-1] in self.engine.end_tokens:
             return ""
         n_tail = _TAIL + max(len(stop.encode()) for stop in stops)
-        tail = self.engine.detokenize(reply.tokens[-n_tail:]).decode("utf-8", "replace")
+        last = reply.tokens[-n_tail:]
+        tail = self.engine.detokenize(last, shown=self.request.shown).decode("utf-8", "replace")
         found = [(at, stop) for stop in stops if (at := tail.find(stop)) >= 0]
         stop = min(found)[1] if found else ""
         return "" if stop in self.request.format_stops else stop

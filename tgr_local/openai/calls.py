@@ -11,9 +11,10 @@ import time
 import uuid
 from typing import Any, Literal
 
-from tgr_local.engine import Cancel, ReplyFormat
+from tgr_local.engine import Cancel
 from tgr_local.openai.bare_calls import bare_calls, may_become_calls
 from tgr_local.openai.events import ApiEvent, CallArguments, CallBegun, TextPart
+from tgr_local.search.reply_format import ReplyFormat
 from tgr_local.system import confined
 
 

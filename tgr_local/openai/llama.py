@@ -7,7 +7,6 @@ instance may be used from any number of threads.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
@@ -216,11 +215,11 @@ class TgrLlama:
         Raises RequestError, a ValueError, for a bad parameter, CapacityError for a conversation
         that cannot fit, and CancelledError.
         """
-        body, engine = self._body(locals()), self._engine(edits)
         request = chat_request(
-            engine, body, config=self.config, method=self.method, model=self.model_path
-        )
-        return self._run(engine, request, control_vector, cancel)
+            self.engine, self._body(locals()), config=self.config, method=self.method,
+            model=self.model_path, edits=edits,
+        )  # fmt: skip
+        return self._run(request, control_vector, cancel)
 
     def create_completion(
         self,
@@ -266,12 +265,13 @@ class TgrLlama:
         thinking tags. `logprobs` with `echo` scores the prompt as well. None or less than 1 for
         `max_tokens` = as many as the config allows. The rest is as in `create_chat_completion`.
         """
-        body, engine = self._body(locals()), self._engine(edits)
+        body = self._body(locals())
         body.setdefault("max_tokens", -1)
         request = completion_request(
-            engine, body, config=self.config, method=self.method, model=self.model_path
-        )
-        return self._run(engine, request, control_vector, cancel)
+            self.engine, body, config=self.config, method=self.method, model=self.model_path,
+            edits=edits,
+        )  # fmt: skip
+        return self._run(request, control_vector, cancel)
 
     def __call__(self, prompt: str, **parameters: Any) -> Any:
         """`create_completion` by another name."""
@@ -300,24 +300,13 @@ class TgrLlama:
             body.setdefault("seed", self.seed)
         return body
 
-    def _engine(self, edits: EditConstraint | None) -> Engine:
-        return self.engine.with_edits(edits) if edits else self.engine
-
     def _run(
         self,
-        engine: Engine,
         request: PreparedRequest,
         control_vector: ControlVector | None,
         cancel: Cancel | None,
     ) -> Any:
-        if engine.edits and request.form:
-            raise ValueError(
-                "an answer cannot call functions and consist of edits; leave tools out"
-            )
-        if engine.edits:  # nothing but their end ends them
-            config = dataclasses.replace(request.config, stop=())
-            request = dataclasses.replace(request, config=config)
-        engine = steered(engine, control_vector) if control_vector else engine
+        engine = steered(self.engine, control_vector) if control_vector else self.engine
         if request.stream:
             return completions.chunks(engine, request, cancel=cancel)
         return completions.respond(engine, request, cancel=cancel)

@@ -16,7 +16,8 @@ from typing import Any
 from tgr_local.answers import CLOSE_THINK
 from tgr_local.engine import Cancel, Engine, Sampling, Sequence, Session, Task
 from tgr_local.errors import ContextError
-from tgr_local.generation.text import Kind, TextSplitter
+from tgr_local.generation.text import TextSplitter
+from tgr_local.search.reply_format import Kind
 from tgr_local.search.steps import Step
 
 Top = Seq[tuple[int, float]]
@@ -52,14 +53,18 @@ class TokenText:
         verbatim: bool,
         counts_only: bool = False,
         continued: Kind | None = None,
+        shown: Seq[int] = (),
     ) -> None:
-        """`counts_only`: nobody asks for the tokens, so `ready` has none."""
+        """`counts_only`: nobody asks for the tokens, so `ready` has none. `shown` = control tokens
+        that belong to the text."""
         self.n_tokens = 0
         """Tokens so far without an end token."""
         self.n_thinking = 0
         """Those of them that belong to the thinking, tags included."""
-        self._engine = engine
-        self._splitter = TextSplitter(engine, prompt, stop, verbatim=verbatim, continued=continued)
+        self._engine, self._shown = engine, shown
+        self._splitter = TextSplitter(
+            engine, prompt, stop, verbatim=verbatim, continued=continued, shown=shown
+        )
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._said = 0  # characters of the answer that the splitter has emitted
         self._at = 0  # characters of the answer that the tokens decode to
@@ -94,7 +99,7 @@ class TokenText:
 
     def _counted(self, tokens: list[int]) -> bool:
         """Counts all tokens at once, if none of them can end a tag."""
-        text = self._engine.detokenize(tokens)
+        text = self._engine.detokenize(tokens, shown=self._shown)
         if b">" in text:
             return False
         n_tokens = sum(token not in self._engine.end_tokens for token in tokens)
@@ -108,7 +113,7 @@ class TokenText:
             return
         self.n_tokens += 1
         before, dropped = self._splitter.kind, self._splitter.stopped
-        data = self._engine.detokenize([token])
+        data = self._engine.detokenize([token], shown=self._shown)
         offset = self._at
         text = self._decoder.decode(data)
         self._feed([token])

@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tgr_local import methods
-from tgr_local.engine import Cancel, Engine, ReplyFormat
-from tgr_local.generation import ChatQuery, LineLimits, Tools, advised, chat_query, query_tokens
+from tgr_local.engine import Cancel, EditConstraint, Engine
+from tgr_local.generation import ChatQuery, Tools, advised, chat_query, query_tokens
 from tgr_local.generation.messages import Part, continued_part, without_empty_end
-from tgr_local.generation.text import Kind
 from tgr_local.methods import Method
 from tgr_local.openai.bodies import (
     ChatRequest,
@@ -38,6 +37,8 @@ from tgr_local.openai.search_options import INT_MAX
 from tgr_local.openai.validation import RequestError
 from tgr_local.options.config import DEFAULT_METHOD, RANDOM_SEED, SearchConfig
 from tgr_local.options.fields import updated
+from tgr_local.search.reply_format import Kind, LineLimits, ReplyFormat
+from tgr_local.search.run import Request
 from tgr_local.search.steps import Progress
 
 GRAMMAR_MOST = 1 << 18
@@ -102,6 +103,27 @@ class PreparedRequest:
     """How the replies are written and read; None = they are text."""
     continued: Kind | None = None
     """The part of the message that the prompt ends within."""
+    edits: EditConstraint | None = None
+    """What the answers must be; None = anything."""
+
+    def of(self, number: int) -> Request:
+        """What is to be written to a prompt."""
+        return Request(
+            list(self.prompts[number]),
+            self.config,
+            self.method,
+            verbatim=not self.chat,
+            continued=self.continued,
+            lines=self.lines,
+            form=self.form,
+            edits=self.edits,
+            logit_bias=self.logit_bias,
+        )
+
+    @property
+    def shown(self) -> tuple[int, ...]:
+        """Control tokens that belong to the text of the replies."""
+        return self.form.shown if self.form else ()
 
     def reports_reading(self, progress: Progress) -> bool:
         """Whether this progress is one of reading that a stream reports as ``prompt_progress``."""
@@ -116,6 +138,7 @@ def chat_request(
     method: str | Method = DEFAULT_METHOD,
     model: str | None = None,
     bounded: bool = True,
+    edits: EditConstraint | None = None,
     cancel: Cancel | None = None,
 ) -> PreparedRequest:
     """The body of a chat completion request, checked.
@@ -123,7 +146,8 @@ def chat_request(
     `config` (None = the defaults with what the model file advises), `method` and `model` hold
     where the body has nothing else; without a seed it gets a random one. In addition to OpenAI's
     and llama-cpp-python's parameters the body may hold ``tgr``, a dict of `SearchConfig` fields,
-    "method" and "progress". A prompt that is not `bounded` may have any length, to be counted.
+    "method" and "progress". A prompt that is not `bounded` may have any length, to be counted. With
+    `edits` the answers can only be edits of files.
     Raises RequestError, ModelError for a model without a template,
     CapacityError for a prompt longer than the model can take, and CancelledError by `cancel`.
     """
@@ -141,9 +165,11 @@ def chat_request(
     request = _prepared(
         engine, body, config, method, model, limit, logprobs, cancel, thinking=_thinking(body)
     )
-    query = _chat_query(engine, body, messages, part, request.config, bounded, cancel)
+    query = _chat_query(
+        engine, body, messages, part, request.config, edits is not None, bounded, cancel
+    )
     config = _with_format(request.config, query)
-    return dataclasses.replace(
+    request = dataclasses.replace(
         request,
         chat=True,
         prompts=(tuple(query.tokens),),
@@ -158,6 +184,7 @@ def chat_request(
         tool_choice=body.tool_choice or "auto",
         parallel_tool_calls=body.parallel_tool_calls is not False,
     )
+    return _with_edits(engine, request, edits)
 
 
 def completion_request(
@@ -167,6 +194,7 @@ def completion_request(
     config: SearchConfig | None = None,
     method: str | Method = DEFAULT_METHOD,
     model: str | None = None,
+    edits: EditConstraint | None = None,
     cancel: Cancel | None = None,
 ) -> PreparedRequest:
     """The body of a legacy completion request, checked, as `chat_request` does.
@@ -179,9 +207,10 @@ def completion_request(
     prompts = given_prompts(engine, body.prompt)
     if body.suffix:
         prompts = [_around(engine, prompt, body.suffix) for prompt in prompts]
-    return text_request(
+    request = text_request(
         engine, body, prompts, config=config, method=method, model=model, cancel=cancel
     )
+    return _with_edits(engine, request, edits)
 
 
 def _around(engine: Engine, prompt: str | list[int], suffix: str) -> list[int]:
@@ -379,6 +408,7 @@ def _chat_query(
     messages: Sequence[Mapping[str, Any]],
     part: Part | None,
     config: SearchConfig,
+    are_edits: bool,
     bounded: bool,
     cancel: Cancel | None,
 ) -> ChatQuery:
@@ -405,7 +435,8 @@ def _chat_query(
     try:
         return chat_query(
             engine, messages, config, tools=tools, variables=variables,
-            as_text=bool(body.logprobs), continued=part, bounded=bounded, cancel=cancel,
+            as_text=bool(body.logprobs), are_edits=are_edits, continued=part, bounded=bounded,
+            cancel=cancel,
         )  # fmt: skip
     except ValueError as error:
         if tools.callable:
@@ -427,6 +458,20 @@ def _with_format(config: SearchConfig, query: ChatQuery) -> SearchConfig:
     return dataclasses.replace(
         config, grammar=query.grammar or config.grammar, stop=(*config.stop, *more)
     )
+
+
+def _with_edits(
+    engine: Engine, request: PreparedRequest, edits: EditConstraint | None
+) -> PreparedRequest:
+    """The request for answers that are edits. Raises ValueError where they cannot be."""
+    if edits is None:
+        return request
+    if request.form:
+        raise ValueError("an answer cannot call functions and consist of edits; leave tools out")
+    engine.edit_tokens(edits)  # raises where the vocabulary can write none
+    # nothing but their end ends them
+    config = dataclasses.replace(request.config, stop=())
+    return dataclasses.replace(request, edits=edits, config=config)
 
 
 def _continuing(config: SearchConfig, part: Kind | None) -> SearchConfig:

@@ -169,7 +169,7 @@ class Branches:
         return self.run.query + branch.tokens
 
     def text(self, tokens: list[int]) -> str:
-        return self.engine.detokenize(tokens).decode("utf-8", "replace")
+        return self.run.text(tokens).decode("utf-8", "replace")
 
     def fork(self, branch: Branch, n_tokens: int | None = None) -> Branch:
         """A text with the first `n_tokens` tokens of another, or with all; it shares their cells,
@@ -338,7 +338,7 @@ class Branches:
         for index in range(n_steps):
             part = slice(index * size, (index + 1) * size)
             tokens, top, last = chosen.tokens[part], chosen.top[part], index == n_steps - 1
-            text = self.engine.detokenize(tokens)
+            text = run.text(tokens)
             run.report("tokens", tokens=tuple(tokens), text=text)
             run.check_cancelled()
             run.count(discarded=-left, chunk=len(tokens))

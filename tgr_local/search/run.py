@@ -1,8 +1,8 @@
-"""One run of a method on one prompt, and the record by which a method is known.
+"""One run of a method on one request, and the record by which a method is known.
 
-`Run` holds the engine, the query Q, the config, and the event callback. It reserves the cache,
-keeps the clock and the budget, counts every decoded position, builds the tasks that continue a
-text, and makes the steps. It does not know what a method decides: `Trajectory` (chunks after a
+`Request` says what to write. `Run` holds it, the engine and the event callback. It reserves the
+cache, keeps the clock and the budget, counts every decoded position, builds the tasks that continue
+a text, and makes the steps. It does not know what a method decides: `Trajectory` (chunks after a
 query) and `Branches` (several texts after a query) are the two policies over it.
 """
 
@@ -16,8 +16,12 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tgr_local.engine import (
     Cancel,
+    EditConstraint,
     Engine,
     Injection,
     OnTokens,
@@ -31,6 +35,7 @@ from tgr_local.engine import (
 from tgr_local.errors import BudgetError, CancelledError, TgrError
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import Config, group_of
+from tgr_local.search.reply_format import Kind, LineLimits, ReplyFormat
 from tgr_local.search.steps import Counts, Finish, OnProgress, Progress, Seconds, Step
 
 LEAST_DRAFTING = 100_000_000
@@ -81,6 +86,69 @@ class Method:
         return self.fit(engine, n_query, config) if self.fit else config
 
 
+@dataclass(frozen=True, eq=False)
+class Request:
+    """What to write, and how: all that a reply depends on besides the engine."""
+
+    query: list[int]
+    """Q, the tokens of the prompt."""
+    config: SearchConfig
+    """The options of sampling and of the search, and the limits."""
+    method: Method
+    raw: bool = False
+    """Whether the query is a text's, not a chat's."""
+    verbatim: bool = False
+    """Whether the text is returned unchanged, with tags and outer space."""
+    continued: Kind | None = None
+    """The part of the message that the query ends within; an answer may get nothing more then."""
+    begun: str = ""
+    """The text of that answer so far, which a grammar reads first; with a `form`, that has it."""
+    lines: LineLimits | None = None
+    """Where a `verbatim` text ends at one of its lines."""
+    form: ReplyFormat | None = None
+    """What a chat template says about the reply; None = it is plain text."""
+    edits: EditConstraint | None = None
+    """What the answer must be, from its beginning to its end; None = anything."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+
+    def with_options(self, **changes: Any) -> Request:
+        """This request with some options of its config changed."""
+        return dataclasses.replace(self, config=dataclasses.replace(self.config, **changes))
+
+    def fitted(self, engine: Engine) -> Request:
+        """This request with a config that fits into the context, as `Method.fitted` has it."""
+        config = self.method.fitted(engine, len(self.query), self.config)
+        return dataclasses.replace(self, config=config)
+
+    @property
+    def shown(self) -> tuple[int, ...]:
+        """Control tokens that belong to the text of the reply."""
+        return self.form.shown if self.form else ()
+
+    def sampling(self, engine: Engine) -> Sampling:
+        """How the tokens after the query are drawn, with the grammar of the format or the
+        constraint of the edits."""
+        config, form = self.config, self.form
+        sampling = Sampling.of(config, self.logit_bias)
+        if self.edits:
+            return dataclasses.replace(sampling, edits=self.edits, edit_tokens=config.token_limit)
+        if form is None or not form.grammar:
+            return dataclasses.replace(
+                sampling, grammar_prefix=self.begun if config.grammar else ""
+            )
+        if form.trigger is None or config.grammar:  # which the config has for an answer
+            prefix = form.grammar_prefix if config.grammar == form.grammar else ""
+            return dataclasses.replace(sampling, grammar_prefix=prefix)
+        tag = form.trigger.think_tag
+        end = engine.detokenize(self.query[-16:], special=True).decode("utf-8", "replace").rstrip()
+        return dataclasses.replace(
+            sampling,
+            grammar=form.grammar,
+            grammar_prefix=tag if tag and end.endswith(tag) else "",
+            trigger=form.trigger,
+        )
+
+
 @dataclass
 class HeldBack:
     """What a run must leave for what follows it. It may change between two steps."""
@@ -92,11 +160,11 @@ class HeldBack:
 
 
 class Run:
-    """One run of a method: a query goes in, steps come out.
+    """One run of a method: a request goes in, steps come out.
 
-    `query` is Q. `participant` places the run in a lockstep group, `on_event` is called with what
-    happens inside a step, and `cancel` ends the run with CancelledError. Nothing is reserved or
-    decoded before `open`.
+    `participant` places the run in a lockstep group, `on_event` is called with what happens inside
+    a step, and `cancel` ends the run with CancelledError. Nothing is reserved or decoded before
+    `open`.
     """
 
     session: Session
@@ -109,27 +177,26 @@ class Run:
     def __init__(
         self,
         engine: Engine,
-        query: Seq[int],
-        config: SearchConfig,
+        request: Request,
         *,
         participant: Participant | None = None,
         on_event: OnProgress | None = None,
         cancel: Cancel | None = None,
         held_back: HeldBack | None = None,
     ) -> None:
-        self.engine, self.query = engine, list(query)
+        self.engine, self.query = engine, request.query
         self.participant, self.on_event, self.cancel = participant, on_event, cancel
         self.held_back = held_back or HeldBack()
-        self._configure(config)
+        self._configure(request)
         self.index = 0
         """Of the step under way."""
         self._counts, self._seconds = Counts(), Seconds()  # of the step under way
         self._spent = 0  # positions of the steps before
         self._deadline: float | None = None  # by time.monotonic
 
-    def _configure(self, config: SearchConfig) -> None:
-        self.config = config
-        self.sampling = self.engine.sampling(config, self.query)
+    def _configure(self, request: Request) -> None:
+        self.request, self.config = request, (config := request.config)
+        self.sampling = request.sampling(self.engine)
         self.n_top = min(config.top_logprobs, self.engine.n_vocab)
         """Alternatives reported for each token."""
         self.text_limit = config.token_limit
@@ -139,7 +206,7 @@ class Run:
 
     def with_options(self, **changes: Any) -> Run:
         """This run, which is not open yet, with some options of its config changed."""
-        self._configure(dataclasses.replace(self.config, **changes))
+        self._configure(self.request.with_options(**changes))
         return self
 
     # --- begin and end ---
@@ -355,7 +422,7 @@ class Run:
             history=penalty_history(context, sampling),
             grammar_history=text if sampling.grammar or sampling.edits else (),
             stop=self.config.stop,
-            shown=self.engine.shown_tokens,
+            shown=self.request.shown,
             tail=self._stop_tail(text),
             states=states,
             n_top=self.n_top if n_top is None else n_top,
@@ -370,13 +437,17 @@ class Run:
             return False
         if output.tokens[-1] in self.engine.end_tokens:
             return True
-        text = task.tail + self.engine.detokenize(output.tokens)
+        text = task.tail + self.text(output.tokens)
         return any(stop.encode() in text for stop in self.config.stop)
+
+    def text(self, tokens: Seq[int] | NDArray[np.int32]) -> bytes:
+        """The bytes of tokens of a reply, with the control tokens that belong to it."""
+        return self.engine.detokenize(tokens, shown=self.request.shown)
 
     def _stop_tail(self, text: list[int]) -> bytes:
         """The end of the text in which a stop text may have begun."""
         longest = max((len(stop.encode()) for stop in self.config.stop), default=0)
-        return self.engine.detokenize(text[-longest:])[1 - longest :] if longest > 1 else b""
+        return self.text(text[-longest:])[1 - longest :] if longest > 1 else b""
 
     # --- records ---
 

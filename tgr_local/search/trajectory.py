@@ -270,7 +270,7 @@ class Trajectory:
             if begun:
                 self._take(begun)
                 tokens = begun.tokens.tolist()
-                run.report("tokens", tokens=tuple(tokens), text=self.engine.detokenize(tokens))
+                run.report("tokens", tokens=tuple(tokens), text=run.text(tokens))
             limits = [
                 self.config.chunk_len - n_begun,
                 self.config.token_limit - len(self.generated),

@@ -20,7 +20,7 @@ from tgr_local.lab.bench import subject
 from tgr_local.lab.bench.measure import Floats, Row, Spread, clock
 from tgr_local.lab.bench.plan import Plan
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.run import Run
+from tgr_local.search.run import Request, Run
 
 Q = 64  # tokens of the query
 BURST = 16  # tokens measured in the middle of a chunk
@@ -123,8 +123,8 @@ def _scoring_seconds(plan: Plan, config: SearchConfig) -> float:
         chunk_len=4, n_candidates=config.n_candidates, rollout_len=config.rollout_len, max_chunks=4
     )
     seconds = []
-    run = Run(plan.engine, subject.prompt(plan.engine, Q), short)
-    steps = methods.get("tgr-latent").run(run)
+    request = Request(subject.prompt(plan.engine, Q), short, methods.get("tgr-latent"))
+    steps = request.method.run(Run(plan.engine, request))
     start = time.perf_counter()
     for step in steps:
         whole, parts = time.perf_counter() - start, step.seconds

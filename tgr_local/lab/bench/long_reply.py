@@ -28,7 +28,7 @@ from tgr_local.lab.bench.measure import Floats, Row, Spread, clock
 from tgr_local.lab.bench.plan import Plan
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.capacity import SPARE_CELLS
-from tgr_local.search.run import Run
+from tgr_local.search.run import Request, Run
 
 CHUNKS = 4  # of the real reply
 READ = 512  # tokens whose keys and values fill the context of `base`
@@ -74,9 +74,10 @@ def doubling(first: int, last: int) -> list[int]:
 
 def _chunks(plan: Plan, config: SearchConfig) -> Iterator[Row]:
     """The first chunk rebuilds nothing, so it has no row."""
-    run = Run(plan.engine, subject.prompt(plan.engine, Q), replace(config, max_chunks=CHUNKS))
+    config, method = replace(config, max_chunks=CHUNKS), methods.get("tgr-latent")
+    run = Run(plan.engine, Request(subject.prompt(plan.engine, Q), config, method))
     start = time.perf_counter()
-    for i, step in enumerate(methods.get("tgr-latent").run(run), 1):
+    for i, step in enumerate(method.run(run), 1):
         seconds, start = time.perf_counter() - start, time.perf_counter()
         if i > 1 and len(step.tokens):
             took = Spread.of([1e3 * seconds / len(step.tokens)])

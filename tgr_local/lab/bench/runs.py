@@ -17,7 +17,7 @@ from tgr_local.lab.bench.boundary import Q
 from tgr_local.lab.bench.measure import Row, Spread, Target, alternate_timed
 from tgr_local.lab.bench.plan import Plan
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.run import Run
+from tgr_local.search.run import Request, Run
 
 
 def whole_methods(plan: Plan) -> Iterator[Row]:
@@ -60,8 +60,8 @@ def whole_methods(plan: Plan) -> Iterator[Row]:
 
 def _second_chunk(plan: Plan, method: str, config: SearchConfig) -> float:
     """Seconds per token of the second chunk, from the end of the first one."""
-    run = Run(plan.engine, subject.prompt(plan.engine, Q), config)
-    steps = methods.get(method).run(run)
+    request = Request(subject.prompt(plan.engine, Q), config, methods.get(method))
+    steps = request.method.run(Run(plan.engine, request))
     first = next(steps)
     start = time.perf_counter()
     second = next(steps, None)

@@ -25,7 +25,7 @@ from tgr_local.methods import best_of_n
 from tgr_local.options.config import SearchConfig
 from tgr_local.probe.features import features_of
 from tgr_local.search.branches import Branch, Branches, text_limit
-from tgr_local.search.run import Run
+from tgr_local.search.run import Request, Run
 from tgr_local.search.seeds import derived_seed
 from tgr_local.system import paths
 
@@ -204,7 +204,7 @@ class Drawer:
         seed = derived_seed(self._config.seed, index) >> 1
         config = dataclasses.replace(self._config, seed=seed, n_samples=n)
         query = self._query(question, config, cancel)
-        run = Run(engine, query, config, cancel=cancel)
+        run = Run(engine, Request(query, config, best_of_n.METHOD), cancel=cancel)
         limit = text_limit(engine, len(query), config)
         with Branches(run, best_of_n.METHOD, limit=limit, least=n, states=True) as branches:
             root = branches.read_query()

@@ -1,26 +1,14 @@
-"""How replies are written and read, as the chat template of a model has it.
-
-A `ReplyFormat` belongs to one request. `Engine.with_format` gives an engine that writes its replies
-in it: the grammar begins where the format says, and control tokens that belong to it are text.
-"""
+"""How replies are written, read and ended: the format of a chat template, limits of lines."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
+from tgr_local.engine import GrammarTrigger
 
-@dataclass(frozen=True)
-class GrammarTrigger:
-    """Where a grammar begins: at the first of some texts outside of the thinking, of 2048
-    bytes each at most."""
-
-    words: tuple[str, ...] = ()
-    patterns: tuple[str, ...] = ()
-    """ECMAScript patterns, at whose first group that matched the grammar begins."""
-    think_tag: str = ""
-    """Begins thinking; empty = there is none."""
-    think_ends: tuple[str, ...] = ()
-    """Each ends thinking; one that is a trigger, too, counts."""
+Kind = Literal["thinking", "answer"]
+"""The parts of a reply."""
 
 
 @dataclass(frozen=True)
@@ -46,3 +34,13 @@ class ReplyFormat:
     """The beginnings of the thinking and of the answer that `prefix` has."""
     is_text: bool = False
     """Whether the replies are plain text, of which no parser reads anything."""
+
+
+@dataclass(frozen=True)
+class LineLimits:
+    """Where a text ends at one of its lines, as llama.cpp has it for editors; 0 = no limit."""
+
+    n_indent: int = 0
+    """It ends before a new line that begins with fewer spaces and tabs."""
+    t_max_predict_ms: int = 0
+    """It ends with the first line break after this many milliseconds since its first token."""
