@@ -151,8 +151,13 @@ class Engine:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    digest: bytes = b""
-    """What tells the control vector that is added to everything apart from others; empty = none."""
+    _added = Added()  # which a view of this engine may replace
+
+    @property
+    def digest(self) -> bytes:
+        """What tells the control vector that is added to everything apart from others; empty =
+        none."""
+        return self._added.digest
 
     @property
     def file_identity(self) -> str:
@@ -379,8 +384,6 @@ class Engine:
         *,
         prompt: Seq[int] = (),
         norms: bool = False,
-        digest: bytes = b"",
-        added: Added | None = None,
         participant: Participant | None = None,
         cancel: Cancel | None = None,
     ) -> Session:
@@ -388,9 +391,7 @@ class Engine:
         they are free.
 
         `prompt` is what a task with `Task.reuse` will read, with `Task.norms` if `norms`: cells of
-        it that are in the cache already are not reserved again. `digest` names the control vector
-        that it is read under, as in `Session.injection`. `added` applies to all that the session
-        decodes.
+        it that are in the cache already are not reserved again.
 
         Raises CapacityError if they can never be free, or on a deadlock: when every session in the
         way is used by a thread that waits for a reservation itself, or for this thread. Of the
@@ -399,11 +400,10 @@ class Engine:
         """
         check_whole("n_cells", n_cells, 0, INT_MAX)
         check_whole("n_seqs", n_seqs, 0, INT_MAX)
-        if added and added.vectors is not None:
+        if self._added.vectors is not None:
             n_seqs += 1  # a row of the table for the injection alone
-            digest = digest or added.digest
         group, index = (participant.group._native, participant.index) if participant else (None, 0)
-        request = self._native.open(n_cells, n_seqs, group, index, prompt, digest, norms)
+        request = self._native.open(n_cells, n_seqs, group, index, prompt, self.digest, norms)
 
         def blockers() -> list[int]:
             try:
@@ -430,7 +430,7 @@ class Engine:
             if cancel and cancel.is_set():
                 raise CancelledError
             reservation = waits.Reservation(n_cells, n_seqs, group)
-            return Session(self._native, admitted, reservation, self._reservations, added)
+            return Session(self._native, admitted, reservation, self._reservations, self._added)
         except BaseException as error:
             request.withdraw()
             if isinstance(error, CancelledError):

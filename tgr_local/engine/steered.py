@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.engine.cancel import Cancel
 from tgr_local.engine.engine import Engine
-from tgr_local.engine.lockstep import Participant
-from tgr_local.engine.session import Added, Session
+from tgr_local.engine.session import Added
 
 
 class SteeredEngine(Engine):
@@ -33,10 +31,8 @@ class SteeredEngine(Engine):
         vectors: NDArray[np.floating] | None = None,
         logit_bias: Seq[tuple[int, float]] = (),
     ) -> None:
-        below, self._below = Added(), engine
-        if isinstance(engine, SteeredEngine):
-            below, self._below = engine._added, engine._below
-        both = below.vectors
+        self._below: Engine = engine._below if isinstance(engine, SteeredEngine) else engine
+        both = engine._added.vectors
         if vectors is not None:
             expected = (engine.n_layer, engine.n_embd)
             if np.shape(vectors) != expected:
@@ -53,33 +49,9 @@ class SteeredEngine(Engine):
                     f"logit_bias names token {token}, but must name one between 0 and "
                     f"{engine.n_vocab - 1}"
                 )
-        self._added: Added = Added(both, (*below.logit_bias, *logit_bias))
-        self.digest = self._added.digest
+        self._added = Added(both, (*engine._added.logit_bias, *logit_bias))
 
     if not TYPE_CHECKING:  # which would allow any name
 
         def __getattr__(self, name: str) -> Any:
             return getattr(self.__dict__["_below"], name)
-
-    def session(
-        self,
-        n_cells: int,
-        n_seqs: int,
-        *,
-        prompt: Seq[int] = (),
-        norms: bool = False,
-        digest: bytes = b"",
-        added: Added | None = None,
-        participant: Participant | None = None,
-        cancel: Cancel | None = None,
-    ) -> Session:
-        return super().session(
-            n_cells,
-            n_seqs,
-            prompt=prompt,
-            norms=norms,
-            digest=digest,
-            added=added or self._added,
-            participant=participant,
-            cancel=cancel,
-        )
