@@ -18,7 +18,7 @@ from tgr_local.engine import Cancel, Engine, GrammarTrigger, PromptText
 from tgr_local.errors import ModelError
 from tgr_local.generation.messages import KINDS, Part
 from tgr_local.generation.prompt import applied as applied_template
-from tgr_local.generation.prompt import begun_format, tokens_within
+from tgr_local.generation.prompt import check_begun, tokens_within
 from tgr_local.options.config import SearchConfig
 from tgr_local.schemas import followable
 from tgr_local.search.reply_format import Kind, ReplyFormat
@@ -60,6 +60,8 @@ class ChatQuery:
     """Places in the schemas of functions that the calls do not follow."""
     continued: Kind | None = None
     """The part of the message that the query ends within."""
+    begun: str = ""
+    """The text of an answer that the query ends with, where replies are text."""
 
 
 def chat_query(
@@ -105,14 +107,10 @@ def chat_query(
             engine, request["messages"], {**request, "only_prompt": True}, cancel
         )
         if continued:
-            form = (
-                begun_format(engine, config.grammar, content)
-                if config.grammar and content
-                else None
-            )
-            return ChatQuery(
-                tokens_within(engine, applied["text"], bounded=bounded), form, continued=kind
-            )
+            if config.grammar and content:
+                check_begun(engine, config.grammar, content)
+            tokens = tokens_within(engine, applied["text"], bounded=bounded)
+            return ChatQuery(tokens, None, continued=kind, begun=content)
         opened = _opened(
             engine.chat_template, applied["prompt"], config, bool(config.grammar or are_edits)
         )
@@ -144,11 +142,9 @@ def chat_query(
     is_free = tools.callable and not config.grammar
     names = tuple(str(one["name"]) for one in callable_ones) if is_free else ()
     if config.grammar and content and not form.grammar_prefix:
-        form = dataclasses.replace(
-            form,
-            grammar=applied["grammar"] or config.grammar,
-            grammar_prefix=begun_format(engine, config.grammar, content).grammar_prefix,
-        )
+        check_begun(engine, config.grammar, content)
+        grammar = applied["grammar"] or config.grammar
+        form = dataclasses.replace(form, grammar=grammar, grammar_prefix=content)
     return ChatQuery(
         tokens=tokens_within(engine, applied["text"] + opened, bounded=bounded),
         form=dataclasses.replace(form, begun=(thinking, content), names=names),

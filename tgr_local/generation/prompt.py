@@ -24,7 +24,7 @@ from tgr_local.methods import Method
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.options.fields import given_names
 from tgr_local.options.resolve import resolve
-from tgr_local.search.reply_format import Kind, ReplyFormat
+from tgr_local.search.reply_format import Kind
 from tgr_local.search.run import Request
 from tgr_local.system import confined
 
@@ -86,9 +86,8 @@ class Query:
     """The part of the message that Q ends within."""
 
 
-def begun_format(engine: Engine, grammar: str, begun: str) -> ReplyFormat:
-    """Of a text whose beginning is in the prompt. Raises ValueError if the grammar has none that
-    begins so."""
+def check_begun(engine: Engine, grammar: str, begun: str) -> None:
+    """Raises ValueError if the grammar has no text that begins so."""
     try:
         engine.check_grammar(grammar, begun)
     except ValueError:
@@ -97,7 +96,6 @@ def begun_format(engine: Engine, grammar: str, begun: str) -> ReplyFormat:
             f"the last message, {begun[-80:]!r}, is not the beginning of a text that the grammar "
             "allows; leave it out, or begin it as the grammar does"
         ) from None
-    return ReplyFormat("", "", 0, grammar=grammar, grammar_prefix=begun, is_text=True)
 
 
 Prompt = str | Sequence[Mapping[str, str]] | Sequence[int] | Query
@@ -147,8 +145,9 @@ def request_of(
     )
     if not query.begun:
         return request
-    form = begun_format(engine, config.grammar, query.begun) if config.grammar else None
-    return dataclasses.replace(request.with_options(thinking=False), form=form)
+    if config.grammar:
+        check_begun(engine, config.grammar, query.begun)
+    return dataclasses.replace(request.with_options(thinking=False), begun=query.begun)
 
 
 def _query(

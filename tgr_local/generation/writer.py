@@ -58,7 +58,7 @@ class MethodRun:
 def _splitter(engine: Engine, request: Request, lines: LineLimits | None) -> TextSplitter:
     """Splits the text of a reply, of which a format is read whole."""
     form, closers = request.form, tuple[str, ...]()
-    is_read = form is not None and not form.is_text and request.edits is None
+    is_read = form is not None and request.edits is None
     if is_read and form and form.trigger:  # what has the tag ends with it
         closers = tuple(tag for tag in form.trigger.think_ends if CLOSE_THINK not in tag)
     return TextSplitter(

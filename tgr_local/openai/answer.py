@@ -151,9 +151,7 @@ class Choice:
         self._texts: dict[Kind, list[str]] = {"answer": [], "thinking": []}
         form = request.form
         self._reader = (
-            ReplyReader(form, index, streams=request.stream, cancel=cancel)
-            if form and not form.is_text
-            else None
+            ReplyReader(form, index, streams=request.stream, cancel=cancel) if form else None
         )
 
     def handle(self, event: Event) -> list[ApiEvent]:

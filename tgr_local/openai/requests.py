@@ -103,6 +103,8 @@ class PreparedRequest:
     """How the replies are written and read; None = they are text."""
     continued: Kind | None = None
     """The part of the message that the prompt ends within."""
+    begun: str = ""
+    """The text of an answer that the prompt ends with, without a `form`."""
     edits: EditConstraint | None = None
     """What the answers must be; None = anything."""
 
@@ -114,6 +116,7 @@ class PreparedRequest:
             self.method,
             verbatim=not self.chat,
             continued=self.continued,
+            begun=self.begun,
             lines=self.lines,
             form=self.form,
             edits=self.edits,
@@ -176,6 +179,7 @@ def chat_request(
         texts=("",),
         config=_continuing(config, query.continued),
         continued=query.continued,
+        begun=query.begun,
         format_stops=tuple(text for text in query.stop if text not in request.config.stop),
         form=query.form,
         ignored=(*request.ignored, *unseen, *query.unfollowed),

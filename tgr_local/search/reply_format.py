@@ -32,8 +32,6 @@ class ReplyFormat:
     """Functions that a reply may call, without the tags of its format, too."""
     begun: tuple[str, str] = ("", "")
     """The beginnings of the thinking and of the answer that `prefix` has."""
-    is_text: bool = False
-    """Whether the replies are plain text, of which no parser reads anything."""
 
 
 @dataclass(frozen=True)
