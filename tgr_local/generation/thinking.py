@@ -98,16 +98,16 @@ def thinking_request(request: Request) -> Request:
     )
 
 
-def answer_config(config: SearchConfig, steps: list[Step], seconds: float) -> SearchConfig | None:
-    """The config of the answer's run, with what the `steps` and `seconds` so far leave of its
+def answer_request(request: Request, steps: list[Step], seconds: float) -> Request | None:
+    """The request of the answer's run, with what the `steps` and `seconds` so far leave of the
     limits; None when that is nothing. Time that is up leaves one token."""
+    config = request.config
     n_tokens = config.token_limit - sum(len(step.tokens) for step in steps)
     positions = config.max_forward_tokens - sum(step.counts.total for step in steps)
     if n_tokens < 1 or (config.max_forward_tokens and positions < 1):
         return None
     late = 0 < config.max_seconds <= seconds
-    return dataclasses.replace(
-        config,
+    return request.with_options(
         max_tokens=1 if late else n_tokens,
         max_forward_tokens=positions if config.max_forward_tokens else 0,
         max_seconds=config.max_seconds - seconds if config.max_seconds and not late else 0.0,

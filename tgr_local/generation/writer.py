@@ -25,7 +25,7 @@ from tgr_local.generation.thinking import (
     NO_THINKING,
     AnswerNow,
     Reserve,
-    answer_config,
+    answer_request,
     length_option,
     may_think,
     thinking_request,
@@ -376,14 +376,14 @@ class ReplyWriter:
         seconds = time.monotonic() - self._start
         if again and spent:
             seconds = max(seconds, self.config.max_seconds)
-        if (config := answer_config(self.config, self.steps, seconds)) is None:
+        if (request := answer_request(self.request, self.steps, seconds)) is None:
             return
         if again:
-            config = dataclasses.replace(config, grammar=visible_grammar(config.stop))
-        if self.request.method.resets:
+            request = request.with_options(grammar=visible_grammar(self.config.stop))
+        if request.method.resets:
             kept = kept[-capacity.n_retained(self.config) :]
-        query = [*self.query, *kept, *after]
-        request = dataclasses.replace(self.request, query=query, config=config)
+        config, query = request.config, [*self.query, *kept, *after]
+        request = dataclasses.replace(request, query=query)
         if not spent and self._fits(request):
             yield request
         rest = len(self.query) + len(after)
@@ -397,10 +397,10 @@ class ReplyWriter:
             query = [*self.query, *kept[len(kept) - n_kept :], *after]
             plain = dataclasses.replace(request, query=query, method=methods.get("base"))
             yield plain.with_options(max_tokens=min(config.max_tokens, cells - n_kept))
-            late = answer_config(self.config, self.steps, self.config.max_seconds)
+            late = answer_request(self.request, self.steps, self.config.max_seconds)
             if again and config.max_seconds and late:  # the time was up before the first token
-                late = dataclasses.replace(late, grammar=config.grammar)
-                yield dataclasses.replace(plain, config=late)
+                late = late.with_options(grammar=config.grammar)
+                yield dataclasses.replace(plain, config=late.config)
 
     def _fits(self, request: Request) -> bool:
         try:
