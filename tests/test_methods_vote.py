@@ -211,34 +211,38 @@ def test_the_embedded_probe_is_beside_its_model(embedded: Engine) -> None:
 # ---- auto ----
 
 
-def test_auto_is_the_vote_of_its_options(embedded: Engine) -> None:
-    changed = auto.options(embedded, SearchConfig())
-    assert changed == {"n_samples": 6, "vote_wave": 2, "vote_keep": 1}
-    config = SearchConfig(chunk_len=32, seed=3)
-    by_auto = generate(embedded, QUESTION, config, method="auto")
-    by_vote = generate(embedded, QUESTION, dataclasses.replace(config, **changed), method="vote")
-    assert by_auto.tokens == by_vote.tokens and by_auto.counts.total == by_vote.counts.total
-    assert by_auto.figures == by_vote.figures and by_auto.figures["samples"] <= 6
-
-
-def test_auto_leaves_what_the_user_set_and_takes_what_a_budget_pays(
+def test_auto_writes_texts_until_the_leader_is_likely_enough(
     embedded: Engine, engine: Engine
 ) -> None:
+    changed = auto.options(embedded, SearchConfig())
+    assert changed == {"n_samples": 16, "vote_wave": 2, "vote_bar": 0.6}
+    assert auto.options(engine, SearchConfig()) == {**changed, "vote_bar": 0.75}  # no probe
+    for seed in range(3):
+        reply = generate(embedded, QUESTION, SearchConfig(chunk_len=32, seed=seed), method="auto")
+        n, chance = reply.figures["samples"], reply.figures["chance"]
+        assert 2 <= n <= 16 and (chance >= 0.6) == bool(reply.figures["sure"])
+        assert chance >= 0.6 or n == 16
+    low = SearchConfig(chunk_len=32, seed=3, vote_bar=0.001)
+    reply = generate(embedded, QUESTION, low, method="auto")
+    assert reply.figures["samples"] == 2  # one text decides nothing
+
+
+def test_auto_leaves_what_the_user_set_and_takes_what_a_budget_pays(embedded: Engine) -> None:
     set_ = SearchConfig(n_samples=3, vote_wave=3)
-    assert auto.options(embedded, set_) == {"vote_keep": 1}
-    assert auto.options(embedded, SearchConfig(max_forward_tokens=900))["n_samples"] == 64
+    assert auto.options(embedded, set_) == {"vote_bar": 0.6}
+    paid = auto.options(embedded, SearchConfig(max_forward_tokens=900))
+    assert paid == {"n_samples": 64, "vote_wave": 2}
     assert auto.options(embedded, SearchConfig(temperature=0)) == {"n_samples": 1}
-    assert auto.options(engine, SearchConfig()) == {}  # it has no probe
 
 
-@pytest.mark.parametrize(("comparable", "n"), [(False, 1), (True, 8)])
+@pytest.mark.parametrize(("comparable", "n"), [(False, 1), (True, 12)])
 def test_free_text_costs_one_sample(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, comparable: bool, n: int
 ) -> None:
     """The first sample is that of base, and the reply where no other could equal it."""
     monkeypatch.setattr(vote, "is_comparable", lambda text: comparable)
     monkeypatch.setattr(vote, "answer_key", lambda text: text)
-    config = with_(max_chunks=99, n_samples=8, vote_bar=2, stop=tuple("aeiou"))
+    config = with_(max_chunks=99, n_samples=12, vote_bar=2, stop=tuple("aeiou"))
     steps, base = steps_of(engine, "auto", config), steps_of(engine, "base", config)
     assert base[-1].finish == "stop"
     assert steps[-1].figures["samples"] == n
@@ -270,11 +274,11 @@ def test_one_text_without_an_answer_ends_no_vote(
     assert figures["samples"] == 6 and figures["answers"] > 1
 
 
-def test_the_first_wave_is_completed_once_the_first_sample_has_an_answer(embedded: Engine) -> None:
-    config = dataclasses.replace(SETTINGS, vote_weight="likelihood", n_samples=8, vote_wave=4)
+def test_a_second_sample_with_the_same_answer_is_enough(embedded: Engine) -> None:
+    config = SearchConfig(chunk_len=32, vote_weight="likelihood")
     reply = generate(embedded, "What is 2+3?", config, method="auto")
-    assert reply.text.endswith("{5}.") and reply.figures["samples"] == 4
-    assert "4 samples, 100% of the votes" in render.summary([reply])
+    assert reply.text.endswith("{5}.") and reply.figures["samples"] == 2
+    assert "2 samples, 100% of the votes, likely enough" in render.summary([reply])
 
 
 def test_a_vote_says_how_it_came_to_its_answer(embedded: Engine) -> None:
@@ -306,7 +310,7 @@ def test_the_figures_are_those_of_the_run_that_wrote_the_answer(embedded: Engine
 def test_a_vote_by_count_is_not_said_to_be_by_likelihood(embedded: Engine) -> None:
     config = dataclasses.replace(SETTINGS, vote_weight="count", vote_bar=2)
     line = render.summary([generate(embedded, QUESTION, config, method="vote")])
-    assert "% of the votes, not sure enough" in line
+    assert "% of the votes, not likely enough" in line
 
 
 @pytest.mark.parametrize("method", ["auto", "vote", "self-consistency", "best-of-n", "tot"])

@@ -169,7 +169,7 @@ def made_samples(n_problems: int = 40, n: int = 8) -> Samples:
 
 def test_a_fit_is_measured_on_problems_that_it_has_not_seen() -> None:
     samples = made_samples()
-    odds = fitting.held_out(samples.whole, samples.right, samples.problems)
+    odds = fitting.held_out(samples.whole, samples.right, samples.problems, 0.01)
     fold = samples.problems % fitting.FOLDS == 2
     alone = regression.fit(samples.whole[~fold], samples.right[~fold])
     np.testing.assert_allclose(odds[fold], alone.log_odds(samples.whole[fold]))
@@ -180,8 +180,19 @@ def test_a_fit_is_measured_on_problems_that_it_has_not_seen() -> None:
     assert probe.about["beginning"]["n"] == np.count_nonzero(np.arange(320) % 9)
     # labels without any relation to the features
     shuffled = np.random.default_rng(0).permutation(samples.right)
-    chance = fitting.held_out(samples.whole, shuffled, samples.problems)
+    chance = fitting.held_out(samples.whole, shuffled, samples.problems, 0.01)
     assert abs(regression.auroc(chance, shuffled) - 0.5) < 0.12
+
+
+@pytest.mark.parametrize(("n_noise", "expected"), [(0, 0.01), (600, 0.003)])
+def test_the_strength_is_chosen_on_problems_not_seen(n_noise: int, expected: float) -> None:
+    samples = made_samples()
+    noise = np.random.default_rng(5).normal(size=(len(samples.right), n_noise))
+    features = np.c_[samples.whole, noise]
+    strength, odds = fitting.best_strength(features, samples.right, samples.problems)
+    assert strength == expected
+    same = fitting.held_out(features, samples.right, samples.problems, expected)
+    np.testing.assert_array_equal(odds, same)
 
 
 def test_texts_that_are_all_right_have_no_auroc() -> None:

@@ -1,10 +1,8 @@
 """``auto``: a vote with the settings that gave the best answers for their tokens.
 
-With a probe: up to three pairs of samples, of each of which the more promising one is written to
-its end, until the leading answer is likely enough. Without one: waves of four, whose votes are
-weighted by likelihood; the first sample is written alone, and is the reply where its answer is free
-text that no other sample could equal. docs/results.md has the evidence. An option that is not the
-default stays.
+The first sample is written alone, and is the reply where its answer is free text that no other
+sample could equal. Then two at a time, sixteen at most, until one answer leads. docs/results.md has
+the evidence. An option that is not the default stays.
 """
 
 from __future__ import annotations
@@ -19,17 +17,14 @@ from tgr_local.options.config import SearchConfig
 from tgr_local.search.run import Method, Run
 from tgr_local.search.steps import Step
 
-_BY_PROBE: dict[str, Any] = {"n_samples": 6, "vote_wave": 2, "vote_keep": 1}
-_WITH_A_BUDGET: dict[str, Any] = {"n_samples": 64}
-"""A budget is to be spent."""
+_BAR, _BAR_BY_PROBE = 0.75, 0.6
+"""That the leader is the more frequent one of two answers; that it is right."""
 
 
 def run(run: Run) -> Iterator[Step]:
     """The vote that suits this model and budget."""
-    config = run.config
-    by_probe = isinstance(vote.judge_of(run.engine, config), vote.ByProbe)
-    # a pair of which one is written costs little more than one
-    yield from vote.run(run.with_options(**options(run.engine, config)), first_alone=not by_probe)
+    changed = options(run.engine, run.config)
+    yield from vote.run(run.with_options(**changed), first_alone=True)
 
 
 def options(engine: Engine, config: SearchConfig) -> dict[str, Any]:
@@ -37,10 +32,10 @@ def options(engine: Engine, config: SearchConfig) -> dict[str, Any]:
     if config.temperature == 0:  # all samples would be the same
         return {"n_samples": 1}
     by_probe = isinstance(vote.judge_of(engine, config), vote.ByProbe)
-    wanted = {
-        **(_BY_PROBE if by_probe else {}),
-        **(_WITH_A_BUDGET if config.max_forward_tokens else {}),
-    }
+    bar = _BAR_BY_PROBE if by_probe else _BAR
+    wanted: dict[str, Any] = {"n_samples": 16, "vote_wave": 2, "vote_bar": bar}
+    if config.max_forward_tokens:  # a budget is to be spent
+        wanted = {"n_samples": 64, "vote_wave": 2}
     default = SearchConfig()
     return {
         name: value

@@ -39,7 +39,8 @@ _GRID = 4001  # points of the integral of a Beta density
 def run(run: Run, *, first_alone: bool = False) -> Iterator[Step]:
     """Waves of samples until an answer is sure or all are written, then yields the best sample of
     the leading answer. Where no sample has an answer that can be compared, further ones are not
-    written; with `first_alone` the first one says so, at the cost of one."""
+    written; with `first_alone` the first one says so, at the cost of one, and decides nothing
+    else."""
     judge = judge_of(run.engine, run.config)
     limit = _limit(run.engine, len(run.query), run.config)
     states = isinstance(judge, ByProbe)
@@ -226,7 +227,8 @@ class Poll:
 
     @property
     def _is_sure(self) -> bool:
-        return bool(self._texts) and self._chance >= self._config.vote_bar
+        least = 2 if self._first_alone and self._config.n_samples > 1 else 1
+        return len(self._texts) >= least and self._chance >= self._config.vote_bar
 
     def _next(self) -> int:
         """Texts of the next wave: as many as the options and the budget allow. Under a budget the

@@ -92,7 +92,7 @@ def _reasons(reply: Reply) -> list[str]:
     return [
         f"{plural(int(figures['samples']), 'sample')}{dropped}",
         f"{100 * figures['share']:.0f}% of the votes{weighed}",
-        "stopped since sure" if figures["sure"] else "not sure enough",
+        "likely enough" if figures["sure"] else "not likely enough",
         *([confidence(reply)] if "chance" in figures else []),
     ]
 

@@ -20,6 +20,8 @@ Flags = NDArray[np.bool_]
 FOLDS = 5
 FEWEST = 2 * FOLDS
 """Problems that a fit needs."""
+_STRENGTHS = (0.01, 0.003, 0.001, 0.0003)
+"""C of the regressions of texts: the one is taken that does best on problems it has not seen."""
 _VOTE_SIZES = (1, 1, 2, 2, 3, 4, 6, 8, 12, 16)
 """Numbers of texts of the votes that the answer's regression is fitted on."""
 _VOTES = 20  # of each problem
@@ -34,7 +36,7 @@ def fit(samples: Samples, model: str, cut: int, about: dict[str, Any]) -> Probe:
     n = len(np.unique(samples.problems))
     if n < FEWEST:
         raise ValueError(f"there are samples of {n} problems, but a probe needs {FEWEST}")
-    odds = held_out(samples.whole, samples.right, samples.problems)
+    strength, odds = best_strength(samples.whole, samples.right, samples.problems)
     long = ~np.isnan(samples.beginning[:, 0])
     early, early_right = samples.beginning[long], samples.right[long]
     if not 0 < early_right.sum() < len(early_right):
@@ -42,13 +44,13 @@ def fit(samples: Samples, model: str, cut: int, about: dict[str, Any]) -> Probe:
             f"of {len(early)} texts that are longer than {cut} tokens {early_right.sum()} are "
             "right, but a probe needs right and wrong ones; lower the cut"
         )
-    early_odds = held_out(early, early_right, samples.problems[long])
+    early_odds = held_out(early, early_right, samples.problems[long], strength)
     votes, leads, of = simulated_votes(samples, odds)
     lead_odds = held_out(votes, leads, of, _ANSWER_STRENGTH)
     return Probe(
         model,
-        _judgement(samples.whole, samples.right),
-        _judgement(early, early_right),
+        _judgement(samples.whole, samples.right, strength),
+        _judgement(early, early_right, strength),
         cut,
         regression.fit(votes, leads, strength=_ANSWER_STRENGTH),
         {
@@ -60,12 +62,22 @@ def fit(samples: Samples, model: str, cut: int, about: dict[str, Any]) -> Probe:
     )
 
 
-def _judgement(features: Floats, right: Flags) -> Judgement:
-    return Judgement(regression.fit(features, right), likeness.fit(features))
+def _judgement(features: Floats, right: Flags, strength: float) -> Judgement:
+    return Judgement(regression.fit(features, right, strength=strength), likeness.fit(features))
+
+
+def best_strength(
+    features: Floats, right: Flags, problems: NDArray[np.int64]
+) -> tuple[float, Floats]:
+    """The C of `_STRENGTHS` with the highest likelihood on problems that a regression has not seen,
+    and its log-odds [n] there."""
+    found = [(strength, held_out(features, right, problems, strength)) for strength in _STRENGTHS]
+    sign = np.where(right, -1.0, 1.0)
+    return min(found, key=lambda pair: float(np.logaddexp(0, sign * pair[1]).mean()))
 
 
 def held_out(
-    features: Floats, right: Flags, problems: NDArray[np.int64], strength: float = 0.01
+    features: Floats, right: Flags, problems: NDArray[np.int64], strength: float
 ) -> Floats:
     """[n] the log-odds of each text by a regression that was fitted on the other problems."""
     found = np.zeros(len(right))

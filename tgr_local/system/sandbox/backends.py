@@ -6,9 +6,9 @@
 - ``limits``: limits on resources only.
 - ``none``: no sandbox; the same limits on resources, as the user of the caller, even root.
 
-A program of a model has no fallback from one to another: a user who accepts less than bubblewrap has
-to choose it. The user's own tests take the strongest that works (`commands.strongest`). ``none`` is
-taken only where it is named. In the others a program of root becomes a user of its
+A program of a model has no fallback from one to another: a user who accepts less than bubblewrap
+has to choose it. The user's own tests take the strongest that works (`commands.strongest`).
+``none`` is taken only where it is named. In the others a program of root becomes a user of its
 own, which can end no other process, and change no file that is not for everyone.
 """
 
