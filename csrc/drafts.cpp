@@ -138,35 +138,6 @@ void Followed::went_on(llama_token token, Hits & hits) {
     }
 }
 
-std::optional<bool> Asked::went_on(llama_token token) {
-    if (n_left() == 0) {
-        return {};
-    }
-    const bool right = tokens_[at_] == token;
-    right ? void(++at_) : take({});
-    return right;
-}
-
-void Trust::note(bool right) {
-    static constexpr double KEPT = 0.97; // of older guesses
-
-    right_ = KEPT * right_ + right;
-    wrong_ = KEPT * wrong_ + !right;
-}
-
-double Trust::expected(size_t n) const {
-    const double each = (right_ + 1) / (right_ + wrong_ + 2);
-    double       sum = 0.0, all = 1.0;
-    for (size_t i = 0; i < n; ++i) {
-        sum += all *= each;
-    }
-    return sum;
-}
-
-void Trust::book(double saved) {
-    credit_ = std::min(credit_ + saved, MOST);
-}
-
 //
 // what guesses are worth
 //
@@ -221,21 +192,10 @@ double StepTimes::of(size_t width) const {
     return std::max(1.0, points[i].time / at_once_);
 }
 
-double StepTimes::reading(size_t n) const {
-    static constexpr size_t WIDTH = 64;
-    return double(n) * of(WIDTH) / double(WIDTH);
-}
-
 static constexpr double LEAST_GAIN = 1.25;
 
-bool can_pay(const StepTimes & times, double price, size_t widest) {
-    return std::any_of(ASKED_LENGTHS.begin(), ASKED_LENGTHS.end(), [&](size_t n) {
-        return n < widest && double(n + 1) >= LEAST_GAIN * (times.of(n + 1) + price * double(n + 1));
-    });
-}
-
-std::vector<size_t> choose_rows(const std::vector<Guess> & guesses, const std::vector<size_t> & lengths,
-                                const StepTimes & times, double price, size_t widest, double slowest) {
+std::vector<size_t> choose_rows(const std::vector<Guess> & guesses, const StepTimes & times, size_t widest,
+                                double slowest) {
     struct Rows {
         size_t n;
         double right; // expected
@@ -245,24 +205,22 @@ std::vector<size_t> choose_rows(const std::vector<Guess> & guesses, const std::v
     const double        plain   = times.of(n_texts);
     double              best    = LEAST_GAIN * double(n_texts) / plain;
     std::vector<size_t> chosen(n_texts);
-    for (size_t k = 0; k < lengths.size(); ++k) {
+    for (size_t k = 0; k < Hits::LENGTHS.size(); ++k) {
         std::vector<Rows> rows;
         for (size_t i = 0; i < n_texts; ++i) {
-            if (const size_t n = std::min(guesses[i].n_left, lengths[k]); n > 0) {
+            if (const size_t n = std::min(guesses[i].n_left, Hits::LENGTHS[k]); n > 0) {
                 rows.push_back({ n, std::min(guesses[i].right[k], double(n)), i });
             }
         }
         std::stable_sort(rows.begin(), rows.end(), [](const Rows & a, const Rows & b) { return a.right > b.right; });
-        size_t              width = n_texts, n_longest = 0, n_asked = 0;
+        size_t              width    = n_texts;
         double              expected = double(n_texts);
         std::vector<size_t> taken(n_texts);
         for (const Rows & one : rows) {
             width += one.n;
             expected += one.right;
-            taken[one.text] = one.n;
-            n_longest       = std::max(n_longest, one.n);
-            // one more for the tokens that were accepted since the guesses before
-            const double time = times.of(width) + price * double(n_longest + 1) * times.of(++n_asked);
+            taken[one.text]   = one.n;
+            const double time = times.of(width);
             if (width > widest || time > slowest * plain) {
                 break;
             }

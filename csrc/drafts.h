@@ -1,5 +1,4 @@
-// Drafts: guesses at the tokens that a text continues with, from what followed the same words before or from a draft
-// model.
+// Drafts: guesses at the tokens that a text continues with, from what followed the same words before.
 //
 // In: texts as tokens, and the tokens that they went on with. Out: guessed tokens, and how many of them are worth a row
 // of the next batch. A guess is decoded like any token and sampled as without it: it is accepted where the sampled
@@ -13,8 +12,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
-#include <utility>
 #include <vector>
 
 namespace tgr {
@@ -77,46 +74,6 @@ private:
     size_t n_right_   = 0;
 };
 
-// What a draft model guessed of a text, followed token by token.
-class Asked {
-public:
-    void   take(Tokens tokens) { *this = Asked{ std::move(tokens) }; }
-    size_t n_left() const { return tokens_.size() - at_; }
-
-    // True where the next guess was right, false where it was wrong and ends the others, nothing where none is left.
-    std::optional<bool> went_on(llama_token token);
-
-    Asked() = default;
-
-private:
-    explicit Asked(Tokens tokens) : tokens_(std::move(tokens)) {}
-
-    Tokens tokens_;
-    size_t at_ = 0;
-};
-
-// How often the guesses of a draft model are right, and what they may still cost: an account that every token adds to,
-// and every draft that saves time, so that all losses together stay below a bound.
-class Trust {
-public:
-    static constexpr double INTEREST = 0.02; // of the time of a text, that drafts may lose
-
-    double expected(size_t n) const; // right ones among n guesses
-
-    void note(bool right); // of a guess
-    void written() { book(INTEREST); }
-    void book(double saved); // time; below zero = lost
-
-    bool   is_known() const { return right_ + wrong_ > 0; }
-    double credit() const { return credit_; }
-
-private:
-    static constexpr double MOST = 4.0; // a text's first guesses, and a draft that fails
-
-    double right_ = 0.0, wrong_ = 0.0; // the newest count most
-    double credit_ = MOST;
-};
-
 // What multiplies the weights with the tokens of a step.
 enum class Kernels { ggml, own, gpu }; // on a CPU ggml's or ours (csrc/quantized)
 
@@ -127,7 +84,6 @@ public:
     StepTimes(Kernels kernels, int32_t n_threads);
 
     double of(size_t width) const;
-    double reading(size_t n) const; // a prompt of n tokens
 
 private:
     Kernels kernels_;
@@ -136,20 +92,14 @@ private:
 
 // A text, for the choice of rows.
 struct Guess {
-    size_t              n_left = 0; // tokens of its draft that can be decoded
-    std::vector<double> right;      // expected among the first ones, for each of the lengths
+    size_t                                   n_left = 0; // tokens of its draft that can be decoded
+    std::array<double, Hits::LENGTHS.size()> right{};    // expected among the first ones, for each of the lengths
 };
 
 // How many tokens of each draft the next batch should hold in addition to one token of each text: as many as make the
 // most tokens in the time of a step, in a batch of `widest` tokens at most that takes `slowest` times its time without
-// drafts at most. `price` is the time of a guess.
-std::vector<size_t> choose_rows(const std::vector<Guess> & guesses, const std::vector<size_t> & lengths,
-                                const StepTimes & times, double price, size_t widest, double slowest);
-
-// Lengths of drafts that a draft model is asked for.
-inline const std::vector<size_t> ASKED_LENGTHS = { 1, 2, 3, 4, 5, 7, 11, 15, 23, 31 };
-
-// Whether guesses of this price can pay where all are right.
-bool can_pay(const StepTimes & times, double price, size_t widest);
+// drafts at most.
+std::vector<size_t> choose_rows(const std::vector<Guess> & guesses, const StepTimes & times, size_t widest,
+                                double slowest);
 
 } // namespace tgr

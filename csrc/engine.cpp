@@ -29,9 +29,7 @@ Engine::Engine(const EngineParams & params, const LoadCheck & check) :
     home_(n_forks),
     model_(params, interrupt_, check),
     cache_(model_),
-    draft_model_(params.draft_model.empty() ? nullptr
-                                            : std::make_unique<DraftModel>(model_.params(), model_, interrupt_, check)),
-    scheduler_(model_, cache_, interrupt_, draft_model_.get()) {
+    scheduler_(model_, cache_, interrupt_) {
     worker_ = std::thread([this] { work(); });
 }
 
@@ -51,9 +49,6 @@ void Engine::close() {
         interrupt_.close();
         wake_.notify_all();
         worker_.join();
-        if (draft_model_) {
-            draft_model_->release();
-        }
         model_.release();
     });
 }
@@ -180,10 +175,7 @@ uint32_t Engine::n_cells_possible() {
 }
 
 std::pair<uint64_t, uint64_t> Engine::memory() {
-    return ask([&] {
-        const auto of_draft = draft_model_ ? draft_model_->memory() : std::make_pair<uint64_t, uint64_t>(0, 0);
-        return std::make_pair(model_.context_bytes() + of_draft.first, model_.buffer_bytes() + of_draft.second);
-    });
+    return ask([&] { return std::make_pair(model_.context_bytes(), model_.buffer_bytes()); });
 }
 
 std::shared_ptr<LockstepGroup> Engine::group(uint32_t n) {

@@ -129,7 +129,6 @@ private:
     void        run_commands();
     bool        prepare();
     void        step(Lock & lock);
-    bool        draft(Lock & lock);
     bool        decode(Batch & batch, Lock & lock);
     EngineStats count();
 
@@ -137,9 +136,7 @@ private:
     Interrupt      interrupt_;
     Model          model_;
     CacheAllocator cache_;
-
-    std::unique_ptr<DraftModel> draft_model_; // null = none
-    Scheduler                   scheduler_;
+    Scheduler      scheduler_;
 
     std::mutex                        mutex_; // guards the state and the members up to stats_
     std::condition_variable           wake_;  // of the worker

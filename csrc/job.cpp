@@ -16,8 +16,7 @@ Job::Job(std::vector<Task> given) :
     new_tokens_(tasks.size()),
     parts_(tasks.size()),
     n_decoded_(tasks.size()),
-    n_refused_(tasks.size()),
-    n_draft_model_(tasks.size()) {
+    n_refused_(tasks.size()) {
     done_ = tasks.empty();
 }
 
@@ -54,8 +53,6 @@ Output Job::take_part(size_t task, size_t n) {
     decoded += part.n_decoded;
     part.n_refused = parts_[task].n_refused - n_refused_[task];
     n_refused_[task] += part.n_refused;
-    part.n_draft_model = parts_[task].n_draft_model - n_draft_model_[task];
-    n_draft_model_[task] += part.n_draft_model;
     return part;
 }
 
@@ -82,9 +79,8 @@ void Job::publish() {
         fresh_[i].clear();
         if (tasks[i].part > 0) {
             parts_[i].append(outputs_[i], n_rows_[i]);
-            parts_[i].n_refused     = outputs_[i].n_refused;     // so far
-            parts_[i].n_draft_model = outputs_[i].n_draft_model; // likewise
-            n_rows_[i]              = outputs_[i].tokens.values->size();
+            parts_[i].n_refused = outputs_[i].n_refused; // so far
+            n_rows_[i]          = outputs_[i].tokens.values->size();
         }
     }
 }

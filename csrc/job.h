@@ -39,14 +39,11 @@ struct RunningTask {
     Prompt                prompt;        // of one that reuses
     bool                  waits = false; // for another task that reads the same tokens
     Followed              guesses;       // at the tokens after `next`
-    Asked                 asked;         // … of the draft model
 
     // this step
     size_t first_in_batch = 0;
     size_t n_in_batch     = 0;
-    Tokens draft;                  // guesses that the batch may hold
-    size_t n_drafted      = 0;     // of the tokens in it, and not accepted yet
-    bool   draft_is_asked = false; // the guesses are the draft model's
+    size_t n_drafted      = 0; // guesses among them that are not accepted yet
 
     bool feeds() const { return next == LLAMA_TOKEN_NULL; }
 };
@@ -108,10 +105,9 @@ private:
     std::condition_variable               ended_;
     std::vector<std::vector<llama_token>> new_tokens_;
     size_t                                n_new_ = 0;
-    std::vector<Output>                   parts_;         // published tokens that take_part() has not returned
-    std::vector<int32_t>                  n_decoded_;     // of the parts that it has returned
-    std::vector<int32_t>                  n_refused_;     // … likewise
-    std::vector<int32_t>                  n_draft_model_; // … likewise
+    std::vector<Output>                   parts_;     // published tokens that take_part() has not returned
+    std::vector<int32_t>                  n_decoded_; // of the parts that it has returned
+    std::vector<int32_t>                  n_refused_; // … likewise
     bool                                  done_ = false;
     std::exception_ptr                    error_;
 };

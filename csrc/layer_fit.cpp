@@ -54,7 +54,7 @@ static DeviceBytes taken(llama_model * model, EngineParams params, uint32_t n_ce
 
 // Files that are loaded in addition; where they go is not known, so each device has place for all.
 static uint64_t bytes_beside(const EngineParams & params) {
-    uint64_t bytes = params.draft_model.empty() ? 0 : uint64_t(1.1 * double(file_size(params.draft_model)));
+    uint64_t bytes = 0;
     for (const auto & [path, scale] : params.loras) {
         bytes += file_size(path);
     }

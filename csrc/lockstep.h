@@ -18,8 +18,7 @@ struct LockstepGroup {
     std::vector<Participant> participants; // the number never changes
     std::vector<uint32_t>    n_jobs;       // of each participant
     uint64_t                 serial = 0;
-    Hits                     hits;  // of the drafts of all its texts
-    Trust                    trust; // in the draft model's
+    Hits                     hits; // of the drafts of all its texts
 
     bool assembled() const {
         return std::find(participants.begin(), participants.end(), Participant::absent) == participants.end();

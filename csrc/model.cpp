@@ -167,12 +167,9 @@ bool Model::is_on_cpu() const {
     return on_cpu(weights_.get());
 }
 
-bool Model::is_on_gpu() const {
-    return std::find(info_.devices.begin(), info_.devices.end(), "CPU") == info_.devices.end();
-}
-
 Kernels Model::kernels() const {
-    return is_on_gpu() ? Kernels::gpu : has_own_products(context_.get()) ? Kernels::own : Kernels::ggml;
+    const bool on_gpu = std::find(info_.devices.begin(), info_.devices.end(), "CPU") == info_.devices.end();
+    return on_gpu ? Kernels::gpu : has_own_products(context_.get()) ? Kernels::own : Kernels::ggml;
 }
 
 Reading Model::reading() const {

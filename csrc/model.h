@@ -65,7 +65,6 @@ public:
     uint32_t        n_ctx() const { return context_ ? llama_n_ctx(context_.get()) : 0; } // cells
 
     bool    is_on_cpu() const; // all layers
-    bool    is_on_gpu() const; // likewise
     Kernels kernels() const;   // of most weights
     Reading reading() const;   // of prompts
 

@@ -19,7 +19,6 @@ Output Output::joined(const Output & more) const {
     all.n_decoded += more.n_decoded;
     all.n_reused += more.n_reused;
     all.n_refused += more.n_refused;
-    all.n_draft_model += more.n_draft_model;
     all.finish = more.finish;
     return all;
 }

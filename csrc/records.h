@@ -35,11 +35,9 @@ struct EngineParams {
     int32_t                                    flash_attn = 0;               // -1 = llama.cpp decides, 0 = off, 1 = on
     ggml_type                                  type_k     = GGML_TYPE_COUNT; // none
     ggml_type                                  type_v     = GGML_TYPE_COUNT;
-    std::vector<std::pair<std::string, float>> loras;            // paths of adapters, with their scales
-    std::string                                draft_model;      // path; empty = none
-    uint32_t                                   draft_tokens = 0; // that it guesses at a time; 0 = as many as pay
-    bool                                       use_mmap     = false;
-    bool                                       use_mlock    = false;
+    std::vector<std::pair<std::string, float>> loras; // paths of adapters, with their scales
+    bool                                       use_mmap  = false;
+    bool                                       use_mlock = false;
 };
 
 struct ModelInfo {
@@ -69,9 +67,8 @@ struct EngineStats {
     uint32_t n_splits       = 0; // of the last graph: its parts, each on one device
     uint64_t n_drafted      = 0; // positions that were guesses at the next tokens
     uint64_t n_accepted     = 0; // … and right
-    uint64_t n_draft_model  = 0; // positions that passed through the draft model
-    double   decode_seconds = 0, sample_seconds = 0, draft_seconds = 0; // the last one in the draft model
-    int32_t  n_threads = 0;                                             // of a step of few tokens, now
+    double   decode_seconds = 0, sample_seconds = 0;
+    int32_t  n_threads = 0; // of a step of few tokens, now
     uint32_t n_ctx = 0, n_seq_max = 0;
     uint32_t cells_used = 0, cells_peak = 0, cells_reserved = 0;
     uint32_t cells_remembered = 0, n_prefixes = 0;
@@ -101,7 +98,6 @@ struct Task {
     std::vector<llama_token> shown;    // control tokens that belong to the text
     bool                     ignore_eog    = false;
     bool                     drafts        = false; // decode guesses at the next tokens along, found in the texts
-    bool                     draft_model   = false; // … made by the draft model, where there is one
     bool                     states        = false; // output the state that each generated token was sampled from
     FeedStates               feed_states   = FeedStates::none;
     bool                     feed_logprobs = false;
@@ -123,21 +119,20 @@ template <class T> struct Array {
 };
 
 struct Output {
-    Array<llama_token> tokens;            // [n] generated, the end token included
-    Array<float>       logprobs;          // [n] of each, temperature 1
-    Array<float>       sampled_logprobs;  // [n] of each, in the distribution that it was drawn from
-    Array<float>       entropies;         // [n] of each token's distribution, nats
-    Array<float>       states;            // [n][n_embd]
-    Array<float>       feed_states;       // [0, 1 or n_feed][n_embd]
-    Array<float>       feed_logprobs;     // [n_feed - 1] of feed[i] given the tokens before it
-    Array<float>       norms;             // [n_feed][n_layer] ‖h‖₂ of the fed tokens, NaN = not measured
-    Array<llama_token> top_ids;           // [n][n_top]
-    Array<float>       top_logprobs;      // [n][n_top]
-    int32_t            n_decoded     = 0; // positions that this task decoded
-    int32_t            n_reused      = 0; // fed tokens that it took from the cache instead
-    int32_t            n_refused     = 0; // positions of drafts that were decoded in addition, and refused
-    int32_t            n_draft_model = 0; // positions that the draft model decoded for it
-    Finish             finish        = Finish::none;
+    Array<llama_token> tokens;           // [n] generated, the end token included
+    Array<float>       logprobs;         // [n] of each, temperature 1
+    Array<float>       sampled_logprobs; // [n] of each, in the distribution that it was drawn from
+    Array<float>       entropies;        // [n] of each token's distribution, nats
+    Array<float>       states;           // [n][n_embd]
+    Array<float>       feed_states;      // [0, 1 or n_feed][n_embd]
+    Array<float>       feed_logprobs;    // [n_feed - 1] of feed[i] given the tokens before it
+    Array<float>       norms;            // [n_feed][n_layer] ‖h‖₂ of the fed tokens, NaN = not measured
+    Array<llama_token> top_ids;          // [n][n_top]
+    Array<float>       top_logprobs;     // [n][n_top]
+    int32_t            n_decoded = 0;    // positions that this task decoded
+    int32_t            n_reused  = 0;    // fed tokens that it took from the cache instead
+    int32_t            n_refused = 0;    // positions of drafts that were decoded in addition, and refused
+    Finish             finish    = Finish::none;
 
     // The arrays with a row for each generated token, with their names. The others describe the fed tokens.
     template <class F> static void each_token_array(F && visit) {

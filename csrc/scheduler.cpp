@@ -20,11 +20,10 @@ static size_t first_prompt_tokens(const Model & model) {
     return model.is_on_cpu() ? n : params.n_batch;
 }
 
-Scheduler::Scheduler(Model & model, CacheAllocator & cache, Interrupt & interrupt, DraftModel * draft_model) :
+Scheduler::Scheduler(Model & model, CacheAllocator & cache, Interrupt & interrupt) :
     model_(model),
     cache_(cache),
     interrupt_(interrupt),
-    draft_model_(draft_model),
     times_(model.kernels(), model.params().n_threads),
     prompt_tokens_(double(first_prompt_tokens(model))) {}
 
@@ -356,11 +355,6 @@ void Scheduler::finish(const std::shared_ptr<Job> & finished, std::exception_ptr
         }
         if (it->second.group) {
             --it->second.group->n_jobs[it->second.index];
-        }
-    }
-    for (const auto & task : job->running) {
-        if (draft_model_) {
-            draft_model_->forget(task.get());
         }
     }
     jobs_.erase(std::find(jobs_.begin(), jobs_.end(), job));

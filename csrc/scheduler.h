@@ -8,7 +8,6 @@
 
 #include "batch.h"
 #include "cache.h"
-#include "draft_model.h"
 #include "drafts.h"
 #include "interrupt.h"
 #include "job.h"
@@ -28,8 +27,7 @@ namespace tgr {
 
 class Scheduler {
 public:
-    // `draft_model` may be null.
-    Scheduler(Model & model, CacheAllocator & cache, Interrupt & interrupt, DraftModel * draft_model);
+    Scheduler(Model & model, CacheAllocator & cache, Interrupt & interrupt);
 
     // --- sessions ---
 
@@ -75,20 +73,8 @@ public:
     // Gives tasks that wait for another reader what that one has read.
     void share();
 
-    // Chooses the guesses that the next batch may hold. Texts that the draft model is to continue before, with their
-    // jobs: its guesses are there when take_guesses() is called.
-    struct Asking {
-        std::vector<DraftModel::Text>     texts;
-        std::vector<std::shared_ptr<Job>> jobs;
-        std::vector<RunningTask *>        tasks;
-        std::vector<bool>                 has_read;             // the beginning of the text, before
-        size_t                            most_read = SIZE_MAX; // tokens of prompts
-    };
-    Asking & plan_drafts();
-    void     take_guesses();
-
     // The next batch: the next token of every sequence that generates, then as much waiting feed as fits. Both take
-    // turns where there is not space for all.
+    // turns where there is not space for all. Without feed, also guesses at the tokens after the next ones.
     Batch & schedule();
 
     const std::vector<std::shared_ptr<Job>> & jobs() const { return jobs_; }
@@ -115,9 +101,8 @@ private:
     struct Session {
         uint64_t                       serial; // place in the order of batches
         std::shared_ptr<LockstepGroup> group;
-        uint32_t                       index;   // in the group
-        Hits                           hits{};  // of the drafts of its texts, without a group
-        Trust                          trust{}; // in the draft model's
+        uint32_t                       index;  // in the group
+        Hits                           hits{}; // of the drafts of its texts, without a group
     };
 
     bool admit(Request & request);
@@ -145,14 +130,8 @@ private:
     size_t   most_prompt_tokens(const std::vector<Runnable> & writers, const std::vector<Runnable> & readers);
     uint64_t together(const Job & job) const;
     void     add_writers(const std::vector<Runnable> & writers, size_t most);
-    void     look_up(const std::vector<Runnable> & writers, size_t widest, double slowest);
-    void     ask(const std::vector<Runnable> & writers, size_t widest, double slowest);
-    size_t   n_to_try(const Runnable & writer);
-    void     ask(const Runnable & writer, size_t n, bool decoded);
-    void     settle(const Job & job, const RunningTask & task);
-    Tokens   text_of(const Runnable & one);
+    void     plan_drafts(const std::vector<Runnable> & writers);
     Hits &   hits_of(const Job & job);
-    Trust &  trust_of(const Job & job);
     Draft    look_up(const Runnable & writer, size_t n_read);
     std::vector<uint64_t> together_with(uint64_t session) const;
     void                  add_feed(const Runnable & reader, size_t most);
@@ -168,7 +147,6 @@ private:
     Model &          model_;
     CacheAllocator & cache_;
     Interrupt &      interrupt_;
-    DraftModel *     draft_model_;
     const StepTimes  times_;
 
     uint64_t                             next_id_ = 1;
@@ -176,12 +154,11 @@ private:
     std::deque<std::unique_ptr<Request>> waiting_;
     std::vector<std::shared_ptr<Job>>    jobs_;
     Batch                                batch_;
-    Asking                               asking_;
     size_t                               turn_ = 0, reader_turn_ = 0; // who is first, where not all fit
     uint64_t                             party_      = 0;             // whose tokens alone this step decodes, 0 = all
     uint64_t                             last_party_ = 0;             // … the step before
     size_t                               n_steps_    = 0;
-    uint64_t                             n_drafted_ = 0, n_accepted_ = 0, n_draft_model_ = 0;
+    uint64_t                             n_drafted_ = 0, n_accepted_ = 0;
     double                               prompt_tokens_;          // that a step decodes while texts are written
     double                               prompt_seconds_ = 0.0;   // that this step may take for them, 0 = no limit
     bool                                 prompt_limited_ = false; // it holds as many as the limit allows

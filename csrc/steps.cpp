@@ -178,16 +178,17 @@ std::vector<Scheduler::Runnable> Scheduler::runnable(bool feeding) const {
 
 Batch & Scheduler::schedule() {
     batch_.clear();
+    choose_party();
     const size_t n_batch = llama_n_batch(model_.context()); // llama.cpp may have lowered it to n_ctx
     const auto   writers = runnable(false);
     auto         readers = runnable(true);
     for (const auto & job : jobs_) {
         for (const auto & task : job->running) {
             task->n_in_batch = task->n_drafted = 0;
-            if (!readers.empty()) { // that came while the draft model was asked
-                task->draft.clear();
-            }
         }
+    }
+    if (readers.empty()) {
+        plan_drafts(writers);
     }
     prompt_limited_ = false;
     if (cache_.reading().block && read_block()) {
@@ -271,11 +272,10 @@ void Scheduler::add_writers(const std::vector<Runnable> & writers, size_t most) 
         const Runnable & one = writers[(turn_ + i) % writers.size()];
         batch_.rows.push_back({ one.job.get(), one.task, int32_t(batch_.size()), -1, true });
         add(one, one.task->next, true);
-        for (const llama_token guess : one.task->draft) {
+        for (size_t n = 0; n < one.task->n_drafted; ++n) {
             batch_.rows.push_back({ one.job.get(), one.task, int32_t(batch_.size()), -1, false, true });
-            add(one, guess, true);
+            add(one, one.task->guesses.guess(n), true);
         }
-        one.task->n_drafted = one.task->draft.size();
     }
     turn_ += most;
 }

@@ -44,8 +44,10 @@ std::pair<Tokens, size_t> look_up_in(const Tokens & own, llama_token next, const
 // How many tokens are decoded along with each of several texts, of which (n_left, n_alike) are given, after runs of
 // right tokens (n_matched, n_right) that ended with a wrong one.
 std::vector<size_t> rows_of(const std::vector<std::pair<size_t, size_t>> & drafts,
-                            const std::vector<std::pair<size_t, size_t>> & runs, size_t widest, double slowest) {
-    Hits hits;
+                            const std::vector<std::pair<size_t, size_t>> & runs, const std::string & kernels,
+                            int32_t n_threads, size_t widest, double slowest) {
+    const Kernels by = kernels == "gpu" ? Kernels::gpu : kernels == "own" ? Kernels::own : Kernels::ggml;
+    Hits          hits;
     for (const auto & [n_matched, n_right] : runs) {
         for (size_t n = 1; n <= n_right; ++n) {
             hits.note(n_matched, n, false);
@@ -56,30 +58,10 @@ std::vector<size_t> rows_of(const std::vector<std::pair<size_t, size_t>> & draft
     for (const auto & [n_left, n_alike] : drafts) {
         guesses.push_back({ n_left, {} });
         for (size_t k = 0; k < Hits::LENGTHS.size(); ++k) {
-            guesses.back().right.push_back(hits.expected(n_alike, k));
+            guesses.back().right[k] = hits.expected(n_alike, k);
         }
     }
-    const std::vector<size_t> lengths(Hits::LENGTHS.begin(), Hits::LENGTHS.end());
-    return choose_rows(guesses, lengths, StepTimes(Kernels::ggml, 1), 0.0, widest, slowest);
-}
-
-// The same for texts that a draft model follows, which can have n_left more tokens each, after guesses that were right
-// or wrong; `price` is the time of a guess.
-std::vector<size_t> asked_rows(const std::vector<size_t> & n_left, const std::vector<bool> & guesses, double price,
-                               const std::string & kernels, int32_t n_threads, size_t widest, double slowest) {
-    const Kernels times = kernels == "gpu" ? Kernels::gpu : kernels == "own" ? Kernels::own : Kernels::ggml;
-    Trust         trust;
-    for (const bool right : guesses) {
-        trust.note(right);
-    }
-    std::vector<Guess> texts;
-    for (const size_t n : n_left) {
-        texts.push_back({ n, {} });
-        for (const size_t length : ASKED_LENGTHS) {
-            texts.back().right.push_back(trust.expected(length));
-        }
-    }
-    return choose_rows(texts, ASKED_LENGTHS, StepTimes(times, n_threads), price, widest, slowest);
+    return choose_rows(guesses, StepTimes(by, n_threads), widest, slowest);
 }
 
 //
@@ -160,12 +142,8 @@ PYBIND11_MODULE(tgr_testing, m) {
     m.def("draft_rows", &rows_of,
           "How many tokens of each draft (tokens, tokens alike) a batch gets after runs of right tokens (tokens alike, "
           "right ones) that ended with a wrong one.",
-          py::arg("drafts"), py::arg("runs"), py::arg("widest"), py::arg("slowest"));
-    m.def("asked_rows", &asked_rows,
-          "How many guesses of a draft model a batch gets for each text, of which n_left tokens are left, after "
-          "guesses that were right or wrong.",
-          py::arg("n_left"), py::arg("guesses"), py::arg("price"), py::arg("kernels"), py::arg("n_threads"),
-          py::arg("widest"), py::arg("slowest"));
+          py::arg("drafts"), py::arg("runs"), py::arg("kernels"), py::arg("n_threads"), py::arg("widest"),
+          py::arg("slowest"));
     py::class_<EditText>(m, "EditText", "An answer of edits over a vocabulary of given texts; an empty one ends it.")
         .def(py::init<std::shared_ptr<const EditParams>, std::vector<std::string>, uint32_t>(), py::arg("params"),
              py::arg("tokens"), py::arg("limit"))

@@ -64,30 +64,7 @@ bool Engine::prepare() {
     return scheduler_.ready();
 }
 
-// Asks the draft model for what the next batch may hold. False when that was interrupted for a cancelled job: the next
-// step cannot be, as after a decode.
-bool Engine::draft(Lock & lock) {
-    auto & asking = scheduler_.plan_drafts();
-    if (asking.texts.empty()) {
-        return true;
-    }
-    interrupt_.arm(scheduler_.jobs(), asking.jobs, !interrupted_);
-    const double start = seconds_now();
-    bool         done  = false;
-    {
-        const Unlocked unlocked(lock, stepping_);
-        done = draft_model_->guess(asking.texts, asking.most_read);
-    }
-    stats_.draft_seconds += seconds_now() - start;
-    scheduler_.take_guesses();
-    interrupted_ |= !done;
-    return done;
-}
-
 void Engine::step(Lock & lock) {
-    if (!draft(lock)) {
-        return;
-    }
     Batch & batch = scheduler_.schedule();
     if (!decode(batch, lock)) {
         return;

@@ -55,15 +55,13 @@ def write_model(
     tied: bool = False,
     dtype: str = "F32",
     n_extra: int = 0,
-    n_idle: int = 0,
     pooling: str = "",
     n_classes: int = 0,
     seed: int = 0,
 ) -> Path:
     """A random dense decoder of arch qwen3, llama or phi3; returns path.
 
-    n_extra tokens make the vocabulary larger than N_VOCAB. n_idle more layers add nothing, so the
-    logits are those of the model without them. head_dim is n_embd / n_head unless given
+    n_extra tokens make the vocabulary larger than N_VOCAB. head_dim is n_embd / n_head unless given
     (phi3 takes no other). dtype F32, F16 or Q8_0 is that of the matrices; Q8_0 needs rows of a
     multiple of 32. Logits have a standard deviation of about 2; those of special tokens are a
     quarter of it, so greedy text rarely ends. With pooling (a name of gguf.PoolingType) it is an
@@ -78,7 +76,7 @@ def write_model(
     }
     if not tied:
         tensors["output.weight"] = draw.vocabulary(n_embd, n_extra)
-    for layer in range(n_layer + n_idle):
+    for layer in range(n_layer):
         block = {"attn_norm": draw.norm(n_embd), "ffn_norm": draw.norm(n_embd)}
         if arch == "phi3":
             block["attn_qkv"] = draw.matrix(n_q + 2 * n_kv, n_embd)
@@ -94,13 +92,8 @@ def write_model(
             block["attn_k_norm"] = draw.norm(head_dim)
         block["attn_output"] = draw.matrix(n_embd, n_q)
         block["ffn_down"] = draw.matrix(n_embd, n_ff)
-        if layer >= n_layer:
-            block["attn_output"] *= 0
-            block["ffn_down"] *= 0
         tensors |= {f"blk.{layer}.{name}.weight": tensor for name, tensor in block.items()}
-    writer = decoder_metadata(
-        path, arch, n_layer + n_idle, n_embd, n_head, n_ff, n_ctx_train, n_extra
-    )
+    writer = decoder_metadata(path, arch, n_layer, n_embd, n_head, n_ff, n_ctx_train, n_extra)
     writer.add_head_count_kv(n_head_kv)
     writer.add_key_length(head_dim)
     writer.add_value_length(head_dim)

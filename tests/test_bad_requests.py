@@ -67,6 +67,7 @@ FORMAT = "response_format"
         ({"tgr": {"probe": "/etc/passwd"}}, "probe", "unknown option 'probe'"),
         ({"tgr": {"sigmar": 1}}, "sigmar", "unknown option 'sigmar'; did you mean sigma"),
         ({"tgr": {"min_gap": 0}}, "min_gap", "min_gap has left the search; remove it"),
+        ({"tgr": {"draft_tokens": 4}}, "draft_tokens", "draft_tokens has left the engine; remove"),
         ({"tgr": {"sigma": -1}}, "sigma", "sigma is -1, but must be at least 0"),
         ({"tgr": 3}, "tgr", "tgr is 3, but must be an object"),
         ({FORMAT: {"type": "xml"}}, FORMAT, "type is 'xml', but must be one of text, json_object"),

@@ -194,7 +194,6 @@ def test_json_has_everything_that_a_result_depends_on(
         "discarded": 0,
         "reused": 0,
         "refused": 0,
-        "draft_model": 0,
         "total": 44,
     }
     assert result.pop("versions").keys() - {"llama-cpp-python"} == {"tgr-local", "python", "numpy"}
@@ -342,6 +341,8 @@ def test_bytes_that_are_not_text_are_refused_with_their_offset() -> None:
         ("run x --sigm 1", 2, "unknown argument '--sigm'; did you mean --sigma?"),
         ("run x --min-gap=0", 2, "--min-gap has left the search; remove it"),
         ("run x --no-common-noise", 2, "--no-common-noise has left the search; remove it"),
+        ("run x --draft-model small", 2, "--draft-model has left the engine; remove it"),
+        ("serve --draft-tokens=4", 2, "--draft-tokens has left the engine; remove it"),
         ("run x --sigma", 2, "argument --sigma: expected one argument; see tgr-local run --help"),
         (
             "run x --quantum",

@@ -118,6 +118,7 @@ def test_a_run_uses_the_settings(
         ("sigm = 1", {}, "tgr-local.toml: unknown option 'sigm'; did you mean sigma"),
         ("zzzz = 1", {}, "tgr-local.toml: unknown option 'zzzz'; tgr-local run --help-all has all"),
         ("min_gap = 0", {}, "tgr-local.toml: min_gap has left the search; remove it"),
+        ('draft_model = "a"', {}, "tgr-local.toml: draft_model has left the engine; remove it"),
         ("[search]\nsigma = 1", {}, "tgr-local.toml: search is a table, but tables are not used"),
         (
             "[sigma]\nx = 1",
@@ -206,9 +207,11 @@ def test_a_misspelt_variable_is_a_warning(
     warning = "TGR_ROLLOUT_LENGTH is not an option; did you mean TGR_ROLLOUT_LEN?\n"
     assert capsys.readouterr().err.startswith(f"tgr-local: warning: {warning}")
     monkeypatch.setenv("TGR_MIN_GAP", "0")
+    monkeypatch.setenv("TGR_DRAFT_MODEL", "small")
     assert run("run", "q", "--model", "f.gguf") == 0
-    warning = "tgr-local: warning: TGR_MIN_GAP has left the search; remove it\n"
-    assert warning in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "tgr-local: warning: TGR_MIN_GAP has left the search; remove it\n" in said
+    assert "tgr-local: warning: TGR_DRAFT_MODEL has left the engine; remove it\n" in said
 
 
 def test_show_config_is_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:

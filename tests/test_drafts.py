@@ -81,10 +81,12 @@ GOOD = [(2, 29)] * 6
 def rows(
     *drafts: tuple[int, int],
     runs: list[tuple[int, int]],
+    kernels: str = "ggml",
+    threads: int = 1,
     widest: int = 64,
     slowest: float = np.inf,
 ) -> list[int]:
-    return testing.draft_rows([*drafts], runs, widest, slowest)
+    return testing.draft_rows([*drafts], runs, kernels, threads, widest, slowest)
 
 
 def test_nothing_is_decoded_before_guesses_were_right() -> None:
@@ -105,6 +107,13 @@ def test_drafts_are_as_long_as_what_is_right() -> None:
     assert rows((5, 2), runs=[(2, 15)] * 8) == [0], "five take as long as seven"
     assert rows((60, 2), runs=[*[(2, 15)] * 8, *[(2, 0)] * 2]) == [0], "misses count at once"
     assert rows((60, 18), runs=[(3, 15)] * 8) == [0], "nothing is right after so many"
+
+
+@pytest.mark.parametrize(("kernels", "threads"), [("own", 1), ("gpu", 1), ("ggml", 8)])
+def test_cheaper_rows_pay_sooner(kernels: str, threads: int) -> None:
+    for runs in ([(2, 7)], [(2, 5)] * 9):
+        assert rows((60, 2), runs=runs) == [0]
+        assert rows((60, 2), runs=runs, kernels=kernels, threads=threads) == [7]
 
 
 def test_rows_go_where_they_pay() -> None:

@@ -94,11 +94,13 @@ def test_a_run_with_former_options_resumes_where_they_changed_nothing(
     path = tmp_path / "run" / "manifest.json"
     about = json.loads(path.read_bytes())
     about["systems"][0]["config"] |= {"min_gap": 0.0, "rollout_end": "length", "last_layer": -1}
+    about["machines"][0]["settings"] |= {"draft_model": "", "draft_tokens": 0}
     path.write_text(json.dumps(about), encoding="utf-8")
     assert run("eval", "report", str(path.parent)) == 0
     page = (path.parent / "report.md").read_text(encoding="utf-8")
     assert "n_candidates 2" in page and not re.search("min_gap|rollout_end|last_layer", page)
     assert run(*command) == 0
+    assert len(json.loads(path.read_bytes())["machines"]) == 1
 
     about["systems"][0]["config"]["min_gap"] = 0.5
     path.write_text(json.dumps(about), encoding="utf-8")

@@ -300,8 +300,6 @@ def test_a_prefix_that_was_read_in_other_batches_is_refused(
 
 
 def test_what_cannot_be_reproducible_is_refused(model: Callable[..., Path]) -> None:
-    with pytest.raises(ValueError, match="draft_model"):
-        EngineConfig(reproducible=True, draft_model="small.gguf")
     options = EngineConfig(**OPTIONS, n_seq_max=64, n_batch=64, n_ubatch=64)
     with pytest.raises(ModelError, match="n_seq_max is 64"):
         Engine(model(), options)

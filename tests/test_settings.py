@@ -117,14 +117,14 @@ def test_paths_in_the_users_file_begin_at_that_file(
     paths = {
         "models_dir": "weights", "slot_save_path": "slots", "prompt_cache": "../kept",
         "log_file": "log", "api_key_file": "keys", "probe": "probe.json",
-        "chat_template": "mine.jinja", "draft_model": "weights/draft.gguf",
+        "chat_template": "mine.jinja",
     }  # fmt: skip
     lines = [f'{name} = "{value}"' for name, value in paths.items()]
     lines.append('method = "vote"')  # which reads a probe
     own.write_text("\n".join([*lines, 'lora = ["a.gguf", "b.gguf:0.5"]', f'model = "{small}"']))
     assert settings.models_dir() == own.parent / "weights"
     for named, names in (
-        ("serve", (*paths, "lora")), ("run", ("probe", "chat_template", "draft_model", "lora")),
+        ("serve", (*paths, "lora")), ("run", ("probe", "chat_template", "lora")),
     ):  # fmt: skip
         rows = _rows(capsys, named)
         for name in names:
@@ -145,10 +145,9 @@ def _rows(capsys: pytest.CaptureFixture[str], command: str) -> dict[str, list[st
 def test_names_and_empty_values_in_the_users_file_stay(capsys: pytest.CaptureFixture[str]) -> None:
     own = settings.user_file()
     own.parent.mkdir(parents=True)
-    own.write_text('chat_template = "chatml"\ndraft_model = "small"\nslot_save_path = ""\n')
+    own.write_text('chat_template = "chatml"\nslot_save_path = ""\n')
     rows = _rows(capsys, "serve")
     assert rows["chat_template"] == ["chatml", str(own)]
-    assert rows["draft_model"] == ["small", str(own)]
     assert rows["slot_save_path"] == ["none", str(own)]
 
 

@@ -300,6 +300,18 @@ def test_the_table_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\n".join(render.table(run, width=90)) == TABLE
 
 
+def test_a_trace_with_a_former_count_is_printed(tmp_path: Path) -> None:
+    """Its forward tokens are those without it."""
+    path = tmp_path / "t"
+    run = written(path)
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    for line in lines[1:]:
+        line.get("step", line)["counts"]["draft_model"] = 90
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    (again,) = record.read(path)
+    assert list(render.table(again)) == list(render.table(run))
+
+
 def test_control_characters_in_a_trace_file_are_not_printed(tmp_path: Path) -> None:
     path = tmp_path / "t"
     written(path)

@@ -41,8 +41,6 @@ class EngineParams:
     type_k: int
     type_v: int
     loras: Sequence[tuple[str, float]]
-    draft_model: str
-    draft_tokens: int
     use_mmap: bool
     use_mlock: bool
 
@@ -110,13 +108,9 @@ class EngineStats:
     @property
     def n_accepted(self) -> int: ...
     @property
-    def n_draft_model(self) -> int: ...
-    @property
     def decode_seconds(self) -> float: ...
     @property
     def sample_seconds(self) -> float: ...
-    @property
-    def draft_seconds(self) -> float: ...
     @property
     def n_threads(self) -> int: ...
     @property
@@ -213,10 +207,6 @@ class Output:
     @property
     def n_refused(self) -> int:
         """Positions of drafts that were decoded beside these and not accepted."""
-
-    @property
-    def n_draft_model(self) -> int:
-        """Positions that the draft model decoded for this text."""
 
     @property
     def finish(self) -> Literal["", "length", "stop", "cancelled"]:

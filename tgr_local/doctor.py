@@ -156,9 +156,6 @@ def _model(model: str | None, config: EngineConfig) -> Iterator[Finding]:
         for adapter in engine.adapters:
             size = f"{adapter.path.stat().st_size / 2**20:.1f} MiB"
             yield Finding("adapter", "ok", f"{adapter.path}: scale {adapter.scale:g}, {size}")
-        if engine.draft_path:
-            size = f"{engine.draft_path.stat().st_size / 2**20:.1f} MiB"
-            yield Finding("draft model", "ok", f"{engine.draft_path}: the same vocabulary, {size}")
         *layers, output = engine.devices()
         counts = collections.Counter(layers).items()
         where = ", ".join(f"{n} on {device}" for device, n in counts)

@@ -28,8 +28,6 @@ void bind_engine_params(py::module_ & m) {
             "type_v", [](const EngineParams & p) { return int(p.type_v); },
             [](EngineParams & p, int type) { p.type_v = ggml_type(type); })
         .def_readwrite("loras", &EngineParams::loras)
-        .def_readwrite("draft_model", &EngineParams::draft_model)
-        .def_readwrite("draft_tokens", &EngineParams::draft_tokens)
         .def_readwrite("use_mmap", &EngineParams::use_mmap)
         .def_readwrite("use_mlock", &EngineParams::use_mlock);
 }

@@ -29,7 +29,6 @@ void bind_output(py::module_ & m) {
         .def_readonly("n_decoded", &Output::n_decoded)
         .def_readonly("n_reused", &Output::n_reused)
         .def_readonly("n_refused", &Output::n_refused)
-        .def_readonly("n_draft_model", &Output::n_draft_model)
         .def_property_readonly("finish", &finish_of)
         .def("__repr__",
              [](const Output & output) {

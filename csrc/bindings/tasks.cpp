@@ -91,7 +91,6 @@ static Task task_of(const py::handle & record) {
     read(record, "shown", task.shown);
     read(record, "ignore_eog", task.ignore_eog);
     read(record, "drafts", task.drafts);
-    read(record, "draft_model", task.draft_model);
     read(record, "states", task.states);
     read(record, "feed_states", task.feed_states);
     read(record, "feed_logprobs", task.feed_logprobs);

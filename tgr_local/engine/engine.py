@@ -24,7 +24,7 @@ from tgr_local.engine.prompt_text import ControlTexts, PromptText
 from tgr_local.engine.records import EngineStats, LayerFit, MemoryUse
 from tgr_local.engine.session import INT_MAX, Added, Session, check_whole
 from tgr_local.errors import CancelledError, CapacityError, ModelError, TgrError
-from tgr_local.models import gguf_header, library
+from tgr_local.models import gguf_header
 from tgr_local.options import cache
 from tgr_local.options.config import EngineConfig
 from tgr_local.system import confined
@@ -58,16 +58,11 @@ class Engine:
         for name in _SAME_NAMES:
             setattr(params, name, getattr(config, name))
         params.path = _utf8(self.path)
-        self.draft_path = library.find(config.draft_model) if config.draft_model else None
-        """The file of the draft model; None = there is none."""
-        for file in filter(None, (self.path, self.draft_path)):
-            gguf_header.check_file(file)
+        gguf_header.check_file(self.path)
         added = adapters.named_adapters(config.lora)
         for adapter in added:
             adapters.check(adapter)
         params.loras = [(_utf8(one.path), one.scale) for one in added]
-        params.draft_model = _utf8(self.draft_path) if self.draft_path else ""
-        params.draft_tokens = config.draft_tokens
         params.use_mlock = config.use_mlock
         if config.rpc and config.n_gpu_layers:
             params.rpc = rpc.endpoints(config.rpc)

@@ -22,7 +22,7 @@ _USABLE = 0.75  # of the memory of GPUs, which a screen uses too
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """Bytes that the weights of a model take, and those of its adapters and its draft model."""
+    """Bytes that the weights of a model take, and those of its adapters."""
 
     ram: int
     gpu: int
@@ -86,15 +86,11 @@ def free_memory(config: EngineConfig) -> FreeMemory:
 
 
 def memory_need(path: Path, config: EngineConfig, free: FreeMemory) -> MemoryNeed:
-    """What the model of a file takes, with its draft model. Raises ModelError for a file that is no
-    model, and OSError for one that cannot be read."""
+    """What the model of a file takes. Raises ModelError for a file that is no model, and OSError
+    for one that cannot be read."""
     need = _need_of(path, config, free)
     n_added = sum(adapter.path.stat().st_size for adapter in named_adapters(config.lora))
-    need = MemoryNeed(ram=need.ram + n_added, gpu=need.gpu)
-    if config.draft_model:
-        other = _need_of(library.find(config.draft_model), config, free)
-        need = MemoryNeed(ram=need.ram + other.ram, gpu=need.gpu + other.gpu)
-    return need
+    return MemoryNeed(ram=need.ram + n_added, gpu=need.gpu)
 
 
 def _need_of(path: Path, config: EngineConfig, free: FreeMemory) -> MemoryNeed:

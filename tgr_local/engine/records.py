@@ -89,12 +89,8 @@ class EngineStats:
     """Positions that were guesses at the next tokens of a text (`Task.drafts`)."""
     n_accepted: int
     """… and right: these belong to the texts, the others passed through the model for nothing."""
-    n_draft_model: int
-    """Positions that passed through the draft model, which are in none of the other counts."""
     decode_seconds: float
     sample_seconds: float
-    draft_seconds: float
-    """In the draft model; not part of the other two."""
     n_threads: int
     """Of a step of few tokens now: fewer than the engine's while other programs want the cores."""
     n_ctx: int

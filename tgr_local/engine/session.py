@@ -62,8 +62,6 @@ class Task:
     drafts: bool = False
     """Also decode guesses at the next tokens, once enough of them were right: what followed the
     same words before in this text or in another one of the session. They change no token."""
-    draft_model: bool = False
-    """Do so with guesses of the engine's draft model, if it has one."""
     states: bool = False
     """Read the state that each generated token was sampled from."""
     feed_states: str = "none"

@@ -402,7 +402,6 @@ class Answer:
             "forward_tokens": counts.decoded | {"total": counts.total},
             "reused_tokens": counts.reused,
             "refused_tokens": counts.refused,
-            "draft_model_tokens": counts.draft_model,
             "replies": [
                 {
                     "seed": reply.seed,

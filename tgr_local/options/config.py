@@ -99,16 +99,6 @@ class EngineConfig:
         most=16,
         is_path=True,
     )
-    draft_model: str = option(
-        "",
-        "smaller GGUF file with the same vocabulary, or a name that tgr-local models lists, which "
-        "guesses the next tokens of a plain text; empty = none",
-        longest=4096,
-        is_path=True,
-    )
-    draft_tokens: int = option(
-        0, "tokens that the draft model guesses at a time; 0 = as many as pay", low=0, high=63
-    )
     use_mmap: bool = option(True, "map the model file into memory instead of reading it")
     use_mlock: bool = option(False, "keep the model in physical memory")
 
@@ -118,11 +108,6 @@ class EngineConfig:
             raise ValueError(
                 f"n_ubatch is {self.n_ubatch}, but cannot exceed n_batch, which is {self.n_batch}; "
                 "lower n_ubatch or raise n_batch"
-            )
-        if self.reproducible and self.draft_model:
-            raise ValueError(
-                "reproducible is set, but what draft_model guesses depends on the requests before; "
-                "leave one of them out"
             )
         if self.main_gpu >= 0 and self.tensor_split:
             raise ValueError(

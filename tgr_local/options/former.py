@@ -1,4 +1,4 @@
-"""Options that have left the search. Files from before may name them."""
+"""Options that have left the search and the engine. Files from before may name them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,23 @@ FORMER: Mapping[str, Any] = {
     "raised_lambda_u": 2.0, "common_noise": False, "share_repulsion": False,
     "injection_maps": "random", "first_layer": 0, "last_layer": -1, "vote_cut": 0,
     "tree_value": "likelihood", "tree_value_samples": 3, "tree_resets": False, "exit_gap": 0,
+    "draft_model": "", "draft_tokens": 0,
 }  # fmt: skip
-"""Their defaults: what the search does now."""
+"""Their defaults: what the search and the engine do now."""
+_OF_THE_ENGINE = ("draft_model", "draft_tokens")
+
+
+def departed(name: str) -> str:
+    """What happened to an option that has left; empty for any other name."""
+    if name not in FORMER:
+        return ""
+    return f"has left the {'engine' if name in _OF_THE_ENGINE else 'search'}"
 
 
 def has_left(name: str, written: str = "") -> str:
     """The error for an option that has left, as the user has written its name; empty for any other
     name."""
-    return f"{written or name} has left the search; remove it" if name in FORMER else ""
+    return f"{written or name} {departed(name)}; remove it" if name in FORMER else ""
 
 
 def without_former(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ _PATHS = {
     "models_dir", "slot_save_path", "prompt_cache", "log_file", "api_key_file", "probe", "lora",
 }  # fmt: skip
 """Options that are paths."""
-_NAMES = {"model", "draft_model", "chat_template"}
+_NAMES = {"model", "chat_template"}
 """Options that are names or paths."""
 _VALUE_LENGTH = 200  # characters of a value in the table
 _ONE_LINE = "write one option to a line: sigma = 0.1"

@@ -427,7 +427,6 @@ class Run:
             states=states,
             n_top=self.n_top if n_top is None else n_top,
             drafts=drafts and self._drafts,
-            draft_model=drafts and self.engine.draft_path is not None,
         )
 
     def has_ended(self, task: Task, output: Output) -> bool:

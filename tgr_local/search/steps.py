@@ -41,16 +41,13 @@ class Counts:
     """Positions of the query that were in the cache already. They did not pass through the model,
     so the total is without them."""
     refused: int = 0
-    """Positions of drafts (`SearchConfig.draft_lookup`, `EngineConfig.draft_model`) that were
-    decoded for nothing. They end no budget, so the total is without them."""
-    draft_model: int = 0
-    """Positions that passed through the draft model instead; the total is without them."""
+    """Positions of drafts (`SearchConfig.draft_lookup`) that were decoded for nothing. They end no
+    budget, so the total is without them."""
 
     @property
     def decoded(self) -> dict[str, int]:
         """The positions that passed through the model, by purpose, without refused drafts."""
-        others = ("reused", "refused", "draft_model")
-        names = [spec.name for spec in fields(self) if spec.name not in others]
+        names = [spec.name for spec in fields(self) if spec.name not in ("reused", "refused")]
         return {name: getattr(self, name) for name in names}
 
     @property

@@ -442,11 +442,7 @@ class Trajectory:
 
     def _count_chunk(self, output: Output, n_read: int = 0) -> None:
         """Counts the positions of a chunk, of which `n_read` belong to Q."""
-        self.run.count(
-            chunk=output.n_decoded - n_read,
-            refused=output.n_refused,
-            draft_model=output.n_draft_model,
-        )
+        self.run.count(chunk=output.n_decoded - n_read, refused=output.n_refused)
 
     def _report_chunk(self, new: list[New]) -> None:
         if self._began is not None:

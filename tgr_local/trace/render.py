@@ -165,13 +165,12 @@ def fitted(facts: Sequence[tuple[int, str]], width: int, comma: str = " · ") ->
 
 
 def forward_tokens(counts: Counts) -> str:
-    """``131 forward tokens (query 20, chunk 111), 4000 reused, 7 refused, 90 by the draft model``,
-    where the last two are not part of the 131."""
+    """``131 forward tokens (query 20, chunk 111), 4000 reused, 7 refused``, where the last two are
+    not part of the 131."""
     kinds = ", ".join(f"{kind} {n}" for kind, n in counts.decoded.items() if n)
     reused = f", {counts.reused} reused" if counts.reused else ""
     refused = f", {counts.refused} refused" if counts.refused else ""
-    drafts = f", {counts.draft_model} by the draft model" if counts.draft_model else ""
-    return f"{plural(counts.total, 'forward token')} ({kinds}){reused}{refused}{drafts}"
+    return f"{plural(counts.total, 'forward token')} ({kinds}){reused}{refused}"
 
 
 def score_bars(scores: Iterable[float]) -> str:

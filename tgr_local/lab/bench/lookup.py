@@ -1,8 +1,7 @@
-"""Texts with drafts (``draft_lookup``, ``draft_model``) compared with the same texts without.
+"""Texts with drafts (``draft_lookup``) compared with the same texts without.
 
-A grammar with one token at every place decides the texts of the lookup, since random weights copy
-nothing by themselves; each row costs as if the model had chosen it. The text for a draft model is
-the model's own.
+A grammar with one token at every place decides the texts, since random weights copy nothing by
+themselves; each row costs as if the model had chosen it.
 """
 
 from __future__ import annotations
@@ -54,44 +53,6 @@ def texts(plan: Plan) -> Iterator[Row]:
             Target(least, at_least=True),
             f"{n_accepted} of {n_drafted} drafted positions were accepted" if n_drafted else "",
         )
-
-    if engine.draft_path is not None:
-        yield _with_draft_model(plan, prompt, n)
-
-
-def _with_draft_model(plan: Plan, prompt: list[int], n: int) -> Row:
-    """The likeliest text after the prompt."""
-    engine, before = plan.engine, plan.engine.stats()
-    plain, drafted = alternate_timed(
-        plan.few, [partial(_write_own, engine, prompt, n, drafts) for drafts in (False, True)]
-    )
-    after = engine.stats()
-    n_drafted = after.n_drafted - before.n_drafted
-    n_accepted = after.n_accepted - before.n_accepted
-    n_draft_model = after.n_draft_model - before.n_draft_model
-    return Row(
-        "lookup",
-        f"greedy text of {n} tokens: with the draft model / without",
-        Spread.of(plain / drafted),
-        "of its speed",
-        {"tokens/s with": Spread.of(n / drafted), "tokens/s without": Spread.of(n / plain)},
-        note=f"{n_accepted} of {n_drafted} drafted positions were accepted; the draft model "
-        f"decoded {n_draft_model}, the prompt included",
-    )
-
-
-def _write_own(engine: Engine, prompt: list[int], n: int, drafts: bool) -> float:
-    """Seconds of the text, without those of its prompt; but the draft model reads it too."""
-    with engine.session(len(prompt) + n + 8, 1) as session:
-        sequence = session.sequence()
-        session.run([Task(sequence, prompt[:-1])])
-        task = Task(
-            sequence, prompt[-1:], n_generate=n, sampling=Sampling(temperature=0),
-            ignore_eog=True, draft_model=drafts,
-        )  # fmt: skip
-        start = time.perf_counter()
-        session.run([task])
-        return time.perf_counter() - start
 
 
 def _is_word(engine: Engine, token: int) -> bool:

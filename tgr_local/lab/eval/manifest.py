@@ -25,7 +25,7 @@ from tgr_local.lab.eval.task import Metric, Problem
 from tgr_local.models.strengths import Strength
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import types_of
-from tgr_local.options.former import FORMER, without_former
+from tgr_local.options.former import departed, without_former
 from tgr_local.system import json_checks
 from tgr_local.system.json_checks import Count
 from tgr_local.system.processor import processor
@@ -41,7 +41,7 @@ RunMetric = Literal["samples", "one"]
 _MAY_CHANGE = ("k", "budget", "recipe", "machines", "reference", "metric", "created", "command")
 _OF_THE_MACHINE = (
     "n_threads", "n_batch", "n_ubatch", "n_seq_max", "n_gpu_layers", "n_cpu_moe", "main_gpu",
-    "tensor_split", "rpc", "use_mmap", "use_mlock", "draft_model", "draft_tokens", "python",
+    "tensor_split", "rpc", "use_mmap", "use_mlock", "python",
 )  # fmt: skip
 """Settings and versions that change the speed of a run, but not its samples."""
 
@@ -185,6 +185,9 @@ def read(folder: Path) -> Manifest:
                 raise ValueError(f"{name} is {items!r:.60}, but must be a list without repetition")
         for system in data["systems"]:
             system["config"] = without_former(system["config"])
+        for one in data["machines"]:
+            if "settings" in one:
+                one["settings"] = without_former(one["settings"])
         found: Manifest = from_json_value(Manifest, data)
     except OSError as error:
         raise TgrError(
@@ -253,6 +256,5 @@ def _differences(name: str, known: Any, wanted: Any) -> list[str]:
         return [change for key, a, b in pairs for change in _differences(f"{name}.{key}", a, b)]
     if known == wanted:
         return []
-    left = name.rpartition(".")[2] in FORMER
-    now = "has left the search" if left else f"is {wanted!r:.60}"
+    now = departed(name.rpartition(".")[2]) or f"is {wanted!r:.60}"
     return [f"{name} was {known!r:.60} and {now}"]

@@ -134,7 +134,6 @@ def connected(
         adapters = named_adapters(config.lora)
         config = dataclasses.replace(
             config,
-            draft_model=absolute(config.draft_model),
             lora=tuple(f"{absolute(str(one.path))}:{one.scale!r}" for one in adapters),
             chat_template=absolute(config.chat_template),
         )
