@@ -4,6 +4,8 @@
 
 #include "rpc.h"
 
+#include "ggml-backend.h"
+
 #include <chrono>
 #include <stdexcept>
 
@@ -11,8 +13,23 @@ namespace tgr {
 
 static std::atomic<int> n_forks{ 0 }; // from the first process to this one
 
+static std::atomic<int> device_home{ -1 }; // the process that first used a device besides the CPU; -1 = none did
+
 void forked() {
     ++n_forks;
+}
+
+void use_devices(bool has_servers) {
+    bool is_cpu_alone = !has_servers;
+    for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
+        const auto type = ggml_backend_dev_type(ggml_backend_dev_get(i));
+        is_cpu_alone    = is_cpu_alone && type != GGML_BACKEND_DEVICE_TYPE_GPU && type != GGML_BACKEND_DEVICE_TYPE_IGPU;
+    }
+    int none = -1;
+    if (!is_cpu_alone && !device_home.compare_exchange_strong(none, n_forks) && none != n_forks) {
+        throw Error("this process was forked from one that used a GPU or an RPC server, whose connections it cannot "
+                    "use; start it anew (multiprocessing: the method spawn), or fork before tgr_local is used");
+    }
 }
 
 bool Engine::here() const {
@@ -26,7 +43,7 @@ void Engine::check_here() const {
 }
 
 Engine::Engine(const EngineParams & params, const LoadCheck & check) :
-    home_(n_forks),
+    home_((use_devices(!params.rpc.empty()), n_forks.load())),
     model_(params, interrupt_, check),
     cache_(model_),
     scheduler_(model_, cache_, interrupt_) {

@@ -37,6 +37,9 @@ namespace tgr {
 
 // To be called in the child after a fork.
 void forked();
+// To be called before devices are used: those of GPUs and of RPC servers do not survive a fork, and a driver would end
+// the process. Throws Error in a forked child of a process that used any.
+void use_devices(bool has_servers = false);
 
 class Engine {
 public:

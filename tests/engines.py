@@ -86,7 +86,16 @@ def distributions(output: Output) -> NDArray[np.float64]:
 
 
 def assert_same(ours: Output, theirs: Output, bound: float = ROUNDING) -> None:
-    """Equal tokens; distributions and states that differ by no more than the bound."""
-    assert ours.tokens.tolist() == theirs.tokens.tolist()
-    np.testing.assert_allclose(distributions(ours), distributions(theirs), atol=bound, rtol=0)
-    np.testing.assert_allclose(ours.states, theirs.states, atol=bound, rtol=0)
+    """Equal tokens; distributions and states that differ by no more than the bound. With
+    TGR_TEST_DEVICE greedy texts may part where two tokens are as likely, within the bound; what
+    follows is not compared."""
+    p, q = distributions(ours), distributions(theirs)
+    n = len(ours.tokens)
+    assert len(theirs.tokens) == n
+    if (differ := np.flatnonzero(ours.tokens != theirs.tokens)).size:
+        n = int(differ[0]) + 1
+        mine, other = ours.tokens[n - 1], theirs.tokens[n - 1]
+        gap = max(p[n - 1, mine] - p[n - 1, other], q[n - 1, other] - q[n - 1, mine])
+        assert DEVICE and gap <= 2 * bound, f"token {n} is {mine}, not {other}, by {gap}"
+    np.testing.assert_allclose(p[:n], q[:n], atol=bound, rtol=0)
+    np.testing.assert_allclose(ours.states[:n], theirs.states[:n], atol=bound, rtol=0)

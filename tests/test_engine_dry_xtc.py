@@ -12,7 +12,7 @@ from typing import Any
 import llama_cpp
 import numpy as np
 import pytest
-from engines import TOKENS, distributions, generated
+from engines import TOKENS, distributions, exact, generated
 from gguf_models import N_PLAIN, token_id
 from numpy.typing import NDArray
 from reference import log_softmax
@@ -180,6 +180,7 @@ XTC = [
 
 
 @pytest.mark.parametrize("sampling", XTC, ids=str)
+@exact
 def test_xtc_draws_have_the_reference_distribution(engine: Engine, sampling: Sampling) -> None:
     """Each draw is one of the two distributions; how often it is which is χ²-tested with all."""
     n = 2000

@@ -12,7 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rpc_servers import server
 from surroundings import HANG, PACKAGE
+
+from tgr_local.engine import gpu_devices
 
 N_PROGRAMS = int(os.environ.get("EXIT_PROGRAMS", "2"))
 """At a time, so that they keep each other waiting for the GIL."""
@@ -252,3 +255,33 @@ else:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_must_load_again(model: Callable[..., Path]) -> None:
     assert ended(start(FORKED.format(path=str(model())))) == (0, b"0 8\n", b"")
+
+
+FORKED_DEVICES = """
+import os, sys
+from tgr_local import Engine, EngineConfig
+from tgr_local.errors import TgrError
+def load(**options): return Engine({path!r}, EngineConfig(**options))
+load(rpc={name!r}).close()
+if child := os.fork():
+    _, status = os.waitpid(child, 0)
+    print(os.waitstatus_to_exitcode(status))
+else:
+    try:
+        load(rpc={name!r})
+    except TgrError as error:
+        assert "this process was forked from one that used a GPU or an RPC server" in str(error)
+    else:
+        sys.exit(2)
+    with load() as own:
+        assert own.tokenize("hi")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_has_no_devices_but_the_cpu(model: Callable[..., Path]) -> None:
+    if gpu_devices():
+        pytest.skip("a GPU is in every load here")
+    with server() as (name, _):
+        program = FORKED_DEVICES.format(path=str(model()), name=name)
+        assert ended(start(program)) == (0, b"0\n", b"")

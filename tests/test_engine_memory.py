@@ -46,6 +46,7 @@ def loaded(path: Path, **options: object) -> Engine:
 
 
 @pytest.mark.skipif(not ENABLED.exists(), reason="the system has no huge pages")
+@one_device
 def test_huge_pages_are_asked_for_the_cache(tmp_path: Path) -> None:
     """In a process of its own: in this one, memory that was advised before may be used again."""
     path = tmp_path / "tiny.gguf"
@@ -107,6 +108,7 @@ def test_a_cache_is_planned_as_large_as_it_is(
     loaded(path, n_ctx=n_ctx, **options).close()
 
 
+@one_device
 def test_a_cache_far_beyond_the_memory_is_refused_without_a_plan(
     model: Callable[..., Path],
 ) -> None:
@@ -223,6 +225,7 @@ def test_a_bounded_cache_grows_while_sessions_are_open(model: Callable[..., Path
 
 
 @pytest.mark.parametrize("options", [{}, {"reproducible": True}])
+@one_device
 def test_a_cache_is_given_back(model: Callable[..., Path], options: dict[str, object]) -> None:
     """What is remembered stays, wherever its cells lay."""
 

@@ -57,6 +57,7 @@ FILTERS = [
 
 
 @pytest.mark.parametrize("sampling", FILTERS, ids=str)
+@exact
 def test_draws_have_the_reference_distribution(engine: Engine, sampling: Sampling) -> None:
     """χ² over the tokens, the rare ones together; the seeds are fixed, so this passes or fails for
     good. Each log-probability is that of the reference."""
@@ -169,6 +170,7 @@ def test_the_likeliest_token_is_certain_at_temperature_0(engine: Engine) -> None
         assert output.sampled_logprobs.tolist() == [0.0] and output.logprobs[0] < -0.1
 
 
+@exact
 def test_log_probabilities_of_a_large_vocabulary_are_exact(
     model: Callable[..., Path], load: Callable[..., Engine]
 ) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import EXACT, GREEDY, TOKENS, held, is_free, vectors
+from engines import EXACT, GREEDY, TOKENS, exact, held, is_free, vectors
 from surroundings import HANG
 from threads import in_threads, wait_until
 
@@ -29,6 +29,7 @@ WORDS = SearchConfig(chunk_len=10, max_chunks=2, n_candidates=3, rollout_len=4, 
 
 
 @pytest.mark.parametrize("method", ["tgr-latent", "markov", "base"])
+@exact
 def test_16_threads_get_what_each_gets_alone(engine: Engine, method: str) -> None:
     prompts = [f"{i} and " + "x" * i for i in range(16)]
 
@@ -431,6 +432,7 @@ class Chaos:
 
 
 @pytest.mark.parametrize("n_ctx", [0, 512])
+@exact
 def test_random_work_from_many_threads_leaves_nothing(
     model: Callable[..., Path], load: Callable[..., Engine], n_ctx: int
 ) -> None:

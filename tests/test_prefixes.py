@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import EXACT, KEEPING, ROUNDING, assert_same, greedy_task, vectors
+from engines import EXACT, KEEPING, ROUNDING, assert_same, exact, greedy_task, vectors
 from gguf_models import N_PLAIN
 from numpy.typing import NDArray
 from threads import in_threads, wait_until
@@ -248,6 +248,7 @@ def test_a_session_reserves_only_what_is_not_there(model: Callable[..., Path]) -
             session.close()
 
 
+@exact
 def test_random_requests_equal_a_fresh_engine(model: Callable[..., Path], fresh: Engine) -> None:
     """Requests, forks, cancels and evictions in any order change no reply."""
     rng = np.random.default_rng(0)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import TOKENS, is_free, vectors
+from engines import TOKENS, exact, is_free, vectors
 from method_runs import SMALL, steps_of
 from openai_calls import chat, complete, streamed
 from runs import spent, text_of
@@ -167,6 +167,7 @@ def test_a_run_that_is_cancelled_leaves_its_query(pair: tuple[Engine, Engine]) -
         assert first(steps_of(engine, method, SMALL, prompt)).reused == len(prompt) - 1, method
 
 
+@exact
 def test_replies_to_one_prompt_read_it_once(pair: tuple[Engine, Engine]) -> None:
     engine, fresh = pair
     for method in ("base", "tgr-latent", "best-of-n"):
@@ -182,6 +183,7 @@ def test_replies_to_one_prompt_read_it_once(pair: tuple[Engine, Engine]) -> None
             assert_same_steps(ours.steps, theirs.steps)
 
 
+@exact
 def test_requests_that_arrive_together_read_their_common_prefix_once(
     pair: tuple[Engine, Engine],
 ) -> None:

@@ -35,6 +35,7 @@ static void translate(std::exception_ptr error) {
 }
 
 static py::list ggml_devices() {
+    use_devices();
     py::list list;
     for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
         ggml_backend_dev_t device = ggml_backend_dev_get(i);
