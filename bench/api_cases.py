@@ -230,7 +230,6 @@ def error_cases(model: Model) -> Iterator[Case]:
         "temperature": lambda: ask(temperature=float("nan")),
         "calibration": lambda: ask(calibration="relative"),
         "loop_guard": lambda: ask(loop_guard=1),
-        "steps": lambda: ask(step_min=1.0, step_max=0.5),
         "stop": lambda: ask(stop="a"),
         "stop empty": lambda: ask(stop=("",)),
         "seed": lambda: SearchConfig(seed=-1),

@@ -23,7 +23,7 @@ ENDPOINTS = (CHAT, COMPLETION, "/infill", "/v1/embeddings", "/tokenize", "/detok
 # the methods that read an option; the others go with the default method
 _METHOD_OF = {
     "n_samples": "best-of-n", "power_": "power", "tree_": "tot", "graph_": "got",
-    "max_proposals": "hard-geometry", "kappa_max": "hard-geometry", "step_": "hard-geometry",
+    "kappa_max": "hard-geometry",
 }  # fmt: skip
 
 
@@ -143,9 +143,7 @@ def expensive() -> dict[str, Body]:
         "option: rollouts": tgr("tgr-latent", **tgr_latent),
         "option: power_steps": tgr("power", power_steps=INT_MAX),
         "option: power_blocks": tgr("power", power_steps=INT_MAX, power_blocks=INT_MAX),
-        "option: proposals": tgr(
-            "hard-geometry", max_proposals=100_000, d_z=65536, n_candidates=255
-        ),
+        "option: proposals": tgr("hard-geometry", kappa_max=0.0, d_z=65536, n_candidates=255),
         "option: thoughts": tgr("tot", tree_breadth=64, tree_proposals=64),
         "option: samples": tgr("best-of-n", n_samples=255, chunk_len=4000),
         "32 replies": (COMPLETION, completion(n=32, max_tokens=4000)),

@@ -51,9 +51,7 @@ OF_METHODS: dict[str, list[Json]] = {
     "random-anchor": [{"calibration": "absolute"}, {"sigma": 1.0}],
     "tgr-latent": [{"sigma": 1.0, "delta": 0.9}],
     "tgr-token": [{"rollout_len": 20}, {"rollout_len": 30}],
-    "hard-geometry": [
-        {"kappa_max": 0.3, "max_proposals": 20}, {"step_min": 0.2, "step_max": 0.4}, {"d_z": 12},
-    ],
+    "hard-geometry": [{"kappa_max": 0.3}, {"d_z": 12}],
     "best-of-n": [{"n_samples": 5, "max_tokens": 33}, {"n_samples": 1}],
     "self-consistency": [{"n_samples": 7, "temperature": 1.2}],
     "power": [

@@ -108,7 +108,7 @@ BAD: list[Json] = [
     {"tgr": {"method": 5}}, {"tgr": {"progress": 1}}, {"tgr": {"n_candidates": 0}},
     {"tgr": {"n_candidates": 255, "n_mc": 64}}, {"tgr": {"sigma": "a"}}, {"tgr": {"sigma": 1e400}},
     {"tgr": {"chunk_len": 2**31 - 1}}, {"tgr": {"eoc_token": "no such token"}},
-    {"tgr": {"max_forward_tokens": 2}}, {"tgr": {"step_min": 1.5, "step_max": 1.0}},
+    {"tgr": {"max_forward_tokens": 2}}, {"tgr": {"kappa_max": -1.0}},
     {"tgr": {"grammar": "root ::= root"}}, {"tgr": {"top_logprobs": 500}}, {"method": "zzz"},
     {"method": 5}, {"model": "x" * 300}, {"model": 7}, {"best_of": 0}, {"n": 3, "best_of": 2},
     {"stream": True, "best_of": 3}, {"logprobs": "a"}, {"top_logprobs": 3},

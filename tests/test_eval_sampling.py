@@ -131,7 +131,7 @@ def test_every_searched_boundary_of_hard_geometry_has_an_acceptance_rate(
     engine: Engine, tmp_path: Path
 ) -> None:
     """The same number of proposals is judged everywhere, and they cost no forward token."""
-    system = "hard-geometry:max_chunks=6,kappa_max=1.9,max_proposals=500"
+    system = "hard-geometry:max_chunks=6,kappa_max=1.9"
     took, known = go(engine, tmp_path / "s", toy(system), SamplePlan(4, (42,)))
     assert took["counted"] == took["positions"]
     seen = set()

@@ -104,7 +104,7 @@ def test_a_greedy_request_is_refused(server: Served, body: dict[str, Any], why: 
         {"method": "power", "power_steps": 2**31 - 1, "max_forward_tokens": 60},
         {"method": "tgr-latent", "rollout_len": 200, "n_candidates": 64},
         {"method": "tgr-token", "rollout_len": 200, "n_candidates": 64},
-        {"method": "hard-geometry", "max_proposals": 100_000, "kappa_max": 0.0, "d_z": 8192},
+        {"method": "hard-geometry", "kappa_max": 0.0, "d_z": 8192},
         {"method": "base", "chunk_len": 1, "max_chunks": 2**31 - 1, "loop_guard": 2},
         {"method": "tot", "tree_proposals": 8},
         {"method": "got", "graph_merges": 8, "graph_refines": 8},

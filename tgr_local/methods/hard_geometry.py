@@ -2,12 +2,13 @@
 
 An anchor is proposed as `random-anchor` does, again and again until one follows the geodesic: the
 turn between the last step, parallel-transported, and the step to the anchor, over the mean of the
-two step lengths, is at most κ_max, and the step's length is within a band. In many dimensions
-nearly every proposal turns by a right angle, so a hard rule has to propose a great deal.
+two step lengths, is at most κ_max, and the step's length is at most a right angle. In many
+dimensions nearly every proposal turns by a right angle, so a hard rule has to propose a great deal.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -21,6 +22,9 @@ from tgr_local.search.seeds import PROPOSE, derived_seed
 from tgr_local.search.steering import Steering
 from tgr_local.search.trajectory import Trajectory
 
+MOST_PROPOSALS = 1000
+"""Proposals at a boundary at most; then the one nearest to the rule is taken."""
+_LONGEST_STEP = math.pi / 2  # radians
 _AT_ONCE = 64  # proposals drawn together; which one is taken does not depend on it
 
 Anchor = NDArray[np.float64]
@@ -46,15 +50,15 @@ def propose(
 ) -> tuple[Anchor, int, bool]:
     """The first proposal around z [d_z] that follows the rule, the number of proposals, True.
 
-    After `max_proposals`, or when `is_late` returns True, the one that breaks the rule
+    After `MOST_PROPOSALS`, or when `is_late` returns True, the one that breaks the rule
     least, their number, False. `before` is the state that led to z; without one, at the first
     boundary, only the length is asked for.
     """
     nearest, least = z, np.inf
-    for first in range(0, config.max_proposals, _AT_ONCE):
+    for first in range(0, MOST_PROPOSALS, _AT_ONCE):
         if is_late():
             return nearest, first, False
-        some = min(_AT_ONCE, config.max_proposals - first)
+        some = min(_AT_ONCE, MOST_PROPOSALS - first)
         anchors = geometry.propose(z, some, config.sigma, rng)
         excess = breaches(before, z, anchors, config)
         if not excess.all():
@@ -62,7 +66,7 @@ def propose(
             return anchors[n], first + n + 1, True
         if excess.min() < least:
             nearest, least = anchors[np.argmin(excess)], excess.min()
-    return nearest, config.max_proposals, False
+    return nearest, MOST_PROPOSALS, False
 
 
 def acceptance(
@@ -78,13 +82,12 @@ def breaches(
     before: Anchor | None, z: Anchor, anchors: Anchor, config: SearchConfig
 ) -> NDArray[np.float64]:
     """By how much the step from z to each anchor [n, d_z] breaks the rule [n]: the excess of its
-    curvature over κ_max plus the radians by which its length misses the band; 0 = it follows."""
-    lengths = geometry.angles(z, anchors)
-    missed = np.maximum(0, np.maximum(config.step_min - lengths, lengths - config.step_max))
+    curvature over κ_max plus the radians by which it is too long; 0 = it follows."""
+    too_long = np.maximum(geometry.angles(z, anchors) - _LONGEST_STEP, 0)
     if before is None:
-        return np.asarray(missed)
+        return np.asarray(too_long)
     excess = geometry.geodesic_curvatures(before, z, anchors) - config.kappa_max
-    return np.asarray(missed + np.maximum(excess, 0))
+    return np.asarray(too_long + np.maximum(excess, 0))
 
 
 METHOD = chunk_method(

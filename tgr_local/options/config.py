@@ -227,7 +227,6 @@ class SearchConfig(  # the fields of the last class are the first
     def __post_init__(self, given: frozenset[str] | None) -> None:
         validate(self)
         check_unicode(self)
-        super().__post_init__()
         if self.seed == RANDOM_SEED:
             object.__setattr__(self, "seed", drawn_seed())
         if self.dry_sequence_breakers == ("none",):

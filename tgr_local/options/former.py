@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ FORMER: Mapping[str, Any] = {
     "raised_lambda_u": 2.0, "common_noise": False, "share_repulsion": False,
     "injection_maps": "random", "first_layer": 0, "last_layer": -1, "vote_cut": 0,
     "tree_value": "likelihood", "tree_value_samples": 3, "tree_resets": False, "exit_gap": 0,
+    "step_min": 0.0, "step_max": math.pi / 2, "max_proposals": 1000,
     "draft_model": "", "draft_tokens": 0,
 }  # fmt: skip
 """Their defaults: what the search and the engine do now."""

@@ -6,7 +6,6 @@ title in ``--help-all``.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from tgr_local.options.fields import option
@@ -190,20 +189,3 @@ class HardGeometryOptions:
     """A rule on anchors, by hard-geometry."""
 
     kappa_max: float = option(1.6, "κ_max: maximum turn over mean step length", low=0)
-    step_min: float = option(0.0, "minimum length of a new step, radians", low=0, high=math.pi / 2)
-    step_max: float = option(
-        math.pi / 2, "maximum length of a new step, radians", low=0, high=math.pi
-    )
-    max_proposals: int = option(
-        1000,
-        "maximum proposals at a boundary; then the one nearest to the rule is taken",
-        low=1,
-        high=100_000,
-    )
-
-    def __post_init__(self) -> None:
-        if self.step_min > self.step_max:
-            raise ValueError(
-                f"step_min is {self.step_min}, but cannot exceed step_max, which is "
-                f"{self.step_max}; lower step_min or raise step_max"
-            )
