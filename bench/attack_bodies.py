@@ -22,7 +22,7 @@ INT_MAX = 2**31 - 1
 ENDPOINTS = (CHAT, COMPLETION, "/infill", "/v1/embeddings", "/tokenize", "/detokenize")
 # the methods that read an option; the others go with the default method
 _METHOD_OF = {
-    "n_samples": "best-of-n", "power_": "power", "tree_": "tot", "graph_": "got",
+    "n_samples": "best-of-n", "power_": "power", "tree_": "tot",
     "kappa_max": "hard-geometry",
 }  # fmt: skip
 

@@ -61,10 +61,7 @@ OF_METHODS: dict[str, list[Json]] = {
     "tot": [
         {"tree_breadth": 3, "chunk_len": 16},
     ],
-    "got": [
-        {"graph_merges": 2, "graph_refines": 0}, {"graph_merges": 0, "graph_refines": 2},
-        {"tree_breadth": 3, "max_chunks": 2},
-    ],
+    "got": [{"tree_breadth": 3, "max_chunks": 2}],
     "vote": [{"vote_keep": 2}, {"vote_weight": "count", "vote_bar": 2.0}, {"vote_wave": 1}],
     "auto": [{"n_samples": 4}],
     "early-exit": [{"exit_threshold": 0.5}, {"exit_at": "chunk", "exit_threshold": 2.0}],

@@ -173,7 +173,7 @@ def test_a_trace_has_the_figures_of_a_run(engine: Engine, method: str, tmp_path:
         ({"power_blocks": 0}, "power_blocks is 0, but must be between 1 and"),
         ({"power_steps": -1}, "power_steps is -1, but must be between 0 and"),
         ({"tree_breadth": 65}, "tree_breadth is 65, but must be between 1 and 64"),
-        ({"graph_merges": 2.0}, "graph_merges is 2.0, but must be of type int"),
+        ({"tree_proposals": 2.0}, "tree_proposals is 2.0, but must be of type int"),
         ({"kappa_max": -1.0}, "kappa_max is -1.0, but must be at least 0"),
         ({"exit_threshold": -0.1}, "exit_threshold is -0.1, but must be between 0 and 2"),
         ({"exit_at": "word"}, "exit_at is 'word', but must be one of line, paragraph, chunk"),

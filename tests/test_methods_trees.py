@@ -99,12 +99,6 @@ def test_a_model_without_a_template_is_asked_in_plain_text(
         assert engine.detokenize(turn.after([])).decode() == f"\n\n{prompts.REFINE}\n\n"
 
 
-def test_a_graph_without_merging_and_refining_is_a_tree(engine: Engine) -> None:
-    plain = steps_of(engine, "got", with_(graph_merges=0, graph_refines=0))
-    tree = steps_of(engine, "tot")
-    assert text_of(plain) == text_of(tree) and spent(plain) == spent(tree)
-
-
 def test_a_rewritten_thought_is_a_text_after_the_query(engine: Engine) -> None:
     with branches_of(engine) as branches:
         graph = got.Graph(branches)
@@ -142,9 +136,9 @@ def test_a_merge_reads_the_best_thought_and_quotes_the_others(
         asked_for: list[tuple[list[int], list[int]]] = []
         ask = branches.ask
 
-        def spy(texts: Any, turns: Any, *more: Any, **options: Any) -> Any:
-            asked_for.extend((text.tokens, turn) for text, turn in zip(texts, turns, strict=True))
-            return ask(texts, turns, *more, **options)
+        def spy(text: Any, turn: Any, *more: Any, **options: Any) -> Any:
+            asked_for.append((text.tokens, turn))
+            return ask(text, turn, *more, **options)
 
         monkeypatch.setattr(branches, "ask", spy)
         graph.merge()
@@ -159,7 +153,7 @@ def test_a_merge_reads_the_best_thought_and_quotes_the_others(
 def test_trees_and_graphs_of_any_shape_stay_within_their_cells(
     engine: Engine, method: str, breadth: int, proposals: int
 ) -> None:
-    config = with_(tree_breadth=breadth, tree_proposals=proposals, graph_merges=3)
+    config = with_(tree_breadth=breadth, tree_proposals=proposals)
     needs = methods.get(method)
     before = engine.stats().n_positions
     steps = steps_of(engine, method, config)
@@ -172,11 +166,7 @@ def test_trees_and_graphs_of_any_shape_stay_within_their_cells(
     [
         ("best-of-n", {"n_samples": 255}, r"needs 255 sequences .* holds 64; .* lower n_samples"),
         ("tot", {"tree_breadth": 20}, r"needs 80 sequences .* lower tree_breadth or"),
-        (
-            "got",
-            {"graph_merges": 64},
-            r"needs 67 sequences .* .*graph_merges or",
-        ),
+        ("got", {"tree_breadth": 20}, r"needs 81 sequences .* lower tree_breadth or"),
     ],
 )
 def test_too_many_texts_at_a_time_are_refused_with_what_to_lower(

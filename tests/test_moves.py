@@ -28,7 +28,7 @@ RUNS: list[tuple[str, dict[str, Any]]] = [
     ("tgr-latent", {"reuse_winner": True}),
     ("tgr-latent", {"reuse_winner": True, "rollout_len": 9}),
     ("tgr-token", {"rollout_len": 12}),
-    ("got", {"graph_merges": 3}),
+    ("got", {"tree_breadth": 3}),
 ]
 every_run = pytest.mark.parametrize(("method", "options"), RUNS, ids=str)
 

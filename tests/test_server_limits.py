@@ -107,7 +107,7 @@ def test_a_greedy_request_is_refused(server: Served, body: dict[str, Any], why: 
         {"method": "hard-geometry", "kappa_max": 0.0, "d_z": 8192},
         {"method": "base", "chunk_len": 1, "max_chunks": 2**31 - 1, "loop_guard": 2},
         {"method": "tot", "tree_proposals": 8},
-        {"method": "got", "graph_merges": 8, "graph_refines": 8},
+        {"method": "got", "tree_breadth": 4, "tree_proposals": 8},
     ],
     ids=lambda options: f"{options['method']}-{len(options)}",
 )

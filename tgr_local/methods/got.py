@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from tgr_local.engine import Engine
 from tgr_local.methods import tot
 from tgr_local.options.config import SearchConfig
-from tgr_local.options.groups import GraphOptions, TreeOptions
+from tgr_local.options.groups import TreeOptions
 from tgr_local.search import prompts
 from tgr_local.search.branches import Branch, Branches, cells_for, text_limit
 from tgr_local.search.run import Method, Run
@@ -33,35 +33,30 @@ def run(run: Run) -> Iterator[Step]:
 
 def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
     n_texts = _cells(engine, config, _limit(engine, n_query, config))
-    options = "tree_breadth", "tree_proposals", "graph_merges", "graph_refines"
+    options = "tree_breadth", "tree_proposals"
     return cells_for(engine, n_query, n_texts, sequences(engine, config), *options)
 
 
 def _cells(engine: Engine, config: SearchConfig, limit: int) -> int:
     """Cells of the thoughts of a level, without the query."""
-    new = max(config.graph_merges, config.graph_refines)
-    merging = config.tree_breadth * limit + _turn_tokens(engine, config) + new * limit
-    rereading = new * (limit + 1)
-    beside = max(tot.level_cells(limit, config), merging if new else 0, rereading)
-    return config.tree_breadth * limit + beside
+    merging = (config.tree_breadth + 1) * limit + _turn_tokens(engine, config)
+    return config.tree_breadth * limit + max(tot.level_cells(limit, config), merging)
 
 
 def sequences(engine: Engine, config: SearchConfig) -> int:
-    new = config.tree_breadth * config.tree_proposals, config.graph_merges, config.graph_refines
-    return 1 + config.tree_breadth + max(new)
+    return 1 + tot.sequences(engine, config)  # also the query alone
 
 
 def positions(engine: Engine, n_query: int, config: SearchConfig) -> int:
-    limit, n_new = _limit(engine, n_query, config), config.graph_merges + config.graph_refines
-    # each new thought is written after a turn that may quote all others, decoded again
-    turns = 2 * (_turn_tokens(engine, config) + config.tree_breadth * limit)
-    rewritten = turns + n_new * (2 * limit + 1)
-    level = tot.level_cells(limit, config) + (rewritten if n_new else 0)
+    limit = _limit(engine, n_query, config)
+    # each new thought is written after a turn that may quote all others, and decoded again
+    turn = _turn_tokens(engine, config) + config.tree_breadth * limit
+    level = tot.level_cells(limit, config) + 2 * (turn + 2 * limit + 1)
     return n_query + tot.n_levels(limit, config) * level
 
 
 class Graph(tot.Tree):
-    """The kept thoughts; `merge` and `refine` add new ones."""
+    """The kept thoughts; `merge` and `refine` add one each."""
 
     def __init__(self, branches: Branches) -> None:
         super().__init__(branches)
@@ -69,36 +64,33 @@ class Graph(tot.Tree):
         self.figures |= {"merges": 0, "refinements": 0}
 
     def merge(self) -> None:
-        """Tries mergers of all kept thoughts: the best one is the reply, the others are quoted."""
+        """Tries a merger of all kept thoughts: the best one is the reply, the others are quoted."""
         best, *others = self.kept
         if others:
             quoted = [self._quotable(other) for other in others]
             request = prompts.merge_request(len(others))
-            self._rewrite(best, request, quoted, self.config.graph_merges, "merges")
+            self._rewrite(best, request, quoted, "merges")
 
     def refine(self) -> None:
-        """Tries refinements of the best thought."""
-        self._rewrite(self.kept[0], prompts.REFINE, [], self.config.graph_refines, "refinements")
+        """Tries a refinement of the best thought."""
+        self._rewrite(self.kept[0], prompts.REFINE, [], "refinements")
 
-    def _rewrite(
-        self, best: Branch, request: str, quoted: list[list[int]], n: int, what: str
-    ) -> None:
-        """Asks for n new thoughts after the best one, decodes each again as a text after the query,
+    def _rewrite(self, best: Branch, request: str, quoted: list[list[int]], what: str) -> None:
+        """Asks for a new thought after the best one, decodes it again as a text after the query,
         which makes its likelihood comparable, and selects. Does nothing that the budget cannot pay.
         """
         branches = self.branches
         asked = prompts.Turn(branches.engine, request, thinking=self.config.thinking)
         turn = asked.after(branches.context(best), quoted)
         length = max(len(thought.tokens) for thought in self.kept)
-        cost = len(turn) + n * (2 * length + 1)
-        if not n or branches.late or not branches.affords(cost):
+        cost = len(turn) + 2 * length + 1
+        if branches.late or not branches.affords(cost):
             return
-        (replies,) = branches.ask([best], [turn], n, length, stop=self.config.stop)
+        reply = branches.ask(best, turn, length, stop=self.config.stop)
         if branches.late:
             return
-        self.figures[what] += n
-        new = [branches.reread(self._root, reply) for reply in replies]
-        self.select([*self.kept, *new])
+        self.figures[what] += 1
+        self.select([*self.kept, branches.reread(self._root, reply)])
 
     def _quotable(self, thought: Branch) -> list[int]:
         return [token for token in thought.tokens if token not in self.branches.engine.end_tokens]
@@ -106,19 +98,16 @@ class Graph(tot.Tree):
 
 def _limit(engine: Engine, n_query: int, config: SearchConfig) -> int:
     # the longest text of all: the best thought, the turn that quotes the others, the reply
-    quotes = config.tree_breadth if config.graph_merges else 1
-    times = 1 + quotes if config.graph_merges or config.graph_refines else 1
-    extra = _turn_tokens(engine, config)
+    times, extra = 1 + config.tree_breadth, _turn_tokens(engine, config)
     cells = functools.partial(_cells, engine, config)
     return text_limit(engine, n_query, config, times=times, extra=extra, cells=cells)
 
 
 def _turn_tokens(engine: Engine, config: SearchConfig) -> int:
     """Tokens of the turns that ask for new thoughts at most, without the quoted texts."""
-    requests = [prompts.merge_request(config.tree_breadth - 1)] * bool(config.graph_merges)
-    requests += [prompts.REFINE] * bool(config.graph_refines)
+    requests = prompts.merge_request(config.tree_breadth - 1), prompts.REFINE
     turns = [prompts.Turn(engine, one, thinking=config.thinking) for one in requests]
-    return max((turn.n_tokens for turn in turns), default=0)
+    return max(turn.n_tokens for turn in turns)
 
 
 METHOD = Method(
@@ -128,5 +117,5 @@ METHOD = Method(
     sequences,
     positions=positions,
     about="the same, and merges and refines thoughts",
-    options=(TreeOptions, GraphOptions),
+    options=(TreeOptions,),
 )

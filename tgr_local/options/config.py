@@ -121,7 +121,6 @@ class EngineConfig:
 class SearchConfig(  # the fields of the last class are the first
     groups.HardGeometryOptions,
     groups.ExitOptions,
-    groups.GraphOptions,
     groups.TreeOptions,
     groups.PowerOptions,
     groups.VoteOptions,

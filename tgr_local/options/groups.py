@@ -158,14 +158,6 @@ class TreeOptions:
 
 
 @dataclass(frozen=True)
-class GraphOptions:
-    """Graphs of thoughts, by got."""
-
-    graph_merges: int = option(1, "merged thoughts tried at a level; 0 = none", low=0, high=64)
-    graph_refines: int = option(1, "refined thoughts tried at a level; 0 = none", low=0, high=64)
-
-
-@dataclass(frozen=True)
 class ExitOptions:
     """Trial answers, by early-exit."""
 

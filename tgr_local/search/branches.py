@@ -239,44 +239,31 @@ class Branches:
             yield
 
     def ask(
-        self, branches: Seq[Branch], turns: Seq[Seq[int]], n_replies: int, n_tokens: int, *,
-        stop: tuple[str, ...] = (),
-    ) -> list[list[Output]]:  # fmt: skip
-        """Appends a turn to a copy of each text and samples n_replies replies to it, each of at
-        most n_tokens. The texts do not change."""
+        self, branch: Branch, turn: Seq[int], n_tokens: int, *, stop: tuple[str, ...] = ()
+    ) -> Output:
+        """Appends a turn to a copy of the text and samples a reply to it of at most n_tokens. The
+        text does not change."""
+        before = self.context(branch)
+        # the turn itself ends a text that has no end token
+        asked = [*(before[:-1] if before[-1] in self.engine.end_tokens else before), *turn]
         with self.run.timed("chunk"):
-            asked = [
-                self._asked(branch, turn) for branch, turn in zip(branches, turns, strict=True)
-            ]
-            forks = [branch.sequence.fork() for branch in branches]
-            feeds = [
-                text[len(self.context(branch)) - 1 :]
-                for text, branch in zip(asked, branches, strict=True)
-            ]
-            read = self.run.decode(
-                [Task(fork, feed[:-1]) for fork, feed in zip(forks, feeds, strict=True)]
-            )
-            self.run.count(discarded=sum(output.n_decoded for output in read))
-        tasks: list[Task] = []
+            sequence = branch.sequence.fork()
+            (read,) = self.run.decode([Task(sequence, asked[len(before) - 1 : -1])])
+            self.run.count(discarded=read.n_decoded)
         sampling = dataclasses.replace(self.sampling, edit_tokens=n_tokens)
-        for text, fork in zip(asked, forks, strict=True):
-            for sequence in (fork, *(fork.fork() for _ in range(n_replies - 1))):
-                tasks.append(
-                    Task(
-                        sequence,
-                        text[-1:],
-                        n_generate=n_tokens,
-                        sampling=sampling,
-                        seed=self._seed(ROLLOUT, len(tasks)),
-                        history=penalty_history(text, sampling),
-                        stop=stop,
-                        n_top=self.run.n_top,
-                    )
-                )
-        outputs = self._generate(tasks)
-        for task in tasks:
-            task.sequence.drop()
-        return [outputs[i : i + n_replies] for i in range(0, len(outputs), n_replies)]
+        task = Task(
+            sequence,
+            asked[-1:],
+            n_generate=n_tokens,
+            sampling=sampling,
+            seed=self._seed(ROLLOUT, 0),
+            history=penalty_history(asked, sampling),
+            stop=stop,
+            n_top=self.run.n_top,
+        )
+        (output,) = self._generate([task])
+        sequence.drop()
+        return output
 
     def reread(self, root: Branch, output: Output) -> Branch:
         """The text of a reply, decoded again as a text of its own after the query."""
@@ -382,11 +369,6 @@ class Branches:
             self._round += 1
             self.run.count(discarded=sum(output.n_decoded for output in outputs))
         return outputs
-
-    def _asked(self, branch: Branch, turn: Seq[int]) -> list[int]:
-        """The query, the text and the turn, which itself ends a text that has no end token."""
-        text = self.context(branch)
-        return [*(text[:-1] if text[-1] in self.engine.end_tokens else text), *turn]
 
     def _seed(self, purpose: int, index: int) -> int:
         return derived_seed(self.config.seed, self._round, purpose, index)
