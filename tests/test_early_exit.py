@@ -1,4 +1,4 @@
-"""early-exit: trial answers at the boundaries of a text, on a random and on the embedded model."""
+"""early-exit: trial answers after the lines of a text, on a random and on the embedded model."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from compared import assert_read_after_the_query, only, steps_of, with_
-from engines import EXACT, GREEDY, TOKENS
-from method_runs import group_of
+from engines import EXACT, GREEDY
+from method_runs import PROMPT, group_of
 from runs import spent, text_of
 
-from tgr_local import SearchConfig, generate
-from tgr_local.engine import Cancel, Engine, Task
+from tgr_local import SearchConfig, generate, methods
+from tgr_local.engine import Cancel, Engine, Sequence, Task
 from tgr_local.errors import CancelledError
 from tgr_local.generation import Reply, query_tokens
 from tgr_local.methods import early_exit
@@ -23,10 +23,9 @@ from tgr_local.models.library import embedded_model
 from tgr_local.options.config import EngineConfig
 from tgr_local.search.steps import Progress
 
-TRIALS: dict[str, Any] = {"exit_at": "chunk", "exit_prefix": "=", "exit_tokens": 2}
 QUESTION = [{"role": "user", "content": "What is 3*(4+5)-6+7*2-(8-3)?"}]
 LINES = SearchConfig(chunk_len=32, max_chunks=16, temperature=0.0, exit_threshold=2.0)
-PREFIX = "The answer is \\boxed{"
+PREFIX = early_exit.BEGINNING
 
 
 def lines(**options: Any) -> SearchConfig:
@@ -38,6 +37,13 @@ def mini() -> Iterator[Engine]:
     """The embedded model, which thinks in lines."""
     with Engine(embedded_model(), EngineConfig(**EXACT)) as engine:
         yield engine
+
+
+@pytest.fixture
+def with_lines(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """The random model, which writes nothing but lines of four letters here, and ends no text."""
+    only((*engine.tokenize("abcd"), *engine.tokenize("\n")), monkeypatch, temperature=4.0)
+    return engine
 
 
 def reply_of(engine: Engine, method: str = "early-exit", **options: Any) -> Reply:
@@ -77,18 +83,7 @@ def test_a_trial_answer_is_whole_where_its_braces_or_its_line_end(
 # --- a threshold that is never reached ---
 
 
-def test_at_chunks_it_is_base_token_by_token_and_the_trials_are_extra(engine: Engine) -> None:
-    config = with_(**TRIALS, exit_threshold=2.0)
-    steps, base = steps_of(engine, "early-exit", config), steps_of(engine, "base", config)
-    assert text_of(steps) == text_of(base)
-    assert [step.counts.chunk for step in steps] == [step.counts.chunk for step in base]
-    # after 6, 12 and 18 of 24 tokens: the pending one, "\n", "=", and one of two new ones
-    assert [step.counts.discarded for step in steps] == [4, 4, 4, 0]
-    assert spent(steps) == spent(base) + 12
-    assert steps[-1].figures == {"trials": 3, "confidence": 0.0, "exited": 0}
-
-
-def test_at_lines_it_is_greedy_base_and_the_trials_are_extra(mini: Engine) -> None:
+def test_it_is_greedy_base_and_the_trials_are_extra(mini: Engine) -> None:
     ours, base = reply_of(mini), reply_of(mini, "base")
     assert ours.tokens == base.tokens and ours.text == base.text and ours.finish == "stop"
     assert [len(step.tokens) for step in ours.steps] == [len(step.tokens) for step in base.steps]
@@ -102,8 +97,7 @@ def test_at_lines_it_is_greedy_base_and_the_trials_are_extra(mini: Engine) -> No
     [
         {"grammar": "root ::= [^@]*"},
         {"stop": ("answer is",)},
-        {"exit_tokens": 2000},
-        {"exit_at": "paragraph"},  # the model writes none before its answer
+        {"max_tokens": 24},  # fewer than a trial may take
     ],
 )
 def test_no_answer_is_tried_where_it_cannot_be_one(mini: Engine, options: dict[str, Any]) -> None:
@@ -158,19 +152,25 @@ def test_the_confidence_is_that_of_the_greedy_answer(mini: Engine) -> None:
     assert figures["exited"] and figures["confidence"] >= 0.5
 
 
-def test_all_tokens_of_an_exit_are_read_after_the_query(engine: Engine) -> None:
-    steps = steps_of(engine, "early-exit", with_(**TRIALS, exit_threshold=0.0, top_logprobs=3))
-    assert text_of(steps)[6:8] == engine.tokenize("\n") + engine.tokenize("=")
+def test_all_tokens_of_an_exit_are_read_after_the_query(with_lines: Engine) -> None:
+    config = with_(max_chunks=20, exit_threshold=0.0, top_logprobs=3)
+    steps = steps_of(with_lines, "early-exit", config)
+    text, n_given = text_of(steps), len(with_lines.tokenize(PREFIX))
+    n_line = text.index(*with_lines.tokenize("\n")) + 1
+    assert text[n_line:][:n_given] == with_lines.tokenize(PREFIX) and len(text) == 120
+    assert steps[-1].figures["trials"] == steps[-1].figures["exited"] == 1
     logprobs = np.concatenate([step.logprobs for step in steps])
-    assert_read_after_the_query(engine, text_of(steps), logprobs)
-    assert [len(step.tokens) for step in steps] == [6, 6, 6, 6]
+    assert_read_after_the_query(with_lines, text, logprobs)
+    assert {len(step.tokens) for step in steps} == {6}
     given = [len(ids) for step in steps for ids in step.top_ids or []]
-    assert given == [3] * 6 + [0] * 2 + [3] * 16
+    assert given == [3] * n_line + [0] * n_given + [3] * (120 - n_line - n_given)
 
 
-def test_a_trial_goes_on_until_all_of_its_braces_are_closed(mini: Engine) -> None:
-    options: dict[str, Any] = {"exit_prefix": PREFIX + "{", "exit_tokens": 6}
-    reply = reply_of(mini, exit_threshold=0.0, **options)
+def test_a_trial_goes_on_until_all_of_its_braces_are_closed(
+    mini: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(early_exit, "BEGINNING", PREFIX + "{")
+    reply = reply_of(mini, exit_threshold=0.0)
     trial = reply.text.split(PREFIX + "{")[1]
     assert trial.index("}") < len(trial) - 1
     assert reply.steps[-1].figures["trials"] == 1
@@ -217,11 +217,34 @@ def test_new_tokens_hold_for_the_trials_too(mini: Engine) -> None:
         assert reply.n_tokens <= limit and reply.text
 
 
+@pytest.mark.parametrize("threshold", [0.0, 2.0])
+def test_its_cells_sequences_and_positions_are_bounds(
+    with_lines: Engine, threshold: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, needs = with_(max_chunks=20, exit_threshold=threshold), methods.get("early-exit")
+    held, born = [], Sequence.__init__
+
+    def init(self: Sequence, *args: Any) -> None:
+        born(self, *args)
+        held.append(with_lines.stats().n_sequences)
+
+    monkeypatch.setattr(Sequence, "__init__", init)
+    before = with_lines.stats().n_positions
+    steps = steps_of(with_lines, "early-exit", config)
+    assert with_lines.stats().n_positions - before == spent(steps)
+    assert max(held) == needs.sequences(with_lines, config) == 2
+    assert max(step.cells for step in steps) <= needs.cells(with_lines, len(PROMPT), config)
+    assert needs.positions and spent(steps) <= needs.positions(with_lines, len(PROMPT), config)
+    assert steps[-1].figures["trials"] >= 1
+
+
 @pytest.mark.parametrize("end", ["answer now", "cancel"])
 def test_a_trial_under_way_is_dropped(
     engine: Engine, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    only(tuple(TOKENS[:4]), monkeypatch)  # no end token
+    """The random model writes no line within its first trial, which is not done when the end
+    comes."""
+    monkeypatch.setattr(early_exit, "MOST_TOKENS", 900)
     cancel = Cancel()
     tried: list[str] = []
 
@@ -230,7 +253,7 @@ def test_a_trial_under_way_is_dropped(
             tried.append(progress.stage)
             (cancel.answer_now if end == "answer now" else cancel.cancel)()
 
-    config = with_(**TRIALS | {"exit_tokens": 900, "max_chunks": 200}, exit_threshold=0.0)
+    config = with_(chunk_len=24, max_chunks=60, exit_threshold=0.0, seed=44)
     before = engine.stats().n_positions
     try:
         steps = steps_of(engine, "early-exit", config, on_event=on_event, cancel=cancel)
@@ -238,15 +261,16 @@ def test_a_trial_under_way_is_dropped(
         assert end == "cancel"
     else:
         assert end == "answer now" and steps[-1].finish == "budget"
-        assert len(text_of(steps)) == 6
+        assert engine.detokenize(text_of(steps)).count(b"\n") == 1
         assert steps[-1].figures["trials"] == 0
         assert engine.stats().n_positions - before == spent(steps)
     assert len(tried) == 1
 
 
-def test_runs_side_by_side_are_those_alone(engine: Engine) -> None:
-    config = with_(**TRIALS, exit_threshold=0.0)
-    for i, steps in enumerate(group_of(engine, "early-exit", config, 3)):
-        alone = steps_of(engine, "early-exit", dataclasses.replace(config, seed=config.seed + i))
+def test_runs_side_by_side_are_those_alone(with_lines: Engine) -> None:
+    config = with_(max_chunks=20, exit_threshold=0.0)
+    for i, steps in enumerate(group_of(with_lines, "early-exit", config, 3)):
+        mine = dataclasses.replace(config, seed=config.seed + i)
+        alone = steps_of(with_lines, "early-exit", mine)
         assert text_of(steps) == text_of(alone) and spent(steps) == spent(alone)
         assert steps[-1].figures["exited"] == 1

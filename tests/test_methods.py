@@ -29,15 +29,12 @@ EXTENSIONS: list[dict[str, Any]] = [
     {"keep_head": 2, "reevaluate": 2, "reuse_winner": True},
 ]
 
-TRIALS: dict[str, Any] = {"exit_at": "chunk", "exit_prefix": "=", "exit_tokens": 2}
-
 every_method = pytest.mark.parametrize("method", sorted(methods.METHODS))
 every_run = pytest.mark.parametrize(
     ("method", "options"),
     [(method, {}) for method in sorted(methods.METHODS)]
     + [("markov", options) for options in EXTENSIONS[:2]]
-    + [("tgr-latent", options) for options in EXTENSIONS[1:]]
-    + [("early-exit", TRIALS | {"exit_threshold": threshold}) for threshold in (0.0, 2.0)],
+    + [("tgr-latent", options) for options in EXTENSIONS[1:]],
     ids=str,
 )
 

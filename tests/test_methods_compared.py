@@ -176,8 +176,6 @@ def test_a_trace_has_the_figures_of_a_run(engine: Engine, method: str, tmp_path:
         ({"tree_proposals": 2.0}, "tree_proposals is 2.0, but must be of type int"),
         ({"kappa_max": -1.0}, "kappa_max is -1.0, but must be at least 0"),
         ({"exit_threshold": -0.1}, "exit_threshold is -0.1, but must be between 0 and 2"),
-        ({"exit_at": "word"}, "exit_at is 'word', but must be one of line, paragraph, chunk"),
-        ({"exit_tokens": 0}, "exit_tokens is 0, but must be between 1 and"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:

@@ -1,7 +1,7 @@
 """``early-exit``: the thinking ends as soon as the model is sure of its answer.
 
-Yang et al., "Dynamic Early Exit in Reasoning Models" (2025). At every boundary a fork of the text
-closes the thinking, begins the answer and writes it greedily. Where the geometric mean of the
+Yang et al., "Dynamic Early Exit in Reasoning Models" (2025). At the end of every line a fork of the
+text closes the thinking, begins the answer and writes it greedily. Where the geometric mean of the
 probabilities of this trial answer reaches the threshold, the fork is the reply, which goes on from
 there; else it is dropped, and the thinking goes on.
 """
@@ -23,11 +23,14 @@ from tgr_local.search.run import Method, Run, penalty_history
 from tgr_local.search.seeds import CHUNK, derived_seed
 from tgr_local.search.steps import Finish, Step
 
-_ENDS: dict[str, tuple[str, ...]] = {"line": ("\n",), "paragraph": ("\n\n",), "chunk": ()}
+BEGINNING = "The answer is \\boxed{"
+"""How a trial answer begins, as the embedded model writes it."""
+MOST_TOKENS = 20
+"""Tokens that a trial answer is given after its beginning at most."""
 
 
 def run(run: Run) -> Iterator[Step]:
-    """Writes chunk after chunk, with a trial answer at every boundary while it thinks."""
+    """Writes chunk after chunk, with a trial answer after every line while it thinks."""
     limit = text_limit(run.engine, len(run.query), run.config)
     with Branches(run, METHOD, limit=limit, least=1) as branches:
         text = Text(branches)
@@ -51,9 +54,8 @@ def sequences(engine: Engine, config: SearchConfig) -> int:
 
 def positions(engine: Engine, n_query: int, config: SearchConfig) -> int:
     limit = text_limit(engine, n_query, config)
-    n_trials = -(-limit // config.chunk_len) if config.exit_at == "chunk" else limit
-    trial = len(engine.tokenize(CLOSING + config.exit_prefix)) + config.exit_tokens + 1
-    return n_query + limit + n_trials * trial
+    trial = len(engine.tokenize(CLOSING + BEGINNING)) + MOST_TOKENS + 1
+    return n_query + limit + limit * trial  # every token may end a line
 
 
 class Text:
@@ -74,8 +76,8 @@ class Text:
     def write_chunk(self) -> Finish | None:
         """Writes to the end of a chunk, with its trials; returns why the text ends there."""
         while True:
-            is_boundary = self._write()
-            if is_boundary and self._finish() is None:
+            is_line = self._write()
+            if is_line and self._finish() is None:
                 self._try()
             if (finish := self._finish()) or self._n_new >= self._config.chunk_len:
                 return finish
@@ -126,9 +128,10 @@ class Text:
     # --- the text ---
 
     def _write(self) -> bool:
-        """Writes to the next boundary or the end of the chunk; returns whether it is a boundary."""
+        """Writes to the end of the line, if an answer may be tried there, or of the chunk; returns
+        whether it is that of a line."""
         run, branch, config = self._run, self.branch, self._config
-        ends = _ENDS[config.exit_at] if self._closing is not None else ()
+        ends = ("\n",) if self._closing is not None else ()
         begun = self._n_new
         wanted = min(config.chunk_len - begun, self._branches.limit - len(branch.tokens))
         task = run.continuation(
@@ -137,7 +140,7 @@ class Text:
             max(1, self._branches.allowance(1, wanted)),
             derived_seed(config.seed, run.index, CHUNK, begun),
         )
-        task = dataclasses.replace(task, stop=(*task.stop, *ends), tail=task.tail or self._last)
+        task = dataclasses.replace(task, stop=(*task.stop, *ends))
         with run.timed("chunk"):
             on_tokens = self._report if run.on_event else None
             (output,) = run.generate([task], on_tokens=on_tokens, stop_early=True)
@@ -147,14 +150,7 @@ class Text:
         branch.ended = run.has_ended(task, output)
         self._text += new
         self._is_cut = output.finish == "cancelled"
-        if config.exit_at == "chunk":
-            return self._n_new == config.chunk_len
         return output.finish == "stop"
-
-    @property
-    def _last(self) -> bytes:
-        """The newest byte, with which the end of a paragraph may have begun."""
-        return self._text[-1:]
 
     def _report(self, new: list[New]) -> None:
         ((tokens, text),) = new
@@ -172,7 +168,7 @@ class Text:
         if not self._may_try or (closed and thought.strip()):
             return None
         closing = CLOSING if opened and not closed else "\n"
-        return closing.removeprefix("\n") if self._last == b"\n" else closing
+        return closing.removeprefix("\n") if self._text.endswith(b"\n") else closing
 
     def _try(self) -> None:
         """Writes a trial answer, where the limits allow it, and goes on from it if it is sure."""
@@ -180,11 +176,11 @@ class Text:
         if closing is None:
             return
         end = closing.rstrip("\n")
-        closed, beginning = self._engine.tokenize(end), closing[len(end) :] + config.exit_prefix
+        closed, beginning = self._engine.tokenize(end), closing[len(end) :] + BEGINNING
         if any(stop in beginning for stop in config.stop):  # it would end before its answer
             return
         given = closed + self._engine.tokenize(beginning)
-        most = len(given) + config.exit_tokens
+        most = len(given) + MOST_TOKENS
         if len(branch.tokens) + most > self._branches.limit or not run.affords(most + 1):
             return
         n_given = len(branch.tokens) + len(given)
@@ -214,12 +210,12 @@ class Text:
 
     def _answer(self, trial: Branch, given: list[int]) -> tuple[int, bool]:
         """Appends the `given` tokens to a trial and writes its answer greedily, at most
-        ``exit_tokens``, until the braces that they open are closed or the line ends. Returns the
+        `MOST_TOKENS`, until the braces that they open are closed or the line ends. Returns the
         positions that were decoded, and whether the answer came to such an end."""
         run, config = self._run, self._config
         text = beginning = run.text(given)
         ends = ("}", "\n") if depth(text) > 0 else ("\n",)
-        n_decoded, left, before = 0, config.exit_tokens, [*run.query, *trial.tokens]
+        n_decoded, left, before = 0, MOST_TOKENS, [*run.query, *trial.tokens]
         feed = [before.pop(), *given]
         answer = b""
         longest = min(len(text) + 1, max((len(stop.encode()) for stop in config.stop), default=1))

@@ -15,7 +15,8 @@ FORMER: Mapping[str, Any] = {
     "injection_maps": "random", "first_layer": 0, "last_layer": -1, "vote_cut": 0,
     "tree_value": "likelihood", "tree_value_samples": 3, "tree_resets": False, "exit_gap": 0,
     "step_min": 0.0, "step_max": math.pi / 2, "max_proposals": 1000,
-    "graph_merges": 1, "graph_refines": 1,
+    "graph_merges": 1, "graph_refines": 1, "exit_at": "line",
+    "exit_prefix": "The answer is \\boxed{", "exit_tokens": 20,
     "draft_model": "", "draft_tokens": 0,
 }  # fmt: skip
 """Their defaults: what the search and the engine do now."""

@@ -167,13 +167,6 @@ class ExitOptions:
         low=0,
         high=2,
     )
-    exit_at: str = option(
-        "line",
-        "where trial answers are written: at the end of a line, a paragraph or a chunk",
-        choices=("line", "paragraph", "chunk"),
-    )
-    exit_prefix: str = option("The answer is \\boxed{", "beginning of a trial answer", longest=1024)
-    exit_tokens: int = option(20, "tokens that a trial answer is given at most", low=1)
 
 
 @dataclass(frozen=True)
