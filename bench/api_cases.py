@@ -79,7 +79,7 @@ def llama_cases(model: Model, seed: int) -> Iterator[Case]:
         },
         "grammar": {"grammar": 'root ::= "a" [b-z]+ " " [0-9]*', "logprobs": 1},
         "all tokens": {"max_tokens": None},
-        "options": {"tgr": {"n_mc": 2, "reevaluate": 2, "keep_head": 3, "method": "tgr-latent"}},
+        "options": {"tgr": {"n_mc": 2, "reevaluate": 2, "method": "tgr-latent"}},
     }  # fmt: skip
     for name, given in completions.items():
         yield Case(f"llama/completion/{name}", completion(**given))

@@ -297,7 +297,7 @@ def options() -> dict[str, Body]:
             COMPLETION,
             completion(
                 max_tokens=INT_MAX,
-                tgr={"method": method, "chunk_len": INT_MAX, "keep_head": INT_MAX},
+                tgr={"method": method, "chunk_len": INT_MAX},
             ),
         )
     return found

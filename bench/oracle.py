@@ -59,7 +59,7 @@ from tgr_local.lab.eval.task import Problem
 from tgr_local.methods import markov, random_anchor
 from tgr_local.models.strengths import Strength
 from tgr_local.options.former import without_former
-from tgr_local.search import capacity, scoring, strength
+from tgr_local.search import scoring, strength
 from tgr_local.search.run import Method, Request, Run
 from tgr_local.search.seeds import CHUNK, derived_seed
 from tgr_local.search.steering import Steering
@@ -156,11 +156,11 @@ class Completions(Trajectory):
 
             def task(name: tuple[tuple[int, ...], Key], index: int = index) -> Task:
                 text = whole[name]
-                head, tail = capacity.retained_tokens(text, self.config)
+                tail = text[-self.config.chunk_len :]
                 task = self.run.continuation(
                     self._query.fork(), text, self._space(text), self._seed(index, name[1])
                 )
-                return dataclasses.replace(task, feed=[self.run.query[-1], *head, *tail])
+                return dataclasses.replace(task, feed=[self.run.query[-1], *tail])
 
             def take(name: tuple[tuple[int, ...], Key], output: Output) -> None:
                 whole[name] += output.tokens.tolist()
@@ -218,9 +218,7 @@ def _method(parallel: int) -> Method:
 
     def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
         needed = markov.METHOD.cells(engine, n_query, config)
-        return needed + config.token_limit + parallel * (
-            capacity.n_retained(config) + config.chunk_len + 2
-        )  # fmt: skip
+        return needed + config.token_limit + parallel * (2 * config.chunk_len + 2)
 
     def sequences(engine: Engine, config: SearchConfig) -> int:
         return N_BESIDE + parallel

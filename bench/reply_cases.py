@@ -99,7 +99,7 @@ def method_cases(model: Model, seed: int) -> Iterator[Case]:
     for method in ("base", "tgr-latent", "tgr-token"):
         run = write(model, prompts[0], seed, method, **answers)
         yield Case(f"method/{method}/budget, grammar and stop", run)
-    resets = {"thinking_budget": 50, "keep_head": 4, "top_logprobs": 1}
+    resets = {"thinking_budget": 50, "top_logprobs": 1}
     for kind in ("residual", "absolute"):
         run = write(model, prompts[0], seed, **resets, calibration=kind)
         yield Case(f"method/tgr-latent/answer after resets/{kind}", run)

@@ -25,9 +25,7 @@ VARIANTS: dict[str, Json] = {
     "n_mc": {"n_mc": 2},
     "n_mc, reevaluate": {"n_mc": 2, "reevaluate": 3},
     "shift_cells": {"shift_cells": True},
-    "shift_cells, keep_head": {"shift_cells": True, "keep_head": 5},
-    "keep_head": {"keep_head": 7},
-    "keep_head, short chunks": {"keep_head": 12, "chunk_len": 16},
+    "shift_cells, short chunks": {"shift_cells": True, "chunk_len": 16},
     "forward tokens": {"max_forward_tokens": 260},
     "forward tokens, few": {"max_forward_tokens": 90, "reevaluate": 4},
     "penalties": {"repeat_penalty": 1.3, "frequency_penalty": 0.5, "presence_penalty": 0.4},
@@ -47,7 +45,7 @@ VARIANTS: dict[str, Json] = {
 # options of one method, in addition to BASE
 OF_METHODS: dict[str, list[Json]] = {
     "base": [{"max_chunks": 1}, {"chunk_len": 64, "max_tokens": 90}],
-    "markov": [{"keep_head": 9}, {"shift_cells": True}],
+    "markov": [{"chunk_len": 16}, {"shift_cells": True}],
     "random-anchor": [{"calibration": "absolute"}, {"sigma": 1.0}],
     "tgr-latent": [{"sigma": 1.0, "delta": 0.9}],
     "tgr-token": [{"rollout_len": 20}, {"rollout_len": 30}],

@@ -71,7 +71,7 @@ QUESTIONS = [
 ]
 TEXTS = ["1+2=", "17*23=", "<think>\n12", "The answer is ", "\n", "x = 3, 2x + 1 = "]
 OPTIONS: list[Json] = [
-    {"n_mc": 2}, {"reevaluate": 2}, {"keep_head": 4},
+    {"n_mc": 2}, {"reevaluate": 2},
     {"shift_cells": True}, {"d_z": 16, "rank": 2},
     {"calibration": "absolute"}, {"thinking_budget": 16},
     {"max_forward_tokens": 200}, {"reuse_winner": True},

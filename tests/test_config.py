@@ -56,7 +56,7 @@ def test_the_defaults_are_the_methods() -> None:
         "λ_b": 0.5, "λ_u": 0.5, "T": 0.6,
     }  # fmt: skip
     assert (config.d_z, config.calibration, config.seed) == (0, "divergence", 42)
-    assert not config.reuse_winner and config.keep_head == 0
+    assert not config.reuse_winner
 
 
 @pytest.mark.parametrize(

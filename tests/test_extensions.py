@@ -22,49 +22,7 @@ from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry
 from tgr_local.search.steps import Step
 
-# --- what a reset retains ---
-
-
-def contexts(steps: list[Step], kept: Callable[[list[int]], list[int]]) -> list[list[int]]:
-    """What stood before each chunk, when a reset keeps `kept` of the text so far."""
-    written: list[int] = []
-    before = []
-    for step in steps:
-        before.append(PROMPT + kept(written))
-        written += step.tokens.tolist()
-    return before
-
-
-def assert_read_in(engine: Engine, steps: list[Step], before: list[list[int]]) -> None:
-    reference = Reference(engine.path)
-    for step, context in zip(steps, before, strict=True):
-        logprobs, _ = decoded(reference, context, step.tokens.tolist())
-        np.testing.assert_allclose(step.logprobs, logprobs, atol=1e-4)
-
-
-@pytest.mark.parametrize("head", [1, 3, 8, 100])
-def test_keep_head_keeps_the_first_tokens_too(engine: Engine, head: int) -> None:
-    steps, tail = steps_of(engine, "markov", with_(keep_head=head)), 6
-
-    def kept(text: list[int]) -> list[int]:
-        return text if len(text) <= head + tail else text[:head] + text[-tail:]
-
-    assert_read_in(engine, steps, contexts(steps, kept))
-    written = 0
-    for step in steps:
-        assert step.counts.rebuild == min(written, head + tail)
-        written += len(step.tokens)
-
-
-def test_delethink_is_markov_with_a_head_and_a_carry_over(engine: Engine) -> None:
-    """Their C = 16 and m = 8: the first 16 tokens have the whole text before them, and from then on
-    every 8 have the query, the head, and the 8 before."""
-    config = with_(chunk_len=8, keep_head=2, max_chunks=5)
-    steps = steps_of(engine, "markov", config)
-    text = text_of(steps)
-    assert len(text) == 40
-    before = [text[:0], text[:8], *(text[:2] + text[at - 8 : at] for at in (16, 24, 32))]
-    assert_read_in(engine, steps, [PROMPT + context for context in before])
+# --- shifted cells ---
 
 
 def test_shifted_cells_are_those_of_a_rebuild_where_context_leaves_no_trace(
@@ -73,15 +31,14 @@ def test_shifted_cells_are_those_of_a_rebuild_where_context_leaves_no_trace(
     """In a model of one layer the cell of a token depends on nothing but the token."""
     engine = load(model(n_layer=1))
     for method in ("markov", "tgr-latent"):
-        for kept in ({}, {"keep_head": 2}):
-            config = with_(calibration="absolute", temperature=0.0, **kept)
-            rebuilt = steps_of(engine, method, config)
-            shifted = steps_of(engine, method, dataclasses.replace(config, shift_cells=True))
-            assert not any(step.counts.rebuild for step in shifted)
-            assert text_of(shifted) == text_of(rebuilt)
-            for a, b in zip(shifted, rebuilt, strict=True):
-                np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-4)
-                assert a.cells <= methods.get(method).cells(engine, len(PROMPT), config)
+        config = with_(calibration="absolute", temperature=0.0)
+        rebuilt = steps_of(engine, method, config)
+        shifted = steps_of(engine, method, dataclasses.replace(config, shift_cells=True))
+        assert not any(step.counts.rebuild for step in shifted)
+        assert text_of(shifted) == text_of(rebuilt)
+        for a, b in zip(shifted, rebuilt, strict=True):
+            np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-4)
+            assert a.cells <= methods.get(method).cells(engine, len(PROMPT), config)
 
 
 def test_shifted_cells_remember_their_context_in_a_deeper_model(engine: Engine) -> None:
@@ -233,7 +190,6 @@ def test_random_anchor_draws_as_the_method_does_without_rollouts(engine: Engine)
     [
         ({"delta": 1.5}, "delta is 1.5, but must be between -1 and 1"),
         ({"reevaluate": 256}, "reevaluate is 256, but must be between 0 and 255"),
-        ({"keep_head": -1}, "keep_head is -1, but must be between 0 and"),
         ({"reuse_winner": 1}, "reuse_winner is 1, but must be of type bool"),
     ],
 )
@@ -243,17 +199,9 @@ def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
 
 
 def test_long_extensions_are_refused_with_the_numbers(engine: Engine) -> None:
-    for method, options, message in (
-        (
-            "markov",
-            {"keep_head": 9000},
-            "for 4096; shorten it and lower keep",
-        ),
-        ("tgr-latent", {"rollout_len": 4090}, "chunk_len and rollout_len to 2043"),
-    ):
-        config = with_(**{"chunk_len": 600, "max_chunks": 20, **options})
-        with pytest.raises(CapacityError, match=message):
-            steps_of(engine, method, config)
+    config = with_(chunk_len=600, max_chunks=20, rollout_len=4090)
+    with pytest.raises(CapacityError, match="chunk_len and rollout_len to 2043"):
+        steps_of(engine, "tgr-latent", config)
     with pytest.raises(CapacityError, match="needs 301 sequences"):
         steps_of(engine, "tgr-latent", with_(n_candidates=150, reevaluate=200))
     assert not any(held(engine.stats()).values())

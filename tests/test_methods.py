@@ -22,11 +22,10 @@ from tgr_local.search.run import Request, Run
 from tgr_local.search.steps import Progress, Step
 
 EXTENSIONS: list[dict[str, Any]] = [
-    {"keep_head": 3},
+    {"chunk_len": 3},
     {"reevaluate": 9, "n_mc": 2},
     {"reuse_winner": True, "rollout_len": 9},
     {"n_mc": 2, "reevaluate": 2, "reuse_winner": True},
-    {"keep_head": 2, "reevaluate": 2, "reuse_winner": True},
 ]
 
 every_method = pytest.mark.parametrize("method", sorted(methods.METHODS))

@@ -23,7 +23,7 @@ from tgr_local.openai.logprobs import read_prompt
 
 RUNS: list[tuple[str, dict[str, Any]]] = [
     *((method, {}) for method in sorted(methods.METHODS)),
-    ("markov", {"keep_head": 3}),
+    ("markov", {"chunk_len": 3}),
     ("tgr-latent", {"reevaluate": 2, "n_mc": 2}),
     ("tgr-latent", {"reuse_winner": True}),
     ("tgr-latent", {"reuse_winner": True, "rollout_len": 9}),

@@ -55,11 +55,10 @@ OPTIONS: list[dict[str, Any]] = [
     {"repeat_penalty": 1.3, "top_k": 20, "top_p": 0.9, "min_p": 0.01},
 ]
 EXTENSIONS: list[dict[str, Any]] = [
-    {"keep_head": 3},
     {"reevaluate": 2, "n_mc": 2},
     {"reuse_winner": True},
     {"reuse_winner": True, "rollout_len": 20, "reevaluate": 1},
-    {"reuse_winner": True, "keep_head": 1, "n_mc": 2},
+    {"reuse_winner": True, "n_mc": 2},
 ]
 
 every_method = pytest.mark.parametrize("method", METHODS)
@@ -107,8 +106,8 @@ def test_cells_needed_by_hand(
         return methods.get(method).cells(engine, 50, config) - 50 - 8
 
     assert n_cells() == 100 + 100
-    assert n_cells(rollout_len=20, keep_head=30) == 130 + 160
-    assert n_cells("markov", rollout_len=20, keep_head=30) == 130 + 100
+    assert n_cells(rollout_len=20) == 100 + 160
+    assert n_cells("markov", rollout_len=20) == 100 + 100
     assert n_cells("base") == 300
     assert n_cells(max_chunks=1) == 100
     assert n_cells(max_chunks=1, rollout_len=20) == 100  # nothing is searched before the first
@@ -144,7 +143,6 @@ def test_tgr_latent_follows_the_method_step_by_step(
     W = geometry.projection(d_z, d_h, config.injection_seed)
     maps = geometry.InjectionMaps.draw(engine.n_layer, d_h, d_z, config.rank, config.injection_seed)
     delimiter = engine.eoc_token(config.eoc_token)
-    head, tail = config.keep_head, config.chunk_len
 
     h_eoc = reference.forward([*PROMPT, delimiter]).states[-1]
     written: list[int] = []
@@ -152,8 +150,7 @@ def test_tgr_latent_follows_the_method_step_by_step(
     for step in steps:
         found = step.candidates
         assert found is not None and step.anchor is not None and step.origin is not None
-        all_ = len(written) <= head + tail
-        context = PROMPT + (written if all_ else written[:head] + written[-tail:])
+        context = PROMPT + written[-config.chunk_len :]
         z = geometry.state_anchor(h_eoc, W)
         np.testing.assert_allclose(step.origin, z, atol=1e-4)
         np.testing.assert_allclose(np.linalg.norm(found.anchors, axis=1), 1)

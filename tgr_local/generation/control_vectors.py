@@ -27,7 +27,6 @@ from tgr_local.models import gguf_header
 from tgr_local.models.gguf_header import Header
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import maps, strength
-from tgr_local.search.capacity import retained_tokens
 from tgr_local.search.outputs import median_norms
 from tgr_local.search.steering import injected
 from tgr_local.search.steps import Step
@@ -186,8 +185,8 @@ def winning_control_vector(
             f"step {step} was injected by norms from before shift_cells moved the cells; take the "
             "first step, or generate without it"
         )
-    head, tail = retained_tokens([int(token) for one in steps for token in one.tokens], config)
-    context = [*run.query, *head, *tail]
+    text = [int(token) for one in steps for token in one.tokens]
+    context = [*run.query, *text[-config.chunk_len :]]
     return ControlVector.of_anchor(engine, chosen.anchor, config, context[:-1] or context)
 
 

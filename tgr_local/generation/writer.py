@@ -381,7 +381,7 @@ class ReplyWriter:
         if again:
             request = request.with_options(grammar=visible_grammar(self.config.stop))
         if request.method.resets:
-            kept = kept[-capacity.n_retained(self.config) :]
+            kept = kept[-self.config.chunk_len :]
         config, query = request.config, [*self.query, *kept, *after]
         request = dataclasses.replace(request, query=query)
         if not spent and self._fits(request):

@@ -92,9 +92,6 @@ class SteeringOptions:
 class ResetOptions:
     """The reset at every chunk."""
 
-    keep_head: int = option(
-        0, "h: first generated tokens retained at every reset; Delethink uses 100", low=0
-    )
     shift_cells: bool = option(
         False, "at a reset shift the cells of the chunk instead of decoding it again"
     )

@@ -1,4 +1,4 @@
-"""What a trajectory needs of the cache, and which tokens a reset retains in it."""
+"""What a trajectory needs of the cache, in which a reset retains the newest chunk."""
 
 from __future__ import annotations
 
@@ -10,18 +10,6 @@ from tgr_local.search.run import Method
 
 STATE_COST = 2  # positions that reading a state decodes: the chunk's last token and the delimiter
 SPARE_CELLS = 8  # the pending token, the delimiter, and a little more
-
-
-def n_retained(config: SearchConfig) -> int:
-    """Generated tokens that a reset retains at most: the head and the newest."""
-    return config.keep_head + config.chunk_len
-
-
-def retained_tokens(generated: list[int], config: SearchConfig) -> tuple[list[int], list[int]]:
-    """What a reset retains of the generated tokens: the head, and the tail of the newest."""
-    if len(generated) <= n_retained(config):
-        return [], generated
-    return generated[: config.keep_head], generated[-config.chunk_len :]
 
 
 def n_rollouts(config: SearchConfig) -> int:
@@ -67,7 +55,7 @@ def cells_needed(engine: Engine, n_query: int, config: SearchConfig, method: Met
     limit = config.token_limit
     chunk = min(config.chunk_len, limit)
     # by the last boundary
-    retained = min(limit - 1, n_retained(config)) if limit > chunk else 0
+    retained = min(limit - 1, chunk) if limit > chunk else 0
     written = min(limit, retained + chunk)
     rollout = config.rollout_len if method.searches and may_steer(config) else 0
     rollouts = n_rollouts(config) * rollout
@@ -76,9 +64,8 @@ def cells_needed(engine: Engine, n_query: int, config: SearchConfig, method: Met
     n_cells = n_query + max(written, retained + rollouts) + SPARE_CELLS
     longest = n_query + max(written, retained + rollout)
     if longest > trained:
-        space = (trained - n_query - config.keep_head) // 2
+        space = (trained - n_query) // 2
         also = f", or set chunk_len and rollout_len to {space} or less" if space > 0 else ""
-        also += " and lower keep_head" if config.keep_head else ""
         raise CapacityError(
             f"the query has {n_query} tokens and grows to {longest} with its chunks and rollouts, "
             f"but the model was trained for {trained}; shorten it{also}"
@@ -112,7 +99,7 @@ def positions_needed(engine: Engine, n_query: int, config: SearchConfig, method:
     chunk what the reset retains, all rollouts and a state. Where the model cannot roll back, a
     winner that is too long is decoded again."""
     limit = config.token_limit
-    each = min(n_retained(config), limit)
+    each = min(config.chunk_len, limit)
     if method.searches:
         each += n_rollouts(config) * config.rollout_len
         each += 0 if engine.rolls_back else config.chunk_len

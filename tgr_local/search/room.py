@@ -111,8 +111,7 @@ def _with_chunks(
         "max_tokens": limit,
     }
     if searches:
-        retained = config.keep_head + chunk
-        length = min(config.rollout_len, (room - retained - 1) // max(2, n_rollouts(config)))
+        length = min(config.rollout_len, (room - chunk - 1) // max(2, n_rollouts(config)))
         if length < min(_LEAST_ROLLOUT, config.rollout_len):
             return None
         changes["rollout_len"] = length

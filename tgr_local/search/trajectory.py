@@ -26,7 +26,6 @@ from tgr_local.search.capacity import (
     STATE_COST,
     check_shift,
     guard_positions,
-    retained_tokens,
 )
 from tgr_local.search.outputs import median_norms
 from tgr_local.search.run import Method, Run
@@ -123,19 +122,18 @@ class Trajectory:
         run = self.run
         run.report("rebuild")
         with run.timed("rebuild"):
-            head, tail = retained_tokens(self.generated, self.config)
+            tail = self._retained
             if self.config.shift_cells:
-                begin = len(run.query) + len(head)
-                self._main.shift(begin, self._length - len(tail) + 1)
+                self._main.shift(len(run.query), self._length - len(tail) + 1)
             else:
                 self._return_to_query()
                 if not self._was_reset:  # Q, which the task of the first chunk may have read
                     run.remember(self._main)
-                output = run.read(self._main, [run.query[-1], *head, *tail[:-1]], norms=norms)
+                output = run.read(self._main, [run.query[-1], *tail[:-1]], norms=norms)
                 if norms:
                     self._tail_norms = output.norms
-                run.count(rebuild=len(head) + len(tail))
-            self._n_context = len(head) + len(tail)
+                run.count(rebuild=len(tail))
+            self._n_context = len(tail)
             self._was_reset = True
 
     @property
@@ -475,7 +473,12 @@ class Trajectory:
             return self._rebuild_cost() + 1
         return self._rebuild_cost() + self._first_rollouts + 1 + self._state_cost
 
+    @property
+    def _retained(self) -> list[int]:
+        """What a reset retains of the generated tokens: the newest, as many as a chunk has."""
+        return self.generated[-self.config.chunk_len :]
+
     def _rebuild_cost(self) -> int:
         if not self._resets or not self.generated or self.config.shift_cells:
             return 0
-        return sum(map(len, retained_tokens(self.generated, self.config)))
+        return len(self._retained)
