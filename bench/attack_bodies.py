@@ -142,7 +142,6 @@ def expensive() -> dict[str, Body]:
         "option: rank and d_z": tgr("tgr-latent", rank=4096, d_z=65536),
         "option: rollouts": tgr("tgr-latent", **tgr_latent),
         "option: power_steps": tgr("power", power_steps=INT_MAX),
-        "option: power_blocks": tgr("power", power_steps=INT_MAX, power_blocks=INT_MAX),
         "option: proposals": tgr("hard-geometry", kappa_max=0.0, d_z=65536, n_candidates=255),
         "option: thoughts": tgr("tot", tree_breadth=64, tree_proposals=64),
         "option: samples": tgr("best-of-n", n_samples=255, chunk_len=4000),

@@ -50,7 +50,7 @@ QUESTIONS = (
 )
 STOPS = ("4", "\n", "\n\n", " ", "The", "answer", "\\boxed", "=", ".", "<", "think", "=4", "1", "a")
 SMALL: dict[str, Any] = {
-    "n_candidates": 2, "rollout_len": 4, "n_samples": 2, "power_blocks": 3, "power_steps": 1,
+    "n_candidates": 2, "rollout_len": 4, "n_samples": 2, "power_steps": 1,
     "tree_breadth": 2, "tree_proposals": 2,
 }  # fmt: skip
 

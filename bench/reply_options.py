@@ -11,7 +11,7 @@ EXACT: dict[str, Any] = {
 }  # fmt: skip
 BASE: dict[str, Any] = {
     "chunk_len": 20, "max_chunks": 5, "rollout_len": 6, "n_candidates": 4, "sigma": 0.3,
-    "relative_strength": 0.15, "temperature": 0.9, "n_samples": 3, "power_blocks": 4,
+    "relative_strength": 0.15, "temperature": 0.9, "n_samples": 3,
     "power_steps": 2, "tree_proposals": 2,
 }  # fmt: skip
 
@@ -53,8 +53,7 @@ OF_METHODS: dict[str, list[Json]] = {
     "best-of-n": [{"n_samples": 5, "max_tokens": 33}, {"n_samples": 1}],
     "self-consistency": [{"n_samples": 7, "temperature": 1.2}],
     "power": [
-        {"power_alpha": 1.5, "power_steps": 4}, {"power_steps": 0},
-        {"power_blocks": 15, "max_chunks": 3},
+        {"power_alpha": 1.5, "power_steps": 4}, {"power_steps": 0}, {"max_chunks": 3},
     ],
     "tot": [
         {"tree_breadth": 3, "chunk_len": 16},

@@ -41,7 +41,7 @@ CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 FLAGS = [
     "--type-k=f32", "--type-v=f32", "--flash-attn=off", "--n-threads=1", "--n-gpu-layers=0",
     "--chunk-len=20", "--max-chunks=5", "--rollout-len=6", "--n-candidates=4", "--sigma=0.3",
-    "--relative-strength=0.15", "--temperature=0.9", "--n-samples=3", "--power-blocks=4",
+    "--relative-strength=0.15", "--temperature=0.9", "--n-samples=3",
     "--power-steps=2", "--tree-proposals=2", "--request-seconds=0", "--shutdown-seconds=2",
 ]  # fmt: skip
 NARROW = [

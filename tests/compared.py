@@ -22,7 +22,7 @@ from tgr_local.search.steps import Step
 END = token_id("<|im_end|>")
 SMALL = SearchConfig(
     chunk_len=6, max_chunks=4, n_candidates=4, rollout_len=4, temperature=0.8,
-    n_samples=4, power_blocks=3, power_steps=3, tree_breadth=2, tree_proposals=3,
+    n_samples=4, power_steps=3, tree_breadth=2, tree_proposals=3,
     **PAPER,
 )  # fmt: skip
 

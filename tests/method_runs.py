@@ -22,7 +22,7 @@ PAPER: dict[str, Any] = {"search_from": 0, "calibration": "absolute", "guard": 0
 RESIDUAL: dict[str, Any] = {**PAPER, "calibration": "residual"}
 SMALL = SearchConfig(
     chunk_len=6, max_chunks=4, n_candidates=3, rollout_len=4, temperature=0.8,
-    n_samples=3, power_blocks=3, power_steps=2, tree_breadth=2, tree_proposals=2,
+    n_samples=3, power_steps=2, tree_breadth=2, tree_proposals=2,
     **PAPER,
 )  # fmt: skip
 

@@ -27,7 +27,7 @@ from tgr_local.search.run import Request, Run
 from tgr_local.search.steps import Counts, Progress, Step
 
 SMALL = SearchConfig(
-    chunk_len=8, max_chunks=3, n_candidates=2, rollout_len=4, n_samples=2, power_blocks=2,
+    chunk_len=8, max_chunks=3, n_candidates=2, rollout_len=4, n_samples=2,
     power_steps=1, tree_proposals=2, temperature=0.8, **RESIDUAL,
 )  # fmt: skip
 every_method = pytest.mark.parametrize("method", sorted(METHODS))
@@ -131,7 +131,7 @@ def test_forward_tokens_keep_some_for_the_answer(engine: Engine, method: str) ->
 def test_seconds_keep_some_for_the_answer(engine: Engine, method: str) -> None:
     seconds = 0.02
     while True:  # a busy machine may need longer than this for the query alone
-        config = small(max_seconds=seconds, chunk_len=1500, max_chunks=1, power_blocks=16)
+        config = small(max_seconds=seconds, chunk_len=1500, max_chunks=1)
         try:
             reply = generate(engine, opened(engine), config, method=method)
         except BudgetError:

@@ -69,7 +69,7 @@ def test_the_constraint_goes_on_from_task_to_task(engine: Engine) -> None:
 @pytest.mark.parametrize("method", ["base", "tgr-latent", "best-of-n", "power", "tot"])
 def test_edits_apply_under_every_method(engine: Engine, method: str) -> None:
     edits = constraint(FILES[:1], "function")
-    config = short(stop=("def", "\n"), loop_guard=2, power_blocks=2, power_steps=1, seed=3)
+    config = short(stop=("def", "\n"), loop_guard=2, power_steps=1, seed=3)
     reply = generate(engine, "Fix it.", config, method=method, raw=True, edits=edits)
     read_edits(reply.text, FILES[:1], "function")
     assert reply.finish == "stop" and reply.n_tokens <= 90 and not reply.thinking

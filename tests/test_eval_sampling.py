@@ -87,7 +87,7 @@ def test_tokens_by_kind_sum_to_the_engines_own_count(
     engine: Engine, tmp_path: Path, name: str
 ) -> None:
     before = engine.stats().n_positions
-    few = "n_samples=2,power_blocks=2,power_steps=1,tree_breadth=1,tree_proposals=2"
+    few = "n_samples=2,power_steps=1,tree_breadth=1,tree_proposals=2"
     took, known = go(engine, tmp_path / "s", toy(f"{name}:{few}"), SamplePlan(2, (42,)))
     decoded = engine.stats().n_positions - before
     assert took["positions"] == took["counted"] == decoded > 0

@@ -92,7 +92,7 @@ def test_new_tokens_are_limited(engine: Engine, method: str, limit: int) -> None
 
 @pytest.mark.parametrize("method", OURS)
 def test_a_deadline_ends_the_reply(engine: Engine, method: str) -> None:
-    config = with_(max_seconds=1e-6, chunk_len=900, rollout_len=2, power_blocks=1)
+    config = with_(max_seconds=1e-6, chunk_len=900, rollout_len=2)
     steps = steps_of(engine, method, config)
     assert steps[-1].finish == "budget" and len(text_of(steps)) < 900
     assert is_free(engine)
@@ -109,7 +109,7 @@ def test_answer_now_ends_the_run_with_the_text_so_far(
         if progress.stage == "rollouts":
             cancel.answer_now()
 
-    config = with_(chunk_len=900, power_blocks=1)
+    config = with_(chunk_len=900)
     steps = steps_of(engine, method, config, on_event=stop, cancel=cancel)
     assert steps[-1].finish == "budget" and 1 <= len(text_of(steps)) < 900
 
@@ -170,7 +170,6 @@ def test_a_trace_has_the_figures_of_a_run(engine: Engine, method: str, tmp_path:
         ({"n_samples": 0}, "n_samples is 0, but must be between 1 and 255"),
         ({"power_alpha": 0.5}, "power_alpha is 0.5, but must be between 1 and 100"),
         ({"power_alpha": math.inf}, "power_alpha is inf, but must be a finite number"),
-        ({"power_blocks": 0}, "power_blocks is 0, but must be between 1 and"),
         ({"power_steps": -1}, "power_steps is -1, but must be between 0 and"),
         ({"tree_breadth": 65}, "tree_breadth is 65, but must be between 1 and 64"),
         ({"tree_proposals": 2.0}, "tree_proposals is 2.0, but must be of type int"),

@@ -180,19 +180,21 @@ def test_a_chain_on_the_engine_samples_from_the_power_of_p(
 
 def test_at_alpha_one_proposals_are_the_model_and_always_accepted(engine: Engine) -> None:
     steps = steps_of(engine, "power", with_(power_alpha=1.0))
-    assert steps[-1].figures == {"proposals": 9, "accepted": 9}
+    assert steps[-1].figures == {"proposals": 36, "accepted": 36}
 
 
-@pytest.mark.parametrize(("blocks", "n_proposals"), [(1, 3), (3, 9), (5, 15), (24, 72), (99, 72)])
+@pytest.mark.parametrize(("n_tokens", "n_blocks"), [(1, 1), (5, 5), (16, 16), (17, 9), (24, 12)])
 def test_every_block_is_improved_before_the_next(
-    engine: Engine, blocks: int, n_proposals: int
+    engine: Engine, n_tokens: int, n_blocks: int
 ) -> None:
-    """A block has at least one token."""
-    steps = steps_of(engine, "power", with_(power_blocks=blocks))
-    assert len(text_of(steps)) == 24 and steps[-1].figures["proposals"] == n_proposals
+    """There are 16 blocks at most, of at least one token each."""
+    steps = steps_of(engine, "power", with_(max_tokens=n_tokens))
+    assert len(text_of(steps)) == n_tokens
+    assert steps[-1].figures["proposals"] == 3 * n_blocks
 
 
 def test_without_steps_power_is_cold_sampling(engine: Engine) -> None:
-    steps = steps_of(engine, "power", with_(power_steps=0, power_blocks=4))
-    base = steps_of(engine, "base", with_(temperature=0.25))
+    steps = steps_of(engine, "power", with_(power_steps=0))
+    # whose chunks are as long as the blocks, so that they have the same seeds
+    base = steps_of(engine, "base", with_(temperature=0.25, chunk_len=2, max_chunks=12))
     assert text_of(steps) == text_of(base) and spent(steps) == spent(base)

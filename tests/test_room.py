@@ -25,7 +25,7 @@ from tgr_local.search.room import difference, longest_text, most_tokens
 
 every_method = pytest.mark.parametrize("method", sorted(METHODS))
 QUICK: dict[str, Any] = {
-    "n_samples": 2, "vote_wave": 2, "tree_breadth": 1, "tree_proposals": 2, "power_blocks": 2,
+    "n_samples": 2, "vote_wave": 2, "tree_breadth": 1, "tree_proposals": 2,
     "power_steps": 1, "calibration": "absolute", "temperature": 0.8,
 }  # fmt: skip
 CELLS = 256

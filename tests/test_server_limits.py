@@ -100,7 +100,7 @@ def test_a_greedy_request_is_refused(server: Served, body: dict[str, Any], why: 
 @pytest.mark.parametrize(
     "options",
     [
-        {"method": "power", "power_steps": 2**31 - 1, "power_blocks": 2**31 - 1},
+        {"method": "power", "power_steps": 2**31 - 1},
         {"method": "power", "power_steps": 2**31 - 1, "max_forward_tokens": 60},
         {"method": "tgr-latent", "rollout_len": 200, "n_candidates": 64},
         {"method": "tgr-token", "rollout_len": 200, "n_candidates": 64},

@@ -222,7 +222,7 @@ def test_a_grammar_that_began_holds_to_the_end(engine: Engine, method: str) -> N
         grammar='root ::= "@" [0-9]{3} ";" [a-c]{20,40} "."',
         trigger=GrammarTrigger(("@",)),
     )
-    config = SearchConfig(**vars(WARM) | {"max_chunks": 12, "power_blocks": 3, "power_steps": 2})
+    config = SearchConfig(**vars(WARM) | {"max_chunks": 12, "power_steps": 2})
     begun = 0
     for seed in range(3):
         request = Request(

@@ -22,13 +22,15 @@ from tgr_local.search.run import Method, Run
 from tgr_local.search.seeds import PROPOSE, derived_seed
 from tgr_local.search.steps import Step
 
+_BLOCKS = 16  # that the new tokens are divided into, each of a token at least
+
 
 def run(run: Run) -> Iterator[Step]:
     """Block after block until the text has ended when its block is done, then yields the text."""
     limit = _limit(run.engine, len(run.query), run.config)
     with Branches(run, METHOD, limit=limit, least=1) as branches:
         chain = Chain(branches)
-        for end in _ends(limit, run.config):
+        for end in _ends(limit):
             paid = chain.extend(end)
             for _ in range(run.config.power_steps if paid else 0):
                 paid = chain.improve()
@@ -59,13 +61,13 @@ def sequences(engine: Engine, config: SearchConfig) -> int:
 def positions(engine: Engine, n_query: int, config: SearchConfig) -> int:
     limit = _limit(engine, n_query, config)
     # a proposal decodes its part anew, and where the model cannot roll back, what is before it too
-    proposals = sum(config.power_steps * (end + 1) for end in _ends(limit, config))
+    proposals = sum(config.power_steps * (end + 1) for end in _ends(limit))
     return n_query + limit + proposals
 
 
-def _ends(limit: int, config: SearchConfig) -> list[int]:
+def _ends(limit: int) -> list[int]:
     """The length of the text after each block."""
-    block = math.ceil(limit / config.power_blocks)
+    block = math.ceil(limit / _BLOCKS)
     return [*range(block, limit, block), limit]
 
 

@@ -142,8 +142,9 @@ class PowerOptions:
         low=1,
         high=100,
     )
-    power_blocks: int = option(16, "blocks that the new tokens are divided into", low=1)
-    power_steps: int = option(10, "proposals for each block; 0 = none", low=0)
+    power_steps: int = option(
+        10, "proposals for each of the 16 blocks that the new tokens are divided into", low=0
+    )
 
 
 @dataclass(frozen=True)
