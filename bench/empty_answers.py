@@ -2,7 +2,7 @@
 limits, and a stream must be the same as the whole.
 
 Every reply has a random prompt, method and seed, and random values of some of max_tokens,
-max_chunks, chunk_len, max_forward_tokens, max_seconds, thinking_budget, answer_tokens, loop_guard,
+max_chunks, chunk_len, max_forward_tokens, max_seconds, thinking_budget, loop_guard,
 stop and temperature; some are streamed, some written together, some asked to answer now. Prints how
 often each option ended a reply or its thinking. A budget that does not pay for one token of an
 answer is refused with an error, which is counted too.
@@ -68,7 +68,6 @@ def options(rng: random.Random) -> dict[str, Any]:
         "max_forward_tokens": int(log_uniform(rng, 30, 3000)),
         "max_seconds": log_uniform(rng, 0.001, 1.0),
         "thinking_budget": int(log_uniform(rng, 1, 200)),
-        "answer_tokens": rng.randint(1, 40),
         "loop_guard": rng.randint(2, 5),
         "stop": tuple(rng.sample(STOPS, rng.randint(1, 3))),
         "thinking": False,

@@ -59,7 +59,7 @@ TOLERANCE = 1e-2  # nats
 FLAT = 0.03  # of the memory
 PARTED = 0.05  # of the searched replies that are written again
 EXACT: dict[str, Any] = {"type_k": "f32", "type_v": "f32", "flash_attn": "off"}
-SEARCH: dict[str, Any] = {"chunk_len": 24, "rollout_len": 8, "n_candidates": 4, "answer_tokens": 60}
+SEARCH: dict[str, Any] = {"chunk_len": 24, "rollout_len": 8, "n_candidates": 4}
 HELD = ("cells_used", "cells_reserved", "n_sequences", "n_sessions", "n_waiting", "n_jobs")
 
 

@@ -59,6 +59,8 @@ class Coder(FakeEngine):
         self.departures: list[str] = []
         """Beginnings of the code that answers depart with; none = all answers are free."""
         self.configs: list[SearchConfig] = []
+        self.kept: list[int] = []
+        """The tokens that are kept for an answer in each round."""
 
     def chat_prompt(self, messages: Sequence[Mapping[str, str]], **_: Any) -> str:
         return "".join(f"[{one['role']}]\n{one['content']}" for one in messages)
@@ -91,6 +93,7 @@ def generate_each(
     engine.prompts.append(bytes(free[0]).decode() if free else "")
     engine.begun.append([one.begun if isinstance(one, Query) else "" for one in prompts])
     engine.configs.append(config)
+    engine.kept.append(how["answer_tokens"])
     cancel: Cancel = how["cancel"]
     texts = engine.rounds[len(engine.prompts) - 1]
     made: dict[int, Reply] = {}

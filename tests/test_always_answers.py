@@ -79,30 +79,35 @@ def test_a_limit_of_tokens_keeps_some_for_the_answer(engine: Engine, method: str
     assert is_free(engine)
 
 
-def test_the_reserve_can_be_given_and_the_limit_may_be_the_chunks(engine: Engine) -> None:
+def test_the_limit_may_be_the_chunks(engine: Engine) -> None:
     engine = unending(engine)
-    reply = followed(engine, opened(engine), small(answer_tokens=7), "tgr-latent")
-    assert (reply.closed, reply.n_tokens, reply.closed_by) == (17, 24, "max_chunks")
+    reply = followed(engine, opened(engine), small(), "tgr-latent")
+    assert (reply.closed, reply.n_tokens, reply.closed_by) == (21, 24, "max_chunks")
     assert reply.runs[1].query[-len(engine.tokenize("\n</think>\n\n")) :] == engine.tokenize(
         "\n</think>\n\n"
     )
-    no_thinking = followed(engine, opened(engine), small(answer_tokens=100), "tgr-latent")
-    assert no_thinking.closed == 0 and no_thinking.thinking == "" and no_thinking.n_tokens == 24
+
+
+def test_a_request_may_keep_more_for_the_answer(engine: Engine) -> None:
+    engine = unending(engine)
+    for kept, n_thought in ((7, 17), (100, 0)):
+        (reply,) = generate_each(engine, [opened(engine)], small(), answer_tokens=kept)
+        assert (reply.closed, reply.n_tokens, reply.closed_by) == (n_thought, 24, "max_chunks")
+        assert bool(reply.thinking) == (n_thought > 0) and reply.text
 
 
 def test_the_reserve_is_an_eighth_and_no_more_than_256(engine: Engine) -> None:
-    def kept(**options: Any) -> int:
-        request = Request([1] * 20, SearchConfig(**options), METHODS["markov"])
+    def kept(max_tokens: int) -> int:
+        request = Request([1] * 20, SearchConfig(max_tokens=max_tokens), METHODS["markov"])
         return Reserve.of(engine, request).tokens
 
-    assert [kept(max_tokens=n) for n in (1, 8, 800, 10_000)] == [1, 1, 100, 256]
-    assert kept(max_tokens=100, answer_tokens=40) == 40
+    assert [kept(n) for n in (1, 8, 800, 10_000)] == [1, 1, 100, 256]
 
 
 def test_the_trained_length_is_a_limit_too(model: Any, load: Any) -> None:
     engine = load(model(n_ctx_train=128))
     prompt = [*engine.tokenize("a" * 60), *opened(engine)]
-    config = small(chunk_len=512, answer_tokens=9)
+    config = small(chunk_len=512)
     reply = followed(unending(engine), prompt, config, "base")
     assert reply.text and (reply.closed_by, reply.limit) == ("n_ctx_train", "n_ctx_train")
     assert len(prompt) + reply.n_tokens < engine.n_ctx_train
@@ -268,7 +273,7 @@ def test_together_some_think_and_some_have_room_for_an_answer_alone(engine: Engi
 def test_a_reply_that_answers_is_one_run(engine: Engine, method: str) -> None:
     closed = [*opened(engine), *engine.tokenize("</think>")]
     plain = generate(engine, closed, small(), method=method)
-    kept = generate(engine, closed, small(answer_tokens=20), method=method)
+    (kept,) = generate_each(engine, [closed], small(), method=method, answer_tokens=20)
     assert plain.tokens == kept.tokens and len(plain.runs) == len(kept.runs) == 1
     assert plain.closed_by is None and plain.limit == "max_chunks"
 

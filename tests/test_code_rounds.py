@@ -320,6 +320,14 @@ def test_the_budget_bounds_all_rounds_together(monkeypatch: pytest.MonkeyPatch) 
     assert outcome.ended.startswith(f"the budget of {budget:,} forward tokens has no room")
 
 
+def test_a_model_that_thinks_keeps_room_for_a_whole_edit(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, thinking = Coder([answer(RIGHT)]), Coder([answer(RIGHT)])
+    thinking.chat_template = "<think>"
+    for coder in (plain, thinking):
+        carry_out(monkeypatch.setattr, coder)
+    assert plain.kept == [0] and thinking.kept[0] > len(answer(RIGHT))
+
+
 def test_a_budget_below_the_prompt_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = carry_out(monkeypatch.setattr, Coder(), budget=100)
     assert not outcome.rounds and outcome.best is None

@@ -78,7 +78,7 @@ def test_edits_apply_under_every_method(engine: Engine, method: str) -> None:
 def test_thinking_stays_free_and_tags_in_the_answer_are_text(engine: Engine) -> None:
     tags = Document("a", "<think>\n</think>\n" * 2)
     edits = constraint([tags], "replace")
-    config = short(max_tokens=120, thinking_budget=20, answer_tokens=90)
+    config = short(max_tokens=120, thinking_budget=20)
     query = [1, token_id("<think>")]
     reply = generate(engine, query, config, method="base", edits=edits)
     assert reply.closed == 20 and reply.thinking and reply.finish == "stop"

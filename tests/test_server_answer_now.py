@@ -36,7 +36,6 @@ def endless() -> dict[str, Any]:
         "max_tokens": 60_000,
         "logit_bias": {token: -100 for token in never},
         "method": "markov",
-        "tgr": {"answer_tokens": 8},
     }
 
 

@@ -132,16 +132,12 @@ class Asker:
         return prose + needed_tokens(stage.form, stage.context, self.count)
 
     def limited(self, needed: int, room: int) -> SearchConfig:
-        """The options of a reply with the limits of an answer, and of thinking before it, where the
+        """The options of a reply with the limit of an answer, and of thinking before it, where the
         user sets none."""
-        config = self._config
-        if not config.max_tokens:
-            limit = min(room, needed + (_THINKING if self.thinks else 0))
-            config = dataclasses.replace(config, max_tokens=limit)
-        if self.thinks and not config.answer_tokens:
-            kept = min(needed, max(1, config.token_limit - 1))
-            config = dataclasses.replace(config, answer_tokens=kept)
-        return config
+        if self._config.max_tokens:
+            return self._config
+        limit = min(room, needed + (_THINKING if self.thinks else 0))
+        return dataclasses.replace(self._config, max_tokens=limit)
 
     def messages(self, stage: Stage) -> list[prompt.Message]:
         """A round's messages. The best attempt of the stage follows the first two messages, if

@@ -71,6 +71,8 @@ class Batch:
     """Whether the model has learnt the form; else the edit is taken from what it writes."""
     config: SearchConfig
     """Its seed is that of the first candidate; the others follow."""
+    answer_tokens: int
+    """New tokens kept for an answer while a model thinks; 0 = as many as for any reply."""
     method: Method
     k: int
     first: int = 1
@@ -212,8 +214,8 @@ class _Writer:
                 self._engine, [self._prompt(i) for i in wave],
                 dataclasses.replace(batch.config, seed=batch.config.seed + wave.start),
                 apart=True,
-                method=batch.method, edits=batch.edits, until=None if batch.is_learnt else is_whole,
-                on_event=on_event, cancel=self._stop,
+                method=batch.method, edits=batch.edits, answer_tokens=batch.answer_tokens,
+                until=None if batch.is_learnt else is_whole, on_event=on_event, cancel=self._stop,
             )  # fmt: skip
         except CancelledError as error:
             if not self._passed.is_set():

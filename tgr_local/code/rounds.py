@@ -325,6 +325,7 @@ class _Solver:
             functions=context.functions if stage.form == "function" else None,
             is_learnt=self._ask.has_learnt,
             config=dataclasses.replace(config, seed=self._config.seed + first - 1),
+            answer_tokens=needed if self._ask.thinks else 0,
             method=self._method,
             k=k,
             first=first,

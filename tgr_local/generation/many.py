@@ -61,13 +61,15 @@ def generate_each(
     verbatim: bool = False,
     apart: bool = False,
     edits: EditConstraint | None = None,
+    answer_tokens: int = 0,
     until: Callable[[int, str], bool] | None = None,
     on_event: Callable[[int, Event], None] | None = None,
     cancel: Cancel | None = None,
 ) -> list[Reply]:
     """Writes k replies to each of several prompts, all as `generate_many` does: those to prompt j
     are replies j·k to j·k + k - 1, with the seeds from ``config.seed`` on, or where the prompts are
-    to be `apart` from the seed of the prompt before on."""
+    to be `apart` from the seed of the prompt before on. While a reply thinks, `answer_tokens` are
+    kept for its answer, as a `Request` has it."""
     method = methods.get(method)
     config = advised(engine, config)
     requests = [
@@ -76,6 +78,7 @@ def generate_each(
         )
         for prompt in prompts
     ]
+    requests = [dataclasses.replace(one, answer_tokens=answer_tokens) for one in requests]
     return write_each(
         engine, requests, k, apart=apart, until=until, on_event=on_event, cancel=cancel
     )

@@ -119,7 +119,7 @@ def generate(
 
     `verbatim` returns the text unchanged, with tags and outer space. Where the thinking has to end
     before the answer begins (`thinking_budget`, `loop_guard`, `grammar`, ``cancel.answer_now()``, a
-    limit, of which `answer_tokens` are kept), a second run of the method writes the answer: its
+    limit, of which a part is kept), a second run of the method writes the answer: its
     query is Q, the thinking (of which a method with resets retains the newest tokens) and the
     closing tag. A reply without an answer still, other than `verbatim`, gets one that begins with a
     visible character.

@@ -51,7 +51,7 @@ class Reserve:
         fills = not method.resets or space < limit
         if fills and 0 < space - closing < limit:
             limit, option = space - closing, context_limit(engine)
-        kept = config.answer_tokens or max(1, min(limit // _SHARE, _MOST_KEPT))
+        kept = request.answer_tokens or max(1, min(limit // _SHARE, _MOST_KEPT))
         least = engine.edit_tokens(request.edits) if request.edits else 0
         if limit < least:
             raise ValueError(

@@ -204,12 +204,6 @@ class SearchConfig(  # the fields of the last class are the first
     thinking_budget: int = option(
         0, "maximum thinking tokens, after which the answer begins; 0 = no limit", low=0
     )
-    answer_tokens: int = option(
-        0,
-        "new tokens kept for an answer while the reply thinks; 0 = an eighth of the limit, at most "
-        "256",
-        low=0,
-    )
     loop_guard: int = option(
         0,
         "end the thinking, or the reply, after n repetitions of a part, of n² tokens together at "

@@ -110,6 +110,9 @@ class Request:
     edits: EditConstraint | None = None
     """What the answer must be, from its beginning to its end; None = anything."""
     logit_bias: tuple[tuple[int, float], ...] = ()
+    answer_tokens: int = 0
+    """New tokens kept for an answer while the reply thinks; 0 = an eighth of the limit, at most
+    256."""
 
     def with_options(self, **changes: Any) -> Request:
         """This request with some options of its config changed."""
