@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
@@ -20,6 +20,7 @@ from tgr_local.code.edits import Change
 from tgr_local.code.judge import Verdict
 from tgr_local.code.prompt import Form
 from tgr_local.code.ranking import ranked
+from tgr_local.code.reach import Lines
 from tgr_local.engine import Cancel, EditConstraint, Engine
 from tgr_local.errors import CapacityError
 from tgr_local.options.config import CodeConfig, SearchConfig
@@ -48,6 +49,8 @@ class Stage:
     form: Form
     edits: EditConstraint | None
     """What answers can only be, of a model that has learnt a form of edits; None = anything."""
+    away: Mapping[str, tuple[Lines, ...]] = field(default_factory=dict)
+    """The functions of each file that the failing tests do not reach."""
     candidates: list[Candidate] = field(default_factory=list)
 
 
@@ -187,7 +190,8 @@ class Asker:
             if n_tokens + n_more > _COPIED or len(tokens) > room:
                 continue
             n_tokens += n_more
-            found.append(Copy(document, opening, code, tokens, n_head, function))
+            away = stage.away.get(document.path, ())
+            found.append(Copy(document, opening, code, tokens, n_head, function, away))
         return tuple(found)
 
     def tokens(

@@ -15,7 +15,7 @@ import io
 import math
 import re
 import tokenize
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -26,6 +26,7 @@ from tgr_local.code import evidence
 from tgr_local.code.edits import Change, Document, Function
 from tgr_local.code.edits.document import joined, lines_of
 from tgr_local.code.edits.function import in_place, parsed
+from tgr_local.code.reach import Lines
 from tgr_local.engine import Cancel, Engine, Output, Sampling
 from tgr_local.engine import Task as EngineTask
 from tgr_local.engine.session import Sequence as Cells
@@ -67,6 +68,8 @@ class Copy:
     """First characters of the code that say which code it is: up to the name of a function."""
     function: Function | None = None
     """The function that the code is, at the margin; None = it is the whole file."""
+    away: Sequence[Lines] = ()
+    """Lines of the document from which other departures come first."""
 
     @property
     def is_python(self) -> bool:
@@ -85,6 +88,8 @@ class Departure:
     logprob: float
     """Of the head of its copy, weighted, and of the last token, nats; comparable within one
     search."""
+    is_away: bool = False
+    """Whether it departs in lines that are away."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +109,8 @@ class _Place:
     """Of the token there; the number of the copy's tokens = behind all of them."""
     at: int
     """Bytes of the code before it."""
+    is_away: bool = False
+    """Whether it lies in lines that are away."""
 
 
 def find(
@@ -155,8 +162,9 @@ def find(
             for place in some[i][1]:
                 is_end = place.index == len(tokens[i])
                 same = -math.inf if is_end else float(body.feed_logprobs[place.index - firsts[i]])
-                rare.append((likely[i] + math.log(max(1e-9, -math.expm1(same))), i, place))
-        rare.sort(key=lambda one: -one[0])
+                differs = math.log(max(1e-9, -math.expm1(same)))
+                rare.append((likely[i] + differs, i, place))
+        rare.sort(key=lambda one: (one[2].is_away, -one[0]))
         rare = rare[:most]
         n_top = min(n, _MOST_TOKENS, engine.n_vocab - 1) + 1
         looks = run([_look(cells[i], tokens[i], place, n_top) for _, i, place in rare])
@@ -167,7 +175,8 @@ def find(
                 made = _departure(engine, some[i][0], place, int(token))
                 if made is None or made.text in tried:
                     continue
-                made = dataclasses.replace(made, logprob=likely[i] + float(logprob))
+                weight = likely[i] + float(logprob)
+                made = dataclasses.replace(made, logprob=weight, is_away=place.is_away)
                 # equal functions of two classes have equal departures
                 if made.text not in found or found[made.text].logprob < made.logprob:
                     found[made.text] = made
@@ -175,15 +184,15 @@ def find(
 
 
 def _spread(found: Sequence[Departure]) -> list[Departure]:
-    """The departures, the likeliest first, but those of one line beyond `_OF_A_LINE` last."""
+    """The departures, the likeliest first, but those of one line beyond `_OF_A_LINE` later, and
+    those of lines that are away last."""
     times: Counter[tuple[Copy, int]] = Counter()
-    first: list[Departure] = []
-    last: list[Departure] = []
+    parts: dict[tuple[bool, bool], list[Departure]] = defaultdict(list)
     for one in sorted(found, key=lambda one: -one.logprob):
         line = (one.copy, one.text.count("\n"))
         times[line] += 1
-        (first if times[line] <= _OF_A_LINE else last).append(one)
-    return first + last
+        parts[one.is_away, times[line] > _OF_A_LINE].append(one)
+    return [one for _, some in sorted(parts.items()) for one in some]
 
 
 def rejoined(departure: Departure, answer: str) -> str | None:
@@ -279,9 +288,15 @@ def _places(engine: Engine, copy: Copy) -> list[_Place]:
     for index, piece in enumerate(pieces, first):
         visible = at + len(piece) - len(piece.lstrip())
         if at > 0 and not any(a <= visible < b for a, b in fixed):
-            found.append(_Place(index, at))
+            found.append(_Place(index, at, _is_away(copy, code[:visible])))
         at += len(piece)
     return [*found, _Place(len(copy.tokens), len(code))]
+
+
+def _is_away(copy: Copy, before: bytes) -> bool:
+    """Whether what follows these bytes of the code lies in lines that are away."""
+    line = before.count(b"\n") + (copy.function.first if copy.function else 1)
+    return any(first <= line <= last for first, last in copy.away)
 
 
 def _fixed(copy: Copy) -> list[tuple[int, int]]:

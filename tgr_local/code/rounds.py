@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tgr_local.code import edits
+from tgr_local.code import edits, evidence
 from tgr_local.code.asking import LEAST_ANSWER, Asker, Stage, whole_answer
 from tgr_local.code.candidate import Candidate
 from tgr_local.code.candidates import Batch, Judge, Remembered, write_candidates
@@ -27,6 +27,7 @@ from tgr_local.code.edits import Change, Document
 from tgr_local.code.judge import Verdict
 from tgr_local.code.prompt import Form
 from tgr_local.code.ranking import failing, furthest, ranked, sideways
+from tgr_local.code.reach import Lines, out_of_reach
 from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CapacityError
 from tgr_local.methods import Method
@@ -35,6 +36,7 @@ from tgr_local.options.config import CodeConfig, SearchConfig
 _CONTEXT_MOST, _CONTEXT_SHARE = 6144, 0.5  # tokens, of the length that the model was trained for
 _WAVES = 12
 """k candidates are written at a time, at most that many times in a round."""
+_TEST_FILES = 16  # that are read for what failing tests reach
 _FREE = 4  # one in so many candidates of the later rounds is free, with a budget
 
 
@@ -255,7 +257,23 @@ class _Solver:
             functions = context.functions if form == "function" else None
             constraint = edits.constraint(context.documents, form, functions=functions)
             self._engine.edit_tokens(constraint)  # raises where the vocabulary can write none
-        return Stage(changes, verdict, output, context, form, constraint)
+        away = self._away(verdict, context.documents, read)
+        return Stage(changes, verdict, output, context, form, constraint, away)
+
+    def _away(
+        self,
+        verdict: Verdict | None,
+        documents: Sequence[Document],
+        read: Callable[[str], Document | None],
+    ) -> dict[str, tuple[Lines, ...]]:
+        """The functions that the failing tests do not reach, of each document."""
+        failures = verdict.failures if verdict is not None else ()
+        known = evidence.Paths(self._task.paths)
+        named = [known.within(one.file or one.name.partition("::")[0]) for one in failures]
+        shared = [path for path in self._task.paths if path.rpartition("/")[2] == "conftest.py"]
+        paths = dict.fromkeys([*filter(None, named), *shared])
+        tests = [one for path in list(paths)[:_TEST_FILES] if (one := read(path))]
+        return out_of_reach(failures, tests, documents)
 
     def _after(self, candidate: Candidate, outcome: Outcome) -> Stage | None:
         """The stage in which candidates begin with the edit of this one; None where the files have

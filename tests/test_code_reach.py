@@ -1,0 +1,110 @@
+"""Which functions failing tests do not reach, by names; departures from these come last."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tgr_local.code import departures
+from tgr_local.code.edits import Document, functions_of
+from tgr_local.code.reach import out_of_reach
+from tgr_local.code.test_output import Failure
+from tgr_local.engine import Engine
+
+SHOP = Document(
+    "shop.py",
+    """\
+class Cart:
+    def __init__(self):
+        self.items = {}
+
+    def total(self):
+        return rounded(sum(self.items.values()))
+
+    def clear(self):
+        self.items = {}
+
+
+class Log:
+    def __len__(self):
+        return 0
+
+
+def rounded(x):
+    return int(x)
+
+
+def unused(x):
+    return x
+""",
+)
+TESTS = Document(
+    "test_shop.py",
+    """\
+import pytest
+from shop import Cart, Log
+
+
+@pytest.fixture
+def cart():
+    return Cart()
+
+
+def test_total(cart):
+    assert cart.total() == 0
+
+
+def test_clear(cart):
+    cart.clear()
+
+
+def test_log():
+    assert len(Log()) == 0
+""",
+)
+
+
+def names(failing: str) -> set[str]:
+    """The functions that a failing test does not reach."""
+    away = out_of_reach([Failure(failing)], [TESTS], [SHOP]).get("shop.py", ())
+    return {one.name for one in functions_of(SHOP) if (one.first, one.last) in away}
+
+
+def test_a_test_reaches_what_it_names_and_what_that_names() -> None:
+    assert names("test_shop.py::test_total") == {"Cart.clear", "Log.__len__", "unused"}
+    assert names("test_shop.py::test_total[1-a::b]") == names("test_shop.py::test_total")
+    assert names("test_total (test_shop.TestCart.test_total)") == names("test_shop.py::test_total")
+
+
+def test_a_special_method_is_reached_by_the_name_of_its_class() -> None:
+    # the fixture of the same file makes a cart
+    assert names("test_shop.py::test_clear") == {"Cart.total", "Log.__len__", "rounded", "unused"}
+    assert "Log.__len__" not in names("test_shop.py::test_log")
+
+
+def test_nothing_is_known_without_the_failing_test() -> None:
+    assert out_of_reach([], [TESTS], [SHOP]) == {}
+    assert out_of_reach([Failure("test_other.py::test_x")], [TESTS], [SHOP]) == {}
+    broken = Document("test_shop.py", "def test_total(:\n")
+    assert out_of_reach([Failure("test_shop.py::test_total")], [broken], [SHOP]) == {}
+    alone = Document("test_shop.py", "def test_total():\n    assert 1 == 2\n")
+    assert out_of_reach([Failure("test_shop.py::test_total")], [alone], [SHOP]) == {}
+
+
+def test_calls_in_a_circle_end() -> None:
+    circle = Document("a.py", "def a():\n    b()\n\n\ndef b():\n    a()\n\n\ndef c():\n    c()\n")
+    test = Document("test_a.py", "def test_a():\n    a()\n")
+    assert out_of_reach([Failure("test_a")], [test], [circle]) == {"a.py": ((9, 10),)}
+
+
+def test_departures_from_lines_that_are_away_come_last(engine: Engine) -> None:
+    code = "x = 1\ny = 2\nz = 3\n"
+    copy = departures.Copy(
+        Document("a.txt", code), "a:\n", code,
+        engine.tokenize(f"Mend it.\na:\n{code.rstrip()}", parse_special=False),
+    )  # fmt: skip
+    plain = departures.find(engine, [copy], 40).departures
+    first = departures.find(engine, [dataclasses.replace(copy, away=((1, 2),))], 40).departures
+    away = [one.is_away for one in first]
+    assert away == sorted(away) and len(set(away)) == 2
+    assert not any(one.is_away for one in plain)
+    assert [one.text for one in plain] != [one.text for one in first]
