@@ -172,11 +172,7 @@ static std::vector<EditCost> count(const TokenTrie & trie, std::string_view text
 
 EditRules::EditRules(const EditParams & params, const TokenTexts & texts) {
     texts.prepare();
-    for (llama_token token = 0; token < texts.n_tokens(); ++token) {
-        if (texts.ends(token)) {
-            ends.push_back(token);
-        }
-    }
+    ends = texts.end_tokens();
     if (ends.empty()) {
         throw std::invalid_argument("the model's vocabulary has no end token, so no answer of edits could end");
     }

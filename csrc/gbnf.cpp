@@ -283,7 +283,13 @@ private:
                 out_.ranges.emplace_back(low, high);
             }
         }
-        return { Kind::CHARS, negated, first, uint32_t(out_.ranges.size()) - first, 0 };
+        uint32_t printable = 0;
+        for (size_t i = first; i < out_.ranges.size(); ++i) {
+            const uint32_t low = std::max(out_.ranges[i].first, 32u), high = std::min(out_.ranges[i].second, 126u);
+            printable += high >= low ? high - low + 1 : 0;
+        }
+        return { Kind::CHARS, negated, first, uint32_t(out_.ranges.size()) - first,
+                 negated ? 95 - printable : printable };
     }
 
     GrammarSymbol token() {

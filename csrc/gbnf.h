@@ -22,7 +22,7 @@ struct GrammarSymbol {
     bool     negated = false; // CHARS, TOKEN: everything else
     uint32_t value   = 0;     // CHARS: the first range; TOKEN: the token; RULE, REPEAT: the rule
     uint32_t least   = 0;     // CHARS: the number of ranges; REPEAT: of times
-    uint32_t most    = 0;     // REPEAT
+    uint32_t most    = 0;     // CHARS: how many of ASCII's printable characters match; REPEAT: of times
 };
 
 struct GrammarRules {

@@ -1,7 +1,6 @@
 #include "grammar.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace tgr {
 
@@ -180,22 +179,56 @@ void Grammar::tidy() {
 //
 
 bool Grammar::matches(const GrammarSymbol & symbol, uint32_t c) const {
-    const auto begin = rules_->ranges.begin() + symbol.value;
-    const auto after = std::upper_bound(begin, begin + symbol.least, c,
-                                        [](uint32_t value, const auto & range) { return value < range.first; });
-    return (after != begin && c <= std::prev(after)->second) != symbol.negated;
+    uint32_t low = 0, high = UINT32_MAX;
+    return matches(symbol, c, low, high);
 }
 
-// Whether some character that begins with these bytes matches.
-bool Grammar::may_match(const GrammarSymbol & symbol, uint32_t value, int n_more) const {
-    if (symbol.kind != Kind::CHARS) {
-        return false;
+// Narrows [low, high] to the characters around c that match as it does.
+bool Grammar::matches(const GrammarSymbol & symbol, uint32_t c, uint32_t & low, uint32_t & high) const {
+    const auto begin = rules_->ranges.begin() + symbol.value, end = begin + symbol.least;
+    const auto after =
+        std::upper_bound(begin, end, c, [](uint32_t value, const auto & range) { return value < range.first; });
+    if (after != begin && c <= std::prev(after)->second) {
+        low  = std::max(low, std::prev(after)->first);
+        high = std::min(high, std::prev(after)->second);
+        return !symbol.negated;
     }
-    const uint32_t n   = n_more * 6;
+    low  = after != begin ? std::max(low, std::prev(after)->second + 1) : low;
+    high = after != end ? std::min(high, after->first - 1) : high;
+    return symbol.negated;
+}
+
+bool Grammar::Character::read(uint8_t byte) {
+    if (n_more > 0) {
+        if (byte >> 6 != 2) {
+            return false;
+        }
+        value = value << 6 | (byte & 0x3F);
+        n_more -= 1;
+        // a longer way to write a character than needed is none
+        return !((n_more == 1 && value < 0x20) || (n_more == 2 && value < 0x10));
+    }
+    n_more = byte < 0x80 ? 0 : byte < 0xE0 ? 1 : byte < 0xF0 ? 2 : 3;
+    value  = n_more > 0 ? byte & (0x3F >> n_more) : byte;
+    return byte < 0x80 || (byte >= 0xC2 && byte <= 0xF4);
+}
+
+GrammarRules::Range Grammar::Character::range() const {
+    const uint32_t n   = uint32_t(n_more) * 6;
     uint32_t       low = value << n, high = low | ((1u << n) - 1);
     if (low == 0) { // a character that fits in fewer bytes is written in them
         low = n_more == 2 ? 1u << 11 : n_more == 3 ? 1u << 16 : low;
     }
+    return { low, high };
+}
+
+// Whether a stack reads some character that begins so.
+bool Grammar::may_match(uint32_t stack, Character character) const {
+    const GrammarSymbol & symbol = rules_->symbols[nodes_[stack].symbol];
+    if (stack == 0 || symbol.kind != Kind::CHARS) {
+        return false;
+    }
+    const auto [low, high] = character.range();
     const auto begin = rules_->ranges.begin() + symbol.value, end = begin + symbol.least;
     const auto range = std::lower_bound(begin, end, low, [](const auto & one, uint32_t c) { return one.second < c; });
     if (symbol.negated) {
@@ -205,33 +238,18 @@ bool Grammar::may_match(const GrammarSymbol & symbol, uint32_t value, int n_more
 }
 
 bool Grammar::may_go_on(const Level & level) const {
-    return std::any_of(
-        stacks_.begin() + ptrdiff_t(level.begin), stacks_.begin() + ptrdiff_t(level.end), [&](uint32_t stack) {
-            return stack != 0 && may_match(rules_->symbols[nodes_[stack].symbol], level.value, level.n_more);
-        });
+    return std::any_of(stacks_.begin() + ptrdiff_t(level.begin), stacks_.begin() + ptrdiff_t(level.end),
+                       [&](uint32_t stack) { return may_match(stack, level.character); });
 }
 
 // One byte. False, with stacks_ as they were, when no stack allows it.
 bool Grammar::read(const Level & from, uint8_t byte, Level & to) {
     spend(1 + from.end - from.begin);
     to = from;
-    if (from.n_more > 0) {
-        if (byte >> 6 != 2) {
-            return false;
-        }
-        to.value = from.value << 6 | (byte & 0x3F);
-        to.n_more -= 1;
-        if ((to.n_more == 1 && to.value < 0x20) || (to.n_more == 2 && to.value < 0x10)) {
-            return false; // a longer way to write a character than needed
-        }
-    } else {
-        to.n_more = byte < 0x80 ? 0 : byte < 0xE0 ? 1 : byte < 0xF0 ? 2 : 3;
-        to.value  = to.n_more > 0 ? byte & (0x3F >> to.n_more) : byte;
-        if ((byte >= 0x80 && byte < 0xC2) || byte > 0xF4) {
-            return false;
-        }
+    if (!to.character.read(byte)) {
+        return false;
     }
-    if (to.n_more > 0) {
+    if (to.character.n_more > 0) {
         return may_go_on(to);
     }
     to.begin = stacks_.size();
@@ -240,7 +258,7 @@ bool Grammar::read(const Level & from, uint8_t byte, Level & to) {
         const uint32_t        stack  = stacks_[i];
         const Node            top    = nodes_[stack];
         const GrammarSymbol & symbol = rules_->symbols[top.symbol];
-        if (stack != 0 && symbol.kind == Kind::CHARS && matches(symbol, to.value)) {
+        if (stack != 0 && symbol.kind == Kind::CHARS && matches(symbol, to.character.value)) {
             expand(this->stack(top.symbol + 1, top.below));
         }
     }
@@ -264,60 +282,8 @@ Grammar::Grammar(std::shared_ptr<const GrammarRules> rules, uint64_t work) :
     for (const uint32_t alternative : rules_->rules[rules_->root]) {
         expand(stack(alternative, 0));
     }
-    now_ = { 0, stacks_.size(), nodes_.size(), 0, 0 };
+    now_ = { 0, stacks_.size(), nodes_.size(), {} };
     tidy();
-}
-
-void Grammar::mask(const TokenTexts & texts, float * logits) {
-    begin_call();
-    thread_local std::vector<bool>  allowed;
-    thread_local std::vector<Level> levels; // after each byte of the token
-    allowed.assign(size_t(texts.n_tokens()), false);
-    levels.assign(1, now_);
-    const auto & order   = texts.order();
-    size_t       refused = SIZE_MAX; // tokens with more than these bytes in common are refused with the one before
-    for (size_t i = 0; i < order.size(); ++i) {
-        const size_t shared = texts.shared()[i];
-        if (shared > refused) {
-            continue;
-        }
-        refused = SIZE_MAX;
-        levels.resize(shared + 1);
-        stacks_.resize(levels.back().end);
-        forget_nodes(levels.back().n_nodes);
-        const std::string_view text = texts.text(order[i]);
-        for (size_t at = shared; at < text.size() && refused == SIZE_MAX; ++at) {
-            Level next;
-            if (read(levels.back(), uint8_t(text[at]), next)) {
-                levels.push_back(next);
-            } else {
-                refused = at;
-            }
-        }
-        allowed[order[i]] = refused == SIZE_MAX;
-    }
-    stacks_.resize(now_.end);
-    forget_nodes(now_.n_nodes);
-    const bool over = std::find(stacks_.begin(), stacks_.end(), 0u) != stacks_.end();
-    for (const uint32_t stack : stacks_) {
-        const GrammarSymbol & symbol = rules_->symbols[nodes_[stack].symbol];
-        if (stack == 0 || symbol.kind != Kind::TOKEN) {
-            continue;
-        }
-        spend(symbol.negated ? order.size() : 1);
-        if (symbol.negated) {
-            for (const llama_token token : order) {
-                allowed[token] = allowed[token] || uint32_t(token) != symbol.value;
-            }
-        } else if (symbol.value < allowed.size() && !texts.text(llama_token(symbol.value)).empty()) {
-            allowed[symbol.value] = true;
-        }
-    }
-    for (llama_token token = 0; token < texts.n_tokens(); ++token) {
-        if (!(texts.ends(token) ? over : allowed[token])) {
-            logits[token] = -INFINITY;
-        }
-    }
 }
 
 // The stacks that a text leaves of now_, and in `level` the character that has begun.
@@ -326,14 +292,14 @@ std::vector<uint32_t> Grammar::after(std::string_view text, Level & level) {
     for (const char byte : text) {
         Level next;
         if (!read(level, uint8_t(byte), next)) {
-            level = { stacks_.size(), stacks_.size(), nodes_.size(), 0, 0 };
+            level = { stacks_.size(), stacks_.size(), nodes_.size(), {} };
             break;
         }
         level = next;
     }
     std::vector<uint32_t> left;
     for (size_t i = level.begin; i < level.end; ++i) {
-        if (level.n_more == 0 || may_go_on({ i, i + 1, 0, level.value, level.n_more })) {
+        if (level.character.n_more == 0 || may_match(stacks_[i], level.character)) {
             left.push_back(stacks_[i]);
         }
     }
@@ -344,7 +310,7 @@ std::vector<uint32_t> Grammar::after(std::string_view text, Level & level) {
 void Grammar::move_to(std::vector<uint32_t> stacks, const Level & level) {
     stacks_ = std::move(stacks);
     tidy();
-    now_ = { 0, stacks_.size(), nodes_.size(), level.value, level.n_more };
+    now_ = { 0, stacks_.size(), nodes_.size(), level.character };
 }
 
 bool Grammar::accept(const TokenTexts & texts, llama_token token) {

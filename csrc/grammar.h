@@ -17,8 +17,7 @@
 
 namespace tgr {
 
-// In symbols that are looked at, some 8 ns each: a second. A JSON string takes a twentieth of it for every token where
-// the vocabulary has 150,000.
+// In symbols that are looked at, some 8 ns each: a second.
 inline constexpr uint64_t GRAMMAR_WORK = 1 << 27;
 
 // The least for each of many texts that are written together and share it.
@@ -79,13 +78,30 @@ private:
         uint32_t below;
     };
 
+    // A character of which bytes are read.
+    struct Character {
+        uint32_t value  = 0; // of the bytes so far
+        int      n_more = 0; // bytes that it lacks
+
+        // False when none goes on, or begins, with that byte.
+        bool read(uint8_t byte);
+
+        // What it may become.
+        GrammarRules::Range range() const;
+    };
+
     // After the bytes of a token: the stacks that can go on, and the character that has begun.
     struct Level {
-        size_t   begin, end; // in stacks_
-        size_t   n_nodes;
-        uint32_t value;  // of the character's bytes so far
-        int      n_more; // bytes that it lacks
+        size_t    begin, end; // in stacks_
+        size_t    n_nodes;
+        Character character;
     };
+
+    // Of the mask. (grammar_mask.cpp)
+    struct Run;
+    class ClassTokens;
+    class ByStates;
+    class ByStacks;
 
     std::shared_ptr<const GrammarRules> rules_;
     uint64_t                            work_, left_ = 0; // for a call, and of it
@@ -108,9 +124,14 @@ private:
     uint32_t              stack(uint32_t symbol, uint32_t below);
     void                  expand(uint32_t first);
     bool                  matches(const GrammarSymbol & symbol, uint32_t c) const;
-    bool                  may_match(const GrammarSymbol & symbol, uint32_t value, int n_more) const;
+    bool                  matches(const GrammarSymbol & symbol, uint32_t c, uint32_t & low, uint32_t & high) const;
+    bool                  may_match(uint32_t stack, Character character) const;
     bool                  may_go_on(const Level & level) const;
     bool                  read(const Level & from, uint8_t byte, Level & to);
+    void                  go_back();
+    uint32_t              repeats(uint32_t stack);
+    Run                   run(const TokenTexts & texts);
+    void                  allow(const TokenTexts & texts, std::vector<uint8_t> & allowed);
     std::vector<uint32_t> after(std::string_view text, Level & level);
     void                  move_to(std::vector<uint32_t> stacks, const Level & level);
     void                  tidy();

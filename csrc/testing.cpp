@@ -1,8 +1,9 @@
-// The module tgr_testing, which no wheel has: drafts, constraints of edits, products of quantized weights, numbers of
-// threads and where layers go without an engine, for tests.
+// The module tgr_testing, which no wheel has: drafts, grammars, constraints of edits, products of quantized weights,
+// numbers of threads and where layers go without an engine, for tests.
 #include "drafts.h"
 #include "edits.h"
 #include "fitting.h"
+#include "grammar.h"
 #include "quantized/products.h"
 #include "thread_count.h"
 
@@ -65,8 +66,60 @@ std::vector<size_t> rows_of(const std::vector<std::pair<size_t, size_t>> & draft
 }
 
 //
-// edits
+// constraints
 //
+
+// The tokens that a mask leaves.
+template <class Mask> std::vector<llama_token> unmasked(const TokenTexts & texts, Mask && mask) {
+    std::vector<float> logits(size_t(texts.n_tokens()), 0.0f);
+    mask(logits.data());
+    std::vector<llama_token> tokens;
+    for (llama_token token = 0; token < texts.n_tokens(); ++token) {
+        if (!std::isinf(logits[size_t(token)])) {
+            tokens.push_back(token);
+        }
+    }
+    return tokens;
+}
+
+void check_token(const TokenTexts & texts, llama_token token) {
+    if (token < 0 || token >= texts.n_tokens()) {
+        throw std::invalid_argument("there is no such token");
+    }
+}
+
+// A text in a grammar, over a vocabulary of given texts.
+struct GrammarText {
+    TokenTexts texts;
+    Grammar    grammar;
+
+    GrammarText(const std::string & rules, std::vector<std::string> tokens) :
+        texts(std::move(tokens)),
+        grammar(std::make_shared<const GrammarRules>(parse_gbnf(rules, [](const std::string &) { return -1; })),
+                GRAMMAR_WORK) {
+        texts.prepare();
+    }
+
+    std::vector<llama_token> allowed() {
+        return unmasked(texts, [&](float * logits) { grammar.mask(texts, logits); });
+    }
+
+    // Without the mask: each by itself.
+    std::vector<llama_token> readable() const {
+        std::vector<llama_token> tokens;
+        for (llama_token token = 0; token < texts.n_tokens(); ++token) {
+            if (Grammar copy = grammar; copy.accept(texts, token)) {
+                tokens.push_back(token);
+            }
+        }
+        return tokens;
+    }
+
+    bool accept(llama_token token) {
+        check_token(texts, token);
+        return grammar.accept(texts, token);
+    }
+};
 
 // An answer of edits over a vocabulary of given texts, for tests.
 struct EditText {
@@ -80,21 +133,11 @@ struct EditText {
         edits(*params, texts, limit) {}
 
     std::vector<llama_token> allowed() {
-        std::vector<float> logits(size_t(texts.n_tokens()), 0.0f);
-        edits.mask(logits.data());
-        std::vector<llama_token> tokens;
-        for (llama_token token = 0; token < texts.n_tokens(); ++token) {
-            if (!std::isinf(logits[token])) {
-                tokens.push_back(token);
-            }
-        }
-        return tokens;
+        return unmasked(texts, [&](float * logits) { edits.mask(logits); });
     }
 
     bool accept(llama_token token) {
-        if (token < 0 || token >= texts.n_tokens()) {
-            throw std::invalid_argument("there is no such token");
-        }
+        check_token(texts, token);
         return edits.accept(token);
     }
 };
@@ -144,6 +187,12 @@ PYBIND11_MODULE(tgr_testing, m) {
           "right ones) that ended with a wrong one.",
           py::arg("drafts"), py::arg("runs"), py::arg("kernels"), py::arg("n_threads"), py::arg("widest"),
           py::arg("slowest"));
+    py::class_<GrammarText>(m, "GrammarText",
+                            "A text in a grammar over a vocabulary of given texts; an empty one ends it.")
+        .def(py::init<const std::string &, std::vector<std::string>>(), py::arg("rules"), py::arg("tokens"))
+        .def("allowed", &GrammarText::allowed, "The tokens that may come next, by the mask.")
+        .def("readable", &GrammarText::readable, "The tokens that may come next, by reading each of them.")
+        .def("accept", &GrammarText::accept, "Adds a token; whether it was allowed.", py::arg("token"));
     py::class_<EditText>(m, "EditText", "An answer of edits over a vocabulary of given texts; an empty one ends it.")
         .def(py::init<std::shared_ptr<const EditParams>, std::vector<std::string>, uint32_t>(), py::arg("params"),
              py::arg("tokens"), py::arg("limit"))

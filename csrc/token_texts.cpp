@@ -61,13 +61,19 @@ void TokenTexts::prepare() const {
             if (!text(token).empty()) {
                 order_.push_back(token);
             }
+            if (ends(token)) {
+                end_tokens_.push_back(token);
+            }
         }
         std::sort(order_.begin(), order_.end(), [this](llama_token a, llama_token b) { return text(a) < text(b); });
         std::string_view before;
+        sorted_begin_.assign(1, 0);
         for (const llama_token token : order_) {
             const std::string_view now = text(token);
             const auto             end = std::mismatch(now.begin(), now.end(), before.begin(), before.end()).first;
             shared_.push_back(uint32_t(end - now.begin()));
+            sorted_ += now;
+            sorted_begin_.push_back(sorted_.size());
             before = now;
         }
     });

@@ -46,6 +46,14 @@ public:
     const std::vector<llama_token> & order() const { return order_; }
     const std::vector<uint32_t> &    shared() const { return shared_; }
 
+    // That of the i-th of them, next to those around it in memory.
+    std::string_view sorted_text(size_t i) const {
+        return std::string_view(sorted_).substr(sorted_begin_[i], sorted_begin_[i + 1] - sorted_begin_[i]);
+    }
+
+    // Those that end the text.
+    const std::vector<llama_token> & end_tokens() const { return end_tokens_; }
+
     // The token that is written so, for instance <|im_end|>; negative = none. Needs the vocabulary.
     llama_token find(const std::string & text) const;
 
@@ -61,6 +69,9 @@ private:
     mutable std::vector<bool>          ends_, visible_;
     mutable std::vector<llama_token>   order_;
     mutable std::vector<uint32_t>      shared_;
+    mutable std::vector<llama_token>   end_tokens_;
+    mutable std::string                sorted_;
+    mutable std::vector<size_t>        sorted_begin_; // [order's size + 1]
 };
 
 } // namespace tgr
