@@ -102,8 +102,8 @@ def test_departures_from_lines_that_are_away_come_last(engine: Engine) -> None:
         Document("a.txt", code), "a:\n", code,
         engine.tokenize(f"Mend it.\na:\n{code.rstrip()}", parse_special=False),
     )  # fmt: skip
-    plain = departures.find(engine, [copy], 40).departures
-    first = departures.find(engine, [dataclasses.replace(copy, away=((1, 2),))], 40).departures
+    plain = departures.find(engine, [copy], 400).departures
+    first = departures.find(engine, [dataclasses.replace(copy, away=((1, 2),))], 400).departures
     away = [one.is_away for one in first]
     assert away == sorted(away) and len(set(away)) == 2
     assert not any(one.is_away for one in plain)
