@@ -321,3 +321,24 @@ def test_what_a_limit_leaves_unread_is_counted(embedded: Engine, method: str) ->
     reply = generate(embedded, "What is 7 * (10 + 3) * 84 + 8 + 52 - 9 + 8?", config, method=method)
     assert reply.closed is not None
     assert reply.counts.total == embedded.stats().n_positions - before
+
+
+@pytest.mark.parametrize("question", ["What is 123456*789?", "Make 24 from 4 7 8 8."])
+def test_auto_has_the_bar_of_the_judge_that_it_ends_with(embedded: Engine, question: str) -> None:
+    """The probe does not know these questions: votes go by likelihood, whose bar is higher."""
+    for seed in range(3):
+        config = SearchConfig(temperature=1.0, seed=seed)
+        figures = generate(embedded, question, config, method="auto").figures
+        if "posterior" in figures:
+            assert bool(figures["sure"]) == (figures["posterior"] >= 0.75)
+            assert figures["sure"] or figures["samples"] == 16
+        low = dataclasses.replace(config, vote_bar=0.5)
+        figures = generate(embedded, question, low, method="auto").figures
+        assert figures.get("posterior", 1.0) < 0.5 or figures["sure"]  # a bar of the user's stays
+
+
+def test_auto_stops_where_no_text_ends_within_its_limit(engine: Engine) -> None:
+    config = with_(n_samples=12, max_tokens=5)
+    steps = steps_of(engine, "auto", config)
+    assert steps[-1].finish == "length" and steps[-1].figures["samples"] == 2
+    assert steps_of(engine, "auto", with_(n_samples=1, max_tokens=5))[-1].figures["samples"] == 1

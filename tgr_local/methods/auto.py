@@ -1,8 +1,8 @@
 """``auto``: a vote with the settings that gave the best answers for their tokens.
 
 The first sample is written alone, and is the reply where its answer is free text that no other
-sample could equal. Then two at a time, sixteen at most, until one answer leads. docs/results.md has
-the evidence. An option that is not the default stays.
+sample could equal. Then another, and two at a time, sixteen at most, until one answer leads.
+docs/results.md has the evidence. An option that is not the default stays.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _BAR, _BAR_BY_PROBE = 0.75, 0.6
 def run(run: Run) -> Iterator[Step]:
     """The vote that suits this model and budget."""
     changed = options(run.engine, run.config)
-    yield from vote.run(run.with_options(**changed), first_alone=True)
+    bar = _BAR if changed.get("vote_bar") else None
+    yield from vote.run(run.with_options(**changed), first_alone=True, bar_without=bar)
 
 
 def options(engine: Engine, config: SearchConfig) -> dict[str, Any]:

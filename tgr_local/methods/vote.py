@@ -36,16 +36,16 @@ TEMPERATURE = 0.1
 _GRID = 4001  # points of the integral of a Beta density
 
 
-def run(run: Run, *, first_alone: bool = False) -> Iterator[Step]:
+def run(run: Run, *, first_alone: bool = False, bar_without: float | None = None) -> Iterator[Step]:
     """Waves of samples until an answer is sure or all are written, then yields the best sample of
     the leading answer. Where no sample has an answer that can be compared, further ones are not
     written; with `first_alone` the first one says so, at the cost of one, and decides nothing
-    else."""
+    else. `bar_without` takes the place of ``vote_bar`` once a probe does not know the texts."""
     judge = judge_of(run.engine, run.config)
     limit = _limit(run.engine, len(run.query), run.config)
     states = isinstance(judge, ByProbe)
     with Branches(run, METHOD, limit=limit, least=1, states=states) as branches:
-        poll = Poll(branches, judge, first_alone=first_alone)
+        poll = Poll(branches, judge, first_alone=first_alone, bar_without=bar_without)
         poll.hold()
         yield from branches.steps(poll.chosen, poll.figures)
 
@@ -163,9 +163,17 @@ def judge_of(engine: Engine, config: SearchConfig) -> Judge:
 class Poll:
     """The texts of one vote."""
 
-    def __init__(self, branches: Branches, judge: Judge, *, first_alone: bool = False) -> None:
+    def __init__(
+        self,
+        branches: Branches,
+        judge: Judge,
+        *,
+        first_alone: bool = False,
+        bar_without: float | None = None,
+    ) -> None:
         self._branches, self._judge, self._config = branches, judge, branches.config
-        self._first_alone = first_alone
+        self._first_alone, self._bar = first_alone, branches.config.vote_bar
+        self._bar_without = self._bar if bar_without is None else bar_without
         self.root = branches.read_query()
         self._texts: list[Branch] = []
         """Those that have ended."""
@@ -214,6 +222,8 @@ class Poll:
         """Whether the question asks for free text, of which no sample equals another."""
         if self._n_ended == 1 and self._first_alone:
             return not is_comparable(self._branches.text(self._texts[0].tokens))
+        if self._first_alone and not self._texts and len(self._cut_off) > 1:
+            return True  # no text comes to an end within its limit
         return bool(self._texts) and not any(self._keys)
 
     @property
@@ -228,7 +238,7 @@ class Poll:
     @property
     def _is_sure(self) -> bool:
         least = 2 if self._first_alone and self._config.n_samples > 1 else 1
-        return len(self._texts) >= least and self._chance >= self._config.vote_bar
+        return len(self._texts) >= least and self._chance >= self._bar
 
     def _next(self) -> int:
         """Texts of the next wave: as many as the options and the budget allow. Under a budget the
@@ -297,6 +307,7 @@ class Poll:
             self._n_covered += self._judge.covers(text)
         if 2 * self._n_covered < len(self._texts):
             self._judge, self._n_covered = ByLikelihood(drops=False), len(self._texts)
+            self._bar = self._bar_without
             self._odds = []
         self._odds += [self._judge.odds(text) for text in self._texts[len(self._odds) :]]
         if new:
