@@ -26,18 +26,14 @@ def out_of_reach(
     """The functions of each document that no failing test reaches; empty where no failing test is
     found among `tests`, or none of the documents' functions is reached."""
     failing = {_last(re.sub(r"[\[( ].*", "", one.name, flags=re.DOTALL)) for one in failures}
-    bodies: dict[str, list[str]] = defaultdict(list)
-    known: set[str] = set()
-    for document in tests:
-        for name, _, body in _functions(document):
-            bodies[name].append(body)
-            known |= {name} & failing
-    for document in documents:
-        for name, _, body in _functions(document):
-            bodies[name].append(body)
-    if not known:
+    reached = failing & {name for document in tests for name, _, _ in _functions(document)}
+    if not reached:
         return {}
-    reached, new = set(known), list(known)
+    bodies: dict[str, list[str]] = defaultdict(list)
+    for document in (*tests, *documents):
+        for name, _, body in _functions(document):
+            bodies[name].append(body)
+    new = list(reached)
     while new:
         words = {word for body in bodies[new.pop()] for word in _NAME.findall(body)}
         new += (words & bodies.keys()) - reached

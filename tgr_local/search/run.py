@@ -110,6 +110,7 @@ class Request:
     edits: EditConstraint | None = None
     """What the answer must be, from its beginning to its end; None = anything."""
     logit_bias: tuple[tuple[int, float], ...] = ()
+    """Tokens, and what is added to the logit of each."""
     answer_tokens: int = 0
     """New tokens kept for an answer while the reply thinks; 0 = an eighth of the limit, at most
     256."""
