@@ -70,7 +70,7 @@ bool CacheAllocator::grow(uint32_t n_cells) {
 }
 
 bool CacheAllocator::grows_in_use() const {
-    return model_.most_cells < uint32_t(INT32_MAX) && reading_.block == 0;
+    return model_.most_cells < uint32_t(INT32_MAX);
 }
 
 void CacheAllocator::shrink(uint32_t n_cells) {
@@ -118,7 +118,11 @@ bool CacheAllocator::reserve(uint64_t session, uint32_t n_cells, uint32_t n_seqs
     }
     Reservation made;
     Source      known = longest(prompt, nullptr, -1);
-    if (known.sequence >= 0 || reading_.block) { // its state is there only as long as the sequence; it is copied
+    if (reading_.block > 0 && known.n > 0 &&
+        known.n == prompt.tokens.size()) { // the last token is decoded, in its block
+        known.n = reading_.whole(known.n - 1);
+    }
+    if (known.sequence >= 0) { // its state is there only as long as the sequence; it is copied
         known = {};
     }
     made.n_seqs = n_seqs;

@@ -107,12 +107,9 @@ public:
     // --- prefixes ---
 
     // Gives a sequence that is empty, or holds the beginning of the prompt, more of it: what a remembered prefix or
-    // another sequence has, if that is at least least_shared tokens more. Returns its length then.
+    // another sequence has, if that is at least least_shared tokens more. Returns its length then. Where prompts are
+    // read in blocks: whole ones, and an empty sequence only.
     uint32_t reuse(uint64_t session, int32_t sequence, const Prompt & prompt);
-
-    // The same for an empty sequence where prompts are read in blocks: copies of whole blocks, in the first of the
-    // planned cells.
-    uint32_t copy(uint64_t session, int32_t sequence, const Prompt & prompt, const std::vector<uint32_t> & cells);
 
     // A whole block was read behind those that the sequence had, alone in its batch.
     void note_block(uint64_t session, int32_t sequence);

@@ -133,6 +133,7 @@ private:
     void                 check_memory_kind();
     void                 check_injection();
     void                 check_reproducible();
+    bool                 needs_blocks() const; // so that replies repeat
 
     EngineParams                 params_;
     Interrupt &                  interrupt_;

@@ -12,10 +12,6 @@ namespace tgr {
 // cells for a session
 //
 
-// Attention adds up the cells in parts that begin at multiples of this (attention_plan.cpp), so a text rounds alike
-// only where it begins at one.
-static constexpr uint32_t place = 64;
-
 // n_cells free ones; fewer if there are not that many. Least recently used prefixes are dropped when they are needed,
 // or when the cells would lie scattered and the cache cannot grow.
 std::vector<uint32_t> CacheAllocator::free_cells(uint32_t n_cells, const CellList & behind) {
@@ -25,20 +21,16 @@ std::vector<uint32_t> CacheAllocator::free_cells(uint32_t n_cells, const CellLis
         if (in_one_piece) {
             return cells;
         }
-        if (reading_.block) {
-            cells.clear();
-        }
         // what lies scattered does not make the cache larger than all that is kept and this would be in one piece
         const uint64_t most   = uint64_t(n_cells) + behind.size() + model_.params().prefix_cells + prefixes_.longest();
         const uint64_t end    = end_of_use();
-        const uint64_t wanted = (reading_.block ? (end + place - 1) / place * place : end) + n_cells;
+        const uint64_t wanted = end + n_cells;
         if (reservations_.empty() && wanted > pool_.size() && wanted <= std::min<uint64_t>(most, model_.most_cells) &&
             grow(uint32_t(wanted))) {
             continue;
         }
         const size_t n_possible = find_cells(n_cells, behind, &CellPool::Cell::obtainable, &possible).size();
-        const bool   in_vain    = reading_.block ? !possible : n_possible < n_cells; // others have to go first
-        if (in_vain && !reservations_.empty()) {
+        if (n_possible < n_cells && !reservations_.empty()) { // others have to go first
             const uint64_t least = uint64_t(pool_.size()) + n_cells - n_possible;
             if (grows_in_use() && least <= model_.most_cells &&
                 grow(uint32_t(std::min<uint64_t>(end + n_cells, model_.most_cells)))) {
@@ -74,9 +66,8 @@ std::vector<uint32_t> CacheAllocator::find_cells(uint32_t n_cells, const CellLis
         if (n_free > 0 && lowest.size() < n_cells) {
             lowest.push_back(cell);
         }
-        const uint32_t begin  = cell + 1 - n_cells;
-        const bool     placed = reading_.block == 0 || begin % place == 0;
-        if (n_free >= n_cells && placed && (!piece || begin == wanted)) {
+        const uint32_t begin = cell + 1 - n_cells;
+        if (n_free >= n_cells && (!piece || begin == wanted)) {
             piece = begin;
         }
     }

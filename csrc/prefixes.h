@@ -3,10 +3,9 @@
 // In: tokens with their cells, norms and state. Out: the longest prefix of a prompt that is remembered. The store holds
 // no sequence of llama.cpp: the keys and values stay where they are until the cells are reclaimed.
 //
-// How a product rounds may depend on the rows of the batch, and how attention does on where the cells lie. So in a
-// reproducible engine a prompt is read in blocks of as many tokens as `Reading::block`, each alone in its batch; only
-// whole blocks are remembered and reused, and the reader gets a copy of them in cells of its own. What is left of the
-// prompt is then decoded in the batches, and at the places, in which an engine without memory decodes it.
+// How a product rounds may depend on the rows of the batch. Where it does, a reproducible engine reads a prompt in
+// blocks of as many tokens as `Reading::block`, each alone in its batch, and only whole blocks are remembered and
+// reused. What is left of the prompt is then decoded in the batches in which an engine without memory decodes it.
 #pragma once
 
 #include "cells.h"
@@ -53,7 +52,8 @@ constexpr uint32_t least_shared = 16;
 // anew.
 constexpr uint32_t most_in_block = 64;
 
-// How an engine reads prompts: in blocks of `block` tokens from the first one on; 0 = in any batches.
+// How an engine reads prompts: in blocks of `block` tokens from the first one on; 0 = in any batches, as where a token
+// has the same bits in every one.
 struct Reading {
     uint32_t block = 0;
 

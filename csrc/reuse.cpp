@@ -12,7 +12,9 @@ static constexpr size_t least_cell_bytes = 64 << 10;
 
 CacheAllocator::Source CacheAllocator::longest(const Prompt & prompt, const Reservation * own, int32_t except) {
     Source best;
-    if (!prefixes_.enabled() || prompt.tokens.size() < least_shared) {
+    // norms of the last layer depend on the rows of the batch
+    const bool not_in_blocks = reading_.block > 0 && prompt.norm_stride > 0;
+    if (!prefixes_.enabled() || prompt.tokens.size() < least_shared || not_in_blocks) {
         return best;
     }
     const uint32_t n_layer = uint32_t(model_.info().n_layer);
@@ -31,7 +33,7 @@ CacheAllocator::Source CacheAllocator::longest(const Prompt & prompt, const Rese
         for (const auto & [id, sequence] : reservation.sequences) {
             const uint32_t n_lasts = n_lasting(sequence);
             if (id == except || sequence.lost || n_lasts < least_shared ||
-                (kind_.recurrent && (reading_.block || sequence.busy || n_lasts < sequence.size()))) {
+                (kind_.recurrent && (sequence.busy || n_lasts < sequence.size()))) {
                 continue;
             }
             const uint32_t n = std::min(n_of(sequence, sequence.tokens), n_lasts);
@@ -46,7 +48,8 @@ CacheAllocator::Source CacheAllocator::longest(const Prompt & prompt, const Rese
             }
         }
     }
-    return best;
+    best.n = reading_.whole(best.n);
+    return best.n > 0 ? best : Source();
 }
 
 // Leading tokens of a sequence that others may use.
@@ -57,7 +60,7 @@ uint32_t CacheAllocator::n_lasting(const Sequence & sequence) const {
 uint32_t CacheAllocator::reuse(uint64_t session, int32_t id, const Prompt & prompt) {
     const Source   known = longest(prompt, &of(session), id);
     const uint32_t n     = sequence(session, id).size();
-    if (known.n < n + least_shared || (kind_.recurrent && n > 0)) {
+    if (known.n < n + least_shared || (n > 0 && (kind_.recurrent || reading_.block > 0))) {
         return n;
     }
     take(session, id, known);
@@ -101,36 +104,6 @@ void CacheAllocator::take_books(Sequence & to, const Source & source) {
     to.digest  = from.digest;
     to.n_clean = source.n;
     to.n_whole = reading_.block ? source.n : 0;
-}
-
-uint32_t CacheAllocator::copy(uint64_t session, int32_t id, const Prompt & prompt,
-                              const std::vector<uint32_t> & cells) {
-    Source known = longest(prompt, nullptr, id);
-    known.n      = reading_.whole(known.n);
-    if (known.n < least_shared || prompt.norm_stride > 0) { // norms of the last layer depend on the rows of the batch
-        return 0;
-    }
-    Sequence &     to   = sequence(session, id);
-    const CellList from = known.prefix->cells.part(0, known.n);
-    CellList       mine;
-    for (uint32_t i = 0; i < known.n; ++i) {
-        pool_.plan(cells[i], false);
-        use(cells[i]);
-        mine.push(cells[i]);
-    }
-    of(session).n_planned -= known.n;
-    to.cells = mine;
-    take_books(to, known);
-    later([id, from, mine](llama_context * context) {
-        memory_write_cells(context, mine.runs(), memory_read_cells(context, from.runs()));
-        memory_attach(context, id, 0, mine.runs());
-    });
-    if (kind_.recurrent) {
-        later([id, prefix = known.prefix](llama_context * context) {
-            memory_write_state(context, id, uint32_t(prefix->tokens.size()), prefix->state);
-        });
-    }
-    return known.n;
 }
 
 void CacheAllocator::note_block(uint64_t session, int32_t id) {

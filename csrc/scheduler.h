@@ -121,7 +121,6 @@ private:
     std::vector<Runnable> runnable(bool feeding) const;
     void                  choose_party();
     bool                  read_block();
-    void                  copy_known(const Job & job, RunningTask & task);
     Prompt                prompt_of(const Job & job, const Task & task);
     const RunningTask *   reader_before(const Runnable & reader, const std::vector<Runnable> & readers);
     void                  start_reading(const Job & job, RunningTask & task);

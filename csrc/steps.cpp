@@ -36,9 +36,7 @@ Prompt Scheduler::prompt_of(const Job & job, const Task & task) {
 
 void Scheduler::start_reading(const Job & job, RunningTask & task) {
     task.prompt = prompt_of(job, *task.task);
-    if (cache_.reading().block == 0) { // else they are copied, into cells that are not planned yet
-        book_reused(job, task, cache_.reuse(job.session, task.task->sequence, task.prompt));
-    }
+    book_reused(job, task, cache_.reuse(job.session, task.task->sequence, task.prompt));
     const size_t n = task.prompt.tokens.size();
     if (!cache_.rolls_back() && n > 4 * before_end) {
         task.marks.insert(cache_.reading().whole(uint32_t(n - before_end)));
@@ -95,10 +93,6 @@ void Scheduler::share() {
         if (task.waits) {
             continue;
         }
-        if (cache_.reading().block) {
-            copy_known(*reader.job, task);
-            continue;
-        }
         const size_t before = task.n_fed;
         book_reused(*reader.job, task, cache_.reuse(reader.job->session, task.task->sequence, task.prompt));
         const size_t n = task.n_fed - before; // cells that it does not need
@@ -106,13 +100,6 @@ void Scheduler::share() {
         task.cells.resize(task.cells.size() - n);
     }
     finish_done();
-}
-
-// Copies what is known of the prompt of a task that has read nothing yet into its cells.
-void Scheduler::copy_known(const Job & job, RunningTask & task) {
-    const uint32_t n = cache_.copy(job.session, task.task->sequence, task.prompt, task.cells);
-    task.n_placed    = n;
-    book_reused(job, task, n);
 }
 
 //

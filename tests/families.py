@@ -19,6 +19,9 @@ from gguf_models import Draw, Tensors, decoder_metadata, finish, write_mamba, wr
 N_EMBD, N_HEAD, N_HEAD_KV, HEAD, N_FF = 64, 4, 2, 16, 96
 N_EXPERT, N_FF_EXPERT = 4, 32
 N_CTX_TRAIN = 4096
+# of log-probabilities, by family: ggml has a table of F16 for GELU, and MXFP4 weights round what
+# they multiply, so that another order of the sums in attention shows
+ROUNDED = {"gemma2": 2e-3, "gemma3": 2e-3, "gpt-oss-mxfp4": 5e-2}
 MAMBA2: dict[str, Any] = {
     "ssm.conv_kernel": 4,
     "ssm.inner_size": 2 * N_EMBD,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from engines import ROUNDING, distributions, greedy_task, held
-from families import FAMILIES, Family
+from families import FAMILIES, ROUNDED, Family
 from gguf_models import N_PLAIN
 from plain_llama import llama_cpp_output
 from surroundings import ROOT
@@ -19,8 +19,6 @@ from tgr_local.engine import Engine, Output, Sequence, Session, Task
 
 # with an F16 cache llama.cpp also rounds the weights of attention, with Q8_0 keys also the queries
 BOUNDS = {"f32": ROUNDING, "f16": 5e-3, "q8_0": 1e-1}
-# of families: ggml has a table of F16 for GELU, and MXFP4 weights round what they multiply
-ROUNDED = {"gemma2": 2e-3, "gemma3": 2e-3, "gpt-oss-mxfp4": 5e-2}
 GGML_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}
 N = 6  # tokens that each sequence generates
 
