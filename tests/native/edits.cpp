@@ -210,7 +210,7 @@ Texts some_tokens(Draw & draw, const Constraint & edits, const std::string & uns
                                 "\n" + edits.closing + "\n" });
     draw.shuffle(parts);
     const std::string all = test::joined(parts) + edits.separator + edits.closing;
-    Texts             tokens{ "~", "~\n" };
+    Texts             tokens{ "~", "~\n", "\xed\xa0\x80", "\xe0\x80\x80", "\xf0\x80\x80\x80", "\xf4\x90\x80\x80" };
     for (const char byte : std::string("abx: =<>`\n#é\xc3\xe2\x82\xac\xff")) {
         tokens.emplace_back(1, byte);
     }

@@ -159,6 +159,9 @@ TEST(what_the_text_of_a_grammar_may_hold) {
     CHECK(reads("root ::= \"\\x41\\u00e9\\U0001f600\\t\\r\\n\\\"\\\\\"", "Aé😀\t\r\n\"\\"));
     CHECK(reads("root::=.+", "é"));
     CHECK(!reads("root ::= [a-c]", "d"));
+    for (const char * too_long : { "\xc1\xbf", "\xe0\x9f\xbf", "\xf0\x8f\xbf\xbf", "\xf8", "\xbf" }) {
+        CHECK(!reads("root ::= .+", too_long)); // it has no such characters
+    }
     CHECK_EQ(rules_of("root ::= <end> !<[3]>").symbols[0].value, 7u);
     CHECK(rules_of("root ::= <end> !<[3]>").symbols[1].negated);
     // each character has a bit less of its code than of its bytes; overlapping ranges are one

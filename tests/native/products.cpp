@@ -158,16 +158,19 @@ TEST(a_product_has_the_same_bits_whatever_is_beside_it) {
     }
 }
 
-TEST(products_with_numbers_that_are_not_finite_end_nothing) {
+TEST(numbers_that_are_not_finite_stay_in_the_products_of_their_token) {
     const Products products;
     for (const Kind & kind : KINDS) {
-        Drawn drawn(kind, 17, 256, 3);
+        Drawn      drawn(kind, 17, 256, 4);
+        const auto finite      = drawn.products();
         drawn.tokens[40]       = NAN;
         drawn.tokens[256 + 40] = INFINITY;
-        std::fill(drawn.tokens.begin() + 512, drawn.tokens.end(), 3e38f);
+        std::fill(drawn.tokens.begin() + 512, drawn.tokens.begin() + 768, 3e38f);
         for (const char * instructions : INSTRUCTIONS) {
             use_products(instructions);
-            CHECK_EQ(drawn.products().size(), 3u * 17);
+            const auto found = drawn.products();
+            CHECK(std::equal(found.begin() + 51, found.end(), finite.begin() + 51));
+            CHECK(!std::isfinite(found[17]));
         }
     }
 }
