@@ -35,7 +35,7 @@ lint: $(DEV)
 format: $(DEV)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
-	$(BIN)/clang-format -i csrc/*.cpp csrc/*.h csrc/bindings/* csrc/chat/* csrc/quantized/*
+	$(BIN)/clang-format -i csrc/*.cpp csrc/*.h csrc/bindings/* csrc/chat/* csrc/quantized/* tests/native/*
 
 # the site of docs/, in build/site; runs the examples of its pages
 docs: $(DEV)
@@ -92,7 +92,7 @@ $(STAMP): $(BIN)/python $(NATIVE)
 # llama-cpp-python, with which tests compare, gets llama.cpp on our ggml (TGR_PEER) and compiles none of its own; pip's
 # cache must not keep it without
 PEER := llama-cpp-python==$(shell sed -n 's/^set(LLAMA_CPP_PYTHON_VERSION \(.*\))$$/\1/p' CMakeLists.txt)
-$(DEV): $(STAMP)
+$(DEV): $(STAMP) $(wildcard tests/native/*)
 	CMAKE_ARGS="-DLLAMA_BUILD=OFF -DLLAVA_BUILD=OFF" $(PIP) --no-build-isolation --no-cache-dir "$(PEER)"
 	TGR_PEER=1 $(PIP) --no-build-isolation --editable .
 	$(PIP) "tgr-local[dev]"

@@ -135,7 +135,7 @@ build() {
     cmake -S "$root" -B "$out/cmake" -G "$generator" -DTGR_GGML=bundled \
         -DPython_EXECUTABLE="$(command -v "$python")" -Dpybind11_DIR="$("$python" -m pybind11 --cmakedir)" \
         -DCMAKE_BUILD_TYPE=Release "${more[@]}" "${extra[@]}"
-    cmake --build "$out/cmake" --parallel "$(nproc)" --target _engine _chat tgr_testing peer
+    cmake --build "$out/cmake" --parallel "$(nproc)" --target _engine _chat peer
     [ $backend != cuda ] || grep -q cudaGraphLaunch "$out"/cmake/_engine*.so ||
         fail "the engine was built without CUDA graphs"
     if [ $backend = cuda ] && ! has_gpu; then
@@ -159,7 +159,6 @@ install() {
     cp -r "$root/tgr_local" "$site/"
     find "$site" -name '_*.so' -delete
     cp "$out"/cmake/_engine*.so "$out"/cmake/_chat*.so "$site/tgr_local/"
-    cp "$out"/cmake/tgr_testing*.so "$site/"
     cp "$root/models/tgr-mini-q8_0.gguf" "$site/tgr_local/embedded.gguf"
     cp "$root/models/tgr-mini-code-q8_0.gguf" "$site/tgr_local/embedded-code.gguf"
     cp "$root/models/tgr-mini-q8_0.probe.json" "$site/tgr_local/embedded.probe.json"

@@ -105,14 +105,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 @pytest.fixture
 def use_products() -> Iterator[Callable[[str], None]]:
     """`use_products("ggml")`: what multiplies quantized weights here, as TGR_PRODUCTS does."""
-    testing = pytest.importorskip("tgr_testing", reason="make test builds it")
-
-    def use(name: str) -> None:
-        native.use_products(name)
-        testing.use_products(name)
-
-    yield use
-    use(os.environ.get("TGR_PRODUCTS", "best"))
+    yield native.use_products
+    native.use_products(os.environ.get("TGR_PRODUCTS", "best"))
 
 
 @pytest.fixture

@@ -36,8 +36,8 @@ export OMP_NUM_THREADS=1
 status=0
 LD_PRELOAD="$(gcc -print-file-name=$runtime) $(gcc -print-file-name=libstdc++.so.6)" \
     TGR_TEST_HANG=300 "$venv/bin/pytest" -q -p no:cacheprovider --timeout 900 -o faulthandler_timeout=0 \
-    tests/test_engine*.py tests/test_{prefixes,fairness,grammars,edits,edits_allowed,edits_engine}.py \
-    tests/test_{session_attention,attention_views,families,cancel,trajectory,products,drafts}.py \
+    tests/test_engine*.py tests/test_{prefixes,fairness,grammars,edits,edits_engine,native}.py \
+    tests/test_{session_attention,attention_views,families,cancel,trajectory,drafts}.py \
     --deselect tests/test_engine.py::test_the_chat_template_opens_the_reply \
     --deselect tests/test_engine.py::test_words_of_any_length_are_tokenized \
     --deselect tests/test_engine_loading.py::test_weights_that_do_not_fit_into_memory \

@@ -1,4 +1,5 @@
-"""Drafts: guesses at the next tokens, decoded along. They change no token of a text."""
+"""Drafts, decoded along, change no token of a text. tests/native/drafts.cpp has what is guessed and
+how many guesses are decoded."""
 
 from __future__ import annotations
 
@@ -18,114 +19,12 @@ from tgr_local.engine import Cancel, Engine, Output, Sampling, Session, Task
 from tgr_local.engine.steered import SteeredEngine
 from tgr_local.errors import CancelledError
 
-testing = pytest.importorskip("tgr_testing", reason="make test builds it")
-
 REPEATED = (TOKENS[:9] * 6)[:50]
 """A prompt in which everything is said several times."""
 FEW = tuple((token, 30.0) for token in TOKENS[:3])
 """A bias after which a text repeats itself, since three tokens are all that it has."""
 PLAIN = Sampling(temperature=0, logit_bias=FEW)
 WARM = Sampling(temperature=0.5, logit_bias=FEW)
-
-
-def plain_look_up(
-    own: list[int], token: int, others: list[list[int]], most: int
-) -> tuple[list[int], int]:
-    """What `look_up` must find, by trying every place."""
-    end, best = [*own, token], 0
-    found: tuple[list[int], int] = [], 0
-    for text in [own, *others]:
-        last = len(text) if text is own else len(text) - 1
-        for at in reversed(range(last)):
-            n = 0
-            while n < min(32, at + 1, len(end)) and text[at - n] == end[-1 - n]:
-                n += 1
-            if n > best:
-                best = n
-                following = [*text[at + 1 :]]
-                if text is own:
-                    following.append(token)
-                    while len(following) < most:  # it repeats itself
-                        following.append(following[len(following) - (len(own) - at)])
-                found = following[:most], n
-    return found
-
-
-@pytest.mark.parametrize("n_values", [2, 5, 40])
-def test_a_draft_follows_the_longest_place_that_is_alike(n_values: int) -> None:
-    rng = np.random.default_rng(n_values)
-
-    def text(most: int) -> list[int]:
-        return [int(t) for t in rng.integers(0, n_values, rng.integers(0, most))]
-
-    for _ in range(300):
-        own, others, token = text(150), [text(80) for _ in range(3)], int(rng.integers(n_values))
-        most = int(rng.integers(0, 40))
-        assert testing.look_up(own, token, others, most, 10_000) == plain_look_up(
-            own, token, others, most
-        )
-
-
-def test_a_look_up_reads_no_more_than_it_may() -> None:
-    own = [1, 2, 3, *range(10, 100)]
-    assert testing.look_up(own, 1, [], 2, 93) == ([2, 3], 1)
-    assert testing.look_up(own, 1, [], 2, 92) == ([], 0)
-    assert testing.look_up([7], 1, [own], 2, 93) == ([2, 3], 1)
-    assert testing.look_up([7], 1, [own], 2, 92) == ([], 0)
-
-
-GOOD = [(2, 29)] * 6
-"""Runs of right tokens: after two tokens that were alike, 29 followed."""
-
-
-def rows(
-    *drafts: tuple[int, int],
-    runs: list[tuple[int, int]],
-    kernels: str = "ggml",
-    threads: int = 1,
-    widest: int = 64,
-    slowest: float = np.inf,
-) -> list[int]:
-    return testing.draft_rows([*drafts], runs, kernels, threads, widest, slowest)
-
-
-def test_nothing_is_decoded_before_guesses_were_right() -> None:
-    assert rows((40, 30), runs=[]) == [0]
-    assert rows((40, 30), runs=[(1, 0), (2, 1), (3, 2), (20, 3)] * 50) == [0]
-    assert rows((40, 2), runs=[(2, 15)]) == [0]
-    assert rows((40, 2), runs=[(2, 15)] * 2) == [15]
-    assert rows((40, 1), runs=GOOD) == [0], "after one token that was alike nothing was seen"
-    assert rows((40, 30), runs=GOOD)[0] >= 15
-    assert rows((0, 0), runs=GOOD) == [0]
-
-
-def test_drafts_are_as_long_as_what_is_right() -> None:
-    assert rows((60, 2), runs=[(2, 7)] * 8) == [7]
-    assert rows((60, 2), runs=[(2, 15)] * 8) == [15]
-    assert rows((60, 2), runs=[(2, 31)] * 8) == [31]
-    assert rows((9, 2), runs=[(2, 15)] * 8) == [7]
-    assert rows((5, 2), runs=[(2, 15)] * 8) == [0], "five take as long as seven"
-    assert rows((60, 2), runs=[*[(2, 15)] * 8, *[(2, 0)] * 2]) == [0], "misses count at once"
-    assert rows((60, 18), runs=[(3, 15)] * 8) == [0], "nothing is right after so many"
-
-
-@pytest.mark.parametrize(("kernels", "threads"), [("own", 1), ("gpu", 1), ("ggml", 8)])
-def test_cheaper_rows_pay_sooner(kernels: str, threads: int) -> None:
-    for runs in ([(2, 7)], [(2, 5)] * 9):
-        assert rows((60, 2), runs=runs) == [0]
-        assert rows((60, 2), runs=runs, kernels=kernels, threads=threads) == [7]
-
-
-def test_rows_go_where_they_pay() -> None:
-    likely, unlikely = rows((40, 16), (40, 1), runs=GOOD)
-    assert likely > unlikely == 0
-    assert sum(rows((40, 16), (40, 16), runs=GOOD, widest=10)) == 7
-    assert rows(*[(15, 16)] * 4, runs=GOOD) == [7] * 4
-    assert sum(rows((40, 16), (0, 0), runs=GOOD)) >= 7
-    assert rows((40, 16), (0, 0), runs=GOOD, slowest=1.25) == [0, 0], "others would wait"
-
-
-# --- with an engine ---
 
 
 @pytest.fixture

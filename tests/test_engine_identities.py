@@ -15,6 +15,7 @@ from plain_llama import llama_cpp_output
 from reference import Reference, log_softmax
 
 from tgr_local.engine import Engine, Injection, Sampling, Session, Task
+from tgr_local.system.processor import instructions
 
 LONG = [int(t) for t in np.random.default_rng(7).integers(0, N_PLAIN, 45)]
 
@@ -127,6 +128,24 @@ def test_no_injection_and_a_zero_injection_are_llama_cpp_itself(
     same = int(np.argmin([*(plain.tokens == text), False])) + 1  # a choice may turn
     np.testing.assert_allclose(distributions(plain)[:same], logprobs[:same], atol=bound, rtol=0)
     assert_same(injected, plain, bound=0)
+
+
+@pytest.mark.skipif("avx2" not in instructions(), reason="the processor has no AVX2")
+def test_the_engine_uses_our_products_and_agrees_with_ggmls(
+    model: Callable[..., Path], load: Callable[..., Engine], use_products: Callable[[str], None]
+) -> None:
+    path, found = model(dtype="Q8_0"), {}
+    for kind in ("ggml", "avx2", "best"):
+        use_products(kind)
+        engine = load(path)
+        with engine.session(64, 1) as session:
+            task = Task(
+                session.sequence(), list(range(5, 40)), n_generate=12, ignore_eog=True,
+                sampling=Sampling(temperature=0),
+            )  # fmt: skip
+            found[kind] = session.run([task])[0].logprobs
+    np.testing.assert_array_equal(found["best"], found["avx2"])
+    assert 0 < np.abs(found["best"] - found["ggml"]).max() < 0.2
 
 
 # --- pieces, forks, truncation ---

@@ -1,18 +1,17 @@
-"""How many layers go onto GPUs where the options leave it open: the arithmetic, and what is loaded.
+"""How many layers go onto GPUs where the options leave it open; tests/native/fitting.cpp has the
+arithmetic.
 
 An RPC server on this machine stands in for a GPU where there is none.
 """
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import families
-import numpy as np
 import pytest
 from engines import assert_same
 from rpc_servers import outputs, server
@@ -43,48 +42,6 @@ def device() -> Iterator[dict[str, Any]]:
         return
     with server() as (name, _):
         yield {"rpc": name}
-
-
-# --- arithmetic ---
-
-
-def test_experts_go_into_ram_before_whole_layers() -> None:
-    testing = pytest.importorskip("tgr_testing", reason="make test builds it")
-    assert testing.placements(2, False) == [(3, 0), (2, 0), (1, 0), (0, 0)]
-    assert testing.placements(2, True) == [(3, 0), (3, 1), (3, 2), (2, 2), (1, 2), (0, 2)]
-
-
-def test_the_first_placement_that_fits_is_found_with_few_measurements() -> None:
-    testing = pytest.importorskip("tgr_testing", reason="make test builds it")
-    rng = np.random.default_rng(0)
-    for _ in range(500):
-        n, n_devices = int(rng.integers(1, 100)), int(rng.integers(1, 4))
-        steps = rng.integers(1, 10, (n, n_devices)) ** rng.integers(1, 6)
-        taken = steps[::-1].cumsum(0)[::-1]  # falls
-        most = (taken[0] * rng.uniform(0, 1.2, n_devices)).astype(int)
-        asked: list[int] = []
-
-        def measured(i: int, asked: list[int] = asked, taken: np.ndarray = taken) -> list[int]:
-            asked.append(i)
-            return taken[i].tolist()
-
-        fits = [i for i in range(n) if (taken[i] <= most).all()]
-        assert testing.first_that_fits(n, most.tolist(), measured) == min(fits, default=n - 1)
-        assert n == 1 or n - 1 not in asked
-        assert len(asked) == len(set(asked)) <= 2 + 3 * math.log2(n)
-
-
-def test_equal_layers_take_three_measurements() -> None:
-    testing = pytest.importorskip("tgr_testing", reason="make test builds it")
-    for room in range(1, 33):
-        asked: list[int] = []
-
-        def measured(i: int, asked: list[int] = asked) -> list[int]:
-            asked.append(i)
-            return [100 * (33 - i) + 20]
-
-        found = testing.first_that_fits(34, [100 * room + 50], measured)
-        assert found == 33 - room and len(asked) <= 3
 
 
 # --- options ---

@@ -108,7 +108,7 @@ def test_what_is_in_it(site: Path) -> None:
     libraries = [path.name for path in (site / "tgr_local" / "lib").iterdir()]
     assert sum(name.startswith("libggml-cpu-") for name in libraries) > 1
     assert not [name for name in libraries if "sapphirerapids" in name]  # AMX
-    assert not [*site.rglob("*tgr_testing*")]
+    assert not [*site.rglob("*native_tests*")]
     for path in (site / "tgr_local").rglob("*.so"):
         for folder in (ROOT, Path.home()):
             assert str(folder).encode() not in path.read_bytes(), path

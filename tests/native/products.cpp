@@ -1,0 +1,178 @@
+// The products of quantized weights, compared with plain ones of the numbers that ggml reads in them.
+#include "quantized/products.h"
+
+#include "check.h"
+#include "draw.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+namespace tgr {
+
+namespace {
+
+struct Kind {
+    ggml_type type;
+    size_t    at, n; // of the F16 factors of a block: the first byte, and how many there are
+};
+
+const std::vector<Kind> KINDS{
+    { GGML_TYPE_Q4_0, 0, 1 }, { GGML_TYPE_Q4_1, 0, 2 }, { GGML_TYPE_Q5_0, 0, 1 }, { GGML_TYPE_Q5_1, 0, 2 },
+    { GGML_TYPE_Q8_0, 0, 1 }, { GGML_TYPE_Q4_K, 0, 2 }, { GGML_TYPE_Q5_K, 0, 2 }, { GGML_TYPE_Q6_K, 208, 1 },
+};
+const std::vector<const char *> INSTRUCTIONS{ "best", "avx2" };
+
+// Weights of any bytes, with factors of many sizes, and tokens.
+struct Drawn {
+    ggml_type            type;
+    int64_t              n_rows, n, n_tokens;
+    std::vector<uint8_t> weights;
+    std::vector<float>   tokens;
+
+    Drawn(const Kind & kind, int64_t n_rows, int64_t n, int64_t n_tokens) :
+        type(kind.type),
+        n_rows(n_rows),
+        n(n),
+        n_tokens(n_tokens),
+        weights(size_t(n_rows) * ggml_row_size(type, n)),
+        tokens(size_t(n_tokens * n)) {
+        test::Draw draw(uint64_t(((type * 1000 + n_rows) * 10'000 + n) * 100 + n_tokens));
+        for (auto & byte : weights) {
+            byte = uint8_t(draw.below(256));
+        }
+        for (size_t block = 0; block < weights.size(); block += ggml_type_size(type)) {
+            for (size_t i = 0; i < kind.n; ++i) {
+                const ggml_fp16_t factor = ggml_fp32_to_fp16(float(std::pow(10, -4 * draw.unit())));
+                std::memcpy(&weights[block + kind.at + 2 * i], &factor, 2);
+            }
+        }
+        for (size_t i = 0; i < tokens.size(); ++i) {
+            tokens[i] = i % size_t(n) < TOKEN_BLOCK ? 0 : float(draw.normal()); // a block without a number
+        }
+    }
+
+    // [n_tokens, n_rows] of the first tokens, and of rows from `first` on; zero for the others.
+    std::vector<float> products(int64_t n_tokens, int64_t first = 0) const {
+        const size_t         bytes = packed_token_bytes(n);
+        std::vector<uint8_t> packed(bytes * size_t(n_tokens));
+        for (int64_t t = 0; t < n_tokens; ++t) {
+            pack_token(&tokens[size_t(t * n)], n, &packed[bytes * size_t(t)]);
+        }
+        std::vector<float> all(size_t(n_tokens * n_rows));
+        multiply_rows(type, weights.data(), n, first, n_rows, packed.data(), n_tokens, all.data(), n_rows);
+        return all;
+    }
+    std::vector<float> products() const { return products(n_tokens); }
+
+    // Tokens as Q8_0 has them: scales in F16, numbers to the nearest or even.
+    std::vector<double> rounded() const {
+        std::vector<double> all;
+        for (size_t block = 0; block < tokens.size(); block += TOKEN_BLOCK) {
+            float most = 0;
+            for (size_t i = block; i < block + TOKEN_BLOCK; ++i) {
+                most = std::max(most, std::abs(tokens[i]));
+            }
+            const double scale = ggml_fp16_to_fp32(ggml_fp32_to_fp16(most / 127));
+            for (size_t i = block; i < block + TOKEN_BLOCK; ++i) {
+                all.push_back(most > 0 ? std::nearbyint(tokens[i] * (127 / most)) * scale : 0);
+            }
+        }
+        return all;
+    }
+};
+
+int64_t whole_blocks(const Kind & kind, int64_t n) {
+    const int64_t block = ggml_blck_size(kind.type);
+    return (n + block - 1) / block * block;
+}
+
+// Skips where there are no products, and leaves the best instructions behind.
+struct Products {
+    Products() {
+        if (!has_products(GGML_TYPE_Q8_0)) {
+            SKIP("the processor has no AVX2, or TGR_PRODUCTS is set");
+        }
+    }
+    ~Products() { use_products(std::getenv("TGR_PRODUCTS")); }
+};
+
+} // namespace
+
+TEST(products_are_those_of_the_numbers) {
+    const Products products;
+    for (const Kind & kind : KINDS) {
+        for (const auto & [n_rows, n_blocks] : { std::pair{ 1, 1 }, { 16, 2 }, { 37, 32 }, { 50, 33 }, { 9, 129 } }) {
+            for (const int n_tokens : { 1, 2, 7, 8, 9, 33, 70 }) {
+                const int64_t       n = whole_blocks(kind, n_blocks * TOKEN_BLOCK);
+                const Drawn         drawn(kind, n_rows, n, n_tokens);
+                const auto          tokens = drawn.rounded();
+                std::vector<float>  numbers(size_t(n_rows * n));
+                std::vector<double> right;
+                double              size = 0;
+                ggml_get_type_traits(kind.type)->to_float(drawn.weights.data(), numbers.data(), n_rows * n);
+                for (int64_t t = 0; t < n_tokens; ++t) {
+                    for (int64_t row = 0; row < n_rows; ++row) {
+                        double sum = 0, sizes = 0;
+                        for (int64_t i = 0; i < n; ++i) {
+                            const double product = tokens[size_t(t * n + i)] * double(numbers[size_t(row * n + i)]);
+                            sum += product;
+                            sizes += std::abs(product);
+                        }
+                        right.push_back(sum);
+                        size = std::max(size, sizes);
+                    }
+                }
+                for (const char * instructions : INSTRUCTIONS) {
+                    use_products(instructions);
+                    const auto found = drawn.products();
+                    for (size_t i = 0; i < found.size(); ++i) {
+                        CHECK(std::abs(double(found[i]) - right[i]) <= 1e-6 * size);
+                    }
+                }
+            }
+        }
+    }
+}
+
+TEST(a_product_has_the_same_bits_whatever_is_beside_it) {
+    const Products products;
+    for (const Kind & kind : KINDS) {
+        const Drawn drawn(kind, 53, 2304, 70);
+        const auto  all   = drawn.products();
+        const auto  first = [&](int64_t n_tokens) {
+            return std::vector<float>(all.begin(), all.begin() + n_tokens * 53);
+        };
+        for (const char * instructions : INSTRUCTIONS) {
+            use_products(instructions);
+            for (const int64_t n_tokens : { 1, 2, 3, 8, 31, 33, 70 }) {
+                CHECK(drawn.products(n_tokens) == first(n_tokens));
+            }
+            auto expected = first(5);
+            for (size_t i = 0; i < expected.size(); ++i) {
+                expected[i] = i % 53 < 16 ? 0 : expected[i];
+            }
+            CHECK(drawn.products(5, 16) == expected);
+        }
+    }
+}
+
+TEST(numbers_that_are_not_finite_stay_in_the_products_of_their_token) {
+    const Products products;
+    for (const Kind & kind : KINDS) {
+        Drawn      drawn(kind, 17, 256, 4);
+        const auto finite      = drawn.products();
+        drawn.tokens[40]       = NAN;
+        drawn.tokens[256 + 40] = INFINITY;
+        std::fill(drawn.tokens.begin() + 512, drawn.tokens.begin() + 768, 3e38f);
+        for (const char * instructions : INSTRUCTIONS) {
+            use_products(instructions);
+            const auto found = drawn.products();
+            CHECK(std::equal(found.begin() + 51, found.end(), finite.begin() + 51));
+            CHECK(!std::isfinite(found[17]));
+        }
+    }
+}
+
+} // namespace tgr
