@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, GetCoreSchemaHandler, ValidationInfo
+from pydantic import Field, GetCoreSchemaHandler, ValidationInfo
 from pydantic_core import CoreSchema, core_schema
-from typing_extensions import TypedDict
 
-from tgr_local.openai.validation import RequestBody, RequestError
+from tgr_local.openai.validation import OpenObject, RequestBody, RequestError
 
 _IGNORED = "ignored"
 Ignored = Annotated[Any, _IGNORED]
@@ -55,10 +54,9 @@ class Ignoring(RequestBody):
 ADAPTERS_MAX = 256
 
 
-class LoraScale(TypedDict):
+class LoraScale(OpenObject):
     """The scale of a LoRA adapter, by its number in /lora-adapters."""
 
-    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
     id: int
     scale: float
 
