@@ -251,7 +251,8 @@ def test_llama_cpps_own_format(engine: Engine) -> None:
 # --- requests ---
 
 
-def test_a_message_asks_for_what_a_chat_does(engine: Engine) -> None:
+@pytest.mark.parametrize("choice", ["none", "auto"])
+def test_a_message_asks_for_what_a_chat_does(engine: Engine, choice: str) -> None:
     call = {"id": "c1", "type": "function"}
     chat = [
         {"role": "system", "content": "be\n\nbrief"},
@@ -281,20 +282,21 @@ def test_a_message_asks_for_what_a_chat_does(engine: Engine) -> None:
         ],
         "tools": [{"name": "find", "description": "finds", "input_schema": {"type": "object"}},
                   {"type": "web_search_20250305", "name": "web_search"}],
-        "tool_choice": {"type": "none"}, "stop_sequences": ["x"], "top_k": 3,
+        "tool_choice": {"type": choice}, "stop_sequences": ["x"], "top_k": 3,
         "metadata": {"user_id": "u"}, "betas": ["b"],
     }  # fmt: skip
     made = messages_request(engine, body, config=SMALL)
     tools = [{"type": "function", "function": TOOL}]
     expected = chat_request(
-        engine, {"messages": chat, "tools": tools, "tool_choice": "none"}, config=SMALL
+        engine, {"messages": chat, "tools": tools, "tool_choice": choice}, config=SMALL
     )
-    assert made.prompts == expected.prompts and made.tools == expected.tools
+    assert (made.prompts, made.form) == (expected.prompts, expected.form)
     assert (made.config.stop, made.config.top_k) == (("x",), 3)
     assert made.ignored == ("metadata", "betas", "tools.web_search")
 
 
-def test_a_response_asks_for_what_a_chat_does(engine: Engine) -> None:
+@pytest.mark.parametrize("choice", ["none", "auto"])
+def test_a_response_asks_for_what_a_chat_does(engine: Engine, choice: str) -> None:
     kept = store()
     items = [
         {"role": "developer", "content": "brief"},
@@ -308,7 +310,7 @@ def test_a_response_asks_for_what_a_chat_does(engine: Engine) -> None:
         {"type": "message", "role": "developer", "content": "four"},
     ]  # fmt: skip
     tools = [{"type": "function", **TOOL, "strict": False}, {"type": "web_search"}]
-    body = {"instructions": "be", "input": items, "tools": tools, "tool_choice": "none"}
+    body = {"instructions": "be", "input": items, "tools": tools, "tool_choice": choice}
     body |= {"reasoning": {"effort": "none", "summary": "auto"}, "include": ["x"], "store": False}
     made = response(engine, kept, **body)
     call = {"id": "c1", "type": "function"}
@@ -321,9 +323,9 @@ def test_a_response_asks_for_what_a_chat_does(engine: Engine) -> None:
         {"role": "user", "content": "four"},
     ]  # fmt: skip
     function = {"type": "function", "function": TOOL | {"strict": False}}
-    asked = {"messages": chat, "tools": [function], "tool_choice": "none"}
+    asked = {"messages": chat, "tools": [function], "tool_choice": choice}
     expected = chat_request(engine, asked | {"reasoning_effort": "none"}, config=SMALL)
-    assert made.prompts == expected.prompts and made.tools == expected.tools
+    assert (made.prompts, made.form) == (expected.prompts, expected.form)
     assert made.ignored == ("tools.web_search", "include.x") and not made.config.thinking
 
 
@@ -489,11 +491,3 @@ def test_null_in_a_tool_means_absent(engine: Engine, choice: str) -> None:
 
     assert made(description=None, strict=None).prompts == made().prompts
     assert made(parameters=None).prompts
-
-
-def test_a_prepared_request_names_its_tools(engine: Engine) -> None:
-    tools = [{"type": "function", "function": TOOL}]
-    body = {"messages": USER, "tools": tools, "tool_choice": "none", "parallel_tool_calls": False}
-    request = chat_request(engine, body)
-    assert request.tools == tuple(tools)
-    assert (request.tool_choice, request.parallel_tool_calls) == ("none", False)

@@ -173,14 +173,14 @@ def test_angle() -> None:
     assert geometry.angle(X, tiny) == pytest.approx(1e-10)
 
 
-def test_log_and_exp_are_inverse() -> None:
+def test_the_log_map_leads_to_its_point() -> None:
     x, y = random_units(2, 30)
     v = geometry.log_map(x, y)
+    arc = np.linalg.norm(v)
     assert x @ v == pytest.approx(0, abs=1e-12)
-    assert np.linalg.norm(v) == pytest.approx(geometry.angle(x, y))
-    np.testing.assert_allclose(geometry.exp_map(x, v), y)
+    assert arc == pytest.approx(geometry.angle(x, y))
+    np.testing.assert_allclose(np.cos(arc) * x + np.sin(arc) / arc * v, y)
     np.testing.assert_allclose(geometry.log_map(X, Y), np.pi / 2 * Y, atol=1e-15)
-    np.testing.assert_allclose(geometry.exp_map(X, np.pi * Y), -X, atol=1e-15)
 
 
 def test_parallel_transport_is_an_isometry_between_tangent_spaces() -> None:
@@ -203,7 +203,6 @@ def test_transport_around_an_octant_turns_by_its_area() -> None:
 
 def test_degenerate_points() -> None:
     np.testing.assert_array_equal(geometry.log_map(X, X), 0)
-    np.testing.assert_array_equal(geometry.exp_map(X, 0 * Y), X)
     np.testing.assert_array_equal(geometry.parallel_transport(X, X, Y), Y)
     assert geometry.geodesic_curvature(X, X, Y) == 0.0
     assert geometry.geodesic_curvature(X, Y, Y) == 0.0

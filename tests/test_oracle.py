@@ -37,6 +37,8 @@ def module(name: str) -> ModuleType:
 
 stats = module("oracle_statistics")
 tables = module("oracle_tables")
+module("oracle_checkpoint")
+module("oracle_completions")
 oracle = module("oracle")
 
 RNG = np.random.default_rng(1)

@@ -35,6 +35,15 @@ class ContextError(CapacityError):
         self.n_tokens, self.n_ctx = n_tokens, n_ctx
 
 
+def too_long(what: str, n_tokens: int, n_ctx: int) -> ContextError:
+    """The error about a text, named by `what`, that is longer than the model was trained for."""
+    return ContextError(
+        f"{what} has {n_tokens} tokens, but the model was trained for {n_ctx}; shorten it",
+        n_tokens,
+        n_ctx,
+    )
+
+
 class CancelledError(TgrError):
     """The work was cancelled before it was finished.
 

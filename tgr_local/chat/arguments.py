@@ -10,7 +10,7 @@ def whole_number(text: str, name: str, low: int, high: int) -> int:
     return int(text)
 
 
-def shortened(text: str) -> str:
-    """`text` in one line of at most 60 characters."""
+def shortened(text: str, most: int = 60) -> str:
+    """`text` in one line of at most that many characters."""
     line = " ".join(text.split())
-    return line if len(line) <= 60 else line[:59] + "…"
+    return line if len(line) <= most else line[: most - 1] + "…"

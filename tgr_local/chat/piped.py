@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from tgr_local.chat.commands import handle_line
 from tgr_local.chat.conversation import Conversation, Turn
 from tgr_local.chat.file_commands import begin
-from tgr_local.chat.session import ChatSession, Start, print_error
+from tgr_local.chat.session import ChatSession, Start, until_end
 from tgr_local.chat.text_input import stdin_lines
 from tgr_local.console.sanitize import printable
 from tgr_local.errors import TgrError
@@ -55,16 +55,7 @@ def run(conversation: Conversation, start: Start) -> int:
     """Answers the lines of stdin; returns the exit code, 1 if a line failed or had no answer."""
     session = ChatSession(conversation, Pipe())
     begin(session, start)
-    next_line, code = stdin_lines(), 0
-    while True:
-        try:
-            handle_line(session, next_line(), next_line)
-            sys.stdout.flush()
-        except EOFError:
-            session.leave()
-            return code
-        except BrokenPipeError:
-            raise
-        except Exception as error:
-            print_error(error)
-            code = 1
+    next_line = stdin_lines()
+    code = until_end(lambda: handle_line(session, next_line(), next_line))
+    session.leave()
+    return code

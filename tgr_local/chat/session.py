@@ -210,6 +210,22 @@ def print_error(error: Exception) -> None:
     print_note(describe(error))
 
 
+def until_end(answer_line: Callable[[], object]) -> int:
+    """Answers lines until one raises EOFError; the exit code is 1 if one failed."""
+    code = 0
+    while True:
+        try:
+            answer_line()
+            sys.stdout.flush()
+        except EOFError:
+            return code
+        except BrokenPipeError:
+            raise
+        except Exception as error:
+            print_error(error)
+            code = 1
+
+
 def print_note(text: str) -> None:
     """Prints a message to the user on stderr."""
     line = f"tgr-local: {printable_line(text)}"

@@ -6,7 +6,6 @@ A message is written as chat APIs write it, with `role` and `content`; that of a
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
@@ -22,7 +21,7 @@ from tgr_local.methods import METHODS
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import updated
 from tgr_local.options.former import FORMER
-from tgr_local.system.paths import folder, private
+from tgr_local.system.paths import folder, write_whole
 from tgr_local.trace.json_values import require_type
 
 FORMAT = "tgr-chat 1"
@@ -91,19 +90,12 @@ def save(path: Path, conversation: Conversation) -> None:
 
     OSError with the name `path` if that fails.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    # ASCII, so that any text can be written and read
+    data = "".join(json.dumps(line) + "\n" for line in _lines(conversation)).encode()
     try:
-        private(path)
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            for line in _lines(conversation):
-                # ASCII, so that any text can be written and read
-                file.write(json.dumps(line) + "\n")
-        os.replace(temporary, path)
+        write_whole(path, data)
     except OSError as error:  # it may name the temporary file, or none
         raise OSError(error.errno, error.strerror, str(path)) from None
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
 
 
 def _lines(conversation: Conversation) -> Iterator[dict[str, Any]]:

@@ -42,17 +42,6 @@ class ByteStyle:
     """The end of most lines."""
     ends: tuple[str, ...] = ()
     """The end of each line that has one; empty where all of them are `line_end`."""
-    last_newline: bool = True
-    """Whether the last line ends; true for an empty file."""
-
-    @property
-    def described(self) -> str:
-        """For a person, such as "utf-8, CRLF"; empty for UTF-8 with LF."""
-        names = {"\n": "LF", "\r\n": "CRLF", "\r": "CR"}
-        words = [self.encoding + (" with BOM" if self.mark else "")]
-        words += ["mixed line ends" if self.ends else names[self.line_end]]
-        words += [] if self.last_newline else ["no newline at the end"]
-        return "" if words == ["utf-8", "LF"] else ", ".join(words)
 
 
 def decode(data: bytes) -> tuple[str, ByteStyle]:
@@ -75,7 +64,7 @@ def decode(data: bytes) -> tuple[str, ByteStyle]:
     line_end = max(Counter(ends).items(), key=lambda item: item[1])[0] if ends else "\n"
     text = _plain(text)
     mixed = tuple(ends) if len(set(ends)) > 1 else ()
-    return text, ByteStyle(codec, mark, line_end, mixed, not text or text.endswith("\n"))
+    return text, ByteStyle(codec, mark, line_end, mixed)
 
 
 def encode(before: str, after: str, style: ByteStyle) -> bytes:

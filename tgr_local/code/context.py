@@ -333,11 +333,9 @@ class _Builder:
             fits = self.n_tokens + n <= limit
             if not (fits and self._add(block, Shown(one.path, "outline", one.why, 0, False))):
                 self.left_out[one.path] = "the budget is spent"
-        n_other = 0
         for path in self.paths:
             if not self._is_shown(path) and path not in self.left_out:
                 self.left_out[path] = "no code"
-                n_other += 1
 
     def _is_shown(self, path: str) -> bool:
         return any(one.path == path for one in self.shown)

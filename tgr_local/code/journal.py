@@ -46,8 +46,6 @@ class JournalError(TgrError):
 class Accepted:
     """Changes that were made."""
 
-    number: int
-    """Of the entry in the journal."""
     paths: tuple[str, ...]
     copies: tuple[Path, ...] = ()
     """Of a forced undo: where the bytes are that it replaced."""
@@ -100,7 +98,7 @@ def accept(project: Project, changes: Sequence[Change]) -> Accepted:
             raise JournalError("two of the paths are one file; make one change of it")
         entry = _begin(journal, new)
         _carry_out(entry)
-        return Accepted(entry.number, tuple(change.path for change in changes))
+        return Accepted(tuple(change.path for change in changes))
 
 
 def undo(project: Project, *, force: bool = False) -> Accepted:
@@ -131,7 +129,7 @@ def undo(project: Project, *, force: bool = False) -> Accepted:
             for ours, theirs in zip(entry.files, last.files, strict=True)
             if ours.before not in ("", theirs.after)
         )
-        return Accepted(last.number, tuple(file.path for file in last.files), copies)
+        return Accepted(tuple(file.path for file in last.files), copies)
 
 
 def recover(project: Project) -> tuple[str, ...]:

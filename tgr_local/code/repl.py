@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 from tgr_local.chat.command_table import LEAVING, is_command, on_terminal, run_command
-from tgr_local.chat.session import print_error
+from tgr_local.chat.session import print_error, until_end
 from tgr_local.chat.text_input import read_block, stdin_lines
 from tgr_local.code.interrupts import twice_ends
 from tgr_local.code.one_task import ask
@@ -61,19 +61,13 @@ def _stopped(session: CodeSession) -> str:
 
 
 def _piped(session: CodeSession) -> int:
-    next_line, code = stdin_lines(), 0
-    while True:
-        try:
-            with twice_ends():
-                _handle(session, next_line(), next_line, None)
-            sys.stdout.flush()
-        except EOFError:
-            return code
-        except BrokenPipeError:
-            raise
-        except Exception as error:
-            print_error(error)
-            code = 1
+    next_line = stdin_lines()
+
+    def answer_line() -> None:
+        with twice_ends():
+            _handle(session, next_line(), next_line, None)
+
+    return until_end(answer_line)
 
 
 def _handle(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -179,13 +178,11 @@ class _View:
         self._finished: list[str] = []
         self._region: Region | None = None
         self._is_single = False
-        self._start = 0.0
 
     @contextlib.contextmanager
     def shown(self, candidates: Sequence[Candidate]) -> Iterator[None]:
         from tgr_local.console import region
 
-        self._start = time.monotonic()
         if candidates:  # else the round goes on
             self._is_single = len(candidates) == 1
         self._rows = {one.number: one for one in candidates}

@@ -19,6 +19,7 @@ from tgr_local.code.candidate import Candidate
 from tgr_local.code.judge import Verdict
 from tgr_local.code.report import Report, is_live, say_on
 from tgr_local.code.rounds import Listener, Outcome, Task, solve
+from tgr_local.code.test_command import suggest
 from tgr_local.code.workplace import Workplace
 from tgr_local.console.sanitize import printable, printable_line
 from tgr_local.engine import Cancel, Engine
@@ -120,7 +121,7 @@ class CodeSession:
         is printed. `named` are further files that may be changed, for this task. If it is stopped,
         `outcome` has the candidates that were judged."""
         self.outcome, self.task = None, text
-        if not self.code.test and (suggested := self.workplace.suggestion()):
+        if not self.code.test and (suggested := suggest(self.workplace.project)):
             command = printable_line(shlex.quote(suggested))  # it may name folders
             self.say(f"there are tests; --test {command}, or /test, would let them choose")
         with self._copied(), contextlib.ExitStack() as stack:

@@ -21,7 +21,7 @@ from tgr_local.code.interrupts import ignored_once
 from tgr_local.code.journal import Accepted
 from tgr_local.code.judge import Verdict
 from tgr_local.code.project import Project, RefusedError
-from tgr_local.code.test_command import interpreter, suggest
+from tgr_local.code.test_command import interpreter
 from tgr_local.engine import Cancel
 from tgr_local.options.config import CodeConfig
 from tgr_local.system.sandbox import backends, commands
@@ -93,11 +93,6 @@ class Workplace:
                 self._new.add(path)
             found.append(path)
         return tuple(dict.fromkeys(found))
-
-    def suggestion(self) -> str:
-        """A command that may run the tests, for the person to try; empty without one."""
-        found = suggest(self.project)
-        return found.command if found else ""
 
     # ---- tests ----
 

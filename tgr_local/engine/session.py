@@ -146,14 +146,10 @@ class Session:
         """An empty sequence."""
         return Sequence(self, self._native.sequence(self._id))
 
-    def injection(self, vectors: NDArray[np.float32], *, digest: bytes | None = None) -> Injection:
-        """Vectors to add to the residual stream, [n_layer, n_embd]: row i after layer i.
-
-        Tokens decoded under it are remembered only if it has a digest, and only for sessions whose
-        injection has the same one.
-        """
-        always = self._added.vectors
-        return Injection(self, self._table_row(vectors, digest if always is None else None, always))
+    def injection(self, vectors: NDArray[np.float32]) -> Injection:
+        """Vectors to add to the residual stream, [n_layer, n_embd]: row i after layer i. Tokens
+        decoded under it are not remembered."""
+        return Injection(self, self._table_row(vectors, None, self._added.vectors))
 
     def _table_row(
         self,
@@ -176,7 +172,7 @@ class Session:
 
     def remember(self, sequence: Sequence) -> None:
         """Keeps the sequence's tokens in the cache after this session, for tasks with `reuse`:
-        those before the first one that an injection without a digest steered. Where the model
+        those before the first one that an injection steered. Where the model
         cannot roll back, all of them or none."""
         self._native.remember(self._id, sequence._id)
 

@@ -132,8 +132,6 @@ class Choice:
         self.calls: list[Call] = []
         self.n_chars = 0
         """Of the answer so far."""
-        self.began: float | None = None
-        """When its first text came, by time.monotonic."""
         self.opened = False
         """Whether anything of it was reported."""
         self.waiting: list[ApiEvent] = []
@@ -157,7 +155,6 @@ class Choice:
     def handle(self, event: Event) -> list[ApiEvent]:
         """Takes an event of the reply, and returns the text and the calls that it adds."""
         if isinstance(event, TextDelta):
-            self.began = self.began or time.monotonic()
             if self._reader:
                 return self._added(self._reader.feed(event.text))
             kind: Kind = "thinking" if event.kind == "thinking" else "answer"
@@ -219,7 +216,7 @@ class Answer:
         """`best_of` for every prompt."""
         self._prompts: list[list[Token]] = []
         self._counts = Counts()
-        self.start = time.monotonic()
+        self._start = time.monotonic()
 
     # --- work ---
 
@@ -308,13 +305,7 @@ class Answer:
 
     def end(self, choice: Choice) -> ChoiceEnded:
         """Why a choice ended."""
-        return ChoiceEnded(
-            choice.index,
-            choice.finish,
-            choice.reply,
-            stop_text=self._stop_text(choice),
-            first_seconds=choice.began - self.start if choice.began else 0.0,
-        )
+        return ChoiceEnded(choice.index, choice.finish, choice.reply, self._stop_text(choice))
 
     def _opening(self, choice: Choice) -> list[ApiEvent]:
         if choice.opened:
@@ -398,7 +389,7 @@ class Answer:
         return {
             "method": self.request.method.name,
             "seed": self.request.config.seed,
-            "seconds": round(time.monotonic() - self.start, 6),
+            "seconds": round(time.monotonic() - self._start, 6),
             "forward_tokens": counts.decoded | {"total": counts.total},
             "reused_tokens": counts.reused,
             "refused_tokens": counts.refused,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import NotRequired
 
 from tgr_local.openai.samplers import SamplerParameters
 from tgr_local.openai.search_options import (
@@ -22,7 +22,7 @@ from tgr_local.openai.search_options import (
     option_field,
     text_bounds,
 )
-from tgr_local.openai.validation import AT_FAULT
+from tgr_local.openai.validation import AT_FAULT, OpenObject
 
 SLOTS_MAX = 256
 CHOICES_MAX = 128
@@ -54,10 +54,9 @@ LogitBias = Annotated[
 ]
 
 
-class _TextPart(TypedDict):
+class _TextPart(OpenObject):
     """A part of a message's content; in the place of what is not text a line stands."""
 
-    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
     type: NotRequired[str | None]
     text: NotRequired[str]
 
@@ -71,10 +70,9 @@ def _check_part(part: Any) -> Any:
 TextPart = Annotated[_TextPart, BeforeValidator(_check_part)]
 
 
-class CalledFunction(TypedDict):
+class CalledFunction(OpenObject):
     """The function that a call names; its arguments are the text of a JSON object, or one."""
 
-    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
     name: ToolName
     arguments: NotRequired[str | dict[str, Any] | None]
 
@@ -89,20 +87,18 @@ def _as_function(call: Any) -> Any:
     return {"id": call.get("id"), "type": "function", "function": function}
 
 
-class ToolCall(TypedDict):
+class ToolCall(OpenObject):
     """A call of a tool in an earlier message of the assistant."""
 
-    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
     id: NotRequired[Annotated[str, Field(max_length=NAME_MAX)] | None]
     type: NotRequired[Literal["function"] | None]
     function: CalledFunction
 
 
-class Message(TypedDict):
+class Message(OpenObject):
     """A message; what else it has is for the chat template. One with the role "tool" is the result
     of the call `tool_call_id`."""
 
-    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
     role: str
     content: NotRequired[str | Annotated[list[TextPart], Field(fail_fast=True)] | None]
     reasoning_content: NotRequired[str | None]
@@ -116,35 +112,31 @@ class Message(TypedDict):
     tool_call_id: NotRequired[Annotated[str, Field(max_length=NAME_MAX)] | None]
 
 
-class ToolFunction(TypedDict):
+class ToolFunction(OpenObject):
     """A function that the model may call; `parameters` is the JSON schema of its arguments."""
 
-    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
     name: ToolName
     description: NotRequired[str | None]
     parameters: NotRequired[dict[str, Any] | None]
     strict: NotRequired[bool | None]
 
 
-class Tool(TypedDict):
+class Tool(OpenObject):
     """A tool of a request."""
 
-    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
     type: Literal["function"]
     function: ToolFunction
 
 
-class NamedFunction(TypedDict):
+class NamedFunction(OpenObject):
     """The function that must be called."""
 
-    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
     name: ToolName
 
 
-class NamedTool(TypedDict):
+class NamedTool(OpenObject):
     """The tool that must be called."""
 
-    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
     type: Literal["function"]
     function: NamedFunction
 
@@ -152,42 +144,37 @@ class NamedTool(TypedDict):
 ToolChoice = Literal["none", "auto", "required"] | NamedTool
 
 
-class StreamOptions(TypedDict):
+class StreamOptions(OpenObject):
     """What a stream reports in addition to its text."""
 
-    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
     include_usage: NotRequired[bool | None]
 
 
-class JsonSchemaFormat(TypedDict):
+class JsonSchemaFormat(OpenObject):
     """The JSON schema of a reply."""
 
-    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
     schema: NotRequired[Any]
 
 
-class ResponseFormat(TypedDict):
+class ResponseFormat(OpenObject):
     """The form of a reply: OpenAI's ``json_schema``, or llama-cpp-python's ``schema``."""
 
-    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
     type: NotRequired[Literal["text", "json_object", "json_schema"] | None]
     json_schema: NotRequired[JsonSchemaFormat | None]
     schema: NotRequired[Any]
 
 
-class ThinkingMode(TypedDict):
+class ThinkingMode(OpenObject):
     """Whether the model thinks first, and how many tokens at most."""
 
-    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
     type: Literal["enabled", "disabled", "adaptive"]
     budget_tokens: NotRequired[Annotated[int, Field(ge=1, le=INT_MAX)] | None]
     display: NotRequired[Literal["summarized", "omitted"] | None]
 
 
-class ChatTemplateOptions(TypedDict):
+class ChatTemplateOptions(OpenObject):
     """Variables of the chat template, by any names."""
 
-    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
     enable_thinking: NotRequired[bool | None]
     thinking_budget: NotRequired[Annotated[int, Field(ge=-1, le=INT_MAX)] | None]
 
@@ -345,10 +332,9 @@ class CompletionRequest(TextRequest):
     ) = Field(union_mode="left_to_right")
 
 
-class ExtraFile(TypedDict):
+class ExtraFile(OpenObject):
     """A file, or a part of one, that the model may look at."""
 
-    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
     text: NotRequired[str | None]
     filename: NotRequired[str | None]
 

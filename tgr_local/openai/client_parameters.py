@@ -7,13 +7,12 @@ are not supported are refused unless they have a neutral value, one without an e
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import ConfigDict, Field, GetCoreSchemaHandler, ValidationInfo
+from pydantic import Field, GetCoreSchemaHandler, ValidationInfo, create_model
 from pydantic_core import CoreSchema, core_schema
-from typing_extensions import TypedDict
 
-from tgr_local.openai.validation import RequestBody, RequestError
+from tgr_local.openai.validation import OpenObject, RequestBody, RequestError
 
 _IGNORED = "ignored"
 Ignored = Annotated[Any, _IGNORED]
@@ -55,15 +54,72 @@ class Ignoring(RequestBody):
 ADAPTERS_MAX = 256
 
 
-class LoraScale(TypedDict):
+class LoraScale(OpenObject):
     """The scale of a LoRA adapter, by its number in /lora-adapters."""
 
-    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
     id: int
     scale: float
 
 
-class ClientParameters(Ignoring):
+_IGNORED_NAMES = (
+    # OpenAI's
+    "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
+    "prompt_cache_retention", "prompt_cache_options", "moderation", "verbosity",
+    # llama.cpp's: its cache and slots, its report; limits of lines, which texts without a chat
+    # template have (`bodies.TextRequest`); a limit that llama-server ignores too
+    "cache_prompt", "n_cache_reuse", "n_keep", "n_discard", "n_indent", "t_max_predict_ms",
+    "t_max_prompt_ms", "timings_per_token", "return_progress", "return_tokens", "response_fields",
+    "post_sampling_probs", "reasoning_format", "parse_tool_calls", "backend_sampling",
+    "sse_ping_interval", "verbose",
+    # llama.cpp's: samplers that are not here
+    "samplers", "min_keep", "repeat_last_n", "top_n_sigma", "dynatemp_range", "dynatemp_exponent",
+    "mirostat_tau", "mirostat_eta", "adaptive_target", "adaptive_decay",
+    # vLLM's
+    "priority", "request_id", "cache_salt", "length_penalty", "skip_special_tokens",
+    "spaces_between_special_tokens", "return_token_ids", "return_tokens_as_token_ids",
+    "include_reasoning", "guided_decoding_backend", "guided_whitespace_pattern",
+    "mm_processor_kwargs", "chat_template_content_format", "kv_transfer_params",
+    # ollama's, LM Studio's and OpenRouter's
+    "keep_alive", "options", "num_ctx", "ttl", "draft_model", "provider", "transforms", "route",
+    "usage",
+)  # fmt: skip
+_REFUSED: dict[str, tuple[Any, ...]] = {
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "audio": (),
+    "prediction": (),
+    "web_search_options": (),
+    "modalities": (["text"],),
+    "typical_p": (1,),
+    "tfs_z": (1,),
+    "mirostat": (0,),
+    "mirostat_mode": (0,),
+    "ignore_eos": (False,),
+    "n_cmpl": (1,),
+    "n_probs": (0,),
+    "image_data": ([],),
+    "logits_processor": ([],),
+    "stopping_criteria": ([],),
+    "use_beam_search": (False,),
+    "min_tokens": (0,),
+    "stop_token_ids": ([],),
+    "bad_words": ([],),
+    "allowed_token_ids": ([],),
+    "include_stop_str_in_output": (False,),
+    "prompt_logprobs": (),
+    "truncate_prompt_tokens": (-1,),
+    "chat_template": (),
+    "documents": ([],),
+    "guided_regex": (),
+    "guided_choice": ([],),
+    "guided_grammar": (),
+    "structured_outputs": (),
+    "top_a": (0,),
+}
+"""What cannot be followed, with its values that have no effect."""
+
+
+class _ClientParameters(Ignoring):
     """What clients send in addition to what has an effect."""
 
     lora: list[LoraScale] | None = Field(
@@ -73,106 +129,14 @@ class ClientParameters(Ignoring):
         "have the scale 0",
     )
 
-    # OpenAI's
-    user: Ignored = None
-    metadata: Ignored = None
-    store: Ignored = None
-    service_tier: Ignored = None
-    safety_identifier: Ignored = None
-    prompt_cache_key: Ignored = None
-    prompt_cache_retention: Ignored = None
-    prompt_cache_options: Ignored = None
-    moderation: Ignored = None
-    verbosity: Ignored = None
 
-    # llama.cpp's: its cache and slots, its report; limits of lines, which texts without a chat
-    # template have (`bodies.TextRequest`); a limit that llama-server ignores too
-    cache_prompt: Ignored = None
-    n_cache_reuse: Ignored = None
-    n_keep: Ignored = None
-    n_discard: Ignored = None
-    n_indent: Ignored = None
-    t_max_predict_ms: Ignored = None
-    t_max_prompt_ms: Ignored = None
-    timings_per_token: Ignored = None
-    return_progress: Ignored = None
-    return_tokens: Ignored = None
-    response_fields: Ignored = None
-    post_sampling_probs: Ignored = None
-    reasoning_format: Ignored = None
-    parse_tool_calls: Ignored = None
-    backend_sampling: Ignored = None
-    sse_ping_interval: Ignored = None
-    verbose: Ignored = None
-
-    # llama.cpp's: samplers that are not here
-    samplers: Ignored = None
-    min_keep: Ignored = None
-    repeat_last_n: Ignored = None
-    top_n_sigma: Ignored = None
-    dynatemp_range: Ignored = None
-    dynatemp_exponent: Ignored = None
-    mirostat_tau: Ignored = None
-    mirostat_eta: Ignored = None
-    adaptive_target: Ignored = None
-    adaptive_decay: Ignored = None
-
-    # vLLM's
-    priority: Ignored = None
-    request_id: Ignored = None
-    cache_salt: Ignored = None
-    length_penalty: Ignored = None
-    skip_special_tokens: Ignored = None
-    spaces_between_special_tokens: Ignored = None
-    return_token_ids: Ignored = None
-    return_tokens_as_token_ids: Ignored = None
-    include_reasoning: Ignored = None
-    guided_decoding_backend: Ignored = None
-    guided_whitespace_pattern: Ignored = None
-    mm_processor_kwargs: Ignored = None
-    chat_template_content_format: Ignored = None
-    kv_transfer_params: Ignored = None
-
-    # ollama's, LM Studio's and OpenRouter's
-    keep_alive: Ignored = None
-    options: Ignored = None
-    num_ctx: Ignored = None
-    ttl: Ignored = None
-    draft_model: Ignored = None
-    provider: Ignored = None
-    transforms: Ignored = None
-    route: Ignored = None
-    usage: Ignored = None
-
-    # what cannot be followed
-    functions: Annotated[Any, Only([])] = None
-    function_call: Annotated[Any, Only("none", "auto")] = None
-    audio: Annotated[Any, Only()] = None
-    prediction: Annotated[Any, Only()] = None
-    web_search_options: Annotated[Any, Only()] = None
-    modalities: Annotated[Any, Only(["text"])] = None
-    typical_p: Annotated[Any, Only(1)] = None
-    tfs_z: Annotated[Any, Only(1)] = None
-    mirostat: Annotated[Any, Only(0)] = None
-    mirostat_mode: Annotated[Any, Only(0)] = None
-    ignore_eos: Annotated[Any, Only(False)] = None
-    n_cmpl: Annotated[Any, Only(1)] = None
-    n_probs: Annotated[Any, Only(0)] = None
-    image_data: Annotated[Any, Only([])] = None
-    logits_processor: Annotated[Any, Only([])] = None
-    stopping_criteria: Annotated[Any, Only([])] = None
-    use_beam_search: Annotated[Any, Only(False)] = None
-    min_tokens: Annotated[Any, Only(0)] = None
-    stop_token_ids: Annotated[Any, Only([])] = None
-    bad_words: Annotated[Any, Only([])] = None
-    allowed_token_ids: Annotated[Any, Only([])] = None
-    include_stop_str_in_output: Annotated[Any, Only(False)] = None
-    prompt_logprobs: Annotated[Any, Only()] = None
-    truncate_prompt_tokens: Annotated[Any, Only(-1)] = None
-    chat_template: Annotated[Any, Only()] = None
-    documents: Annotated[Any, Only([])] = None
-    guided_regex: Annotated[Any, Only()] = None
-    guided_choice: Annotated[Any, Only([])] = None
-    guided_grammar: Annotated[Any, Only()] = None
-    structured_outputs: Annotated[Any, Only()] = None
-    top_a: Annotated[Any, Only(0)] = None
+if TYPE_CHECKING:
+    ClientParameters = _ClientParameters
+else:
+    ClientParameters = create_model(
+        "ClientParameters",
+        __base__=_ClientParameters,
+        __doc__=_ClientParameters.__doc__,
+        **dict.fromkeys(_IGNORED_NAMES, (Ignored, None)),
+        **{name: (Annotated[Any, Only(*neutral)], None) for name, neutral in _REFUSED.items()},
+    )

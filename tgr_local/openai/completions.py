@@ -165,9 +165,7 @@ class _Translation(Translation):
         """A choice of a chunk without text."""
 
     def _timings(self, number: int, reply: Reply | None) -> JsonObject:
-        tokens = reply.tokens if reply else []
-        n_predicted = len(tokens) - bool(tokens and tokens[-1] in self._engine.end_tokens)
-        return timings(reply, len(self._request.prompts[number]), n_predicted)
+        return timings(self._engine, reply, len(self._request.prompts[number]))
 
     def _totals(self, event: Totals) -> list[JsonObject]:
         more = {"tgr": event.about, "timings": self._times}

@@ -73,8 +73,6 @@ class ChoiceEnded:
     """None where nothing was to be written."""
     stop_text: str = ""
     """The text of `stop` that ended it; empty = it ended otherwise."""
-    first_seconds: float = 0.0
-    """From the start of the response to its first text; 0 where there is none."""
 
 
 @dataclass(frozen=True, slots=True)

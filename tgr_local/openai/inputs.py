@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tgr_local.engine import Engine
-from tgr_local.errors import ContextError
+from tgr_local.errors import too_long
 from tgr_local.openai.bodies import ChatRequest, CompletionRequest, Message
 from tgr_local.openai.other_parts import is_unseen, parts_text
 from tgr_local.openai.validation import RequestError, shown
@@ -87,12 +87,7 @@ def given_prompts(engine: Engine, prompt: Any) -> list[str | list[int]]:
 
 def _checked_tokens(engine: Engine, tokens: list[int]) -> list[int]:
     if len(tokens) > engine.n_ctx_train:
-        raise ContextError(
-            f"the prompt has {len(tokens)} tokens, but the model was trained for "
-            f"{engine.n_ctx_train}; shorten it",
-            len(tokens),
-            engine.n_ctx_train,
-        )
+        raise too_long("the prompt", len(tokens), engine.n_ctx_train)
     for token in tokens:
         if not 0 <= token < engine.n_vocab:
             raise RequestError(

@@ -15,7 +15,7 @@ from typing import Any
 
 from tgr_local.answers import CLOSE_THINK
 from tgr_local.engine import Cancel, Engine, Sampling, Sequence, Session, Task
-from tgr_local.errors import ContextError
+from tgr_local.errors import too_long
 from tgr_local.generation.text import TextSplitter
 from tgr_local.search.reply_format import Kind
 from tgr_local.search.steps import Step
@@ -152,12 +152,7 @@ def read_prompt(
     Raises ContextError for a prompt longer than the model was trained for.
     """
     if len(tokens) > engine.n_ctx_train:
-        raise ContextError(
-            f"the prompt has {len(tokens)} tokens, but the model was trained for "
-            f"{engine.n_ctx_train}; shorten it",
-            len(tokens),
-            engine.n_ctx_train,
-        )
+        raise too_long("the prompt", len(tokens), engine.n_ctx_train)
     n_branches = max(1, min(_AT_ONCE, engine.n_seq_max - 2)) if n_top else 0
     n_cells = len(tokens) + n_branches + 8
     tops: list[Top] = [()]

@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field
-from typing_extensions import NotRequired, TypedDict
+from pydantic import Field
+from typing_extensions import NotRequired
 
 from tgr_local.engine import Engine
 from tgr_local.generation.messages import one_system
@@ -38,15 +38,12 @@ from tgr_local.openai.search_options import (
     option_field,
     text_bounds,
 )
-from tgr_local.openai.validation import RequestError, shown
-
-_ANY: Any = ConfigDict(extra="allow", strict=True)
+from tgr_local.openai.validation import OpenObject, RequestError, shown
 
 
-class Block(TypedDict):
+class Block(OpenObject):
     """A content block. Which keys it needs depends on its type."""
 
-    __pydantic_config__ = _ANY  # type: ignore[misc]
     type: str
     text: NotRequired[str]
     thinking: NotRequired[str]
@@ -61,37 +58,33 @@ class Block(TypedDict):
 Blocks = Annotated[list[Block], Field(fail_fast=True)]
 
 
-class AnthropicMessage(TypedDict):
+class AnthropicMessage(OpenObject):
     """A message of a conversation."""
 
-    __pydantic_config__ = _ANY  # type: ignore[misc]
     role: Literal["user", "assistant", "system"]
     content: str | Blocks
 
 
-class AnthropicTool(TypedDict):
+class AnthropicTool(OpenObject):
     """A tool; one without an input_schema runs on Anthropic's servers, and is ignored."""
 
-    __pydantic_config__ = _ANY  # type: ignore[misc]
     name: ToolName
     type: NotRequired[str | None]
     description: NotRequired[str | None]
     input_schema: NotRequired[dict[str, Any] | None]
 
 
-class AnthropicToolChoice(TypedDict):
+class AnthropicToolChoice(OpenObject):
     """Whether a tool is called, and which."""
 
-    __pydantic_config__ = _ANY  # type: ignore[misc]
     type: Literal["auto", "any", "tool", "none"]
     name: NotRequired[ToolName | None]
     disable_parallel_tool_use: NotRequired[bool | None]
 
 
-class OutputConfig(TypedDict):
+class OutputConfig(OpenObject):
     """The form of the answer."""
 
-    __pydantic_config__ = _ANY  # type: ignore[misc]
     format: NotRequired[dict[str, Any] | None]
 
 

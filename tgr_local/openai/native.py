@@ -171,24 +171,22 @@ class NativeTranslation(Translation):
     def _end(self, event: ChoiceEnded, content: str) -> JsonObject:
         """The last part of a choice."""
         reply, number = event.reply, event.index // self._request.n
-        n_prompt, tokens = len(self._request.prompts[number]), reply.tokens if reply else []
-        n_predicted = len(tokens) - bool(tokens and tokens[-1] in self._engine.end_tokens)
-        n_cached = reply.steps[0].counts.reused if reply else 0
+        times = timings(self._engine, reply, len(self._request.prompts[number]))
         stop_type = "word" if event.stop_text else "limit" if event.finish == "length" else "eos"
         return {
             "index": event.index,
             "content": content,
             "stop": True,
             **self._about(event.index),
-            "tokens_predicted": n_predicted,
-            "tokens_cached": n_cached,
+            "tokens_predicted": times["predicted_n"],
+            "tokens_cached": times["cache_n"],
             "generation_settings": self._settings(),
             "prompt": self._request.texts[number],
-            "has_new_line": b"\n" in self._engine.detokenize(tokens),
+            "has_new_line": b"\n" in self._engine.detokenize(reply.tokens if reply else []),
             "truncated": False,
             "stop_type": stop_type,
             "stopping_word": event.stop_text,
-            "timings": timings(reply, n_prompt, n_predicted),
+            "timings": times,
         }
 
     def _settings(self) -> JsonObject:

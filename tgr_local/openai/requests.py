@@ -25,8 +25,6 @@ from tgr_local.openai.bodies import (
     CompletionRequest,
     GenerationRequest,
     TextRequest,
-    Tool,
-    ToolChoice,
     ToolFunction,
 )
 from tgr_local.openai.grammars import requested_grammar
@@ -94,11 +92,6 @@ class PreparedRequest:
     """The server's slot whose text this is."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """What else the translation of its API has to know."""
-    tools: tuple[Tool, ...] = ()
-    """Functions that the model may call, as OpenAI's API defines them."""
-    tool_choice: ToolChoice = "auto"
-    parallel_tool_calls: bool = True
-    """Whether one message may have several calls."""
     form: ReplyFormat | None = None
     """How the replies are written and read; None = they are text."""
     continued: Kind | None = None
@@ -184,9 +177,6 @@ def chat_request(
         form=query.form,
         ignored=(*request.ignored, *unseen, *query.unfollowed),
         reads=not request.writes,
-        tools=tuple(body.tools or ()),
-        tool_choice=body.tool_choice or "auto",
-        parallel_tool_calls=body.parallel_tool_calls is not False,
     )
     return _with_edits(engine, request, edits)
 

@@ -6,23 +6,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from pydantic import ConfigDict, Field, model_validator
-from typing_extensions import Self, TypedDict
+from pydantic import Field, model_validator
+from typing_extensions import Self
 
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation.pooling import relevances, rerank_tokens
 from tgr_local.openai.client_parameters import Ignored, Ignoring, Only
 from tgr_local.openai.search_options import INT_MAX
-from tgr_local.openai.validation import RequestError
+from tgr_local.openai.validation import OpenObject, RequestError
 
 DOCUMENTS_MAX = 1024
 _SEVERAL = Field(None, min_length=1, max_length=DOCUMENTS_MAX, fail_fast=True)
 
 
-class Document(TypedDict):
+class Document(OpenObject):
     """A document with further fields, which the model does not see."""
 
-    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
     text: str
 
 

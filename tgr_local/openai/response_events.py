@@ -35,8 +35,6 @@ class _Open:
     item: JsonObject
     texts: list[str] = field(default_factory=list)
     logprobs: list[JsonObject] = field(default_factory=list)
-    call: int = -1
-    """Number of the call, if it is one."""
 
 
 class ResponseTranslation(Translation):
@@ -67,7 +65,7 @@ class ResponseTranslation(Translation):
             return self._text(event)
         if isinstance(event, CallBegun):
             item = _call_item(event.id, event.name, "", "in_progress")
-            return [*self._closed(), *self._opened(item, event.call)]
+            return [*self._closed(), *self._opened(item)]
         if isinstance(event, CallArguments) and self._open:
             self._open.texts.append(event.text)
             return [self._delta("response.function_call_arguments.delta", event.text)]
@@ -110,8 +108,8 @@ class ResponseTranslation(Translation):
         made.append(self._at_part("response.output_text.delta", **delta))
         return made
 
-    def _opened(self, item: JsonObject, call: int = -1) -> list[JsonObject]:
-        self._open = _Open(item, call=call)
+    def _opened(self, item: JsonObject) -> list[JsonObject]:
+        self._open = _Open(item)
         return [self._at_item("response.output_item.added", item=item)]
 
     def _closed(self, status: str = "completed") -> list[JsonObject]:

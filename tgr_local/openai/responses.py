@@ -11,8 +11,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field
-from typing_extensions import NotRequired, TypedDict
+from pydantic import Field
+from typing_extensions import NotRequired
 
 from tgr_local.engine import Engine
 from tgr_local.generation.messages import one_system
@@ -30,17 +30,15 @@ from tgr_local.openai.requests import PreparedRequest, chat_request
 from tgr_local.openai.response_store import ResponseStore
 from tgr_local.openai.samplers import SAMPLERS, SamplerParameters
 from tgr_local.openai.search_options import INT_MAX, TgrOptions, option_field
-from tgr_local.openai.validation import RequestError, shown
+from tgr_local.openai.validation import OpenObject, RequestError, shown
 
 ITEMS_MAX = 8192
 _DEPTH_MOST = 200  # levels of nesting
-_ANY: Any = ConfigDict(extra="allow", strict=True)
 
 
-class Item(TypedDict):
+class Item(OpenObject):
     """A part of a conversation. Which keys it needs depends on its type."""
 
-    __pydantic_config__ = _ANY  # type: ignore[misc]
     type: NotRequired[str | None]
     role: NotRequired[Literal["user", "assistant", "system", "developer"]]
     content: NotRequired[str | list[dict[str, Any]] | None]
@@ -51,18 +49,16 @@ class Item(TypedDict):
     summary: NotRequired[list[dict[str, Any]] | None]
 
 
-class Reasoning(TypedDict):
+class Reasoning(OpenObject):
     """How the model thinks."""
 
-    __pydantic_config__ = _ANY  # type: ignore[misc]
     effort: NotRequired[Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None]
     summary: NotRequired[str | None]
 
 
-class TextOptions(TypedDict):
+class TextOptions(OpenObject):
     """The form of the answer."""
 
-    __pydantic_config__ = _ANY  # type: ignore[misc]
     format: NotRequired[dict[str, Any] | None]
     verbosity: NotRequired[str | None]
 

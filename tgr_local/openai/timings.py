@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from tgr_local.engine import Engine
 from tgr_local.generation import Reply
 from tgr_local.openai.events import JsonObject
 from tgr_local.search.steps import Progress
 
 
-def timings(reply: Reply | None, n_prompt: int, n_predicted: int) -> JsonObject:
+def timings(engine: Engine, reply: Reply | None, n_prompt: int) -> JsonObject:
     """How long reading the prompt took, without what was in the cache, and writing the reply."""
+    tokens = reply.tokens if reply else []
+    n_predicted = len(tokens) - bool(tokens and tokens[-1] in engine.end_tokens)
     n_cached = reply.steps[0].counts.reused if reply and reply.steps else 0
     reading = reply.reading_seconds if reply else 0.0
     writing = reply.seconds - reading if reply else 0.0

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
-from typing_extensions import Self
+from typing_extensions import Self, TypedDict
 
 from tgr_local.options.fields import near_names
 from tgr_local.options.former import has_left
@@ -40,6 +40,12 @@ class RequestError(ValueError):
     def __init__(self, message: str, param: str | None = None) -> None:
         super().__init__(message)
         self.param = param
+
+
+class OpenObject(TypedDict):
+    """Base of the objects within bodies: nothing is converted, and other keys may hold anything."""
+
+    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
 
 
 class RequestBody(BaseModel):

@@ -91,11 +91,11 @@ def fill(args: argparse.Namespace, options: Mapping[str, Any]) -> list[Path]:
     return read
 
 
-def misspelt(options: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Iterator[str]:
+def misspelt(options: Mapping[str, Any]) -> Iterator[str]:
     """A message for each variable whose name is almost that of an option, or that of a former
     one."""
     known = [PREFIX + name.upper() for name in options]
-    for name in environ:
+    for name in os.environ:
         if left := name.startswith(PREFIX) and has_left(name[len(PREFIX) :].lower(), name):
             yield left
         elif name.startswith(PREFIX) and name not in known:

@@ -47,7 +47,6 @@ class _Part:
     least: int
     most: int | None
     single: str = ""
-    is_one: bool = True  # may be repeated as it is
 
 
 def subtracted(ranges: Ranges, others: Ranges) -> Ranges:
@@ -154,7 +153,6 @@ class _Reader:
                 sum(part.least for part in all_parts),
                 None if None in most else sum(one for one in most if one is not None),
                 parts[0].single if len(parts) == 1 and (whole or not is_search) else "",
-                False,
             )
 
         return made

@@ -289,12 +289,12 @@ class Branches:
 
     # --- limits ---
 
-    def allowance(self, n_texts: int, wanted: int, reserve: int = 0) -> int:
+    def allowance(self, n_texts: int, wanted: int) -> int:
         """Tokens by which each of n_texts texts may grow: as many as wanted, or as many as the
-        budget allows when `reserve` positions are left for later; 0 = none."""
+        budget allows; 0 = none."""
         if self.run.left is None:
             return wanted
-        return max(0, min(wanted, (self.run.left - reserve) // n_texts))
+        return max(0, min(wanted, self.run.left // n_texts))
 
     def affords(self, n_positions: int) -> bool:
         """Whether the budget has that many positions left."""

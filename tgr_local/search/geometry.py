@@ -210,12 +210,6 @@ def log_map(x: Floats, y: Floats) -> NDArray[np.float64]:
     return theta * unit(y - (x @ y) * x)
 
 
-def exp_map(x: Floats, v: Floats) -> NDArray[np.float64]:
-    """Exp_x(v) = cos‖v‖ x + sin‖v‖ v/‖v‖: the point reached from unit x [d] along tangent v [d]."""
-    length = np.linalg.norm(v)
-    return np.asarray(np.cos(length) * x + np.sinc(length / np.pi) * v, dtype=np.float64)
-
-
 def parallel_transport(x: Floats, y: Floats, v: Floats) -> NDArray[np.float64]:
     """v [d], tangent at unit x, moved along the geodesic to unit y: v − (yᵀv)/(1 + xᵀy) (x + y).
 

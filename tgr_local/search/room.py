@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tgr_local.engine import Engine
-from tgr_local.errors import CapacityError, ContextError
+from tgr_local.errors import CapacityError, ContextError, too_long
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.capacity import SPARE_CELLS, cells_needed, n_rollouts
 from tgr_local.search.run import Method
@@ -42,13 +42,9 @@ def text_room(engine: Engine, n_query: int) -> int:
         raise ValueError("the prompt has no tokens; write something")
     if (room := longest_text(engine) - n_query) > 0:
         return room
-    trained, n_ctx = engine.n_ctx_train, engine.config.n_ctx
+    n_ctx = engine.config.n_ctx
     if context_limit(engine) == "n_ctx_train":
-        raise ContextError(
-            f"the query has {n_query} tokens, but the model was trained for {trained}; shorten it",
-            n_query,
-            trained,
-        )
+        raise too_long("the query", n_query, engine.n_ctx_train)
     raise ContextError(
         f"the query has {n_query} tokens, but n_ctx is {n_ctx}, of which {SPARE_CELLS} are kept "
         f"free; raise n_ctx (-c), or shorten the query",

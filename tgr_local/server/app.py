@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -119,12 +119,6 @@ def _add_embeddings(app: FastAPI, service: Service) -> None:
 
 
 def _add_rerank(app: FastAPI, service: Service) -> None:
-    for same in ("/rerank", "/reranking", "/v1/reranking"):  # as llama-server has them
-        app.post(same, include_in_schema=False)(_reranked(service))
-    app.post("/v1/rerank", **takes(RerankRequest))(_reranked(service))
-
-
-def _reranked(service: Service) -> Callable[[Request], Awaitable[Response]]:
     def read(model: LoadedModel, fields: Fields) -> RerankRequest:
         return RerankRequest.parse(fields)
 
@@ -134,7 +128,9 @@ def _reranked(service: Service) -> Callable[[Request], Awaitable[Response]]:
     async def rerank(request: Request) -> Response:
         return JsonResponse(await service.run(request, read, make))
 
-    return rerank
+    for same in ("/rerank", "/reranking", "/v1/reranking"):  # as llama-server has them
+        app.post(same, include_in_schema=False)(rerank)
+    app.post("/v1/rerank", **takes(RerankRequest))(rerank)
 
 
 def _add_tokens(app: FastAPI, service: Service) -> None:

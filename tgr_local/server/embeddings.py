@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from tgr_local.engine import Cancel, Engine
-from tgr_local.errors import ContextError
+from tgr_local.errors import too_long
 from tgr_local.generation import tokens_within
 from tgr_local.generation.pooling import embedding, pooling_of
 from tgr_local.openai.bodies import Tokens
@@ -88,12 +88,7 @@ def _tokens(engine: Engine, text: str | list[int]) -> list[int]:
             f"input must hold texts, or token ids between 0 and {engine.n_vocab - 1}", "input"
         )
     if len(tokens) > engine.n_ctx_train:
-        raise ContextError(
-            f"an input has {len(tokens)} tokens, but the model was trained for "
-            f"{engine.n_ctx_train}; shorten it",
-            len(tokens),
-            engine.n_ctx_train,
-        )
+        raise too_long("an input", len(tokens), engine.n_ctx_train)
     return tokens
 
 

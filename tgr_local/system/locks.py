@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tgr_local.system import files
 
-_PAUSE = 0.05  # seconds between two attempts
+_PAUSE, _LONGEST = 0.05, 60.0  # seconds between two attempts, and of all of them
 
 
 class Lock:
@@ -19,10 +19,10 @@ class Lock:
         self._path = path
         self._descriptor = -1
 
-    def take(self, *, wait: bool = True, seconds: float = 60.0) -> bool:
-        """Takes the lock; False if another process has it, and still had it after `seconds`. Raises
+    def take(self, *, wait: bool = True) -> bool:
+        """Takes the lock; False if another process has it, and still had it after a minute. Raises
         OSError."""
-        deadline = time.monotonic() + (seconds if wait else 0.0)
+        deadline = time.monotonic() + (_LONGEST if wait else 0.0)
         while True:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | files.NOFOLLOW, 0o600)
             try:

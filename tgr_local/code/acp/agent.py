@@ -20,6 +20,7 @@ from acp import PROTOCOL_VERSION, helpers, schema
 from acp.connection import Connection
 
 from tgr_local import __version__
+from tgr_local.chat.arguments import shortened
 from tgr_local.chat.command_table import is_command
 from tgr_local.code.acp import blocks, store
 from tgr_local.code.acp.editor import Editor
@@ -36,6 +37,7 @@ ASK, ACCEPT = "ask", "accept"
 """Modes: ask before every edit; make one that passes the tests without a question."""
 MAX_SESSIONS = 32
 """Sessions that are open; for another one that is closed which was used longest ago."""
+_TITLE = 80  # characters
 _MODES = [
     schema.SessionMode(id=ASK, name="Ask", description="asks before it changes files"),
     schema.SessionMode(
@@ -244,7 +246,7 @@ class Agent:
         finally:
             session.test, session.named = code.code.test, code.named
             if not session.title and not is_command(asked.text):
-                session.title = store.title(asked.text)
+                session.title = shortened(asked.text, _TITLE)
             if self._settings.saves:
                 session.entries.append(entry)
                 _save(session)

@@ -29,7 +29,6 @@ MAX_BYTES = 2 << 20  # of a session
 MAX_SESSIONS = 100
 _FORMAT = "tgr-acp 1"
 _ID = re.compile(r"[0-9a-f]{32}")
-_TITLE = 80  # characters
 _DAMAGE = (ValueError, TypeError, KeyError, RecursionError)
 
 
@@ -65,14 +64,7 @@ def save(session_id: str, header: Header, entries: Sequence[Entry]) -> list[Entr
         lines.insert(0, line)
         kept.insert(0, entry)
     first = json.dumps({"format": _FORMAT, **asdict(header)}) + "\n"
-    draft = paths.private(path).with_suffix(f".{os.getpid()}")
-    try:
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.writelines([first, *lines])
-        os.replace(draft, path)
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink()
+    paths.write_whole(path, "".join([first, *lines]).encode())
     for old in _all()[MAX_SESSIONS:]:
         with contextlib.suppress(OSError):
             old.unlink()
@@ -105,12 +97,6 @@ def listed(cwd: str | None) -> list[schema.SessionInfo]:
                     )
                 )
     return found
-
-
-def title(text: str) -> str:
-    """The title of a session that begins with a prompt."""
-    line = " ".join(text.split())
-    return line if len(line) <= _TITLE else f"{line[: _TITLE - 1]}…"
 
 
 def _folder() -> Path:
