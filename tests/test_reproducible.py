@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import families
-import gguf
 import numpy as np
 import pytest
 from engines import DEVICE, is_free
@@ -22,8 +21,7 @@ from tgr_local.engine.prefix_files import load_prefix, save_prefix
 from tgr_local.errors import ModelError, PrefixError
 from tgr_local.generation import generate
 from tgr_local.options.config import EngineConfig
-
-testing = pytest.importorskip("tgr_testing", reason="make test builds it")
+from tgr_local.system.processor import instructions
 
 pytestmark = pytest.mark.skipif(DEVICE == "gpu", reason="is for a CPU")
 
@@ -33,9 +31,7 @@ SHAPE: dict[str, Any] = {"n_layer": 4, "n_embd": 256, "n_head": 8, "n_head_kv": 
 """Large enough that another rounding shows in some reply of every type that has it."""
 TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0")
 """Of weights: each has kernels of its own, most of ggml's others for few rows than for many."""
-OURS = tuple(
-    dtype for dtype in TYPES if testing.has_products(int(getattr(gguf.GGMLQuantizationType, dtype)))
-)
+OURS = ("Q8_0", "Q4_0", "Q4_1", "Q5_0") if "avx2" in instructions() else ()
 """Multiplied by our own, with the same bits for any number of rows."""
 
 
@@ -130,7 +126,7 @@ def test_requests_beside_each_other_have_the_bits_of_one_alone(pair: Any, dtype:
         assert [bits(output) for output in outputs] == expected
 
 
-@pytest.mark.skipif(not OURS, reason="the processor has no AVX2, or TGR_PRODUCTS is set")
+@pytest.mark.skipif(not OURS, reason="the processor has no AVX2")
 @pytest.mark.parametrize("dtype", OURS)
 @pytest.mark.parametrize("flash_attn", ["off", "on"])
 def test_without_the_option_our_products_have_the_same_bits(
