@@ -19,6 +19,10 @@ inline size_t whole(size_t n, size_t of = LANES) {
 void products(const float * a, size_t lda, size_t na, const float * const * b, size_t nb, size_t n, float * const * out,
               bool adds);
 
+// The same without AVX-512.
+void products_of_eights(const float * a, size_t lda, size_t na, const float * const * b, size_t nb, size_t n,
+                        float * const * out, bool adds);
+
 // Rows of n numbers, `stride` bytes apart. `ahead` bytes from each is what is read later.
 struct rows_t {
     const void * data;

@@ -1,6 +1,7 @@
 // Attention, compared with a plain one in double.
 #include "attention.h"
 
+#include "attention_kernels.h"
 #include "check.h"
 #include "draw.h"
 #include "ggml-cpp.h"
@@ -222,6 +223,30 @@ TEST(a_token_has_the_same_bits_alone_and_with_others) {
         }
         CHECK(drawn.attend(plan_of(all), 1) == alone);
         CHECK(drawn.attend(plan_of(all), 3) == alone);
+    }
+}
+
+TEST(products_have_the_same_bits_with_avx_512) {
+    test::Draw draw(300);
+    for (size_t nb = 1; nb <= 9; ++nb) {
+        const size_t       na = 4 * draw.from(1, 6), n = LANES * draw.from(1, 17);
+        std::vector<float> a(na * n), b(nb * n);
+        for (std::vector<float> * of : { &a, &b }) {
+            std::generate(of->begin(), of->end(), [&] { return float(draw.normal()); });
+        }
+        std::vector<std::vector<float>> found;
+        for (const auto multiply : { products, products_of_eights }) {
+            std::vector<float>         out(nb * na, 0.5f);
+            std::vector<const float *> rows;
+            std::vector<float *>       to;
+            for (size_t i = 0; i < nb; ++i) {
+                rows.push_back(&b[i * n]);
+                to.push_back(&out[i * na]);
+            }
+            multiply(a.data(), n, na, rows.data(), nb, n, to.data(), nb % 2 == 0);
+            found.push_back(out);
+        }
+        CHECK(found[0] == found[1]);
     }
 }
 
