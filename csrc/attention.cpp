@@ -90,7 +90,7 @@ static void             to_floats(const rows_t & from, ggml_type type, float * t
     }
 }
 
-// As ggml rounds what it multiplies by numbers of that type.
+// To as many bits as ggml leaves numbers that it multiplies by those of that type.
 static void round_to(ggml_type type, float * x, size_t n) {
     if (type == GGML_TYPE_F16 || type == GGML_TYPE_BF16) {
         drop_bits(type == GGML_TYPE_F16 ? 13 : 16, x, n);

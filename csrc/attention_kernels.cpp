@@ -299,19 +299,21 @@ void from_f16(const rows_t & from, float * to, size_t stride) {
 // weights
 //
 
+INLINE eight select(vectors<8>::ints mask, eight yes, eight no) {
+    using ints = vectors<8>::ints;
+    return bits<eight>((bits<ints>(yes) & mask) | (bits<ints>(no) & ~mask));
+}
+
 FOR_EACH_PROCESSOR
 void drop_bits(uint32_t n_bits, float * x, size_t n) {
     using words         = vectors<8>::words;
     const uint32_t most = (1u << n_bits) - 1;
     for (size_t i = 0; i < n; i += 8) {
-        const words raw = bits<words>(load<eight>(x + i));
-        store(x + i, bits<eight>((raw + most / 2 + ((raw >> n_bits) & 1)) & ~most));
+        const eight at  = load<eight>(x + i);
+        const words raw = bits<words>(at);
+        const eight cut = bits<eight>((raw + most / 2 + ((raw >> n_bits) & 1)) & ~most);
+        store(x + i, select(at == at, cut, at)); // no number stays none
     }
-}
-
-INLINE eight select(vectors<8>::ints mask, eight yes, eight no) {
-    using ints = vectors<8>::ints;
-    return bits<eight>((bits<ints>(yes) & mask) | (bits<ints>(no) & ~mask));
 }
 
 // exp of numbers that are at most zero, with an error of 2e-7.

@@ -70,7 +70,7 @@ bool CacheAllocator::grow(uint32_t n_cells) {
 }
 
 bool CacheAllocator::grows_in_use() const {
-    return model_.most_cells < uint32_t(INT32_MAX);
+    return model_.most_cells < uint32_t(INT32_MAX) && !model_.params().reproducible;
 }
 
 void CacheAllocator::shrink(uint32_t n_cells) {

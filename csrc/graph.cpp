@@ -11,6 +11,7 @@
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <utility>
 
 namespace tgr {
 
@@ -140,6 +141,44 @@ void before_decode(llama_adapter_cvec & cvec, uint32_t n_tokens, uint32_t n_outp
     state->row_of_slot.assign(n_tokens, -1);
 }
 
+// Whether ggml computes every row by itself and in one order, however many there are; our own operations do.
+static bool is_by_row(ggml_op op) {
+    switch (op) {
+    case GGML_OP_NONE:
+    case GGML_OP_ADD:
+    case GGML_OP_ADD_ID:
+    case GGML_OP_SUB:
+    case GGML_OP_MUL:
+    case GGML_OP_DIV:
+    case GGML_OP_SQR:
+    case GGML_OP_SQRT:
+    case GGML_OP_SUM_ROWS:
+    case GGML_OP_SCALE:
+    case GGML_OP_CLAMP:
+    case GGML_OP_UNARY:
+    case GGML_OP_GLU:
+    case GGML_OP_NORM:
+    case GGML_OP_RMS_NORM:
+    case GGML_OP_L2_NORM:
+    case GGML_OP_ROPE:
+    case GGML_OP_GET_ROWS:
+    case GGML_OP_SET_ROWS:
+    case GGML_OP_CONCAT:
+    case GGML_OP_REPEAT:
+    case GGML_OP_DUP:
+    case GGML_OP_CPY:
+    case GGML_OP_CONT:
+    case GGML_OP_RESHAPE:
+    case GGML_OP_VIEW:
+    case GGML_OP_PERMUTE:
+    case GGML_OP_TRANSPOSE:
+    case GGML_OP_CUSTOM:
+        return true;
+    default:
+        return false;
+    }
+}
+
 void after_ubatch(llama_adapter_cvec & cvec, const llm_graph_result & res, ggml_backend_sched_t sched,
                   const llama_ubatch & ubatch, uint32_t n_outputs) {
     graph_state_t * state = cvec.tgr.get();
@@ -147,6 +186,12 @@ void after_ubatch(llama_adapter_cvec & cvec, const llm_graph_result & res, ggml_
         return;
     }
     state->n_splits = uint32_t(ggml_backend_sched_get_n_splits(sched));
+    if (!std::exchange(state->scanned, true)) {
+        state->same_bits = true;
+        for (int i = 0; i < ggml_graph_n_nodes(res.get_gf()); ++i) {
+            state->same_bits &= is_by_row(ggml_graph_node(res.get_gf(), i)->op);
+        }
+    }
     const auto copy = [&](ggml_tensor * tensor, float * to, size_t n) {
         ggml_backend_tensor_get_async(ggml_backend_sched_get_tensor_backend(sched, tensor), tensor, to, 0,
                                       n * sizeof(float));
@@ -300,6 +345,17 @@ void graph_place(llama_context * ctx, const std::vector<uint32_t> & cells, const
     for (llama_kv_cache * kv : state.kvs) {
         kv->tgr_cells = cells;
     }
+}
+
+// The factors of long rotations depend on the size of the cache.
+static bool has_long_rope(const llama_model & model) {
+    return std::any_of(model.tensors_by_name.begin(), model.tensors_by_name.end(),
+                       [](const auto & one) { return one.first.find("rope_factors_long") != std::string::npos; });
+}
+
+bool graph_has_same_bits(llama_context * ctx) {
+    return state_of(ctx).same_bits && ggml_backend_sched_get_n_backends(ctx->get_sched()) == 1 &&
+           !has_long_rope(ctx->get_model());
 }
 
 uint64_t graph_n_built(llama_context * ctx) {

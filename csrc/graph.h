@@ -76,8 +76,9 @@ std::vector<std::string> without_attention(const llama_model * model, ggml_type 
 // Whether most weights are multiplied by our own kernels (products.cpp).
 bool has_own_products(llama_context * ctx);
 
-// Whether all are, so that with our attention a token has the same bits in every batch.
-bool has_own_products_only(llama_context * ctx);
+// Whether a token has the same bits in every batch: all sums of the first graph that was computed are our own or those
+// of one row, and the size of the cache changes nothing.
+bool graph_has_same_bits(llama_context * ctx);
 
 // Whether all layers, the output layer too, are in the memory that the CPU computes in.
 bool on_cpu(const llama_model * model);

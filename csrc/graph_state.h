@@ -35,6 +35,9 @@ struct graph_state_t {
     std::atomic<uint64_t> n_whole{ 0 };   // … whose attention looks at the whole cache
     std::atomic<uint32_t> n_splits{ 0 };  // of the last graph; read by other threads
 
+    bool scanned   = false; // a graph
+    bool same_bits = false; // all of its operations compute each row by itself, in one order
+
     bool reserving      = false; // buffers, for graphs with all of our nodes
     bool capture_states = false;
     bool capture_norms  = false;

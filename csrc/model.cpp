@@ -173,12 +173,7 @@ Kernels Model::kernels() const {
 }
 
 Reading Model::reading() const {
-    return { needs_blocks() ? std::min({ most_in_block, params_.n_batch, params_.n_ubatch }) : 0 };
-}
-
-// Where a token has the same bits in every batch, a text does not depend on what else is decoded.
-bool Model::needs_blocks() const {
-    return params_.reproducible && (!params_.loras.empty() || !has_own_products_only(context_.get()));
+    return { in_blocks_ ? std::min({ most_in_block, params_.n_batch, params_.n_ubatch }) : 0 };
 }
 
 // Where attention looks at the whole cache, masked, it rounds by what else lies there.
@@ -194,7 +189,9 @@ void Model::check_reproducible() {
         throw ModelError(params_.path + " has an attention that looks at the whole cache, so a reply may change with "
                                         "what else is there; leave reproducible out");
     }
-    if (needs_blocks() && params_.n_batch * 3 / 4 < params_.n_seq_max && params_.n_seq_max > 1) {
+    // where a token has the same bits in every batch, a text does not depend on what else is decoded
+    in_blocks_ = !params_.loras.empty() || !graph_has_same_bits(context_.get());
+    if (in_blocks_ && params_.n_batch * 3 / 4 < params_.n_seq_max && params_.n_seq_max > 1) {
         throw ModelError("n_seq_max is " + std::to_string(params_.n_seq_max) +
                          ", but with reproducible it can be three quarters of n_batch at most, which is " +
                          std::to_string(params_.n_batch) + "; lower n_seq_max or raise n_batch");

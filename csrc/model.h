@@ -133,13 +133,13 @@ private:
     void                 check_memory_kind();
     void                 check_injection();
     void                 check_reproducible();
-    bool                 needs_blocks() const; // so that replies repeat
 
     EngineParams                 params_;
     Interrupt &                  interrupt_;
     ModelInfo                    info_;
     mutable std::shared_mutex    weights_mutex_; // guards the pointer
     std::shared_ptr<llama_model> weights_;
+    bool                         in_blocks_ = false; // prompts are read, so that replies repeat
     Adapters                     adapters_;
     EngineStats                  before_; // the graphs of contexts before this one
     llama_context_ptr            context_;

@@ -45,7 +45,7 @@ struct Prompt {
     uint32_t                 norm_stride = 0; // residual norms are needed, those of the last layer of every such token
 };
 
-// Fewer tokens are not worth a piece of attention of their own.
+// Fewer tokens are not worth what sharing takes.
 constexpr uint32_t least_shared = 16;
 
 // Tokens of a block, where the batches are not smaller. Fewer are read slower, of more a repeated prompt reads more

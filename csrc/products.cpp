@@ -91,17 +91,6 @@ bool has_own_products(llama_context * ctx) {
     return is_alone(ctx->get_sched()) && 2 * n_own > n_bytes;
 }
 
-bool has_own_products_only(llama_context * ctx) {
-    const auto & all     = ctx->get_model().tensors_by_name;
-    const auto   is_read = [&](const std::string & name) { // rows of it, by the tokens
-        return name == "token_embd.weight" &&
-               std::any_of(all.begin(), all.end(), [](const auto & one) { return one.first == "output.weight"; });
-    };
-    return is_alone(ctx->get_sched()) && std::all_of(all.begin(), all.end(), [&](const auto & one) {
-               return ggml_n_dims(one.second) < 2 || is_plain(one.second) || is_read(one.first);
-           });
-}
-
 bool is_refused(ggml_backend_buffer_type_t type, const ggml_tensor & weights, ggml_op op,
                 const std::vector<std::pair<ggml_backend_dev_t, ggml_backend_buffer_type_t>> & all) {
     const char * name         = ggml_backend_buft_name(type);

@@ -92,10 +92,9 @@ bool Scheduler::fits_together(size_t first) {
     const auto & group    = waiting_[first]->group;
     const auto   is_of_it = [&](const auto & session) { return session.second.group == group; };
     if (cache_.reading().block > 0 && group && sessions_.empty()) {
-        static constexpr uint64_t most_lost = 64; // cells between two sessions
-        uint64_t                  n_cells   = 0;
+        uint64_t n_cells = 0;
         for (const auto & one : waiting_) {
-            n_cells += one->group == group ? one->n_cells + most_lost : 0;
+            n_cells += one->group == group ? one->n_cells : 0;
         }
         for (const uint64_t wanted : { n_cells + cache_.pool().n_kept(), n_cells }) {
             if (wanted <= model_.n_ctx() || (wanted <= model_.most_cells && cache_.grow(uint32_t(wanted)))) {

@@ -439,7 +439,8 @@ class Engine:
     @property
     def max_cells(self) -> int | None:
         """Cells that the cache may grow to; None = as many as fit into memory. With a bound it also
-        grows while sessions are open, where it would else wait for them to close."""
+        grows while sessions are open, where it would else wait for them to close, unless the engine
+        is reproducible."""
         return self._max_cells
 
     @max_cells.setter

@@ -47,8 +47,8 @@ class EngineConfig:
     reproducible: bool = option(
         False,
         "the same request with the same seed gives the same text, whatever is remembered and "
-        "whatever runs at the same time; on a CPU. Most quantized models do so anyway on x86; "
-        "others become slower",
+        "whatever runs at the same time; on a CPU. Dense models in Q4_0 to Q8_0 or K-quants do so "
+        "anyway on x86; others become slower",
     )
     step_seconds: float = option(
         0.6, "seconds that one step may spend on prompts while other texts are written", low=0.001
