@@ -50,14 +50,14 @@ def test_reading_and_writing_have_seconds_of_their_own(engine: Engine) -> None:
     assert reply.reading_seconds > 0 and reply.seconds - reply.reading_seconds > 0
     expected = reply.n_tokens / (reply.seconds - reply.reading_seconds)
     assert reply.tokens_per_second == pytest.approx(expected)
-    told = timings(reply, 3000, 4)
+    told = timings(engine, reply, 3000)
     assert told.keys() == KEYS
     assert told["prompt_ms"] == pytest.approx(1000 * reply.reading_seconds, abs=1e-3)
     assert told["prompt_ms"] + told["predicted_ms"] == pytest.approx(1000 * reply.seconds, abs=0.01)
 
 
-def test_nothing_written_has_timings_too() -> None:
-    assert timings(None, 5, 0)["predicted_per_second"] == 0.0
+def test_nothing_written_has_timings_too(engine: Engine) -> None:
+    assert timings(engine, None, 5)["predicted_per_second"] == 0.0
 
 
 def body(**more: Any) -> dict[str, Any]:
