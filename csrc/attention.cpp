@@ -341,7 +341,7 @@ struct shares_t {
 
 // So many that all threads have something to do, and that the weights of a unit stay in a processor's cache.
 static shares_t shares_of(const attention_plan_t & plan, size_t n_kv_heads, size_t gqa, size_t n_threads) {
-    constexpr size_t most_weights = 1 << 18, few_queries = 32; // so few share no more cells than they convert
+    constexpr size_t most_weights = 1 << 18, few_queries = 32; // each part of a unit converts its cells again
     size_t           n_columns = 1;
     for (const attention_plan_t::sequence_t & sequence : plan.sequences) {
         n_columns = std::max<size_t>(n_columns, sequence.n);

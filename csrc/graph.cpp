@@ -258,7 +258,15 @@ void graph_reserve(llama_context * ctx) {
     state.reserving = false;
 }
 
-bool graph_init(llama_context * ctx, int32_t n_rows) {
+// llama.cpp chooses the factors by the size of the cache. A cache that grows would turn later keys otherwise than those
+// that it holds. Nothing else asks for n_ctx_seq once the context is made.
+static void set_longest_text(llama_context * ctx, uint32_t n_text) {
+    auto & params    = const_cast<llama_cparams &>(ctx->get_cparams());
+    params.n_ctx_seq = n_text ? n_text : params.n_ctx_seq;
+}
+
+bool graph_init(llama_context * ctx, int32_t n_rows, uint32_t n_text) {
+    set_longest_text(ctx, n_text);
     const llama_model & model = ctx->get_model();
     auto                state = std::make_shared<graph_state_t>();
     state->n_layer            = int32_t(model.hparams.n_layer());
@@ -347,15 +355,8 @@ void graph_place(llama_context * ctx, const std::vector<uint32_t> & cells, const
     }
 }
 
-// The factors of long rotations depend on the size of the cache.
-static bool has_long_rope(const llama_model & model) {
-    return std::any_of(model.tensors_by_name.begin(), model.tensors_by_name.end(),
-                       [](const auto & one) { return one.first.find("rope_factors_long") != std::string::npos; });
-}
-
 bool graph_has_same_bits(llama_context * ctx) {
-    return state_of(ctx).same_bits && ggml_backend_sched_get_n_backends(ctx->get_sched()) == 1 &&
-           !has_long_rope(ctx->get_model());
+    return state_of(ctx).same_bits && ggml_backend_sched_get_n_backends(ctx->get_sched()) == 1;
 }
 
 uint64_t graph_n_built(llama_context * ctx) {

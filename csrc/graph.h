@@ -19,8 +19,9 @@ namespace tgr {
 
 // Allocates the table of injections, one [n_embd, n_rows] tensor per layer in the memory of that layer's device.
 // Row 0 is zero and means "no injection". Then reserves llama.cpp's buffers for graphs with injections and norms.
-// False, or a std::exception, when the memory is not there.
-bool graph_init(llama_context * ctx, int32_t n_rows);
+// False, or a std::exception, when the memory is not there. A model that has other rotation factors for long texts
+// takes those for texts of up to n_text tokens; 0 = of as many as the cache has cells, as llama.cpp does.
+bool graph_init(llama_context * ctx, int32_t n_rows, uint32_t n_text);
 
 // Reserves the buffers for the largest graphs, of other adapters than before. Throws when the memory is not there.
 void graph_reserve(llama_context * ctx);
@@ -77,7 +78,7 @@ std::vector<std::string> without_attention(const llama_model * model, ggml_type 
 bool has_own_products(llama_context * ctx);
 
 // Whether a token has the same bits in every batch: all sums of the first graph that was computed are our own or those
-// of one row, and the size of the cache changes nothing.
+// of one row.
 bool graph_has_same_bits(llama_context * ctx);
 
 // Whether all layers, the output layer too, are in the memory that the CPU computes in.

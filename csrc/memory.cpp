@@ -249,6 +249,11 @@ std::string memory_layout(llama_context * ctx) {
         const auto [k, v] = kv_access::rotated(*kv);
         text += std::string("; rotated ") + (k ? "k" : "") + (v ? "v" : "");
     }
+    const llama_model & model = ctx->get_model();
+    const bool has_long = std::any_of(model.layers.begin(), model.layers.end(), [](auto & l) { return l.rope_long; });
+    if (has_long && ctx->get_cparams().n_ctx_seq > model.hparams.n_ctx_orig_yarn) {
+        text += "; long rotations";
+    }
     return text;
 }
 

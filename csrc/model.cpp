@@ -178,6 +178,7 @@ Reading Model::reading() const {
 
 // Where attention looks at the whole cache, masked, it rounds by what else lies there.
 void Model::check_reproducible() {
+    info_.repeats = params_.loras.empty() && graph_has_same_bits(context_.get());
     if (!params_.reproducible) {
         return;
     }
@@ -190,7 +191,7 @@ void Model::check_reproducible() {
                                         "what else is there; leave reproducible out");
     }
     // where a token has the same bits in every batch, a text does not depend on what else is decoded
-    in_blocks_ = !params_.loras.empty() || !graph_has_same_bits(context_.get());
+    in_blocks_ = !info_.repeats;
     if (in_blocks_ && params_.n_batch * 3 / 4 < params_.n_seq_max && params_.n_seq_max > 1) {
         throw ModelError("n_seq_max is " + std::to_string(params_.n_seq_max) +
                          ", but with reproducible it can be three quarters of n_batch at most, which is " +

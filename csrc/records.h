@@ -46,6 +46,7 @@ struct ModelInfo {
     uint64_t                 size_bytes, n_params;
     uint64_t                 cell_bytes, state_bytes; // of a cell's keys and values; of a sequence's recurrent state
     bool                     rolls_back;              // false: a sequence cannot go back to fewer tokens
+    bool                     repeats = false;         // a token has the same bits in every batch
     std::string              description;
     std::string              chat_template; // empty = none
     std::vector<float>       classifier;    // of a reranker, [n_classes, n_embd]; empty = none

@@ -25,7 +25,7 @@ class FakeEngine:
     """A model of 256 tokens, one for each byte, that computes nothing."""
 
     description, n_vocab, n_embd, n_layer, n_ctx_train = "fake 1B", 256, 4, 2, 128
-    rolls_back, cell_bytes, state_bytes = True, 1, 0
+    rolls_back, repeats, cell_bytes, state_bytes = True, True, 1, 0
     chat_template, template_warning = "fake", ""
     digest, known_hash, file_identity, adapters = b"", None, "f", ()
     n_ctx, n_seq_max, size_bytes, n_threads, model_hash = 64, 8, 1000, 1, "ab" * 32

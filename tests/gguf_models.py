@@ -57,6 +57,7 @@ def write_model(
     n_extra: int = 0,
     pooling: str = "",
     n_classes: int = 0,
+    n_ctx_original: int = 0,
     seed: int = 0,
 ) -> Path:
     """A random dense decoder of arch qwen3, llama or phi3; returns path.
@@ -65,7 +66,8 @@ def write_model(
     (phi3 takes no other). dtype F32, F16 or Q8_0 is that of the matrices; Q8_0 needs rows of a
     multiple of 32. Logits have a standard deviation of about 2; those of special tokens are a
     quarter of it, so greedy text rarely ends. With pooling (a name of gguf.PoolingType) it is an
-    embedding model, or with RANK and n_classes a reranker (qwen3).
+    embedding model, or with RANK and n_classes a reranker (qwen3). With n_ctx_original it has other
+    rotation factors for texts that are longer than this (phi3).
     """
     head_dim = head_dim or n_embd // n_head
     n_q, n_kv = n_head * head_dim, n_head_kv * head_dim
@@ -101,6 +103,10 @@ def write_model(
     writer.add_rope_freq_base(10000.0)
     if pooling:
         writer.add_pooling_type(gguf.PoolingType[pooling])
+    if n_ctx_original:
+        writer.add_rope_scaling_orig_ctx_len(n_ctx_original)
+        tensors["rope_factors_short.weight"] = np.ones(head_dim // 2, np.float32)
+        tensors["rope_factors_long.weight"] = np.linspace(1, 8, head_dim // 2, dtype=np.float32)
     if n_classes:
         tensors["cls.output.weight"] = draw.matrix(n_classes, n_embd)
         writer.add_array(f"{arch}.classifier.output_labels", [str(i) for i in range(n_classes)])

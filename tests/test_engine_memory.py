@@ -8,9 +8,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from engines import EXACT, GREEDY, TOKENS, generated, one_device, vectors
+from engines import EXACT, GREEDY, TOKENS, exact, generated, one_device, vectors
+from plain_llama import llama_cpp_output
 from surroundings import HANG, environment
 
 from tgr_local.engine import Cancel, Engine, Session, Task, available_memory
@@ -222,6 +224,32 @@ def test_a_bounded_cache_grows_while_sessions_are_open(model: Callable[..., Path
             native.pretend_available(None)
         request.join(HANG)
         assert not request.is_alive()
+
+
+@exact
+def test_rotations_for_long_texts_do_not_change_with_the_cache(
+    model: Callable[..., Path], load: Callable[..., Engine]
+) -> None:
+    path = model("phi3", n_ctx_original=512)
+    options: dict[str, Any] = {"cache": 0, "flash": False, "n_batch": 512}
+    short, long = (
+        llama_cpp_output(path, TOKENS[:4], 12, n_ctx=n, **options)[0] for n in (512, 4096)
+    )
+    assert short != long
+    engine = load(path)
+    with engine.session(200, 1) as session:
+        sequence = session.sequence()
+        task = Task(sequence, TOKENS[:4], n_generate=6, sampling=GREEDY, ignore_eog=True)
+        tokens = session.run([task])[0].tokens.tolist()
+        assert engine.n_ctx < 512
+        engine.max_cells = 4000
+        with engine.session(2000, 1):
+            assert engine.n_ctx > 512
+            task = Task(sequence, tokens[-1:], n_generate=6, sampling=GREEDY, ignore_eog=True)
+            tokens += session.run([task])[0].tokens.tolist()
+    assert tokens == long
+    assert generated(load(path, n_ctx=512)) == short
+    assert generated(load(path, n_ctx=4096)) == long
 
 
 @pytest.mark.parametrize("options", [{}, {"reproducible": True}])

@@ -86,6 +86,7 @@ def pair(model: Callable[..., Path]) -> Iterator[Callable[..., tuple[Engine, Eng
 @pytest.mark.parametrize("dtype", TYPES)
 def test_a_repeated_request_has_the_same_bits(pair: Any, dtype: str) -> None:
     engine, fresh = pair(dtype)
+    assert engine.repeats == (dtype in OURS)
     for n in (20, BLOCK, BLOCK + 1, 100, 3 * BLOCK, 211):
         prompt = text(n, n)
         expected = bits(answer(fresh, prompt))

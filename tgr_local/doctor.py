@@ -175,6 +175,12 @@ def _model(model: str | None, config: EngineConfig) -> Iterator[Finding]:
         fewer = ", fewer while other programs want the cores" if adapts else ""
         computing = f"{engine.n_threads} for computation{fewer}; one that waits: {waiting()}"
         yield Finding("threads", "ok", computing)
+        same = "the same seed repeats a text, whatever else runs"
+        rounds = (
+            "the rest of a batch may round a text otherwise; reproducible prevents it, on a CPU"
+        )
+        repeats = engine.repeats or config.reproducible
+        yield Finding("repeats", "ok", same if repeats else rounds)
         cells = f"{config.n_ctx} cells" if config.n_ctx else "grows as needed"
         context = f"trained with {engine.n_ctx_train} tokens; cache: {cells}"
         yield Finding("context", "ok", f"{context}; {engine.n_seq_max} sequences at a time")

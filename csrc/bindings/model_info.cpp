@@ -26,6 +26,7 @@ void bind_model_info(py::module_ & m) {
         .def_readonly("cell_bytes", &ModelInfo::cell_bytes)
         .def_readonly("state_bytes", &ModelInfo::state_bytes)
         .def_readonly("rolls_back", &ModelInfo::rolls_back)
+        .def_readonly("repeats", &ModelInfo::repeats)
         .def_readonly("devices", &ModelInfo::devices)
         .def_readonly("fitted", &ModelInfo::fitted)
         .def_readonly("lowered", &ModelInfo::lowered)

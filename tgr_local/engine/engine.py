@@ -95,6 +95,9 @@ class Engine:
         self.n_ctx_train: int = info.n_ctx_train
         self.size_bytes: int = info.size_bytes
         self._rolls_back: bool = info.rolls_back
+        self.repeats: bool = info.repeats
+        """Whether a request with the same seed repeats its text, whatever else is decoded or
+        remembered, without `reproducible`: a token has the same bits in every batch."""
         self.cell_bytes: int = max(1, info.cell_bytes)
         """Bytes of one cell of the KV cache, all layers together."""
         self.state_bytes: int = info.state_bytes
