@@ -251,8 +251,8 @@ std::string memory_layout(llama_context * ctx) {
     }
     const llama_model & model = ctx->get_model();
     const bool has_long = std::any_of(model.layers.begin(), model.layers.end(), [](auto & l) { return l.rope_long; });
-    if (has_long && ctx->get_cparams().n_ctx_seq > model.hparams.n_ctx_orig_yarn) {
-        text += "; long rotations";
+    if (has_long) {
+        text += ctx->get_cparams().n_ctx_seq > model.hparams.n_ctx_orig_yarn ? "; long rotations" : "; short rotations";
     }
     return text;
 }

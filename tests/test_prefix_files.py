@@ -281,6 +281,22 @@ def test_another_model_or_cache_is_refused(model: Callable[..., Path], saved: Pa
     refused(model(), saved, "prefix_cells", prefix_cells=0)
 
 
+def test_other_rotations_are_refused(
+    model: Callable[..., Path], load: Callable[..., Engine], tmp_path: Path
+) -> None:
+    """A model has some for long texts, and `n_ctx` says which."""
+    path = model("phi3", n_ctx_original=512)
+    short, long, grows = (load(path, **KEEPING | {"n_ctx": n}) for n in (512, 1024, 0))
+    for engine in (short, long):
+        answer(engine)
+        assert save_prefix(engine, PROMPT[:-1], tmp_path / str(engine.n_ctx))
+    assert load_prefix(grows, tmp_path / "1024")
+    with pytest.raises(PrefixError, match="another model, cache type"):
+        load_prefix(grows, tmp_path / "512")
+    with pytest.raises(PrefixError, match="another model, cache type"):
+        load_prefix(short, tmp_path / "1024")
+
+
 def test_one_prefix_may_be_longer_than_all_together(
     model: Callable[..., Path], saved: Path
 ) -> None:

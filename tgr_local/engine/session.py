@@ -195,7 +195,8 @@ class Session:
         `on_tokens` gets the new tokens of every task after each step, and `on_read`, until there
         are some, now and then the length of the first task's sequence. At `deadline`, a time of
         time.monotonic, the run ends and the outputs hold the tokens so far; with `stop_early`, also
-        after `cancel.answer_now()`. Raises CancelledError when `cancel` is set first.
+        after `cancel.answer_now()`. Raises CancelledError when `cancel` is set or the engine closed
+        first. Where another thread closes the session, the outputs end with finish "cancelled".
         """
         job = self._start(tasks, cancel)
         least = 1 if on_tokens else None
