@@ -188,6 +188,8 @@ def test_half_a_surrogate_pair_is_refused(name: str) -> None:
 def test_a_micro_batch_is_part_of_a_batch() -> None:
     with pytest.raises(ValueError, match=r"n_ubatch is 65, but cannot exceed n_batch.* 64"):
         EngineConfig(n_batch=64, n_ubatch=65)
+    with pytest.raises(ValueError, match=r"type_v is q8_0, which needs .* set flash_attn"):
+        EngineConfig(type_v="q8_0", flash_attn="off")
 
 
 # --- by name and from text ---

@@ -29,7 +29,7 @@ SCALES = (0.5, 0.0, -0.7, 1.0)
 LIMITED = f"""import sys
 from tgr_local.openai import answer
 def told(engine, request, *args, write=answer.write, **more):
-    print("max_seconds:", request.config.max_seconds, file=sys.stderr, flush=True)
+    sys.stderr.write(f"max_seconds: {{request.config.max_seconds}}\\n")  # one write: a whole line
     return write(engine, request, *args, **more)
 answer.write = told
 {HELD}"""

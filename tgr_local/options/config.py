@@ -110,6 +110,11 @@ class EngineConfig:
                 f"n_ubatch is {self.n_ubatch}, but cannot exceed n_batch, which is {self.n_batch}; "
                 "lower n_ubatch or raise n_batch"
             )
+        if self.flash_attn == "off" and self.type_v not in ("f32", "f16", "bf16"):
+            raise ValueError(
+                f"type_v is {self.type_v}, which needs flash attention, but flash_attn is off; set "
+                "flash_attn to auto, or type_v to f16"
+            )
         if self.main_gpu >= 0 and self.tensor_split:
             raise ValueError(
                 f"tensor_split splits the model, but main_gpu is {self.main_gpu}, which puts it on "

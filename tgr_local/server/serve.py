@@ -218,4 +218,5 @@ def _listener(limits: ServerConfig) -> socket.socket:
 
 
 def _say(text: str) -> None:
-    print(f"tgr-local: {printable_line(text)}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"tgr-local: {printable_line(text)}\n")  # at once, beside the log of requests
+    sys.stderr.flush()
