@@ -74,8 +74,8 @@ public:
     void check(uint32_t n_cells, uint32_t n_seqs) const;
 
     // Worker. Enlarges the cache to n_cells if it may grow; remembered prefixes stay if the memory allows. While
-    // something is reserved it grows only where its owner has bounded it, and where texts need not be reproducible: the
-    // rotations of some models depend on the size. False when it is too small then.
+    // something is reserved it grows only where its owner has bounded it, and never for texts that are to be
+    // reproducible. False when it is too small then.
     bool grow(uint32_t n_cells);
 
     // Worker. Makes a cache that grows as small as n_cells, or as what remembered prefixes keep; they move to its first
