@@ -120,8 +120,8 @@ template <class Format> inline Words add_four(Words whole, Words weights, int32_
 }
 
 // Adds the products of 16 numbers of each row with those of N tokens.
-template <class Format, int N>
-inline void add_products(Words (&whole)[N], const uint8_t * numbers, const Token * tokens, int64_t at) {
+template <class Format, int N> inline void add_products(Words (&whole)[N], const uint8_t * numbers,
+                                                        const TokenBlock * const * tokens, int64_t block, int at) {
     constexpr bool FITS = Format::BITS <= 5; // 4 · 2 · 31 · 127 < 2^15
     const Words    ones = _mm256_set1_epi16(1);
     Words          pairs[N];
@@ -129,7 +129,7 @@ inline void add_products(Words (&whole)[N], const uint8_t * numbers, const Token
         const Words weights = _mm256_load_si256(reinterpret_cast<const __m256i *>(numbers + i * ROWS * 4));
         for (int t = 0; t < N; ++t) {
             int32_t four;
-            std::memcpy(&four, tokens[t].numbers + at + 4 * i, 4);
+            std::memcpy(&four, tokens[t][block].numbers + at + 4 * i, 4);
             const Words two = in_pairs<Format>(weights, four);
             if (FITS) {
                 pairs[t] = i == 0 ? two : _mm256_add_epi16(pairs[t], two);
@@ -164,37 +164,32 @@ Multiply multiply(ggml_type type) {
     return multiply_of(type);
 }
 
-void pack(const float * numbers, int64_t n, void * packed) {
-    const Token to(packed, n);
-    auto *      bytes      = const_cast<int8_t *>(to.numbers);
-    auto *      scales     = const_cast<float *>(to.scales);
-    auto *      sums       = const_cast<float *>(to.sums);
-    auto *      minus      = const_cast<int32_t *>(to.minus);
-    auto *      minus_half = const_cast<int32_t *>(to.minus_half);
-    for (int64_t b = 0; b < n / BLOCK; ++b, numbers += BLOCK, bytes += BLOCK) {
-        Floats most = none(), parts[4];
+void pack(const float * numbers, int64_t n, TokenBlock * packed) {
+    for (int64_t b = 0; b < n / BLOCK; ++b, numbers += BLOCK) {
+        TokenBlock & to   = packed[b];
+        Floats       most = none(), parts[4];
         for (int i = 0; i < 4; ++i) {
             parts[i] = _mm256_loadu_ps(numbers + 8 * i);
             most     = _mm256_max_ps(most, _mm256_andnot_ps(splat(-0.0f), parts[i]));
         }
         const float amax    = greatest(most);
         const float inverse = amax != 0.0f ? 127.0f / amax : 0.0f;
-        scales[b]           = _cvtsh_ss(_cvtss_sh(amax / 127.0f, 0)); // as exact as ggml's, no more
+        to.scale            = _cvtsh_ss(_cvtss_sh(amax / 127.0f, 0)); // as exact as ggml's, no more
         Words whole[4];
         for (int i = 0; i < 4; ++i) {
             whole[i] = _mm256_cvtps_epi32(_mm256_mul_ps(parts[i], splat(inverse))); // to the nearest, or even
         }
         // vectors, since what is not finite wraps around
         const Words half_a = _mm256_add_epi32(whole[0], whole[1]), half_b = _mm256_add_epi32(whole[2], whole[3]);
-        const Words zero      = splat(0);
-        minus_half[2 * b]     = sum(_mm256_sub_epi32(zero, half_a));
-        minus_half[2 * b + 1] = sum(_mm256_sub_epi32(zero, half_b));
-        minus[b]              = sum(_mm256_sub_epi32(zero, _mm256_add_epi32(half_a, half_b)));
-        sums[b]               = -float(minus[b]) * scales[b];
+        const Words zero = splat(0);
+        to.minus_half[0] = sum(_mm256_sub_epi32(zero, half_a));
+        to.minus_half[1] = sum(_mm256_sub_epi32(zero, half_b));
+        to.minus         = sum(_mm256_sub_epi32(zero, _mm256_add_epi32(half_a, half_b)));
+        to.sum           = -float(to.minus) * to.scale;
         // packing works within halves, so words are put into order afterwards
         const Words shorts_a = _mm256_packs_epi32(whole[0], whole[1]),
                     shorts_b = _mm256_packs_epi32(whole[2], whole[3]);
-        _mm256_storeu_si256(reinterpret_cast<__m256i *>(bytes),
+        _mm256_storeu_si256(reinterpret_cast<__m256i *>(to.numbers),
                             _mm256_permutevar8x32_epi32(_mm256_packs_epi16(shorts_a, shorts_b),
                                                         _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
     }

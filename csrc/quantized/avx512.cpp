@@ -111,13 +111,13 @@ template <class Format> inline Words add_four(Words whole, Words weights, int32_
 }
 
 // Adds the products of 16 numbers of each row with those of N tokens.
-template <class Format, int N>
-inline void add_products(Words (&whole)[N], const uint8_t * numbers, const Token * tokens, int64_t at) {
+template <class Format, int N> inline void add_products(Words (&whole)[N], const uint8_t * numbers,
+                                                        const TokenBlock * const * tokens, int64_t block, int at) {
     for (int i = 0; i < 4; ++i) {
         const Words weights = _mm512_load_si512(numbers + i * ROWS * 4);
         for (int t = 0; t < N; ++t) {
             int32_t four;
-            std::memcpy(&four, tokens[t].numbers + at + 4 * i, 4);
+            std::memcpy(&four, tokens[t][block].numbers + at + 4 * i, 4);
             whole[t] = add_four<Format>(whole[t], weights, four);
         }
     }

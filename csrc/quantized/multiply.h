@@ -14,43 +14,41 @@ inline void prefetch(const uint8_t * from, int64_t bytes) {
 }
 
 // Products of n_blocks blocks of a tile with N tokens; `add`: to those of the blocks before.
-template <class Format, int N> void multiply_tile(const Tile & tile, int64_t first_block, int64_t n_blocks,
-                                                  const Token * tokens, float * products, int64_t stride,
+template <class Format, int N> void multiply_tile(const Tile & tile, int64_t n_blocks,
+                                                  const TokenBlock * const * tokens, float * products, int64_t stride,
                                                   int64_t n_rows, bool add) {
     Floats sums[N];
     for (int t = 0; t < N; ++t) {
         sums[t] = add ? load_some(products + t * stride, n_rows) : none();
     }
     for (int64_t b = 0; b < n_blocks; ++b) {
-        const int64_t block  = first_block + b;
-        const Floats  scales = load(tile.scales[b][0]), others = load(tile.scales[b][1]);
-        Words         whole[N];
+        const Floats scales = load(tile.scales[b][0]), others = load(tile.scales[b][1]);
+        Words        whole[N];
         if constexpr (Format::HALVES) {
             Floats scaled[N];
             for (int t = 0; t < N; ++t) {
-                whole[t] = left(splat(tokens[t].minus_half[2 * block]), Format::SHIFT);
+                whole[t] = left(splat(tokens[t][b].minus_half[0]), Format::SHIFT);
             }
-            add_products<Format, N>(whole, tile.numbers[b][0][0], tokens, block * BLOCK);
+            add_products<Format, N>(whole, tile.numbers[b][0][0], tokens, b, 0);
             for (int t = 0; t < N; ++t) {
                 scaled[t] = product(floats(whole[t]), scales);
-                whole[t]  = left(splat(tokens[t].minus_half[2 * block + 1]), Format::SHIFT);
+                whole[t]  = left(splat(tokens[t][b].minus_half[1]), Format::SHIFT);
             }
-            add_products<Format, N>(whole, tile.numbers[b][4][0], tokens, block * BLOCK + 16);
+            add_products<Format, N>(whole, tile.numbers[b][4][0], tokens, b, 16);
             for (int t = 0; t < N; ++t) {
                 scaled[t] = product_and_sum(floats(whole[t]), others, scaled[t]);
-                sums[t]   = product_and_sum(scaled[t], splat(tokens[t].scales[block]), sums[t]);
+                sums[t]   = product_and_sum(scaled[t], splat(tokens[t][b].scale), sums[t]);
             }
         } else {
             for (int t = 0; t < N; ++t) {
-                whole[t] = Format::SHIFT > 0 ? left(splat(tokens[t].minus[block]), Format::SHIFT) : splat(0);
+                whole[t] = Format::SHIFT > 0 ? left(splat(tokens[t][b].minus), Format::SHIFT) : splat(0);
             }
-            add_products<Format, N>(whole, tile.numbers[b][0][0], tokens, block * BLOCK);
-            add_products<Format, N>(whole, tile.numbers[b][4][0], tokens, block * BLOCK + 16);
+            add_products<Format, N>(whole, tile.numbers[b][0][0], tokens, b, 0);
+            add_products<Format, N>(whole, tile.numbers[b][4][0], tokens, b, 16);
             for (int t = 0; t < N; ++t) {
-                const Floats scale = product(scales, splat(tokens[t].scales[block]));
-                sums[t]            = product_and_sum(floats(whole[t]), scale, sums[t]);
+                sums[t] = product_and_sum(floats(whole[t]), product(scales, splat(tokens[t][b].scale)), sums[t]);
                 if (Format::SHIFT < 0) {
-                    sums[t] = product_and_sum(others, splat(tokens[t].sums[block]), sums[t]);
+                    sums[t] = product_and_sum(others, splat(tokens[t][b].sum), sums[t]);
                 }
             }
         }
@@ -60,40 +58,39 @@ template <class Format, int N> void multiply_tile(const Tile & tile, int64_t fir
     }
 }
 
+// Tokens that follow each other, of `row_blocks` blocks each.
 template <class Format, int N> void multiply_some(const Tile & tile, int64_t first_block, int64_t n_blocks,
-                                                  const void * tokens, int64_t n, float * products, int64_t stride,
-                                                  int64_t n_rows) {
-    Token some[N];
+                                                  const TokenBlock * tokens, int64_t row_blocks, float * products,
+                                                  int64_t stride, int64_t n_rows) {
+    const TokenBlock * some[N];
     for (int t = 0; t < N; ++t) {
-        some[t] = Token(static_cast<const uint8_t *>(tokens) + t * (n / BLOCK * Token::BLOCK_BYTES), n);
+        some[t] = tokens + t * row_blocks + first_block;
     }
-    multiply_tile<Format, N>(tile, first_block, n_blocks, some, products, stride, n_rows, first_block > 0);
+    multiply_tile<Format, N>(tile, n_blocks, some, products, stride, n_rows, first_block > 0);
 }
 
 // One token: the numbers of a file's block are multiplied as they are decoded, and no tile is written.
 template <class Format> struct OneToken {
     static constexpr int64_t TOGETHER = Format::NUMBERS / BLOCK;
 
-    const Token & token;
-    int64_t       first_block;
-    Words         whole[TOGETHER][2];
-    Floats        scales[TOGETHER][2];
+    const TokenBlock * token;
+    Words              whole[TOGETHER][2];
+    Floats             scales[TOGETHER][2];
 
-    OneToken(const Token & token, int64_t first_block) : token(token), first_block(first_block) {
+    explicit OneToken(const TokenBlock * token) : token(token) {
         for (int64_t b = 0; b < TOGETHER; ++b) {
-            const int64_t block = first_block + b;
             if (Format::HALVES) {
-                whole[b][0] = left(splat(token.minus_half[2 * block]), Format::SHIFT);
-                whole[b][1] = left(splat(token.minus_half[2 * block + 1]), Format::SHIFT);
+                whole[b][0] = left(splat(token[b].minus_half[0]), Format::SHIFT);
+                whole[b][1] = left(splat(token[b].minus_half[1]), Format::SHIFT);
             } else {
-                whole[b][0] = Format::SHIFT > 0 ? left(splat(token.minus[block]), Format::SHIFT) : splat(0);
+                whole[b][0] = Format::SHIFT > 0 ? left(splat(token[b].minus), Format::SHIFT) : splat(0);
             }
         }
     }
 
     void put(int64_t b, int word, Words numbers) {
         int32_t four;
-        std::memcpy(&four, token.numbers + (first_block + b) * BLOCK + 4 * word, 4);
+        std::memcpy(&four, token[b].numbers + 4 * word, 4);
         Words & sum = whole[b][Format::HALVES ? word / 4 : 0];
         sum         = add_four<Format>(sum, numbers, four);
     }
@@ -103,15 +100,14 @@ template <class Format> struct OneToken {
     // `sums` with those of these blocks, in the order in which a tile adds them.
     Floats added(Floats sums) const {
         for (int64_t b = 0; b < TOGETHER; ++b) {
-            const int64_t block = first_block + b;
-            const Floats  scale = splat(token.scales[block]);
+            const Floats scale = splat(token[b].scale);
             if (Format::HALVES) {
                 const Floats first = product(floats(whole[b][0]), scales[b][0]);
                 sums = product_and_sum(product_and_sum(floats(whole[b][1]), scales[b][1], first), scale, sums);
             } else {
                 sums = product_and_sum(floats(whole[b][0]), product(scales[b][0], scale), sums);
                 if (Format::SHIFT < 0) {
-                    sums = product_and_sum(scales[b][1], splat(token.sums[block]), sums);
+                    sums = product_and_sum(scales[b][1], splat(token[b].sum), sums);
                 }
             }
         }
@@ -119,15 +115,14 @@ template <class Format> struct OneToken {
     }
 };
 
-template <class Format> void multiply_one(const Rows & rows, int64_t n, const void * packed, float * products) {
-    const Token token(packed, n);
+template <class Format> void multiply_one(const Rows & rows, int64_t n, const TokenBlock * token, float * products) {
     for (int64_t row = 0; row < rows.n; row += ROWS) {
         const int64_t n_rows = least(ROWS, rows.n - row);
         const Part    part(rows.base + row * rows.stride, rows.stride, n_rows);
         Floats        sums = none();
         for (int64_t b = 0; b < n / Format::NUMBERS; ++b) {
             prefetch(part.base + ROWS * (rows.stride + b * Format::BYTES), ROWS * Format::BYTES);
-            OneToken<Format> one(token, b * (Format::NUMBERS / BLOCK));
+            OneToken<Format> one(token + b * OneToken<Format>::TOGETHER);
             Format::lay_out(part, b * Format::BYTES, one, 0);
             sums = one.added(sums);
         }
@@ -145,7 +140,7 @@ void lay_out(const Part & part, int64_t first_block, int64_t n_blocks, const uin
     }
 }
 
-using Some = void (*)(const Tile &, int64_t, int64_t, const void *, int64_t, float *, int64_t, int64_t);
+using Some = void (*)(const Tile &, int64_t, int64_t, const TokenBlock *, int64_t, float *, int64_t, int64_t);
 
 template <class Format> Some for_tokens(int64_t n) {
     static constexpr Some FIRST[] = { multiply_some<Format, 1>, multiply_some<Format, 2>, multiply_some<Format, 3>,
@@ -159,7 +154,7 @@ template <class Format> Some for_tokens(int64_t n) {
     }
 }
 
-template <class Format> void multiply_part(const Rows & rows, int64_t n, const void * tokens, int64_t n_tokens,
+template <class Format> void multiply_part(const Rows & rows, int64_t n, const TokenBlock * tokens, int64_t n_tokens,
                                            float * products, int64_t stride) {
     if (n_tokens == 1) {
         return multiply_one<Format>(rows, n, tokens, products);
@@ -178,9 +173,8 @@ template <class Format> void multiply_part(const Rows & rows, int64_t n, const v
                 lay_out<Format>(part, block, n_blocks, part.base + ROWS * rows.stride + bytes, tile);
                 for (int64_t t = 0; t < n_tokens; t += COLUMNS) {
                     const Some some = for_tokens<Format>(n_tokens - t);
-                    some(tile, block, n_blocks,
-                         static_cast<const uint8_t *>(tokens) + t * (row_blocks * Token::BLOCK_BYTES), n,
-                         products + t * stride + row, stride, n_rows);
+                    some(tile, block, n_blocks, tokens + t * row_blocks, row_blocks, products + t * stride + row,
+                         stride, n_rows);
                 }
             }
         }

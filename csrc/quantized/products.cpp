@@ -42,7 +42,7 @@ Multiply multiply(ggml_type) {
     return nullptr;
 }
 
-void pack(const float *, int64_t, void *) {}
+void pack(const float *, int64_t, TokenBlock *) {}
 
 } // namespace avx2
 
@@ -87,18 +87,18 @@ int64_t rows_of_tile() {
 }
 
 size_t packed_token_bytes(int64_t n) {
-    return size_t(n / TOKEN_BLOCK * Token::BLOCK_BYTES);
+    return size_t(n / TOKEN_BLOCK) * sizeof(TokenBlock);
 }
 
 void pack_token(const float * token, int64_t n, void * packed) {
-    avx2::pack(token, n, packed);
+    avx2::pack(token, n, static_cast<TokenBlock *>(packed));
 }
 
 void multiply_rows(ggml_type type, const void * weights, int64_t n, int64_t first, int64_t last, const void * tokens,
                    int64_t n_tokens, float * products, int64_t product_stride) {
     const int64_t stride = int64_t(ggml_row_size(type, n));
     const Rows    rows{ static_cast<const uint8_t *>(weights) + first * stride, stride, last - first };
-    find(type)(rows, n, tokens, n_tokens, products + first, product_stride);
+    find(type)(rows, n, static_cast<const TokenBlock *>(tokens), n_tokens, products + first, product_stride);
 }
 
 } // namespace tgr
