@@ -1,27 +1,54 @@
 // A tile times tokens, and all tiles of a part of the rows. Written with the instructions of the file that includes it.
 
-constexpr int64_t FEW = 32; // tokens, all numbers of which stay in the L2
+constexpr int64_t HALF = ROWS / 2;
+constexpr int64_t FEW  = 32; // tokens, all numbers of which stay in the L2
 
 inline int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-// Fetches what will be laid out next into the L2.
-inline void prefetch(const uint8_t * from, int64_t bytes) {
-    for (int64_t line = 0; line < bytes; line += 64) {
-        __builtin_prefetch(from + line, 0, 2);
-    }
-}
+// Fetches rows of a tile from block `first` on into the L2, before they are laid out. Behind these rows are those of
+// the next tile. A row is fetched over some length: where the processor sees that it is read, it goes on by itself.
+struct Ahead {
+    static constexpr int64_t LENGTH = 8; // blocks
 
-// Products of n_blocks blocks of a tile with N tokens; `add`: to those of the blocks before.
+    const Part & part;
+    int64_t      first, row_blocks, to_next;
+
+    Ahead(const Part & part, const Rows & rows, int64_t first, int64_t row_blocks) :
+        part(part),
+        first(first),
+        row_blocks(row_blocks),
+        to_next((ROWS - 1) * rows.stride) {}
+
+    // always_inline: a call would save all registers of vectors
+    template <class Format, int64_t N_BLOCKS>
+    __attribute__((always_inline)) void fetch(int64_t row, int64_t block) const {
+        constexpr int64_t TOGETHER = Format::NUMBERS / BLOCK;
+        const uint8_t *   from     = part.base + part.offsets[row] + (first + block) / TOGETHER * Format::BYTES;
+        from += first + block >= row_blocks ? to_next : 0;
+        for (int64_t line = 0; line < N_BLOCKS * Format::BYTES / TOGETHER; line += 64) {
+            __builtin_prefetch(from + line, 0, 2);
+        }
+    }
+};
+
+// Products of n_blocks blocks of a tile with N tokens; `add`: to those of the blocks before. Meanwhile half of
+// the rows are fetched, if `ahead` is not null.
 template <class Format, int N> void multiply_tile(const Tile & tile, int64_t n_blocks,
                                                   const TokenBlock * const * tokens, float * products, int64_t stride,
-                                                  int64_t n_rows, bool add) {
+                                                  int64_t n_rows, bool add, const Ahead * ahead) {
     Floats sums[N];
     for (int t = 0; t < N; ++t) {
         sums[t] = add ? load_some(products + t * stride, n_rows) : none();
     }
     for (int64_t b = 0; b < n_blocks; ++b) {
+        if (ahead) {
+            const int64_t i = b % Ahead::LENGTH;
+            for (int64_t row = HALF + i * HALF / Ahead::LENGTH; row < HALF + (i + 1) * HALF / Ahead::LENGTH; ++row) {
+                ahead->template fetch<Format, Ahead::LENGTH>(row, b - i);
+            }
+        }
         const Floats scales = load(tile.scales[b][0]), others = load(tile.scales[b][1]);
         Words        whole[N];
         if constexpr (Format::HALVES) {
@@ -61,12 +88,12 @@ template <class Format, int N> void multiply_tile(const Tile & tile, int64_t n_b
 // Tokens that follow each other, of `row_blocks` blocks each.
 template <class Format, int N> void multiply_some(const Tile & tile, int64_t first_block, int64_t n_blocks,
                                                   const TokenBlock * tokens, int64_t row_blocks, float * products,
-                                                  int64_t stride, int64_t n_rows) {
+                                                  int64_t stride, int64_t n_rows, const Ahead * ahead) {
     const TokenBlock * some[N];
     for (int t = 0; t < N; ++t) {
         some[t] = tokens + t * row_blocks + first_block;
     }
-    multiply_tile<Format, N>(tile, n_blocks, some, products, stride, n_rows, first_block > 0);
+    multiply_tile<Format, N>(tile, n_blocks, some, products, stride, n_rows, first_block > 0, ahead);
 }
 
 // One token: the numbers of a file's block are multiplied as they are decoded, and no tile is written.
@@ -116,12 +143,16 @@ template <class Format> struct OneToken {
 };
 
 template <class Format> void multiply_one(const Rows & rows, int64_t n, const TokenBlock * token, float * products) {
+    constexpr int64_t TOGETHER = Format::NUMBERS / BLOCK, AHEAD = 24; // blocks
     for (int64_t row = 0; row < rows.n; row += ROWS) {
         const int64_t n_rows = least(ROWS, rows.n - row);
         const Part    part(rows.base + row * rows.stride, rows.stride, n_rows);
+        const Ahead   ahead(part, rows, AHEAD, n / BLOCK);
         Floats        sums = none();
         for (int64_t b = 0; b < n / Format::NUMBERS; ++b) {
-            prefetch(part.base + ROWS * (rows.stride + b * Format::BYTES), ROWS * Format::BYTES);
+            for (int64_t row = 0; row < ROWS; ++row) {
+                ahead.template fetch<Format, TOGETHER>(row, b * TOGETHER);
+            }
             OneToken<Format> one(token + b * OneToken<Format>::TOGETHER);
             Format::lay_out(part, b * Format::BYTES, one, 0);
             sums = one.added(sums);
@@ -130,17 +161,20 @@ template <class Format> void multiply_one(const Rows & rows, int64_t n, const To
     }
 }
 
-// Blocks [first_block, first_block + n_blocks) of a tile's rows. Meanwhile as many bytes from `next` on are fetched.
+// Blocks [first_block, first_block + n_blocks) of a tile's rows. Meanwhile half of the rows are fetched.
 template <class Format>
-void lay_out(const Part & part, int64_t first_block, int64_t n_blocks, const uint8_t * next, Tile & tile) {
+void lay_out(const Part & part, int64_t first_block, int64_t n_blocks, const Ahead & ahead, Tile & tile) {
     constexpr int64_t TOGETHER = Format::NUMBERS / BLOCK;
     for (int64_t b = 0; b < n_blocks; b += TOGETHER) {
-        prefetch(next + b / TOGETHER * ROWS * Format::BYTES, ROWS * Format::BYTES);
+        for (int64_t row = 0; row < HALF && b % Ahead::LENGTH == 0; ++row) {
+            ahead.template fetch<Format, Ahead::LENGTH>(row, b);
+        }
         Format::lay_out(part, (first_block + b) / TOGETHER * Format::BYTES, tile, b);
     }
 }
 
-using Some = void (*)(const Tile &, int64_t, int64_t, const TokenBlock *, int64_t, float *, int64_t, int64_t);
+using Some = void (*)(const Tile &, int64_t, int64_t, const TokenBlock *, int64_t, float *, int64_t, int64_t,
+                      const Ahead *);
 
 template <class Format> Some for_tokens(int64_t n) {
     static constexpr Some FIRST[] = { multiply_some<Format, 1>, multiply_some<Format, 2>, multiply_some<Format, 3>,
@@ -169,12 +203,12 @@ template <class Format> void multiply_part(const Rows & rows, int64_t n, const T
             for (int64_t row = begin; row < least(begin + n_together, rows.n); row += ROWS) {
                 const int64_t n_rows = least(ROWS, rows.n - row);
                 const Part    part(rows.base + row * rows.stride, rows.stride, n_rows);
-                const int64_t bytes = ROWS * block * Format::BYTES * BLOCK / Format::NUMBERS; // before this chunk
-                lay_out<Format>(part, block, n_blocks, part.base + ROWS * rows.stride + bytes, tile);
+                const Ahead   ahead(part, rows, block + CHUNK, row_blocks);
+                lay_out<Format>(part, block, n_blocks, ahead, tile);
                 for (int64_t t = 0; t < n_tokens; t += COLUMNS) {
                     const Some some = for_tokens<Format>(n_tokens - t);
                     some(tile, block, n_blocks, tokens + t * row_blocks, row_blocks, products + t * stride + row,
-                         stride, n_rows);
+                         stride, n_rows, t == 0 ? &ahead : nullptr);
                 }
             }
         }
