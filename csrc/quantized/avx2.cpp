@@ -83,11 +83,13 @@ struct Part {
 };
 
 // Four words of each row, from byte `at` on.
-inline void words4(const Part & part, int64_t at, Words words[4]) {
-    const auto row = [&](int i) {
+__attribute__((always_inline)) inline void words4(const Part & part, int64_t at, Words words[4]) {
+    const auto row = [&](int i) __attribute__((always_inline)) {
         return _mm_loadu_si128(reinterpret_cast<const __m128i *>(part.base + part.offsets[i] + at));
     };
-    const auto  rows = [&](int i) { return _mm256_inserti128_si256(_mm256_castsi128_si256(row(i)), row(i + 4), 1); };
+    const auto rows = [&](int i) __attribute__((always_inline)) {
+        return _mm256_inserti128_si256(_mm256_castsi128_si256(row(i)), row(i + 4), 1);
+    };
     const Words a = rows(0), b = rows(1), c = rows(2), d = rows(3);
     const Words ab = _mm256_unpacklo_epi32(a, b), cd = _mm256_unpacklo_epi32(c, d);
     const Words ba = _mm256_unpackhi_epi32(a, b), dc = _mm256_unpackhi_epi32(c, d);

@@ -79,11 +79,11 @@ struct Part {
 };
 
 // Four words of each row, from byte `at` on.
-inline void words4(const Part & part, int64_t at, Words words[4]) {
-    const auto row = [&](int i) {
+__attribute__((always_inline)) inline void words4(const Part & part, int64_t at, Words words[4]) {
+    const auto row = [&](int i) __attribute__((always_inline)) {
         return _mm_loadu_si128(reinterpret_cast<const __m128i *>(part.base + part.offsets[i] + at));
     };
-    const auto rows = [&](int i) {
+    const auto rows = [&](int i) __attribute__((always_inline)) {
         const __m256i low  = _mm256_inserti128_si256(_mm256_castsi128_si256(row(i)), row(i + 4), 1);
         const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(row(i + 8)), row(i + 12), 1);
         return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);

@@ -1,13 +1,21 @@
 // A tile times tokens, and all tiles of a part of the rows. Written with the instructions of the file that includes it.
 
 constexpr int64_t HALF = ROWS / 2;
-constexpr int64_t FEW  = 32; // tokens, all numbers of which stay in the L2
+constexpr int64_t PAGE = 4096; // bytes, beyond which no processor reads on by itself
+constexpr int64_t FEW  = 32;   // tokens, all numbers of which stay in the L2
 
 inline int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-// Fetches rows of a tile from block `first` on into the L2, before they are laid out. Behind these rows are those of
+// Fetches bytes into the L2.
+inline void fetch_bytes(const uint8_t * from, int64_t bytes) {
+    for (int64_t line = 0; line < bytes; line += 64) {
+        __builtin_prefetch(from + line, 0, 2);
+    }
+}
+
+// Fetches rows of a tile from block `first` on, before they are laid out. Behind these rows are those of
 // the next tile. A row is fetched over some length: where the processor sees that it is read, it goes on by itself.
 struct Ahead {
     static constexpr int64_t LENGTH = 8; // blocks
@@ -27,9 +35,7 @@ struct Ahead {
         constexpr int64_t TOGETHER = Format::NUMBERS / BLOCK;
         const uint8_t *   from     = part.base + part.offsets[row] + (first + block) / TOGETHER * Format::BYTES;
         from += first + block >= row_blocks ? to_next : 0;
-        for (int64_t line = 0; line < N_BLOCKS * Format::BYTES / TOGETHER; line += 64) {
-            __builtin_prefetch(from + line, 0, 2);
-        }
+        fetch_bytes(from, N_BLOCKS * Format::BYTES / TOGETHER);
     }
 };
 
@@ -150,7 +156,10 @@ template <class Format> void multiply_one(const Rows & rows, int64_t n, const To
         const Ahead   ahead(part, rows, AHEAD, n / BLOCK);
         Floats        sums = none();
         for (int64_t b = 0; b < n / Format::NUMBERS; ++b) {
-            for (int64_t row = 0; row < ROWS; ++row) {
+            if (TOGETHER == 1 && rows.stride < PAGE) { // short rows of small blocks: all of the next tile is one run
+                fetch_bytes(part.base + ROWS * (rows.stride + b * Format::BYTES), ROWS * Format::BYTES);
+            }
+            for (int64_t row = 0; row < ROWS && (TOGETHER > 1 || rows.stride >= PAGE); ++row) {
                 ahead.template fetch<Format, TOGETHER>(row, b * TOGETHER);
             }
             OneToken<Format> one(token + b * OneToken<Format>::TOGETHER);
