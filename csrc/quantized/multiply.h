@@ -148,19 +148,22 @@ template <class Format> struct OneToken {
     }
 };
 
-template <class Format> void multiply_one(const Rows & rows, int64_t n, const TokenBlock * token, float * products) {
+// IN_ONE_RUN: short rows of small blocks. The next tile is fetched as it lies behind this one.
+template <class Format, bool IN_ONE_RUN>
+void multiply_one(const Rows & rows, int64_t n, const TokenBlock * token, float * products) {
     constexpr int64_t TOGETHER = Format::NUMBERS / BLOCK, AHEAD = 24; // blocks
     for (int64_t row = 0; row < rows.n; row += ROWS) {
         const int64_t n_rows = least(ROWS, rows.n - row);
         const Part    part(rows.base + row * rows.stride, rows.stride, n_rows);
-        const Ahead   ahead(part, rows, AHEAD, n / BLOCK);
+        const Ahead   ahead(part, rows, least(AHEAD, n / BLOCK), n / BLOCK);
         Floats        sums = none();
         for (int64_t b = 0; b < n / Format::NUMBERS; ++b) {
-            if (TOGETHER == 1 && rows.stride < PAGE) { // short rows of small blocks: all of the next tile is one run
+            if constexpr (IN_ONE_RUN) {
                 fetch_bytes(part.base + ROWS * (rows.stride + b * Format::BYTES), ROWS * Format::BYTES);
-            }
-            for (int64_t row = 0; row < ROWS && (TOGETHER > 1 || rows.stride >= PAGE); ++row) {
-                ahead.template fetch<Format, TOGETHER>(row, b * TOGETHER);
+            } else {
+                for (int64_t r = 0; r < ROWS; ++r) {
+                    ahead.template fetch<Format, TOGETHER>(r, b * TOGETHER);
+                }
             }
             OneToken<Format> one(token + b * OneToken<Format>::TOGETHER);
             Format::lay_out(part, b * Format::BYTES, one, 0);
@@ -200,7 +203,8 @@ template <class Format> Some for_tokens(int64_t n) {
 template <class Format> void multiply_part(const Rows & rows, int64_t n, const TokenBlock * tokens, int64_t n_tokens,
                                            float * products, int64_t stride) {
     if (n_tokens == 1) {
-        return multiply_one<Format>(rows, n, tokens, products);
+        const bool in_one_run = Format::NUMBERS == BLOCK && rows.stride < PAGE;
+        return (in_one_run ? multiply_one<Format, true> : multiply_one<Format, false>)(rows, n, tokens, products);
     }
     const int64_t row_blocks = n / BLOCK;
     // few tokens: in the order of memory; many: a chunk of all tokens stays in the L2
@@ -212,7 +216,7 @@ template <class Format> void multiply_part(const Rows & rows, int64_t n, const T
             for (int64_t row = begin; row < least(begin + n_together, rows.n); row += ROWS) {
                 const int64_t n_rows = least(ROWS, rows.n - row);
                 const Part    part(rows.base + row * rows.stride, rows.stride, n_rows);
-                const Ahead   ahead(part, rows, block + CHUNK, row_blocks);
+                const Ahead   ahead(part, rows, block + least(CHUNK, row_blocks), row_blocks);
                 lay_out<Format>(part, block, n_blocks, ahead, tile);
                 for (int64_t t = 0; t < n_tokens; t += COLUMNS) {
                     const Some some = for_tokens<Format>(n_tokens - t);
