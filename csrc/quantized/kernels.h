@@ -23,6 +23,8 @@ struct TokenBlock {
     int32_t minus_half[2];
 };
 
+static_assert(alignof(TokenBlock) == 4);
+
 // One of these for each set of instructions and format; null where there is none.
 using Multiply = void (*)(const Rows & rows, int64_t n, const TokenBlock * tokens, int64_t n_tokens, float * products,
                           int64_t product_stride);

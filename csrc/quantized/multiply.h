@@ -1,8 +1,8 @@
 // A tile times tokens, and all tiles of a part of the rows. Written with the instructions of the file that includes it.
 
-constexpr int64_t HALF = ROWS / 2;
-constexpr int64_t PAGE = 4096; // bytes, beyond which no processor reads on by itself
-constexpr int64_t FEW  = 32;   // tokens, all numbers of which stay in the L2
+constexpr int64_t HALF_ROWS = ROWS / 2;
+constexpr int64_t PAGE      = 4096; // bytes; most processors read on by themselves up to its end
+constexpr int64_t FEW       = 32;   // tokens, all numbers of which stay in the L2
 
 inline int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -15,13 +15,15 @@ inline void fetch_bytes(const uint8_t * from, int64_t bytes) {
     }
 }
 
-// Fetches rows of a tile from block `first` on, before they are laid out. Behind these rows are those of
-// the next tile. A row is fetched over some length: where the processor sees that it is read, it goes on by itself.
+// Fetches rows of a tile into the L2, from block `first` on, before they are laid out. Blocks from `row_blocks` on are
+// those of the same row of the next tile. A row is fetched over some length: where the processor sees that it is read,
+// it goes on by itself.
 struct Ahead {
     static constexpr int64_t LENGTH = 8; // blocks
 
     const Part & part;
-    int64_t      first, row_blocks, to_next;
+    int64_t      first, row_blocks;
+    int64_t      to_next; // one row less: the block's number leads into the row behind this one
 
     Ahead(const Part & part, const Rows & rows, int64_t first, int64_t row_blocks) :
         part(part),
@@ -39,8 +41,8 @@ struct Ahead {
     }
 };
 
-// Products of n_blocks blocks of a tile with N tokens; `add`: to those of the blocks before. Meanwhile half of
-// the rows are fetched, if `ahead` is not null.
+// Products of n_blocks blocks of a tile with N tokens; `add`: to those of the blocks before. Meanwhile the
+// second half of the rows is fetched, if `ahead` is not null.
 template <class Format, int N> void multiply_tile(const Tile & tile, int64_t n_blocks,
                                                   const TokenBlock * const * tokens, float * products, int64_t stride,
                                                   int64_t n_rows, bool add, const Ahead * ahead) {
@@ -51,7 +53,8 @@ template <class Format, int N> void multiply_tile(const Tile & tile, int64_t n_b
     for (int64_t b = 0; b < n_blocks; ++b) {
         if (ahead) {
             const int64_t i = b % Ahead::LENGTH;
-            for (int64_t row = HALF + i * HALF / Ahead::LENGTH; row < HALF + (i + 1) * HALF / Ahead::LENGTH; ++row) {
+            for (int64_t row = HALF_ROWS + i * HALF_ROWS / Ahead::LENGTH;
+                 row < HALF_ROWS + (i + 1) * HALF_ROWS / Ahead::LENGTH; ++row) {
                 ahead->template fetch<Format, Ahead::LENGTH>(row, b - i);
             }
         }
@@ -148,14 +151,14 @@ template <class Format> struct OneToken {
     }
 };
 
-// IN_ONE_RUN: short rows of small blocks. The next tile is fetched as it lies behind this one.
+// IN_ONE_RUN: the next tile is fetched in the order of memory, which is faster for short rows of small blocks.
 template <class Format, bool IN_ONE_RUN>
 void multiply_one(const Rows & rows, int64_t n, const TokenBlock * token, float * products) {
-    constexpr int64_t TOGETHER = Format::NUMBERS / BLOCK, AHEAD = 24; // blocks
+    constexpr int64_t TOGETHER = Format::NUMBERS / BLOCK, DISTANCE = 24; // blocks
     for (int64_t row = 0; row < rows.n; row += ROWS) {
         const int64_t n_rows = least(ROWS, rows.n - row);
         const Part    part(rows.base + row * rows.stride, rows.stride, n_rows);
-        const Ahead   ahead(part, rows, least(AHEAD, n / BLOCK), n / BLOCK);
+        const Ahead   ahead(part, rows, least(DISTANCE, n / BLOCK), n / BLOCK);
         Floats        sums = none();
         for (int64_t b = 0; b < n / Format::NUMBERS; ++b) {
             if constexpr (IN_ONE_RUN) {
@@ -165,7 +168,7 @@ void multiply_one(const Rows & rows, int64_t n, const TokenBlock * token, float 
                     ahead.template fetch<Format, TOGETHER>(r, b * TOGETHER);
                 }
             }
-            OneToken<Format> one(token + b * OneToken<Format>::TOGETHER);
+            OneToken<Format> one(token + b * TOGETHER);
             Format::lay_out(part, b * Format::BYTES, one, 0);
             sums = one.added(sums);
         }
@@ -173,13 +176,15 @@ void multiply_one(const Rows & rows, int64_t n, const TokenBlock * token, float 
     }
 }
 
-// Blocks [first_block, first_block + n_blocks) of a tile's rows. Meanwhile half of the rows are fetched.
+// Blocks [first_block, first_block + n_blocks) of a tile's rows. Meanwhile the first half of the rows is fetched.
 template <class Format>
 void lay_out(const Part & part, int64_t first_block, int64_t n_blocks, const Ahead & ahead, Tile & tile) {
     constexpr int64_t TOGETHER = Format::NUMBERS / BLOCK;
     for (int64_t b = 0; b < n_blocks; b += TOGETHER) {
-        for (int64_t row = 0; row < HALF && b % Ahead::LENGTH == 0; ++row) {
-            ahead.template fetch<Format, Ahead::LENGTH>(row, b);
+        if (b % Ahead::LENGTH == 0) {
+            for (int64_t row = 0; row < HALF_ROWS; ++row) {
+                ahead.template fetch<Format, Ahead::LENGTH>(row, b);
+            }
         }
         Format::lay_out(part, (first_block + b) / TOGETHER * Format::BYTES, tile, b);
     }
@@ -209,6 +214,7 @@ template <class Format> void multiply_part(const Rows & rows, int64_t n, const T
     const int64_t row_blocks = n / BLOCK;
     // few tokens: in the order of memory; many: a chunk of all tokens stays in the L2
     const int64_t n_together = n_tokens <= FEW ? ROWS : rows.n;
+    const int64_t distance   = n_tokens <= FEW ? least(CHUNK, row_blocks) : row_blocks; // to what is laid out next
     Tile          tile;
     for (int64_t begin = 0; begin < rows.n; begin += n_together) {
         for (int64_t block = 0; block < row_blocks; block += CHUNK) {
@@ -216,7 +222,7 @@ template <class Format> void multiply_part(const Rows & rows, int64_t n, const T
             for (int64_t row = begin; row < least(begin + n_together, rows.n); row += ROWS) {
                 const int64_t n_rows = least(ROWS, rows.n - row);
                 const Part    part(rows.base + row * rows.stride, rows.stride, n_rows);
-                const Ahead   ahead(part, rows, block + least(CHUNK, row_blocks), row_blocks);
+                const Ahead   ahead(part, rows, block + distance, row_blocks);
                 lay_out<Format>(part, block, n_blocks, ahead, tile);
                 for (int64_t t = 0; t < n_tokens; t += COLUMNS) {
                     const Some some = for_tokens<Format>(n_tokens - t);

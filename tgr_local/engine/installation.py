@@ -11,6 +11,7 @@ from pathlib import Path
 from tgr_local.engine.devices import backend_devices
 from tgr_local.engine.engine import Engine
 from tgr_local.engine.native import LLAMA_CPP_PYTHON, native
+from tgr_local.options.cache import PLAIN_CACHE_TYPES
 
 
 def unused_gpu(engine: Engine) -> str | None:
@@ -86,7 +87,7 @@ def slow_cache(engine: Engine) -> str | None:
         return None
     config = engine.config
     # llama.cpp keeps flash attention where it was asked for, and wants it for quantized values
-    on_cpu = config.flash_attn == "on" or config.type_v not in ("f32", "f16", "bf16")
+    on_cpu = config.flash_attn == "on" or config.type_v not in PLAIN_CACHE_TYPES
     instead = (
         "the CPU computes attention instead, which is many times slower"
         if on_cpu

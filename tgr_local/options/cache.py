@@ -28,6 +28,8 @@ CACHE_TYPES = {
     "q4_1": CacheType(3, 20 / 32),
     "q4_0": CacheType(2, 18 / 32),
 }
+PLAIN_CACHE_TYPES = ("f32", "f16", "bf16")
+"""Those without scales, which attention reads as they are."""
 
 
 class Attention(NamedTuple):

@@ -14,7 +14,7 @@ import secrets
 from dataclasses import KW_ONLY, InitVar, dataclass
 
 from tgr_local.options import groups
-from tgr_local.options.cache import CACHE_TYPES
+from tgr_local.options.cache import CACHE_TYPES, PLAIN_CACHE_TYPES
 from tgr_local.options.fields import check_unicode, notes_given, option, validate
 
 DEFAULT_METHOD = "tgr-latent"
@@ -110,7 +110,7 @@ class EngineConfig:
                 f"n_ubatch is {self.n_ubatch}, but cannot exceed n_batch, which is {self.n_batch}; "
                 "lower n_ubatch or raise n_batch"
             )
-        if self.flash_attn == "off" and self.type_v not in ("f32", "f16", "bf16"):
+        if self.flash_attn == "off" and self.type_v not in PLAIN_CACHE_TYPES:
             raise ValueError(
                 f"type_v is {self.type_v}, which needs flash attention, but flash_attn is off; set "
                 "flash_attn to auto, or type_v to f16"
