@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import GREEDY, ROUNDING, TOKENS, assert_same, distributions, greedy_task, vectors
+from engines import (
+    DEVICE, GREEDY, ROUNDING, TOKENS, assert_same, distributions, greedy_task, vectors,
+)  # fmt: skip
 from gguf_models import N_PLAIN
 from plain_llama import llama_cpp_output
 from reference import Reference, log_softmax
@@ -124,13 +126,14 @@ def test_no_injection_and_a_zero_injection_are_llama_cpp_itself(
         bound = {"F32": 2e-2, "F16": 2e-2, "Q8_0": 0.2}[dtype]
     else:
         bound = 5e-3 if dtype == "F16" else ROUNDING
-        assert plain.tokens.tolist() == text
+        assert DEVICE or plain.tokens.tolist() == text
     same = int(np.argmin([*(plain.tokens == text), False])) + 1  # a choice may turn
     np.testing.assert_allclose(distributions(plain)[:same], logprobs[:same], atol=bound, rtol=0)
     assert_same(injected, plain, bound=0)
 
 
 @pytest.mark.skipif("avx2" not in instructions(), reason="the processor has no AVX2")
+@pytest.mark.skipif(DEVICE == "gpu", reason="our products are those of a processor")
 def test_the_engine_uses_our_products_and_agrees_with_ggmls(
     model: Callable[..., Path], load: Callable[..., Engine], use_products: Callable[[str], None]
 ) -> None:

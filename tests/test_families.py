@@ -11,7 +11,7 @@ from typing import Any
 import llama_cpp
 import numpy as np
 import pytest
-from engines import KEEPING, assert_same, distributions, greedy_task, is_free, vectors
+from engines import DEVICE, KEEPING, assert_same, distributions, greedy_task, is_free, vectors
 from families import FAMILIES, ROUNDED, Family, gemma2, gemma3, gpt_oss
 from gguf_models import N_PLAIN
 from method_runs import PROMPT, SMALL, steps_of
@@ -80,9 +80,13 @@ def test_without_an_injection_it_is_llama_cpp_itself(model: Model) -> None:
         injected = session.run(
             [greedy_task(model.engine, session.sequence(), LONG, injection=zero)]
         )[0]
-    assert plain.tokens.tolist() == wanted.argmax(axis=1).tolist()
+    likeliest = wanted.argmax(axis=1)
+    assert DEVICE or plain.tokens.tolist() == likeliest.tolist()
+    same = (
+        int(np.argmin([*(plain.tokens == likeliest), False])) + 1
+    )  # on a device a choice may turn
     bound = ROUNDED.get(model.family.name, BOUND)
-    np.testing.assert_allclose(distributions(plain), wanted, atol=bound, rtol=0)
+    np.testing.assert_allclose(distributions(plain)[:same], wanted[:same], atol=bound, rtol=0)
     model.assert_same(injected, plain)
 
 
