@@ -10,8 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 from engines import (
-    DEVICE, GREEDY, ROUNDING, TOKENS, assert_same, distributions, greedy_task, vectors,
-)  # fmt: skip
+    DEVICE,
+    GREEDY,
+    ROUNDING,
+    TOKENS,
+    assert_same,
+    distributions,
+    greedy_task,
+    vectors,
+)
 from gguf_models import N_PLAIN
 from plain_llama import llama_cpp_output
 from reference import Reference, log_softmax
