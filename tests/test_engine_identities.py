@@ -132,7 +132,7 @@ def test_no_injection_and_a_zero_injection_are_llama_cpp_itself(
     if flash == "on":
         bound = {"F32": 2e-2, "F16": 2e-2, "Q8_0": 0.2}[dtype]
     else:
-        bound = 5e-3 if dtype == "F16" else ROUNDING
+        bound = 5e-3 if dtype == "F16" else 2 * ROUNDING if dtype == "Q8_0" and DEVICE else ROUNDING
         assert DEVICE or plain.tokens.tolist() == text
     same = int(np.argmin([*(plain.tokens == text), False])) + 1  # a choice may turn
     np.testing.assert_allclose(distributions(plain)[:same], logprobs[:same], atol=bound, rtol=0)
