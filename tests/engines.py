@@ -85,6 +85,11 @@ def distributions(output: Output) -> NDArray[np.float64]:
     return every
 
 
+def rows_to_compare(tokens: NDArray[np.integer[Any]], others: Any) -> int:
+    """Those of equal tokens, and that of the first token that differs: it has the same context."""
+    return int(np.argmin([*(tokens == others), False])) + 1
+
+
 def assert_same(ours: Output, theirs: Output, bound: float = ROUNDING) -> None:
     """Equal tokens; distributions and states that differ by no more than the bound. With
     TGR_TEST_DEVICE greedy texts may part where two tokens are as likely, within the bound; what

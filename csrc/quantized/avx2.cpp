@@ -82,7 +82,7 @@ struct Part {
     }
 };
 
-// Four words of each row, from byte `at` on.
+// Four words of each row, from byte `at` on. Always inlined: a call would save all registers of vectors.
 __attribute__((always_inline)) inline void words4(const Part & part, int64_t at, Words words[4]) {
     const auto row = [&](int i) __attribute__((always_inline)) {
         return _mm_loadu_si128(reinterpret_cast<const __m128i *>(part.base + part.offsets[i] + at));
