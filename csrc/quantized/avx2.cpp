@@ -13,7 +13,11 @@ namespace {
 using Words  = __m256i;
 using Floats = __m256;
 
-constexpr int  COLUMNS      = 4;    // tokens whose sums stay in registers
+// Tokens whose sums stay in registers.
+constexpr int columns(int, bool) {
+    return 4;
+}
+
 constexpr bool SIGNED_BYTES = true; // the sign of a byte goes to the token's number
 
 inline Words splat(int32_t word) {
@@ -72,9 +76,10 @@ inline void store_some(float * to, int64_t n, Floats numbers) {
 
 // The rows of a tile; one that is not full has its last row several times.
 struct Part {
-    const uint8_t * base;
+    const uint8_t * base = nullptr;
     int32_t         offsets[ROWS];
 
+    Part() = default;
     Part(const uint8_t * base, int64_t stride, int64_t n) : base(base) {
         for (int i = 0; i < ROWS; ++i) {
             offsets[i] = int32_t((i < n ? i : n - 1) * stride);
@@ -121,14 +126,17 @@ template <class Format> inline Words add_four(Words whole, Words weights, int32_
     return _mm256_add_epi32(whole, _mm256_madd_epi16(in_pairs<Format>(weights, four), ones));
 }
 
-// Adds the products of 16 numbers of each row with those of N tokens.
-template <class Format, int N> inline void add_products(Words (&whole)[N], const uint8_t * numbers,
-                                                        const TokenBlock * const * tokens, int64_t block, int at) {
+// Adds the products of 16 numbers of each row of R tiles with those of N tokens.
+template <class Format, int R, int N>
+inline void add_products(Words (&whole)[R][N], const uint8_t * const (&numbers)[R], const TokenBlock * const * tokens,
+                         int64_t block, int at) {
     constexpr bool FITS = Format::BITS <= 5; // 4 · 2 · 31 · 127 < 2^15
     const Words    ones = _mm256_set1_epi16(1);
     Words          pairs[N];
+    static_assert(R == 1, "more do not fit the registers");
     for (int i = 0; i < 4; ++i) {
-        const Words weights = _mm256_load_si256(reinterpret_cast<const __m256i *>(numbers + i * ROWS * 4));
+        const Words weights =
+            _mm256_load_si256(reinterpret_cast<const __m256i *>(numbers[0] + (at / 4 + i) * ROWS * 4));
         for (int t = 0; t < N; ++t) {
             int32_t four;
             std::memcpy(&four, tokens[t][block].numbers + at + 4 * i, 4);
@@ -136,12 +144,12 @@ template <class Format, int N> inline void add_products(Words (&whole)[N], const
             if (FITS) {
                 pairs[t] = i == 0 ? two : _mm256_add_epi16(pairs[t], two);
             } else {
-                whole[t] = _mm256_add_epi32(whole[t], _mm256_madd_epi16(two, ones));
+                whole[0][t] = _mm256_add_epi32(whole[0][t], _mm256_madd_epi16(two, ones));
             }
         }
     }
     for (int t = 0; FITS && t < N; ++t) {
-        whole[t] = _mm256_add_epi32(whole[t], _mm256_madd_epi16(pairs[t], ones));
+        whole[0][t] = _mm256_add_epi32(whole[0][t], _mm256_madd_epi16(pairs[t], ones));
     }
 }
 

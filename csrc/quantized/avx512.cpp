@@ -13,7 +13,12 @@ namespace {
 using Words  = __m512i;
 using Floats = __m512;
 
-constexpr int  COLUMNS      = 8;     // tokens whose sums stay in registers
+// Tokens whose sums stay in registers. Two tiles share the loads of tokens, and so many sums hide the time of a
+// product.
+constexpr int columns(int tiles, bool halves) {
+    return tiles == 1 ? 8 : halves ? 4 : 6;
+}
+
 constexpr bool SIGNED_BYTES = false; // bytes are shifted to 0 … 255
 
 inline Words splat(int32_t word) {
@@ -68,9 +73,10 @@ inline void store_some(float * to, int64_t n, Floats numbers) {
 
 // The rows of a tile; one that is not full has its last row several times.
 struct Part {
-    const uint8_t * base;
+    const uint8_t * base = nullptr;
     alignas(64) int32_t offsets[ROWS];
 
+    Part() = default;
     Part(const uint8_t * base, int64_t stride, int64_t n) : base(base) {
         for (int i = 0; i < ROWS; ++i) {
             offsets[i] = int32_t((i < n ? i : n - 1) * stride);
@@ -110,15 +116,21 @@ template <class Format> inline Words add_four(Words whole, Words weights, int32_
     return _mm512_dpbusd_epi32(whole, weights, splat(four));
 }
 
-// Adds the products of 16 numbers of each row with those of N tokens.
-template <class Format, int N> inline void add_products(Words (&whole)[N], const uint8_t * numbers,
-                                                        const TokenBlock * const * tokens, int64_t block, int at) {
+// Adds the products of 16 numbers of each row of R tiles with those of N tokens.
+template <class Format, int R, int N>
+inline void add_products(Words (&whole)[R][N], const uint8_t * const (&numbers)[R], const TokenBlock * const * tokens,
+                         int64_t block, int at) {
     for (int i = 0; i < 4; ++i) {
-        const Words weights = _mm512_load_si512(numbers + i * ROWS * 4);
+        Words weights[R];
+        for (int r = 0; r < R; ++r) {
+            weights[r] = _mm512_load_si512(numbers[r] + (at / 4 + i) * ROWS * 4);
+        }
         for (int t = 0; t < N; ++t) {
             int32_t four;
             std::memcpy(&four, tokens[t][block].numbers + at + 4 * i, 4);
-            whole[t] = add_four<Format>(whole[t], weights, four);
+            for (int r = 0; r < R; ++r) {
+                whole[r][t] = add_four<Format>(whole[r][t], weights[r], four);
+            }
         }
     }
 }

@@ -6,7 +6,7 @@
 // once. `to` takes them: a tile, or the products of one token.
 
 constexpr int64_t BLOCK = TOKEN_BLOCK;
-constexpr int64_t CHUNK = 32; // blocks of a row that are laid out at a time: a tile of them stays in the L1
+constexpr int64_t CHUNK = 32; // blocks of a row that are laid out at a time: tiles of them stay in the L1
 
 struct alignas(64) Tile {
     uint8_t numbers[CHUNK][BLOCK / 4][ROWS][4];

@@ -31,7 +31,8 @@ using Multiply = void (*)(const Rows & rows, int64_t n, const TokenBlock * token
 
 namespace avx2 {
 
-constexpr int64_t ROWS = 8;
+constexpr int64_t ROWS  = 8; // of a tile
+constexpr int     TILES = 1; // that are multiplied together with many tokens
 
 Multiply multiply(ggml_type type);
 void     pack(const float * token, int64_t n, TokenBlock * packed);
@@ -40,7 +41,8 @@ void     pack(const float * token, int64_t n, TokenBlock * packed);
 
 namespace avx512 {
 
-constexpr int64_t ROWS = 16;
+constexpr int64_t ROWS  = 16;
+constexpr int     TILES = 2;
 
 Multiply multiply(ggml_type type);
 

@@ -21,15 +21,9 @@ inline void fetch_bytes(const uint8_t * from, int64_t bytes) {
 struct Ahead {
     static constexpr int64_t LENGTH = 8; // blocks
 
-    const Part & part;
-    int64_t      first, row_blocks;
-    int64_t      to_next; // one row less: the block's number leads into the row behind this one
-
-    Ahead(const Part & part, const Rows & rows, int64_t first, int64_t row_blocks) :
-        part(part),
-        first(first),
-        row_blocks(row_blocks),
-        to_next((ROWS - 1) * rows.stride) {}
+    Part    part;
+    int64_t first, row_blocks;
+    int64_t to_next; // one row less: the block's number leads into the row behind this one
 
     // always_inline: a call would save all registers of vectors
     template <class Format, int64_t N_BLOCKS>
@@ -41,68 +35,87 @@ struct Ahead {
     }
 };
 
-// Products of n_blocks blocks of a tile with N tokens; `add`: to those of the blocks before. Meanwhile the
+// Products of n_blocks blocks of R tiles with N tokens; `add`: to those of the blocks before. Meanwhile the
 // second half of the rows is fetched, if `ahead` is not null.
-template <class Format, int N> void multiply_tile(const Tile & tile, int64_t n_blocks,
-                                                  const TokenBlock * const * tokens, float * products, int64_t stride,
-                                                  int64_t n_rows, bool add, const Ahead * ahead) {
-    Floats sums[N];
-    for (int t = 0; t < N; ++t) {
-        sums[t] = add ? load_some(products + t * stride, n_rows) : none();
+template <class Format, int R, int N>
+void multiply_tiles(const Tile * tiles, int64_t n_blocks, const TokenBlock * const * tokens, float * products,
+                    int64_t stride, int64_t n_rows, bool add, const Ahead * ahead) {
+    const auto in_tile = [&](int r) { return least(ROWS, n_rows - r * ROWS); };
+    Floats     sums[R][N];
+    for (int r = 0; r < R; ++r) {
+        for (int t = 0; t < N; ++t) {
+            sums[r][t] = add ? load_some(products + t * stride + r * ROWS, in_tile(r)) : none();
+        }
     }
     for (int64_t b = 0; b < n_blocks; ++b) {
-        if (ahead) {
+        for (int r = 0; ahead && r < R; ++r) {
             const int64_t i = b % Ahead::LENGTH;
             for (int64_t row = HALF_ROWS + i * HALF_ROWS / Ahead::LENGTH;
                  row < HALF_ROWS + (i + 1) * HALF_ROWS / Ahead::LENGTH; ++row) {
-                ahead->template fetch<Format, Ahead::LENGTH>(row, b - i);
+                ahead[r].template fetch<Format, Ahead::LENGTH>(row, b - i);
             }
         }
-        const Floats scales = load(tile.scales[b][0]), others = load(tile.scales[b][1]);
-        Words        whole[N];
+        const uint8_t * numbers[R];
+        for (int r = 0; r < R; ++r) {
+            numbers[r] = tiles[r].numbers[b][0][0];
+        }
+        Words whole[R][N];
         if constexpr (Format::HALVES) {
-            Floats scaled[N];
+            Floats scaled[R][N];
             for (int t = 0; t < N; ++t) {
-                whole[t] = left(splat(tokens[t][b].minus_half[0]), Format::SHIFT);
+                for (int r = 0; r < R; ++r) {
+                    whole[r][t] = left(splat(tokens[t][b].minus_half[0]), Format::SHIFT);
+                }
             }
-            add_products<Format, N>(whole, tile.numbers[b][0][0], tokens, b, 0);
+            add_products<Format, R, N>(whole, numbers, tokens, b, 0);
             for (int t = 0; t < N; ++t) {
-                scaled[t] = product(floats(whole[t]), scales);
-                whole[t]  = left(splat(tokens[t][b].minus_half[1]), Format::SHIFT);
+                for (int r = 0; r < R; ++r) {
+                    scaled[r][t] = product(floats(whole[r][t]), load(tiles[r].scales[b][0]));
+                    whole[r][t]  = left(splat(tokens[t][b].minus_half[1]), Format::SHIFT);
+                }
             }
-            add_products<Format, N>(whole, tile.numbers[b][4][0], tokens, b, 16);
+            add_products<Format, R, N>(whole, numbers, tokens, b, 16);
             for (int t = 0; t < N; ++t) {
-                scaled[t] = product_and_sum(floats(whole[t]), others, scaled[t]);
-                sums[t]   = product_and_sum(scaled[t], splat(tokens[t][b].scale), sums[t]);
+                for (int r = 0; r < R; ++r) {
+                    scaled[r][t] = product_and_sum(floats(whole[r][t]), load(tiles[r].scales[b][1]), scaled[r][t]);
+                    sums[r][t]   = product_and_sum(scaled[r][t], splat(tokens[t][b].scale), sums[r][t]);
+                }
             }
         } else {
             for (int t = 0; t < N; ++t) {
-                whole[t] = Format::SHIFT > 0 ? left(splat(tokens[t][b].minus), Format::SHIFT) : splat(0);
+                for (int r = 0; r < R; ++r) {
+                    whole[r][t] = Format::SHIFT > 0 ? left(splat(tokens[t][b].minus), Format::SHIFT) : splat(0);
+                }
             }
-            add_products<Format, N>(whole, tile.numbers[b][0][0], tokens, b, 0);
-            add_products<Format, N>(whole, tile.numbers[b][4][0], tokens, b, 16);
+            add_products<Format, R, N>(whole, numbers, tokens, b, 0);
+            add_products<Format, R, N>(whole, numbers, tokens, b, 16);
             for (int t = 0; t < N; ++t) {
-                sums[t] = product_and_sum(floats(whole[t]), product(scales, splat(tokens[t][b].scale)), sums[t]);
-                if (Format::SHIFT < 0) {
-                    sums[t] = product_and_sum(others, splat(tokens[t][b].sum), sums[t]);
+                for (int r = 0; r < R; ++r) {
+                    const Floats scale = product(load(tiles[r].scales[b][0]), splat(tokens[t][b].scale));
+                    sums[r][t]         = product_and_sum(floats(whole[r][t]), scale, sums[r][t]);
+                    if (Format::SHIFT < 0) {
+                        sums[r][t] = product_and_sum(load(tiles[r].scales[b][1]), splat(tokens[t][b].sum), sums[r][t]);
+                    }
                 }
             }
         }
     }
-    for (int t = 0; t < N; ++t) {
-        store_some(products + t * stride, n_rows, sums[t]);
+    for (int r = 0; r < R; ++r) {
+        for (int t = 0; t < N; ++t) {
+            store_some(products + t * stride + r * ROWS, in_tile(r), sums[r][t]);
+        }
     }
 }
 
 // Tokens that follow each other, of `row_blocks` blocks each.
-template <class Format, int N> void multiply_some(const Tile & tile, int64_t first_block, int64_t n_blocks,
-                                                  const TokenBlock * tokens, int64_t row_blocks, float * products,
-                                                  int64_t stride, int64_t n_rows, const Ahead * ahead) {
+template <class Format, int R, int N>
+void multiply_some(const Tile * tiles, int64_t first_block, int64_t n_blocks, const TokenBlock * tokens,
+                   int64_t row_blocks, float * products, int64_t stride, int64_t n_rows, const Ahead * ahead) {
     const TokenBlock * some[N];
     for (int t = 0; t < N; ++t) {
         some[t] = tokens + t * row_blocks + first_block;
     }
-    multiply_tile<Format, N>(tile, n_blocks, some, products, stride, n_rows, first_block > 0, ahead);
+    multiply_tiles<Format, R, N>(tiles, n_blocks, some, products, stride, n_rows, first_block > 0, ahead);
 }
 
 // One token: the numbers of a file's block are multiplied as they are decoded, and no tile is written.
@@ -158,7 +171,7 @@ void multiply_one(const Rows & rows, int64_t n, const TokenBlock * token, float 
     for (int64_t row = 0; row < rows.n; row += ROWS) {
         const int64_t n_rows = least(ROWS, rows.n - row);
         const Part    part(rows.base + row * rows.stride, rows.stride, n_rows);
-        const Ahead   ahead(part, rows, least(DISTANCE, n / BLOCK), n / BLOCK);
+        const Ahead   ahead{ part, least(DISTANCE, n / BLOCK), n / BLOCK, (ROWS - 1) * rows.stride };
         Floats        sums = none();
         for (int64_t b = 0; b < n / Format::NUMBERS; ++b) {
             if constexpr (IN_ONE_RUN) {
@@ -177,8 +190,7 @@ void multiply_one(const Rows & rows, int64_t n, const TokenBlock * token, float 
 }
 
 // Blocks [first_block, first_block + n_blocks) of a tile's rows. Meanwhile the first half of the rows is fetched.
-template <class Format>
-void lay_out(const Part & part, int64_t first_block, int64_t n_blocks, const Ahead & ahead, Tile & tile) {
+template <class Format> void lay_out(const Ahead & ahead, int64_t first_block, int64_t n_blocks, Tile & tile) {
     constexpr int64_t TOGETHER = Format::NUMBERS / BLOCK;
     for (int64_t b = 0; b < n_blocks; b += TOGETHER) {
         if (b % Ahead::LENGTH == 0) {
@@ -186,22 +198,60 @@ void lay_out(const Part & part, int64_t first_block, int64_t n_blocks, const Ahe
                 ahead.template fetch<Format, Ahead::LENGTH>(row, b);
             }
         }
-        Format::lay_out(part, (first_block + b) / TOGETHER * Format::BYTES, tile, b);
+        Format::lay_out(ahead.part, (first_block + b) / TOGETHER * Format::BYTES, tile, b);
     }
 }
 
-using Some = void (*)(const Tile &, int64_t, int64_t, const TokenBlock *, int64_t, float *, int64_t, int64_t,
+using Some = void (*)(const Tile *, int64_t, int64_t, const TokenBlock *, int64_t, float *, int64_t, int64_t,
                       const Ahead *);
 
-template <class Format> Some for_tokens(int64_t n) {
-    static constexpr Some FIRST[] = { multiply_some<Format, 1>, multiply_some<Format, 2>, multiply_some<Format, 3>,
-                                      multiply_some<Format, 4> };
-    if constexpr (COLUMNS > 4) {
-        static constexpr Some MORE[] = { multiply_some<Format, 5>, multiply_some<Format, 6>, multiply_some<Format, 7>,
-                                         multiply_some<Format, 8> };
-        return n > 4 ? MORE[least(n, COLUMNS) - 5] : FIRST[n - 1];
+template <class Format, int R, int N> Some for_tokens(int64_t n) {
+    if constexpr (N > 1) {
+        return n == N ? multiply_some<Format, R, N> : for_tokens<Format, R, N - 1>(n);
     } else {
-        return FIRST[least(n, COLUMNS) - 1];
+        return multiply_some<Format, R, 1>;
+    }
+}
+
+// n_blocks blocks of R tiles times all tokens.
+template <class Format, int R> void multiply_all(const Tile * tiles, int64_t first_block, int64_t n_blocks,
+                                                 const TokenBlock * tokens, int64_t n_tokens, int64_t row_blocks,
+                                                 float * products, int64_t stride, int64_t n_rows,
+                                                 const Ahead * ahead) {
+    constexpr int MOST = columns(R, Format::HALVES);
+    for (int64_t t = 0; t < n_tokens; t += MOST) {
+        for_tokens<Format, R, MOST>(least(n_tokens - t, MOST))(tiles, first_block, n_blocks, tokens + t * row_blocks,
+                                                               row_blocks, products + t * stride, stride, n_rows,
+                                                               t == 0 ? ahead : nullptr);
+    }
+}
+
+// Where R tiles are laid out and multiplied together.
+template <class Format, int R> void multiply_several(const Rows & rows, int64_t n, const TokenBlock * tokens,
+                                                     int64_t n_tokens, float * products, int64_t stride) {
+    constexpr int64_t TOGETHER   = R * ROWS;
+    const int64_t     row_blocks = n / BLOCK;
+    // few tokens: in the order of memory; many: a chunk of all tokens stays in the L2
+    const int64_t n_together = n_tokens <= FEW ? TOGETHER : rows.n;
+    const int64_t distance   = n_tokens <= FEW ? least(CHUNK, row_blocks) : row_blocks; // to what is laid out next
+    Tile          tiles[R];
+    Ahead         ahead[R];
+    for (int64_t begin = 0; begin < rows.n; begin += n_together) {
+        for (int64_t block = 0; block < row_blocks; block += CHUNK) {
+            const int64_t n_blocks = least(CHUNK, row_blocks - block);
+            for (int64_t row = begin; row < least(begin + n_together, rows.n); row += TOGETHER) {
+                const int64_t n_rows = least(TOGETHER, rows.n - row);
+                for (int64_t r = 0; r < R && r * ROWS < n_rows; ++r) {
+                    const Part part(rows.base + (row + r * ROWS) * rows.stride, rows.stride,
+                                    least(ROWS, n_rows - r * ROWS));
+                    ahead[r] = { part, block + distance, row_blocks, (TOGETHER - 1) * rows.stride };
+                    lay_out<Format>(ahead[r], block, n_blocks, tiles[r]);
+                }
+                (n_rows > TOGETHER - ROWS ? multiply_all<Format, R>
+                                          : multiply_all<Format, 1>)(tiles, block, n_blocks, tokens, n_tokens,
+                                                                     row_blocks, products + row, stride, n_rows, ahead);
+            }
+        }
     }
 }
 
@@ -211,27 +261,9 @@ template <class Format> void multiply_part(const Rows & rows, int64_t n, const T
         const bool in_one_run = Format::NUMBERS == BLOCK && rows.stride < PAGE;
         return (in_one_run ? multiply_one<Format, true> : multiply_one<Format, false>)(rows, n, tokens, products);
     }
-    const int64_t row_blocks = n / BLOCK;
-    // few tokens: in the order of memory; many: a chunk of all tokens stays in the L2
-    const int64_t n_together = n_tokens <= FEW ? ROWS : rows.n;
-    const int64_t distance   = n_tokens <= FEW ? least(CHUNK, row_blocks) : row_blocks; // to what is laid out next
-    Tile          tile;
-    for (int64_t begin = 0; begin < rows.n; begin += n_together) {
-        for (int64_t block = 0; block < row_blocks; block += CHUNK) {
-            const int64_t n_blocks = least(CHUNK, row_blocks - block);
-            for (int64_t row = begin; row < least(begin + n_together, rows.n); row += ROWS) {
-                const int64_t n_rows = least(ROWS, rows.n - row);
-                const Part    part(rows.base + row * rows.stride, rows.stride, n_rows);
-                const Ahead   ahead(part, rows, block + distance, row_blocks);
-                lay_out<Format>(part, block, n_blocks, ahead, tile);
-                for (int64_t t = 0; t < n_tokens; t += COLUMNS) {
-                    const Some some = for_tokens<Format>(n_tokens - t);
-                    some(tile, block, n_blocks, tokens + t * row_blocks, row_blocks, products + t * stride + row,
-                         stride, n_rows, t == 0 ? &ahead : nullptr);
-                }
-            }
-        }
-    }
+    const bool are_few = n_tokens <= columns(1, Format::HALVES);
+    (are_few ? multiply_several<Format, 1> : multiply_several<Format, TILES>)(rows, n, tokens, n_tokens, products,
+                                                                              stride);
 }
 
 inline Multiply multiply_of(ggml_type type) {

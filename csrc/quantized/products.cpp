@@ -83,7 +83,7 @@ void use_products(const char * name) {
 }
 
 int64_t rows_of_tile() {
-    return kind() == Kind::avx512 ? avx512::ROWS : avx2::ROWS;
+    return kind() == Kind::avx512 ? avx512::TILES * avx512::ROWS : avx2::TILES * avx2::ROWS;
 }
 
 size_t packed_token_bytes(int64_t n) {

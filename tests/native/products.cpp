@@ -146,7 +146,7 @@ TEST(a_product_has_the_same_bits_whatever_is_beside_it) {
         };
         for (const char * instructions : INSTRUCTIONS) {
             use_products(instructions);
-            for (const int64_t n_tokens : { 1, 2, 3, 8, 31, 33, 70 }) {
+            for (const int64_t n_tokens : { 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 33, 70 }) {
                 CHECK(drawn.products(n_tokens) == first(n_tokens));
             }
             auto expected = first(5);
