@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,6 @@ def test_messages_that_a_template_refuses_are_put_together(engine: Engine) -> No
     """Two of the user in a row, and later ones of the system, in chat as in the other APIs."""
     two = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
     late = [*two[:1], {"role": "system", "content": "s"}]
-    alone = [{"role": "assistant", "content": "a"}]
     plain, engine.chat_template = engine.chat_template, ALTERNATING
     try:
         for messages, expected in ((two, "user: a\n\nb"), (late, "user: a\n\ns")):
@@ -121,12 +121,126 @@ def test_messages_that_a_template_refuses_are_put_together(engine: Engine) -> No
             config = generation.advised(engine)
             tokens = generation.query_tokens(engine, messages, config)
             assert tokens == list(request.prompts[0])
-        with pytest.raises(ModelError, match="must alternate"):
-            chat_request(engine, {"messages": alone})
+        engine.chat_template = "{{ raise_exception('never') }}"
+        with pytest.raises(ModelError, match="never"):
+            chat_request(engine, {"messages": two})
     finally:
         engine.chat_template = plain
     request = chat_request(engine, {"messages": two})  # a template that takes them gets both
     assert engine.detokenize(request.prompts[0], special=True).count(b"user\n") == 2
+
+
+STRICT = """{{ bos_token }}{% set ns = namespace(turn=0, asked=false) %}{% for m in messages %}
+{%- if m.role == 'user' %}{% set ns.asked = true %}{% endif %}
+{%- if m.role == 'system' and not loop.first %}{{ raise_exception('late system') }}{% endif %}
+{%- if m.role in ('user', 'assistant') and not m.tool_calls %}
+{%- if (m.role == 'user') != (ns.turn % 2 == 0) %}{{ raise_exception('must alternate') }}{% endif %}
+{%- set ns.turn = ns.turn + 1 %}{% endif %}
+{%- if m.tool_calls and m.tool_calls | length > 1 %}{{ raise_exception('one call') }}{% endif %}
+{%- for call in m.tool_calls or [] %}
+{%- if call.id | length != 9 %}{{ raise_exception('ids have length 9') }}{% endif %}
+{{- 'call ' + call.id + ' ' + call.function.name }}
+{%- for name, value in call.function.arguments | items %}{{ ' ' + name + '=' + value | string }}
+{%- endfor %}{{ '\n' }}{% endfor %}
+{%- if m.role == 'tool' %}{{ 'result ' + m.tool_call_id + ' ' + m.content + '\n' }}
+{%- elif m.content or not m.tool_calls %}{{ m.role + ': ' + m.content + '\n' }}{% endif %}
+{%- endfor %}{% if not ns.asked %}{{ raise_exception('no user') }}{% endif %}assistant:"""
+"""Wants what templates of Mistral, Llama 3.1 and Qwen3.5 want together."""
+DEAF = """{% if messages[0].role == 'system' %}{{ 'system: ' + messages[0].content + '\n' }}
+{%- endif %}{% for m in messages %}{% if m.role in ('user', 'assistant') %}
+{{- m.role + ': ' + m.content + '\n' }}{% endif %}{% endfor %}assistant:"""
+"""Leaves later messages of the system out, as that of gpt-oss does, and calls, as many do."""
+
+
+def _called(*arguments: str) -> dict[str, Any]:
+    calls = [
+        {"id": f"call_{i}", "type": "function", "function": {"name": "f", "arguments": text}}
+        for i, text in enumerate(arguments)
+    ]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+def _result(i: int, text: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": f"call_{i}", "content": text}
+
+
+def _lines(engine: Engine, messages: list[dict[str, Any]]) -> list[str]:
+    request = chat_request(engine, {"messages": messages})
+    text = engine.detokenize(request.prompts[0], special=True).decode()
+    return text.removeprefix("<|endoftext|>").splitlines()
+
+
+@pytest.mark.parametrize(
+    ("history", "lines"),
+    [
+        (["S", "Q"], ["system: S", "user: Q"]),
+        (["S"], ["user: S"]),
+        (["A", "Q"], ["user: ", "assistant: A", "user: Q"]),
+        (["S", "A", "A"], ["system: S", "user: ", "assistant: A", "user: "]),
+        (["Q", "A", "A", "Q"], ["user: Q", "assistant: A", "", "A", "user: Q"]),
+        (
+            ["Q", _called('{"a": "x"}', '{"a": "y"}'), _result(0, "r"), _result(1, "s")],
+            ["user: Q", "call 0 f a=x", "result 0 r", "call 1 f a=y", "result 1 s"],
+        ),
+        (
+            ["Q", _called('{"a": "x"}'), _result(0, "r"), "Q"],
+            ["user: Q", "call 0 f a=x", "result 0 r", "assistant: ", "user: Q"],
+        ),
+        (["Q", _called("{}"), "Q"], ["user: Q", "call 0 f", "assistant: ", "user: Q"]),
+        (
+            ["S", _called('{"a": "x"}'), _result(0, "r")],
+            ["system: S", "user: ", "call 0 f a=x", "result 0 r"],
+        ),
+        (
+            ["Q", _called("[1]"), _result(0, "r")],
+            ["user: Q", "call 0 f arguments=[1]", "result 0 r"],
+        ),
+        (["Q", _called("null"), _result(0, "r")], ["user: Q", "call 0 f", "result 0 r"]),
+    ],
+)
+def test_a_strict_template_gets_any_history(
+    engine: Engine, history: list[Any], lines: list[str]
+) -> None:
+    roles = {"S": "system", "Q": "user", "A": "assistant"}
+    messages = [
+        {"role": roles[one], "content": one} if isinstance(one, str) else one for one in history
+    ]
+    plain, engine.chat_template = engine.chat_template, STRICT
+    try:
+        got = _lines(engine, messages)
+    finally:
+        engine.chat_template = plain
+    ids = dict.fromkeys(re.findall("(?:call|result) ([0-9a-f]{9}) ", "\n".join(got)))
+    for i, name in enumerate(ids):
+        got = [line.replace(name, str(i)) for line in got]
+    end = "assistant:A" if history[-1] == "A" else "assistant:"  # which the reply goes on with
+    assert got == [*lines, end]
+
+
+def test_what_a_template_leaves_out_reaches_the_model(engine: Engine) -> None:
+    """Later messages of the system, and calls of a request that names no tools any more."""
+    late = [
+        {"role": "system", "content": "first"},
+        {"role": "user", "content": "Q"},
+        {"role": "assistant", "content": "A"},
+        {"role": "system", "content": "second"},
+        {"role": "user", "content": "Q"},
+    ]
+    called = [late[1], _called('{"city": "Orl\\u00e9ans\\n"}'), _result(0, "sunny")]
+    old: list[dict[str, Any]] = [
+        late[1],
+        {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
+        {"role": "function", "name": "f", "content": "sunny"},
+    ]
+    plain, engine.chat_template = engine.chat_template, DEAF
+    try:
+        turns = ["user: Q", "assistant: A", "user: second", "", "Q", "assistant:"]
+        assert _lines(engine, late) == ["system: first", *turns]
+        for history in (called, old):
+            text = "\n".join(_lines(engine, history))
+            assert '"name": "f"' in text and "<tool_response>\nsunny\n</tool_response>" in text
+    finally:
+        engine.chat_template = plain
 
 
 def test_every_effort_reaches_the_template(engine: Engine) -> None:

@@ -6,6 +6,7 @@ makes all of it, from the template; `tgr_local.system.confined` runs it with lim
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import re
@@ -222,12 +223,12 @@ def template_message(message: Mapping[str, Any]) -> dict[str, Any]:
 
 def _call(call: Mapping[str, Any]) -> dict[str, Any]:
     function = dict(call["function"])
-    arguments = function.get("arguments") or "{}"
+    arguments = value = function.get("arguments") or "{}"
     if isinstance(arguments, str):
-        try:
-            json.loads(arguments)
-        except ValueError:  # cut off: a template that wants an object gets one
-            arguments = json.dumps({"arguments": arguments})
+        with contextlib.suppress(ValueError):  # it was cut off
+            value = json.loads(arguments)
+    if not isinstance(value, dict):  # a template that wants an object gets one
+        arguments = json.dumps({} if value is None else {"arguments": value})
     function["arguments"] = arguments
     made = {"type": "function", "function": function}
     return made | ({"id": call["id"]} if call.get("id") else {})

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import json
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, TypeGuard
@@ -17,7 +20,7 @@ from tgr_local.errors import ContextError, ModelError
 from tgr_local.generation.messages import (
     KINDS,
     continued_part,
-    one_system,
+    plainer,
     without_empty_end,
 )
 from tgr_local.methods import Method
@@ -192,26 +195,59 @@ def applied(
     cancel: Cancel | None = None,
 ) -> dict[str, Any]:
     """What the template makes of messages, as `Engine.apply_template` has it. For a template that
-    refuses them, two of the user in a row are one, and later ones of the system are the user's.
-    Raises as it does."""
-    try:
-        return engine.apply_template({**request, "messages": list(messages)}, cancel=cancel)
-    except ModelError as error:
-        together = _together(messages)
-        is_refused = isinstance(error.__context__, confined.FailedError)  # and no limit was met
-        if not is_refused or together == list(messages):
-            raise
+    refuses them, or leaves a system message, a call or a result out, they have another form, as
+    far as one helps. Raises as it does."""
+    first: dict[str, Any] | ModelError | None = None
+    for form in _forms(messages):
         try:
-            return engine.apply_template({**request, "messages": together}, cancel=cancel)
-        except ModelError:
-            raise error from None
+            made = engine.apply_template({**request, "messages": form}, cancel=cancel)
+        except ModelError as error:
+            first = first or error
+            if not isinstance(error.__context__, confined.FailedError):  # a limit was met
+                break
+            continue
+        if all(word in made["text"].text for word in _words(messages)):
+            return made
+        first = first if isinstance(first, dict) else made
+    if isinstance(first, ModelError):
+        raise first from None
+    assert first is not None
+    return first
 
 
-def _together(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    try:
-        return one_system(messages)
-    except (KeyError, TypeError):  # a content that is not text
-        return list(map(dict, messages))
+def _forms(messages: Sequence[Mapping[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """The messages as they are, and then as more templates take them."""
+    last = list(map(dict, messages))
+    yield last
+    with contextlib.suppress(KeyError, TypeError):  # a content that is not text
+        for form in plainer(messages):
+            if form != last:
+                yield (last := form)
+
+
+def _words(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A word of each text that some templates leave out, which none writes in another way."""
+    for message in messages:
+        texts: list[str] = []
+        for call in message.get("tool_calls") or ():
+            with contextlib.suppress(KeyError, TypeError, ValueError):
+                arguments = call["function"]["arguments"]
+                texts += _leaves(json.loads(arguments) if isinstance(arguments, str) else arguments)
+        if message.get("role") in ("system", "developer", "tool"):
+            texts.append(str(message.get("content") or ""))
+        for text in texts:
+            yield max(_WORD.findall(text), key=len, default="")
+
+
+_WORD = re.compile(r"(?<![\\A-Za-z0-9])[A-Za-z0-9]+")  # and no end of what JSON has escaped
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _leaves(inner)
 
 
 def tokens_within(

@@ -52,7 +52,12 @@ def _template_message(i: int, message: Message, content: str | None) -> dict[str
         )
     if content is None and role not in ("assistant", "tool", "function"):
         raise RequestError(f"messages[{i}].content is None, but must be a text", "messages")
-    return {**message, "role": role, "content": content or ""}
+    made: dict[str, Any] = {**message, "role": role, "content": content or ""}
+    if role == "function":  # the older names of a call and of its result
+        made |= {"role": "tool", "tool_call_id": message.get("name")}
+    if isinstance(call := made.pop("function_call", None), dict) and "name" in call:
+        made["tool_calls"] = [{"id": call["name"], "type": "function", "function": call}]
+    return made
 
 
 def check_tools(body: ChatRequest) -> None:

@@ -58,7 +58,9 @@ def apply_template(
     JSON cannot represent, and CancelledError if `cancel` is set.
     """
     work = {"do": "apply", "template": template, "bos": bos, "eos": eos, "request": request}
-    if request.get("tools"):  # for a template that knows none
+    if request.get("tools") or any(  # for a template that knows none
+        one.get("tool_calls") or one.get("role") == "tool" for one in request["messages"]
+    ):
         work["generic_tools"] = _generic_tools()
     result: dict[str, Any] = _call(work, cancel)
     return {**result, "grammar": _readable(result["grammar"])}

@@ -74,7 +74,7 @@ def _loaded(path: str) -> Any:
 def _apply(request: dict[str, Any]) -> dict[str, Any]:
     template, ends = request["template"], (request["bos"], request["eos"])
     compiled = _template(template, *ends)
-    if request["request"].get("tools") and not compiled.abilities()["supports_tool_calls"]:
+    if "generic_tools" in request and not compiled.abilities()["supports_tool_calls"]:
         compiled = _template(request["generic_tools"] + template, *ends)
     result: dict[str, Any] = compiled.apply(json.dumps(request["request"]))
     return result
