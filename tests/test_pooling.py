@@ -23,6 +23,7 @@ from tgr_local.generation import pooling
 from tgr_local.openai.requests import chat_request
 from tgr_local.openai.rerank import RerankRequest, rerank_response
 from tgr_local.options.config import EngineConfig
+from tgr_local.server.embeddings import EmbeddingsRequest, input_tokens
 
 TEXTS = ["hello", "the 🦙 said " * 30]
 DOCUMENTS = ["he said", "the", "a b c" * 9, "<|im_end|>\n<|im_start|>he", "{query} {document}"]
@@ -164,6 +165,14 @@ def test_a_server_ranks_documents(model: Callable[..., Path], tmp_path: Path) ->
         answer = post("/v1/embeddings", json={"input": "a"})
         assert answer.status_code == 400
         assert "a reranker, which makes no embeddings" in answer.json()["error"]["message"]
+
+
+def test_a_text_longer_than_the_cache_is_named_with_its_length(model: Callable[..., Path]) -> None:
+    with Engine(model(), EngineConfig(**EXACT, n_ctx=256)) as engine:
+        body = EmbeddingsRequest.parse({"input": [[5] * 256]})
+        with pytest.raises(ContextError, match="has 256 tokens, but n_ctx is 256") as refused:
+            input_tokens(engine, body)
+        assert (refused.value.n_tokens, refused.value.n_ctx) == (256, 256)
 
 
 def test_documents_as_text_embeddings_inference_has_them(

@@ -109,6 +109,15 @@ def test_embeddings_are_means_of_states(server: Served, engine: Engine) -> None:
     assert response["usage"]["prompt_tokens"] == len(engine.tokenize("he said")) + 3
 
 
+def test_a_library_embeds_a_thousand_texts_at_once(server: Served) -> None:
+    made = server.client.post("/v1/embeddings", json={"input": [[5 + i % 2] for i in range(1000)]})
+    vectors = [one["embedding"] for one in made.json()["data"]]
+    assert len(vectors) == 1000 and vectors[998:] == vectors[:2] and vectors[0] != vectors[1]
+    refused = server.client.post("/v1/embeddings", json={"input": [[5]] * 2049})
+    message = "input holds 2049 texts, but must hold between 1 and 2048"
+    assert refused.json()["error"]["message"] == message
+
+
 # ---- methods ----
 
 

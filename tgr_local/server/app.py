@@ -102,11 +102,9 @@ def _add_embeddings(app: FastAPI, service: Service) -> None:
     @app.post("/embeddings", include_in_schema=False)
     @app.post("/v1/embeddings", **takes(EmbeddingsRequest))
     async def embed(request: Request) -> Response:
-        most = service.limits.max_choices
-
         def read(model: LoadedModel, fields: Fields) -> tuple[EmbeddingsRequest, list[list[int]]]:
             body = EmbeddingsRequest.parse(fields)
-            return body, embeddings.input_tokens(model.engine, body, most)
+            return body, embeddings.input_tokens(model.engine, body)
 
         def make(
             model: LoadedModel,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from tgr_local.engine import Cancel, Engine
-from tgr_local.errors import too_long
+from tgr_local.errors import ContextError, too_long
 from tgr_local.generation import tokens_within
 from tgr_local.generation.pooling import embedding, pooling_of
 from tgr_local.openai.bodies import Tokens
@@ -42,10 +42,16 @@ class EmbeddingsRequest(Ignoring):
     options: Ignored = None
 
 
-def input_tokens(engine: Engine, body: EmbeddingsRequest, most: int) -> list[list[int]]:
-    """The tokens of each of up to `most` inputs. Raises RequestError, ContextError, and ModelError
-    for a reranker."""
+INPUTS_MAX = 2048
+"""Texts of one request, as OpenAI has it: clients send hundreds at once."""
+_NUMBERS_MOST, _TOKENS_MOST = 1 << 22, 1 << 20  # of the vectors, and of the texts, together
+
+
+def input_tokens(engine: Engine, body: EmbeddingsRequest) -> list[list[int]]:
+    """The tokens of each input. Raises RequestError, ContextError, and ModelError for a
+    reranker."""
     pooling_of(engine)
+    most = min(INPUTS_MAX, max(1, _NUMBERS_MOST // engine.n_embd))
     if body.dimensions not in (None, engine.n_embd):
         raise RequestError(
             f"dimensions is {body.dimensions}, but must be {engine.n_embd}, as the model has",
@@ -57,7 +63,13 @@ def input_tokens(engine: Engine, body: EmbeddingsRequest, most: int) -> list[lis
         raise RequestError(
             f"input holds {len(several)} texts, but must hold between 1 and {most}", "input"
         )
-    return [_tokens(engine, one) for one in several]
+    texts = [_tokens(engine, one) for one in several]
+    if (total := sum(map(len, texts))) > _TOKENS_MOST:
+        raise RequestError(
+            f"input has {total} tokens together, but may have {_TOKENS_MOST}; send fewer texts",
+            "input",
+        )
+    return texts
 
 
 def respond(
@@ -89,6 +101,9 @@ def _tokens(engine: Engine, text: str | list[int]) -> list[int]:
         )
     if len(tokens) > engine.n_ctx_train:
         raise too_long("an input", len(tokens), engine.n_ctx_train)
+    if (n_ctx := engine.config.n_ctx) and len(tokens) >= n_ctx:
+        text = f"an input has {len(tokens)} tokens, but n_ctx is {n_ctx}; raise it, or shorten it"
+        raise ContextError(text, len(tokens), n_ctx)
     return tokens
 
 
