@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import socket
 from collections.abc import Iterator
@@ -197,6 +198,18 @@ def test_a_post_to_an_address_with_a_slash_is_no_redirect(server: Served) -> Non
     assert wrong.status_code == 404
     message = "there is no /v1/v1/chat/completions; did you mean /v1/chat/completions?"
     assert wrong.json()["error"]["message"] == message
+
+
+def test_a_compressed_body_is_named_as_such(server: Served) -> None:
+    body = json.dumps({"messages": USER, "max_tokens": 1, "tgr": BASE}).encode()
+
+    def posted(data: bytes, encoding: str) -> Any:
+        return server.client.post(CHAT, content=data, headers={"Content-Encoding": encoding})
+
+    assert posted(body, "identity").status_code == 200
+    refused = posted(gzip.compress(body), "gzip")
+    assert refused.status_code == 415
+    assert "the body is encoded as gzip" in refused.json()["error"]["message"]
 
 
 def test_a_wrong_address_gets_a_near_one() -> None:

@@ -58,6 +58,10 @@ class Bodies:
         body = Body(self, listed)
         try:
             await asyncio.wait_for(self._fill(body, request), BODY_SECONDS)
+            encoding = request.headers.get("content-encoding") or "identity"
+            if encoding.lower() != "identity":
+                message = f"the body is encoded as {encoding:.40}, but must be plain JSON"
+                raise ApiError(415, f"{message}; switch the compression of requests off")
         except BaseException as error:
             body.give_back()
             raise _problem(error) from None
