@@ -26,6 +26,7 @@ SCHEMA = {
     "required": ["a"],
     "additionalProperties": False,
 }
+UNTYPED = {key: value for key, value in SCHEMA.items() if key != "type"}
 CALLED = {
     "role": "assistant",
     "content": None,
@@ -59,6 +60,7 @@ def text_of(response: Any) -> str:
         {"type": "json_schema", "schema": SCHEMA},
         {"type": "json_object", "schema": SCHEMA},
         {"type": "json_schema", "json_schema": {"schema": SCHEMA}, "schema": {"type": "null"}},
+        {"type": "json_schema", "json_schema": {"schema": UNTYPED}},
     ],
 )
 def test_a_schema_is_followed_wherever_it_is_given(server: Served, form: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from tgr_local.openai.validation import RequestError, shown
 from tgr_local.schemas import SchemaError, schema_grammar
 
 _SCHEMA_MOST = 1 << 18  # characters of a JSON schema
+_KINDS = {"type", "enum", "const"}  # keywords by which a schema says of what type its values are
 
 
 def requested_grammar(body: GenerationRequest) -> str:
@@ -46,6 +47,8 @@ def json_grammar(schema: Any = None) -> str:
             )
         if not isinstance(schema, dict | bool | None):
             raise SchemaError(f"it is {shown(schema)}, but must be an object, true or false")
+        if isinstance(schema, dict) and "properties" in schema and not schema.keys() & _KINDS:
+            schema = {**schema, "type": "object"}  # which who writes it by hand leaves out
         return schema_grammar({"type": "object"} if schema is None else schema)
     except (SchemaError, RecursionError) as error:
         why = error if isinstance(error, SchemaError) else "it is nested too deeply"
