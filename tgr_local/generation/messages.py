@@ -79,14 +79,13 @@ def _in_turn(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             message["tool_call_id"] = _short_id(message.get("tool_call_id"))
         if calls := message.get("tool_calls"):
             message["tool_calls"] = [{**call, "id": _short_id(call.get("id"))} for call in calls]
-        is_own = (
-            role == follows == "assistant" and i == len(messages) - 1
-        )  # a reply may go on with it
-        if is_own or (role in ("assistant", "tool") and follows in _SYSTEM):
+        two_replies = role == follows == "assistant"
+        is_open = two_replies and i == len(messages) - 1  # the reply may go on with it
+        if is_open or (role in ("assistant", "tool") and follows in _SYSTEM):
             made.append({"role": "user", "content": ""})
         elif role == "user" and (follows == "tool" or last.get("tool_calls")):
             made.append({"role": "assistant", "content": ""})
-        if role == follows == "assistant" and not is_own:
+        if two_replies and not is_open:
             made[-1] = _joined(last, message)
         else:
             made.append(message)
