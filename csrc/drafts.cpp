@@ -142,41 +142,16 @@ void Followed::went_on(llama_token token, Hits & hits) {
 // what guesses are worth
 //
 
-namespace {
+static constexpr std::array<size_t, 9> WIDTHS = { 1, 2, 4, 8, 16, 24, 32, 48, 64 };
 
-struct Point {
-    size_t width;
-    double time;
-};
-
-} // namespace
-
-static constexpr size_t N_POINTS = 9;
+using Times = std::array<double, WIDTHS.size()>; // of a step of each width
 
 // On one thread, of the Qwen3-0.6B shape, with Q4_K weights; near what Q8_0 takes with ggml (docs/performance.md).
-static constexpr std::array<Point, N_POINTS> BY_GGML = { { { 1, 1.0 },
-                                                           { 2, 1.9 },
-                                                           { 4, 3.5 },
-                                                           { 8, 5.0 },
-                                                           { 16, 6.5 },
-                                                           { 24, 9.5 },
-                                                           { 32, 12.5 },
-                                                           { 48, 18.0 },
-                                                           { 64, 24.0 } } };
+static constexpr Times BY_GGML = { 1.0, 1.9, 3.5, 5.0, 6.5, 9.5, 12.5, 18.0, 24.0 };
 // The same, with Q8_0 weights.
-static constexpr std::array<Point, N_POINTS> BY_OURS = { { { 1, 1.0 },
-                                                           { 2, 1.25 },
-                                                           { 4, 1.55 },
-                                                           { 8, 2.15 },
-                                                           { 16, 3.4 },
-                                                           { 24, 4.6 },
-                                                           { 32, 5.9 },
-                                                           { 48, 8.6 },
-                                                           { 64, 11.3 } } };
+static constexpr Times BY_OURS = { 1.0, 1.25, 1.55, 2.15, 3.4, 4.6, 5.9, 8.6, 11.3 };
 // An estimate: ggml reads quantized weights once for up to eight tokens, and takes another kernel for more.
-static constexpr std::array<Point, N_POINTS> ON_GPU = {
-    { { 1, 1.0 }, { 2, 1.1 }, { 4, 1.25 }, { 8, 1.6 }, { 16, 2.3 }, { 24, 2.6 }, { 32, 2.8 }, { 48, 3.2 }, { 64, 3.6 } }
-};
+static constexpr Times ON_GPU = { 1.0, 1.1, 1.25, 1.6, 2.3, 2.6, 2.8, 3.2, 3.6 };
 
 // With ggml one thread takes three times as long for the products of a token as for reading the weights.
 StepTimes::StepTimes(Kernels kernels, int32_t n_threads) :
@@ -184,12 +159,9 @@ StepTimes::StepTimes(Kernels kernels, int32_t n_threads) :
     at_once_(kernels == Kernels::gpu ? 1.0 : std::clamp(n_threads / 3.0, 1.0, 4.0)) {}
 
 double StepTimes::of(size_t width) const {
-    const auto & points = kernels_ == Kernels::gpu ? ON_GPU : kernels_ == Kernels::own ? BY_OURS : BY_GGML;
-    size_t       i      = 0;
-    while (i + 1 < points.size() && points[i].width < width) {
-        ++i;
-    }
-    return std::max(1.0, points[i].time / at_once_);
+    const Times & times = kernels_ == Kernels::gpu ? ON_GPU : kernels_ == Kernels::own ? BY_OURS : BY_GGML;
+    const auto    next  = std::lower_bound(WIDTHS.begin(), WIDTHS.end() - 1, width); // the last one for all beyond
+    return std::max(1.0, times[size_t(next - WIDTHS.begin())] / at_once_);
 }
 
 static constexpr double LEAST_GAIN = 1.25;

@@ -84,15 +84,6 @@ std::vector<uint32_t> CacheAllocator::find_cells(uint32_t n_cells, const CellLis
 // cells for the tasks of a job
 //
 
-namespace {
-
-// Cells that follow each other.
-struct Run {
-    uint32_t begin, n;
-};
-
-} // namespace
-
 std::vector<std::vector<uint32_t>> CacheAllocator::plan(uint64_t session, const std::vector<int32_t> & sequences,
                                                         const std::vector<uint32_t> & n_tokens) {
     Reservation &                      reservation = of(session);
@@ -132,13 +123,13 @@ std::vector<std::vector<uint32_t>> CacheAllocator::plan(uint64_t session, const 
         return planned;
     }
     // the longest run is shared out evenly: space for each text to go on
-    Run      longest{ 0, 0 }, run{ 0, 0 };
+    extent   longest, run;
     uint32_t most = 0;
     for (const uint32_t cell : reservation.cells) {
         if (!idle(cell)) {
             continue;
         }
-        run     = run.n > 0 && run.begin + run.n == cell ? Run{ run.begin, run.n + 1 } : Run{ cell, 1 };
+        run     = run.n > 0 && run.begin + run.n == cell ? extent{ run.begin, run.n + 1 } : extent{ cell, 1 };
         longest = run.n > longest.n ? run : longest;
     }
     for (const size_t i : others) {

@@ -9,13 +9,8 @@ template <class T> static size_t width_of(const Array<T> & array) {
 }
 
 Output Output::joined(const Output & more) const {
-    Output all = *this;
-    each_token_array([&](const char *, auto array) {
-        auto &       to   = all.*array;
-        const auto & from = *(more.*array).values;
-        to.values         = std::make_shared<std::decay_t<decltype(from)>>(*to.values); // the arrays are shared
-        to.values->insert(to.values->end(), from.begin(), from.end());
-    });
+    Output all = beginning(tokens.values->size()); // a copy: the arrays are shared
+    all.append(more, 0);
     all.n_decoded += more.n_decoded;
     all.n_reused += more.n_reused;
     all.n_refused += more.n_refused;

@@ -7,17 +7,8 @@ template <class T> static auto numpy(Array<T> Output::* array) {
 }
 
 static const char * finish_of(const Output & output) {
-    switch (output.finish) {
-    case Finish::none:
-        return "";
-    case Finish::length:
-        return "length";
-    case Finish::stop:
-        return "stop";
-    case Finish::cancelled:
-        return "cancelled";
-    }
-    return "";
+    static constexpr const char * names[] = { "", "length", "stop", "cancelled" };
+    return names[size_t(output.finish)];
 }
 
 void bind_output(py::module_ & m) {
