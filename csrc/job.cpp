@@ -11,12 +11,9 @@ namespace tgr {
 Job::Job(std::vector<Task> given) :
     tasks(std::move(given)),
     outputs_(tasks.size()),
-    fresh_(tasks.size()),
-    n_rows_(tasks.size()),
+    n_published_(tasks.size()),
     new_tokens_(tasks.size()),
-    parts_(tasks.size()),
-    n_decoded_(tasks.size()),
-    n_refused_(tasks.size()) {
+    parts_(tasks.size()) {
     done_ = tasks.empty();
 }
 
@@ -40,19 +37,19 @@ Job::News Job::take(double seconds, size_t least) {
 
 Output Job::take_part(size_t task, size_t n) {
     std::lock_guard lock(mutex_);
-    Output          part    = parts_.at(task).split(n);
-    int32_t &       decoded = n_decoded_[task];
-    const bool      last    = done_ && parts_[task].tokens.values->empty();
-    part.finish             = last ? outputs_[task].finish : Finish::length;
+    Parts &         parts = parts_.at(task);
+    Output          part  = parts.left.split(n);
+    const bool      last  = done_ && parts.left.tokens.values->empty();
+    part.finish           = last ? outputs_[task].finish : Finish::length;
     // the newest token is not decoded yet
-    const bool first = decoded == 0;
+    const bool first = parts.n_decoded == 0;
     part.n_reused    = first ? outputs_[task].n_reused : 0;
     part.n_decoded =
-        last ? outputs_[task].n_decoded - decoded
+        last ? outputs_[task].n_decoded - parts.n_decoded
              : int32_t(part.tokens.values->size() + (first ? tasks[task].feed.size() - 1 : 0)) - part.n_reused;
-    decoded += part.n_decoded;
-    part.n_refused = parts_[task].n_refused - n_refused_[task];
-    n_refused_[task] += part.n_refused;
+    parts.n_decoded += part.n_decoded;
+    part.n_refused = parts.left.n_refused - parts.n_refused;
+    parts.n_refused += part.n_refused;
     return part;
 }
 
@@ -67,21 +64,17 @@ const std::vector<Output> & Job::outputs() {
     return outputs_;
 }
 
-void Job::add_new(size_t task, llama_token token) {
-    fresh_[task].push_back(token);
-}
-
 // With the mutex held.
 void Job::publish() {
     for (size_t i = 0; i < tasks.size(); ++i) {
-        new_tokens_[i].insert(new_tokens_[i].end(), fresh_[i].begin(), fresh_[i].end());
-        n_new_ += fresh_[i].size();
-        fresh_[i].clear();
+        const auto & tokens = *outputs_[i].tokens.values;
+        new_tokens_[i].insert(new_tokens_[i].end(), tokens.begin() + ptrdiff_t(n_published_[i]), tokens.end());
+        n_new_ += tokens.size() - n_published_[i];
         if (tasks[i].part > 0) {
-            parts_[i].append(outputs_[i], n_rows_[i]);
-            parts_[i].n_refused = outputs_[i].n_refused; // so far
-            n_rows_[i]          = outputs_[i].tokens.values->size();
+            parts_[i].left.append(outputs_[i], n_published_[i]);
+            parts_[i].left.n_refused = outputs_[i].n_refused; // so far
         }
+        n_published_[i] = tokens.size();
     }
 }
 
@@ -141,7 +134,6 @@ void Job::prepare(const TokenTexts & texts, const ModelInfo & info) {
         Output &     output = outputs_[i];
         made->task          = &task;
         made->output        = &output;
-        made->index         = i;
         made->tail          = task.tail;
         for (const auto & text : task.stop) {
             made->tail_most = std::max(made->tail_most, text.size());

@@ -25,7 +25,6 @@ namespace tgr {
 struct RunningTask {
     const Task *             task   = nullptr;
     Output *                 output = nullptr;
-    size_t                   index  = 0; // in the job
     std::unique_ptr<Sampler> sampler;
     size_t                   n_fed = 0;
     llama_token              next  = LLAMA_TOKEN_NULL; // sampled, not decoded yet
@@ -61,7 +60,7 @@ public:
         std::vector<std::vector<llama_token>> tokens;
         bool                                  done;
     };
-    News take(double seconds, size_t least = 1);
+    News take(double seconds, size_t least);
 
     // The next n generated tokens of a task with parts, among those that take() has returned. The last ones say why it
     // ended.
@@ -76,8 +75,7 @@ public:
     // std::invalid_argument. In the thread that submits the job.
     void prepare(const TokenTexts & texts, const ModelInfo & info);
 
-    // Adds a generated token to those that take() returns, from notify() on, which wakes its callers.
-    void add_new(size_t task, llama_token token);
+    // take() and take_part() return what the outputs hold now; wakes their callers.
     void notify();
 
     // Ends it, with an error or none.
@@ -89,25 +87,26 @@ public:
 
     // worker only
     std::vector<std::unique_ptr<RunningTask>> running;
-    uint64_t                                  session        = 0;
-    uint64_t                                  session_serial = 0;
+    uint64_t                                  session = 0;
 
 private:
     void publish();
 
-    std::vector<Output> outputs_;
+    // Of a task with parts.
+    struct Parts {
+        Output  left;                         // published tokens that take_part() has not returned
+        int32_t n_decoded = 0, n_refused = 0; // of the parts that it has returned
+    };
 
-    std::vector<std::vector<llama_token>> fresh_;  // not published yet; worker only
-    std::vector<size_t>                   n_rows_; // of the outputs with parts, published; worker only
+    std::vector<Output> outputs_;
+    std::vector<size_t> n_published_; // tokens of each output; worker only
 
     std::mutex                            mutex_;   // guards what follows
     std::condition_variable               changed_; // there are new tokens, once a step, or it is done
     std::condition_variable               ended_;
     std::vector<std::vector<llama_token>> new_tokens_;
     size_t                                n_new_ = 0;
-    std::vector<Output>                   parts_;     // published tokens that take_part() has not returned
-    std::vector<int32_t>                  n_decoded_; // of the parts that it has returned
-    std::vector<int32_t>                  n_refused_; // … likewise
+    std::vector<Parts>                    parts_;
     bool                                  done_ = false;
     std::exception_ptr                    error_;
 };

@@ -8,6 +8,8 @@
 
 namespace tgr {
 
+using Participant = LockstepGroup::Participant;
+
 // A guess that the measured steps correct: 2 operations for each weight, 20 thousand million in a second on each
 // thread.
 static size_t first_prompt_tokens(const Model & model) {
@@ -33,7 +35,7 @@ Scheduler::Scheduler(Model & model, CacheAllocator & cache, Interrupt & interrup
 
 std::shared_ptr<LockstepGroup> Scheduler::group(uint32_t n) {
     auto group = std::make_shared<LockstepGroup>();
-    group->participants.assign(n, LockstepGroup::Participant::absent);
+    group->participants.assign(n, Participant::absent);
     group->n_jobs.assign(n, 0);
     group->serial = next_id_++;
     return group;
@@ -41,18 +43,15 @@ std::shared_ptr<LockstepGroup> Scheduler::group(uint32_t n) {
 
 std::future<uint64_t> Scheduler::request(uint32_t n_cells, uint32_t n_seqs, Prompt prompt,
                                          std::shared_ptr<LockstepGroup> group, uint32_t index, uint64_t & ticket) {
-    if (group &&
-        (index >= group->participants.size() || group->participants[index] != LockstepGroup::Participant::absent)) {
+    if (group && (index >= group->participants.size() || group->participants[index] != Participant::absent)) {
         throw Error("participant " + std::to_string(index) +
                     " is not awaited by its group; give each session an index of its own");
     }
     cache_.check(n_cells, n_seqs);
     auto request = std::make_unique<Request>();
     ticket       = next_id_++;
-    *request     = { ticket, group ? group->serial : ticket, n_cells, n_seqs, std::move(prompt), group, index, {} };
-    if (group) {
-        group->participants[index] = LockstepGroup::Participant::waiting;
-    }
+    *request     = { { group ? group->serial : ticket, group, index }, ticket, n_cells, n_seqs, std::move(prompt), {} };
+    request->mark(Participant::waiting);
     auto admitted = request->admitted.get_future();
     waiting_.push_back(std::move(request));
     std::stable_sort(waiting_.begin(), waiting_.end(), [](const auto & a, const auto & b) {
@@ -77,9 +76,7 @@ void Scheduler::admit() {
             }
         } catch (...) { // no memory, now or ever
             request.admitted.set_exception(std::current_exception());
-            if (request.group) {
-                request.group->participants[request.index] = LockstepGroup::Participant::gone;
-            }
+            request.mark(Participant::gone);
         }
         waiting_.erase(waiting_.begin() + i);
     }
@@ -124,7 +121,7 @@ bool Scheduler::fits_together(size_t first) {
 }
 
 bool Scheduler::admit(Request & request) {
-    const auto place = sessions_.emplace(request.ticket, Session{ request.serial, request.group, request.index }).first;
+    const auto place = sessions_.emplace(request.ticket, Session{ request }).first;
     try {
         if (!cache_.reserve(request.ticket, request.n_cells, request.n_seqs, request.prompt)) {
             sessions_.erase(place);
@@ -134,9 +131,7 @@ bool Scheduler::admit(Request & request) {
         sessions_.erase(place);
         throw;
     }
-    if (request.group) {
-        request.group->participants[request.index] = LockstepGroup::Participant::open;
-    }
+    request.mark(Participant::open);
     request.admitted.set_value(request.ticket);
     return true;
 }
@@ -159,9 +154,7 @@ bool Scheduler::give_up(uint64_t ticket) {
     if (it == waiting_.end()) {
         return false;
     }
-    if ((*it)->group) {
-        (*it)->group->participants[(*it)->index] = LockstepGroup::Participant::gone;
-    }
+    (*it)->mark(Participant::gone);
     (*it)->admitted.set_exception(std::make_exception_ptr(CancelledError("the request was withdrawn")));
     waiting_.erase(it);
     return true;
@@ -180,9 +173,7 @@ void Scheduler::close_session(uint64_t id) {
     }
     cancel_jobs(id, [](const Task &) { return true; });
     cache_.release(id);
-    if (it->second.group) {
-        it->second.group->participants[it->second.index] = LockstepGroup::Participant::gone;
-    }
+    it->second.mark(Participant::gone);
     sessions_.erase(it);
 }
 
@@ -227,9 +218,6 @@ void Scheduler::check_task(uint64_t session, const Task & task) {
     if (task.feed.empty()) {
         throw std::invalid_argument("feed is empty; a task feeds at least one token");
     }
-    if (task.n_generate < 0) {
-        throw std::invalid_argument("n_generate is " + std::to_string(task.n_generate) + ", but must be at least 0");
-    }
     for (const llama_token token : task.feed) {
         check_token("feed", token, model_.info().n_vocab);
     }
@@ -251,7 +239,6 @@ void Scheduler::submit(uint64_t session, const std::shared_ptr<Job> & job) {
     }
     const Session & place = sessions_.at(session);
     job->session          = session;
-    job->session_serial   = place.serial;
 
     std::vector<int32_t>               sequences;
     std::vector<uint32_t>              n_tokens;
@@ -295,10 +282,8 @@ void Scheduler::submit(uint64_t session, const std::shared_ptr<Job> & job) {
     }
     jobs_.push_back(job);
     std::stable_sort(jobs_.begin(), jobs_.end(), [&](const auto & a, const auto & b) {
-        const auto order = [&](const auto & j) {
-            return std::make_pair(j->session_serial, sessions_.at(j->session).index);
-        };
-        return order(a) < order(b);
+        const Session &one = sessions_.at(a->session), &other = sessions_.at(b->session);
+        return std::make_pair(one.serial, one.index) < std::make_pair(other.serial, other.index);
     });
 }
 

@@ -88,21 +88,29 @@ public:
     void finish_done(); // ends jobs that are done
 
 private:
-    struct Request {
-        uint64_t                       ticket;
-        uint64_t                       serial;
-        uint32_t                       n_cells, n_seqs;
-        Prompt                         prompt;
+    // Where a session is among the others, or will be.
+    struct Place {
+        uint64_t                       serial; // in the order of batches
         std::shared_ptr<LockstepGroup> group;
-        uint32_t                       index;
-        std::promise<uint64_t>         admitted;
+        uint32_t                       index; // in the group
+
+        // Says in the group, if there is one, what its participant does now.
+        void mark(LockstepGroup::Participant now) const {
+            if (group) {
+                group->participants[index] = now;
+            }
+        }
     };
 
-    struct Session {
-        uint64_t                       serial; // place in the order of batches
-        std::shared_ptr<LockstepGroup> group;
-        uint32_t                       index;  // in the group
-        Hits                           hits{}; // of the drafts of its texts, without a group
+    struct Request : Place {
+        uint64_t               ticket;
+        uint32_t               n_cells, n_seqs;
+        Prompt                 prompt;
+        std::promise<uint64_t> admitted;
+    };
+
+    struct Session : Place {
+        Hits hits{}; // of the drafts of its texts, without a group
     };
 
     bool admit(Request & request);

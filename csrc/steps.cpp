@@ -3,7 +3,6 @@
 #include "scheduler.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <limits>
 #include <set>
 #include <stdexcept>
@@ -232,18 +231,17 @@ uint64_t Scheduler::together(const Job & job) const {
 // So that nobody waits long for a step: other texts that are written, and requests that arrive. A lockstep group alone
 // reads as much as fits, because its batches must not depend on the time.
 size_t Scheduler::most_prompt_tokens(const std::vector<Runnable> & writers, const std::vector<Runnable> & readers) {
-    std::set<uint64_t> writing, reading;
+    std::set<uint64_t> parties;
     bool               in_group = true;
     for (const Runnable & one : writers) {
-        writing.insert(together(*one.job));
+        parties.insert(together(*one.job));
     }
     for (const Runnable & one : readers) {
-        reading.insert(together(*one.job));
+        parties.insert(together(*one.job));
         in_group &= sessions_.at(one.job->session).group != nullptr;
     }
-    writing.insert(reading.begin(), reading.end());
     const double seconds = model_.params().step_seconds;
-    if (!writers.empty() && writing.size() > 1) {
+    if (!writers.empty() && parties.size() > 1) {
         prompt_seconds_ = seconds;
         return whole_tiles(batch_.size(), size_t(prompt_tokens_));
     }
@@ -512,7 +510,6 @@ void Scheduler::book_token(Row & row) {
         output.finish = stop ? Finish::stop : Finish::length;
         task.done     = true;
     }
-    row.job->add_new(task.index, token);
 }
 
 void Scheduler::finish_done() {
