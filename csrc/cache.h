@@ -23,16 +23,12 @@
 
 namespace tgr {
 
-// One text in the cache; token i is at position i. A fork shares cells.
-struct Sequence {
-    std::vector<llama_token> tokens;
-    CellList                 cells;           // of the tokens; a mere count where the model has no attention
-    std::vector<float>       norms;           // [n][n_layer] as in Prefix
-    std::string              digest;          // of the control vector under which the first n_clean tokens were decoded
-    uint32_t                 n_clean = 0;     // tokens before the first that a search's injection steered
-    uint32_t                 n_whole = 0;     // leading tokens that were read in whole blocks (Reading)
-    bool                     busy    = false; // in a job that runs
-    bool                     lost    = false; // by a failed decode, where it cannot be rolled back
+// One text in the cache; token i is at position i. A fork shares cells. The digest is that of the first n_clean tokens.
+struct Sequence : DecodedText {
+    uint32_t n_clean = 0;     // tokens before the first that a search's injection steered
+    uint32_t n_whole = 0;     // leading tokens that were read in whole blocks (Reading)
+    bool     busy    = false; // in a job that runs
+    bool     lost    = false; // by a failed decode, where it cannot be rolled back
 
     uint32_t size() const { return uint32_t(tokens.size()); }
 };
@@ -169,7 +165,6 @@ private:
     void                  remember(Prefix prefix);
     Source                longest(const Prompt & prompt, const Reservation * own, int32_t except);
     uint32_t              n_lasting(const Sequence & sequence) const;
-    void                  take_books(Sequence & to, const Source & source);
     void                  take(uint64_t session, int32_t sequence, const Source & source);
     Sequence &            idle_sequence(uint64_t session, int32_t sequence, const char * doing);
     std::vector<uint32_t> free_cells(uint32_t n_cells, const CellList & behind);

@@ -1,6 +1,5 @@
 #include "prefixes.h"
 
-#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -19,7 +18,18 @@ uint32_t norm_stride(size_t n) {
     return stride;
 }
 
-uint32_t n_measured(const Prompt & prompt, const std::vector<float> & norms, uint32_t n_layer, uint32_t n) {
+DecodedText DecodedText::beginning(uint32_t n, uint32_t n_layer) const {
+    DecodedText first;
+    first.tokens.assign(tokens.begin(), tokens.begin() + n);
+    first.digest = digest;
+    first.cells  = cells.part(0, n);
+    first.norms.assign(norms.begin(), norms.begin() + ptrdiff_t(std::min(norms.size(), size_t(n) * n_layer)));
+    return first;
+}
+
+// How many of `n` leading tokens of the prompt can be taken where these norms are known: all, or those before the first
+// whose norms are missing.
+static uint32_t n_measured(const Prompt & prompt, const std::vector<float> & norms, uint32_t n_layer, uint32_t n) {
     if (prompt.norm_stride == 0) {
         return n;
     }
@@ -32,20 +42,19 @@ uint32_t n_measured(const Prompt & prompt, const std::vector<float> & norms, uin
     return n;
 }
 
-uint32_t n_usable(const Prompt & prompt, const std::vector<llama_token> & tokens, const std::string & digest,
-                  const std::vector<float> & norms, uint32_t n_layer, bool whole) {
-    if (digest != prompt.digest) {
+uint32_t n_usable(const Prompt & prompt, const DecodedText & text, uint32_t n_layer, bool whole) {
+    if (text.digest != prompt.digest) {
         return 0;
     }
-    const uint32_t n = n_measured(prompt, norms, n_layer, n_common(tokens, prompt.tokens));
-    return n < least_shared || (whole && n < tokens.size()) ? 0 : n;
+    const uint32_t n = n_measured(prompt, text.norms, n_layer, n_common(text.tokens, prompt.tokens));
+    return n < least_shared || (whole && n < text.tokens.size()) ? 0 : n;
 }
 
 PrefixStore::Match PrefixStore::find(const Prompt & prompt) {
     Match best;
     Place at;
     for (auto it = prefixes_.begin(); it != prefixes_.end(); ++it) {
-        const uint32_t n = n_usable(prompt, (*it)->tokens, (*it)->digest, (*it)->norms, n_layer_, whole_);
+        const uint32_t n = n_usable(prompt, **it, n_layer_, whole_);
         if (n > best.n) {
             best = { *it, n };
             at   = it;

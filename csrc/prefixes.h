@@ -21,21 +21,25 @@
 
 namespace tgr {
 
-// Tokens that were decoded in one way, from the first of a text.
-struct Prefix {
+// Tokens that were decoded, from the first of a text.
+struct DecodedText {
     std::vector<llama_token> tokens;
     std::string              digest; // of the control vector under which they were decoded, empty = none
     CellList                 cells;  // a mere count where the model has no attention
     std::vector<float>       norms;  // [n][n_layer] residual norms of the first n tokens, negative = not measured
-    std::vector<uint8_t>     state;  // of the recurrent layers after all tokens, empty where there are none
+
+    // The first n tokens.
+    DecodedText beginning(uint32_t n, uint32_t n_layer) const;
+};
+
+struct Prefix : DecodedText {
+    std::vector<uint8_t> state; // of the recurrent layers after all tokens, empty where there are none
 };
 
 // A prefix with its keys and values, as it is written to a file.
 struct PrefixData {
-    std::vector<llama_token> tokens;
-    std::string              digest;
-    std::vector<float>       norms;
-    std::vector<uint8_t>     state, cells;
+    Prefix               prefix; // its list of cells does not count
+    std::vector<uint8_t> cells;
 };
 
 // A prompt for which a prefix is searched.
@@ -74,13 +78,8 @@ uint32_t n_common(const std::vector<llama_token> & a, const std::vector<llama_to
 // those of a longer prompt are among those of its beginning.
 uint32_t norm_stride(size_t n);
 
-// Leading tokens of the prompt that can be taken from a text that was decoded in this way. `whole`: all of it or none.
-uint32_t n_usable(const Prompt & prompt, const std::vector<llama_token> & tokens, const std::string & digest,
-                  const std::vector<float> & norms, uint32_t n_layer, bool whole);
-
-// How many of `n` leading tokens of the prompt can be taken where these norms are known: all, or those before the first
-// whose norms are missing.
-uint32_t n_measured(const Prompt & prompt, const std::vector<float> & norms, uint32_t n_layer, uint32_t n);
+// Leading tokens of the prompt that can be taken from a text. `whole`: all of it or none.
+uint32_t n_usable(const Prompt & prompt, const DecodedText & text, uint32_t n_layer, bool whole);
 
 class PrefixStore {
 public:

@@ -18,14 +18,12 @@ CacheAllocator::Source CacheAllocator::longest(const Prompt & prompt, const Rese
         return best;
     }
     const uint32_t n_layer = uint32_t(model_.info().n_layer);
-    const auto     n_of    = [&](const auto & text, const std::vector<llama_token> & tokens) {
-        return n_usable(prompt, tokens, text.digest, text.norms, n_layer, kind_.recurrent);
-    };
+    const auto     n_of    = [&](const DecodedText & text) { return n_usable(prompt, text, n_layer, kind_.recurrent); };
     if (const auto match = prefixes_.find(prompt); match.prefix) {
         best = { match.n, match.prefix, -1 };
     }
     if (own && own->base && (!kind_.recurrent || !own->base->state.empty())) {
-        if (const uint32_t n = std::min(n_of(*own->base, own->base->tokens), own->base_cells.size()); n >= best.n) {
+        if (const uint32_t n = std::min(n_of(*own->base), own->base_cells.size()); n >= best.n) {
             best = { n, own->base, -1 };
         }
     }
@@ -36,15 +34,10 @@ CacheAllocator::Source CacheAllocator::longest(const Prompt & prompt, const Rese
                 (kind_.recurrent && (sequence.busy || n_lasts < sequence.size()))) {
                 continue;
             }
-            const uint32_t n = std::min(n_of(sequence, sequence.tokens), n_lasts);
+            const uint32_t n = std::min(n_of(sequence), n_lasts);
             if (n > best.n) {
-                auto part    = std::make_shared<Prefix>();
-                part->tokens = { sequence.tokens.begin(), sequence.tokens.begin() + n };
-                part->digest = sequence.digest;
-                part->cells  = sequence.cells.part(0, n);
-                part->norms  = sequence.norms;
-                part->norms.resize(std::min(part->norms.size(), size_t(n) * n_layer));
-                best = { n, std::move(part), kind_.recurrent ? id : -1 };
+                const Prefix part{ sequence.beginning(n, n_layer), {} };
+                best = { n, std::make_shared<const Prefix>(part), kind_.recurrent ? id : -1 };
             }
         }
     }
@@ -80,7 +73,12 @@ void CacheAllocator::take(uint64_t session, int32_t id, const Source & source) {
     to.cells.each([&](uint32_t cell) { n_shared += pool_[cell].owner != session; });
     reservation.n_shared = std::max(reservation.n_shared, n_shared);
     reservation.note_most();
-    take_books(to, source);
+    to.tokens.assign(from.tokens.begin(), from.tokens.begin() + source.n);
+    to.norms.assign(from.norms.begin(),
+                    from.norms.begin() + std::min(from.norms.size(), size_t(source.n) * model_.info().n_layer));
+    to.digest  = from.digest;
+    to.n_clean = source.n;
+    to.n_whole = reading_.block ? source.n : 0;
     if (kind_.recurrent && source.sequence >= 0) {
         later([id, donor = source.sequence](llama_context * context) {
             llama_memory_seq_cp(llama_get_memory(context), donor, id, -1, -1);
@@ -93,17 +91,6 @@ void CacheAllocator::take(uint64_t session, int32_t id, const Source & source) {
             memory_write_state(context, id, uint32_t(prefix->tokens.size()), prefix->state);
         });
     }
-}
-
-// What the sequence knows of its tokens, but for their cells.
-void CacheAllocator::take_books(Sequence & to, const Source & source) {
-    const Prefix & from = *source.prefix;
-    to.tokens.assign(from.tokens.begin(), from.tokens.begin() + source.n);
-    to.norms.assign(from.norms.begin(),
-                    from.norms.begin() + std::min(from.norms.size(), size_t(source.n) * model_.info().n_layer));
-    to.digest  = from.digest;
-    to.n_clean = source.n;
-    to.n_whole = reading_.block ? source.n : 0;
 }
 
 void CacheAllocator::note_block(uint64_t session, int32_t id) {
@@ -119,12 +106,7 @@ void CacheAllocator::remember(uint64_t session, int32_t id) {
     if (!prefixes_.enabled() || from.lost || n < least_shared || (kind_.recurrent && n < from.size())) {
         return;
     }
-    Prefix prefix;
-    prefix.tokens = { from.tokens.begin(), from.tokens.begin() + n };
-    prefix.digest = from.digest;
-    prefix.cells  = from.cells.part(0, n);
-    prefix.norms  = from.norms;
-    prefix.norms.resize(std::min(prefix.norms.size(), size_t(n) * model_.info().n_layer));
+    Prefix prefix{ from.beginning(n, uint32_t(model_.info().n_layer)), {} };
     if (kind_.recurrent) {
         apply();
         prefix.state = memory_read_state(model_.context(), id);
@@ -148,35 +130,28 @@ PrefixData CacheAllocator::read_prefix(const Prompt & prompt) {
         return {};
     }
     apply();
-    const CellList cells = match.prefix->cells.part(0, match.n);
-    PrefixData     data;
-    data.tokens = { match.prefix->tokens.begin(), match.prefix->tokens.begin() + match.n };
-    data.digest = match.prefix->digest;
-    data.norms  = match.prefix->norms;
-    data.norms.resize(std::min(data.norms.size(), size_t(match.n) * model_.info().n_layer));
-    data.state = match.prefix->state;
-    data.cells = memory_read_cells(model_.context(), cells.runs());
-    return data;
+    Prefix prefix{ match.prefix->beginning(match.n, uint32_t(model_.info().n_layer)), match.prefix->state };
+    auto   cells = memory_read_cells(model_.context(), prefix.cells.runs());
+    return { std::move(prefix), std::move(cells) };
 }
 
 bool CacheAllocator::add_prefix(PrefixData data) {
-    const size_t n = data.tokens.size(), n_layer = size_t(model_.info().n_layer);
-    if (data.cells.size() != n * kind_.cell_bytes || data.state.size() != kind_.state_bytes ||
-        data.norms.size() % n_layer != 0 || data.norms.size() > n * n_layer) {
+    Prefix &     prefix = data.prefix;
+    const size_t n = prefix.tokens.size(), n_layer = size_t(model_.info().n_layer);
+    if (data.cells.size() != n * kind_.cell_bytes || prefix.state.size() != kind_.state_bytes ||
+        prefix.norms.size() % n_layer != 0 || prefix.norms.size() > n * n_layer) {
         throw Error("the saved prefix is of another model or another cache type");
     }
-    for (const llama_token token : data.tokens) {
+    for (const llama_token token : prefix.tokens) {
         check_token("the saved prefix", token, model_.info().n_vocab);
     }
     if (!prefixes_.enabled() || n < least_shared) {
         return false;
     }
-    const CellList none;
-    const auto     free = free_cells(uint32_t(n), none);
+    const auto free = free_cells(uint32_t(n), {});
     if (free.size() < n) {
         return false;
     }
-    Prefix prefix{ std::move(data.tokens), std::move(data.digest), {}, std::move(data.norms), std::move(data.state) };
     for (const uint32_t cell : free) {
         prefix.cells.push(cell);
     }

@@ -29,10 +29,7 @@ static std::shared_ptr<Engine> make_engine(const EngineParams & params, const py
                     return;
                 }
                 if (PyGILState_Check()) {
-                    without_gil([&] {
-                        delete e;
-                        return 0;
-                    });
+                    without_gil([&] { delete e; });
                 } else {
                     delete e;
                 }
@@ -81,20 +78,22 @@ static py::bytes bytes_of(const void * data, size_t n) {
 
 static py::tuple read_prefix(Engine & engine, const py::object & tokens, const std::string & digest) {
     const Prompt     prompt{ tokens_of(tokens), digest, 0 };
-    const PrefixData data = without_gil([&] { return engine.read_prefix(prompt); });
-    return py::make_tuple(data.tokens, bytes_of(data.norms.data(), data.norms.size() * sizeof(float)),
-                          bytes_of(data.state.data(), data.state.size()),
+    const PrefixData data   = without_gil([&] { return engine.read_prefix(prompt); });
+    const Prefix &   prefix = data.prefix;
+    return py::make_tuple(prefix.tokens, bytes_of(prefix.norms.data(), prefix.norms.size() * sizeof(float)),
+                          bytes_of(prefix.state.data(), prefix.state.size()),
                           bytes_of(data.cells.data(), data.cells.size()));
 }
 
 static bool add_prefix(Engine & engine, const py::object & tokens, const std::string & digest,
                        const std::string & norms, const std::string & state, const std::string & cells) {
     PrefixData data;
-    data.tokens = tokens_of(tokens);
-    data.digest = digest;
-    data.norms.resize(norms.size() / sizeof(float));
-    std::copy_n(norms.data(), data.norms.size() * sizeof(float), reinterpret_cast<char *>(data.norms.data()));
-    data.state.assign(state.begin(), state.end());
+    Prefix &   prefix = data.prefix;
+    prefix.tokens     = tokens_of(tokens);
+    prefix.digest     = digest;
+    prefix.norms.resize(norms.size() / sizeof(float));
+    std::copy_n(norms.data(), prefix.norms.size() * sizeof(float), reinterpret_cast<char *>(prefix.norms.data()));
+    prefix.state.assign(state.begin(), state.end());
     data.cells.assign(cells.begin(), cells.end());
     return without_gil([&] { return engine.add_prefix(std::move(data)); });
 }
