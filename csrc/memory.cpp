@@ -128,19 +128,6 @@ static uint32_t n_cells_of(const std::vector<extent> & cells) {
                            [](uint32_t sum, const extent & run) { return sum + run.n; });
 }
 
-// Neighbouring runs as one.
-static std::vector<extent> merged(const std::vector<extent> & cells) {
-    std::vector<extent> runs;
-    for (const extent & run : cells) {
-        if (!runs.empty() && runs.back().begin + runs.back().n == run.begin) {
-            runs.back().n += run.n;
-        } else if (run.n > 0) {
-            runs.push_back(run);
-        }
-    }
-    return runs;
-}
-
 // Of every part: its rows, and in each the cells in the order of `runs`.
 template <class Move>
 static void for_each_run(const std::vector<part> & parts, const std::vector<extent> & runs, Move && move) {
@@ -159,12 +146,7 @@ static void for_each_run(const std::vector<part> & parts, const std::vector<exte
 static std::vector<uint8_t> read(const std::vector<part> & parts, const std::vector<extent> & runs) {
     std::vector<uint8_t> bytes(n_cells_of(runs) * bytes_of(parts));
     for_each_run(parts, runs, [&](const part & part, size_t offset, size_t size, size_t at, size_t stride) {
-        if (part.n_rows == 1) {
-            ggml_backend_tensor_get(part.tensor, bytes.data() + at, offset, size);
-        } else {
-            ggml_backend_tensor_get_2d(part.tensor, bytes.data() + at, offset, size, part.n_rows, part.distance,
-                                       stride);
-        }
+        ggml_backend_tensor_get_2d(part.tensor, bytes.data() + at, offset, size, part.n_rows, part.distance, stride);
     });
     return bytes;
 }
@@ -177,12 +159,7 @@ static void write(const std::vector<part> & parts, const std::vector<extent> & r
                     " bytes, but this model and cache need " + std::to_string(expected) + "; read the text again");
     }
     for_each_run(parts, runs, [&](const part & part, size_t offset, size_t size, size_t at, size_t stride) {
-        if (part.n_rows == 1) {
-            ggml_backend_tensor_set(part.tensor, bytes.data() + at, offset, size);
-        } else {
-            ggml_backend_tensor_set_2d(part.tensor, bytes.data() + at, offset, size, part.n_rows, part.distance,
-                                       stride);
-        }
+        ggml_backend_tensor_set_2d(part.tensor, bytes.data() + at, offset, size, part.n_rows, part.distance, stride);
     });
 }
 
@@ -257,13 +234,6 @@ std::string memory_layout(llama_context * ctx) {
     return text;
 }
 
-static void check_sequence(llama_context * ctx, llama_seq_id seq_id) {
-    if (seq_id < 0 || uint32_t(seq_id) >= ctx->get_cparams().n_seq_max) {
-        throw Error("there is no sequence " + std::to_string(seq_id) + " among " +
-                    std::to_string(ctx->get_cparams().n_seq_max));
-    }
-}
-
 // The runs, after a check that the cache has these cells; none without attention layers. Waits for the last decode.
 static std::vector<extent> checked(llama_context * ctx, const memory_parts & parts, const std::vector<extent> & cells) {
     if (parts.caches.empty()) {
@@ -278,14 +248,13 @@ static std::vector<extent> checked(llama_context * ctx, const memory_parts & par
         }
     }
     ctx->synchronize();
-    return merged(cells);
+    return cells;
 }
 
 void memory_attach(llama_context * ctx, llama_seq_id seq_id, uint32_t first_pos, const std::vector<extent> & cells) {
-    const memory_parts parts = parts_of(ctx);
-    check_sequence(ctx, seq_id);
-    const auto runs     = checked(ctx, parts, cells);
-    const auto for_each = [&](auto && visit) {
+    const memory_parts parts    = parts_of(ctx);
+    const auto         runs     = checked(ctx, parts, cells);
+    const auto         for_each = [&](auto && visit) {
         for (llama_kv_cache * kv : parts.caches) {
             llama_pos pos = llama_pos(first_pos);
             for (const extent & run : runs) {
@@ -328,7 +297,6 @@ void memory_write_cells(llama_context * ctx, const std::vector<extent> & cells, 
 
 std::vector<uint8_t> memory_read_state(llama_context * ctx, llama_seq_id seq_id) {
     const memory_parts parts = parts_of(ctx);
-    check_sequence(ctx, seq_id);
     if (!parts.recurrent) {
         return {};
     }
@@ -343,12 +311,8 @@ std::vector<uint8_t> memory_read_state(llama_context * ctx, llama_seq_id seq_id)
 void memory_write_state(llama_context * ctx, llama_seq_id seq_id, uint32_t n_tokens,
                         const std::vector<uint8_t> & bytes) {
     const memory_parts parts = parts_of(ctx);
-    check_sequence(ctx, seq_id);
     if (!parts.recurrent) {
         return write({}, {}, bytes);
-    }
-    if (n_tokens == 0 || n_tokens > uint32_t(INT32_MAX)) {
-        throw Error("a state after " + std::to_string(n_tokens) + " tokens is none");
     }
     auto &     memory = *parts.recurrent;
     const auto free   = [&](const auto & cell) { return cell.is_empty(); };
@@ -368,25 +332,24 @@ void memory_write_state(llama_context * ctx, llama_seq_id seq_id, uint32_t n_tok
     memory.used += 1;
 }
 
-bool memory_copy(llama_context * from, llama_context * to) {
+// Whether both contexts lay their bytes out alike, and the second has place for n_cells of the first.
+static bool fits(llama_context * from, llama_context * to, uint32_t n_cells) {
     const memory_parts source = parts_of(from);
     const memory_parts target = parts_of(to);
-    const auto enough = [](const auto * has, const auto * needs, auto && size) { return size(*has) >= size(*needs); };
-    if (memory_layout(from) != memory_layout(to) || source.caches.size() != target.caches.size() ||
-        !source.recurrent != !target.recurrent) {
-        return false;
-    }
-    const auto cells  = [](const llama_kv_cache & kv) { return kv.get_size(); };
-    const auto states = [](const llama_memory_recurrent & memory) { return memory.size; };
-    if ((!source.caches.empty() && !enough(target.caches[0], source.caches[0], cells)) ||
-        (source.recurrent && !enough(target.recurrent, source.recurrent, states))) {
+    return memory_layout(from) == memory_layout(to) && source.caches.size() == target.caches.size() &&
+           !source.recurrent == !target.recurrent && (target.caches.empty() || target.caches[0]->get_size() >= n_cells);
+}
+
+bool memory_copy(llama_context * from, llama_context * to) {
+    const memory_parts source  = parts_of(from);
+    const memory_parts target  = parts_of(to);
+    const uint32_t     n_cells = source.caches.empty() ? 0 : source.caches[0]->get_size();
+    if (!fits(from, to, n_cells) || (source.recurrent && target.recurrent->size < source.recurrent->size)) {
         return false;
     }
     from->synchronize();
     to->synchronize();
-    if (!source.caches.empty()) {
-        copy_cells(cell_parts(source), cell_parts(target), source.caches[0]->get_size());
-    }
+    copy_cells(cell_parts(source), cell_parts(target), n_cells);
     for (size_t i = 0; i < source.caches.size(); ++i) {
         const llama_kv_cells & in = kv_access::cells(*source.caches[i]);
         target.caches[i]->clear(/*data =*/false);
@@ -403,15 +366,13 @@ bool memory_copy(llama_context * from, llama_context * to) {
 }
 
 bool memory_gather(llama_context * from, llama_context * to, const std::vector<extent> & cells) {
-    const memory_parts source = parts_of(from);
-    const memory_parts target = parts_of(to);
-    if (memory_layout(from) != memory_layout(to) || source.caches.size() != target.caches.size() ||
-        (!target.caches.empty() && n_cells_of(cells) > target.caches[0]->get_size())) {
+    if (!fits(from, to, n_cells_of(cells))) {
         return false;
     }
-    const auto runs       = checked(from, source, cells);
-    const auto from_parts = cell_parts(source);
-    const auto to_parts   = cell_parts(target);
+    const memory_parts source     = parts_of(from);
+    const auto         runs       = checked(from, source, cells);
+    const auto         from_parts = cell_parts(source);
+    const auto         to_parts   = cell_parts(parts_of(to));
     to->synchronize();
     uint32_t at = 0;
     for (const extent & run : runs) {

@@ -3,8 +3,8 @@
 //
 // A model without attention layers has no cells: calls about cells then do nothing, and their bytes are none.
 //
-// Call these between decodes, from the thread that decodes. Cells, sequences and sizes that do not fit are an Error;
-// the memory is unchanged then, unless it says otherwise.
+// Call these between decodes, from the thread that decodes. Cells and sizes that do not fit are an Error; the memory is
+// unchanged then, unless it says otherwise.
 #pragma once
 
 #include "extent.h"
