@@ -22,6 +22,25 @@ namespace tgr {
 
 namespace fs = std::filesystem;
 
+std::vector<ggml_backend_dev_t> devices_of_type(enum ggml_backend_dev_type type) {
+    std::vector<ggml_backend_dev_t> found;
+    for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
+        if (ggml_backend_dev_type(ggml_backend_dev_get(i)) == type) {
+            found.push_back(ggml_backend_dev_get(i));
+        }
+    }
+    return found;
+}
+
+std::vector<ggml_backend_dev_t> gpus() {
+    const auto found = devices_of_type(GGML_BACKEND_DEVICE_TYPE_GPU);
+    return found.empty() ? devices_of_type(GGML_BACKEND_DEVICE_TYPE_IGPU) : found;
+}
+
+//
+// memory
+//
+
 static std::mutex              pretended_mutex;
 static std::optional<uint64_t> pretended;
 

@@ -1,12 +1,19 @@
-// How much more memory can be taken: RAM of this machine or container, and that of a device.
+// The devices of ggml, and how much more memory can be taken: RAM of this machine or container, and that of a device.
 #pragma once
 
 #include "ggml-backend.h"
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 namespace tgr {
+
+// In ggml's order.
+std::vector<ggml_backend_dev_t> devices_of_type(enum ggml_backend_dev_type type);
+
+// The integrated ones where there is no other.
+std::vector<ggml_backend_dev_t> gpus();
 
 // Bytes of RAM that are available without swapping, to the machine and to every control group above this process;
 // where the address space of the process is limited (ulimit -v), no more than is left of it after a reserve. Nothing

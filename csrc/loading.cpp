@@ -11,7 +11,6 @@
 #include <chrono>
 #include <exception>
 #include <stdexcept>
-#include <vector>
 
 #ifdef __linux__
 #include <fcntl.h>
@@ -57,22 +56,6 @@ private:
 
 static std::string mib(uint64_t bytes) {
     return std::to_string(bytes >> 20) + " MiB";
-}
-
-// GPUs in ggml's order; the integrated ones where there is no other.
-static std::vector<ggml_backend_dev_t> gpus() {
-    for (const auto type : { GGML_BACKEND_DEVICE_TYPE_GPU, GGML_BACKEND_DEVICE_TYPE_IGPU }) {
-        std::vector<ggml_backend_dev_t> found;
-        for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
-            if (ggml_backend_dev_type(ggml_backend_dev_get(i)) == type) {
-                found.push_back(ggml_backend_dev_get(i));
-            }
-        }
-        if (!found.empty()) {
-            return found;
-        }
-    }
-    return {};
 }
 
 static ggml_backend_dev_t gpu_number(int32_t number) {

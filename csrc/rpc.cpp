@@ -1,5 +1,6 @@
 #include "rpc.h"
 
+#include "available.h"
 #include "errors.h"
 #include "log.h"
 #include "rpc_hooks.h"
@@ -144,24 +145,11 @@ void require_servers(const std::vector<std::string> & endpoints) {
     }
 }
 
-static std::vector<ggml_backend_dev_t> own_devices() {
-    std::vector<ggml_backend_dev_t> found;
-    for (const auto type :
-         { GGML_BACKEND_DEVICE_TYPE_GPU, GGML_BACKEND_DEVICE_TYPE_IGPU, GGML_BACKEND_DEVICE_TYPE_CPU }) {
-        for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
-            if (ggml_backend_dev_type(ggml_backend_dev_get(i)) == type) {
-                found.push_back(ggml_backend_dev_get(i));
-            }
-        }
-        if (!found.empty()) {
-            break;
-        }
-    }
-    return found;
-}
-
 void serve_devices(const std::string & endpoint, const std::string & cache, int32_t n_threads) {
-    auto devices = own_devices();
+    auto devices = gpus();
+    if (devices.empty()) {
+        devices = devices_of_type(GGML_BACKEND_DEVICE_TYPE_CPU);
+    }
     ggml_backend_rpc_start_server(endpoint.c_str(), cache.empty() ? nullptr : cache.c_str(), size_t(n_threads),
                                   devices.size(), devices.data());
 }
