@@ -89,11 +89,6 @@ llama_context_ptr Model::made_context(uint32_t n_cells) {
 // memory
 //
 
-static uint64_t of(const DeviceBytes & bytes, ggml_backend_dev_t device) {
-    const auto it = bytes.find(device);
-    return it == bytes.end() ? 0 : it->second;
-}
-
 static uint64_t total(const DeviceBytes & bytes) {
     uint64_t sum = 0;
     for (const auto & [device, n] : bytes) {
@@ -138,7 +133,7 @@ std::string Model::excess(const DeviceBytes & bytes, const DeviceBytes & freed, 
         if (!available) {
             continue;
         }
-        const auto most = uint64_t(most_of_memory * double(*available + of(freed, device)));
+        const auto most = uint64_t(most_of_memory * double(*available + bytes_on(freed, device)));
         if (needed > most) {
             const std::string name = ggml_backend_dev_name(device);
             return "needs " + std::to_string(n_cells) + " cells of the KV cache, which take " +
@@ -176,7 +171,7 @@ void Model::check_memory(uint32_t n_cells) {
 void Model::measure_cells() {
     const DeviceBytes fewer = planned(large_cache);
     for (const auto & [device, bytes] : planned(2 * large_cache)) {
-        cell_bytes_[device] = (bytes - std::min(bytes, of(fewer, device))) / large_cache;
+        cell_bytes_[device] = (bytes - std::min(bytes, bytes_on(fewer, device))) / large_cache;
     }
 }
 
@@ -196,12 +191,11 @@ uint32_t Model::n_cells_possible() {
     return uint32_t(most);
 }
 
-uint64_t Model::context_bytes() const {
-    return context_ ? total(taken_bytes(context_.get())) : 0;
-}
-
-uint64_t Model::buffer_bytes() const {
-    return context_ ? compute_bytes(context_.get()) : 0;
+std::pair<uint64_t, uint64_t> Model::memory() const {
+    if (!context_) {
+        return {};
+    }
+    return { total(taken_bytes(context_.get())), total(compute_bytes(context_.get())) };
 }
 
 //
@@ -216,14 +210,36 @@ void Model::make_first_context() {
     context_ = made_context(n_cells);
 }
 
-bool Model::resize(uint32_t n_cells, bool contents) {
-    if (params_.n_ctx != 0) {
+// The new context takes the place of the old one when `fill` has moved there what it needs of that. False, and the old
+// one is as it was, where either cannot be.
+template <class Fill> bool Model::move_context(uint32_t n_cells, Fill && fill) {
+    try {
+        llama_context_ptr made = made_context(n_cells);
+        if (!fill(context_.get(), made.get())) {
+            return false;
+        }
+        count_graphs(before_);
+        context_ = std::move(made);
+        return true;
+    } catch (const std::exception &) {
         return false;
     }
+}
+
+static bool copy_all(llama_context * from, llama_context * to) {
+    if (!memory_copy(from, to)) {
+        return false;
+    }
+    graph_copy_rows(from, to);
+    return true;
+}
+
+bool Model::resize(uint32_t n_cells, bool contents) {
     const uint64_t half_more = uint64_t(n_ctx()) + n_ctx() / 2;
     const uint32_t larger    = std::max(n_cells, uint32_t(std::min<uint64_t>(half_more, most_cells)));
     for (const uint32_t size : { larger, n_cells }) {
-        if (obstacle(size, /*beside =*/contents).empty() && (contents ? copy_context(size) : replace_context(size))) {
+        if (obstacle(size, /*beside =*/contents).empty() &&
+            (contents ? move_context(size, copy_all) : replace_context(size))) {
             return true;
         }
         if (size == n_cells) {
@@ -231,21 +247,6 @@ bool Model::resize(uint32_t n_cells, bool contents) {
         }
     }
     return false;
-}
-
-bool Model::copy_context(uint32_t n_cells) {
-    try {
-        llama_context_ptr made = made_context(n_cells);
-        if (!memory_copy(context_.get(), made.get())) {
-            return false;
-        }
-        graph_copy_rows(context_.get(), made.get());
-        count_graphs(before_);
-        context_ = std::move(made);
-        return true;
-    } catch (const std::exception &) { // the old one is as it was
-        return false;
-    }
 }
 
 void Model::set_scales(const std::vector<float> & scales) {
@@ -272,20 +273,8 @@ void Model::set_scales(const std::vector<float> & scales) {
 }
 
 bool Model::shrink(uint32_t n_cells, const std::vector<extent> & kept) {
-    if (params_.n_ctx != 0 || !context_ || !obstacle(n_cells, /*beside =*/true).empty()) {
-        return false;
-    }
-    try {
-        llama_context_ptr made = made_context(n_cells);
-        if (!memory_gather(context_.get(), made.get(), kept)) {
-            return false;
-        }
-        count_graphs(before_);
-        context_ = std::move(made);
-        return true;
-    } catch (const std::exception &) { // the old one is as it was
-        return false;
-    }
+    const auto gather = [&](auto * from, auto * to) { return memory_gather(from, to, kept); };
+    return obstacle(n_cells, /*beside =*/true).empty() && move_context(n_cells, gather);
 }
 
 // The old context goes first. It comes back, empty, where the new one cannot be made although the memory seemed to be

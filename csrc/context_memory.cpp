@@ -98,9 +98,9 @@ DeviceBytes planned_bytes(llama_model * model, const llama_context_params & para
     return bytes;
 }
 
-static DeviceBytes buffers_of(llama_context & ctx) {
+DeviceBytes compute_bytes(llama_context * ctx) {
     DeviceBytes bytes;
-    const auto  sched = ctx.get_sched();
+    const auto  sched = ctx->get_sched();
     for (int i = 0; i < ggml_backend_sched_get_n_backends(sched); ++i) {
         const auto backend = ggml_backend_sched_get_backend(sched, i);
         bytes[device_of(ggml_backend_sched_get_buffer_type(sched, backend))] +=
@@ -110,7 +110,7 @@ static DeviceBytes buffers_of(llama_context & ctx) {
 }
 
 DeviceBytes taken_bytes(llama_context * ctx) {
-    DeviceBytes bytes = buffers_of(*ctx);
+    DeviceBytes bytes = compute_bytes(ctx);
     add_cache(bytes, *ctx);
     add_own(bytes, ctx->get_model(), llama_n_seq_max(ctx) + 1, llama_n_seq_max(ctx));
     return bytes;
@@ -130,14 +130,6 @@ int32_t n_layers(const llama_model * model) {
 
 bool has_experts(const llama_model * model) {
     return model->hparams.n_expert > 0;
-}
-
-uint64_t compute_bytes(llama_context * ctx) {
-    uint64_t total = 0;
-    for (const auto & [device, bytes] : buffers_of(*ctx)) {
-        total += bytes;
-    }
-    return total;
 }
 
 } // namespace tgr

@@ -17,6 +17,11 @@ namespace tgr {
 
 using DeviceBytes = std::map<ggml_backend_dev_t, uint64_t>;
 
+inline uint64_t bytes_on(const DeviceBytes & bytes, ggml_backend_dev_t device) {
+    const auto it = bytes.find(device);
+    return it == bytes.end() ? 0 : it->second;
+}
+
 constexpr double most_of_memory = 0.9; // of what is available on a device, for all that an engine may take there
 
 // Of a context that is not there yet: nothing of it is taken. Empty where llama.cpp refuses the parameters; its log
@@ -27,8 +32,8 @@ DeviceBytes planned_bytes(llama_model * model, const llama_context_params & para
 // Of a context that is there.
 DeviceBytes taken_bytes(llama_context * ctx);
 
-// Of the buffers that decoding computes in, on all devices. They grow when a graph does not fit into them.
-uint64_t compute_bytes(llama_context * ctx);
+// Of the buffers that decoding computes in. They grow when a graph does not fit into them.
+DeviceBytes compute_bytes(llama_context * ctx);
 
 // Of the weights of a model, which may be planned only (no_alloc).
 DeviceBytes weight_bytes(const llama_model * model);

@@ -2,9 +2,8 @@
 
 #include "engine.h"
 
+#include "available.h"
 #include "rpc.h"
-
-#include "ggml-backend.h"
 
 #include <chrono>
 #include <stdexcept>
@@ -20,12 +19,8 @@ void forked() {
 }
 
 void use_devices(bool has_servers) {
-    bool is_cpu_alone = !has_servers;
-    for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
-        const auto type = ggml_backend_dev_type(ggml_backend_dev_get(i));
-        is_cpu_alone    = is_cpu_alone && type != GGML_BACKEND_DEVICE_TYPE_GPU && type != GGML_BACKEND_DEVICE_TYPE_IGPU;
-    }
-    int none = -1;
+    const bool is_cpu_alone = !has_servers && gpus().empty();
+    int        none         = -1;
     if (!is_cpu_alone && !device_home.compare_exchange_strong(none, n_forks) && none != n_forks) {
         throw Error("this process was forked from one that used a GPU or an RPC server, whose connections it cannot "
                     "use; start it anew (multiprocessing: the method spawn), or fork before tgr_local is used");
@@ -130,11 +125,8 @@ template <class F> auto Engine::ask(F && f) -> decltype(f()) {
 EngineStats Engine::stats() {
     check_here();
     Lock lock(mutex_);
-    if (closed_) {
-        throw CancelledError("the engine is closed");
-    }
     stepped_.wait_for(lock, std::chrono::seconds(1), [&] { return commands_.empty() || !stepping_ || closed_; });
-    if (closed_) { // meanwhile: the model is going
+    if (closed_) { // perhaps meanwhile: the model is going
         throw CancelledError("the engine is closed");
     }
     return count();
@@ -192,7 +184,7 @@ uint32_t Engine::n_cells_possible() {
 }
 
 std::pair<uint64_t, uint64_t> Engine::memory() {
-    return ask([&] { return std::make_pair(model_.context_bytes(), model_.buffer_bytes()); });
+    return ask([&] { return model_.memory(); });
 }
 
 std::shared_ptr<LockstepGroup> Engine::group(uint32_t n) {
@@ -328,9 +320,6 @@ std::string Engine::memory_layout() {
 }
 
 int32_t Engine::injection(uint64_t session, std::vector<float> vectors, Injected injected) {
-    if (vectors.size() != size_t(info().n_layer) * info().n_embd) {
-        throw std::invalid_argument("an injection needs n_layer × n_embd values");
-    }
     return call([&] { return cache_.add_injection(session, std::move(vectors), std::move(injected)); });
 }
 

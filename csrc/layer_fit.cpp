@@ -96,8 +96,7 @@ LayerFit::LayerFit(const EngineParams & params, const LoadCheck & check) {
     const auto of_devices = [&](const DeviceBytes & bytes) {
         std::vector<uint64_t> found;
         for (const auto device : devices) {
-            const auto it = bytes.find(device);
-            found.push_back(it == bytes.end() ? 0 : it->second);
+            found.push_back(bytes_on(bytes, device));
         }
         return found;
     };

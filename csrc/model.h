@@ -23,6 +23,7 @@
 #include <memory>
 #include <shared_mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tgr {
@@ -92,9 +93,8 @@ public:
 
     std::atomic<uint32_t> most_cells{ INT32_MAX }; // the owner's bound for a cache that grows; any thread
 
-    // Bytes on all devices.
-    uint64_t context_bytes() const;
-    uint64_t buffer_bytes() const; // of these, what decoding computes in
+    // Bytes of the context on all devices, and of these what decoding computes in.
+    std::pair<uint64_t, uint64_t> memory() const;
 
     // Decodes a batch; llama_decode's status: 0 = done, 2 = interrupted.
     int32_t decode(Batch & batch);
@@ -117,22 +117,22 @@ public:
     void release();
 
 private:
-    void                 sample(Row & row, const std::atomic<bool> & closed) const;
-    void                 load(const LoadCheck & check);
-    void                 check_kind();
-    void                 describe();
-    llama_context_params context_params(uint32_t n_cells) const;
-    DeviceBytes          planned(uint32_t n_cells);
-    std::string          obstacle(uint32_t n_cells, bool beside);
-    static std::string   excess(const DeviceBytes & bytes, const DeviceBytes & freed, uint32_t n_cells);
-    llama_context_ptr    made_context(uint32_t n_cells);
-    void                 make_first_context();
-    void                 measure_cells();
-    bool                 copy_context(uint32_t n_cells);
-    bool                 replace_context(uint32_t n_cells);
-    void                 check_memory_kind();
-    void                 check_injection();
-    void                 check_reproducible();
+    void                       sample(Row & row, const std::atomic<bool> & closed) const;
+    void                       load(const LoadCheck & check);
+    void                       check_kind();
+    void                       describe();
+    llama_context_params       context_params(uint32_t n_cells) const;
+    DeviceBytes                planned(uint32_t n_cells);
+    std::string                obstacle(uint32_t n_cells, bool beside);
+    static std::string         excess(const DeviceBytes & bytes, const DeviceBytes & freed, uint32_t n_cells);
+    llama_context_ptr          made_context(uint32_t n_cells);
+    void                       make_first_context();
+    void                       measure_cells();
+    bool                       replace_context(uint32_t n_cells);
+    template <class Fill> bool move_context(uint32_t n_cells, Fill && fill);
+    void                       check_memory_kind();
+    void                       check_injection();
+    void                       check_reproducible();
 
     EngineParams                 params_;
     Interrupt &                  interrupt_;
