@@ -4,11 +4,10 @@
 #include "llama-adapter.h"
 #include "llama-context.h"
 #include "llama-model.h"
-#include "memory.h"
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -143,40 +142,14 @@ void before_decode(llama_adapter_cvec & cvec, uint32_t n_tokens, uint32_t n_outp
 
 // Whether ggml computes every row by itself and in one order, however many there are; our own operations do.
 static bool is_by_row(ggml_op op) {
-    switch (op) {
-    case GGML_OP_NONE:
-    case GGML_OP_ADD:
-    case GGML_OP_ADD_ID:
-    case GGML_OP_SUB:
-    case GGML_OP_MUL:
-    case GGML_OP_DIV:
-    case GGML_OP_SQR:
-    case GGML_OP_SQRT:
-    case GGML_OP_SUM_ROWS:
-    case GGML_OP_SCALE:
-    case GGML_OP_CLAMP:
-    case GGML_OP_UNARY:
-    case GGML_OP_GLU:
-    case GGML_OP_NORM:
-    case GGML_OP_RMS_NORM:
-    case GGML_OP_L2_NORM:
-    case GGML_OP_ROPE:
-    case GGML_OP_GET_ROWS:
-    case GGML_OP_SET_ROWS:
-    case GGML_OP_CONCAT:
-    case GGML_OP_REPEAT:
-    case GGML_OP_DUP:
-    case GGML_OP_CPY:
-    case GGML_OP_CONT:
-    case GGML_OP_RESHAPE:
-    case GGML_OP_VIEW:
-    case GGML_OP_PERMUTE:
-    case GGML_OP_TRANSPOSE:
-    case GGML_OP_CUSTOM:
-        return true;
-    default:
-        return false;
-    }
+    static constexpr ggml_op by_row[] = {
+        GGML_OP_NONE,     GGML_OP_ADD,    GGML_OP_ADD_ID,   GGML_OP_SUB,       GGML_OP_MUL,   GGML_OP_DIV,
+        GGML_OP_SQR,      GGML_OP_SQRT,   GGML_OP_SUM_ROWS, GGML_OP_SCALE,     GGML_OP_CLAMP, GGML_OP_UNARY,
+        GGML_OP_GLU,      GGML_OP_NORM,   GGML_OP_RMS_NORM, GGML_OP_L2_NORM,   GGML_OP_ROPE,  GGML_OP_GET_ROWS,
+        GGML_OP_SET_ROWS, GGML_OP_CONCAT, GGML_OP_REPEAT,   GGML_OP_DUP,       GGML_OP_CPY,   GGML_OP_CONT,
+        GGML_OP_RESHAPE,  GGML_OP_VIEW,   GGML_OP_PERMUTE,  GGML_OP_TRANSPOSE, GGML_OP_CUSTOM
+    };
+    return std::find(std::begin(by_row), std::end(by_row), op) != std::end(by_row);
 }
 
 void after_ubatch(llama_adapter_cvec & cvec, const llm_graph_result & res, ggml_backend_sched_t sched,
@@ -353,6 +326,14 @@ void graph_place(llama_context * ctx, const std::vector<uint32_t> & cells, const
     for (llama_kv_cache * kv : state.kvs) {
         kv->tgr_cells = cells;
     }
+}
+
+int32_t graph_decode(llama_context * ctx, const llama_batch & batch, int32_t n_seqs) {
+    const llama_model & model = ctx->get_model();
+    llama_batch_ext given(size_t(batch.n_tokens), model.hparams.n_embd_inp(), model.hparams.n_embd_inp_enc(), n_seqs,
+                          ctx->get_memory(), model.vocab.n_tokens(), model.hparams.n_pos_per_embd());
+    llama_batch_compat::init(given, batch);
+    return ctx->decode(given);
 }
 
 bool graph_has_same_bits(llama_context * ctx) {

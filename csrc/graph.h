@@ -50,6 +50,10 @@ float graph_norm(llama_context * ctx, int32_t layer, int32_t batch_index);
 void graph_place(llama_context * ctx, const std::vector<uint32_t> & cells, const std::vector<int32_t> & rows,
                  const std::vector<int32_t> & view_of, const std::vector<std::vector<extent>> & views);
 
+// llama_decode, for a batch in which every token has one sequence below n_seqs. llama.cpp looks at every pair of the
+// sequences that the batch may have, which for 256 of them takes as long as a fifth of a very small model's step.
+int32_t graph_decode(llama_context * ctx, const llama_batch & batch, int32_t n_seqs);
+
 // Graphs that were built so far (a step may use the last one again), and those among them whose attention looked at the
 // whole cache instead.
 uint64_t graph_n_built(llama_context * ctx);

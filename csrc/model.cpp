@@ -3,7 +3,6 @@
 
 #include "model.h"
 
-#include "decode.h"
 #include "errors.h"
 #include "graph.h"
 #include "log.h"
@@ -270,7 +269,7 @@ int32_t Model::decode(Batch & batch) {
     const uint64_t n_lost = cores_lost();
     const auto     start  = std::chrono::steady_clock::now();
     llama_set_n_threads(context_.get(), n_threads_, n_threads_);
-    const int32_t status = tgr::decode(context_.get(), tokens, n_seqs);
+    const int32_t status = graph_decode(context_.get(), tokens, n_seqs);
     llama_synchronize(context_.get());
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
     if (status == 0) {

@@ -1,4 +1,4 @@
-// Python's view of the engine: one file for each class, conversions only.
+// Python's view of the engine: one file for each class with methods, conversions only.
 //
 // Arguments are converted under the GIL, a C++ call that waits runs without it, arrays are built after it. Calls that
 // only hand the worker a command keep the GIL.
@@ -106,13 +106,10 @@ struct SessionRequest {
     }
 };
 
-void bind_engine_params(py::module_ & m);
-void bind_model_info(py::module_ & m);
-void bind_engine_stats(py::module_ & m);
+void bind_records(py::module_ & m);
 void bind_output(py::module_ & m);
 void bind_job(py::module_ & m);
 void bind_session_request(py::module_ & m);
-void bind_lockstep_group(py::module_ & m);
 void bind_edit_params(py::module_ & m);
 void bind_engine(py::module_ & m);
 

@@ -4,6 +4,7 @@ namespace tgr {
 
 // New tokens of each task with their text, and whether the job is done.
 static py::tuple take(JobHandle & h, double seconds, size_t least) {
+    h.engine->check_here();
     std::vector<std::string> texts;
     const Job::News          news = without_gil([&] {
         Job::News taken = h.job->take(seconds, least);
@@ -29,15 +30,10 @@ void bind_job(py::module_ & m) {
                 return without_gil([&] { return h.job->wait(seconds); });
             },
             "Waits so long at most; whether the job is done.", py::arg("seconds"))
-        .def(
-            "take",
-            [](JobHandle & h, double seconds, size_t least) {
-                h.engine->check_here();
-                return take(h, seconds, least);
-            },
-            "Waits for `least` new tokens, so long at most: (tokens, text) of each task since the last call, and "
-            "whether the job is done.",
-            py::arg("seconds"), py::arg("least"))
+        .def("take", &take,
+             "Waits for `least` new tokens, so long at most: (tokens, text) of each task since the last call, and "
+             "whether the job is done.",
+             py::arg("seconds"), py::arg("least"))
         .def(
             "take_part",
             [](JobHandle & h, size_t task, size_t n) {

@@ -60,13 +60,11 @@ PYBIND11_MODULE(_engine, m) {
     m.attr("ggml")                     = TGR_GGML;
     py::register_exception_translator(&translate);
     save_address_space();
-    bind_engine_params(m);
-    bind_model_info(m);
-    bind_engine_stats(m);
+    bind_records(m);
     bind_output(m);
     bind_job(m);
     bind_session_request(m);
-    bind_lockstep_group(m);
+    py::class_<LockstepGroup, std::shared_ptr<LockstepGroup>>(m, "LockstepGroup", "Sessions that advance in lockstep.");
     bind_edit_params(m);
     bind_engine(m);
     m.def("forked", &forked, "To be called in the child after a fork: engines made before cannot be used there.");
