@@ -75,6 +75,12 @@ void Edits::go_back(const State & state) {
     threads_.resize(state.end);
 }
 
+// To go back to a state and the threads that there are now.
+Edits::State Edits::with_all_threads(State state) const {
+    state.end = threads_.size();
+    return state;
+}
+
 //
 // costs
 //
@@ -295,11 +301,7 @@ void Edits::allow_below(const State & state, uint32_t node) {
         go_back(state);
     }
     const auto  groups = grouped(state);
-    const State from   = [&] {
-        State all = state;
-        all.end   = threads_.size();
-        return all;
-    }();
+    const State from   = with_all_threads(state);
     for (uint32_t child = now.first_child; child < now.first_child + now.n_children; ++child) {
         go_back(from);
         State         to   = state;
@@ -347,15 +349,11 @@ std::vector<size_t> Edits::grouped(const State & state) {
 
 // Whether a token that closes the new text goes on as an answer may.
 bool Edits::may_close(const ClosingToken & token) {
-    const State before = [&] {
-        State all = now_;
-        all.end   = threads_.size();
-        return all;
-    }();
-    State state      = now_;
-    state.part       = Part::CLOSED;
-    state.n_newlines = 0;
-    bool may         = true;
+    const State before = with_all_threads(now_);
+    State       state  = now_;
+    state.part         = Part::CLOSED;
+    state.n_newlines   = 0;
+    bool may           = true;
     for (const char byte : texts_.text(token.token).substr(token.rest)) {
         may = may && read(state, uint8_t(byte));
     }

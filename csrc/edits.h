@@ -84,6 +84,7 @@ private:
     EditCost cost_of(const State & state);
     void     use(State & state, uint32_t file, uint32_t first, uint32_t end);
     void     go_back(const State & state);
+    State    with_all_threads(State state) const;
     void     begin_openings(State & state, bool again);
     void     begin_block(State & state, uint32_t opening);
     void     end_line(State & state);

@@ -136,15 +136,7 @@ std::string Model::detokenize(const std::vector<llama_token> & tokens, bool spec
                                         std::to_string(info_.n_vocab - 1));
         }
         const bool whole = special || std::find(shown.begin(), shown.end(), token) != shown.end();
-        char       piece[128];
-        int32_t    n = llama_token_to_piece(vocab_, token, piece, sizeof(piece), 0, whole);
-        if (n >= 0) {
-            text.append(piece, size_t(n));
-        } else {
-            std::string longer(size_t(-n), '\0');
-            llama_token_to_piece(vocab_, token, longer.data(), int32_t(longer.size()), 0, whole);
-            text += longer;
-        }
+        append_piece(text, vocab_, token, whole);
     }
     return text;
 }

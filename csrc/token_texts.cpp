@@ -33,15 +33,21 @@ const TokenTrie & TokenTexts::trie() const {
     return *trie_;
 }
 
-// A token's text, with that of a control token only if `special`.
-static std::string piece_of(const llama_vocab * vocab, llama_token token, bool special) {
-    std::string piece(128, '\0');
-    int32_t     n = llama_token_to_piece(vocab, token, piece.data(), int32_t(piece.size()), 0, special);
-    if (n < 0) {
-        piece.resize(size_t(-n));
-        n = llama_token_to_piece(vocab, token, piece.data(), int32_t(piece.size()), 0, special);
+void append_piece(std::string & text, const llama_vocab * vocab, llama_token token, bool special) {
+    char          piece[128];
+    const int32_t n = llama_token_to_piece(vocab, token, piece, sizeof(piece), 0, special);
+    if (n >= 0) {
+        text.append(piece, size_t(n));
+        return;
     }
-    piece.resize(size_t(std::max(n, 0)));
+    std::string longer(size_t(-n), '\0');
+    llama_token_to_piece(vocab, token, longer.data(), int32_t(longer.size()), 0, special);
+    text += longer;
+}
+
+static std::string piece_of(const llama_vocab * vocab, llama_token token, bool special) {
+    std::string piece;
+    append_piece(piece, vocab, token, special);
     return piece;
 }
 

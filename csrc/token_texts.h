@@ -14,6 +14,9 @@ namespace tgr {
 
 class TokenTrie;
 
+// Appends a token's text, that of a control token only if `special`.
+void append_piece(std::string & text, const llama_vocab * vocab, llama_token token, bool special);
+
 class TokenTexts {
 public:
     explicit TokenTexts(const llama_vocab * vocab);
