@@ -8,7 +8,6 @@
 
 #include "extent.h"
 
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 

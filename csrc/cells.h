@@ -6,7 +6,6 @@
 
 #include "extent.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 

@@ -2,7 +2,6 @@
 
 #include "grammar.h"
 
-#include <algorithm>
 #include <stdexcept>
 
 namespace tgr {

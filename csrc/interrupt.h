@@ -6,7 +6,6 @@
 
 #include "job.h"
 
-#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <mutex>

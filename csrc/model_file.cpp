@@ -13,7 +13,6 @@
 #include <optional>
 #include <string_view>
 #include <unordered_map>
-#include <vector>
 
 namespace tgr {
 

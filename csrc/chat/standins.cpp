@@ -72,49 +72,44 @@ void ggml_abort(const char *, int, const char * format, ...) {
     throw std::runtime_error(text);
 }
 
-static void * no_model() {
+[[noreturn]] static void no_model() {
     throw std::runtime_error("chat templates are given as text here, never by a model");
 }
 
 const char * llama_model_chat_template(const llama_model *, const char *) {
-    return static_cast<const char *>(no_model());
+    no_model();
 }
 
 const llama_vocab * llama_model_get_vocab(const llama_model *) {
-    return static_cast<const llama_vocab *>(no_model());
+    no_model();
 }
 
 llama_token llama_vocab_bos(const llama_vocab *) {
     no_model();
-    return LLAMA_TOKEN_NULL;
 }
 
 llama_token llama_vocab_eos(const llama_vocab *) {
     no_model();
-    return LLAMA_TOKEN_NULL;
 }
 
 bool llama_vocab_get_add_bos(const llama_vocab *) {
-    return no_model() != nullptr;
+    no_model();
 }
 
 bool llama_vocab_get_add_eos(const llama_vocab *) {
-    return no_model() != nullptr;
+    no_model();
 }
 
 int32_t llama_chat_apply_template(const char *, const llama_chat_message *, size_t, bool, char *, int32_t) {
     no_model();
-    return -1;
 }
 
 } // extern "C"
 
 std::vector<llama_token> common_tokenize(const llama_vocab *, const std::string &, bool, bool) {
     no_model();
-    return {};
 }
 
 std::string common_token_to_piece(const llama_vocab *, llama_token, bool) {
     no_model();
-    return "";
 }
