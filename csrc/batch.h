@@ -49,18 +49,15 @@ struct Batch {
 
     size_t size() const { return tokens.size(); }
 
-    void clear() {
-        tokens.clear();
-        positions.clear();
-        sequences.clear();
-        output.clear();
-        cells.clear();
-        injections.clear();
-        view_of.clear();
-        views.clear();
-        rows.clear();
-        jobs.clear();
-        states = norms = false;
+    // Calls visit(job, task) for the tasks that have tokens in it.
+    template <class F> void each_task(F && visit) const {
+        for (const auto & job : jobs) {
+            for (const auto & task : job->running) {
+                if (task->n_in_batch > 0) {
+                    visit(*job, *task);
+                }
+            }
+        }
     }
 };
 

@@ -19,17 +19,14 @@ std::vector<uint64_t> Scheduler::together_with(uint64_t session) const {
     if (!group) {
         return { session };
     }
-    std::vector<std::pair<uint32_t, uint64_t>> found;
+    std::vector<uint64_t> ids;
     for (const auto & [id, other] : sessions_) {
         if (other.group == group) {
-            found.emplace_back(other.index, id);
+            ids.push_back(id);
         }
     }
-    std::sort(found.begin(), found.end());
-    std::vector<uint64_t> ids;
-    for (const auto & [index, id] : found) {
-        ids.push_back(id);
-    }
+    const auto index = [&](uint64_t id) { return sessions_.at(id).index; };
+    std::sort(ids.begin(), ids.end(), [&](uint64_t a, uint64_t b) { return index(a) < index(b); });
     return ids;
 }
 
@@ -103,15 +100,13 @@ void Scheduler::book_guess(const Row & row) {
 }
 
 void Scheduler::drop_drafts() {
-    for (const auto & job : batch_.jobs) {
-        for (const auto & task : job->running) {
-            if (task->n_drafted > 0) {
-                cache_.undo_decode(job->session, task->task->sequence);
-                task->output->n_refused += int32_t(task->n_drafted);
-                task->n_drafted = 0;
-            }
+    batch_.each_task([&](const Job & job, RunningTask & task) {
+        if (task.n_drafted > 0) {
+            cache_.undo_decode(job.session, task.task->sequence);
+            task.output->n_refused += int32_t(task.n_drafted);
+            task.n_drafted = 0;
         }
-    }
+    });
 }
 
 void Scheduler::count_drafts(EngineStats & stats) const {

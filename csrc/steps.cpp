@@ -163,7 +163,7 @@ std::vector<Scheduler::Runnable> Scheduler::runnable(bool feeding) const {
 }
 
 Batch & Scheduler::schedule() {
-    batch_.clear();
+    batch_ = {};
     choose_party();
     const size_t n_batch = llama_n_batch(model_.context()); // llama.cpp may have lowered it to n_ctx
     const auto   writers = runnable(false);
@@ -313,21 +313,16 @@ void Scheduler::add(const Runnable & one, llama_token token, bool output) {
 void Scheduler::place() {
     batch_.cells.resize(batch_.size());
     batch_.view_of.resize(batch_.size());
-    for (const auto & job : batch_.jobs) {
-        for (const auto & task : job->running) {
-            if (task->n_in_batch == 0) {
-                continue;
-            }
-            CellList view = cache_.sequence(job->session, task->task->sequence).cells;
-            for (size_t i = 0; i < task->n_in_batch; ++i) {
-                const uint32_t cell = task->cells[task->n_placed + i];
-                view.push(cell);
-                batch_.cells[task->first_in_batch + i]   = cell;
-                batch_.view_of[task->first_in_batch + i] = int32_t(batch_.views.size());
-            }
-            batch_.views.push_back(view.runs());
+    batch_.each_task([&](const Job & job, const RunningTask & task) {
+        CellList view = cache_.sequence(job.session, task.task->sequence).cells;
+        for (size_t i = 0; i < task.n_in_batch; ++i) {
+            const uint32_t cell = task.cells[task.n_placed + i];
+            view.push(cell);
+            batch_.cells[task.first_in_batch + i]   = cell;
+            batch_.view_of[task.first_in_batch + i] = int32_t(batch_.views.size());
         }
-    }
+        batch_.views.push_back(view.runs());
+    });
 }
 
 //
@@ -335,13 +330,8 @@ void Scheduler::place() {
 //
 
 void Scheduler::undo() {
-    for (const auto & job : batch_.jobs) {
-        for (const auto & task : job->running) {
-            if (task->n_in_batch > 0) {
-                cache_.undo_decode(job->session, task->task->sequence);
-            }
-        }
-    }
+    batch_.each_task(
+        [&](const Job & job, const RunningTask & task) { cache_.undo_decode(job.session, task.task->sequence); });
 }
 
 void Scheduler::fail(int32_t status) {
@@ -352,28 +342,25 @@ void Scheduler::fail(int32_t status) {
 }
 
 void Scheduler::book_decode(double seconds) {
-    for (const auto & job : batch_.jobs) {
-        for (const auto & task : job->running) {
-            const Task & spec     = *task->task;
-            Sequence &   sequence = cache_.sequence(job->session, spec.sequence);
-            for (size_t i = 0; i + task->n_drafted < task->n_in_batch; ++i) {
-                book_position(*job, *task, task->first_in_batch + i);
+    batch_.each_task([&](const Job & job, RunningTask & task) {
+        const Task & spec = *task.task;
+        for (size_t i = 0; i + task.n_drafted < task.n_in_batch; ++i) {
+            book_position(job, task, task.first_in_batch + i);
+        }
+        n_drafted_ += task.n_drafted;
+        if (task.feeds()) {
+            if (spec.norms) {
+                read_norms(task, cache_.sequence(job.session, spec.sequence));
             }
-            n_drafted_ += task->n_drafted;
-            if (task->feeds() && task->n_in_batch > 0) {
-                if (spec.norms) {
-                    read_norms(*task, sequence);
-                }
-                task->n_fed += task->n_in_batch;
-                if (batch_.size() == cache_.reading().block && task->n_in_batch == batch_.size()) {
-                    cache_.note_block(job->session, spec.sequence);
-                }
-                if (task->marks.count(task->n_fed)) {
-                    cache_.remember(job->session, spec.sequence);
-                }
+            task.n_fed += task.n_in_batch;
+            if (batch_.size() == cache_.reading().block && task.n_in_batch == batch_.size()) {
+                cache_.note_block(job.session, spec.sequence);
+            }
+            if (task.marks.count(task.n_fed)) {
+                cache_.remember(job.session, spec.sequence);
             }
         }
-    }
+    });
     if (prompt_limited_) {
         // half of the way to what fits in nine tenths of the time: one slow step does not decide
         const double fitting = prompt_tokens_ * std::clamp(0.9 * prompt_seconds_ / seconds, 0.25, 4.0);
