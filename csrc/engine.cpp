@@ -200,9 +200,7 @@ void Engine::leave(const std::shared_ptr<LockstepGroup> & group, uint32_t index)
 
 std::future<uint64_t> Engine::open(uint32_t n_cells, uint32_t n_seqs, Prompt prompt,
                                    std::shared_ptr<LockstepGroup> group, uint32_t index, uint64_t & ticket) {
-    for (const llama_token token : prompt.tokens) {
-        check_token("prompt", token, info().n_vocab);
-    }
+    check_tokens("prompt", prompt.tokens, info().n_vocab);
     if (!call([&] { return model_.is_known_to_fit(n_cells); })) {
         ask([&] { cache_.check(n_cells, n_seqs); }); // measures buffers, which a decode may be changing
     }

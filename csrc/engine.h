@@ -130,7 +130,6 @@ private:
 
     void        work();
     void        run_commands();
-    bool        prepare();
     void        step(Lock & lock);
     bool        decode(Batch & batch, Lock & lock);
     EngineStats count();

@@ -17,18 +17,16 @@ Job::Job(std::vector<Task> given) :
     done_ = tasks.empty();
 }
 
-static std::chrono::duration<double> span(double seconds) {
-    return std::chrono::duration<double>(seconds);
-}
+using Seconds = std::chrono::duration<double>;
 
 bool Job::wait(double seconds) {
     std::unique_lock lock(mutex_);
-    return ended_.wait_for(lock, span(seconds), [&] { return done_; });
+    return ended_.wait_for(lock, Seconds(seconds), [&] { return done_; });
 }
 
 Job::News Job::take(double seconds, size_t least) {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, span(seconds), [&] { return done_ || n_new_ >= least; });
+    changed_.wait_for(lock, Seconds(seconds), [&] { return done_ || n_new_ >= least; });
     News news{ std::vector<std::vector<llama_token>>(tasks.size()), done_ };
     news.tokens.swap(new_tokens_);
     n_new_ = 0;
@@ -101,26 +99,26 @@ void Job::end(std::exception_ptr error) {
     ended_.notify_all();
 }
 
-void check_token(const char * where, llama_token token, int32_t n_vocab) {
-    if (token < 0 || token >= n_vocab) {
-        throw std::invalid_argument(std::string(where) + " holds token " + std::to_string(token) +
-                                    ", but the vocabulary ends at " + std::to_string(n_vocab - 1));
+void check_tokens(const char * where, const std::vector<llama_token> & tokens, int32_t n_vocab) {
+    for (const llama_token token : tokens) {
+        if (token < 0 || token >= n_vocab) {
+            throw std::invalid_argument(std::string(where) + " holds token " + std::to_string(token) +
+                                        ", but the vocabulary ends at " + std::to_string(n_vocab - 1));
+        }
     }
 }
 
 static std::unique_ptr<Sampler> sampler_of(const Task & task, const TokenTexts & texts, size_t n_tasks,
                                            const Sampler * like) {
-    const int32_t n_vocab = texts.n_tokens();
-    auto          sampler = std::make_unique<Sampler>(texts, task.sampling, task.seed, n_tasks, like);
+    auto sampler = std::make_unique<Sampler>(texts, task.sampling, task.seed, n_tasks, like);
     sampler->reseed_every(task.part, task.seeds);
+    check_tokens("history", task.history, texts.n_tokens());
+    check_tokens("feed", task.feed, texts.n_tokens());
+    check_tokens("grammar_history", task.grammar_history, texts.n_tokens());
     for (const auto * tokens : { &task.history, &task.feed }) {
         for (const llama_token token : *tokens) {
-            check_token(tokens == &task.feed ? "feed" : "history", token, n_vocab);
             sampler->accept_prompt(token);
         }
-    }
-    for (const llama_token token : task.grammar_history) {
-        check_token("grammar_history", token, n_vocab);
     }
     sampler->accept_grammar(task.grammar_history);
     return sampler;

@@ -112,6 +112,6 @@ private:
 };
 
 // Throws std::invalid_argument for a token outside of the vocabulary; `where` names what holds it.
-void check_token(const char * where, llama_token token, int32_t n_vocab);
+void check_tokens(const char * where, const std::vector<llama_token> & tokens, int32_t n_vocab);
 
 } // namespace tgr

@@ -142,9 +142,7 @@ bool CacheAllocator::add_prefix(PrefixData data) {
         prefix.norms.size() % n_layer != 0 || prefix.norms.size() > n * n_layer) {
         throw Error("the saved prefix is of another model or another cache type");
     }
-    for (const llama_token token : prefix.tokens) {
-        check_token("the saved prefix", token, model_.info().n_vocab);
-    }
+    check_tokens("the saved prefix", prefix.tokens, model_.info().n_vocab);
     if (!prefixes_.enabled() || n < least_shared) {
         return false;
     }

@@ -218,9 +218,7 @@ void Scheduler::check_task(uint64_t session, const Task & task) {
     if (task.feed.empty()) {
         throw std::invalid_argument("feed is empty; a task feeds at least one token");
     }
-    for (const llama_token token : task.feed) {
-        check_token("feed", token, model_.info().n_vocab);
-    }
+    check_tokens("feed", task.feed, model_.info().n_vocab);
     for (const int32_t injection : { task.injection, task.plain }) {
         if (injection != 0 && !cache_.of(session).injections.count(injection)) {
             throw Error("the injection was dropped or belongs to another session");

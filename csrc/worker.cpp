@@ -38,7 +38,10 @@ void Engine::work() {
         changed_ = false;
         run_commands();
         try {
-            if (prepare()) {
+            scheduler_.settle_cancelled();
+            scheduler_.admit();
+            scheduler_.share();
+            if (scheduler_.ready()) {
                 step(lock);
                 changed_ = true;
             }
@@ -54,14 +57,6 @@ void Engine::work() {
     scheduler_.end_all(closed);
     scheduler_.refuse_all(closed);
     stepped_.notify_all();
-}
-
-// Whether there is something to decode.
-bool Engine::prepare() {
-    scheduler_.settle_cancelled();
-    scheduler_.admit();
-    scheduler_.share();
-    return scheduler_.ready();
 }
 
 void Engine::step(Lock & lock) {
