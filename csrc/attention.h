@@ -6,7 +6,7 @@
 // positions decide: a token gets the same bits in every batch, wherever its cells lie and whoever shares them.
 #pragma once
 
-#include "extent.h"
+#include "cells.h"
 
 #include <cstdint>
 #include <vector>

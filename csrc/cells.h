@@ -4,12 +4,21 @@
 // cells, remembered prefixes keep them, and both may share them. A cell is free when nobody owns, uses or keeps it.
 #pragma once
 
-#include "extent.h"
-
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 namespace tgr {
+
+// Consecutive cells.
+struct extent {
+    uint32_t begin = 0, n = 0;
+};
+
+inline uint64_t n_cells_of(const std::vector<extent> & runs) {
+    return std::accumulate(runs.begin(), runs.end(), uint64_t(0),
+                           [](uint64_t sum, const extent & run) { return sum + run.n; });
+}
 
 // The cells of consecutive tokens, as extents: token i is in the i-th cell.
 class CellList {

@@ -8,7 +8,6 @@
 #include "log.h"
 #include "memory.h"
 #include "model_file.h"
-#include "pages.h"
 #include "rpc.h"
 
 #include <algorithm>

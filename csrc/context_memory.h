@@ -10,6 +10,7 @@
 
 #include "ggml-backend.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 
@@ -37,6 +38,9 @@ DeviceBytes compute_bytes(llama_context * ctx);
 
 // Of the weights of a model, which may be planned only (no_alloc).
 DeviceBytes weight_bytes(const llama_model * model);
+
+// Gives the pages inside of a part of a buffer that holds zeros back to the system, until something is written there.
+void give_back_pages(void * begin, size_t n_bytes);
 
 int32_t n_layers(const llama_model * model); // without the output layer; those that only guess tokens are counted
 bool    has_experts(const llama_model * model);

@@ -9,7 +9,6 @@
 #include <cmath>
 #include <iterator>
 #include <map>
-#include <numeric>
 #include <utility>
 
 namespace tgr {
@@ -126,11 +125,8 @@ std::vector<uint32_t> cells_of(const std::vector<uint32_t> & cells, const llama_
 
 void before_decode(llama_adapter_cvec & cvec, uint32_t n_tokens, uint32_t n_outputs) {
     graph_state_t * state = cvec.tgr.get();
-    if (!state) {
-        return;
-    }
-    state->n_rows_done   = 0;
-    state->n_tokens_done = 0;
+    state->n_rows_done    = 0;
+    state->n_tokens_done  = 0;
     // sized here once: asynchronous copies write into these buffers until llama_synchronize
     state->states.assign(state->capture_states ? size_t(n_outputs) * state->n_embd : 0, 0.0f);
     state->sq_norms.assign(state->capture_norms ? size_t(n_tokens) * state->n_layer : 0, -1.0f);
@@ -155,10 +151,7 @@ static bool is_by_row(ggml_op op) {
 void after_ubatch(llama_adapter_cvec & cvec, const llm_graph_result & res, ggml_backend_sched_t sched,
                   const llama_ubatch & ubatch, uint32_t n_outputs) {
     graph_state_t * state = cvec.tgr.get();
-    if (!state) {
-        return;
-    }
-    state->n_splits = uint32_t(ggml_backend_sched_get_n_splits(sched));
+    state->n_splits       = uint32_t(ggml_backend_sched_get_n_splits(sched));
     if (!std::exchange(state->scanned, true)) {
         state->same_bits = true;
         for (int i = 0; i < ggml_graph_n_nodes(res.get_gf()); ++i) {
@@ -202,9 +195,6 @@ void after_ubatch(llama_adapter_cvec & cvec, const llm_graph_result & res, ggml_
 
 void after_decode(llama_adapter_cvec & cvec, const std::vector<int32_t> & out_ids) {
     graph_state_t * state = cvec.tgr.get();
-    if (!state) {
-        return;
-    }
     for (size_t row = 0; row < out_ids.size(); ++row) {
         state->row_of_token[out_ids[row]] = int32_t(row);
     }
@@ -320,8 +310,7 @@ void graph_place(llama_context * ctx, const std::vector<uint32_t> & cells, const
     state.views           = views;
     state.view_sizes.clear();
     for (const auto & view : views) {
-        state.view_sizes.push_back(std::accumulate(view.begin(), view.end(), uint64_t(0),
-                                                   [](uint64_t n, const extent & run) { return n + run.n; }));
+        state.view_sizes.push_back(n_cells_of(view));
     }
     for (llama_kv_cache * kv : state.kvs) {
         kv->tgr_cells = cells;

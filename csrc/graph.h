@@ -7,7 +7,7 @@
 // that decodes, but for graph_n_built, graph_n_whole and graph_n_splits.
 #pragma once
 
-#include "extent.h"
+#include "cells.h"
 
 #include "llama.h"
 

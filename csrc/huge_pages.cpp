@@ -1,8 +1,8 @@
 // Huge pages: a cache of some megabytes is read with fewer address translations in pages of 2 MiB than in pages of
 // 4 KiB (docs/performance.md). And pages that are not needed yet.
 
+#include "context_memory.h"
 #include "graph_hooks.h"
-#include "pages.h"
 
 #ifdef __linux__
 #include <sys/mman.h>

@@ -123,11 +123,6 @@ static size_t bytes_of(const std::vector<part> & parts) {
                            [](size_t sum, const part & one) { return sum + one.cell_bytes(); });
 }
 
-static uint32_t n_cells_of(const std::vector<extent> & cells) {
-    return std::accumulate(cells.begin(), cells.end(), uint32_t(0),
-                           [](uint32_t sum, const extent & run) { return sum + run.n; });
-}
-
 // Of every part: its rows, and in each the cells in the order of `runs`.
 template <class Move>
 static void for_each_run(const std::vector<part> & parts, const std::vector<extent> & runs, Move && move) {
@@ -333,7 +328,7 @@ void memory_write_state(llama_context * ctx, llama_seq_id seq_id, uint32_t n_tok
 }
 
 // Whether both contexts lay their bytes out alike, and the second has place for n_cells of the first.
-static bool fits(llama_context * from, llama_context * to, uint32_t n_cells) {
+static bool fits(llama_context * from, llama_context * to, uint64_t n_cells) {
     const memory_parts source = parts_of(from);
     const memory_parts target = parts_of(to);
     return memory_layout(from) == memory_layout(to) && source.caches.size() == target.caches.size() &&

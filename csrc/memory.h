@@ -7,7 +7,7 @@
 // unchanged then, unless it says otherwise.
 #pragma once
 
-#include "extent.h"
+#include "cells.h"
 
 #include "llama.h"
 
