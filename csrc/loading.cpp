@@ -10,6 +10,7 @@
 #include <cctype>
 #include <chrono>
 #include <exception>
+#include <iterator>
 #include <stdexcept>
 
 #ifdef __linux__
@@ -108,14 +109,12 @@ static void read_ahead(const std::vector<std::string> & paths, uint64_t n_bytes,
 bool is_out_of_memory(const std::string & reason) {
     std::string text = reason;
     std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return char(std::tolower(c)); });
-    for (const char * sign :
-         { "failed to allocate", "unable to allocate", "cannot allocate", "out of memory", "insufficient memory",
-           "memory allocation of size", "outofdevicememory", "outofhostmemory", "bad_alloc", "malloc failed" }) {
-        if (text.find(sign) != std::string::npos) {
-            return true;
-        }
-    }
-    return false;
+    static constexpr const char * signs[] = { "failed to allocate", "unable to allocate",  "cannot allocate",
+                                              "out of memory",      "insufficient memory", "memory allocation of size",
+                                              "outofdevicememory",  "outofhostmemory",     "bad_alloc",
+                                              "malloc failed" };
+    return std::any_of(std::begin(signs), std::end(signs),
+                       [&](const char * sign) { return text.find(sign) != std::string::npos; });
 }
 
 void refuse_load(const EngineParams & params, uint64_t n_bytes, const std::string & reason) {

@@ -200,16 +200,10 @@ static void check_sections(const ModelFile & file, const std::string & arch) {
     if (type != GGUF_TYPE_INT32 && type != GGUF_TYPE_UINT32) {
         return; // llama.cpp itself refuses it
     }
-    const auto * items = static_cast<const int32_t *>(gguf_get_arr_data(gguf, id));
-    const size_t n     = gguf_get_arr_n(gguf, id);
-    int64_t      sum   = 0;
-    for (size_t i = 0; i < n; ++i) {
-        sum += items[i];
-        if (items[i] < 0 || items[i] > 1 << 16) {
-            sum = INT64_MIN / 2;
-        }
-    }
-    if (sum <= 0) {
+    const auto * items   = static_cast<const int32_t *>(gguf_get_arr_data(gguf, id));
+    const size_t n       = gguf_get_arr_n(gguf, id);
+    const auto   is_part = [](int32_t part) { return part >= 0 && part <= 1 << 16; };
+    if (!std::all_of(items, items + n, is_part) || std::count(items, items + n, 0) == ptrdiff_t(n)) {
         file.refuse("says " + printable(key) + " without a part between 1 and 65536, or with one beyond");
     }
 }
