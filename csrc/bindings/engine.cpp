@@ -63,26 +63,20 @@ static JobHandle submit(const std::shared_ptr<Engine> & engine, uint64_t session
     return { engine, std::move(job) };
 }
 
-static py::list prefixes(Engine & engine) {
+static std::vector<std::pair<std::vector<llama_token>, py::bytes>> prefixes(Engine & engine) {
     const auto all = without_gil([&] { return engine.prefixes(); });
-    py::list   list;
-    for (const auto & [tokens, digest] : all) {
-        list.append(py::make_tuple(tokens, py::bytes(digest)));
-    }
-    return list;
+    return { all.begin(), all.end() };
 }
 
-static py::bytes bytes_of(const void * data, size_t n) {
-    return py::bytes(static_cast<const char *>(data), n);
+template <class T> static py::bytes bytes_of(const std::vector<T> & numbers) {
+    return py::bytes(reinterpret_cast<const char *>(numbers.data()), numbers.size() * sizeof(T));
 }
 
 static py::tuple read_prefix(Engine & engine, const py::object & tokens, const std::string & digest) {
     const Prompt     prompt{ tokens_of(tokens), digest, 0 };
     const PrefixData data   = without_gil([&] { return engine.read_prefix(prompt); });
     const Prefix &   prefix = data.prefix;
-    return py::make_tuple(prefix.tokens, bytes_of(prefix.norms.data(), prefix.norms.size() * sizeof(float)),
-                          bytes_of(prefix.state.data(), prefix.state.size()),
-                          bytes_of(data.cells.data(), data.cells.size()));
+    return py::make_tuple(prefix.tokens, bytes_of(prefix.norms), bytes_of(prefix.state), bytes_of(data.cells));
 }
 
 static bool add_prefix(Engine & engine, const py::object & tokens, const std::string & digest,

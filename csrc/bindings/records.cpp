@@ -4,12 +4,8 @@
 namespace tgr {
 
 // Text of a model file need not be UTF-8: Python gets bytes.
-static py::list metadata_of(const ModelInfo & info) {
-    py::list pairs;
-    for (const auto & [key, value] : info.metadata) {
-        pairs.append(py::make_tuple(py::bytes(key), py::bytes(value)));
-    }
-    return pairs;
+static std::vector<std::pair<py::bytes, py::bytes>> metadata_of(const ModelInfo & info) {
+    return { info.metadata.begin(), info.metadata.end() };
 }
 
 void bind_records(py::module_ & m) {
