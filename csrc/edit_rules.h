@@ -95,7 +95,6 @@ public:
     // The openings, sorted; that of another block of the same file last, if there is one.
     const std::vector<EditOpening> & openings() const { return openings_; }
     size_t                           n_openings() const { return openings_.size() - has_again_; }
-    bool                             has_again() const { return has_again_; }
     const std::string &              separator() const { return separator_; }
     const FreeText &                 text() const { return text_; }
 

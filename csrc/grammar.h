@@ -53,8 +53,6 @@ public:
     // `work` is what a call may cost. Throws GrammarTooCostly.
     Grammar(std::shared_ptr<const GrammarRules> rules, uint64_t work);
 
-    const std::shared_ptr<const GrammarRules> & rules() const { return rules_; }
-
     // Sets the logits of the tokens that may not come next to -inf.
     void mask(const TokenTexts & texts, float * logits);
 
