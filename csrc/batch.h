@@ -17,7 +17,6 @@ namespace tgr {
 
 // A token of the batch whose output somebody reads.
 struct Row {
-    Job *         job;
     RunningTask * task;
     int32_t       batch_index;
     int32_t       feed_index;    // which fed token this is, -1 for a generated one
@@ -49,12 +48,12 @@ struct Batch {
 
     size_t size() const { return tokens.size(); }
 
-    // Calls visit(job, task) for the tasks that have tokens in it.
+    // Calls visit(task) for those that have tokens in it.
     template <class F> void each_task(F && visit) const {
         for (const auto & job : jobs) {
             for (const auto & task : job->running) {
                 if (task->n_in_batch > 0) {
-                    visit(*job, *task);
+                    visit(*task);
                 }
             }
         }

@@ -31,18 +31,17 @@ std::vector<uint64_t> Scheduler::together_with(uint64_t session) const {
 }
 
 // Looks at its own tokens and those of the other texts of its session or group.
-Draft Scheduler::look_up(const Runnable & writer, size_t n_read) {
-    const RunningTask &         task = *writer.task;
+Draft Scheduler::look_up(const RunningTask & task, size_t n_read) {
+    const uint64_t              session = task.job->session;
     std::vector<const Tokens *> others;
-    for (const uint64_t id : together_with(writer.job->session)) {
+    for (const uint64_t id : together_with(session)) {
         for (const auto & [number, sequence] : cache_.of(id).sequences) {
-            if (id != writer.job->session || number != task.task->sequence) {
+            if (id != session || number != task.task->sequence) {
                 others.push_back(&sequence.tokens);
             }
         }
     }
-    Draft      draft = tgr::look_up(cache_.sequence(writer.job->session, task.task->sequence).tokens, task.next, others,
-                                    2 * Hits::LENGTHS.back(), n_read);
+    Draft      draft = tgr::look_up(sequence_of(task).tokens, task.next, others, 2 * Hits::LENGTHS.back(), n_read);
     const auto ends  = [&](llama_token token) { return llama_vocab_is_eog(model_.vocab(), token); };
     draft.tokens.erase(std::find_if(draft.tokens.begin(), draft.tokens.end(), ends), draft.tokens.end());
     return draft;
@@ -55,7 +54,7 @@ Hits & Scheduler::hits_of(const Job & job) {
 }
 
 // For a batch of these texts alone.
-void Scheduler::plan_drafts(const std::vector<Runnable> & writers) {
+void Scheduler::plan_drafts(const Running & writers) {
     const size_t widest =
         std::min({ WIDEST, size_t(llama_n_batch(model_.context())), size_t(llama_n_ubatch(model_.context())),
                    size_t(llama_n_seq_max(model_.context())) });
@@ -64,23 +63,23 @@ void Scheduler::plan_drafts(const std::vector<Runnable> & writers) {
     }
     std::set<uint64_t> parties;
     std::vector<Guess> guesses;
-    for (const Runnable & one : writers) {
-        RunningTask & task = *one.task;
-        parties.insert(together(*one.job));
+    for (RunningTask * one : writers) {
+        RunningTask & task = *one;
+        parties.insert(together(*task.job));
         if (task.task->drafts && task.guesses.short_of()) {
-            task.guesses.look(look_up(one, MOST_READ / writers.size()));
+            task.guesses.look(look_up(task, MOST_READ / writers.size()));
         }
         const size_t most = task.cells.size() - task.n_placed - 1; // tokens after the next one that it may decode
         Guess        guess;
         guess.n_left = std::min(task.guesses.n_left(), most);
         for (size_t k = 0; k < guess.right.size(); ++k) {
-            guess.right[k] = hits_of(*one.job).expected(task.guesses.n_alike(), k);
+            guess.right[k] = hits_of(*task.job).expected(task.guesses.n_alike(), k);
         }
         guesses.push_back(guess);
     }
     const auto rows = choose_rows(guesses, times_, widest, parties.size() > 1 ? SLOWEST : INFINITY);
     for (size_t i = 0; i < writers.size(); ++i) {
-        writers[i].task->n_drafted = rows[i];
+        writers[i]->n_drafted = rows[i];
     }
 }
 
@@ -92,17 +91,17 @@ void Scheduler::plan_drafts(const std::vector<Runnable> & writers) {
 void Scheduler::book_guess(const Row & row) {
     RunningTask & task = *row.task;
     if (row.draft) {
-        book_position(*row.job, task, size_t(row.batch_index));
+        book_position(task, size_t(row.batch_index));
         --task.n_drafted;
         ++n_accepted_;
     }
-    task.guesses.went_on(row.draw.token, hits_of(*row.job));
+    task.guesses.went_on(row.draw.token, hits_of(*task.job));
 }
 
 void Scheduler::drop_drafts() {
-    batch_.each_task([&](const Job & job, RunningTask & task) {
+    batch_.each_task([&](RunningTask & task) {
         if (task.n_drafted > 0) {
-            cache_.undo_decode(job.session, task.task->sequence);
+            cache_.undo_decode(task.job->session, task.task->sequence);
             task.output->n_refused += int32_t(task.n_drafted);
             task.n_drafted = 0;
         }

@@ -130,6 +130,7 @@ void Job::prepare(const TokenTexts & texts, const ModelInfo & info) {
         const Task & task   = tasks[i];
         auto         made   = std::make_unique<RunningTask>();
         Output &     output = outputs_[i];
+        made->job           = this;
         made->task          = &task;
         made->output        = &output;
         made->tail          = task.tail;

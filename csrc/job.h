@@ -21,8 +21,11 @@
 
 namespace tgr {
 
+class Job;
+
 // A task while its job runs. Worker only.
 struct RunningTask {
+    Job *                    job    = nullptr;
     const Task *             task   = nullptr;
     Output *                 output = nullptr;
     std::unique_ptr<Sampler> sampler;
@@ -47,7 +50,7 @@ struct RunningTask {
     bool feeds() const { return next == LLAMA_TOKEN_NULL; }
 };
 
-class Job {
+class Job : public std::enable_shared_from_this<Job> {
 public:
     explicit Job(std::vector<Task> tasks);
 

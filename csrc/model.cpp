@@ -307,7 +307,7 @@ void Model::sample(Row & row, const std::atomic<bool> & closed) const {
     if (!row.sample && !task.feed_logprobs) {
         return;
     }
-    const GrammarWatch watch{ &closed, &row.job->cancelled };
+    const GrammarWatch watch{ &closed, &row.task->job->cancelled };
     try {
         row.stats = distribution(row.logits, info_.n_vocab);
         if (row.sample) {

@@ -246,7 +246,7 @@ void Scheduler::submit(uint64_t session, const std::shared_ptr<Job> & job) {
     try {
         for (const auto & task : job->running) {
             if (task->task->reuse) {
-                start_reading(*job, *task);
+                start_reading(*task);
             }
             const size_t n_new = task->task->feed.size() - task->n_fed + std::max(0, task->task->n_generate - 1);
             sequences.push_back(task->task->sequence);

@@ -120,33 +120,30 @@ private:
     void check_task(uint64_t session, const Task & task);
     void finish(const std::shared_ptr<Job> & job, std::exception_ptr error);
 
-    // A task that can go on, with its job.
-    struct Runnable {
-        std::shared_ptr<Job> job;
-        RunningTask *        task;
-    };
+    using Running = std::vector<RunningTask *>; // that can go on
 
-    std::vector<Runnable> runnable(bool feeding) const;
+    Running               runnable(bool feeding) const;
     void                  choose_party();
     bool                  read_block();
-    Prompt                prompt_of(const Job & job, const Task & task);
-    const RunningTask *   reader_before(const Runnable & reader, const std::vector<Runnable> & readers);
-    void                  start_reading(const Job & job, RunningTask & task);
-    void                  book_reused(const Job & job, RunningTask & task, uint32_t n);
+    Prompt                prompt_of(const RunningTask & task);
+    bool                  waits_for_another(const RunningTask & task, const Running & readers);
+    void                  start_reading(RunningTask & task);
+    void                  book_reused(RunningTask & task, uint32_t n);
     static size_t         n_to_read(const RunningTask & task);
-    size_t   most_prompt_tokens(const std::vector<Runnable> & writers, const std::vector<Runnable> & readers);
-    uint64_t together(const Job & job) const;
-    void     add_writers(const std::vector<Runnable> & writers, size_t most);
-    void     plan_drafts(const std::vector<Runnable> & writers);
-    Hits &   hits_of(const Job & job);
-    Draft    look_up(const Runnable & writer, size_t n_read);
+    size_t                most_prompt_tokens(const Running & writers, const Running & readers);
+    uint64_t              together(const Job & job) const;
+    Sequence &            sequence_of(const RunningTask & task);
+    void                  add_writers(const Running & writers, size_t most);
+    void                  plan_drafts(const Running & writers);
+    Hits &                hits_of(const Job & job);
+    Draft                 look_up(const RunningTask & task, size_t n_read);
     std::vector<uint64_t> together_with(uint64_t session) const;
-    void                  add_feed(const Runnable & reader, size_t most);
-    void                  add(const Runnable & one, llama_token token, bool output);
+    void                  add_feed(RunningTask & task, size_t most);
+    void                  add(RunningTask & task, llama_token token, bool output);
     void                  place();
-    void                  book_position(const Job & job, RunningTask & task, size_t at);
+    void                  book_position(RunningTask & task, size_t at);
     void                  book_guess(const Row & row);
-    void                  read_norms(RunningTask & task, Sequence & sequence);
+    void                  read_norms(RunningTask & task);
     void                  book_norms(RunningTask & task, size_t i, const float * norms);
     void                  book_row(Row & row);
     void                  book_token(Row & row);

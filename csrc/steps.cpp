@@ -18,24 +18,25 @@ static constexpr size_t before_end = 16;
 // prompts that are known already
 //
 
-Prompt Scheduler::prompt_of(const Job & job, const Task & task) {
-    const Injected injected = cache_.injected(job.session, task.injection);
+Prompt Scheduler::prompt_of(const RunningTask & task) {
+    const Task &   spec     = *task.task;
+    const Injected injected = cache_.injected(task.job->session, spec.injection);
     if (!injected.clean) {
         throw std::invalid_argument("reuse needs an injection with a digest, such as a control vector, or none");
     }
     Prompt prompt;
-    prompt.tokens      = task.feed;
+    prompt.tokens      = spec.feed;
     prompt.digest      = injected.digest;
-    prompt.norm_stride = task.norms ? norm_stride(task.feed.size()) : 0;
-    if (task.n_generate > 0 || task.feed_states != FeedStates::none) { // which the last token is decoded for
+    prompt.norm_stride = spec.norms ? norm_stride(spec.feed.size()) : 0;
+    if (spec.n_generate > 0 || spec.feed_states != FeedStates::none) { // which the last token is decoded for
         prompt.tokens.pop_back();
     }
     return prompt;
 }
 
-void Scheduler::start_reading(const Job & job, RunningTask & task) {
-    task.prompt = prompt_of(job, *task.task);
-    book_reused(job, task, cache_.reuse(job.session, task.task->sequence, task.prompt));
+void Scheduler::start_reading(RunningTask & task) {
+    task.prompt = prompt_of(task);
+    book_reused(task, cache_.reuse(task.job->session, task.task->sequence, task.prompt));
     const size_t n = task.prompt.tokens.size();
     if (!cache_.rolls_back() && n > 4 * before_end) {
         task.marks.insert(cache_.reading().whole(uint32_t(n - before_end)));
@@ -43,9 +44,9 @@ void Scheduler::start_reading(const Job & job, RunningTask & task) {
 }
 
 // The task's first n tokens are in the cache.
-void Scheduler::book_reused(const Job & job, RunningTask & task, uint32_t n) {
+void Scheduler::book_reused(RunningTask & task, uint32_t n) {
     if (task.task->norms) {
-        const auto & norms   = cache_.sequence(job.session, task.task->sequence).norms;
+        const auto & norms   = sequence_of(task).norms;
         const size_t n_layer = size_t(model_.info().n_layer);
         for (size_t i = task.n_fed; i < n; ++i) {
             book_norms(task, i, norms.data() + i * n_layer);
@@ -56,14 +57,13 @@ void Scheduler::book_reused(const Job & job, RunningTask & task, uint32_t n) {
     task.done  = task.task->n_generate == 0 && n == task.task->feed.size();
 }
 
-// An earlier reader that is about to read tokens that this one needs, too.
-const RunningTask * Scheduler::reader_before(const Runnable & reader, const std::vector<Runnable> & readers) {
-    const RunningTask & task = *reader.task;
-    for (const Runnable & other : readers) {
-        if (other.task == reader.task) {
-            return nullptr;
+// Whether an earlier reader is about to read tokens that this one needs, too.
+bool Scheduler::waits_for_another(const RunningTask & task, const Running & readers) {
+    for (RunningTask * other : readers) {
+        if (other == &task) {
+            return false;
         }
-        RunningTask & before = *other.task;
+        RunningTask & before = *other;
         if (!before.task->reuse || before.prompt.digest != task.prompt.digest ||
             (task.prompt.norm_stride > 0 && before.prompt.norm_stride == 0)) {
             continue;
@@ -75,27 +75,27 @@ const RunningTask * Scheduler::reader_before(const Runnable & reader, const std:
         if (!cache_.rolls_back()) {
             before.marks.insert(n);
         }
-        return &before;
+        return true;
     }
-    return nullptr;
+    return false;
 }
 
 void Scheduler::share() {
     party_             = 0;
     const auto readers = runnable(true);
-    for (const Runnable & reader : readers) {
-        RunningTask & task = *reader.task;
+    for (RunningTask * reader : readers) {
+        RunningTask & task = *reader;
         if (!task.task->reuse || task.n_placed > 0 || !cache_.shares()) { // it reads already
             continue;
         }
-        task.waits = reader_before(reader, readers) != nullptr;
+        task.waits = waits_for_another(task, readers);
         if (task.waits) {
             continue;
         }
         const size_t before = task.n_fed;
-        book_reused(*reader.job, task, cache_.reuse(reader.job->session, task.task->sequence, task.prompt));
+        book_reused(task, cache_.reuse(task.job->session, task.task->sequence, task.prompt));
         const size_t n = task.n_fed - before; // cells that it does not need
-        cache_.unplan(reader.job->session, task.cells.data() + task.cells.size() - n, n);
+        cache_.unplan(task.job->session, task.cells.data() + task.cells.size() - n, n);
         task.cells.resize(task.cells.size() - n);
     }
     finish_done();
@@ -115,17 +115,17 @@ void Scheduler::choose_party() {
     // where one of it waits for another's prompt, the others may read, but not write on without it
     std::set<uint64_t> parties, waiting;
     const auto         readers = runnable(true);
-    for (const Runnable & one : readers) {
-        if (one.task->waits) {
-            waiting.insert(together(*one.job));
-        } else if (one.task->task->reuse) {
-            parties.insert(together(*one.job));
+    for (const RunningTask * one : readers) {
+        if (one->waits) {
+            waiting.insert(together(*one->job));
+        } else if (one->task->reuse) {
+            parties.insert(together(*one->job));
         }
     }
     for (const auto & some : { readers, runnable(false) }) {
-        for (const Runnable & one : some) {
-            if (waiting.count(together(*one.job)) == 0) {
-                parties.insert(together(*one.job));
+        for (const RunningTask * one : some) {
+            if (waiting.count(together(*one->job)) == 0) {
+                parties.insert(together(*one->job));
             }
         }
     }
@@ -136,10 +136,9 @@ void Scheduler::choose_party() {
 // The next block of the first prompt that is read in blocks; false when there is none. It is alone in the batch, and
 // others go on when all are read: their batches must not depend on how much of a prompt was known.
 bool Scheduler::read_block() {
-    for (const Runnable & reader : runnable(true)) {
-        RunningTask & task = *reader.task;
-        if (task.task->reuse && !task.waits) {
-            add_feed(reader, cache_.reading().next(task.n_fed, n_to_read(task)));
+    for (RunningTask * task : runnable(true)) {
+        if (task->task->reuse && !task->waits) {
+            add_feed(*task, cache_.reading().next(task->n_fed, n_to_read(*task)));
             place();
             return true;
         }
@@ -147,15 +146,15 @@ bool Scheduler::read_block() {
     return false;
 }
 
-std::vector<Scheduler::Runnable> Scheduler::runnable(bool feeding) const {
-    std::vector<Runnable> some;
+Scheduler::Running Scheduler::runnable(bool feeding) const {
+    Running some;
     for (const auto & job : jobs_) {
         if (held_back(*job) || (party_ && together(*job) != party_)) {
             continue;
         }
         for (const auto & task : job->running) {
             if (!task->done && task->feeds() == feeding) {
-                some.push_back({ job, task.get() });
+                some.push_back(task.get());
             }
         }
     }
@@ -180,7 +179,7 @@ Batch & Scheduler::schedule() {
     if (cache_.reading().block && read_block()) {
         return batch_;
     }
-    readers.erase(std::remove_if(readers.begin(), readers.end(), [](const Runnable & r) { return r.task->waits; }),
+    readers.erase(std::remove_if(readers.begin(), readers.end(), [](const RunningTask * r) { return r->waits; }),
                   readers.end());
 
     const size_t kept = readers.empty() ? 0 : std::max<size_t>(n_batch / 4, 1); // for prompts
@@ -195,14 +194,14 @@ Batch & Scheduler::schedule() {
     std::vector<size_t> parts(readers.size());
     for (size_t part = readers.empty() ? 0 : std::max<size_t>(left / readers.size(), 1), turn = 0; turn < 2; ++turn) {
         for (size_t i = 0; i < readers.size(); ++i) {
-            const size_t n = std::min(turn == 0 ? part : left, n_to_read(*readers[i].task) - parts[i]);
+            const size_t n = std::min(turn == 0 ? part : left, n_to_read(*readers[i]) - parts[i]);
             parts[i] += std::min(n, left);
             left -= std::min(n, left);
         }
     }
     prompt_limited_ = prompt_limited_ && left == 0;
     for (size_t i = 0; i < readers.size(); ++i) {
-        add_feed(readers[i], parts[i]);
+        add_feed(*readers[i], parts[i]);
     }
     place();
     return batch_;
@@ -222,6 +221,10 @@ static size_t whole_tiles(size_t n_before, size_t n) {
     return n >= rest + least ? n - rest : n;
 }
 
+Sequence & Scheduler::sequence_of(const RunningTask & task) {
+    return cache_.sequence(task.job->session, task.task->sequence);
+}
+
 // The session of a task, or its group.
 uint64_t Scheduler::together(const Job & job) const {
     const auto & session = sessions_.at(job.session);
@@ -230,15 +233,15 @@ uint64_t Scheduler::together(const Job & job) const {
 
 // So that nobody waits long for a step: other texts that are written, and requests that arrive. A lockstep group alone
 // reads as much as fits, because its batches must not depend on the time.
-size_t Scheduler::most_prompt_tokens(const std::vector<Runnable> & writers, const std::vector<Runnable> & readers) {
+size_t Scheduler::most_prompt_tokens(const Running & writers, const Running & readers) {
     std::set<uint64_t> parties;
     bool               in_group = true;
-    for (const Runnable & one : writers) {
-        parties.insert(together(*one.job));
+    for (const RunningTask * one : writers) {
+        parties.insert(together(*one->job));
     }
-    for (const Runnable & one : readers) {
-        parties.insert(together(*one.job));
-        in_group &= sessions_.at(one.job->session).group != nullptr;
+    for (const RunningTask * one : readers) {
+        parties.insert(together(*one->job));
+        in_group &= sessions_.at(one->job->session).group != nullptr;
     }
     const double seconds = model_.params().step_seconds;
     if (!writers.empty() && parties.size() > 1) {
@@ -250,25 +253,24 @@ size_t Scheduler::most_prompt_tokens(const std::vector<Runnable> & writers, cons
     return in_group ? SIZE_MAX : whole_tiles(batch_.size(), size_t(4 * prompt_tokens_));
 }
 
-void Scheduler::add_writers(const std::vector<Runnable> & writers, size_t most) {
+void Scheduler::add_writers(const Running & writers, size_t most) {
     most  = std::min({ most, writers.size(), size_t(llama_n_seq_max(model_.context())) });
     turn_ = most < writers.size() ? turn_ : 0;
     for (size_t i = 0; i < most; ++i) {
-        const Runnable & one = writers[(turn_ + i) % writers.size()];
-        batch_.rows.push_back({ one.job.get(), one.task, int32_t(batch_.size()), -1, true });
-        add(one, one.task->next, true);
-        for (size_t n = 0; n < one.task->n_drafted; ++n) {
-            batch_.rows.push_back({ one.job.get(), one.task, int32_t(batch_.size()), -1, false, true });
-            add(one, one.task->guesses.guess(n), true);
+        RunningTask & task = *writers[(turn_ + i) % writers.size()];
+        batch_.rows.push_back({ &task, int32_t(batch_.size()), -1, true });
+        add(task, task.next, true);
+        for (size_t n = 0; n < task.n_drafted; ++n) {
+            batch_.rows.push_back({ &task, int32_t(batch_.size()), -1, false, true });
+            add(task, task.guesses.guess(n), true);
         }
     }
     turn_ += most;
 }
 
-void Scheduler::add_feed(const Runnable & reader, size_t most) {
-    RunningTask & task   = *reader.task;
-    const Task &  spec   = *task.task;
-    const size_t  n_feed = spec.feed.size();
+void Scheduler::add_feed(RunningTask & task, size_t most) {
+    const Task & spec   = *task.task;
+    const size_t n_feed = spec.feed.size();
     // residual norms of the last layer exist for output tokens only
     const size_t stride = norm_stride(n_feed);
     const size_t n_rows = llama_n_seq_max(model_.context());
@@ -282,27 +284,26 @@ void Scheduler::add_feed(const Runnable & reader, size_t most) {
             break;
         }
         if (output) {
-            batch_.rows.push_back({ reader.job.get(), &task, int32_t(batch_.size()), int32_t(i), sample });
+            batch_.rows.push_back({ &task, int32_t(batch_.size()), int32_t(i), sample });
         }
-        add(reader, spec.feed[i], output);
+        add(task, spec.feed[i], output);
     }
 }
 
-void Scheduler::add(const Runnable & one, llama_token token, bool output) {
-    RunningTask &    task     = *one.task;
-    const Task &     spec     = *task.task;
-    const Sequence & sequence = cache_.sequence(one.job->session, spec.sequence);
+void Scheduler::add(RunningTask & task, llama_token token, bool output) {
+    const Task & spec = *task.task;
     if (task.n_in_batch == 0) {
         task.first_in_batch = batch_.size();
         batch_.states |= spec.states || spec.feed_states != FeedStates::none;
         batch_.norms |= spec.norms && task.feeds();
-        if (std::find(batch_.jobs.begin(), batch_.jobs.end(), one.job) == batch_.jobs.end()) {
-            batch_.jobs.push_back(one.job);
+        const auto job = task.job->shared_from_this();
+        if (std::find(batch_.jobs.begin(), batch_.jobs.end(), job) == batch_.jobs.end()) {
+            batch_.jobs.push_back(job);
         }
     }
     const bool plain = task.feeds() && task.n_fed + task.n_in_batch + spec.n_plain >= spec.feed.size();
     batch_.tokens.push_back(token);
-    batch_.positions.push_back(llama_pos(sequence.size() + task.n_in_batch));
+    batch_.positions.push_back(llama_pos(sequence_of(task).size() + task.n_in_batch));
     batch_.sequences.push_back(spec.sequence);
     batch_.output.push_back(output);
     batch_.injections.push_back(plain ? spec.plain : spec.injection);
@@ -313,8 +314,8 @@ void Scheduler::add(const Runnable & one, llama_token token, bool output) {
 void Scheduler::place() {
     batch_.cells.resize(batch_.size());
     batch_.view_of.resize(batch_.size());
-    batch_.each_task([&](const Job & job, const RunningTask & task) {
-        CellList view = cache_.sequence(job.session, task.task->sequence).cells;
+    batch_.each_task([&](const RunningTask & task) {
+        CellList view = sequence_of(task).cells;
         for (size_t i = 0; i < task.n_in_batch; ++i) {
             const uint32_t cell = task.cells[task.n_placed + i];
             view.push(cell);
@@ -330,8 +331,7 @@ void Scheduler::place() {
 //
 
 void Scheduler::undo() {
-    batch_.each_task(
-        [&](const Job & job, const RunningTask & task) { cache_.undo_decode(job.session, task.task->sequence); });
+    batch_.each_task([&](const RunningTask & task) { cache_.undo_decode(task.job->session, task.task->sequence); });
 }
 
 void Scheduler::fail(int32_t status) {
@@ -342,22 +342,23 @@ void Scheduler::fail(int32_t status) {
 }
 
 void Scheduler::book_decode(double seconds) {
-    batch_.each_task([&](const Job & job, RunningTask & task) {
-        const Task & spec = *task.task;
+    batch_.each_task([&](RunningTask & task) {
+        const uint64_t session  = task.job->session;
+        const int32_t  sequence = task.task->sequence;
         for (size_t i = 0; i + task.n_drafted < task.n_in_batch; ++i) {
-            book_position(job, task, task.first_in_batch + i);
+            book_position(task, task.first_in_batch + i);
         }
         n_drafted_ += task.n_drafted;
         if (task.feeds()) {
-            if (spec.norms) {
-                read_norms(task, cache_.sequence(job.session, spec.sequence));
+            if (task.task->norms) {
+                read_norms(task);
             }
             task.n_fed += task.n_in_batch;
             if (batch_.size() == cache_.reading().block && task.n_in_batch == batch_.size()) {
-                cache_.note_block(job.session, spec.sequence);
+                cache_.note_block(session, sequence);
             }
             if (task.marks.count(task.n_fed)) {
-                cache_.remember(job.session, spec.sequence);
+                cache_.remember(session, sequence);
             }
         }
     });
@@ -369,15 +370,16 @@ void Scheduler::book_decode(double seconds) {
 }
 
 // A decoded token of the batch belongs to its text.
-void Scheduler::book_position(const Job & job, RunningTask & task, size_t at) {
-    cache_.append(job.session, cache_.sequence(job.session, task.task->sequence), batch_.tokens[at],
-                  task.cells[task.n_placed++], cache_.injected(job.session, batch_.injections[at]));
+void Scheduler::book_position(RunningTask & task, size_t at) {
+    const uint64_t session = task.job->session;
+    cache_.append(session, sequence_of(task), batch_.tokens[at], task.cells[task.n_placed++],
+                  cache_.injected(session, batch_.injections[at]));
     ++task.output->n_decoded;
 }
 
 // The residual norms of the fed tokens of this step; those of the last layer at every stride-th only, as for a prompt
 // that is reused.
-void Scheduler::read_norms(RunningTask & task, Sequence & sequence) {
+void Scheduler::read_norms(RunningTask & task) {
     const int32_t      n_layer = model_.info().n_layer;
     std::vector<float> norms(n_layer);
     for (size_t i = 0; i < task.n_in_batch; ++i) {
@@ -389,7 +391,8 @@ void Scheduler::read_norms(RunningTask & task, Sequence & sequence) {
         }
         book_norms(task, task.n_fed + i, norms.data());
         if (task.task->reuse) {
-            sequence.norms.insert(sequence.norms.end(), norms.begin(), norms.end());
+            auto & known = sequence_of(task).norms;
+            known.insert(known.end(), norms.begin(), norms.end());
         }
     }
 }
@@ -407,7 +410,7 @@ void Scheduler::book_norms(RunningTask & task, size_t i, const float * norms) {
 void Scheduler::book_rows() {
     for (Row & row : batch_.rows) {
         const auto it =
-            std::find_if(jobs_.begin(), jobs_.end(), [&](const auto & job) { return job.get() == row.job; });
+            std::find_if(jobs_.begin(), jobs_.end(), [&](const auto & job) { return job.get() == row.task->job; });
         if (it == jobs_.end() || (row.draft && row.task->done)) { // it failed, or ended, at an earlier row
             continue;
         }
