@@ -32,19 +32,14 @@ def report(path: str) -> None:
         print(advised_bytes() - small, (LARGE - SMALL) * engine.cell_bytes)
 
 
-def report_logits(path: str) -> None:
-    """Prints the resident bytes of an engine for 200 texts beyond those of one for two, before a
-    text is written and after, and the bytes of their logits."""
-    found = []
-    for n_seq_max in (2, 200):
-        with Engine(path, EngineConfig(n_ctx=SMALL, n_seq_max=n_seq_max)) as engine:
-            before = _resident()
-            with engine.session(64, 1) as session:
-                session.run([Task(session.sequence(), [1, 2, 3], n_generate=4)])
-            found.append((before, _resident()))
-            n_bytes = 4 * engine.n_vocab * n_seq_max
-    few, many = found
-    print(many[0] - few[0], many[1] - few[1], n_bytes)
+def report_logits(path: str, n_seq_max: int) -> None:
+    """Prints the resident bytes of an engine for so many texts, before a text is written and after,
+    and the bytes of their logits."""
+    with Engine(path, EngineConfig(n_ctx=SMALL, n_seq_max=n_seq_max)) as engine:
+        before = _resident()
+        with engine.session(64, 1) as session:
+            session.run([Task(session.sequence(), [1, 2, 3], n_generate=4)])
+        print(before, _resident(), 4 * engine.n_vocab * n_seq_max)
 
 
 def _resident() -> int:
