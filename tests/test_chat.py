@@ -86,6 +86,12 @@ def test_text_after_a_block_is_refused(session: Any) -> None:
         handle_line(session, '"""one"""two', lambda: "")
 
 
+def test_a_pasted_module_with_a_docstring_is_a_question(session: Any) -> None:
+    module = '"""One line."""\n\nimport this\n'
+    handle_line(session, module, lambda: "")
+    assert session.conversation.last.question == module
+
+
 def piped(text: str | bytes, *flags: str) -> subprocess.CompletedProcess[bytes]:
     """`tgr-local chat` on the double of the engine with `text` on stdin."""
     arguments = ["chat", "--model", "fake.gguf", *flags]

@@ -65,8 +65,9 @@ def read_block(line: str, next_line: Callable[[], str]) -> str:
     """The question that begins with `line`.
 
     If it opens a block, `next_line` is called up to the closing quotes; ValueError if it raises
-    EOFError before them, or if text follows them. A TgrError that it raises is raised at the end of
-    the block, whose other lines are not commands.
+    EOFError before them, or if text follows them; but a `line` of several lines with text behind
+    the quotes was pasted, and is the question as it stands. A TgrError that it raises is raised at
+    the end of the block, whose other lines are not commands.
     """
     before, quotes, text = line.partition(BLOCK)
     if not quotes or before.strip():
@@ -87,5 +88,7 @@ def read_block(line: str, next_line: Callable[[], str]) -> str:
         raise failure
     text, _, after = "\n".join(lines).partition(BLOCK)
     if after.strip():
+        if "\n" in line:  # pasted: source code, say, that begins with its docstring
+            return line
         raise ValueError(f"text after the closing {BLOCK} is not allowed: {after!r:.40}")
     return text.strip("\n")
