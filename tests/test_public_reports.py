@@ -216,6 +216,7 @@ def test_a_compressed_body_is_named_as_such(server: Served) -> None:
 
 def test_a_wrong_address_gets_a_near_one() -> None:
     known = ["/", "/v1/models", "/models", "/v1/models/{name}", "/v1/chat/completions"]
+    known.append("/completion")  # which the first wrong one ends with
     assert unknown("/v1/chat/completion", known).endswith("did you mean /v1/chat/completions?")
     assert unknown("/x/v1/models", known).endswith("did you mean /v1/models?")
     assert unknown("/api/tags", known) == "there is no /api/tags; the API is below /v1"

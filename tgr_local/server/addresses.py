@@ -7,6 +7,7 @@ ask with HEAD. Both mean the endpoint without.
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Iterable
 
@@ -48,6 +49,7 @@ def unknown(path: str, known: Iterable[str]) -> str:
     """The message for a path that is none of the known ones."""
     paths = [one for one in known if "{" not in one]
     ends = [one for one in paths if len(one) > 1 and path.endswith(one)]
-    near = ends or difflib.get_close_matches(path[:_SHOWN], paths, n=1)
+    like = functools.partial(difflib.get_close_matches, path[:_SHOWN], paths, n=1)
+    near = like(cutoff=0.9) or ends or like()
     hint = f"did you mean {max(near, key=len)}?" if near else "the API is below /v1"
     return f"there is no {path:.{_SHOWN}}; {hint}"
