@@ -49,7 +49,7 @@ def output_of(folder: Path, *command: str) -> str:
 def test_pytest(tmp_path: Path) -> None:
     """The program itself, in its forms of output."""
     write(tmp_path, {"sub/test_a.py": TEST, "test_broken.py": "import no_such_module\n"})
-    for flags in (["-q"], ["-v", "--color=yes", "--tb=short"], ["--tb=line"]):
+    for flags in (["-q"], ["-qq"], ["-v", "--color=yes", "--tb=short"], ["--tb=line"]):
         counts = read(output_of(tmp_path, "pytest", *flags, "sub", "-p", "no:cacheprovider"))
         assert (counts.framework, counts.passed, counts.failed, counts.skipped) == (
             "pytest", 1, 2, 1,
@@ -61,9 +61,10 @@ def test_pytest(tmp_path: Path) -> None:
         if flags != ["--tb=line"]:
             assert {one.line for one in counts.failures} == {13, 5}
             assert {one.reached for one in counts.failures} == {13, 16}
-    broken = read(output_of(tmp_path, "pytest", "-q", "-p", "no:cacheprovider"))
-    assert (broken.errors, broken.total) == (1, 1)
-    assert broken.failures[0].name == broken.failures[0].file == "test_broken.py"
+    for quiet in ("-q", "-qq"):
+        broken = read(output_of(tmp_path, "pytest", quiet, "-p", "no:cacheprovider"))
+        assert (broken.errors, broken.total) == (1, 1)
+        assert broken.failures[0].name == broken.failures[0].file == "test_broken.py"
     nothing = read(output_of(tmp_path, "pytest", "-q", "sub", "-k", "nothing"))
     assert nothing.framework == "pytest" and nothing.total == 0
 

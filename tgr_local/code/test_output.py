@@ -104,6 +104,9 @@ _PYTEST = re.compile(
     r"(?:, )?)+|no tests ran) in [\d.]+s(?: \([\d:]+\))?(?: =+)?$",
     re.MULTILINE,
 )
+_PYTEST_LETTERS = re.compile(r"^([.FEsxXR]+) +\[ *\d+%\]$", re.MULTILINE)
+_PYTEST_LIST = re.compile(r"^=+ short test summary info =+$", re.MULTILINE)
+_PYTEST_ERROR = re.compile(r"^ERROR \S", re.MULTILINE)
 _PYTEST_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S[^\n]*?)(?: - ([^\n]*))?$", re.MULTILINE)
 _PYTEST_HEAD = re.compile(r"^_{3,} (?:ERROR (?:at \w+ of|collecting) )?(\S[^\n]*?) _{3,}$", re.M)
 _PYTEST_PLACE = re.compile(r"^([^\s:>][^\n:]*\.py):(\d+): (?=\S|$)", re.MULTILINE)
@@ -111,9 +114,10 @@ _PYTEST_PLACE = re.compile(r"^([^\s:>][^\n:]*\.py):(\d+): (?=\S|$)", re.MULTILIN
 
 def _pytest(text: str) -> tuple[int, Counts] | None:
     summary = _last(_PYTEST, text)
-    if not summary:
+    found = (summary.end(), _pytest_said(summary[1])) if summary else _pytest_quiet(text)
+    if not found:
         return None
-    said = summary[1]
+    end, counts = found
     sections = list(_pytest_sections(text))
     failures = []
     for match in _PYTEST_FAILED.finditer(text):
@@ -127,11 +131,30 @@ def _pytest(text: str) -> tuple[int, Counts] | None:
         failures.append(Failure(match[1], file, line, match[2] or "", reached, file))
     if not failures:
         failures = [Failure(head, *places[-1]) for head, places in sections]
-    counts = Counts(
+    return end, replace(counts, failures=tuple(failures))
+
+
+def _pytest_said(said: str) -> Counts:
+    return Counts(
         "pytest", _numbers(said, "passed|xpassed"), _numbers(said, "failed"),
-        _numbers(said, "errors?"), _numbers(said, "skipped|xfailed"), tuple(failures),
+        _numbers(said, "errors?"), _numbers(said, "skipped|xfailed"),
     )  # fmt: skip
-    return summary.end(), counts
+
+
+def _pytest_quiet(text: str) -> tuple[int, Counts] | None:
+    """Twice quiet, as by ``-q`` for a project whose settings have it too, there is no summary: a
+    letter for each test, and a list of those that failed or could not be run."""
+    lines = list(_PYTEST_LETTERS.finditer(text))
+    letters = "".join(line[1] for line in lines)
+    listing = _last(_PYTEST_LIST, text)
+    if not lines and not listing:
+        return None
+    errors = letters.count("E")
+    if listing and not lines:  # no test ran
+        errors = len(_PYTEST_ERROR.findall(text, listing.end()))
+    n = {letter: letters.count(letter) for letter in ".XFsx"}
+    counts = Counts("pytest", n["."] + n["X"], n["F"], errors, n["s"] + n["x"])
+    return max(match.end() for match in (*lines, listing) if match), counts
 
 
 def _pytest_sections(text: str) -> Iterator[tuple[str, list[tuple[str, int]]]]:
