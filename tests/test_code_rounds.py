@@ -411,6 +411,16 @@ def test_the_table_shows_each_candidate_best_first() -> None:
     ]
 
 
+def test_an_output_that_counts_no_tests_is_shown_by_its_end() -> None:
+    said: list[str] = []
+    with Report(said.append, "pytset", is_live=False) as report:
+        report.before(make_verdict(True, 1, 1, 0, "E  assert 1 == 2"))
+        assert len(said) == 1  # the counts say it, and the prompt has the output
+        output = "one\ntwo\n\nthree\nsh: 1: pytset: not found\n"
+        report.before(dataclasses.replace(make_verdict(False, 0, 0, 0, output), ended="not found"))
+    assert [line.strip() for line in said[2:5]] == ["two", "three", "sh: 1: pytset: not found"]
+
+
 def test_after_a_round_the_best_candidates_are_shown_and_the_others_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _LABEL = 9  # characters
 _FORMS = {"file": "whole files", "function": "whole functions"}
 _SHOWN = 200  # newest characters of a text that are kept for its row
+_SAID, _LONGEST = 3, 200
+"""Lines of an output that counts no tests, and characters of a line."""
 _ROWS = 16
 """Candidates in the table after a round; `/table` and ``--json`` have all."""
 _NAMED = 6
@@ -62,8 +64,12 @@ class Report:
 
     def before(self, verdict: Verdict) -> None:
         self.tests(verdict)
-        if verdict.ended == "not found":
-            self.note("", "no edit can pass with a command that is not there (Ctrl-C stops)")
+        if not verdict.passes and not verdict.total:  # only the output says why
+            said = [line for line in verdict.output.splitlines() if line.strip()]
+            for line in said[-_SAID:]:
+                self.note("", line[:_LONGEST])
+        if verdict.ended in ("not found", "no tests"):
+            self.note("", "the command may be wrong (Ctrl-C stops)")
         if verdict.passes:
             self.note(
                 "", "they pass already, so they cannot choose: the candidates' agreement does"
