@@ -79,4 +79,4 @@ def test_a_shortage_of_memory_is_no_bug(error: Exception) -> None:
 
 def test_a_pipe_that_is_full_is_no_shortage_of_memory() -> None:
     full = BlockingIOError(errno.EAGAIN, "write could not complete without blocking", 4096)
-    assert describe(full) == "[Errno 11] write could not complete without blocking"
+    assert describe(full) == "write could not complete without blocking"

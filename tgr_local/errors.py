@@ -104,7 +104,8 @@ def describe(error: Exception) -> str:
         )
     if isinstance(error, OSError) and error.filename is not None:
         return printable_line(f"{error.filename}: {error.strerror}", _LONGEST)
-    text = " ".join(str(error).split())
+    reason = error.strerror if isinstance(error, OSError) else None
+    text = " ".join((reason or str(error)).split())
     if not isinstance(error, TgrError | ValueError | OSError):
         text = f"{type(error).__name__}: {text} (this is a bug; TGR_DEBUG=1 shows where)"
     return printable_line(text, _LONGEST)

@@ -179,7 +179,7 @@ class ChatSession:
         try:
             store.save(self.path, self.conversation)
         except OSError as error:
-            print(f"tgr-local: the conversation is not saved: {error}", file=sys.stderr)
+            print_note(f"the conversation is not saved: {describe(error)}")
             self.path = None
 
     def leave(self) -> None:

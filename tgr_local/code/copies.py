@@ -22,6 +22,7 @@ from tgr_local.code.byte_style import StyleError
 from tgr_local.code.edits import Change, Document
 from tgr_local.code.project import Project, RefusedError, SourceFile
 from tgr_local.code.snapshot import CopyError
+from tgr_local.errors import describe
 from tgr_local.system import paths
 from tgr_local.system.locks import Lock
 from tgr_local.system.sandbox import programs, usage
@@ -110,7 +111,7 @@ class Copies:
                 _write(tree, path, data)
         except (OSError, shutil.Error) as error:
             programs.remove(folder)
-            raise CopyError(f"the project cannot be copied to {tree}: {error}") from None
+            raise CopyError(f"the project cannot be copied to {tree}: {describe(error)}") from None
         shown = (*self._around(), *self._taken.shown)
         return Place(tree, self._project.folder, shown, folder / "scratch", self._size)
 
@@ -133,7 +134,7 @@ class Copies:
                 raise RefusedError(f"{change.path} has been changed meanwhile; begin again")
             return relative, byte_style.encode(before, change.after, style)
         except (StyleError, OSError) as error:
-            raise RefusedError(f"{change.path} is not changed: {error}") from None
+            raise RefusedError(f"{change.path} is not changed: {describe(error)}") from None
 
     def _is_home(self) -> bool:
         """Whether the repository around the folder holds the person's home, secrets included."""
