@@ -126,6 +126,15 @@ def test_a_damaged_file_gives_one_warning_and_the_text_is_read(
     assert "cache type" in capsys.readouterr().err
 
 
+def test_a_change_of_the_model_is_no_news(start: Open, capsys: pytest.CaptureFixture[str]) -> None:
+    session = start()
+    output(session, f"/system {LONG}")
+    session.ask("one")
+    output(session, "/model embedded-code")
+    session.conversation.engine.close()
+    assert capsys.readouterr().err == ""
+
+
 def test_nothing_is_saved_that_need_not_be(start: Open, home: Path) -> None:
     short = start()
     short.ask("one")

@@ -30,7 +30,7 @@ def model(session: ChatSession, argument: str) -> Iterator[str]:
         session.leave()
         conversation.load_model(path)
         if file := session.path or next(iter(session.other_files), None):
-            session.arrive(file)
+            session.arrive(file, other_model=True)
     engine = conversation.engine
     devices = ", ".join(dict.fromkeys(engine.devices()))
     yield f"{engine.description} ({engine.path}) on {devices}"

@@ -18,7 +18,7 @@ from pathlib import Path
 from tgr_local.chat import store
 from tgr_local.chat.conversation import Conversation
 from tgr_local.console.progress import ProgressLine
-from tgr_local.engine import load_prefix, save_prefix
+from tgr_local.engine import load_prefix, save_prefix, saved_tokens
 from tgr_local.errors import TgrError, describe
 
 ENDING = ".prefix"
@@ -62,13 +62,16 @@ def save(conversation: Conversation, files: Iterable[Path]) -> None:
         )
 
 
-def load(conversation: Conversation, file: Path) -> None:
+def load(conversation: Conversation, file: Path, *, other_model: bool = False) -> None:
     """Loads what was saved for the conversation in `file`, if anything was. If that fails, a
-    warning is printed, and the next reply reads the conversation again."""
+    warning is printed, and the next reply reads the conversation again. With `other_model` the
+    person has changed the model, so it is no news that what the last one had read is of no use."""
     path = path_of(file)
     if not conversation.chat_config.prefix_mib or not path.exists():
         return
     try:
+        if other_model and saved_tokens(conversation.engine, path) is None:
+            return
         with ProgressLine("loading what was read of the conversation"):
             load_prefix(conversation.engine, path)
     except (TgrError, OSError) as error:

@@ -191,9 +191,10 @@ class ChatSession:
                 prefixes.save(self.conversation, dict.fromkeys([*own, *sorted(self.other_files)]))
             self._known_turns = turns
 
-    def arrive(self, file: Path) -> None:
-        """Loads what the model had read of the conversation in `file`."""
-        prefixes.load(self.conversation, file)
+    def arrive(self, file: Path, *, other_model: bool = False) -> None:
+        """Loads what the model had read of the conversation in `file`; with `other_model` only if
+        this model had."""
+        prefixes.load(self.conversation, file, other_model=other_model)
         self._known_turns = list(self.conversation.turns)
 
     def start_new_file(self) -> None:
