@@ -281,7 +281,8 @@ def test_what_cannot_be_changed_may_be_mentioned(project: Path) -> None:
             assert "fixed.py is read-only" in it.client.text()
             (read,) = (one for title, one in it.client.calls().items() if "Read" in title)
             text = read["content"][0]["content"]["text"]
-            assert text.count("you named it") == 2 and "new.py: whole" in text
+            assert text.count("you named it") == 2 and text.count("not there yet") == 1
+            assert "new.py: whole" in text
 
     run(work())
 

@@ -232,6 +232,7 @@ class _Builder:
             self.left_out[path] = "no text"
             return
         note = "" if document.text else "empty; write it"
+        why = why if document.text else f"{why}; it is empty, or not there yet"
         block = prompt.file_block(path, document.text, self.fence, note)
         if self._add(block, Shown(path, "whole", why, 0, True)):
             return
