@@ -124,6 +124,31 @@ def test_a_paste_during_a_reply_waits_in_one_piece(
     screen.until("#3 one\ntwo\nthree\n")
 
 
+def test_a_paste_while_the_model_is_loaded_waits_in_one_piece(tmp_path: Path) -> None:
+    """The double loads until a file is there."""
+    gate = tmp_path / "gate"
+    before = f"""{INSTALLED}
+import pathlib, time
+def load(self, *arguments, began=fake_engine.FakeEngine.__init__, **more):
+    print("loading")
+    while not pathlib.Path({str(gate)!r}).exists():
+        time.sleep(0.01)
+    began(self, *arguments, **more)
+fake_engine.FakeEngine.__init__ = load
+"""
+    screen = Screen(tmp_path, ["chat", "--model", "fake.gguf"], before)
+    try:
+        screen.until("loading")
+        screen.paste(tmp_path, "one\ntwo\nthree")
+        gate.touch()
+        text = screen.until(">>> one\ntwo\nthree")
+        assert text.count("one") == 1  # nothing was shown before the prompt
+        screen.press("Enter")
+        screen.until("#1 one\ntwo\nthree\n")
+    finally:
+        screen.close()
+
+
 def test_an_invalid_byte_is_refused_until_it_is_deleted(
     terminal: Callable[..., Screen],
 ) -> None:

@@ -366,7 +366,9 @@ def _chat(args: argparse.Namespace) -> int:
     from tgr_local import chat
 
     options = configured(args, ChatConfig)
-    with _loaded(args) as (engine, _, method):
+    with contextlib.ExitStack() as stack:
+        with chat.typed_ahead():
+            engine, _, method = stack.enter_context(_loaded(args))
         return chat.run(
             engine,
             given(args, SearchConfig),

@@ -27,8 +27,10 @@ piped.py             the front end through pipes: lines in, plain text out
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from tgr_local.chat.conversation import Conversation
@@ -39,6 +41,20 @@ from tgr_local.options.config import ChatConfig
 if TYPE_CHECKING:
     from tgr_local.engine import Engine
     from tgr_local.methods import Method
+
+
+def typed_ahead() -> AbstractContextManager[None]:
+    """Inside, as while the model is loaded, what is typed and pasted waits for the first prompt of
+    a conversation on a terminal, and is not shown before."""
+    if not _is_on_terminal():
+        return contextlib.nullcontext()
+    from tgr_local.chat.terminal import no_echo
+
+    return no_echo()
+
+
+def _is_on_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def run(
@@ -60,7 +76,7 @@ def run(
     conversation = Conversation(engine, user_options, method, config)
     try:
         start = Start(resume, system, files)
-        if sys.stdin.isatty() and sys.stdout.isatty():
+        if _is_on_terminal():
             from tgr_local.chat import terminal
 
             return terminal.run(conversation, start)

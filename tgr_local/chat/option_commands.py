@@ -8,6 +8,7 @@ from typing import Any
 
 from tgr_local import methods
 from tgr_local.chat.session import ChatSession
+from tgr_local.console.progress import ProgressLine
 from tgr_local.models import library
 from tgr_local.options import settings
 from tgr_local.options.config import ChatConfig, SearchConfig
@@ -28,7 +29,8 @@ def model(session: ChatSession, argument: str) -> Iterator[str]:
         path = library.find(argument)
         library.card(path)  # a file that is not a model is refused before the old one is closed
         session.leave()
-        conversation.load_model(path)
+        with ProgressLine(f"loading {path}"):
+            conversation.load_model(path)
         if file := session.path or next(iter(session.other_files), None):
             session.arrive(file, other_model=True)
     engine = conversation.engine

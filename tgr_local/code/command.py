@@ -9,6 +9,7 @@ accepted an edit that does not pass.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Collection
@@ -80,11 +81,15 @@ def run(args: argparse.Namespace) -> int:
         if sys.stdin.isatty() and sys.stderr.isatty() and not args.yes:
             _agree(weakness)
         from tgr_local import methods
+        from tgr_local.chat import typed_ahead
         from tgr_local.code.session import CodeSession
         from tgr_local.engine import load_with_progress
 
         method = methods.get(args.method)
-        with load_with_progress(model_file(args.model), engine_config, chats=True) as engine:
+        with contextlib.ExitStack() as stack:
+            with typed_ahead() if task is None else contextlib.nullcontext():
+                loaded = load_with_progress(model_file(args.model), engine_config, chats=True)
+                engine = stack.enter_context(loaded)
             session = CodeSession(
                 engine, given(args, SearchConfig), method, code, workplace, named,
                 on_stdout=False if args.json else None,
