@@ -32,7 +32,9 @@ _POOLINGS = ("none", "mean", "cls", "last")
 
 
 class TgrLlama:
-    """A model, with llama-cpp-python's methods; close it or leave its ``with`` block.
+    """A model, with those methods of llama-cpp-python that take a whole request; close it or leave
+    its ``with`` block. What works on single tokens (`eval`, `sample`, `generate`, `reset`,
+    `save_state`, ...) and `from_pretrained` are not here.
 
     `model_path` None is the embedded model. `config` and `method` are the defaults of every
     request; `seed` None gives every request without one a random seed, which the response reports.
