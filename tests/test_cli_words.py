@@ -82,7 +82,7 @@ def test_the_question_comes_after_the_model(
         ("chat|gone.gguf", 1, "there is no model gone.gguf; tgr-local models lists those here; to"),
         ("run|llama3.2:3b|Why?", 1, "there is no model llama3.2:3b; tgr-local models lists"),
         ("run|Qwen/Qwen3-4B|Why?", 1, "there is no model Qwen/Qwen3-4B here; to download one"),
-        ("pull|Qwen/Qwen3-4B", 2, "unknown command 'pull'; did you mean tgr-local models pull?;"),
+        ("pull|Qwen/Qwen3-4B", 2, "unknown command 'pull'; did you mean tgr-local models pull?"),
         ("list", 2, "unknown command 'list'; did you mean tgr-local models list or tgr-local eval"),
         ("ls", 2, "unknown command 'ls'; did you mean tgr-local models list or"),
         ("server", 2, "unknown command 'server'; did you mean tgr-local serve or"),

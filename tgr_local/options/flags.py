@@ -79,7 +79,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         line = printable_line(message, _ERROR_LENGTH)
-        self.exit(2, f"tgr-local: {line}; see {self.prog} --help\n")
+        more = "" if line.endswith("?") else f"; see {self.prog} --help"
+        self.exit(2, f"tgr-local: {line}{more}\n")
 
     def add_command(
         self, name: str, command: Command | None, text: str, arguments: str = ""
