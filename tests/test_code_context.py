@@ -272,6 +272,17 @@ def test_a_file_that_the_task_mentions_is_shown() -> None:
     assert context_of("look at far.py").documents[0].path == "deep/down/far.py"
 
 
+def test_an_outline_says_why_its_file_may_not_be_changed() -> None:
+    def read(path: str) -> Document:
+        return Document(path, FILES[path])
+
+    refused = {"util.py": "it is read-only"}
+    wish = Wish("Change helper in util.py and pop_many in stack.py.", "", ())
+    context = make_context(list(FILES), read, wish, 1000, count, lambda path: refused.get(path, ""))
+    (shown,) = (one for one in context.shown if one.path == "util.py")
+    assert (shown.how, shown.why) == ("outline", "named in the task; it is read-only")
+
+
 def test_without_any_hint_all_code_but_tests_may_be_changed() -> None:
     documents = context_of("make it better").documents
     assert sorted(one.path for one in documents) == ["deep/down/far.py", "stack.py", "util.py"]

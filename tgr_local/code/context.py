@@ -122,6 +122,7 @@ class _Builder:
     blocks: list[str] = field(default_factory=list)
     shown: list[Shown] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
     n_tokens: int = 0
     fence: str = "```"
 
@@ -217,7 +218,7 @@ class _Builder:
             if len(free) == _MOST_WHOLE:
                 break
             if reason := self.refusal(path):
-                self.left_out[path] = reason
+                self.left_out[path] = self.refused[path] = reason
             else:
                 free[path] = why
         return free
@@ -332,7 +333,8 @@ class _Builder:
             block = f"`{one.path}` (outline):\n{outline.outline_text(found.definitions)}\n"
             n = self.count(block) + 1
             fits = self.n_tokens + n <= limit
-            if not (fits and self._add(block, Shown(one.path, "outline", one.why, 0, False))):
+            why = "; ".join(filter(None, (one.why, self.refused.get(one.path))))
+            if not (fits and self._add(block, Shown(one.path, "outline", why, 0, False))):
                 self.left_out[one.path] = "the budget is spent"
         for path in self.paths:
             if not self._is_shown(path) and path not in self.left_out:

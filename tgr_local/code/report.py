@@ -77,8 +77,10 @@ class Report:
 
     def tests(self, verdict: Verdict) -> None:
         """A line about one run of the tests of the project as it is."""
-        how = f"{verdict.summary} in {verdict.seconds:.1f} s"
-        self.note("tests", f"{self._command}: {how}")
+        how = f"in {verdict.seconds:.1f} s"
+        if verdict.ended == "timed out":
+            how = "(--test-seconds allows more)"
+        self.note("tests", f"{self._command}: {verdict.summary} {how}")
 
     def context(self, context: Context, form: Form) -> None:
         shown: list[object] = [form]
