@@ -77,7 +77,9 @@ def test_doctor_names_the_sandbox(
         assert line.startswith("! sandbox           WARNING: eval --allow-exec needs bwrap")
         assert f"({why})" in line and "--sandbox limits: only resources are limited" in line
     else:
-        assert line.startswith("  sandbox           eval --allow-exec uses bwrap: no network")
+        assert line.startswith(
+            "  sandbox           code and eval --allow-exec use bwrap: no network"
+        )
 
 
 def test_doctor_reports_a_broken_part(

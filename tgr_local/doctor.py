@@ -122,7 +122,9 @@ def _sandbox() -> Iterator[Finding]:
         return
     best = backends.DEFAULT
     if not (why := programs.obstacle(best)):
-        yield Finding("sandbox", "ok", f"eval --allow-exec uses {best}: {backends.ISOLATION[best]}")
+        yield Finding(
+            "sandbox", "ok", f"code and eval --allow-exec use {best}: {backends.ISOLATION[best]}"
+        )
         return
     others = " or ".join(
         f"--sandbox {kind}: {backends.ISOLATION[kind]}"
