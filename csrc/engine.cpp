@@ -318,6 +318,9 @@ std::string Engine::memory_layout() {
 }
 
 int32_t Engine::injection(uint64_t session, std::vector<float> vectors, Injected injected) {
+    if (vectors.size() != size_t(info().n_layer) * info().n_embd) {
+        throw std::invalid_argument("an injection needs n_layer × n_embd values");
+    }
     return call([&] { return cache_.add_injection(session, std::move(vectors), std::move(injected)); });
 }
 

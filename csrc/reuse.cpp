@@ -36,8 +36,8 @@ CacheAllocator::Source CacheAllocator::longest(const Prompt & prompt, const Rese
             }
             const uint32_t n = std::min(n_of(sequence), n_lasts);
             if (n > best.n) {
-                const Prefix part{ sequence.beginning(n, n_layer), {} };
-                best = { n, std::make_shared<const Prefix>(part), kind_.recurrent ? id : -1 };
+                best = { n, std::make_shared<const Prefix>(Prefix{ sequence.beginning(n, n_layer), {} }),
+                         kind_.recurrent ? id : -1 };
             }
         }
     }

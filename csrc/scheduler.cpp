@@ -218,6 +218,9 @@ void Scheduler::check_task(uint64_t session, const Task & task) {
     if (task.feed.empty()) {
         throw std::invalid_argument("feed is empty; a task feeds at least one token");
     }
+    if (task.n_generate < 0) {
+        throw std::invalid_argument("n_generate is " + std::to_string(task.n_generate) + ", but must be at least 0");
+    }
     check_tokens("feed", task.feed, model_.info().n_vocab);
     for (const int32_t injection : { task.injection, task.plain }) {
         if (injection != 0 && !cache_.of(session).injections.count(injection)) {

@@ -229,6 +229,7 @@ template <class Format, int R> void multiply_all(const Tile * tiles, int64_t fir
 // Where R tiles are laid out and multiplied together.
 template <class Format, int R> void multiply_several(const Rows & rows, int64_t n, const TokenBlock * tokens,
                                                      int64_t n_tokens, float * products, int64_t stride) {
+    static_assert(R <= 2, "at the end there are R tiles or one");
     constexpr int64_t TOGETHER   = R * ROWS;
     const int64_t     row_blocks = n / BLOCK;
     // few tokens: in the order of memory; many: a chunk of all tokens stays in the L2
