@@ -12,11 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from engines import DEVICE
 from rpc_servers import server
 from surroundings import HANG, PACKAGE
 
 from tgr_local.engine import gpu_devices
 
+loads_in_a_child = pytest.mark.skipif(
+    DEVICE == "gpu" or not hasattr(os, "fork"),
+    reason="no fork here, or a child of a process with a GPU, which cannot load",
+)
 N_PROGRAMS = int(os.environ.get("EXIT_PROGRAMS", "2"))
 """At a time, so that they keep each other waiting for the GIL."""
 ENDLESS = """
@@ -173,7 +178,7 @@ os._exit(0)
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@loads_in_a_child
 def test_a_fork_waits_for_an_import_of_another_thread(model: Callable[..., Path]) -> None:
     run = start(SLOW_IMPORT.format(path=str(model())))
     assert ended(run) == (0, b"8\n8\n", b"")
@@ -252,7 +257,7 @@ else:
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@loads_in_a_child
 def test_a_forked_child_must_load_again(model: Callable[..., Path]) -> None:
     assert ended(start(FORKED.format(path=str(model())))) == (0, b"0 8\n", b"")
 
