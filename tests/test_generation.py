@@ -15,7 +15,7 @@ from gguf_models import token_id
 from method_runs import PAPER
 from openai_calls import ASK
 from surroundings import HANG
-from threads import in_threads
+from threads import in_threads, wait_until
 
 import tgr_local
 from tgr_local import methods
@@ -448,6 +448,33 @@ def test_cancel_ends_them_all(engine: Engine) -> None:
     with pytest.raises(CancelledError):
         generate_many(engine, "hello", endless, 4, raw=True, on_event=on_event, cancel=cancel)
     assert is_free(engine)
+
+
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("method", ["base", "markov"])
+def test_a_cancel_loses_no_tokens_that_nobody_listens_to(
+    engine: Engine, method: str, k: int
+) -> None:
+    cancel, n = Cancel(), engine.stats().n_positions
+    one_chunk = SearchConfig(chunk_len=3000, max_tokens=3000, temperature=0.0, loop_guard=0)
+
+    def write() -> Reply | list[Reply]:
+        if k == 1:
+            return generate(engine, "hello", one_chunk, method=method, raw=True, cancel=cancel)
+        return generate_many(engine, "hello", one_chunk, k, method=method, raw=True, cancel=cancel)
+
+    def end() -> None:
+        wait_until(lambda: engine.stats().n_positions > n + 40 * k)
+        cancel.cancel()
+
+    error, _ = in_threads(write, end)
+    assert isinstance(error, CancelledError)
+    replies = error.replies or [error.reply]
+    assert len(replies) == k
+    for reply in replies:
+        assert (reply.finish, reply.steps) == ("cancelled", [])
+        assert reply.n_tokens > 20
+        assert reply.text
 
 
 def test_closing_the_engine_ends_them_all(

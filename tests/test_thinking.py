@@ -175,12 +175,13 @@ def test_answer_now_ends_the_thinking_and_not_the_answer(engine: Engine, method:
     assert engine.stats().n_positions - before == reply.counts.total
 
 
-def test_answer_now_without_on_event_waits_for_the_chunk(engine: Engine) -> None:
+def test_answer_now_without_on_event_ends_the_thinking_too(engine: Engine) -> None:
     cancel = Cancel()
     cancel.answer_now()
-    config = SearchConfig(chunk_len=8, max_chunks=4, temperature=0.0)
+    config = SearchConfig(chunk_len=1500, max_chunks=2, max_tokens=1600, temperature=0.0)
     reply = generate(engine, opened(engine), config, method="markov", cancel=cancel)
-    assert reply.closed == 8 and reply.n_tokens == 32 and reply.finish == "length"
+    assert reply.closed is not None and 0 <= reply.closed < 1500
+    assert reply.closed_by == "answer_now" and reply.n_tokens == 1600
 
 
 @pytest.mark.parametrize(

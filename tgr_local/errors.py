@@ -48,8 +48,8 @@ class CancelledError(TgrError):
     """The work was cancelled before it was finished.
 
     `reply` is the `Reply` so far, with its counts, where one was being written, else None;
-    `replies` those of several that were written together. Tokens of a chunk under way are among
-    them where the events of the reply were followed.
+    `replies` those of several that were written together. They have the tokens of the chunk under
+    way, too.
     """
 
     def __init__(self, *args: object) -> None:

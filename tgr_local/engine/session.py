@@ -230,9 +230,9 @@ class Session:
         with _counted(job) as parts, contextlib.closing(all_news):
             for (new,), done in all_news:  # noqa: B007
                 for piece in self._cut(new, task.part - n, task.part, task.shown):
-                    _check_cancelled(cancel)
                     if on_tokens:
                         on_tokens([piece])
+                    _check_cancelled(cancel)
                     n += len(piece[0])
                     if n == task.part:
                         n = 0

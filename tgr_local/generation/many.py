@@ -104,6 +104,8 @@ def write_each(
         raise ValueError("prompts is empty, but must hold at least one")
     config, method = requests[0].config, requests[0].method
     n, measured = len(requests) * k, 0
+    if cancel:  # the replies so far need the tokens as they come
+        on_event = on_event or (lambda number, event: None)
     is_paid = not 0 < config.max_forward_tokens < strength.N_POSITIONS
     if n > 1 and is_paid and may_measure(engine, config, method):
         if on_event:  # measured now, since in a group all would wait for one

@@ -133,6 +133,8 @@ def generate(
     """
     start = time.monotonic()
     method = methods.get(method)
+    if cancel:  # the reply so far needs the tokens as they come
+        on_event = on_event or (lambda event: None)
     request = request_of(
         engine, prompt, advised(engine, config), method, raw=raw, verbatim=verbatim, edits=edits,
         cancel=cancel,
