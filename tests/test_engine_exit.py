@@ -231,19 +231,24 @@ def test_a_handler_that_forks_while_its_thread_waits(model: Callable[..., Path],
 
 FORKED = """
 import os, sys
-from tgr_local import Engine, SearchConfig, generate
+from tgr_local import Engine, SearchConfig, generate, stream
 from tgr_local.errors import TgrError
 def load(): return Engine({path!r})
 def reply(engine): return generate(engine, "hi", SearchConfig(max_tokens=8), raw=True).tokens
 engine = load()
 session = engine.session(64, 1)
 sequence = session.sequence()
+events = stream(engine, "hi", SearchConfig(max_tokens=8), raw=True)
+next(events)
 if child := os.fork():
     _, status = os.waitpid(child, 0)
     session.close()
+    list(events)
     print(os.waitstatus_to_exitcode(status), len(reply(engine)))
 else:
-    for use in (engine.stats, sequence.fork, lambda: engine.tokenize("hi"), lambda: reply(engine)):
+    def text(): return engine.tokenize("hi")
+    def rest(): return list(events)
+    for use in (engine.stats, sequence.fork, text, lambda: reply(engine), rest):
         try:
             use()
         except TgrError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tgr_local.engine import Cancel, Workers, awaited_by, awaiting, start_thread
-from tgr_local.errors import CancelledError
+from tgr_local.errors import CancelledError, TgrError
 
 _Event = TypeVar("_Event")
 _Result = TypeVar("_Result")
@@ -58,9 +59,10 @@ def streamed(
     """The events of `work`, which runs in its own thread, as they come.
 
     ``work(on_event, stop)`` calls `on_event` with each event, and must end when `stop` is set,
-    which closing the iterator and `cancel` do. Its errors are raised here.
+    which closing the iterator and `cancel` do. Its errors are raised here. A forked child, which
+    does not have that thread, gets a TgrError.
     """
-    stop = Cancel(cancel)
+    stop, process = Cancel(cancel), os.getpid()
     events: queue.SimpleQueue[_Event | _End] = queue.SimpleQueue()  # Ctrl-C cannot leave it locked
     line = awaiting()
 
@@ -77,6 +79,11 @@ def streamed(
         thread = start_thread(run)
         while not isinstance(event := events.get(), _End):
             yield event
+            if os.getpid() != process:
+                raise TgrError(
+                    "the stream and its engine stayed in the process that this one was forked "
+                    "from; load it again here"
+                )
         if event.error:
             raise event.error
     finally:
