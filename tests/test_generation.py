@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
+import gc
 import random
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from engines import held, is_free
+from engines import EXACT, held, is_free
 from gguf_models import token_id
 from method_runs import PAPER
 from openai_calls import ASK
@@ -37,7 +41,7 @@ from tgr_local.generation import (
 )
 from tgr_local.methods import METHODS
 from tgr_local.openai.requests import chat_request
-from tgr_local.options.config import SearchConfig
+from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.search.reply_format import LineLimits
 from tgr_local.search.run import Request
 from tgr_local.search.steps import Counts, Progress, Step
@@ -543,6 +547,50 @@ def test_a_stream_can_be_cancelled(engine: Engine) -> None:
         for _ in stream(engine, "hello", endless, raw=True, cancel=cancel):
             cancel.cancel()
     assert is_free(engine)
+
+
+def plainly(write: Callable[..., Any], engine: Engine, **options: Any) -> None:
+    write(engine, "hello", SMALL, raw=True, **options)
+
+
+def cancelled_stream(engine: Engine) -> None:
+    cancel = Cancel()
+    for _ in stream(engine, "hello", SMALL, raw=True, cancel=cancel):
+        cancel.cancel()
+
+
+def abandoned_stream(engine: Engine) -> None:
+    next(stream(engine, "hello", SMALL, raw=True))
+
+
+def failing_event(engine: Engine) -> None:
+    generate_many(engine, "hello", SMALL, 2, raw=True, on_event=lambda i, event: [][i])
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        *(functools.partial(plainly, generate, method=method) for method in METHODS),
+        functools.partial(plainly, generate_many, k=2),
+        cancelled_stream,
+        abandoned_stream,
+        failing_event,
+    ],
+)
+def test_an_engine_is_freed_with_its_last_reference(
+    model: Callable[..., Path], use: Callable[..., Any]
+) -> None:
+    gc.collect()
+    gc.disable()  # which counts objects, not the memory of a model
+    try:
+        engine = Engine(model(), EngineConfig(**EXACT))
+        seen = weakref.ref(engine)
+        with contextlib.suppress(CancelledError, IndexError):
+            use(engine)
+        del engine
+        assert seen() is None
+    finally:
+        gc.enable()
 
 
 def test_load_takes_a_path(model: Callable[..., Path]) -> None:

@@ -48,8 +48,11 @@ def in_threads(
     finally:
         stop.cancel()
         workers.wait()
-    for failure in sorted(failures, key=lambda error: isinstance(error, CancelledError)):
-        raise failure
+    if failures:
+        try:
+            raise min(failures, key=lambda error: isinstance(error, CancelledError))
+        finally:
+            failures.clear()  # else its frame and it keep each other, and what they know
     return [results[number] for number in range(n)]
 
 
@@ -75,6 +78,7 @@ def streamed(
             events.put(_End(error))
 
     thread: threading.Thread | None = None
+    event: _Event | _End | None = None
     try:
         thread = start_thread(run)
         while not isinstance(event := events.get(), _End):
@@ -90,6 +94,9 @@ def streamed(
         stop.cancel()
         if thread:
             thread.join()
+        event = None  # else an error and its frame keep each other, and the engine
+        while not events.empty():
+            events.get()
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -105,7 +106,8 @@ class ReplyWriter:
         self._emit = on_event or (lambda event: None)
         # else the text is split once a chunk, not at every token
         self._follows = bool(on_event or self.config.max_seconds > 0 or self._lines or until)
-        self._cancel = AnswerNow(cancel, self.text, self._follows, self._reached)
+        here = weakref.proxy(self)  # no cycle: an engine is freed with its last reference
+        self._cancel = AnswerNow(cancel, self.text, self._follows, lambda: here._reached())
         self._start = time.monotonic()
         self._began: float | None = None  # the first token, by time.monotonic
         opened, ruled = self.text.kind == "thinking", self.config.grammar or request.edits

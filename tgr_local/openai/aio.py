@@ -129,6 +129,7 @@ async def _streamed(work: _Work[_Item], cancel: Cancel | None) -> AsyncGenerator
         stop.cancel()
         while not isinstance(event, _End):
             event = await events.get()
+        event = None  # else an error and its frame keep each other, and the engine
 
 
 async def _result(work: Callable[[Cancel], _Item], cancel: Cancel | None) -> _Item:
