@@ -393,10 +393,14 @@ def test_one_system_message_comes_first() -> None:
         ({"thinking": {"type": "on"}}, "thinking.type is 'on', but must be one of enabled"),
         ({"max_tokens": 0}, "max_tokens is 0, but must be between 1"),
         ({"tool_choice": {"type": "tool"}, "tools": [{"name": "a", "input_schema": {}}]}, "name"),
+        ({"tool_choice": {"type": "any"}}, "tool_choice asks for a call, but there are no tools"),
+        ({"tool_choice": {"type": "tool", "name": "a"}}, "names 'a', but tools has no such"),
+        ({"tool_choice": {"type": "any"}, "tools": [{"type": "web_search_1", "name": "web"}]},
+         "tool_choice asks for a call, but there are no tools"),
         ({"tols": []}, "unknown parameter 'tols'; did you mean tools"),
         ({"tgr": {"sigmar": 1}}, "unknown option 'sigmar'; did you mean sigma"),
     ],
-)
+)  # fmt: skip
 def test_bad_messages_are_refused(engine: Engine, body: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         messages_request(engine, {"messages": USER} | body)
@@ -417,6 +421,11 @@ def test_bad_messages_are_refused(engine: Engine, body: dict[str, Any], message:
         ({"background": True}, "background is not supported"),
         ({"tool_choice": {"type": "file_search"}, "tools": [{"type": "function", "name": "a"}]},
          "tool_choice is {'type': 'file_search'}, but must name a function"),
+        ({"tool_choice": "required"}, "tool_choice asks for a call, but there are no tools"),
+        ({"tool_choice": {"type": "function", "name": "a"}}, "names 'a', but tools has no such"),
+        ({"tool_choice": {"type": "allowed_tools", "mode": "required", "tools": []},
+          "tools": [{"type": "function", "name": "a"}]},
+         "tool_choice asks for a call, but there are no tools"),
         ({"top_logprobs": 21}, "top_logprobs is 21, but must be between 0 and 20"),
     ],
 )  # fmt: skip

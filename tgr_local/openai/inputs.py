@@ -75,7 +75,7 @@ def check_tools(body: ChatRequest) -> None:
             f"tool_choice names {shown(name)}, but tools has no such function", "tool_choice"
         )
     if choice == "required" and not tools:
-        raise RequestError("tool_choice is required, but there are no tools", "tool_choice")
+        raise RequestError("tool_choice asks for a call, but there are no tools", "tool_choice")
 
 
 def given_prompts(engine: Engine, prompt: Any) -> list[str | list[int]]:

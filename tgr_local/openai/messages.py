@@ -192,9 +192,9 @@ def _chat_body(body: CountTokensRequest) -> tuple[dict[str, Any], list[str]]:
         }
     tools, ignored = _chat_tools(body.tools or [])
     choice: Any = body.tool_choice or {"type": "auto"}
+    chat["tool_choice"] = _chat_choice(choice)
     if tools:
         chat["tools"] = tools
-        chat["tool_choice"] = _chat_choice(choice)
         chat["parallel_tool_calls"] = not choice.get("disable_parallel_tool_use")
     return chat, [*ignored, *unseen]
 

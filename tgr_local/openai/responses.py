@@ -186,9 +186,9 @@ def _chat_body(
     if form := text.get("format"):
         chat["response_format"] = _chat_format(form)
     tools, ignored = _chat_tools(body)
+    chat["tool_choice"] = _chat_choice(body.tool_choice)
     if tools:
         chat["tools"] = tools
-        chat["tool_choice"] = _chat_choice(body.tool_choice)
     else:
         chat.pop("parallel_tool_calls", None)
     return chat, [*ignored, *unread]
