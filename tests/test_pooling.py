@@ -173,6 +173,12 @@ def test_a_text_longer_than_the_cache_is_named_with_its_length(model: Callable[.
         with pytest.raises(ContextError, match="has 256 tokens, but n_ctx is 256") as refused:
             input_tokens(engine, body)
         assert (refused.value.n_tokens, refused.value.n_ctx) == (256, 256)
+    ranker = model(pooling="RANK", n_classes=2)
+    with Engine(ranker, EngineConfig(**EXACT, n_ctx=256)) as engine:
+        long = r"document 1 has (\d+) tokens with the query, but n_ctx is 256; raise it, or shorten"
+        with pytest.raises(ContextError, match=long) as refused:
+            pooling.rerank_tokens(engine, "he", ["b", "a" * 300])
+        assert refused.value.n_tokens > 300 and refused.value.n_ctx == 256
 
 
 def test_documents_as_text_embeddings_inference_has_them(

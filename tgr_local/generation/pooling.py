@@ -160,8 +160,9 @@ def _tokens(
     engine: Engine, text: str | PromptText, what: str, before: Tokens | None = None
 ) -> Tokens:
     """The tokens of a text behind those before it. Raises ContextError for more than the model was
-    trained for; `what` says it of a number of tokens."""
+    trained for, or `n_ctx` has room for; `what` says it of a number of tokens."""
     most, n_before = engine.n_ctx_train, 0 if before is None else len(before)
+    n_ctx = engine.config.n_ctx
     try:
         tokens = np.array(tokens_within(engine, text), np.int32)
         n_tokens = n_before + len(tokens)
@@ -173,6 +174,9 @@ def _tokens(
             n_tokens,
             most,
         )
+    if n_ctx and n_tokens >= n_ctx:
+        why = f"{what.format(n_tokens)}, but n_ctx is {n_ctx}; raise it, or shorten it"
+        raise ContextError(why, n_tokens, n_ctx)
     return tokens if before is None else np.concatenate([before, tokens])
 
 
