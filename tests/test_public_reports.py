@@ -193,6 +193,12 @@ def test_monitors_and_doubled_slashes(server: Served, method: str, path: str) ->
     assert server.client.head("/tokenize").status_code == 405
 
 
+def test_a_whole_address_as_for_a_proxy_is_its_path(server: Served) -> None:
+    for path, status in (("/v1/models", 200), ("/v1/none", 404), ("", 200)):
+        target = {"target": f"{server.url}{path}".encode()}
+        assert server.client.get("/", extensions=target).status_code == status
+
+
 def test_a_post_to_an_address_with_a_slash_is_no_redirect(server: Served) -> None:
     body = {"messages": USER, "max_tokens": 1, "tgr": BASE}
     assert server.client.post(f"{server.url}//v1/chat/completions/", json=body).status_code == 200

@@ -27,7 +27,8 @@ class Addresses:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        path = re.sub("//+", "/", scope["path"])
+        path = re.sub("^https?://[^/]+", "", scope["path"])  # a whole address, as for a proxy
+        path = re.sub("//+", "/", path)
         scope = {**scope, "path": path.rstrip("/") or "/"}
         if scope["method"] != "HEAD":
             await self._app(scope, receive, send)
