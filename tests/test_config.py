@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tgr_local.errors import ModelError
@@ -91,7 +92,7 @@ def test_a_field_is_documented_frozen_and_has_a_valid_default(
 @every_field
 def test_a_field_refuses_other_types(config: Config, spec: dataclasses.Field[Any]) -> None:
     kind = kind_of(config, spec.name)
-    wrong: list[Any] = [None, b"1", [1], {}, 1j]
+    wrong: list[Any] = [None, b"1", [1], {}, 1j, np.array([1.0, 2.0]), np.int64(1)]
     wrong += {
         int: [1.0, "1", True],
         float: ["1", True],
@@ -144,6 +145,7 @@ def test_a_choice_is_one_of_its_choices(config: Config, spec: dataclasses.Field[
 
 def test_whole_numbers_are_numbers() -> None:
     assert SearchConfig(sigma=1, temperature=0).sigma == 1
+    assert SearchConfig(temperature=np.float64(0.5)).temperature == 0.5  # which is a float
 
 
 @pytest.mark.parametrize(

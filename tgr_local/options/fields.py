@@ -107,7 +107,7 @@ class _Rule(NamedTuple):
         """Whether it is a good value of this very type, or an empty tuple. Others may be good too:
         `checked` looks closer."""
         if type(value) is not self.type:
-            return value == () and self.is_many
+            return isinstance(value, tuple) and not value and self.is_many
         if self.type is str:
             if self.choices:
                 return value in self.choices
