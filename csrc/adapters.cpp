@@ -4,8 +4,6 @@
 #include "loading.h"
 #include "log.h"
 
-#include <stdexcept>
-
 namespace tgr {
 
 void Adapters::load(llama_model * model, const EngineParams & params) {
@@ -15,9 +13,9 @@ void Adapters::load(llama_model * model, const EngineParams & params) {
         llama_adapter_lora * adapter = llama_adapter_lora_init(model, path.c_str());
         if (!adapter) {
             const std::string reason = take_log_error();
-            throw ModelError(
-                "the adapter " + path + " cannot be added to " + params.path + " (" + reason + "); " +
-                (is_out_of_memory(reason) ? "close other programs" : "use one that was made for this model"));
+            throw ModelError("the adapter ", path, " cannot be added to ", params.path, " (", reason, "); ",
+                             is_out_of_memory(reason) ? "close other programs"
+                                                      : "use one that was made for this model");
         }
         loaded_.push_back(adapter);
         scales_.push_back(scale);
@@ -26,8 +24,7 @@ void Adapters::load(llama_model * model, const EngineParams & params) {
 
 void Adapters::set_scales(const std::vector<float> & scales) {
     if (scales.size() != loaded_.size()) {
-        throw std::invalid_argument("there are " + std::to_string(loaded_.size()) + " adapters, but " +
-                                    std::to_string(scales.size()) + " scales");
+        throw ArgumentError("there are ", loaded_.size(), " adapters, but ", scales.size(), " scales");
     }
     scales_ = scales;
 }

@@ -2,7 +2,6 @@
 
 #include "cache.h"
 
-#include <stdexcept>
 #include <utility>
 
 namespace tgr {
@@ -32,18 +31,16 @@ void CacheAllocator::check(uint32_t n_cells, uint32_t n_seqs) const {
     const EngineParams & params      = model_.params();
     const int32_t        n_ctx_train = model_.info().n_ctx_train;
     if (n_seqs > params.n_seq_max) {
-        throw CapacityError("needs " + std::to_string(n_seqs) + " sequences at a time, but the engine holds " +
-                            std::to_string(params.n_seq_max) + "; raise n_seq_max or lower n_candidates or n_mc");
+        throw CapacityError("needs ", n_seqs, " sequences at a time, but the engine holds ", params.n_seq_max,
+                            "; raise n_seq_max or lower n_candidates or n_mc");
     }
     const uint64_t most = uint64_t(params.n_seq_max) * std::max(n_ctx_train, 1);
     if (n_cells > most) {
-        throw CapacityError("needs " + std::to_string(n_cells) + " cache cells, but " +
-                            std::to_string(params.n_seq_max) + " sequences of the " + std::to_string(n_ctx_train) +
-                            " tokens that the model was trained for take " + std::to_string(most) + " at most");
+        throw CapacityError("needs ", n_cells, " cache cells, but ", params.n_seq_max, " sequences of the ",
+                            n_ctx_train, " tokens that the model was trained for take ", most, " at most");
     }
     if (params.n_ctx != 0 && n_cells > model_.n_ctx()) {
-        throw CapacityError("needs " + std::to_string(n_cells) + " cache cells, but n_ctx is " +
-                            std::to_string(model_.n_ctx()) +
+        throw CapacityError("needs ", n_cells, " cache cells, but n_ctx is ", model_.n_ctx(),
                             "; raise n_ctx, or shorten the query, chunk_len or rollout_len");
     }
     model_.check_memory(n_cells);
@@ -100,7 +97,7 @@ void CacheAllocator::shrink(uint32_t n_cells) {
 
 void CacheAllocator::set_scales(const std::vector<float> & scales) {
     if (!reservations_.empty() || pool_.n_used() > 0) {
-        throw Error("the scales of adapters cannot change while " + std::to_string(reservations_.size()) +
+        throw Error("the scales of adapters cannot change while ", reservations_.size(),
                     " sessions are open; close them first");
     }
     apply();
@@ -143,9 +140,9 @@ bool CacheAllocator::reserve(uint64_t session, uint32_t n_cells, uint32_t n_seqs
             return reserve(session, n_cells, n_seqs, prompt);
         }
         if (reservations_.empty()) {
-            throw CapacityError("needs a cache of " + std::to_string(n_cells) +
-                                " cells, but there is not enough memory for it; shorten the query, chunk_len or "
-                                "rollout_len");
+            throw CapacityError("needs a cache of ", n_cells,
+                                " cells, but there is not enough memory for it; shorten "
+                                "the query, chunk_len or rollout_len");
         }
         return false;
     }
@@ -219,7 +216,7 @@ Sequence & CacheAllocator::sequence(uint64_t session, int32_t sequence) {
 Sequence & CacheAllocator::idle_sequence(uint64_t session, int32_t id, const char * doing) {
     Sequence & found = sequence(session, id);
     if (found.busy) {
-        throw Error(std::string("the sequence is in a running job; wait for it before ") + doing);
+        throw Error("the sequence is in a running job; wait for it before ", doing);
     }
     return found;
 }
@@ -227,7 +224,7 @@ Sequence & CacheAllocator::idle_sequence(uint64_t session, int32_t id, const cha
 int32_t CacheAllocator::add_sequence(uint64_t session) {
     Reservation & reservation = of(session);
     if (reservation.sequences.size() >= reservation.n_seqs) {
-        throw CapacityError("the session reserved " + std::to_string(reservation.n_seqs) +
+        throw CapacityError("the session reserved ", reservation.n_seqs,
                             " sequences and uses them all; drop one or reserve more");
     }
     const auto    it    = std::find(sequence_taken_.begin(), sequence_taken_.end(), false);
@@ -275,8 +272,7 @@ void CacheAllocator::truncate(uint64_t session, int32_t id, uint32_t n_tokens) {
 void CacheAllocator::shift(uint64_t session, int32_t id, uint32_t start, uint32_t end) {
     Sequence & from = idle_sequence(session, id, "shifting");
     if (start > end || end > from.size()) {
-        throw std::invalid_argument("the tokens from " + std::to_string(start) + " to " + std::to_string(end) +
-                                    " are not in a sequence of " + std::to_string(from.size()));
+        throw ArgumentError("the tokens from ", start, " to ", end, " are not in a sequence of ", from.size());
     }
     if (start == end) {
         return;
@@ -293,7 +289,7 @@ void CacheAllocator::shift(uint64_t session, int32_t id, uint32_t start, uint32_
         const char * reason = ggml_is_quantized(model_.params().type_k) ? "its keys are quantised, set type_k to f16"
                                                                         : graph_no_shift(model_.context());
         if (reason) {
-            throw Error(std::string("the tokens of this cache cannot be moved: ") + reason +
+            throw Error("the tokens of this cache cannot be moved: ", reason,
                         "; truncate the sequence and decode what follows again");
         }
         shift_pending_ = true;
@@ -361,7 +357,7 @@ void CacheAllocator::apply() {
         try {
             operation(model_.context());
         } catch (const std::exception & error) { // the others still have to be applied
-            fault_ = std::string("the cache could not be changed (") + error.what() + ")";
+            fault_ = concat("the cache could not be changed (", error.what(), ")");
         }
     }
     std::string reason;
@@ -381,7 +377,7 @@ std::string CacheAllocator::take_fault() {
 int32_t CacheAllocator::add_injection(uint64_t session, std::vector<float> vectors, Injected injected) {
     Reservation & reservation = of(session);
     if (reservation.injections.size() >= reservation.n_seqs) {
-        throw CapacityError("the session reserved " + std::to_string(reservation.n_seqs) +
+        throw CapacityError("the session reserved ", reservation.n_seqs,
                             " injections and uses them all; drop one or reserve more");
     }
     const auto    it      = std::find(injection_taken_.begin() + 1, injection_taken_.end(), false);

@@ -66,14 +66,14 @@ llama_context_ptr Model::made_context(uint32_t n_cells) {
     if (!ready) {
         const std::string reason = take_log_error();
         if (reason.find("GGML_ASSERT") != std::string::npos) {
-            refuse(params_.path, "cannot be run (" + reason + ")");
+            refuse(params_.path, "cannot be run (", reason, ")");
         }
-        const std::string what = "no context of " + std::to_string(n_cells) + " cells could be made: ";
+        const std::string what = concat("no context of ", n_cells, " cells could be made: ");
         if (reason.empty() || is_out_of_memory(reason)) {
-            throw MemoryError(what + "lower n_gpu_layers, n_ctx or n_batch, or use a smaller cache type such as "
-                                     "type_k=q8_0");
+            throw MemoryError(what, "lower n_gpu_layers, n_ctx or n_batch, or use a smaller cache type such as "
+                                    "type_k=q8_0");
         }
-        throw ModelError(what + reason);
+        throw ModelError(what, reason);
     }
     if (is_on_cpu()) { // llama.cpp has written zeros into the logits of as many tokens as there can ever be in a batch
         const size_t n_logits = size_t(llama_n_seq_max(made.get())) * size_t(llama_vocab_n_tokens(vocab_));
@@ -153,8 +153,7 @@ bool Model::is_known_to_fit(uint32_t n_cells) const {
 void Model::check_memory(uint32_t n_cells) {
     require_servers(params_.rpc); // a lost one says that it has no memory
     if (n_cells > most_cells) {
-        throw CapacityError("needs " + std::to_string(n_cells) + " cells of the KV cache, but it can have " +
-                            std::to_string(most_cells) +
+        throw CapacityError("needs ", n_cells, " cells of the KV cache, but it can have ", most_cells.load(),
                             "; shorten the query, or lower chunk_len, rollout_len or n_candidates");
     }
     if (is_known_to_fit(n_cells)) {
@@ -262,8 +261,8 @@ void Model::set_scales(const std::vector<float> & scales) {
             graph_reserve(context_.get());
             return;
         } catch (const std::exception & error) {
-            why = std::string("no buffers could be made for the adapters (") + printable(error.what()) +
-                  "); close other programs, or lower n_batch";
+            why = concat("no buffers could be made for the adapters (", printable(error.what()),
+                         "); close other programs, or lower n_batch");
         }
     }
     adapters_.set_scales(before);

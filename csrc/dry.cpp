@@ -1,36 +1,13 @@
 #include "dry.h"
 
 #include <algorithm>
-#include <cfloat>
 #include <cmath>
 #include <map>
-#include <stdexcept>
 
 namespace tgr {
 
 // Finite: a token that a grammar needs must stay possible.
 static constexpr float LARGEST_PENALTY = 1e30f;
-
-void check(const DryParams & params) {
-    const auto refuse = [](const std::string & text) { throw std::invalid_argument(text); };
-    if (!(params.multiplier >= 0.0f && params.multiplier <= FLT_MAX)) {
-        refuse("dry_multiplier is " + std::to_string(params.multiplier) + ", but must be a finite number, at least 0");
-    }
-    if (!(params.base >= 1.0f && params.base <= FLT_MAX)) {
-        refuse("dry_base is " + std::to_string(params.base) + ", but must be a finite number, at least 1");
-    }
-    if (params.allowed_length < 0) {
-        refuse("dry_allowed_length is " + std::to_string(params.allowed_length) + ", but must be at least 0");
-    }
-    if (params.last_n < -1) {
-        refuse("dry_penalty_last_n is " + std::to_string(params.last_n) + ", but must be at least -1");
-    }
-    for (const auto & text : params.breakers) {
-        if (text.empty()) {
-            refuse("dry_sequence_breakers holds an empty text; remove it");
-        }
-    }
-}
 
 Dry::Dry(const TokenTexts & texts, const DryParams & params) : params_(params), texts_(texts) {
     texts.prepare();

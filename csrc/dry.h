@@ -22,9 +22,6 @@ struct DryParams {
     bool is_on() const { return multiplier != 0.0f && last_n != 0; }
 };
 
-// Throws std::invalid_argument for parameters out of bounds.
-void check(const DryParams & params);
-
 class Dry {
 public:
     // `texts` must live as long.

@@ -1,8 +1,7 @@
 #include "edit_rules.h"
 
+#include "errors.h"
 #include "grammar.h"
-
-#include <stdexcept>
 
 namespace tgr {
 
@@ -14,15 +13,14 @@ FreeText::FreeText(std::string closing, const std::string & banned) : closing_(s
     const auto plain = [](char c) { return c > ' ' && c < 0x7F; };
     if (closing_.empty() || closing_.size() > EDIT_MARKER || !plain(closing_.front()) ||
         std::any_of(closing_.begin(), closing_.end(), [&](char c) { return !plain(c) && c != ' '; })) {
-        throw std::invalid_argument("the closing text of an edit must be one line of 1 to " +
-                                    std::to_string(EDIT_MARKER) + " plain characters");
+        throw ArgumentError("the closing text of an edit must be one line of 1 to ", EDIT_MARKER, " plain characters");
     }
     for (const char c : banned) {
         banned_[uint8_t(c)] = true;
     }
     banned_[0] = true; // which ends a text for llama.cpp
     if (banned_[uint8_t('\n')]) {
-        throw std::invalid_argument("the new text of an edit must be allowed to have line ends");
+        throw ArgumentError("the new text of an edit must be allowed to have line ends");
     }
 }
 
@@ -65,8 +63,8 @@ FreeText::State FreeText::read(State state, uint8_t byte) const {
 
 static void check_size(const char * what, size_t n, size_t most, const char * unit) {
     if (n > most) {
-        throw std::invalid_argument(std::string(what) + " of an edit have " + std::to_string(n) + " " + unit +
-                                    ", but may have " + std::to_string(most) + "; open fewer or smaller files");
+        throw ArgumentError(what, " of an edit have ", n, " ", unit, ", but may have ", most,
+                            "; open fewer or smaller files");
     }
 }
 
@@ -85,8 +83,7 @@ EditParams::EditParams(std::vector<std::string> files, std::vector<EditOpening> 
     check_size("the files", n_bytes, EDIT_BYTES, "bytes");
     check_size("the files", n_lines, EDIT_LINES, "lines");
     if (separator_.empty() || separator_.back() != '\n' || separator_.size() > EDIT_MARKER) {
-        throw std::invalid_argument("the separator of an edit must be a line of " + std::to_string(EDIT_MARKER) +
-                                    " bytes at most, with its end");
+        throw ArgumentError("the separator of an edit must be a line of ", EDIT_MARKER, " bytes at most, with its end");
     }
     const bool quotes = std::any_of(openings_.begin(), openings_.end(), [](const auto & one) { return one.quotes; });
     for (auto & file : files_) {
@@ -96,8 +93,7 @@ EditParams::EditParams(std::vector<std::string> files, std::vector<EditOpening> 
         std::vector<uint32_t> lines{ 0 };
         for (size_t end; (end = file.find('\n', lines.back())) != std::string::npos;) {
             if (quotes && std::string_view(file).substr(lines.back(), end + 1 - lines.back()) == separator_) {
-                throw std::invalid_argument("line " + std::to_string(lines.size()) +
-                                            " of a file is the separator of the edit; use a longer one");
+                throw ArgumentError("line ", lines.size(), " of a file is the separator of the edit; use a longer one");
             }
             lines.push_back(uint32_t(end + 1));
         }
@@ -109,7 +105,7 @@ EditParams::EditParams(std::vector<std::string> files, std::vector<EditOpening> 
         const auto begins = [](const std::string & a, const std::string & b) { return b.compare(0, a.size(), a) == 0; };
         for (const EditOpening & one : openings_) {
             if (begins(one.text, again) || begins(again, one.text)) {
-                throw std::invalid_argument("an edit begins as another block of the same file does");
+                throw ArgumentError("an edit begins as another block of the same file does");
             }
         }
         openings_.push_back({ std::move(again), 0, 0, 0, true });
@@ -122,17 +118,17 @@ void EditParams::check_openings() const {
         const EditOpening & one = openings_[i];
         n_bytes += one.text.size();
         if (one.text.empty() || one.text.front() == '\n') {
-            throw std::invalid_argument("an opening of an edit must begin with a visible character");
+            throw ArgumentError("an opening of an edit must begin with a visible character");
         }
         if (i > 0 && one.text.compare(0, openings_[i - 1].text.size(), openings_[i - 1].text) == 0) {
-            throw std::invalid_argument("an edit begins with the same text as another one, or with all of it");
+            throw ArgumentError("an edit begins with the same text as another one, or with all of it");
         }
         if (one.file >= files_.size() || (!one.quotes && one.first >= one.end)) {
-            throw std::invalid_argument("an opening of an edit names lines that no file has");
+            throw ArgumentError("an opening of an edit names lines that no file has");
         }
     }
     if (openings_.empty()) {
-        throw std::invalid_argument("an edit needs a file or function to change; open one");
+        throw ArgumentError("an edit needs a file or function to change; open one");
     }
     check_size("the openings", openings_.size(), EDIT_OPENINGS, "texts");
     check_size("the openings", n_bytes, EDIT_BYTES, "bytes");
@@ -173,7 +169,7 @@ EditRules::EditRules(const EditParams & params, const TokenTexts & texts) {
     texts.prepare();
     ends = texts.end_tokens();
     if (ends.empty()) {
-        throw std::invalid_argument("the model's vocabulary has no end token, so no answer of edits could end");
+        throw ArgumentError("the model's vocabulary has no end token, so no answer of edits could end");
     }
     const TokenTrie & trie = texts.trie();
     const FreeText &  text = params.text();
@@ -304,7 +300,7 @@ void EditRules::count_free(const TokenTexts & texts) {
         GrammarWatch::check();
     }
     if (free_cost[0] == NEVER) {
-        throw std::invalid_argument("the model's vocabulary has no tokens for the line that ends an edit");
+        throw ArgumentError("the model's vocabulary has no tokens for the line that ends an edit");
     }
 }
 

@@ -1,10 +1,10 @@
 #include "edits.h"
 
+#include "errors.h"
 #include "grammar.h"
 
 #include <algorithm>
 #include <cmath>
-#include <stdexcept>
 
 namespace tgr {
 
@@ -17,8 +17,8 @@ Edits::Edits(const EditParams & params, const TokenTexts & texts, uint32_t limit
     files_(params.files().size()) {
     begin_openings(now_, false);
     if (cost() == NEVER) {
-        throw std::invalid_argument("the model's vocabulary can write none of the edits in " +
-                                    std::to_string(NEVER - 1) + " tokens; open other files");
+        throw ArgumentError("the model's vocabulary can write none of the edits in ", NEVER - 1,
+                            " tokens; open other files");
     }
 }
 

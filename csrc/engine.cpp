@@ -6,7 +6,6 @@
 #include "rpc.h"
 
 #include <chrono>
-#include <stdexcept>
 
 namespace tgr {
 
@@ -193,7 +192,7 @@ std::shared_ptr<LockstepGroup> Engine::group(uint32_t n) {
 
 void Engine::leave(const std::shared_ptr<LockstepGroup> & group, uint32_t index) {
     if (index >= group->participants.size()) {
-        throw std::invalid_argument("the group has no participant " + std::to_string(index));
+        throw ArgumentError("the group has no participant ", index);
     }
     post([group, index] { group->participants[index] = LockstepGroup::Participant::gone; });
 }
@@ -312,14 +311,13 @@ std::string Engine::memory_layout() {
                 "the model has no cache, because the memory for it was not there; load the model again");
         }
         const uint32_t block = cache_.reading().block;
-        return tgr::memory_layout(model_.context()) +
-               (block ? "; read in blocks of " + std::to_string(block) : std::string());
+        return tgr::memory_layout(model_.context()) + (block ? concat("; read in blocks of ", block) : "");
     });
 }
 
 int32_t Engine::injection(uint64_t session, std::vector<float> vectors, Injected injected) {
     if (vectors.size() != size_t(info().n_layer) * info().n_embd) {
-        throw std::invalid_argument("an injection needs n_layer × n_embd values");
+        throw ArgumentError("an injection needs n_layer × n_embd values");
     }
     return call([&] { return cache_.add_injection(session, std::move(vectors), std::move(injected)); });
 }

@@ -1,12 +1,24 @@
-// The errors of the engine. A bad argument is std::invalid_argument.
+// The errors of the engine. Each is made from the parts of its sentence: texts and numbers.
 #pragma once
 
+#include <sstream>
 #include <stdexcept>
+#include <string>
 
 namespace tgr {
 
+template <class... Parts> std::string concat(const Parts &... parts) {
+    std::ostringstream text;
+    (text << ... << parts);
+    return text.str();
+}
+
+struct ArgumentError : std::invalid_argument { // a bad argument; Python's ValueError
+    template <class... Parts> explicit ArgumentError(const Parts &... parts) :
+        std::invalid_argument(concat(parts...)) {}
+};
 struct Error : std::runtime_error {
-    using std::runtime_error::runtime_error;
+    template <class... Parts> explicit Error(const Parts &... parts) : std::runtime_error(concat(parts...)) {}
 };
 struct ModelError : Error { // a file that is missing, damaged, or of a kind that cannot be used
     using Error::Error;

@@ -1,9 +1,9 @@
 #include "gbnf.h"
 
+#include "errors.h"
 #include "log.h"
 
 #include <algorithm>
-#include <stdexcept>
 #include <unordered_map>
 
 namespace tgr {
@@ -17,9 +17,8 @@ constexpr int      MOST_NESTED  = 500;  // groups: the parser follows them by re
 constexpr uint32_t MOST_REPEATS = 2000; // that a repetition demands; it may allow more
 constexpr size_t   TOKEN_BYTES  = 256;  // of a token's text
 
-[[noreturn]] void fail(const std::string & why) {
-    throw std::invalid_argument("the grammar does not parse (" + why +
-                                "); check it against GBNF and give it a rule 'root'");
+template <class... Why> [[noreturn]] void fail(const Why &... why) {
+    throw ArgumentError("the grammar does not parse (", why..., "); check it against GBNF and give it a rule 'root'");
 }
 
 bool is_digit(char c) {
@@ -44,7 +43,7 @@ public:
         }
         for (const auto & [name, id] : ids_) {
             if (out_.rules[id].empty()) {
-                fail("Undefined rule identifier '" + printable(name) + "'");
+                fail("Undefined rule identifier '", printable(name), "'");
             }
         }
         const auto root = ids_.find("root");
@@ -176,7 +175,7 @@ private:
 
     GrammarSymbol group() {
         if (++nested_ > MOST_NESTED) {
-            fail("it nests more than " + std::to_string(MOST_NESTED) + " parentheses; name parts of it as rules");
+            fail("it nests more than ", MOST_NESTED, " parentheses; name parts of it as rules");
         }
         ++pos_;
         space(true);
@@ -220,11 +219,10 @@ private:
         }
         take("}");
         if (least > MOST_REPEATS) {
-            fail("one of its repetitions demands more than " + std::to_string(MOST_REPEATS) +
-                 " repetitions; demand fewer");
+            fail("one of its repetitions demands more than ", MOST_REPEATS, " repetitions; demand fewer");
         }
         if (most < least) {
-            fail("a repetition {" + std::to_string(least) + "," + std::to_string(most) + "} ends before it begins");
+            fail("a repetition {", least, ",", most, "} ends before it begins");
         }
         return { least, most };
     }
@@ -314,7 +312,7 @@ private:
         const std::string text = { begin, pos_ };
         const int32_t     id   = token_of_(text);
         if (id < 0) {
-            fail("'" + printable(text) + "' is no token");
+            fail("'", printable(text), "' is no token");
         }
         return { Kind::TOKEN, negated, uint32_t(id), 0, 0 };
     }
@@ -324,7 +322,7 @@ private:
         for (; n > 0; --n, ++pos_) {
             const char c = *pos_;
             if (!is_digit(c) && !(c >= 'a' && c <= 'f') && !(c >= 'A' && c <= 'F')) {
-                expected(std::to_string(n) + " more hex digits");
+                expected(concat(n, " more hex digits"));
             }
             value = value << 4 | uint32_t(is_digit(c) ? c - '0' : (c | 32) - 'a' + 10);
         }
@@ -377,11 +375,10 @@ private:
 
 GrammarRules parse_gbnf(const std::string & text, const std::function<int32_t(const std::string &)> & token_of) {
     if (text.find('\0') != std::string::npos) {
-        throw std::invalid_argument("the grammar holds a NUL character; remove it");
+        throw ArgumentError("the grammar holds a NUL character; remove it");
     }
     if (text.size() > GRAMMAR_BYTES) {
-        throw std::invalid_argument("the grammar has " + std::to_string(text.size()) + " bytes, but may have " +
-                                    std::to_string(GRAMMAR_BYTES) + "; shorten it");
+        throw ArgumentError("the grammar has ", text.size(), " bytes, but may have ", GRAMMAR_BYTES, "; shorten it");
     }
     GrammarRules grammar  = Parser(text, token_of).parse();
     const auto   nullable = nullable_rules(grammar);

@@ -79,8 +79,8 @@ uint32_t Grammar::node(uint32_t symbol, uint32_t count, uint32_t below) {
         return table_[slot];
     }
     if (nodes_.size() >= GRAMMAR_NODES) {
-        throw GrammarTooCostly("the grammar takes too much work: it reads the text in more than " +
-                               std::to_string(GRAMMAR_NODES) + " ways; make it shorter, or less ambiguous");
+        throw GrammarTooCostly("the grammar takes too much work: it reads the text in more than ", GRAMMAR_NODES,
+                               " ways; make it shorter, or less ambiguous");
     }
     const uint32_t id = uint32_t(nodes_.size());
     nodes_.push_back(wanted);

@@ -5,13 +5,13 @@
 // its job's cancel ends it.
 #pragma once
 
+#include "errors.h"
 #include "gbnf.h"
 #include "token_texts.h"
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <stdexcept>
 #include <string_view>
 #include <vector>
 
@@ -26,8 +26,8 @@ inline constexpr uint64_t GRAMMAR_WORK_LEAST = 1 << 25;
 // Of a text's readings: some 10 MB.
 inline constexpr size_t GRAMMAR_NODES = 1 << 18;
 
-struct GrammarTooCostly : std::invalid_argument {
-    using std::invalid_argument::invalid_argument;
+struct GrammarTooCostly : ArgumentError {
+    using ArgumentError::ArgumentError;
 };
 
 struct GrammarStopped {}; // no std::exception: it is no error of the grammar

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <stdexcept>
 
 namespace tgr {
 
@@ -102,8 +101,7 @@ void Job::end(std::exception_ptr error) {
 void check_tokens(const char * where, const std::vector<llama_token> & tokens, int32_t n_vocab) {
     for (const llama_token token : tokens) {
         if (token < 0 || token >= n_vocab) {
-            throw std::invalid_argument(std::string(where) + " holds token " + std::to_string(token) +
-                                        ", but the vocabulary ends at " + std::to_string(n_vocab - 1));
+            throw ArgumentError(where, " holds token ", token, ", but the vocabulary ends at ", n_vocab - 1);
         }
     }
 }

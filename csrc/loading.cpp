@@ -11,7 +11,6 @@
 #include <chrono>
 #include <exception>
 #include <iterator>
-#include <stdexcept>
 
 #ifdef __linux__
 #include <fcntl.h>
@@ -55,21 +54,16 @@ private:
 
 } // namespace
 
-static std::string mib(uint64_t bytes) {
-    return std::to_string(bytes >> 20) + " MiB";
-}
-
 static ggml_backend_dev_t gpu_number(int32_t number) {
     const auto  found = gpus();
     std::string names;
     for (size_t i = 0; i < found.size(); ++i) {
-        names += (i ? ", " : ": ") + std::to_string(i) + " is " + ggml_backend_dev_name(found[i]);
+        names += concat(i ? ", " : ": ", i, " is ", ggml_backend_dev_name(found[i]));
     }
     if (size_t(number) >= found.size()) {
-        throw std::invalid_argument("main_gpu is " + std::to_string(number) + ", but ggml sees " +
-                                    (found.empty()
-                                         ? "no GPU; leave main_gpu out, or set n_gpu_layers to 0"
-                                         : std::to_string(found.size()) + " GPUs" + names + "; choose one of them"));
+        throw ArgumentError("main_gpu is ", number, ", but ggml sees ",
+                            found.empty() ? "no GPU; leave main_gpu out, or set n_gpu_layers to 0"
+                                          : concat(found.size(), " GPUs", names, "; choose one of them"));
     }
     return found[number];
 }
@@ -121,7 +115,7 @@ void refuse_load(const EngineParams & params, uint64_t n_bytes, const std::strin
     require_servers(params.rpc);
     blame_server(reason);
     if (!is_out_of_memory(reason)) {
-        refuse(params.path, "cannot be loaded (" + reason + ")");
+        refuse(params.path, "cannot be loaded (", reason, ")");
     }
     auto devices = params.n_gpu_layers == 0 ? std::vector<ggml_backend_dev_t>() : gpus();
     if (params.main_gpu >= 0 && size_t(params.main_gpu) < devices.size()) {
@@ -130,16 +124,16 @@ void refuse_load(const EngineParams & params, uint64_t n_bytes, const std::strin
     std::string free;
     for (const auto device : devices) {
         if (const auto bytes = available_on(device)) {
-            free += std::string(ggml_backend_dev_name(device)) + " has " + mib(*bytes) + " free, ";
+            free += concat(ggml_backend_dev_name(device), " has ", *bytes >> 20, " MiB free, ");
         }
     }
     if (const auto bytes = available_ram()) {
-        free += "RAM " + mib(*bytes) + ", ";
+        free += concat("RAM ", *bytes >> 20, " MiB, ");
     }
-    throw MemoryError("there is not enough memory for " + params.path + " (" + reason + "): its weights take " +
-                      mib(n_bytes) + "; " + free +
-                      (devices.empty() ? "so close other programs or use a smaller quantization"
-                                       : "so lower n_gpu_layers, or use a smaller quantization"));
+    throw MemoryError("there is not enough memory for ", params.path, " (", reason, "): its weights take ",
+                      n_bytes >> 20, " MiB; ", free,
+                      devices.empty() ? "so close other programs or use a smaller quantization"
+                                      : "so lower n_gpu_layers, or use a smaller quantization");
 }
 
 bool has_gpus(const EngineParams & params) {

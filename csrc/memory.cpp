@@ -150,8 +150,8 @@ static void write(const std::vector<part> & parts, const std::vector<extent> & r
                   const std::vector<uint8_t> & bytes) {
     const size_t expected = n_cells_of(runs) * bytes_of(parts);
     if (bytes.size() != expected) {
-        throw Error("stored keys, values or states have " + std::to_string(bytes.size()) +
-                    " bytes, but this model and cache need " + std::to_string(expected) + "; read the text again");
+        throw Error("stored keys, values or states have ", bytes.size(), " bytes, but this model and cache need ",
+                    expected, "; read the text again");
     }
     for_each_run(parts, runs, [&](const part & part, size_t offset, size_t size, size_t at, size_t stride) {
         ggml_backend_tensor_set_2d(part.tensor, bytes.data() + at, offset, size, part.n_rows, part.distance, stride);
@@ -208,8 +208,7 @@ std::vector<llama_kv_cache *> memory_caches(llama_context * ctx) {
 static std::string text_of(const std::vector<part> & parts) {
     std::string text;
     for (const part & part : parts) {
-        text += std::string(" ") + ggml_type_name(part.tensor->type) + " " + std::to_string(part.cell_bytes()) +
-                (part.n_rows == 1 ? "" : "t");
+        text += concat(" ", ggml_type_name(part.tensor->type), " ", part.cell_bytes(), part.n_rows == 1 ? "" : "t");
     }
     return text;
 }
@@ -219,7 +218,7 @@ std::string memory_layout(llama_context * ctx) {
     std::string        text  = "cells" + text_of(cell_parts(parts)) + "; states" + text_of(state_parts(parts));
     for (const llama_kv_cache * kv : parts.caches) {
         const auto [k, v] = kv_access::rotated(*kv);
-        text += std::string("; rotated ") + (k ? "k" : "") + (v ? "v" : "");
+        text += concat("; rotated ", k ? "k" : "", v ? "v" : "");
     }
     const llama_model & model = ctx->get_model();
     const bool has_long = std::any_of(model.layers.begin(), model.layers.end(), [](auto & l) { return l.rope_long; });
@@ -237,9 +236,8 @@ static std::vector<extent> checked(llama_context * ctx, const memory_parts & par
     const uint32_t size = parts.caches[0]->get_size();
     for (const extent & run : cells) {
         if (run.begin > size || run.n > size - run.begin) {
-            throw Error("the cells " + std::to_string(run.begin) + " to " +
-                        std::to_string(uint64_t(run.begin) + run.n) + " are not in the cache, which has " +
-                        std::to_string(size));
+            throw Error("the cells ", run.begin, " to ", uint64_t(run.begin) + run.n,
+                        " are not in the cache, which has ", size);
         }
     }
     ctx->synchronize();
@@ -261,8 +259,7 @@ void memory_attach(llama_context * ctx, llama_seq_id seq_id, uint32_t first_pos,
     };
     for_each([](const llama_kv_cells & in, uint32_t cell, llama_pos pos) {
         if (!in.is_empty(cell) && in.pos_get(cell) != pos) {
-            throw Error("cell " + std::to_string(cell) + " holds position " + std::to_string(in.pos_get(cell)) +
-                        " and cannot hold " + std::to_string(pos) + " too");
+            throw Error("cell ", cell, " holds position ", in.pos_get(cell), " and cannot hold ", pos, " too");
         }
     });
     for_each([&](llama_kv_cells & in, uint32_t cell, llama_pos pos) {
@@ -297,7 +294,7 @@ std::vector<uint8_t> memory_read_state(llama_context * ctx, llama_seq_id seq_id)
     }
     const int32_t tail = parts.recurrent->cells[seq_id].tail;
     if (tail < 0) {
-        throw Error("sequence " + std::to_string(seq_id) + " has no recurrent state yet; decode a token of it first");
+        throw Error("sequence ", seq_id, " has no recurrent state yet; decode a token of it first");
     }
     ctx->synchronize();
     return read(state_parts(parts), { { uint32_t(tail), 1 } });
@@ -315,7 +312,7 @@ void memory_write_state(llama_context * ctx, llama_seq_id seq_id, uint32_t n_tok
     memory.seq_rm(seq_id, -1, -1);
     const auto cell = std::find_if(memory.cells.begin(), memory.cells.end(), free);
     if (cell == memory.cells.end()) {
-        throw Error("there is no room for the recurrent state of sequence " + std::to_string(seq_id));
+        throw Error("there is no room for the recurrent state of sequence ", seq_id);
     }
     const uint32_t row = uint32_t(cell - memory.cells.begin());
     ctx->synchronize();

@@ -81,13 +81,13 @@ void Model::check_kind() {
     vocab_                  = llama_model_get_vocab(model);
     token_texts_            = std::make_unique<TokenTexts>(vocab_);
     if (!llama_model_has_decoder(model) || llama_model_has_encoder(model) || llama_model_is_diffusion(model)) {
-        throw ModelError(params_.path + " holds no decoder-only model; use a transformer such as Qwen3");
+        throw ModelError(params_.path, " holds no decoder-only model; use a transformer such as Qwen3");
     }
     if (looks_ahead(model)) {
         refuse_encoder(params_.path);
     }
     if (llama_vocab_type(vocab_) == LLAMA_VOCAB_TYPE_NONE) {
-        throw ModelError(params_.path + " holds no vocabulary; use a file with tokenizer metadata");
+        throw ModelError(params_.path, " holds no vocabulary; use a file with tokenizer metadata");
     }
     if ((llama_vocab_get_add_bos(vocab_) && llama_vocab_bos(vocab_) == LLAMA_TOKEN_NULL) ||
         (llama_vocab_get_add_eos(vocab_) && llama_vocab_eos(vocab_) == LLAMA_TOKEN_NULL) ||
@@ -133,8 +133,7 @@ void Model::describe() {
 uint32_t n_sequences(const llama_model * model, const EngineParams & params) {
     const uint64_t bytes = std::max<uint64_t>(memory_state_bytes(model), 1);
     if (bytes > llama_model_size(model)) {
-        refuse(params.path, "says that a text's recurrent state has " + std::to_string(bytes) +
-                                " bytes, more than its weights have");
+        refuse(params.path, "says that a text's recurrent state has ", bytes, " bytes, more than its weights have");
     }
     if (params.n_seq_max != 0) {
         return params.n_seq_max;
@@ -152,10 +151,9 @@ uint32_t n_sequences(const llama_model * model, const EngineParams & params) {
 void Model::check_memory_kind() {
     const memory_kind kind = memory_of(context_.get());
     if (!kind.cells && !kind.recurrent) {
-        throw ModelError(params_.path +
-                         " holds an architecture whose memory keeps more than keys, values and recurrent "
-                         "states, such as an index of sparse attention, which cannot be shared between "
-                         "texts here; use another model such as Qwen3");
+        throw ModelError(params_.path, " holds an architecture whose memory keeps more than keys, values and recurrent "
+                                       "states, such as an index of sparse attention, which cannot be shared between "
+                                       "texts here; use another model such as Qwen3");
     }
     info_.rolls_back  = !kind.recurrent;
     info_.cell_bytes  = kind.cell_bytes;
@@ -182,19 +180,19 @@ void Model::check_reproducible() {
         return;
     }
     if (!is_on_cpu()) {
-        throw ModelError(params_.path + " is not on the CPU alone, so a reply may change with what else is in the "
-                                        "cache; set n_gpu_layers to 0 and rpc to nothing, or leave reproducible out");
+        throw ModelError(params_.path, " is not on the CPU alone, so a reply may change with what else is in the "
+                                       "cache; set n_gpu_layers to 0 and rpc to nothing, or leave reproducible out");
     }
     if (graph_n_whole(context_.get()) > 0) {
-        throw ModelError(params_.path + " has an attention that looks at the whole cache, so a reply may change with "
-                                        "what else is there; leave reproducible out");
+        throw ModelError(params_.path, " has an attention that looks at the whole cache, so a reply may change with "
+                                       "what else is there; leave reproducible out");
     }
     // where a token has the same bits in every batch, a text does not depend on what else is decoded
     in_blocks_ = !info_.repeats;
     if (in_blocks_ && params_.n_batch * 3 / 4 < params_.n_seq_max && params_.n_seq_max > 1) {
-        throw ModelError("n_seq_max is " + std::to_string(params_.n_seq_max) +
-                         ", but with reproducible it can be three quarters of n_batch at most, which is " +
-                         std::to_string(params_.n_batch) + "; lower n_seq_max or raise n_batch");
+        throw ModelError("n_seq_max is ", params_.n_seq_max,
+                         ", but with reproducible it can be three quarters of n_batch at most, which is ",
+                         params_.n_batch, "; lower n_seq_max or raise n_batch");
     }
 }
 
@@ -226,7 +224,7 @@ void Model::check_injection() {
     }
     require_servers(params_.rpc);
     if (status != 0) {
-        refuse(params_.path, "cannot be run (" + reason + ")");
+        refuse(params_.path, "cannot be run (", reason, ")");
     }
     const float * state    = graph_state(context_.get(), 0);
     const float * logits   = llama_get_logits_ith(context_.get(), -1);
@@ -240,9 +238,8 @@ void Model::check_injection() {
     }
     llama_set_n_threads(context_.get(), params_.n_threads, params_.n_threads);
     llama_memory_clear(llama_get_memory(context_.get()), true);
-    if (graph_layers_reached(context_.get()) != info_.n_layer) {
-        throw ModelError(params_.path + " holds an architecture in which only " +
-                         std::to_string(graph_layers_reached(context_.get())) + " of " + std::to_string(info_.n_layer) +
+    if (const int32_t reached = graph_layers_reached(context_.get()); reached != info_.n_layer) {
+        throw ModelError(params_.path, " holds an architecture in which only ", reached, " of ", info_.n_layer,
                          " layers can be steered; use a model such as Qwen3");
     }
 }

@@ -1,6 +1,5 @@
 #include "model_file.h"
 
-#include "errors.h"
 #include "log.h"
 
 #include "ggml-cpp.h"
@@ -16,13 +15,9 @@
 
 namespace tgr {
 
-void refuse(const std::string & path, const std::string & what) {
-    throw ModelError(path + " " + what + "; download it again, or use another file");
-}
-
 void refuse_encoder(const std::string & path) {
-    throw ModelError(path + " holds an encoder, in which a token looks at those after it too, but texts are read from "
-                            "left to right here; use a decoder, such as Qwen3, Qwen3-Embedding or Qwen3-Reranker");
+    throw ModelError(path, " holds an encoder, in which a token looks at those after it too, but texts are read from "
+                           "left to right here; use a decoder, such as Qwen3, Qwen3-Embedding or Qwen3-Reranker");
 }
 
 // The header of a model file. Reading it allocates no more than the file has bytes, whatever it claims.
@@ -31,7 +26,7 @@ struct ModelFile {
     uint64_t         size = 0;
     gguf_context_ptr gguf;
 
-    [[noreturn]] void refuse(const std::string & what) const { tgr::refuse(path, what); }
+    template <class... What> [[noreturn]] void refuse(const What &... what) const { tgr::refuse(path, what...); }
 
     std::string text(const std::string & key) const {
         const int64_t id = gguf_find_key(gguf.get(), key.c_str());
@@ -60,17 +55,17 @@ static ModelFile open_file(const std::string & path) {
     std::error_code ec;
     const auto      status = fs::status(fs::u8path(path), ec);
     if (status.type() == fs::file_type::not_found) {
-        throw ModelError("there is no file " + path + "; correct the path, or download the model");
+        throw ModelError("there is no file ", path, "; correct the path, or download the model");
     }
     if (fs::is_directory(status)) {
-        throw ModelError(path + " is a directory; name the GGUF file in it");
+        throw ModelError(path, " is a directory; name the GGUF file in it");
     }
     FILE * stream = fs::is_regular_file(status) ? ggml_fopen(path.c_str(), "rb") : nullptr;
     if (!stream) {
         const std::string reason = ec                            ? ec.message()
                                    : fs::is_regular_file(status) ? std::strerror(errno)
                                                                  : "not a regular file";
-        throw ModelError(path + " cannot be read (" + reason + "); correct the path or its permissions");
+        throw ModelError(path, " cannot be read (", reason, "); correct the path or its permissions");
     }
     char         magic[4] = {};
     const size_t n        = std::fread(magic, 1, sizeof(magic), stream);
@@ -81,12 +76,12 @@ static ModelFile open_file(const std::string & path) {
         file.refuse("is empty");
     }
     if (n < sizeof(magic) || std::memcmp(magic, "GGUF", sizeof(magic)) != 0) {
-        throw ModelError(path + " is not a GGUF file; convert the model with llama.cpp's convert_hf_to_gguf.py");
+        throw ModelError(path, " is not a GGUF file; convert the model with llama.cpp's convert_hf_to_gguf.py");
     }
     take_log_error();
     file.gguf.reset(gguf_init_from_file(path.c_str(), { /*no_alloc =*/true, nullptr }));
     if (!file.gguf) {
-        file.refuse("is damaged or cut off in its header (" + take_log_error() + ")");
+        file.refuse("is damaged or cut off in its header (", take_log_error(), ")");
     }
     return file;
 }
@@ -97,15 +92,15 @@ static std::vector<ModelFile> open_parts(const std::string & path) {
     parts.push_back(open_file(path));
     const int         n_parts = int(parts[0].number("split.count").value_or(1));
     const int         part    = int(parts[0].number("split.no").value_or(0));
-    const std::string place   = "part " + std::to_string(part + 1) + " of " + std::to_string(n_parts);
+    const std::string place   = concat("part ", part + 1, " of ", n_parts);
     if (n_parts > 1) {
         std::string prefix(path.size() + 1, '\0');
         std::string name(path.size() + 32, '\0');
         if (llama_split_prefix(prefix.data(), prefix.size(), path.c_str(), part, n_parts) <= 0) {
-            parts[0].refuse("says that it is " + place + ", but its name does not");
+            parts[0].refuse("says that it is ", place, ", but its name does not");
         }
         if (part > 0) {
-            throw ModelError(path + " is " + place + "; name the first part");
+            throw ModelError(path, " is ", place, "; name the first part");
         }
         for (int i = 1; i < n_parts; ++i) {
             llama_split_path(name.data(), name.size(), prefix.c_str(), i, n_parts);
@@ -118,10 +113,10 @@ static std::vector<ModelFile> open_parts(const std::string & path) {
 static void check_kind(const ModelFile & file, const std::string & arch) {
     const std::string type = file.text("general.type");
     if (arch.empty() || (!type.empty() && type != "model")) {
-        file.refuse("holds no language model (" + (type.empty() ? "no general.architecture" : printable(type)) + ")");
+        file.refuse("holds no language model (", type.empty() ? "no general.architecture" : printable(type), ")");
     }
     if (gguf_get_n_tensors(file.gguf.get()) == 0) {
-        throw ModelError(file.path + " holds a vocabulary without weights; name a file with the whole model");
+        throw ModelError(file.path, " holds a vocabulary without weights; name a file with the whole model");
     }
     if (file.number(arch + ".attention.causal").value_or(1) == 0) {
         refuse_encoder(file.path);
@@ -158,7 +153,7 @@ static void check_numbers(const ModelFile & file, const std::string & arch) {
         if (value && !(*value >= low && *value <= high)) {
             char text[128];
             std::snprintf(text, sizeof(text), " = %.12g, which must be between %.12g and %.12g", *value, low, high);
-            file.refuse("says " + printable(arch) + "." + key + text);
+            file.refuse("says ", printable(arch), ".", key, text);
         }
     }
 }
@@ -220,8 +215,7 @@ static void check_tokens(const ModelFile & file) {
         const char * text          = gguf_get_arr_str(gguf, id, i);
         const auto [first, is_new] = seen.emplace(text, i);
         if (!is_new && *text != '\0') { // empty ones get names of their own
-            file.refuse("has the token '" + printable(text) + "' twice, as " + std::to_string(first->second) +
-                        " and as " + std::to_string(i));
+            file.refuse("has the token '", printable(text), "' twice, as ", first->second, " and as ", i);
         }
     }
 }
@@ -235,11 +229,10 @@ static void check_tensors(const ModelFile & file) {
         const uint64_t    from = gguf_get_data_offset(gguf) + gguf_get_tensor_offset(gguf, i);
         const uint64_t    to   = from + gguf_get_tensor_size(gguf, i);
         if (to > file.size) {
-            file.refuse("is cut off: it has " + std::to_string(file.size) + " bytes, but needs at least " +
-                        std::to_string(to));
+            file.refuse("is cut off: it has ", file.size, " bytes, but needs at least ", to);
         }
         if (type != GGML_TYPE_F32 && !ggml_get_type_traits(type)->to_float) {
-            file.refuse("has the tensor " + printable(name) + " of type " + ggml_type_name(type) +
+            file.refuse("has the tensor ", printable(name), " of type ", ggml_type_name(type),
                         ", which llama.cpp cannot compute with");
         }
     }

@@ -1,6 +1,8 @@
 // What a model file must be before llama.cpp reads it.
 #pragma once
 
+#include "errors.h"
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -15,7 +17,9 @@ std::vector<std::string> check_file(const std::string & path);
 uint64_t file_size(const std::string & path);
 
 // Throws ModelError: the file `what`; download it again, or use another file.
-[[noreturn]] void refuse(const std::string & path, const std::string & what);
+template <class... What> [[noreturn]] void refuse(const std::string & path, const What &... what) {
+    throw ModelError(path, " ", what..., "; download it again, or use another file");
+}
 
 // Throws ModelError: the file holds an encoder.
 [[noreturn]] void refuse_encoder(const std::string & path);

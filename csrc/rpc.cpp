@@ -125,7 +125,7 @@ std::vector<ggml_backend_dev_t> devices_of(const std::vector<std::string> & endp
 
 void blame_server(const std::string & reason) {
     if (reason.find("ggml-rpc.cpp") != std::string::npos) {
-        throw ModelError("an RPC server is lost (" + reason.substr(0, reason.find_last_not_of(" \n") + 1) +
+        throw ModelError("an RPC server is lost (", reason.substr(0, reason.find_last_not_of(" \n") + 1),
                          "); start it again, close every model that used it, then load the model again");
     }
 }
@@ -138,9 +138,9 @@ void require_servers(const std::vector<std::string> & endpoints) {
     for (const auto & endpoint : endpoints) {
         const auto found = is_lost.find(endpoint);
         if (found != is_lost.end() && found->second) {
-            throw Error("the RPC server at " + endpoint +
-                        " is lost, with its part of the model; start it again, close every model that used it, then "
-                        "load the model again");
+            throw Error("the RPC server at ", endpoint,
+                        " is lost, with its part of the model; start it again, close "
+                        "every model that used it, then load the model again");
         }
     }
 }

@@ -1,13 +1,13 @@
 #include "sampling.h"
 
+#include "errors.h"
+
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <map>
 #include <numeric>
-#include <stdexcept>
 
 // The same loops, compiled for wider vectors and picked when the library is loaded.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
@@ -325,9 +325,7 @@ static uint32_t fold(uint64_t seed) {
 
 static void check_range(const char * name, float value, float low, float high) {
     if (!(value >= low && value <= high)) {
-        char text[128];
-        std::snprintf(text, sizeof(text), "%s is %g, but must be between %g and %g", name, value, low, high);
-        throw std::invalid_argument(text);
+        throw ArgumentError(name, " is ", value, ", but must be between ", low, " and ", high);
     }
 }
 
@@ -341,14 +339,19 @@ static void check(const SamplingParams & params, int32_t n_vocab) {
     check_range("presence_penalty", params.presence_penalty, -1e6f, 1e6f);
     check_range("xtc_probability", params.xtc_probability, 0.0f, 1.0f);
     check_range("xtc_threshold", params.xtc_threshold, 0.0f, 1.0f);
-    check(params.dry);
+    check_range("dry_multiplier", params.dry.multiplier, 0.0f, FLT_MAX);
+    check_range("dry_base", params.dry.base, 1.0f, FLT_MAX);
+    check_range("dry_allowed_length", float(params.dry.allowed_length), 0.0f, FLT_MAX);
+    check_range("dry_penalty_last_n", float(params.dry.last_n), -1.0f, FLT_MAX);
+    if (std::count(params.dry.breakers.begin(), params.dry.breakers.end(), "") > 0) {
+        throw ArgumentError("dry_sequence_breakers holds an empty text; remove it");
+    }
     for (const auto & [token, bias] : params.logit_bias) {
         if (token < 0 || token >= n_vocab) {
-            throw std::invalid_argument("logit_bias names token " + std::to_string(token) +
-                                        ", but the vocabulary ends at " + std::to_string(n_vocab - 1));
+            throw ArgumentError("logit_bias names token ", token, ", but the vocabulary ends at ", n_vocab - 1);
         }
         if (!(bias <= FLT_MAX)) { // -inf bans a token
-            throw std::invalid_argument("logit_bias of token " + std::to_string(token) + " is not a finite number");
+            throw ArgumentError("logit_bias of token ", token, " is not a finite number");
         }
     }
 }
@@ -376,7 +379,7 @@ Sampler::Sampler(const TokenTexts & texts, const SamplingParams & params, uint64
     }
     if (params.edits) {
         if (!params.grammar.empty()) {
-            throw std::invalid_argument("a text cannot have a grammar and be edits, too; leave one out");
+            throw ArgumentError("a text cannot have a grammar and be edits, too; leave one out");
         }
         edits_ = std::make_unique<Edits>(*params.edits, texts, params.edit_tokens);
     }
@@ -418,8 +421,8 @@ void Sampler::accept_grammar(const std::vector<llama_token> & tokens) {
             shares = true;
         }
         if (!(accept(tokens[i]) || waits_)) {
-            throw std::invalid_argument("grammar_history holds token " + std::to_string(tokens[i]) + ", which the " +
-                                        (edits_ ? "edits do" : "grammar does") + " not allow there");
+            throw ArgumentError("grammar_history holds token ", tokens[i], ", which the ",
+                                edits_ ? "edits do" : "grammar does", " not allow there");
         }
     }
     if (grammar_) {
@@ -485,8 +488,7 @@ Draw Sampler::sample(const float * logits, const Distribution & model) {
     if (grammar_ || edits_ || has_penalties_ || dry_ || !params_.logit_bias.empty()) {
         logits = edited(logits);
         if (!(max_of(logits, n_vocab_) >= -FLT_MAX)) {
-            throw std::invalid_argument(
-                "no token is left to sample: the grammar, the edits or logit_bias forbid every one");
+            throw ArgumentError("no token is left to sample: the grammar, the edits or logit_bias forbid every one");
         }
         now = distribution(logits, n_vocab_);
     }
@@ -538,7 +540,7 @@ Draw Sampler::draw_until_accepted(const float * logits, Chance chance, Draw draw
         values[drawn.token] = -INFINITY;
         drawn               = draw(values.data(), distribution(values.data(), n_vocab_), chance);
     }
-    throw std::invalid_argument("no token is left to sample: the grammar refuses every one at its trigger");
+    throw ArgumentError("no token is left to sample: the grammar refuses every one at its trigger");
 }
 
 } // namespace tgr

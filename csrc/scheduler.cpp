@@ -3,7 +3,6 @@
 #include "scheduler.h"
 
 #include <set>
-#include <stdexcept>
 #include <utility>
 
 namespace tgr {
@@ -44,8 +43,7 @@ std::shared_ptr<LockstepGroup> Scheduler::group(uint32_t n) {
 std::future<uint64_t> Scheduler::request(uint32_t n_cells, uint32_t n_seqs, Prompt prompt,
                                          std::shared_ptr<LockstepGroup> group, uint32_t index, uint64_t & ticket) {
     if (group && (index >= group->participants.size() || group->participants[index] != Participant::absent)) {
-        throw Error("participant " + std::to_string(index) +
-                    " is not awaited by its group; give each session an index of its own");
+        throw Error("participant ", index, " is not awaited by its group; give each session an index of its own");
     }
     cache_.check(n_cells, n_seqs);
     auto request = std::make_unique<Request>();
@@ -208,18 +206,17 @@ void Scheduler::check_task(uint64_t session, const Task & task) {
         throw Error("the sequence was lost with a decode that failed; read its text again in a new one");
     }
     if (task.reuse && (sequence.size() > 0 || task.feed_logprobs || task.injection != task.plain)) {
-        throw std::invalid_argument("reuse needs an empty sequence, no log-probabilities of the feed, and no injection "
-                                    "of the task's own");
+        throw ArgumentError("reuse needs an empty sequence, no log-probabilities of the feed, and no injection of the "
+                            "task's own");
     }
     if (task.n_plain < 0 || size_t(task.n_plain) > task.feed.size()) {
-        throw std::invalid_argument("plain is " + std::to_string(task.n_plain) + ", but feed has " +
-                                    std::to_string(task.feed.size()) + " tokens");
+        throw ArgumentError("plain is ", task.n_plain, ", but feed has ", task.feed.size(), " tokens");
     }
     if (task.feed.empty()) {
-        throw std::invalid_argument("feed is empty; a task feeds at least one token");
+        throw ArgumentError("feed is empty; a task feeds at least one token");
     }
     if (task.n_generate < 0) {
-        throw std::invalid_argument("n_generate is " + std::to_string(task.n_generate) + ", but must be at least 0");
+        throw ArgumentError("n_generate is ", task.n_generate, ", but must be at least 0");
     }
     check_tokens("feed", task.feed, model_.info().n_vocab);
     for (const int32_t injection : { task.injection, task.plain }) {
@@ -235,7 +232,7 @@ void Scheduler::submit(uint64_t session, const std::shared_ptr<Job> & job) {
     for (const Task & task : job->tasks) {
         check_task(session, task);
         if (!seen.insert(task.sequence).second) {
-            throw std::invalid_argument("two tasks of one job name the same sequence; fork it first");
+            throw ArgumentError("two tasks of one job name the same sequence; fork it first");
         }
     }
     const Session & place = sessions_.at(session);
@@ -262,8 +259,8 @@ void Scheduler::submit(uint64_t session, const std::shared_ptr<Job> & job) {
         }
         if (needed > reserved()) {
             needed += reservation.n_used + reservation.n_planned;
-            throw CapacityError("needs " + std::to_string(needed) + " cache cells, but the session reserved " +
-                                std::to_string(reservation.cells.size()) + "; reserve more when opening it");
+            throw CapacityError("needs ", needed, " cache cells, but the session reserved ", reservation.cells.size(),
+                                "; reserve more when opening it");
         }
         planned = cache_.plan(session, sequences, n_tokens);
     } catch (...) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <limits>
 #include <set>
-#include <stdexcept>
 #include <string>
 
 namespace tgr {
@@ -22,7 +21,7 @@ Prompt Scheduler::prompt_of(const RunningTask & task) {
     const Task &   spec     = *task.task;
     const Injected injected = cache_.injected(task.job->session, spec.injection);
     if (!injected.clean) {
-        throw std::invalid_argument("reuse needs an injection with a digest, such as a control vector, or none");
+        throw ArgumentError("reuse needs an injection with a digest, such as a control vector, or none");
     }
     Prompt prompt;
     prompt.tokens      = spec.feed;
@@ -335,7 +334,7 @@ void Scheduler::undo() {
 }
 
 void Scheduler::fail(int32_t status) {
-    const auto error = std::make_exception_ptr(Error("llama_decode failed with status " + std::to_string(status)));
+    const auto error = std::make_exception_ptr(Error("llama_decode failed with status ", status));
     for (const auto & job : batch_.jobs) {
         finish(job, error);
     }

@@ -78,12 +78,11 @@ static constexpr size_t WORD_MOST = 1 << 18; // bytes: a match of std::regex tak
 
 std::vector<llama_token> Model::tokenize(const std::string & text, bool add_special, bool parse_special) const {
     if (text.size() > TEXT_MOST) {
-        throw std::invalid_argument("the text has " + std::to_string(text.size()) + " bytes, but may have " +
-                                    std::to_string(TEXT_MOST) + "; divide it");
+        throw ArgumentError("the text has ", text.size(), " bytes, but may have ", TEXT_MOST, "; divide it");
     }
     if (const size_t length = longest_word(text); length > WORD_MOST) {
-        throw std::invalid_argument("the text has a word of " + std::to_string(length) +
-                                    " bytes, but a word may have " + std::to_string(WORD_MOST) + "; divide it");
+        throw ArgumentError("the text has a word of ", length, " bytes, but a word may have ", WORD_MOST,
+                            "; divide it");
     }
     const auto               held = weights();
     std::vector<llama_token> tokens(text.size() + 8); // more only where a byte that was added has no token
@@ -112,7 +111,7 @@ std::vector<llama_token> Model::tokenize(const std::string & text, bool add_spec
         tokens.assign(1, LLAMA_TOKEN_NULL);
     }
     if (std::find(tokens.begin(), tokens.end(), LLAMA_TOKEN_NULL) != tokens.end()) {
-        throw ModelError("the vocabulary of " + params_.path +
+        throw ModelError("the vocabulary of ", params_.path,
                          " has no token for a part of this text; use plain letters, or another model");
     }
     return tokens;

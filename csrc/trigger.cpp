@@ -1,8 +1,9 @@
 #include "trigger.h"
 
+#include "errors.h"
+
 #include <algorithm>
 #include <cctype>
-#include <stdexcept>
 
 namespace tgr {
 
@@ -10,8 +11,8 @@ static constexpr size_t NONE = std::string::npos;
 
 static void check(const std::string & text, const char * what) {
     if (text.empty() || text.size() > TRIGGER_BYTES) {
-        throw std::invalid_argument(std::string(what) + " of a grammar has " + std::to_string(text.size()) +
-                                    " bytes, but must have between 1 and " + std::to_string(TRIGGER_BYTES));
+        throw ArgumentError(what, " of a grammar has ", text.size(), " bytes, but must have between 1 and ",
+                            TRIGGER_BYTES);
     }
 }
 
@@ -68,7 +69,7 @@ TriggerSearch::TriggerSearch(const TriggerParams & params, const std::string & b
             const bool begins = pattern.front() == '^';
             patterns_.push_back({ std::regex(pattern), begins ? "" : plain_beginning(pattern), begins });
         } catch (const std::regex_error & error) {
-            throw std::invalid_argument("a trigger of a grammar is no pattern: " + std::string(error.what()));
+            throw ArgumentError("a trigger of a grammar is no pattern: ", error.what());
         }
     }
     if (!think_tag_.empty()) {
