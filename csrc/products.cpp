@@ -56,7 +56,7 @@ void pack(ggml_tensor * dst, int ith, int nth, void *) {
 void multiply(ggml_tensor * dst, int ith, int nth, void *) {
     const ggml_tensor * weights = dst->src[0];
     const ggml_tensor * tokens  = dst->src[1];
-    const auto [first, last]    = share(weights->ne[1], rows_of_tile(), ith, nth);
+    const auto [first, last]    = share(weights->ne[1], rows_together(tokens->ne[1]), ith, nth);
     if (first < last) {
         multiply_rows(weights->type, weights->data, weights->ne[0], first, last, tokens->data, tokens->ne[1],
                       static_cast<float *>(dst->data), dst->ne[0]);

@@ -16,7 +16,7 @@ using Floats = __m512;
 // Tokens whose sums stay in registers. Two tiles share the loads of tokens, and so many sums hide the time of a
 // product.
 constexpr int columns(int tiles, bool halves) {
-    return tiles == 1 ? 8 : halves ? 4 : 6;
+    return tiles == 1 ? FEW_TOKENS : halves ? 4 : 6;
 }
 
 constexpr bool SIGNED_BYTES = false; // bytes are shifted to 0 … 255

@@ -41,8 +41,9 @@ void     pack(const float * token, int64_t n, TokenBlock * packed);
 
 namespace avx512 {
 
-constexpr int64_t ROWS  = 16;
-constexpr int     TILES = 2;
+constexpr int64_t ROWS       = 16;
+constexpr int     TILES      = 2;
+constexpr int     FEW_TOKENS = 8; // at most: a tile is multiplied alone
 
 Multiply multiply(ggml_type type);
 

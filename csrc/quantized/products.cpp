@@ -11,18 +11,16 @@
 
 namespace tgr {
 
-namespace {
-
 enum class Kind { none, avx2, avx512 };
 
 #ifdef TGR_X86_PRODUCTS
 
-bool has_f16c() {
+static bool has_f16c() {
     unsigned a = 0, b = 0, c = 0, d = 0;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
-Kind find_kind() {
+static Kind find_kind() {
     __builtin_cpu_init();
     const bool avx2   = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
     const bool avx512 = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
@@ -30,49 +28,39 @@ Kind find_kind() {
     return !avx2 ? Kind::none : avx512 ? Kind::avx512 : Kind::avx2;
 }
 
-#else
+#else // the two files of instructions are empty
 
-Kind find_kind() {
+static Kind find_kind() {
     return Kind::none;
 }
 
-namespace avx2 {
-
-Multiply multiply(ggml_type) {
+Multiply avx2::multiply(ggml_type) {
     return nullptr;
 }
 
-void pack(const float *, int64_t, TokenBlock *) {}
+void avx2::pack(const float *, int64_t, TokenBlock *) {}
 
-} // namespace avx2
-
-namespace avx512 {
-
-Multiply multiply(ggml_type) {
+Multiply avx512::multiply(ggml_type) {
     return nullptr;
 }
-
-} // namespace avx512
 
 #endif
 
-Kind limited(Kind best, const char * name) {
+static Kind limited(Kind best, const char * name) {
     const auto is = [&](const char * wanted) { return name && std::strcmp(name, wanted) == 0; };
     return is("ggml") ? Kind::none : is("avx2") ? std::min(best, Kind::avx2) : best;
 }
 
 // The environment is read once: another thread may change it later.
-std::atomic<Kind> & kind() {
+static std::atomic<Kind> & kind() {
     static std::atomic<Kind> chosen{ limited(find_kind(), std::getenv("TGR_PRODUCTS")) };
     return chosen;
 }
 
-Multiply find(ggml_type type) {
+static Multiply find(ggml_type type) {
     const Kind found = kind();
     return found == Kind::avx512 ? avx512::multiply(type) : found == Kind::avx2 ? avx2::multiply(type) : nullptr;
 }
-
-} // namespace
 
 bool has_products(ggml_type type) {
     return find(type) != nullptr;
@@ -82,8 +70,9 @@ void use_products(const char * name) {
     kind() = limited(find_kind(), name);
 }
 
-int64_t rows_of_tile() {
-    return kind() == Kind::avx512 ? avx512::TILES * avx512::ROWS : avx2::TILES * avx2::ROWS;
+int64_t rows_together(int64_t n_tokens) {
+    const int64_t tiles = n_tokens <= avx512::FEW_TOKENS ? 1 : avx512::TILES;
+    return kind() == Kind::avx512 ? tiles * avx512::ROWS : avx2::TILES * avx2::ROWS;
 }
 
 size_t packed_token_bytes(int64_t n) {

@@ -39,7 +39,7 @@ void pack_token(const float * token, int64_t n, void * packed);
 void multiply_rows(ggml_type type, const void * weights, int64_t n, int64_t first, int64_t last, const void * tokens,
                    int64_t n_tokens, float * products, int64_t product_stride);
 
-// Rows that are laid out together: parts of the work should begin at multiples of it.
-int64_t rows_of_tile();
+// Rows that are laid out together for so many tokens: parts of the work should begin at multiples of it.
+int64_t rows_together(int64_t n_tokens);
 
 } // namespace tgr

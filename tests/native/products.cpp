@@ -158,6 +158,28 @@ TEST(a_product_has_the_same_bits_whatever_is_beside_it) {
     }
 }
 
+TEST(parts_of_the_rows_are_those_of_the_whole) {
+    const Products products;
+    for (const Kind & kind : KINDS) {
+        const Drawn drawn(kind, 53, 512, 9);
+        for (const char * instructions : INSTRUCTIONS) {
+            use_products(instructions);
+            CHECK(256 / rows_together(1) >= 16); // a small matrix has parts for many threads
+            for (const int64_t n_tokens : { 1, 8, 9 }) {
+                const int64_t                   n = rows_together(n_tokens);
+                std::vector<std::vector<float>> from; // the rows from the beginning of each part on
+                for (int64_t first = 0; first < 53; first += n) {
+                    from.push_back(drawn.products(n_tokens, first));
+                }
+                const auto whole = drawn.products(n_tokens);
+                for (size_t i = 0; i < whole.size(); ++i) {
+                    CHECK(whole[i] == from[i % 53 / size_t(n)][i]);
+                }
+            }
+        }
+    }
+}
+
 TEST(numbers_that_are_not_finite_stay_in_the_products_of_their_token) {
     const Products products;
     for (const Kind & kind : KINDS) {
