@@ -1,8 +1,6 @@
 // Two properties of rules that depend on each other: which match the empty text, and which begin with themselves.
 #include "gbnf.h"
 
-#include <algorithm>
-
 namespace tgr {
 
 using Kind = GrammarSymbol::Kind;
@@ -79,48 +77,41 @@ std::vector<std::vector<Corner>> left_corners(const GrammarRules & grammar, cons
     return corners;
 }
 
-// The strongly connected component of every rule (Tarjan's algorithm, without recursion).
+// The strongly connected component of every rule (Kosaraju's algorithm, without recursion).
 std::vector<uint32_t> components(const std::vector<std::vector<Corner>> & corners) {
-    constexpr uint32_t    NONE = UINT32_MAX;
-    const size_t          n    = corners.size();
-    std::vector<uint32_t> index(n, NONE), low(n), component(n, NONE), open;
-    uint32_t              n_seen = 0;
-
-    struct Visit {
-        uint32_t rule;
-        size_t   next; // corner
-    };
-
-    std::vector<Visit> path;
+    constexpr uint32_t                 NONE = UINT32_MAX;
+    const size_t                       n    = corners.size();
+    std::vector<std::vector<uint32_t>> begins(n); // the rules that can begin with one
+    std::vector<size_t>                next(n);   // corner
+    std::vector<bool>                  seen(n);
+    std::vector<uint32_t>              path, left, component(n, NONE); // left: the last one first
     for (uint32_t start = 0; start < n; ++start) {
-        if (index[start] == NONE) {
-            path.push_back({ start, 0 });
+        if (!seen[start]) {
+            path.push_back(start);
         }
         while (!path.empty()) {
-            auto & [rule, next] = path.back();
-            if (next == 0) {
-                index[rule] = low[rule] = n_seen++;
-                open.push_back(rule);
-            }
-            if (next < corners[rule].size()) {
-                const uint32_t to = corners[rule][next++].rule;
-                if (index[to] == NONE) {
-                    path.push_back({ to, 0 });
-                } else if (component[to] == NONE) {
-                    low[rule] = std::min(low[rule], index[to]);
+            const uint32_t rule = path.back();
+            seen[rule]          = true;
+            if (next[rule] < corners[rule].size()) {
+                const uint32_t to = corners[rule][next[rule]++].rule;
+                begins[to].push_back(rule);
+                if (!seen[to]) {
+                    path.push_back(to);
                 }
                 continue;
             }
-            if (low[rule] == index[rule]) {
-                while (component[rule] == NONE) {
-                    component[open.back()] = rule;
-                    open.pop_back();
-                }
-            }
-            const uint32_t done = rule;
+            left.push_back(rule);
             path.pop_back();
-            if (!path.empty()) {
-                low[path.back().rule] = std::min(low[path.back().rule], low[done]);
+        }
+    }
+    for (; !left.empty(); left.pop_back()) {
+        path.push_back(left.back());
+        while (!path.empty()) {
+            const uint32_t rule = path.back();
+            path.pop_back();
+            if (component[rule] == NONE) {
+                component[rule] = left.back();
+                path.insert(path.end(), begins[rule].begin(), begins[rule].end());
             }
         }
     }
