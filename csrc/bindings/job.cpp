@@ -27,9 +27,9 @@ void bind_job(py::module_ & m) {
             "wait",
             [](JobHandle & h, double seconds) {
                 h.engine->check_here();
-                return without_gil([&] { return h.job->wait(seconds); });
+                return h.job->wait(seconds);
             },
-            "Waits so long at most; whether the job is done.", py::arg("seconds"))
+            release(), "Waits so long at most; whether the job is done.", py::arg("seconds"))
         .def("take", &take,
              "Waits for `least` new tokens, so long at most: (tokens, text) of each task since the last call, and "
              "whether the job is done.",

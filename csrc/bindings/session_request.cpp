@@ -21,8 +21,7 @@ void bind_session_request(py::module_ & m) {
         .def("wait", &wait, "Waits so long at most: the session's id, or None when it is not admitted yet.",
              py::arg("seconds"))
         .def(
-            "in_the_way",
-            [](SessionRequest & r) { return without_gil([&] { return r.engine->in_the_way(r.ticket); }); },
+            "in_the_way", [](SessionRequest & r) { return r.engine->in_the_way(r.ticket); }, release(),
             "The sessions of which at least one must close before it is admitted.")
         .def(
             "withdraw", [](SessionRequest & r) { r.engine->withdraw(r.ticket); },

@@ -6,7 +6,9 @@
 #include "json-schema-to-grammar.h"
 
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
+#include <map>
 #include <string>
 
 namespace py = pybind11;
@@ -58,8 +60,8 @@ public:
         }
     }
 
-    common_chat_msg parse(const std::string & text, bool is_partial) const {
-        return common_chat_parse(text, is_partial, params_);
+    py::dict parse(const std::string & text, bool is_partial) const {
+        return reply_of(common_chat_parse(text, is_partial, params_));
     }
 
 private:
@@ -94,13 +96,7 @@ public:
         return result;
     }
 
-    py::dict abilities() const {
-        py::dict result;
-        for (const auto & [name, value] : common_chat_templates_get_caps(templates_.get())) {
-            result[text_of(name)] = value;
-        }
-        return result;
-    }
+    std::map<std::string, bool> abilities() const { return common_chat_templates_get_caps(templates_.get()); }
 
 private:
     common_chat_templates_ptr templates_;
@@ -154,13 +150,8 @@ PYBIND11_MODULE(_chat, m) {
     py::class_<Parser>(m, "Parser")
         .def(py::init<int, const std::string &, const std::string &>(), py::arg("format"), py::arg("parser"),
              py::arg("prefix"))
-        .def(
-            "parse",
-            [](const Parser & parser, const std::string & text, bool is_partial) {
-                return reply_of(parser.parse(text, is_partial));
-            },
-            "A reply, or its beginning where it is partial, as text, thinking and calls.", py::arg("text"),
-            py::arg("partial"));
+        .def("parse", &Parser::parse, "A reply, or its beginning where it is partial, as text, thinking and calls.",
+             py::arg("text"), py::arg("partial"));
     m.def(
         "schema_grammar",
         [](const std::string & schema) { return text_of(json_schema_to_grammar(common_json::parse(schema), true)); },
