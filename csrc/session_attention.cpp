@@ -10,6 +10,7 @@
 
 #include <list>
 #include <map>
+#include <optional>
 #include <utility>
 
 namespace tgr {
@@ -18,16 +19,10 @@ uint32_t session_attention_nodes(uint32_t n_layer) {
     return n_layer * 8;
 }
 
-// What the layers of one kind look at: those with a sliding window, or those without.
-struct half_t {
-    attention_plan_t plan;
-    bool             made = false;
-};
-
 // The plan of a half as one layer sees it.
 struct layer_attention_t {
-    const half_t *     half;
-    attention_scores_t scores;
+    const attention_plan_t * plan;
+    attention_scores_t       scores;
 };
 
 static bool can_plan(const graph_state_t * state, const llama_ubatch & ubatch) {
@@ -88,8 +83,8 @@ public:
             return false;
         }
         for (const bool window : { false, true }) {
-            if (halves[window].made) {
-                halves[window].plan = plan_of(*state, hparams, params.ubatch, window);
+            if (halves[window]) {
+                *halves[window] = plan_of(*state, hparams, params.ubatch, window);
             }
         }
         return true;
@@ -100,11 +95,11 @@ public:
         counted = true;
     }
 
-    graph_state_t * const        state;
-    const llama_hparams          hparams; // a copy: this outlives the graph's parameters
-    const bool                   enabled;
-    half_t                       halves[2]; // without a sliding window, with one
-    std::list<layer_attention_t> layers;    // the graph's operations point to them
+    graph_state_t * const           state;
+    const llama_hparams             hparams; // a copy: this outlives the graph's parameters
+    const bool                      enabled;
+    std::optional<attention_plan_t> halves[2]; // of the layers without a sliding window, and of those with one
+    std::list<layer_attention_t>    layers;    // the graph's operations point to them
 
 private:
     bool counted = false;
@@ -116,7 +111,7 @@ private:
 
 static void attend_op(ggml_tensor * dst, int ith, int nth, void * userdata) {
     const auto & layer = *static_cast<const layer_attention_t *>(userdata);
-    attend(static_cast<float *>(dst->data), layer.half->plan, layer.scores, dst->src[0], dst->src[1], dst->src[2],
+    attend(static_cast<float *>(dst->data), *layer.plan, layer.scores, dst->src[0], dst->src[1], dst->src[2],
            dst->src[3], ith, nth);
 }
 
@@ -193,12 +188,11 @@ ggml_tensor * attend(const llm_graph_context & graph, ggml_tensor * q, ggml_tens
         input->count_whole();
         return nullptr;
     }
-    half_t & half = input->halves[half_at];
-    if (!half.made) {
-        half.plan = plan_of(*state, hparams, graph.ubatch, half_at == 1);
-        half.made = true;
+    std::optional<attention_plan_t> & half = input->halves[half_at];
+    if (!half) {
+        half = plan_of(*state, hparams, graph.ubatch, half_at == 1);
     }
-    input->layers.push_back({ &half, scores_of(graph, kq_scale) });
+    input->layers.push_back({ &*half, scores_of(graph, kq_scale) });
     ggml_context * ctx     = graph.ctx0;
     const int64_t  n_heads = q->ne[1], d_v = v->nb[1] > v->nb[2] ? v->ne[2] : v->ne[0];
     ggml_tensor *  args[] = { q, k, v, sinks };
