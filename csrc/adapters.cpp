@@ -6,7 +6,7 @@
 
 namespace tgr {
 
-void Adapters::load(llama_model * model, const EngineParams & params) {
+Adapters::Adapters(llama_model * model, const EngineParams & params) {
     const AssertGuard guard;
     for (const auto & [path, scale] : params.loras) {
         take_log_error();

@@ -11,9 +11,11 @@ namespace tgr {
 
 class Adapters {
 public:
+    Adapters() = default; // none
+
     // Loads the files of the parameters. The model owns what they hold. Throws ModelError for a file that does not fit
     // the model.
-    void load(llama_model * model, const EngineParams & params);
+    Adapters(llama_model * model, const EngineParams & params);
 
     const std::vector<float> & scales() const { return scales_; } // in the order of the parameters
     void                       set_scales(const std::vector<float> & scales);

@@ -66,10 +66,6 @@ bool CacheAllocator::grow(uint32_t n_cells) {
     return grown;
 }
 
-bool CacheAllocator::grows_in_use() const {
-    return model_.most_cells < uint32_t(INT32_MAX) && !model_.params().reproducible;
-}
-
 void CacheAllocator::shrink(uint32_t n_cells) {
     if (!reservations_.empty() || pool_.n_used() > 0 || model_.params().n_ctx != 0 || !model_.context()) {
         return;
@@ -141,8 +137,8 @@ bool CacheAllocator::reserve(uint64_t session, uint32_t n_cells, uint32_t n_seqs
         }
         if (reservations_.empty()) {
             throw CapacityError("needs a cache of ", n_cells,
-                                " cells, but there is not enough memory for it; shorten "
-                                "the query, chunk_len or rollout_len");
+                                " cells, but there is not enough memory for it; "
+                                "shorten the query, chunk_len or rollout_len");
         }
         return false;
     }
@@ -249,6 +245,13 @@ int32_t CacheAllocator::fork(uint64_t session, int32_t id) {
     return child;
 }
 
+// What is known of the tokens behind the first ones.
+void CacheAllocator::forget_behind(Sequence & of, uint32_t n_tokens) const {
+    of.n_clean = std::min(of.n_clean, n_tokens);
+    of.n_whole = reading_.whole(std::min(of.n_whole, n_tokens));
+    of.norms.resize(std::min(of.norms.size(), size_t(n_tokens) * model_.info().n_layer));
+}
+
 void CacheAllocator::truncate(uint64_t session, int32_t id, uint32_t n_tokens) {
     Sequence & from = idle_sequence(session, id, "truncating");
     if (n_tokens >= from.size()) {
@@ -262,9 +265,7 @@ void CacheAllocator::truncate(uint64_t session, int32_t id, uint32_t n_tokens) {
     unuse(from.cells.part(n_tokens, from.size()));
     from.cells = kept;
     from.tokens.resize(n_tokens);
-    from.n_clean = std::min(from.n_clean, n_tokens);
-    from.n_whole = reading_.whole(std::min(from.n_whole, n_tokens));
-    from.norms.resize(std::min(from.norms.size(), size_t(n_tokens) * model_.info().n_layer));
+    forget_behind(from, n_tokens);
     later(
         [=](llama_context * context) { llama_memory_seq_rm(llama_get_memory(context), id, llama_pos(n_tokens), -1); });
 }
@@ -299,9 +300,7 @@ void CacheAllocator::shift(uint64_t session, int32_t id, uint32_t start, uint32_
     cells.append(behind);
     from.cells = std::move(cells);
     from.tokens.erase(from.tokens.begin() + start, from.tokens.begin() + end);
-    from.n_clean = std::min(from.n_clean, start); // the moved ones know the removed ones
-    from.n_whole = reading_.whole(std::min(from.n_whole, start));
-    from.norms.resize(std::min(from.norms.size(), size_t(start) * model_.info().n_layer));
+    forget_behind(from, start); // the moved ones know the removed ones
     later([=](llama_context * context) {
         llama_memory_t memory = llama_get_memory(context);
         llama_memory_seq_rm(memory, id, llama_pos(start), llama_pos(end));
@@ -310,11 +309,9 @@ void CacheAllocator::shift(uint64_t session, int32_t id, uint32_t start, uint32_
 }
 
 void CacheAllocator::drop(uint64_t session, int32_t id) {
-    Reservation & reservation = of(session);
-    unuse(reservation.sequences.at(id).cells);
-    reservation.sequences.erase(id);
+    empty(session, id);
+    of(session).sequences.erase(id);
     sequence_taken_[id] = false;
-    later([=](llama_context * context) { llama_memory_seq_rm(llama_get_memory(context), id, -1, -1); });
 }
 
 void CacheAllocator::empty(uint64_t session, int32_t id) {
@@ -351,6 +348,9 @@ void CacheAllocator::undo_decode(uint64_t session, int32_t id) {
 }
 
 void CacheAllocator::apply() {
+    if (std::exchange(shift_pending_, false)) {
+        later([this](llama_context *) { model_.apply_shift(); });
+    }
     const auto queue = std::move(queue_);
     queue_.clear();
     for (const auto & operation : queue) {
@@ -360,14 +360,6 @@ void CacheAllocator::apply() {
             fault_ = concat("the cache could not be changed (", error.what(), ")");
         }
     }
-    std::string reason;
-    if (std::exchange(shift_pending_, false) && !model_.apply_shift(reason)) {
-        fault_ = "the cache could not be shifted (" + reason + ")";
-    }
-}
-
-std::string CacheAllocator::take_fault() {
-    return std::exchange(fault_, "");
 }
 
 //
@@ -375,6 +367,9 @@ std::string CacheAllocator::take_fault() {
 //
 
 int32_t CacheAllocator::add_injection(uint64_t session, std::vector<float> vectors, Injected injected) {
+    if (vectors.size() != size_t(model_.info().n_layer) * model_.info().n_embd) {
+        throw ArgumentError("an injection needs n_layer × n_embd values");
+    }
     Reservation & reservation = of(session);
     if (reservation.injections.size() >= reservation.n_seqs) {
         throw CapacityError("the session reserved ", reservation.n_seqs,

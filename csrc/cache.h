@@ -19,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tgr {
@@ -62,7 +63,6 @@ public:
     const std::map<uint64_t, Reservation> & reservations() const { return reservations_; }
     const CellPool &                        pool() const { return pool_; }
     bool                                    rolls_back() const { return !kind_.recurrent; }
-    bool                                    shares() const { return prefixes_.enabled(); }
     Reading                                 reading() const { return reading_; }
     PrefixStore &                           prefixes() { return prefixes_; }
 
@@ -145,7 +145,7 @@ public:
     void apply();
 
     // Why that failed, since the last call. Then no session's cells can be trusted.
-    std::string take_fault();
+    std::string take_fault() { return std::exchange(fault_, ""); }
 
     // Worker. The longest remembered prefix of the prompt with its keys and values; without tokens where there is none.
     PrefixData read_prefix(const Prompt & prompt);
@@ -156,10 +156,8 @@ public:
 
 private:
     // Leading tokens of a prompt that are in the cache.
-    struct Source {
-        uint32_t                      n = 0;
-        std::shared_ptr<const Prefix> prefix;
-        int32_t                       sequence = -1; // which still has them, -1 = none
+    struct Source : PrefixStore::Match {
+        int32_t sequence = -1; // which still has them, -1 = none
     };
 
     void                  remember(Prefix prefix);
@@ -167,6 +165,7 @@ private:
     uint32_t              n_lasting(const Sequence & sequence) const;
     void                  take(uint64_t session, int32_t sequence, const Source & source);
     Sequence &            idle_sequence(uint64_t session, int32_t sequence, const char * doing);
+    void                  forget_behind(Sequence & sequence, uint32_t n_tokens) const;
     std::vector<uint32_t> free_cells(uint32_t n_cells, const CellList & behind);
     using IsFree = bool (CellPool::Cell::*)() const;
     std::vector<uint32_t> find_cells(uint32_t n_cells, const CellList & behind, IsFree is_free,
@@ -175,10 +174,10 @@ private:
     void                  use(uint32_t cell);
     void                  use(const CellList & cells);
     void                  unuse(const CellList & cells);
-    bool                  grows_in_use() const;
-    std::vector<bool>     used_by(const Reservation & reservation) const;
-    void                  reset();
-    void later(std::function<void(llama_context *)> operation) { queue_.push_back(std::move(operation)); }
+    bool grows_in_use() const { return model_.most_cells < uint32_t(INT32_MAX) && !model_.params().reproducible; }
+    std::vector<bool> used_by(const Reservation & reservation) const;
+    void              reset();
+    void              later(std::function<void(llama_context *)> operation) { queue_.push_back(std::move(operation)); }
 
     Model &                                           model_;
     const memory_kind                                 kind_;

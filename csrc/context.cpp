@@ -4,17 +4,17 @@
 
 #include "available.h"
 #include "errors.h"
-#include "graph.h"
 #include "log.h"
 #include "memory.h"
 #include "model_file.h"
 #include "rpc.h"
 
 #include <algorithm>
+#include <functional>
+#include <set>
 
 namespace tgr {
 
-static constexpr uint32_t few_cells   = 256;     // of a cache that grows, at the start
 static constexpr uint32_t large_cache = 1 << 15; // which a cell's bytes are measured with
 
 // On a CPU ggml's flash attention takes up to twice the time of the plain one (docs/log.md). llama.cpp always wants it
@@ -105,28 +105,8 @@ DeviceBytes Model::planned(uint32_t n_cells) {
     }
 }
 
-// Why there is no memory for a cache of n_cells, in addition to the present one or in its place; empty = there is. A
-// plan takes time and memory for every cell, so what a large cache takes at least is computed first, from the bytes of
-// a cell.
-std::string Model::obstacle(uint32_t n_cells, bool beside) {
-    const DeviceBytes freed = beside || !context_ ? DeviceBytes() : taken_bytes(context_.get());
-    if (n_cells > large_cache) {
-        if (cell_bytes_.empty()) {
-            measure_cells();
-        }
-        DeviceBytes least = cell_bytes_;
-        for (auto & [device, bytes] : least) {
-            bytes *= n_cells;
-        }
-        if (std::string why = excess(least, freed, n_cells); !why.empty()) {
-            return why;
-        }
-    }
-    return excess(planned(n_cells), freed, n_cells);
-}
-
 // Why a cache of n_cells that needs that many bytes has no place where others are freed; empty = it has.
-std::string Model::excess(const DeviceBytes & bytes, const DeviceBytes & freed, uint32_t n_cells) {
+static std::string excess(const DeviceBytes & bytes, const DeviceBytes & freed, uint32_t n_cells) {
     for (const auto & [device, needed] : bytes) {
         const auto available = available_on(device);
         if (!available) {
@@ -135,15 +115,31 @@ std::string Model::excess(const DeviceBytes & bytes, const DeviceBytes & freed, 
         const auto most = uint64_t(most_of_memory * double(*available + bytes_on(freed, device)));
         if (needed > most) {
             const std::string name = ggml_backend_dev_name(device);
-            return "needs " + std::to_string(n_cells) + " cells of the KV cache, which take " +
-                   std::to_string(needed >> 20) + " MiB of " + (name == "CPU" ? "RAM" : name + "'s memory") +
-                   " with the buffers, but it can have " + std::to_string(most >> 20) +
-                   " MiB; shorten the query, lower chunk_len, rollout_len, n_candidates or n_ctx, or set a smaller "
-                   "type_k and type_v" +
-                   (name == "CPU" ? "" : ", or lower n_gpu_layers");
+            return concat("needs ", n_cells, " cells of the KV cache, which take ", needed >> 20, " MiB of ",
+                          name == "CPU" ? "RAM" : name + "'s memory", " with the buffers, but it can have ", most >> 20,
+                          " MiB; shorten the query, lower chunk_len, rollout_len, n_candidates or n_ctx, or set a "
+                          "smaller type_k and type_v",
+                          name == "CPU" ? "" : ", or lower n_gpu_layers");
         }
     }
     return "";
+}
+
+// Why there is no memory for a cache of n_cells, in addition to the present one or in its place; empty = there is. A
+// plan takes time and memory for every cell, so what a large cache takes at least is computed first, from the bytes of
+// a cell.
+std::string Model::obstacle(uint32_t n_cells, bool beside) {
+    const DeviceBytes freed = beside || !context_ ? DeviceBytes() : taken_bytes(context_.get());
+    if (n_cells > large_cache) {
+        DeviceBytes least = cell_bytes();
+        for (auto & [device, bytes] : least) {
+            bytes *= n_cells;
+        }
+        if (std::string why = excess(least, freed, n_cells); !why.empty()) {
+            return why;
+        }
+    }
+    return excess(planned(n_cells), freed, n_cells);
 }
 
 bool Model::is_known_to_fit(uint32_t n_cells) const {
@@ -166,11 +162,14 @@ void Model::check_memory(uint32_t n_cells) {
 }
 
 // The bytes of a cell are the difference between two large caches: a small one may need less than its prompt does.
-void Model::measure_cells() {
-    const DeviceBytes fewer = planned(large_cache);
-    for (const auto & [device, bytes] : planned(2 * large_cache)) {
-        cell_bytes_[device] = (bytes - std::min(bytes, bytes_on(fewer, device))) / large_cache;
+const DeviceBytes & Model::cell_bytes() {
+    if (cell_bytes_.empty()) {
+        const DeviceBytes fewer = planned(large_cache);
+        for (const auto & [device, bytes] : planned(2 * large_cache)) {
+            cell_bytes_[device] = (bytes - std::min(bytes, bytes_on(fewer, device))) / large_cache;
+        }
     }
+    return cell_bytes_;
 }
 
 uint32_t Model::n_cells_possible() {
@@ -178,10 +177,7 @@ uint32_t Model::n_cells_possible() {
     if (params_.n_ctx != 0) {
         return n_ctx();
     }
-    if (cell_bytes_.empty()) {
-        measure_cells();
-    }
-    for (const auto & [device, bytes] : cell_bytes_) {
+    for (const auto & [device, bytes] : cell_bytes()) {
         if (const auto available = available_on(device); available && bytes > 0) {
             most = std::min(most, n_ctx() + uint64_t(most_of_memory * double(*available)) / bytes);
         }
@@ -199,14 +195,6 @@ std::pair<uint64_t, uint64_t> Model::memory() const {
 //
 // size
 //
-
-void Model::make_first_context() {
-    const uint32_t n_cells = params_.n_ctx ? params_.n_ctx : few_cells;
-    if (const std::string why = obstacle(n_cells, /*beside =*/true); !why.empty()) {
-        throw CapacityError(why);
-    }
-    context_ = made_context(n_cells);
-}
 
 // The new context takes the place of the old one when `fill` has moved there what it needs of that. False, and the old
 // one is as it was, where either cannot be.
@@ -235,13 +223,10 @@ static bool copy_all(llama_context * from, llama_context * to) {
 bool Model::resize(uint32_t n_cells, bool contents) {
     const uint64_t half_more = uint64_t(n_ctx()) + n_ctx() / 2;
     const uint32_t larger    = std::max(n_cells, uint32_t(std::min<uint64_t>(half_more, most_cells)));
-    for (const uint32_t size : { larger, n_cells }) {
+    for (const uint32_t size : std::set<uint32_t, std::greater<>>{ larger, n_cells }) {
         if (obstacle(size, /*beside =*/contents).empty() &&
             (contents ? move_context(size, copy_all) : replace_context(size))) {
             return true;
-        }
-        if (size == n_cells) {
-            break;
         }
     }
     return false;

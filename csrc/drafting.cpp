@@ -63,17 +63,16 @@ void Scheduler::plan_drafts(const Running & writers) {
     }
     std::set<uint64_t> parties;
     std::vector<Guess> guesses;
-    for (RunningTask * one : writers) {
-        RunningTask & task = *one;
-        parties.insert(together(*task.job));
-        if (task.task->drafts && task.guesses.short_of()) {
-            task.guesses.look(look_up(task, MOST_READ / writers.size()));
+    for (RunningTask * task : writers) {
+        parties.insert(together(*task->job));
+        if (task->task->drafts && task->guesses.short_of()) {
+            task->guesses.look(look_up(*task, MOST_READ / writers.size()));
         }
-        const size_t most = task.cells.size() - task.n_placed - 1; // tokens after the next one that it may decode
+        const size_t most = task->cells.size() - task->n_placed - 1; // tokens after the next one that it may decode
         Guess        guess;
-        guess.n_left = std::min(task.guesses.n_left(), most);
+        guess.n_left = std::min(task->guesses.n_left(), most);
         for (size_t k = 0; k < guess.right.size(); ++k) {
-            guess.right[k] = hits_of(*task.job).expected(task.guesses.n_alike(), k);
+            guess.right[k] = hits_of(*task->job).expected(task->guesses.n_alike(), k);
         }
         guesses.push_back(guess);
     }

@@ -3,7 +3,6 @@
 #include "engine.h"
 
 #include "available.h"
-#include "rpc.h"
 
 #include <chrono>
 
@@ -100,27 +99,6 @@ bool Engine::post(std::function<void()> command) {
     return true;
 }
 
-template <class F> auto Engine::call(F && f) -> decltype(f()) {
-    check_here();
-    Lock lock(mutex_);
-    if (closed_) {
-        throw CancelledError("the engine is closed");
-    }
-    changed_ = true;
-    wake_.notify_all();
-    return f();
-}
-
-template <class F> auto Engine::ask(F && f) -> decltype(f()) {
-    check_here();
-    std::packaged_task<decltype(f())()> task(std::forward<F>(f));
-    auto                                result = task.get_future();
-    if (!post([&task] { task(); })) {
-        throw CancelledError("the engine is closed");
-    }
-    return result.get();
-}
-
 EngineStats Engine::stats() {
     check_here();
     Lock lock(mutex_);
@@ -170,26 +148,6 @@ void Engine::grow_cache(uint32_t n_cells, uint32_t n_sessions) {
     });
 }
 
-void Engine::shrink_cache(uint32_t n_cells) {
-    ask([&] { cache_.shrink(n_cells); });
-}
-
-void Engine::set_scales(const std::vector<float> & scales) {
-    ask([&] { cache_.set_scales(scales); });
-}
-
-uint32_t Engine::n_cells_possible() {
-    return call([&] { return model_.n_cells_possible(); });
-}
-
-std::pair<uint64_t, uint64_t> Engine::memory() {
-    return ask([&] { return model_.memory(); });
-}
-
-std::shared_ptr<LockstepGroup> Engine::group(uint32_t n) {
-    return call([&] { return scheduler_.group(n); });
-}
-
 void Engine::leave(const std::shared_ptr<LockstepGroup> & group, uint32_t index) {
     if (index >= group->participants.size()) {
         throw ArgumentError("the group has no participant ", index);
@@ -205,10 +163,6 @@ std::future<uint64_t> Engine::open(uint32_t n_cells, uint32_t n_seqs, Prompt pro
     }
     return call(
         [&] { return scheduler_.request(n_cells, n_seqs, std::move(prompt), std::move(group), index, ticket); });
-}
-
-std::vector<uint64_t> Engine::in_the_way(uint64_t ticket) {
-    return ask([&] { return scheduler_.in_the_way(ticket); });
 }
 
 void Engine::withdraw(uint64_t ticket) {
@@ -253,22 +207,6 @@ uint32_t Engine::session_peak(uint64_t session, bool reset) {
 // sequences and injections
 //
 
-int32_t Engine::sequence(uint64_t session) {
-    return call([&] { return cache_.add_sequence(session); });
-}
-
-int32_t Engine::fork(uint64_t session, int32_t sequence) {
-    return call([&] { return cache_.fork(session, sequence); });
-}
-
-void Engine::truncate(uint64_t session, int32_t sequence, uint32_t n_tokens) {
-    call([&] { cache_.truncate(session, sequence, n_tokens); });
-}
-
-void Engine::shift(uint64_t session, int32_t sequence, uint32_t start, uint32_t end) {
-    call([&] { cache_.shift(session, sequence, start, end); });
-}
-
 void Engine::drop(uint64_t session, int32_t sequence) {
     free_now_or_later(session, [this, session, sequence] { scheduler_.drop_sequence(session, sequence); });
 }
@@ -292,18 +230,6 @@ std::vector<std::pair<std::vector<llama_token>, std::string>> Engine::prefixes()
     });
 }
 
-PrefixData Engine::read_prefix(const Prompt & prompt) {
-    return ask([&] {
-        PrefixData data = cache_.read_prefix(prompt);
-        require_servers(model_.params().rpc); // of a lost one the bytes are zeros
-        return data;
-    });
-}
-
-bool Engine::add_prefix(PrefixData data) {
-    return ask([&] { return cache_.add_prefix(std::move(data)); });
-}
-
 std::string Engine::memory_layout() {
     return ask([&] {
         if (!model_.context()) {
@@ -313,13 +239,6 @@ std::string Engine::memory_layout() {
         const uint32_t block = cache_.reading().block;
         return tgr::memory_layout(model_.context()) + (block ? concat("; read in blocks of ", block) : "");
     });
-}
-
-int32_t Engine::injection(uint64_t session, std::vector<float> vectors, Injected injected) {
-    if (vectors.size() != size_t(info().n_layer) * info().n_embd) {
-        throw ArgumentError("an injection needs n_layer × n_embd values");
-    }
-    return call([&] { return cache_.add_injection(session, std::move(vectors), std::move(injected)); });
 }
 
 void Engine::drop_injection(uint64_t session, int32_t injection) {

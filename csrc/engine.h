@@ -31,6 +31,8 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace tgr {
@@ -72,50 +74,56 @@ public:
     void grow_cache(uint32_t n_cells, uint32_t n_sessions);
 
     // Makes it as small as n_cells again, if no session is open; remembered prefixes stay.
-    void shrink_cache(uint32_t n_cells);
+    void shrink_cache(uint32_t n_cells) { ask(&CacheAllocator::shrink, cache_, n_cells); }
 
     // Adds the adapters with these scales from now on, and forgets all prefixes. Throws Error while a session is open.
-    void set_scales(const std::vector<float> & scales);
+    void set_scales(const std::vector<float> & scales) { ask(&CacheAllocator::set_scales, cache_, scales); }
 
     // Bounds a cache that grows, which then does so while sessions are open too.
     void bound_cache(uint32_t n_cells) { model_.most_cells = n_cells; }
 
     // The most cells that the cache may have, as Model estimates it.
-    uint32_t n_cells_possible();
+    uint32_t n_cells_possible() { return call(&Model::n_cells_possible, model_); }
 
     // Bytes of the context on all devices, and of these what decoding computes in.
-    std::pair<uint64_t, uint64_t> memory();
+    std::pair<uint64_t, uint64_t> memory() { return ask(&Model::memory, model_); }
 
     // A group of n participants.
-    std::shared_ptr<LockstepGroup> group(uint32_t n);
+    std::shared_ptr<LockstepGroup> group(uint32_t n) { return call(&Scheduler::group, scheduler_, n); }
     void                           leave(const std::shared_ptr<LockstepGroup> & group, uint32_t index);
 
     // Asks for a session; the future gets its id when it is admitted. Throws CapacityError if it never can be. For
     // in_the_way, withdraw and give_up see Scheduler.
     std::future<uint64_t> open(uint32_t n_cells, uint32_t n_seqs, Prompt prompt, std::shared_ptr<LockstepGroup> group,
                                uint32_t index, uint64_t & ticket);
-    std::vector<uint64_t> in_the_way(uint64_t ticket);
+    std::vector<uint64_t> in_the_way(uint64_t ticket) { return ask(&Scheduler::in_the_way, scheduler_, ticket); }
     void                  withdraw(uint64_t ticket);
     void                  give_up(uint64_t ticket);
     void                  close_session(uint64_t session);
     uint32_t              session_peak(uint64_t session, bool reset); // cells used at most since the last reset
 
-    int32_t  sequence(uint64_t session);
-    int32_t  fork(uint64_t session, int32_t sequence);
-    void     truncate(uint64_t session, int32_t sequence, uint32_t n_tokens);
-    void     shift(uint64_t session, int32_t sequence, uint32_t start, uint32_t end); // removes [start, end)
+    int32_t sequence(uint64_t session) { return call(&CacheAllocator::add_sequence, cache_, session); }
+    int32_t fork(uint64_t session, int32_t sequence) { return call(&CacheAllocator::fork, cache_, session, sequence); }
+    void    truncate(uint64_t session, int32_t sequence, uint32_t n_tokens) {
+        call(&CacheAllocator::truncate, cache_, session, sequence, n_tokens);
+    }
+    void shift(uint64_t session, int32_t sequence, uint32_t start, uint32_t end) { // removes [start, end)
+        call(&CacheAllocator::shift, cache_, session, sequence, start, end);
+    }
     void     drop(uint64_t session, int32_t sequence);
     uint32_t length(uint64_t session, int32_t sequence);
     void     remember(uint64_t session, int32_t sequence); // as a prefix
 
     // Remembered prefixes, latest first; the longest of a prompt with its data; see CacheAllocator.
     std::vector<std::pair<std::vector<llama_token>, std::string>> prefixes();
-    PrefixData                                                    read_prefix(const Prompt & prompt);
-    bool                                                          add_prefix(PrefixData data);
-    std::string                                                   memory_layout(); // what the data depend on
+    PrefixData  read_prefix(const Prompt & prompt) { return ask(&CacheAllocator::read_prefix, cache_, prompt); }
+    bool        add_prefix(PrefixData data) { return ask(&CacheAllocator::add_prefix, cache_, std::move(data)); }
+    std::string memory_layout(); // what the data depend on
 
-    int32_t injection(uint64_t session, std::vector<float> vectors, Injected injected); // [n_layer][n_embd]
-    void    drop_injection(uint64_t session, int32_t injection);
+    int32_t injection(uint64_t session, std::vector<float> vectors, Injected injected) { // [n_layer][n_embd]
+        return call(&CacheAllocator::add_injection, cache_, session, std::move(vectors), std::move(injected));
+    }
+    void drop_injection(uint64_t session, int32_t injection);
 
     std::shared_ptr<Job> submit(uint64_t session, std::vector<Task> tasks);
     void                 cancel(const std::shared_ptr<Job> & job); // ends it at once, in prefill too; outputs stay
@@ -123,10 +131,14 @@ public:
 private:
     using Lock = std::unique_lock<std::mutex>;
 
-    template <class F> auto call(F && f) -> decltype(f());       // runs f under the lock, now
-    template <class F> auto ask(F && f) -> decltype(f());        // as a command, and waits for it
-    bool                    post(std::function<void()> command); // false when the engine is closed
-    void                    free_now_or_later(uint64_t session, std::function<void()> command);
+    template <class F, class... Args> using Result = std::invoke_result_t<F, Args...>;
+
+    // Runs f under the lock: now, or as a command, for whose end it waits.
+    template <class F, class... Args> Result<F, Args...> call(F && f, Args &&... args);
+    template <class F, class... Args> Result<F, Args...> ask(F && f, Args &&... args);
+
+    bool post(std::function<void()> command); // false when the engine is closed
+    void free_now_or_later(uint64_t session, std::function<void()> command);
 
     void        work();
     void        run_commands();
@@ -153,5 +165,27 @@ private:
     std::once_flag close_once_;
     bool           interrupted_ = false; // the last decode; worker only
 };
+
+template <class F, class... Args> Engine::Result<F, Args...> Engine::call(F && f, Args &&... args) {
+    check_here();
+    Lock lock(mutex_);
+    if (closed_) {
+        throw CancelledError("the engine is closed");
+    }
+    changed_ = true;
+    wake_.notify_all();
+    return std::invoke(std::forward<F>(f), std::forward<Args>(args)...);
+}
+
+template <class F, class... Args> Engine::Result<F, Args...> Engine::ask(F && f, Args &&... args) {
+    check_here();
+    std::packaged_task<Result<F, Args...>()> task(
+        [&] { return std::invoke(std::forward<F>(f), std::forward<Args>(args)...); });
+    auto result = task.get_future();
+    if (!post([&task] { task(); })) {
+        throw CancelledError("the engine is closed");
+    }
+    return result.get();
+}
 
 } // namespace tgr

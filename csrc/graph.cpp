@@ -221,15 +221,12 @@ void graph_reserve(llama_context * ctx) {
     state.reserving = false;
 }
 
-// llama.cpp chooses the factors by the size of the cache. A cache that grows would turn later keys otherwise than those
-// that it holds. Nothing else asks for n_ctx_seq once the context is made.
-static void set_longest_text(llama_context * ctx, uint32_t n_text) {
-    auto & params    = const_cast<llama_cparams &>(ctx->get_cparams());
-    params.n_ctx_seq = n_text ? n_text : params.n_ctx_seq;
-}
-
 bool graph_init(llama_context * ctx, int32_t n_rows, uint32_t n_text) {
-    set_longest_text(ctx, n_text);
+    if (n_text > 0) {
+        // llama.cpp chooses the factors by the size of the cache. A cache that grows would turn later keys otherwise
+        // than those that it holds. Nothing else asks for n_ctx_seq once the context is made.
+        const_cast<llama_cparams &>(ctx->get_cparams()).n_ctx_seq = n_text;
+    }
     const llama_model & model = ctx->get_model();
     auto                state = std::make_shared<graph_state_t>();
     state->n_layer            = int32_t(model.hparams.n_layer());
@@ -277,11 +274,6 @@ void graph_copy_rows(llama_context * from, llama_context * to) {
     }
 }
 
-void graph_capture(llama_context * ctx, bool states, bool norms) {
-    state_of(ctx).capture_states = states;
-    state_of(ctx).capture_norms  = norms;
-}
-
 const float * graph_state(llama_context * ctx, int32_t batch_index) {
     const graph_state_t & state = state_of(ctx);
     const int32_t         row   = state.row_of_token[batch_index];
@@ -303,11 +295,14 @@ float graph_norm(llama_context * ctx, int32_t layer, int32_t batch_index) {
 }
 
 void graph_place(llama_context * ctx, const std::vector<uint32_t> & cells, const std::vector<int32_t> & rows,
-                 const std::vector<int32_t> & view_of, const std::vector<std::vector<extent>> & views) {
+                 const std::vector<int32_t> & view_of, const std::vector<std::vector<extent>> & views, bool states,
+                 bool norms) {
     graph_state_t & state = state_of(ctx);
     state.row_of          = rows;
     state.view_of         = view_of;
     state.views           = views;
+    state.capture_states  = states;
+    state.capture_norms   = norms;
     state.view_sizes.clear();
     for (const auto & view : views) {
         state.view_sizes.push_back(n_cells_of(view));

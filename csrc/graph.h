@@ -32,9 +32,6 @@ void graph_set_row(llama_context * ctx, int32_t row, const float * vectors);
 // Gives `to` the rows of `from`, a context of the same model with as many.
 void graph_copy_rows(llama_context * from, llama_context * to);
 
-// What the following decodes keep: final-norm states of output tokens; residual norms of all tokens.
-void graph_capture(llama_context * ctx, bool states, bool norms);
-
 // The final-norm state [n_embd] of an output token of the last decode, by its index in the batch; nullptr where
 // there is none. Valid until the next decode, and only after llama_synchronize.
 const float * graph_state(llama_context * ctx, int32_t batch_index);
@@ -46,9 +43,10 @@ float graph_norm(llama_context * ctx, int32_t layer, int32_t batch_index);
 // For every token of the next decode its free cell, its row of the table of injections and its view; without rows,
 // every token has row 0. A view holds the cells of the token's sequence, oldest first, with those that this batch adds:
 // the cell of position p is the p-th. Attention looks at these only. In a cache of an unknown kind llama.cpp places the
-// tokens itself.
+// tokens itself. `states`, `norms`: it keeps the final-norm states of output tokens, and the residual norms of all.
 void graph_place(llama_context * ctx, const std::vector<uint32_t> & cells, const std::vector<int32_t> & rows,
-                 const std::vector<int32_t> & view_of, const std::vector<std::vector<extent>> & views);
+                 const std::vector<int32_t> & view_of, const std::vector<std::vector<extent>> & views, bool states,
+                 bool norms);
 
 // llama_decode, for a batch in which every token has one sequence below n_seqs. llama.cpp looks at every pair of the
 // sequences that the batch may have, which for 256 of them takes as long as a fifth of a very small model's step.

@@ -111,7 +111,6 @@ static std::unique_ptr<Sampler> sampler_of(const Task & task, const TokenTexts &
     auto sampler = std::make_unique<Sampler>(texts, task.sampling, task.seed, n_tasks, like);
     sampler->reseed_every(task.part, task.seeds);
     check_tokens("history", task.history, texts.n_tokens());
-    check_tokens("feed", task.feed, texts.n_tokens());
     check_tokens("grammar_history", task.grammar_history, texts.n_tokens());
     for (const auto * tokens : { &task.history, &task.feed }) {
         for (const llama_token token : *tokens) {
@@ -132,6 +131,7 @@ void Job::prepare(const TokenTexts & texts, const ModelInfo & info) {
         made->task          = &task;
         made->output        = &output;
         made->tail          = task.tail;
+        check_tokens("feed", task.feed, texts.n_tokens());
         for (const auto & text : task.stop) {
             made->tail_most = std::max(made->tail_most, text.size());
         }

@@ -33,7 +33,7 @@ struct RunningTask {
     llama_token              next  = LLAMA_TOKEN_NULL; // sampled, not decoded yet
     std::string              tail;                     // newest text, for stop texts
     size_t                   tail_most = 0;            // bytes of it that the longest one may need
-    bool                     done      = false;
+    bool                     ended     = false;        // with a token
 
     std::vector<uint32_t> cells; // planned for its tokens; those from n_placed on are not used yet
     size_t                n_placed = 0;
@@ -48,6 +48,7 @@ struct RunningTask {
     size_t n_drafted      = 0; // guesses among them that are not accepted yet
 
     bool feeds() const { return next == LLAMA_TOKEN_NULL; }
+    bool done() const { return ended || (task->n_generate == 0 && n_fed == task->feed.size()); }
 };
 
 class Job : public std::enable_shared_from_this<Job> {
@@ -75,7 +76,7 @@ public:
     // --- for the engine and its scheduler ---
 
     // Makes what the tasks need to run: samplers above all, which takes long for a long grammar. Throws
-    // std::invalid_argument. In the thread that submits the job.
+    // ArgumentError. In the thread that submits the job.
     void prepare(const TokenTexts & texts, const ModelInfo & info);
 
     // take() and take_part() return what the outputs hold now; wakes their callers.
@@ -114,7 +115,7 @@ private:
     std::exception_ptr                    error_;
 };
 
-// Throws std::invalid_argument for a token outside of the vocabulary; `where` names what holds it.
+// Throws ArgumentError for a token outside of the vocabulary; `where` names what holds it.
 void check_tokens(const char * where, const std::vector<llama_token> & tokens, int32_t n_vocab);
 
 } // namespace tgr

@@ -4,7 +4,6 @@
 #include "model.h"
 
 #include "errors.h"
-#include "graph.h"
 #include "log.h"
 #include "memory.h"
 #include "model_file.h"
@@ -16,6 +15,8 @@
 #include <cmath>
 
 namespace tgr {
+
+static constexpr uint32_t few_cells = 256; // of a cache that grows, at the start
 
 Model::Model(const EngineParams & params, Interrupt & interrupt, const LoadCheck & check) :
     params_(params),
@@ -29,12 +30,10 @@ Model::Model(const EngineParams & params, Interrupt & interrupt, const LoadCheck
     bool again = false;
     try {
         load_fitted();
-    } catch (const MemoryError &) {
-        if (!(again = fit.lower())) {
-            throw;
-        }
-    } catch (const CapacityError &) {
-        if (!(again = fit.lower())) {
+    } catch (const Error & error) {
+        const bool lacks_memory =
+            dynamic_cast<const MemoryError *>(&error) || dynamic_cast<const CapacityError *>(&error);
+        if (!(again = lacks_memory && fit.lower())) {
             throw;
         }
     }
@@ -56,12 +55,15 @@ Model::Model(const EngineParams & params, Interrupt & interrupt, const LoadCheck
 void Model::load(const LoadCheck & check) {
     weights_ = load_weights(params_, check);
     check_kind();
-    adapters_ = Adapters();
-    adapters_.load(weights_.get(), params_); // before the context, whose graphs have room for them
-    info_ = ModelInfo();
+    adapters_ = Adapters(weights_.get(), params_); // before the context, whose graphs have room for them
+    info_     = ModelInfo();
     describe();
-    params_.n_seq_max = n_sequences(weights_.get(), params_);
-    make_first_context();
+    params_.n_seq_max      = n_sequences(weights_.get(), params_);
+    const uint32_t n_cells = params_.n_ctx ? params_.n_ctx : few_cells;
+    if (const std::string why = obstacle(n_cells, /*beside =*/true); !why.empty()) {
+        throw CapacityError(why);
+    }
+    context_ = made_context(n_cells);
 }
 
 template <class Read> static std::string read_text(Read && read) {
@@ -155,13 +157,8 @@ void Model::check_memory_kind() {
                                        "states, such as an index of sparse attention, which cannot be shared between "
                                        "texts here; use another model such as Qwen3");
     }
-    info_.rolls_back  = !kind.recurrent;
     info_.cell_bytes  = kind.cell_bytes;
     info_.state_bytes = kind.state_bytes;
-}
-
-bool Model::is_on_cpu() const {
-    return on_cpu(weights_.get());
 }
 
 Kernels Model::kernels() const {
@@ -212,8 +209,7 @@ void Model::check_injection() {
     std::string       reason;
     take_log_error();
     llama_set_n_threads(context_.get(), 1, 1);
-    graph_place(context_.get(), { 0 }, { 1 }, { 0 }, { { { 0, 1 } } });
-    graph_capture(context_.get(), /*states =*/true, /*norms =*/false);
+    graph_place(context_.get(), { 0 }, { 1 }, { 0 }, { { { 0, 1 } } }, /*states =*/true, /*norms =*/false);
     try {
         status = llama_decode(context_.get(), llama_batch_get_one(&token, 1));
         llama_synchronize(context_.get());
@@ -251,8 +247,7 @@ int32_t Model::decode(Batch & batch) {
     for (size_t i = 0; i < n; ++i) {
         seq_ids_[i] = &batch.sequences[i];
     }
-    graph_capture(context_.get(), batch.states, batch.norms);
-    graph_place(context_.get(), batch.cells, batch.injections, batch.view_of, batch.views);
+    graph_place(context_.get(), batch.cells, batch.injections, batch.view_of, batch.views, batch.states, batch.norms);
 
     llama_batch tokens    = {};
     tokens.n_tokens       = int32_t(n);
@@ -323,15 +318,14 @@ void Model::sample(Row & row, const std::atomic<bool> & closed) const {
 }
 
 // llama.cpp would do so in its next decode, where a cancelled job could interrupt it halfway.
-bool Model::apply_shift(std::string & reason) {
+void Model::apply_shift() {
     take_log_error();
     llama_set_abort_callback(context_.get(), nullptr, nullptr);
     const bool done = graph_apply_shift(context_.get());
     llama_set_abort_callback(context_.get(), Interrupt::requested, &interrupt_);
     if (!done) {
-        reason = take_log_error();
+        throw Error(take_log_error());
     }
-    return done;
 }
 
 std::shared_ptr<llama_model> Model::weights() const {

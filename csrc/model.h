@@ -9,6 +9,7 @@
 #include "batch.h"
 #include "context_memory.h"
 #include "drafts.h"
+#include "graph.h"
 #include "interrupt.h"
 #include "layer_fit.h"
 #include "loading.h"
@@ -55,7 +56,7 @@ public:
     std::string              detokenize(const std::vector<llama_token> & tokens, bool special,
                                         const std::vector<llama_token> & shown = {}) const;
 
-    // Throws std::invalid_argument for a grammar that does not parse.
+    // Throws ArgumentError for a grammar that does not parse.
     void check_grammar(const std::string & grammar, const std::string & prefix) const;
 
     // --- one thread at a time: the worker, or who made the model while there is none ---
@@ -65,9 +66,9 @@ public:
     void            count_graphs(EngineStats & stats) const;                             // since loading
     uint32_t        n_ctx() const { return context_ ? llama_n_ctx(context_.get()) : 0; } // cells
 
-    bool    is_on_cpu() const; // all layers
-    Kernels kernels() const;   // of most weights
-    Reading reading() const;   // of prompts
+    bool    is_on_cpu() const { return on_cpu(weights_.get()); } // all layers
+    Kernels kernels() const;                                     // of most weights
+    Reading reading() const;                                     // of prompts
 
     // Enlarges a cache without a fixed size to at least n_cells, and by half where the memory and most_cells allow.
     // With `contents`, its cells, sequences and states are copied, and old and new must fit into the memory together;
@@ -100,9 +101,9 @@ public:
     int32_t decode(Batch & batch);
     int32_t n_threads() const { return threads_.now(); } // of a step of few tokens
 
-    // Turns the keys of moved tokens to their new positions. False, with what llama.cpp says in `reason`, when that
-    // failed; the cache is lost then.
-    bool apply_shift(std::string & reason);
+    // Turns the keys of moved tokens to their new positions. Throws Error, with what llama.cpp says, when that failed;
+    // the cache is lost then.
+    void apply_shift();
 
     // Fills the rows of the last batch: logits, their distribution, and the next tokens, several rows at a time; those
     // of a draft one after the other, as far as each token is the one that was sampled before it. Sets a row's error
@@ -124,10 +125,8 @@ private:
     llama_context_params       context_params(uint32_t n_cells) const;
     DeviceBytes                planned(uint32_t n_cells);
     std::string                obstacle(uint32_t n_cells, bool beside);
-    static std::string         excess(const DeviceBytes & bytes, const DeviceBytes & freed, uint32_t n_cells);
     llama_context_ptr          made_context(uint32_t n_cells);
-    void                       make_first_context();
-    void                       measure_cells();
+    const DeviceBytes &        cell_bytes(); // of every further cell, buffers included
     bool                       replace_context(uint32_t n_cells);
     template <class Fill> bool move_context(uint32_t n_cells, Fill && fill);
     void                       check_memory_kind();
@@ -146,7 +145,7 @@ private:
     const llama_vocab *          vocab_ = nullptr;
     std::unique_ptr<TokenTexts>  token_texts_;
 
-    DeviceBytes cell_bytes_;       // of every further cell, buffers included
+    DeviceBytes cell_bytes_;       // empty = not measured yet
     uint32_t    known_to_fit_ = 0; // cells
 
     ThreadCount                 threads_;

@@ -90,8 +90,7 @@ public:
         n_layer_(n_layer),
         whole_(whole) {}
 
-    bool   enabled() const { return most_cells_ > 0; }
-    size_t size() const { return prefixes_.size(); }
+    bool enabled() const { return most_cells_ > 0; }
 
     // Tokens of the longest one. It may be kept in addition to most_cells: a long text takes the longest to read again.
     uint32_t longest() const;

@@ -2,6 +2,7 @@
 
 #include "cache.h"
 #include "job.h"
+#include "rpc.h"
 
 #include <utility>
 
@@ -20,11 +21,11 @@ CacheAllocator::Source CacheAllocator::longest(const Prompt & prompt, const Rese
     const uint32_t n_layer = uint32_t(model_.info().n_layer);
     const auto     n_of    = [&](const DecodedText & text) { return n_usable(prompt, text, n_layer, kind_.recurrent); };
     if (const auto match = prefixes_.find(prompt); match.prefix) {
-        best = { match.n, match.prefix, -1 };
+        best = { match, -1 };
     }
     if (own && own->base && (!kind_.recurrent || !own->base->state.empty())) {
         if (const uint32_t n = std::min(n_of(*own->base), own->base_cells.size()); n >= best.n) {
-            best = { n, own->base, -1 };
+            best = { { own->base, n }, -1 };
         }
     }
     for (const auto & [session, reservation] : reservations_) {
@@ -36,7 +37,7 @@ CacheAllocator::Source CacheAllocator::longest(const Prompt & prompt, const Rese
             }
             const uint32_t n = std::min(n_of(sequence), n_lasts);
             if (n > best.n) {
-                best = { n, std::make_shared<const Prefix>(Prefix{ sequence.beginning(n, n_layer), {} }),
+                best = { { std::make_shared<const Prefix>(Prefix{ sequence.beginning(n, n_layer), {} }), n },
                          kind_.recurrent ? id : -1 };
             }
         }
@@ -132,6 +133,7 @@ PrefixData CacheAllocator::read_prefix(const Prompt & prompt) {
     apply();
     Prefix prefix{ match.prefix->beginning(match.n, uint32_t(model_.info().n_layer)), match.prefix->state };
     auto   cells = memory_read_cells(model_.context(), prefix.cells.runs());
+    require_servers(model_.params().rpc); // of a lost one the bytes are zeros
     return { std::move(prefix), std::move(cells) };
 }
 

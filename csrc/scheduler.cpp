@@ -69,10 +69,15 @@ void Scheduler::admit() {
             return;
         }
         try {
-            if (!admit(request)) {
+            sessions_.emplace(request.ticket, Session{ request });
+            if (!cache_.reserve(request.ticket, request.n_cells, request.n_seqs, request.prompt)) {
+                sessions_.erase(request.ticket);
                 return;
             }
+            request.mark(Participant::open);
+            request.admitted.set_value(request.ticket);
         } catch (...) { // no memory, now or ever
+            sessions_.erase(request.ticket);
             request.admitted.set_exception(std::current_exception());
             request.mark(Participant::gone);
         }
@@ -118,26 +123,14 @@ bool Scheduler::fits_together(size_t first) {
     return fits;
 }
 
-bool Scheduler::admit(Request & request) {
-    const auto place = sessions_.emplace(request.ticket, Session{ request }).first;
-    try {
-        if (!cache_.reserve(request.ticket, request.n_cells, request.n_seqs, request.prompt)) {
-            sessions_.erase(place);
-            return false;
-        }
-    } catch (...) {
-        sessions_.erase(place);
-        throw;
-    }
-    request.mark(Participant::open);
-    request.admitted.set_value(request.ticket);
-    return true;
+auto Scheduler::waiting(uint64_t ticket) -> decltype(waiting_)::iterator {
+    return std::find_if(waiting_.begin(), waiting_.end(), [&](const auto & one) { return one->ticket == ticket; });
 }
 
 std::vector<uint64_t> Scheduler::in_the_way(uint64_t ticket) {
     admit(); // a request that nothing blocks is not waiting after this
     std::vector<uint64_t> open;
-    const auto it = std::find_if(waiting_.begin(), waiting_.end(), [&](const auto & r) { return r->ticket == ticket; });
+    const auto            it = waiting(ticket);
     if (it != waiting_.end() && (!(*it)->group || (*it)->group->assembled())) {
         for (const auto & [id, session] : sessions_) {
             open.push_back(id);
@@ -147,8 +140,7 @@ std::vector<uint64_t> Scheduler::in_the_way(uint64_t ticket) {
 }
 
 bool Scheduler::give_up(uint64_t ticket) {
-    const auto same = [&](const auto & request) { return request->ticket == ticket; };
-    const auto it   = std::find_if(waiting_.begin(), waiting_.end(), same);
+    const auto it = waiting(ticket);
     if (it == waiting_.end()) {
         return false;
     }
@@ -218,7 +210,6 @@ void Scheduler::check_task(uint64_t session, const Task & task) {
     if (task.n_generate < 0) {
         throw ArgumentError("n_generate is ", task.n_generate, ", but must be at least 0");
     }
-    check_tokens("feed", task.feed, model_.info().n_vocab);
     for (const int32_t injection : { task.injection, task.plain }) {
         if (injection != 0 && !cache_.of(session).injections.count(injection)) {
             throw Error("the injection was dropped or belongs to another session");
@@ -315,7 +306,7 @@ void Scheduler::settle_cancelled() {
             continue;
         }
         for (const auto & task : jobs_[i]->running) {
-            if (!task->done) {
+            if (!task->done()) {
                 task->output->finish = Finish::cancelled;
             }
         }

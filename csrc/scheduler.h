@@ -57,8 +57,7 @@ public:
 
     // --- jobs ---
 
-    void   submit(uint64_t session, const std::shared_ptr<Job> & job); // which is prepared
-    size_t n_jobs() const { return jobs_.size(); }
+    void submit(uint64_t session, const std::shared_ptr<Job> & job); // which is prepared
 
     // Whether some job can be decoded now.
     bool ready() const;
@@ -113,30 +112,31 @@ private:
         Hits hits{}; // of the drafts of its texts, without a group
     };
 
-    bool admit(Request & request);
     bool fits_together(size_t first);
     bool held_back(const Job & job) const;
     void cancel_jobs(uint64_t session, const std::function<bool(const Task &)> & which);
     void check_task(uint64_t session, const Task & task);
     void finish(const std::shared_ptr<Job> & job, std::exception_ptr error);
 
+    std::deque<std::unique_ptr<Request>>::iterator waiting(uint64_t ticket);
+
     using Running = std::vector<RunningTask *>; // that can go on
 
-    Running               runnable(bool feeding) const;
-    void                  choose_party();
-    bool                  read_block();
-    Prompt                prompt_of(const RunningTask & task);
-    bool                  waits_for_another(const RunningTask & task, const Running & readers);
-    void                  start_reading(RunningTask & task);
-    void                  book_reused(RunningTask & task, uint32_t n);
-    static size_t         n_to_read(const RunningTask & task);
-    size_t                most_prompt_tokens(const Running & writers, const Running & readers);
-    uint64_t              together(const Job & job) const;
-    Sequence &            sequence_of(const RunningTask & task);
-    void                  add_writers(const Running & writers, size_t most);
-    void                  plan_drafts(const Running & writers);
-    Hits &                hits_of(const Job & job);
-    Draft                 look_up(const RunningTask & task, size_t n_read);
+    Running       runnable(bool feeding) const;
+    void          choose_party();
+    bool          read_block();
+    Prompt        prompt_of(const RunningTask & task);
+    bool          waits_for_another(const RunningTask & task, const Running & readers);
+    void          start_reading(RunningTask & task);
+    void          book_reused(RunningTask & task, uint32_t n);
+    static size_t n_to_read(const RunningTask & task);
+    size_t        most_prompt_tokens(const Running & writers, const Running & readers);
+    uint64_t      together(const Job & job) const;
+    Sequence & sequence_of(const RunningTask & task) { return cache_.sequence(task.job->session, task.task->sequence); }
+    void       add_writers(const Running & writers, size_t most);
+    void       plan_drafts(const Running & writers);
+    Hits &     hits_of(const Job & job);
+    Draft      look_up(const RunningTask & task, size_t n_read);
     std::vector<uint64_t> together_with(uint64_t session) const;
     void                  add_feed(RunningTask & task, size_t most);
     void                  add(RunningTask & task, llama_token token, bool output);

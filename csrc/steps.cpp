@@ -53,26 +53,24 @@ void Scheduler::book_reused(RunningTask & task, uint32_t n) {
     }
     task.output->n_reused += int32_t(n - task.n_fed);
     task.n_fed = n;
-    task.done  = task.task->n_generate == 0 && n == task.task->feed.size();
 }
 
 // Whether an earlier reader is about to read tokens that this one needs, too.
 bool Scheduler::waits_for_another(const RunningTask & task, const Running & readers) {
-    for (RunningTask * other : readers) {
-        if (other == &task) {
+    for (RunningTask * before : readers) {
+        if (before == &task) {
             return false;
         }
-        RunningTask & before = *other;
-        if (!before.task->reuse || before.prompt.digest != task.prompt.digest ||
-            (task.prompt.norm_stride > 0 && before.prompt.norm_stride == 0)) {
+        if (!before->task->reuse || before->prompt.digest != task.prompt.digest ||
+            (task.prompt.norm_stride > 0 && before->prompt.norm_stride == 0)) {
             continue;
         }
-        const uint32_t n = cache_.reading().whole(n_common(before.prompt.tokens, task.prompt.tokens));
-        if (n < task.n_fed + least_shared || before.n_fed >= n || (!cache_.rolls_back() && task.n_fed > 0)) {
+        const uint32_t n = cache_.reading().whole(n_common(before->prompt.tokens, task.prompt.tokens));
+        if (n < task.n_fed + least_shared || before->n_fed >= n || (!cache_.rolls_back() && task.n_fed > 0)) {
             continue;
         }
         if (!cache_.rolls_back()) {
-            before.marks.insert(n);
+            before->marks.insert(n);
         }
         return true;
     }
@@ -82,20 +80,19 @@ bool Scheduler::waits_for_another(const RunningTask & task, const Running & read
 void Scheduler::share() {
     party_             = 0;
     const auto readers = runnable(true);
-    for (RunningTask * reader : readers) {
-        RunningTask & task = *reader;
-        if (!task.task->reuse || task.n_placed > 0 || !cache_.shares()) { // it reads already
+    for (RunningTask * task : readers) {
+        if (!task->task->reuse || task->n_placed > 0 || !cache_.prefixes().enabled()) { // it reads already
             continue;
         }
-        task.waits = waits_for_another(task, readers);
-        if (task.waits) {
+        task->waits = waits_for_another(*task, readers);
+        if (task->waits) {
             continue;
         }
-        const size_t before = task.n_fed;
-        book_reused(task, cache_.reuse(task.job->session, task.task->sequence, task.prompt));
-        const size_t n = task.n_fed - before; // cells that it does not need
-        cache_.unplan(task.job->session, task.cells.data() + task.cells.size() - n, n);
-        task.cells.resize(task.cells.size() - n);
+        const size_t before = task->n_fed;
+        book_reused(*task, cache_.reuse(task->job->session, task->task->sequence, task->prompt));
+        const size_t n = task->n_fed - before; // cells that it does not need
+        cache_.unplan(task->job->session, task->cells.data() + task->cells.size() - n, n);
+        task->cells.resize(task->cells.size() - n);
     }
     finish_done();
 }
@@ -152,7 +149,7 @@ Scheduler::Running Scheduler::runnable(bool feeding) const {
             continue;
         }
         for (const auto & task : job->running) {
-            if (!task->done && task->feeds() == feeding) {
+            if (!task->done() && task->feeds() == feeding) {
                 some.push_back(task.get());
             }
         }
@@ -218,10 +215,6 @@ static size_t whole_tiles(size_t n_before, size_t n) {
     static constexpr size_t tile = 8, least = 4;
     const size_t            rest = (n_before + n) % tile;
     return n >= rest + least ? n - rest : n;
-}
-
-Sequence & Scheduler::sequence_of(const RunningTask & task) {
-    return cache_.sequence(task.job->session, task.task->sequence);
 }
 
 // The session of a task, or its group.
@@ -410,7 +403,7 @@ void Scheduler::book_rows() {
     for (Row & row : batch_.rows) {
         const auto it =
             std::find_if(jobs_.begin(), jobs_.end(), [&](const auto & job) { return job.get() == row.task->job; });
-        if (it == jobs_.end() || (row.draft && row.task->done)) { // it failed, or ended, at an earlier row
+        if (it == jobs_.end() || (row.draft && row.task->ended)) { // it failed, or ended, at an earlier row
             continue;
         }
         if (row.error) {
@@ -420,14 +413,6 @@ void Scheduler::book_rows() {
         book_row(row);
     }
     drop_drafts();
-    // tasks that only feed are done with their last token
-    for (const auto & job : jobs_) {
-        for (const auto & task : job->running) {
-            if (task->task->n_generate == 0 && task->n_fed == task->task->feed.size()) {
-                task->done = true;
-            }
-        }
-    }
 }
 
 // Writes what the task asked for into its output.
@@ -497,14 +482,14 @@ void Scheduler::book_token(Row & row) {
     }
     if (stop || output.tokens.values->size() >= size_t(spec.n_generate)) {
         output.finish = stop ? Finish::stop : Finish::length;
-        task.done     = true;
+        task.ended    = true;
     }
 }
 
 void Scheduler::finish_done() {
     const auto jobs = jobs_;
     for (const auto & job : jobs) {
-        if (std::all_of(job->running.begin(), job->running.end(), [](const auto & task) { return task->done; })) {
+        if (std::all_of(job->running.begin(), job->running.end(), [](const auto & task) { return task->done(); })) {
             finish(job, nullptr);
         } else if (job->in_batch) {
             job->notify();

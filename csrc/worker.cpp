@@ -124,11 +124,11 @@ EngineStats Engine::count() {
     stats.n_seq_max        = model_.params().n_seq_max;
     stats.n_threads        = model_.n_threads();
     stats.cells_used       = cache_.pool().n_used();
-    stats.n_prefixes       = uint32_t(cache_.prefixes().size());
+    stats.n_prefixes       = uint32_t(cache_.prefixes().all().size());
     stats.cells_remembered = cache_.pool().n_kept();
     stats.n_sessions       = uint32_t(cache_.reservations().size());
     stats.n_waiting        = uint32_t(scheduler_.n_waiting());
-    stats.n_jobs           = uint32_t(scheduler_.n_jobs());
+    stats.n_jobs           = uint32_t(scheduler_.jobs().size());
     for (const auto & [session, reservation] : cache_.reservations()) {
         stats.cells_reserved += uint32_t(reservation.cells.size());
         stats.n_sequences += uint32_t(reservation.sequences.size());

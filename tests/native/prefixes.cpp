@@ -63,13 +63,13 @@ TEST(a_store_finds_the_longest_prefix_and_keeps_its_cells) {
             }
             CHECK_EQ(keeps, 0u);
             CHECK_EQ(pool.n_kept(), kept);
-            CHECK(kept <= n_before || store.size() == 1 || kept <= 150 + store.longest());
+            CHECK(kept <= n_before || store.all().size() == 1 || kept <= 150 + store.longest());
         }
         CHECK(n_found > 300);
         while (store.reclaim()) {
         }
         CHECK_EQ(pool.n_kept(), 0u);
-        CHECK_EQ(store.size(), 0u);
+        CHECK_EQ(store.all().size(), 0u);
     }
 }
 
