@@ -11,10 +11,9 @@
 #endif
 
 #include <algorithm>
-#include <cstring>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
-#include <mutex>
 #include <new>
 #include <string>
 
@@ -41,17 +40,15 @@ std::vector<ggml_backend_dev_t> gpus() {
 // memory
 //
 
-static std::mutex              pretended_mutex;
-static std::optional<uint64_t> pretended;
+static std::atomic<uint64_t> pretended{ UINT64_MAX }; // nothing
 
 void pretend_available(std::optional<uint64_t> bytes) {
-    std::lock_guard lock(pretended_mutex);
-    pretended = bytes;
+    pretended = bytes.value_or(UINT64_MAX);
 }
 
 static std::optional<uint64_t> pretended_now() {
-    std::lock_guard lock(pretended_mutex);
-    return pretended;
+    const uint64_t bytes = pretended;
+    return bytes == UINT64_MAX ? std::nullopt : std::optional(bytes);
 }
 
 // The number behind a name in a file of lines "name number"; without a name the first number of the file.

@@ -167,8 +167,7 @@ static std::vector<EditCost> count(const TokenTrie & trie, std::string_view text
 
 EditRules::EditRules(const EditParams & params, const TokenTexts & texts) {
     texts.prepare();
-    ends = texts.end_tokens();
-    if (ends.empty()) {
+    if (texts.end_tokens().empty()) {
         throw ArgumentError("the model's vocabulary has no end token, so no answer of edits could end");
     }
     const TokenTrie & trie = texts.trie();

@@ -80,7 +80,7 @@ struct EditRules; // for one vocabulary
 class EditParams {
 public:
     // `again` is an opening, too, of the file of the block before; empty = there is none. `separator` ends with a line
-    // end; no file may have it as a line. Throws std::invalid_argument.
+    // end; no file may have it as a line. Throws ArgumentError.
     EditParams(std::vector<std::string> files, std::vector<EditOpening> openings, std::string again,
                std::string separator, std::string closing, const std::string & banned);
 
@@ -115,7 +115,6 @@ private:
 struct EditRules {
     EditRules(const EditParams & params, const TokenTexts & texts);
 
-    std::vector<llama_token>           ends;
     std::vector<FreeTokens>            free;          // from each state of the new text
     std::vector<EditCost>              free_cost;     // from there to the end of the answer
     EditCost                           most_free = 0; // of those that are not NEVER

@@ -27,11 +27,8 @@ Edits::Edits(const EditParams & params, const TokenTexts & texts, uint32_t limit
 //
 
 bool Edits::is_free(uint32_t file, uint32_t first, uint32_t end) const {
-    const auto & used = files_[file].used;
-    if (used.empty()) {
-        return true;
-    }
-    const auto after = used.lower_bound(end);
+    const auto & used  = files_[file].used;
+    const auto   after = used.lower_bound(end);
     return after == used.begin() || std::prev(after)->second <= first;
 }
 
@@ -73,12 +70,6 @@ void Edits::go_back(const State & state) {
         used_.pop_back();
     }
     threads_.resize(state.end);
-}
-
-// To go back to a state and the threads that there are now.
-Edits::State Edits::with_all_threads(State state) const {
-    state.end = threads_.size();
-    return state;
 }
 
 //
@@ -300,8 +291,9 @@ void Edits::allow_below(const State & state, uint32_t node) {
         allow_below(openings, node);
         go_back(state);
     }
-    const auto  groups = grouped(state);
-    const State from   = with_all_threads(state);
+    const auto groups = grouped(state);
+    State      from   = state;
+    from.end          = threads_.size(); // to go back to the threads that there are now
     for (uint32_t child = now.first_child; child < now.first_child + now.n_children; ++child) {
         go_back(from);
         State         to   = state;
@@ -349,16 +341,15 @@ std::vector<size_t> Edits::grouped(const State & state) {
 
 // Whether a token that closes the new text goes on as an answer may.
 bool Edits::may_close(const ClosingToken & token) {
-    const State before = with_all_threads(now_);
-    State       state  = now_;
-    state.part         = Part::CLOSED;
-    state.n_newlines   = 0;
-    bool may           = true;
+    State state      = now_;
+    state.part       = Part::CLOSED;
+    state.n_newlines = 0;
+    bool may         = true;
     for (const char byte : texts_.text(token.token).substr(token.rest)) {
         may = may && read(state, uint8_t(byte));
     }
     may = may && cost_of(state) <= budget_;
-    go_back(before);
+    go_back(now_);
     return may;
 }
 
@@ -397,7 +388,7 @@ void Edits::mask(float * logits) {
     static thread_local std::vector<float> kept;
     allowed_.clear();
     if (now_.part == Part::CLOSED || now_.part == Part::OVER) {
-        allowed_ = rules_->ends;
+        allowed_ = texts_.end_tokens();
     }
     allow_below(now_, 0);
     kept.clear();

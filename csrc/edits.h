@@ -19,7 +19,7 @@ namespace tgr {
 class Edits {
 public:
     // `limit` is the number of tokens of the answer at most, its end token included; 0 = no limit. `texts` must live as
-    // long. Throws std::invalid_argument where the vocabulary can write no edit.
+    // long. Throws ArgumentError where the vocabulary can write no edit.
     Edits(const EditParams & params, const TokenTexts & texts, uint32_t limit);
 
     // Sets the logits of the tokens that may not come next to -inf. Where the limit is too small already, only those
@@ -84,7 +84,6 @@ private:
     EditCost cost_of(const State & state);
     void     use(State & state, uint32_t file, uint32_t first, uint32_t end);
     void     go_back(const State & state);
-    State    with_all_threads(State state) const;
     void     begin_openings(State & state, bool again);
     void     begin_block(State & state, uint32_t opening);
     void     end_line(State & state);

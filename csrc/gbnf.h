@@ -34,7 +34,7 @@ struct GrammarRules {
     uint32_t                           root = 0;
 };
 
-// `token_of` finds the token that is written so, or returns a negative number. Throws std::invalid_argument for what is
+// `token_of` finds the token that is written so, or returns a negative number. Throws ArgumentError for what is
 // no grammar, and for left recursion, with which no text could be read.
 GrammarRules parse_gbnf(const std::string & text, const std::function<int32_t(const std::string &)> & token_of);
 

@@ -13,12 +13,6 @@ namespace tgr {
 
 #ifdef MADV_HUGEPAGE
 
-static bool in_ram(ggml_backend_buffer_t buffer) {
-    const auto type   = ggml_backend_buffer_get_type(buffer);
-    const auto device = ggml_backend_buft_get_device(type); // plain host memory has none
-    return device ? ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU : ggml_backend_buft_is_host(type);
-}
-
 // Only an advice: the system may refuse it, and then nothing changes.
 static void advise(void * base, size_t n_bytes, int advice) {
     const auto page  = uintptr_t(sysconf(_SC_PAGESIZE));
@@ -30,7 +24,11 @@ static void advise(void * base, size_t n_bytes, int advice) {
 }
 
 void use_huge_pages(ggml_backend_buffer_t buffer) {
-    if (ggml_backend_buffer_get_size(buffer) > 0 && in_ram(buffer)) {
+    const auto type   = ggml_backend_buffer_get_type(buffer);
+    const auto device = ggml_backend_buft_get_device(type); // plain host memory has none
+    const bool in_ram =
+        device ? ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU : ggml_backend_buft_is_host(type);
+    if (ggml_backend_buffer_get_size(buffer) > 0 && in_ram) {
         advise(ggml_backend_buffer_get_base(buffer), ggml_backend_buffer_get_size(buffer), MADV_HUGEPAGE);
     }
 }

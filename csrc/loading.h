@@ -37,7 +37,7 @@ LoadParams load_params(const EngineParams & params);
 // Whether there are devices other than the CPU that these parameters may use.
 bool has_gpus(const EngineParams & params);
 
-// Throws ModelError, of lack of memory MemoryError; std::invalid_argument for a main_gpu that does not exist.
+// Throws ModelError, of lack of memory MemoryError; ArgumentError for a main_gpu that does not exist.
 std::shared_ptr<llama_model> load_weights(const EngineParams & params, const LoadCheck & check);
 
 // Whether an error in llama.cpp's log is lack of memory.

@@ -326,10 +326,8 @@ void memory_write_state(llama_context * ctx, llama_seq_id seq_id, uint32_t n_tok
 
 // Whether both contexts lay their bytes out alike, and the second has place for n_cells of the first.
 static bool fits(llama_context * from, llama_context * to, uint64_t n_cells) {
-    const memory_parts source = parts_of(from);
-    const memory_parts target = parts_of(to);
-    return memory_layout(from) == memory_layout(to) && source.caches.size() == target.caches.size() &&
-           !source.recurrent == !target.recurrent && (target.caches.empty() || target.caches[0]->get_size() >= n_cells);
+    const auto caches = memory_caches(to);
+    return memory_layout(from) == memory_layout(to) && (caches.empty() || caches[0]->get_size() >= n_cells);
 }
 
 bool memory_copy(llama_context * from, llama_context * to) {

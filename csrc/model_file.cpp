@@ -48,6 +48,18 @@ struct ModelFile {
             return {}; // where a number must stand, llama.cpp itself refuses another type
         }
     }
+
+    // Those of an array of whole numbers.
+    std::optional<std::vector<uint32_t>> numbers(const std::string & key) const {
+        const int64_t id   = gguf_find_key(gguf.get(), key.c_str());
+        const bool    some = id >= 0 && gguf_get_kv_type(gguf.get(), id) == GGUF_TYPE_ARRAY;
+        const auto    type = some ? gguf_get_arr_type(gguf.get(), id) : GGUF_TYPE_COUNT;
+        if (type != GGUF_TYPE_INT32 && type != GGUF_TYPE_UINT32) {
+            return {};
+        }
+        const auto * items = static_cast<const uint32_t *>(gguf_get_arr_data(gguf.get(), id));
+        return std::vector<uint32_t>(items, items + gguf_get_arr_n(gguf.get(), id));
+    }
 };
 
 static ModelFile open_file(const std::string & path) {
@@ -164,42 +176,24 @@ static void check_heads(const ModelFile & file, const std::string & arch) {
     if (arch.rfind("mamba", 0) == 0 || arch.find("rwkv") != std::string::npos || !file.number(arch + ".block_count")) {
         return; // no attention, or nothing that llama.cpp knows: it says what
     }
-    const gguf_context * gguf   = file.gguf.get();
-    const std::string    key    = arch + ".attention.head_count";
-    const int64_t        id     = gguf_find_key(gguf, key.c_str());
-    double               n_most = file.number(key).value_or(0);
-    if (id >= 0 && gguf_get_kv_type(gguf, id) == GGUF_TYPE_ARRAY) {
-        const gguf_type type = gguf_get_arr_type(gguf, id);
-        if (type != GGUF_TYPE_INT32 && type != GGUF_TYPE_UINT32) {
-            return; // llama.cpp itself refuses it
-        }
-        const auto * items = static_cast<const uint32_t *>(gguf_get_arr_data(gguf, id));
-        for (size_t i = 0; i < gguf_get_arr_n(gguf, id); ++i) {
-            n_most = std::max(n_most, double(items[i]));
-        }
+    const std::string key    = arch + ".attention.head_count";
+    double            n_most = file.number(key).value_or(0);
+    for (const uint32_t n : file.numbers(key).value_or(std::vector<uint32_t>())) {
+        n_most = std::max(n_most, double(n));
     }
     if (!(n_most >= 1)) {
-        file.refuse("does not say how many heads its attention has, in " + printable(key));
+        file.refuse("does not say how many heads its attention has, in ", printable(key));
     }
 }
 
 // Parts of a rotation for positions of several dimensions, by whose sum ggml divides.
 static void check_sections(const ModelFile & file, const std::string & arch) {
-    const gguf_context * gguf = file.gguf.get();
-    const std::string    key  = arch + ".rope.dimension_sections";
-    const int64_t        id   = gguf_find_key(gguf, key.c_str());
-    if (id < 0 || gguf_get_kv_type(gguf, id) != GGUF_TYPE_ARRAY) {
-        return;
-    }
-    const gguf_type type = gguf_get_arr_type(gguf, id);
-    if (type != GGUF_TYPE_INT32 && type != GGUF_TYPE_UINT32) {
-        return; // llama.cpp itself refuses it
-    }
-    const auto * items   = static_cast<const int32_t *>(gguf_get_arr_data(gguf, id));
-    const size_t n       = gguf_get_arr_n(gguf, id);
-    const auto   is_part = [](int32_t part) { return part >= 0 && part <= 1 << 16; };
-    if (!std::all_of(items, items + n, is_part) || std::count(items, items + n, 0) == ptrdiff_t(n)) {
-        file.refuse("says " + printable(key) + " without a part between 1 and 65536, or with one beyond");
+    const std::string key     = arch + ".rope.dimension_sections";
+    const auto        parts   = file.numbers(key);
+    const auto        is_part = [](uint32_t part) { return part <= 1 << 16; };
+    if (parts && (!std::all_of(parts->begin(), parts->end(), is_part) ||
+                  std::count(parts->begin(), parts->end(), 0u) == ptrdiff_t(parts->size()))) {
+        file.refuse("says ", printable(key), " without a part between 1 and 65536, or with one beyond");
     }
 }
 

@@ -42,17 +42,15 @@ static void watch(int socket, int answer_seconds) {
     set(SOL_SOCKET, SO_SNDTIMEO, timeval{ answer_seconds, 0 });
 }
 
+#else
+static void watch(int, int) {}
+#endif
+
 // A prompt's batch on a slow machine takes minutes.
 static int answer_seconds() {
     const char * seconds = std::getenv("TGR_RPC_SECONDS");
     return seconds && std::atoi(seconds) > 0 ? std::atoi(seconds) : 600;
 }
-#else
-static void watch(int, int) {}
-static int  answer_seconds() {
-    return 0;
-}
-#endif
 
 struct Connection {
     std::string endpoint;
@@ -96,28 +94,24 @@ bool lost(const void * connection, void * output, size_t size) {
     return true;
 }
 
-static void add_devices(std::vector<ggml_backend_dev_t> & devices, const std::string & endpoint) {
-    const auto server = ggml_backend_rpc_add_server(endpoint.c_str());
-    if (!server) {
-        throw ModelError("the RPC server at " + endpoint + " has no device; start it again");
-    }
-    for (size_t i = 0; i < ggml_backend_reg_dev_count(server); ++i) {
-        devices.push_back(ggml_backend_reg_dev_get(server, i));
-        size_t free = 0, total = 0;
-        ggml_backend_dev_memory(devices.back(), &free, &total); // connects, also where ggml knows the devices
-    }
-}
-
 std::vector<ggml_backend_dev_t> devices_of(const std::vector<std::string> & endpoints) {
     const AssertGuard               guard;
     std::vector<ggml_backend_dev_t> devices;
-    for (const auto & endpoint : endpoints) {
-        try {
-            add_devices(devices, endpoint);
-        } catch (const ModelError & error) {
-            blame_server(error.what());
-            throw;
+    try {
+        for (const auto & endpoint : endpoints) {
+            const auto server = ggml_backend_rpc_add_server(endpoint.c_str());
+            if (!server) {
+                throw ModelError("the RPC server at ", endpoint, " has no device; start it again");
+            }
+            for (size_t i = 0; i < ggml_backend_reg_dev_count(server); ++i) {
+                devices.push_back(ggml_backend_reg_dev_get(server, i));
+                size_t free = 0, total = 0;
+                ggml_backend_dev_memory(devices.back(), &free, &total); // connects, also where ggml knows the devices
+            }
         }
+    } catch (const ModelError & error) {
+        blame_server(error.what());
+        throw;
     }
     require_servers(endpoints);
     return devices;

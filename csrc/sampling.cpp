@@ -375,24 +375,20 @@ Sampler::Sampler(const TokenTexts & texts, const SamplingParams & params, uint64
         rules_ = same ? like->rules_
                       : std::make_shared<const GrammarRules>(
                             parse_gbnf(params.grammar, [&](const std::string & text) { return texts.find(text); }));
-        begin_grammar();
+        if (params.trigger) {
+            waits_.emplace(*params.trigger, params.grammar_prefix);
+        } else {
+            grammar_ = std::make_unique<Grammar>(rules_, work_);
+            if (!grammar_->accept(params.grammar_prefix)) {
+                throw ArgumentError("the grammar does not allow grammar_prefix; leave it out");
+            }
+        }
     }
     if (params.edits) {
         if (!params.grammar.empty()) {
             throw ArgumentError("a text cannot have a grammar and be edits, too; leave one out");
         }
         edits_ = std::make_unique<Edits>(*params.edits, texts, params.edit_tokens);
-    }
-}
-
-void Sampler::begin_grammar() {
-    if (params_.trigger) {
-        waits_.emplace(*params_.trigger, params_.grammar_prefix);
-        return;
-    }
-    grammar_ = std::make_unique<Grammar>(rules_, work_);
-    if (!grammar_->accept(params_.grammar_prefix)) {
-        throw std::invalid_argument("the grammar does not allow grammar_prefix; leave it out");
     }
 }
 

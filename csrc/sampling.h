@@ -67,7 +67,7 @@ struct Draw {
 // chain of llama.cpp's samplers, but without sorting or copying the vocabulary.
 class Sampler {
 public:
-    // Throws std::invalid_argument for parameters out of bounds and for a grammar that does not parse.
+    // Throws ArgumentError for parameters out of bounds and for a grammar that does not parse.
     // `share` is how many samplers share the work that a grammar may cost in one call.
     // `like`, which may be null, lends what it made of the same grammar. `texts` must live as long as the sampler is
     // used.
@@ -83,7 +83,7 @@ public:
     // Counts a token before the generated text for the penalties.
     void accept_prompt(llama_token token);
 
-    // Advances the grammar, or the edits, by tokens that it has read already. Throws std::invalid_argument for one that
+    // Advances the grammar, or the edits, by tokens that it has read already. Throws ArgumentError for one that
     // it refuses.
     void accept_grammar(const std::vector<llama_token> & tokens);
 
@@ -114,7 +114,6 @@ private:
     Draw          draw(const float * logits, const Distribution & now, Chance chance) const;
     Draw          draw_until_accepted(const float * logits, Chance chance, Draw drawn);
     bool          accept(llama_token token);
-    void          begin_grammar();
 };
 
 } // namespace tgr

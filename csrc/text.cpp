@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <stdexcept>
 
 namespace tgr {
@@ -86,17 +87,13 @@ std::vector<llama_token> Model::tokenize(const std::string & text, bool add_spec
     }
     const auto               held = weights();
     std::vector<llama_token> tokens(text.size() + 8); // more only where a byte that was added has no token
-    const auto               read = [&] {
-        return llama_tokenize(vocab_, text.data(), int32_t(text.size()), tokens.data(), int32_t(tokens.size()),
-                              add_special, parse_special);
-    };
-    const auto fill = [&] {
-        int32_t n = read();
-        if (n < 0) {
-            tokens.resize(size_t(-n));
-            n = read();
+    const auto               fill = [&] {
+        int32_t n = -1;
+        while (n < 0) { // there are more than that
+            n = llama_tokenize(vocab_, text.data(), int32_t(text.size()), tokens.data(), int32_t(tokens.size()),
+                               add_special, parse_special);
+            tokens.resize(size_t(std::abs(n)));
         }
-        tokens.resize(size_t(std::max(0, n)));
     };
     try {
         // Many vocabularies divide a text by std::regex, which takes some hundred bytes of stack for every character of
@@ -127,15 +124,11 @@ void Model::check_grammar(const std::string & grammar, const std::string & prefi
 
 std::string Model::detokenize(const std::vector<llama_token> & tokens, bool special,
                               const std::vector<llama_token> & shown) const {
-    const auto  held = weights();
+    const auto held = weights();
+    check_tokens("the text", tokens, info_.n_vocab);
     std::string text;
     for (const llama_token token : tokens) {
-        if (token < 0 || token >= info_.n_vocab) {
-            throw std::invalid_argument("token " + std::to_string(token) + " is not in the vocabulary, which ends at " +
-                                        std::to_string(info_.n_vocab - 1));
-        }
-        const bool whole = special || std::find(shown.begin(), shown.end(), token) != shown.end();
-        append_piece(text, vocab_, token, whole);
+        text += piece_of(vocab_, token, special || std::find(shown.begin(), shown.end(), token) != shown.end());
     }
     return text;
 }

@@ -9,20 +9,17 @@
 
 namespace tgr {
 
-static uint64_t next_serial() {
-    static std::atomic<uint64_t> last{ 0 };
-    return ++last;
-}
+static std::atomic<uint64_t> last_serial{ 0 };
 
 TokenTexts::TokenTexts(const llama_vocab * vocab) :
     vocab_(vocab),
     n_tokens_(llama_vocab_n_tokens(vocab)),
-    serial_(next_serial()) {}
+    serial_(++last_serial) {}
 
 TokenTexts::TokenTexts(std::vector<std::string> texts) :
     vocab_(nullptr),
     n_tokens_(int32_t(texts.size())),
-    serial_(next_serial()),
+    serial_(++last_serial),
     given_(std::move(texts)) {}
 
 TokenTexts::~TokenTexts() = default;
@@ -33,22 +30,15 @@ const TokenTrie & TokenTexts::trie() const {
     return *trie_;
 }
 
-void append_piece(std::string & text, const llama_vocab * vocab, llama_token token, bool special) {
+std::string piece_of(const llama_vocab * vocab, llama_token token, bool special) {
     char          piece[128];
     const int32_t n = llama_token_to_piece(vocab, token, piece, sizeof(piece), 0, special);
     if (n >= 0) {
-        text.append(piece, size_t(n));
-        return;
+        return { piece, size_t(n) };
     }
     std::string longer(size_t(-n), '\0');
     llama_token_to_piece(vocab, token, longer.data(), int32_t(longer.size()), 0, special);
-    text += longer;
-}
-
-static std::string piece_of(const llama_vocab * vocab, llama_token token, bool special) {
-    std::string piece;
-    append_piece(piece, vocab, token, special);
-    return piece;
+    return longer;
 }
 
 void TokenTexts::prepare() const {

@@ -14,8 +14,8 @@ namespace tgr {
 
 class TokenTrie;
 
-// Appends a token's text, that of a control token only if `special`.
-void append_piece(std::string & text, const llama_vocab * vocab, llama_token token, bool special);
+// A token's text, that of a control token only if `special`.
+std::string piece_of(const llama_vocab * vocab, llama_token token, bool special);
 
 class TokenTexts {
 public:

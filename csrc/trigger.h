@@ -26,7 +26,7 @@ struct TriggerParams {
 class TriggerSearch {
 public:
     // `before` is the text before the reply; it has no trigger, but thinking may have begun in it. Throws
-    // std::invalid_argument for a pattern that is none, and for a text that is empty or too long.
+    // ArgumentError for a pattern that is none, and for a text that is empty or too long.
     TriggerSearch(const TriggerParams & params, const std::string & before);
 
     // Reads more of the reply. Returns the text from the grammar's beginning on when a trigger is complete.

@@ -14,7 +14,7 @@
 
 using namespace tgr;
 
-// Bad arguments are std::invalid_argument, which pybind11 makes ValueError.
+// Bad arguments are ArgumentError, a std::invalid_argument, which pybind11 makes ValueError.
 static void translate(std::exception_ptr error) {
     const auto raise = [](const char * type, const std::exception & e) {
         in_python([&] { py::set_error(py::module_::import("tgr_local.errors").attr(type), e.what()); });
