@@ -49,6 +49,8 @@ class Client:
             raise RequestError(-32000, "no window is open")
         if answer == "never":
             await asyncio.sleep(HANG)
+        if answer == "no outcome":
+            return {"outcome": "cancelled"}  # type: ignore[return-value]
         outcome: Any = schema.DeniedOutcome(outcome="cancelled")
         if answer != "cancelled":
             outcome = schema.AllowedOutcome(outcome="selected", option_id=answer)
@@ -212,13 +214,48 @@ def test_files_that_are_mentioned_are_named_and_others_are_refused(project: Path
             assert "you named it" in read["content"][0]["content"]["text"]
             text = acp.resource_block(acp.embedded_text_resource(uri, "not saved"))
             await it.prompt("Repair it.", text)
-            assert "calc.py differs from the file on the disk" in it.client.text()
+            assert "calc.py is read from the disk, where it differs" in it.client.text()
             part = acp.resource_block(acp.embedded_text_resource(f"{uri}#L1:2", "def add(a, b):"))
             await it.prompt("Repair it.", part)
             assert len(it.client.asked) == 3
             for bad in ("file:///etc/passwd", f"{project.as_uri()}/../x.py", "https://e.org/x"):
                 with pytest.raises(RequestError, match="no file"):
                     await it.prompt("Read it.", acp.resource_link_block("x", bad))
+
+    run(work())
+
+
+def test_places_as_editors_write_them(tmp_path: Path) -> None:
+    """Some escape nothing, some know the folder by way of a link, some mention the folder itself;
+    texts come with the file's line ends or with LF."""
+    folder = tmp_path / "C# 100%41"
+    folder.mkdir()
+    (tmp_path / "link").symlink_to(folder)
+    for name in ("calc.py", "a%20b#c?.py"):
+        (folder / name).write_bytes(b"\xef\xbb\xbf" + CALC.replace("\n", "\r\n").encode())
+    read = (folder / "calc.py").read_bytes().decode()
+
+    async def work() -> None:
+        async with driven(tmp_path / "link", [[answer(HALF)]] * 15, ("reject",) * 5) as it:
+            await it.open()
+            await it.prompt("/test true")
+            for uri, path in [
+                (f"file://{folder}/calc.py", "calc.py"),
+                (f"file://{tmp_path}/link/calc.py", "calc.py"),
+                ((folder / "a%20b#c?.py").as_uri(), "a%20b#c?.py"),
+                (f"file://{folder}/a%20b#c?.py", "a%20b#c?.py"),
+            ]:
+                it.client.updates.clear()
+                text = acp.resource_block(acp.embedded_text_resource(uri, read))
+                await it.prompt("Repair ", text)
+                (about,) = (one for title, one in it.client.calls().items() if "Read" in title)
+                shown = about["content"][0]["content"]["text"]
+                assert f"{path}: whole" in shown and "you named it" in shown
+                assert "save it" not in it.client.text()
+            whole = acp.resource_link_block("all", folder.as_uri())
+            assert await it.prompt("Repair ", whole) == "end_turn"
+            await it.prompt("/add other.py calc.py")
+            assert "may be changed: other.py (new), calc.py\n" in it.client.text()
 
     run(work())
 
@@ -250,6 +287,7 @@ def test_commands_of_a_session(project: Path) -> None:
                 "/test make check": "tests: make check",
                 "/undo": "there is nothing to undo",
                 "/nothing": "unknown command /nothing",
+                "/help": "unknown command /help; there are /test, /add,",
                 "/add ../x.py": "lies outside of",
             }
             for command, text in said.items():
@@ -356,12 +394,15 @@ def test_a_prompt_is_cancelled_while_the_person_is_asked(project: Path, given: s
     run(work())
 
 
-def test_a_client_that_cannot_ask_loses_nothing(project: Path) -> None:
+@pytest.mark.parametrize(
+    ("given", "why"), [("error", "no window is open"), ("no outcome", "its answer is no outcome")]
+)
+def test_a_client_that_cannot_ask_loses_nothing(project: Path, given: str, why: str) -> None:
     async def work() -> None:
-        async with driven(project, [[answer(RIGHT)]], ("error",)) as it:
+        async with driven(project, [[answer(RIGHT)]], (given,)) as it:
             await it.open()
             assert await it.prompt("Repair it.") == "end_turn"
-            assert "cannot ask: no window is open; /accept takes the edit" in it.client.text()
+            assert f"cannot ask: {why}; /accept takes the edit" in it.client.text()
             assert it.calc == CALC
             await it.prompt("/accept")
             assert it.calc == RIGHT

@@ -424,11 +424,11 @@ def test_commands_of_a_session(session: CodeSession, project: Path) -> None:
 def test_files_are_added_and_dropped(session: CodeSession) -> None:
     assert lines(session, "/files")[0].startswith("the files that the tests")
     assert lines(session, "/add calc.py 'with space.py'") == [
-        "may be changed: calc.py, with space.py"
+        "may be changed: calc.py, with space.py (new)"
     ]
     with pytest.raises(ValueError, match=r"other\.py is not among the named files"):
         lines(session, "/drop other.py")
-    assert lines(session, "/drop calc.py") == ["may be changed: with space.py"]
+    assert lines(session, "/drop calc.py") == ["may be changed: with space.py (new)"]
     assert lines(session, "/drop")[0].startswith("the files that the tests")
     with pytest.raises(ValueError, match="name a file: /add FILE"):
         lines(session, "/add")

@@ -43,7 +43,10 @@ def run_command(
     if name not in commands:
         names = [known for known in (*commands, *aliases) if known != "/?"]
         near = difflib.get_close_matches(name, names, n=3)
-        hint = f"did you mean {', '.join(near)}?" if near else "/help lists all commands"
+        every = (
+            "/help lists all commands" if "/help" in commands else f"there are {', '.join(names)}"
+        )
+        hint = f"did you mean {', '.join(near)}?" if near else every
         raise ValueError(f"unknown command {name}; {hint}")
     return commands[name].run(session, argument[0] if argument else "")
 

@@ -46,7 +46,9 @@ def _names(argument: str) -> list[str]:
 
 def _files(session: CodeSession, _: str) -> Iterable[str]:
     if session.named:
-        return [f"may be changed: {', '.join(session.named)}"]
+        folder = session.workplace.project.folder
+        names = (one if (folder / one).exists() else f"{one} (new)" for one in session.named)
+        return [f"may be changed: {', '.join(names)}"]
     return ["the files that the tests and the task point to may be changed; /add FILE names some"]
 
 

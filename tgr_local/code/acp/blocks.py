@@ -16,7 +16,6 @@ from urllib.parse import unquote, urlsplit
 from acp import schema
 
 from tgr_local.code import edits, evidence
-from tgr_local.code.project import RefusedError
 from tgr_local.code.workplace import Workplace
 
 MAX_CHARACTERS = 256 << 10
@@ -47,7 +46,7 @@ def read(blocks: Sequence[Any], cwd: str, workplace: Workplace) -> Asked:
         if isinstance(block, schema.TextContentBlock):
             parts.append(block.text)
         elif isinstance(block, schema.ResourceContentBlock):
-            path = _path(block.uri, cwd)
+            path, _ = _place(block.uri, cwd, workplace)
             mentioned.append(path)
             parts.append(path)
         elif isinstance(block, schema.EmbeddedResourceContentBlock):
@@ -57,13 +56,17 @@ def read(blocks: Sequence[Any], cwd: str, workplace: Workplace) -> Asked:
             if not resource.uri.startswith("file:"):
                 quoted.append(_quoted(resource.uri, resource.text))
                 continue
-            path = _path(resource.uri, cwd)
+            path, lines = _place(resource.uri, cwd, workplace)
             mentioned.append(path)
             parts.append(path)
-            if lines := urlsplit(resource.uri).fragment:
+            if lines:
                 quoted.append(_quoted(f"{path}, {lines}", resource.text))
-            elif resource.text != _on_disk(workplace, path):
-                notes.append(f"{path} differs from the file on the disk, which is used; save it")
+            elif _as_read(resource.text) != _on_disk(workplace, path):
+                # perhaps not saved, perhaps an outline: editors send that of a long file
+                notes.append(
+                    f"{path} is read from the disk, where it differs from what the editor sent; "
+                    "save it if you have changed it"
+                )
         else:
             raise ValueError("images and sounds are not read; write what to do")
     text = "\n\n".join(["".join(parts).strip(), *quoted]).strip()
@@ -85,23 +88,40 @@ def read(blocks: Sequence[Any], cwd: str, workplace: Workplace) -> Asked:
     return Asked(text, workplace.named(named), tuple(notes))
 
 
-def _path(uri: str, cwd: str) -> str:
-    """The path of a file's URI, relative to the session's folder. Raises ValueError."""
+def _place(uri: str, cwd: str, workplace: Workplace) -> tuple[str, str]:
+    """The path of a file's URI, relative to the session's folder, and the URI's fragment. Raises
+    ValueError."""
     parts = urlsplit(uri)
     if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
         raise ValueError(f"{uri:.200} is no file of this machine")
-    place = os.path.normpath(unquote(parts.path))
+    place, fragment, raw = unquote(parts.path), parts.fragment, uri.removeprefix("file://")
+    if os.path.lexists(raw) and not os.path.lexists(place):  # some editors escape nothing
+        place, fragment = raw, ""
+    place = os.path.normpath(place)
     path = os.path.relpath(place, cwd)
-    if not os.path.isabs(place) or path == "." or path.split(os.sep)[0] == os.pardir:
+    if _leaves(path):  # perhaps one of the two is named by way of a link
+        parent = os.path.realpath(os.path.dirname(place))
+        path = os.path.relpath(
+            os.path.join(parent, os.path.basename(place)), workplace.project.folder
+        )
+    if not os.path.isabs(place) or _leaves(path):
         raise ValueError(f"{place:.200} is no file in {cwd}; it is not read")
-    return path
+    return path, fragment
+
+
+def _leaves(path: str) -> bool:
+    return path.split(os.sep)[0] == os.pardir
+
+
+def _as_read(text: str) -> str:
+    """What a client sends of a file, as a `Document` has it."""
+    return text.removeprefix("\ufeff").replace("\r\n", "\n")
 
 
 def _on_disk(workplace: Workplace, path: str) -> str:
-    try:
-        return workplace.project.read(path).document.text
-    except RefusedError as error:
-        raise ValueError(str(error)) from None
+    """The text of a file; empty for one that is not there or no text."""
+    document = workplace.read(path)
+    return document.text if document else ""
 
 
 def _quoted(name: str, text: str) -> str:

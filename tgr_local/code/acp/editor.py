@@ -75,7 +75,7 @@ class Editor:
             answer = self._wait(self._connection.send_request("session/request_permission", params))
             outcome = schema.RequestPermissionResponse.model_validate(answer).outcome
         except (RequestError, ValidationError) as error:
-            why = str(error).split("\n")[0]
+            why = str(error) if isinstance(error, RequestError) else "its answer is no outcome"
             raise ValueError(f"the editor cannot ask: {why}; /accept takes the edit") from None
         except ConnectionError:
             raise CancelledError("the client is gone") from None
